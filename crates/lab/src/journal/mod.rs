@@ -1,0 +1,70 @@
+//! The journal: an append-only file of samples in a folder a run and host; the only store.
+//!
+//! `run.json` holds what the samples share (environments, seed, experiments as run, metrics);
+//! `samples.jsonl` holds one sample a line. A line is written whole before the next order, so that
+//! a kill at any moment loses at most the sample under way.
+
+mod folder;
+mod read;
+mod record;
+mod write;
+
+pub use folder::{Place, latest, newest, runs};
+pub use read::{Run, open};
+pub use record::{FORMAT, RunRecord};
+pub use write::Journal;
+
+use std::path::{Path, PathBuf};
+
+/// The file that describes a run.
+pub const RECORD: &str = "run.json";
+/// The file of samples.
+pub const SAMPLES: &str = "samples.jsonl";
+
+/// Why a journal cannot be read or written, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The system refused.
+    #[error("{}: {error}; {remedy}", path.display())]
+    System {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Another run writes to the folder.
+    #[error("{}: another run writes here; wait for it to end, or use --fresh", .0.display())]
+    Locked(PathBuf),
+    /// A newer program wrote it.
+    #[error(
+        "{}: format {found}, but this program reads up to {}; use a newer tollgate",
+        path.display(),
+        record::FORMAT
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+    },
+    /// A line or file is not what it should be.
+    #[error("{}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, where, and what to do.
+        what: String,
+    },
+    /// There is no run.
+    #[error("{}: no run here; measure first with 'tollgate run'", .0.display())]
+    NoRun(PathBuf),
+}
+
+fn system(path: &Path, remedy: &'static str) -> impl FnOnce(std::io::Error) -> JournalError {
+    move |error| JournalError::System { path: path.into(), error, remedy }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Reading a journal: whoever reads never writes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::{JournalError, RunRecord, SAMPLES, system};
+use crate::sample::Sample;
+
+/// A run as it stands in its folder.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What the samples share.
+    pub record: RunRecord,
+    /// Every sample, in the order in which it was written.
+    pub samples: Vec<Sample>,
+}
+
+/// Reads a run. A last line that was cut short is passed over: its sample was under way.
+///
+/// # Errors
+/// When the run is newer, or damaged elsewhere than in its last line.
+pub fn open(folder: &Path) -> Result<Run, JournalError> {
+    let record = RunRecord::read(folder)?;
+    let path = folder.join(SAMPLES);
+    let mut samples = Vec::new();
+    match File::open(&path) {
+        Ok(file) => {
+            each_line(&path, file, |sample, _| samples.push(sample))?;
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(system(&path, "make it readable")(e)),
+    }
+    Ok(Run { folder: folder.into(), record, samples })
+}
+
+/// Gives each sample with the offset behind its line, and at last the offset behind the last
+/// whole line.
+pub(super) fn each_line(
+    path: &Path,
+    file: File,
+    mut each: impl FnMut(Sample, u64),
+) -> Result<u64, JournalError> {
+    let mut reader = BufReader::new(file);
+    let mut whole = 0;
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line).map_err(system(path, "make it readable"))?;
+        if read == 0 || line.last() != Some(&b'\n') {
+            break;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(sample) => {
+                whole += read as u64;
+                each(sample, whole);
+            }
+            Err(e) => {
+                return Err(JournalError::Damaged {
+                    path: path.into(),
+                    what: format!("line {number} is not a sample ({e}); delete that line"),
+                });
+            }
+        }
+    }
+    Ok(whole)
+}

@@ -1,0 +1,96 @@
+//! `run.json`: what the samples of a run share.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use machine::environment::Environment;
+use serde::{Deserialize, Serialize};
+
+use super::{JournalError, RECORD, system};
+use crate::experiment::{Experiment, Profile};
+use crate::metric::MetricRecord;
+
+/// The format that this program writes, and the newest that it reads.
+pub const FORMAT: u64 = 1;
+
+/// What the samples of a run share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The version of the format.
+    pub format: u64,
+    /// The program's version that began the run.
+    pub program: String,
+    /// The folder's name.
+    pub name: String,
+    /// The host that runs the lab.
+    pub host: String,
+    /// How much is measured.
+    pub profile: Profile,
+    /// The seed of all orders and resamples.
+    pub seed: u64,
+    /// When the run began, in RFC 3339.
+    pub begun: String,
+    /// Every environment that samples name, by id.
+    pub environments: BTreeMap<String, Environment>,
+    /// The experiments as run, by id.
+    pub experiments: BTreeMap<String, Experiment>,
+    /// The metrics, by suite and name.
+    pub metrics: BTreeMap<String, BTreeMap<String, MetricRecord>>,
+}
+
+impl RunRecord {
+    /// Writes the file anew: whole or not at all.
+    ///
+    /// # Errors
+    /// When the disk is full or the folder may not be written.
+    pub fn write(&self, folder: &Path) -> Result<(), JournalError> {
+        let path = folder.join(RECORD);
+        let beside = folder.join(".run.json.new");
+        let remedy = "free space or choose another folder with --results";
+        let text = serde_json::to_vec_pretty(self).map_err(|e| JournalError::Damaged {
+            path: path.clone(),
+            what: format!("cannot be written as JSON: {e}"),
+        })?;
+        let written = fs::File::create(&beside).and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)
+        });
+        written.map_err(system(&path, remedy))
+    }
+
+    /// Reads the file of a folder.
+    ///
+    /// # Errors
+    /// When there is none, when it is newer, or when it is damaged.
+    pub fn read(folder: &Path) -> Result<Self, JournalError> {
+        let path = folder.join(RECORD);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(JournalError::NoRun(folder.into()));
+            }
+            Err(e) => return Err(system(&path, "make it readable")(e)),
+        };
+        let damaged = |e: &dyn std::fmt::Display| JournalError::Damaged {
+            path: path.clone(),
+            what: format!("not a run record: {e}; restore it, or measure again with --fresh"),
+        };
+        // The format first: a newer record need not look like ours.
+        let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| damaged(&e))?;
+        match value.get("format").and_then(serde_json::Value::as_u64) {
+            Some(found) if found > FORMAT => return Err(JournalError::Newer { path, found }),
+            Some(_) => {}
+            None => return Err(damaged(&"it has no 'format'")),
+        }
+        serde_path_to_error::deserialize(value).map_err(|e| damaged(&e))
+    }
+
+    /// The metric of an experiment's samples, where the record knows it.
+    pub fn metric(&self, experiment: &str, metric: &str) -> Option<&MetricRecord> {
+        let suite = experiment.split('/').next()?;
+        self.metrics.get(suite)?.get(metric)
+    }
+}

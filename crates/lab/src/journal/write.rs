@@ -1,0 +1,171 @@
+//! Writing a journal: one lab, one journal.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::read::each_line;
+use super::{JournalError, RunRecord, SAMPLES, system};
+use crate::plan::Item;
+use crate::sample::Sample;
+
+/// A journal open for writing, and locked.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    /// What the samples share; written anew by [`Journal::save_record`].
+    pub record: RunRecord,
+    settled: HashMap<Key, f64>,
+    lines: u64,
+}
+
+/// What is not measured again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    experiment: String,
+    item: Item,
+    round: u32,
+    environment: String,
+}
+
+impl Journal {
+    /// Opens the journal of a folder for writing; cuts off a last line that is not whole.
+    ///
+    /// # Errors
+    /// When another lab writes there, when it is newer or damaged, or when the system refuses.
+    pub fn open(
+        folder: &Path,
+        new: impl FnOnce() -> RunRecord,
+    ) -> Result<Self, JournalError> {
+        let path = folder.join(SAMPLES);
+        let remedy = "free space or choose another folder with --results";
+        let file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(&path)
+            .map_err(system(&path, remedy))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(folder.into())),
+            Err(TryLockError::Error(e)) => return Err(system(&path, "use a local disk")(e)),
+        }
+        let record = match RunRecord::read(folder) {
+            Err(JournalError::NoRun(_)) => {
+                let record = new();
+                record.write(folder)?;
+                record
+            }
+            other => other?,
+        };
+        let mut journal =
+            Self { path, file, length: 0, record, settled: HashMap::new(), lines: 0 };
+        journal.recover()?;
+        Ok(journal)
+    }
+
+    /// Reads what is there and cuts off what is not whole.
+    fn recover(&mut self) -> Result<(), JournalError> {
+        let mut reading =
+            self.file.try_clone().map_err(system(&self.path, "make it readable"))?;
+        reading
+            .seek(SeekFrom::Start(0))
+            .map_err(system(&self.path, "make it readable"))?;
+        let path = self.path.clone();
+        let whole = each_line(&path, reading, |sample, _| self.remember(&sample))?;
+        self.file.set_len(whole).map_err(system(&self.path, "make it writable"))?;
+        self.length = whole;
+        Ok(())
+    }
+
+    fn remember(&mut self, sample: &Sample) {
+        self.lines += 1;
+        if !sample.settled() {
+            return;
+        }
+        let value = self
+            .record
+            .experiments
+            .get(&sample.experiment)
+            .and_then(|experiment| sample.values.get(&experiment.metric));
+        let value = if sample.counts() { value.copied() } else { None };
+        self.settled.insert(key(sample), value.unwrap_or(f64::NAN));
+    }
+
+    /// Appends a sample as one whole line. When the disk is full, what was written of the line is
+    /// taken back, so that the journal stays whole.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn append(&mut self, sample: &Sample) -> Result<(), JournalError> {
+        let mut line = serde_json::to_vec(sample).map_err(|e| JournalError::Damaged {
+            path: self.path.clone(),
+            what: format!("a sample cannot be written as JSON: {e}"),
+        })?;
+        line.push(b'\n');
+        if let Err(error) = self.file.write_all(&line) {
+            let _ = self.file.set_len(self.length);
+            let remedy = "nothing measured is lost: free space and run again";
+            return Err(system(&self.path, remedy)(error));
+        }
+        self.length += line.len() as u64;
+        self.remember(sample);
+        Ok(())
+    }
+
+    /// Sees to it that all that was appended is on disk.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn sync(&self) -> Result<(), JournalError> {
+        self.file.sync_data().map_err(system(&self.path, "check the disk and run again"))
+    }
+
+    /// Writes `run.json` anew.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn save_record(&self) -> Result<(), JournalError> {
+        self.record.write(self.folder())
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    /// How many lines the journal holds.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// The value that was measured for an item in a round and environment: nothing where it is
+    /// still to be measured, NaN where it stands as void.
+    pub fn value(
+        &self,
+        experiment: &str,
+        item: &Item,
+        round: u32,
+        environment: &str,
+    ) -> Option<f64> {
+        let key = Key {
+            experiment: experiment.into(),
+            item: item.clone(),
+            round,
+            environment: environment.into(),
+        };
+        self.settled.get(&key).copied()
+    }
+}
+
+fn key(sample: &Sample) -> Key {
+    Key {
+        experiment: sample.experiment.clone(),
+        item: Item { point: sample.point.clone(), twin: sample.twin },
+        round: sample.round,
+        environment: sample.environment.clone(),
+    }
+}

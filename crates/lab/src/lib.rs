@@ -1,0 +1,24 @@
+//! The method: experiment, plan, order, worker, journal, statistics, search, claim.
+//!
+//! The lab knows no suite. Data goes one way: experiments (TOML) become a plan (rounds of points),
+//! the plan becomes orders, a worker carries each order out in a fresh process, and what comes back
+//! is a sample, which the lab alone writes to the journal. Everything people see is made from
+//! journals.
+
+pub mod artefact;
+pub mod experiment;
+pub mod factor;
+pub mod journal;
+pub mod measure;
+pub mod message;
+pub mod metric;
+pub mod plan;
+pub mod point;
+pub mod probe;
+pub mod quantity;
+pub mod run;
+pub mod sample;
+pub mod search;
+pub mod statistics;
+pub mod suite;
+pub mod worker;

@@ -1,0 +1,127 @@
+//! What a probe is given, and what it gives back.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
+
+use crate::message::Rendezvous;
+use crate::point::Level;
+use crate::sample::{Failure, Trial};
+
+/// What a probe is given for one point.
+pub struct Context<'a> {
+    /// The experiment's name without its suite: `throughput`.
+    pub experiment: &'a str,
+    /// How long to measure; preparing is not counted.
+    pub budget: Duration,
+    /// The round, from 0.
+    pub round: u32,
+    /// A seed that differs for each point and round and is the same in every run of the plan.
+    pub seed: u64,
+    /// The CPUs that the process may use, in order.
+    pub cpus: &'a [usize],
+    /// The time-stamp counter of this machine.
+    pub tsc: &'static machine::tsc::Tsc,
+    /// The role that the process plays; empty where the experiment has none.
+    pub role: &'a str,
+    /// What the person allowed or set by name: `physical-address`, `allow-write`.
+    pub options: &'a BTreeMap<String, String>,
+    pub(crate) artefacts: &'a BTreeMap<String, PathBuf>,
+    pub(crate) rendezvous: &'a mut Rendezvous,
+}
+
+impl Context<'_> {
+    /// Where a prepared artefact lies.
+    ///
+    /// # Errors
+    /// When it was not prepared.
+    pub fn artefact(&self, name: &str) -> Result<&Path, Failure> {
+        self.artefacts
+            .get(name)
+            .map(PathBuf::as_path)
+            .ok_or_else(|| Failure::failed(format!("the artefact '{name}' was not prepared")))
+    }
+
+    /// Says that this role is ready, and waits until all are.
+    ///
+    /// # Errors
+    /// When another role failed or the lab is gone.
+    pub fn ready(&mut self) -> Result<(), Failure> {
+        self.rendezvous.ready()
+    }
+
+    /// Tells the other roles to stop.
+    ///
+    /// # Errors
+    /// When the lab is gone.
+    pub fn stop(&mut self) -> Result<(), Failure> {
+        self.rendezvous.stop()
+    }
+
+    /// Whether another role said stop; does not wait.
+    pub fn stopped(&mut self) -> bool {
+        self.rendezvous.stopped()
+    }
+}
+
+/// What one point gave in one round.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Measurement {
+    /// Metric to value, in the metric's unit.
+    pub values: BTreeMap<String, f64>,
+    /// Metric to encoded histogram.
+    pub histograms: BTreeMap<String, String>,
+    /// What was observed and not chosen: `proximity` = near.
+    pub covariates: BTreeMap<String, Level>,
+    /// The steps of a search.
+    pub trials: Vec<Trial>,
+    /// Why the sample does not count, where the probe saw that it does not.
+    pub void: Option<String>,
+}
+
+impl Measurement {
+    /// Adds a value in the metric's unit.
+    #[must_use]
+    pub fn value(mut self, metric: &str, value: f64) -> Self {
+        self.values.insert(metric.into(), value);
+        self
+    }
+
+    /// Adds a covariate.
+    #[must_use]
+    pub fn covariate(mut self, name: &str, level: impl Into<Level>) -> Self {
+        self.covariates.insert(name.into(), level.into());
+        self
+    }
+
+    /// Adds a histogram of one metric.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    pub fn histogram(mut self, metric: &str, histogram: &Histogram<u64>) -> Result<Self, Failure> {
+        let mut bytes = Vec::new();
+        V2Serializer::new()
+            .serialize(histogram, &mut bytes)
+            .map_err(|e| Failure::failed(format!("the histogram '{metric}': {e:?}")))?;
+        let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(bytes);
+        self.histograms.insert(metric.into(), text);
+        Ok(self)
+    }
+}
+
+/// Reads a histogram back from the journal.
+///
+/// # Errors
+/// One line when the text is no encoded histogram.
+pub fn decode_histogram(text: &str) -> Result<Histogram<u64>, String> {
+    let bytes = base64::engine::general_purpose::STANDARD_NO_PAD
+        .decode(text)
+        .map_err(|e| format!("not base64: {e}"))?;
+    hdrhistogram::serialization::Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|e| format!("not an HdrHistogram: {e:?}"))
+}

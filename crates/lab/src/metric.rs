@@ -1,0 +1,45 @@
+//! Metrics: what a sample measures, with unit and direction.
+
+use serde::{Deserialize, Serialize};
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// As throughput.
+    Higher,
+    /// As latency.
+    Lower,
+    /// Neither: a count that is only reported.
+    Neither,
+}
+
+/// A metric that a suite declares.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Metric {
+    /// The name in TOML and in the journal: `throughput`.
+    pub name: &'static str,
+    /// The unit of its values: `B/s`, `ns`, `1`.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// One line for people.
+    pub about: &'static str,
+}
+
+/// A metric as written down with a run, for readers who have no suite at hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricRecord {
+    /// The unit of its values.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Better,
+    /// One line for people.
+    pub about: String,
+}
+
+impl From<&Metric> for MetricRecord {
+    fn from(metric: &Metric) -> Self {
+        Self { unit: metric.unit.into(), better: metric.better, about: metric.about.into() }
+    }
+}

@@ -1,0 +1,221 @@
+//! The fresh process that carries out one order, and dies with it.
+
+use std::io::{BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use machine::core_clock;
+use machine::noise::Noise;
+use machine::tsc::Tsc;
+
+use crate::measure::{Context, Measurement};
+use crate::message::{Answer, Order, Ordered, Rendezvous, Request, receive};
+use crate::plan::seed_of;
+use crate::sample::{Clock, Failure, Sample, TRIES};
+use crate::suite::{Probe, Suite};
+
+/// A sample is void when the core clock moved by more than this share under it.
+const CLOCK_MOVED: f64 = 0.03;
+/// A sample is void when the host ran something else for more than this share of it.
+const STOLEN: f64 = 0.05;
+
+/// Carries out the order on standard input; gives the exit status.
+pub fn main(suites: &[&dyn Suite]) -> i32 {
+    match serve(suites) {
+        Ok(()) => 0,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            1
+        }
+    }
+}
+
+fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
+    let answers = private_output()?;
+    let mut rendezvous = Rendezvous::new(requests(), Box::new(answers));
+    let Some(Request::Order(order)) = rendezvous.next() else {
+        return Err(Failure::failed("a probe wants an order on its standard input"));
+    };
+    let suite = crate::suite::find(suites, &order.suite)
+        .ok_or_else(|| Failure::failed(format!("there is no suite '{}'", order.suite)))?;
+    let mut cpus = machine::topology::allowed_cpus();
+    // The last CPU first: the first ones serve most interrupts.
+    cpus.reverse();
+    if let Some(&cpu) = cpus.first() {
+        machine::pin::pin_to(cpu)?;
+    }
+    carry_out(&order, suite, &cpus, &mut rendezvous)?;
+    rendezvous.answer(&Answer::Done { id: order.id })
+}
+
+/// Keeps standard output for answers alone: whatever else the process prints goes to the errors.
+fn private_output() -> Result<std::fs::File, Failure> {
+    let answers = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3)
+        .map_err(|e| Failure::failed(format!("standard output: {e}")))?;
+    // SAFETY: both descriptors are open; dup2 replaces 1 with a copy of 2.
+    if unsafe { libc::dup2(std::io::stderr().as_raw_fd(), 1) } < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(answers.into())
+}
+
+fn requests() -> mpsc::Receiver<Request> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut input = BufReader::new(std::io::stdin());
+        while let Ok(Some(request)) = receive(&mut input) {
+            if sender.send(request).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn carry_out(
+    order: &Order,
+    suite: &dyn Suite,
+    cpus: &[usize],
+    rendezvous: &mut Rendezvous,
+) -> Result<(), Failure> {
+    let mut probe: Result<Box<dyn Probe>, Failure> = clocks().and_then(|_| suite.probe(&order.experiment));
+    for ordered in &order.points {
+        for attempt in 1..=TRIES {
+            let mut sample = blank(order, ordered, attempt);
+            let begun = Instant::now();
+            let outcome = match &mut probe {
+                Ok(probe) => measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample),
+                Err(failure) => Err(failure.clone()),
+            };
+            sample.seconds = begun.elapsed().as_secs_f64();
+            sample.error = outcome.err();
+            let last = sample.settled() || sample.error.is_some();
+            rendezvous.answer(&Answer::Sample(Box::new(sample)))?;
+            if last {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The clocks, or why no time may be emitted here.
+fn clocks() -> Result<&'static Tsc, Failure> {
+    if machine::cpu::emulated() {
+        return Err(Failure::unavailable(
+            "this CPU is emulated, and emulated time is never a cost",
+            "run on real hardware or under hardware virtualisation",
+        ));
+    }
+    Tsc::get().map_err(|why| {
+        Failure::unavailable(why.to_string(), "use a machine with an invariant time-stamp counter")
+    })
+}
+
+/// A sample of an order's point before anything is measured.
+pub(crate) fn blank(order: &Order, ordered: &Ordered, attempt: u32) -> Sample {
+    Sample {
+        experiment: format!("{}/{}", order.suite, order.experiment),
+        point: ordered.point.clone(),
+        twin: ordered.twin,
+        round: order.round,
+        position: ordered.position,
+        attempt,
+        at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64()),
+        ..Sample::default()
+    }
+}
+
+fn measured(
+    order: &Order,
+    ordered: &Ordered,
+    cpus: &[usize],
+    rendezvous: &mut Rendezvous,
+    probe: &mut dyn Probe,
+    sample: &mut Sample,
+) -> Result<(), Failure> {
+    let tsc = clocks()?;
+    let name = format!("{} {} {}", ordered.point, order.round, ordered.twin);
+    let mut context = Context {
+        experiment: &order.experiment,
+        budget: order.budget,
+        round: order.round,
+        seed: seed_of(&name, order.seed),
+        cpus,
+        tsc,
+        role: &order.role,
+        options: &order.options,
+        artefacts: &order.artefacts,
+        rendezvous,
+    };
+    let noise = Noise::snapshot();
+    let before = core_clock()?;
+    let begun = Instant::now();
+    let outcome = probe.measure(&mut context, &ordered.point);
+    let took = begun.elapsed();
+    let after = core_clock()?;
+    let noise = Noise::snapshot().since(&noise);
+    let measurement = outcome?;
+    if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
+        return Err(Failure::check(format!("'{metric}' came out as {value}")));
+    }
+    let clock = Clock {
+        tsc_hertz: tsc.hertz,
+        tsc_step: tsc.step,
+        tsc_overhead: tsc.overhead,
+        core_before: before.hertz(),
+        core_after: after.hertz(),
+    };
+    sample.void = measurement.void.clone().or_else(|| disturbed(&clock, &noise, took));
+    fill(sample, measurement);
+    sample.clock = Some(clock);
+    sample.noise = Some(noise);
+    Ok(())
+}
+
+/// Why a sample does not count: the clock moved, or the host ran something else.
+fn disturbed(
+    clock: &Clock,
+    noise: &machine::noise::NoiseDelta,
+    took: std::time::Duration,
+) -> Option<String> {
+    let moved = (clock.core_after / clock.core_before - 1.0).abs();
+    if moved > CLOCK_MOVED {
+        return Some(format!("the core clock moved by {:.1}%", moved * 100.0));
+    }
+    let stolen = noise.steal_ns as f64 / (took.as_nanos().max(1) as f64);
+    (stolen > STOLEN).then(|| format!("the host took {} ms", noise.steal_ns / 1_000_000))
+}
+
+fn core_clock() -> Result<core_clock::CoreClock, Failure> {
+    core_clock::calibrate().map_err(|why| Failure::failed(format!("the core clock: {why}")))
+}
+
+fn fill(sample: &mut Sample, measurement: Measurement) {
+    sample.values = measurement.values;
+    sample.histograms = measurement.histograms;
+    sample.covariates = measurement.covariates;
+    sample.trials = measurement.trials;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::noise::NoiseDelta;
+    use std::time::Duration;
+
+    fn clock(before: f64, after: f64) -> Clock {
+        Clock { tsc_hertz: 1e9, tsc_step: 1, tsc_overhead: 1, core_before: before, core_after: after }
+    }
+
+    #[test]
+    fn a_moved_clock_or_a_stolen_cpu_voids() {
+        let took = Duration::from_millis(10);
+        let calm = NoiseDelta::default();
+        assert_eq!(disturbed(&clock(4e9, 4.01e9), &calm, took), None);
+        assert!(disturbed(&clock(4e9, 3.5e9), &calm, took).unwrap().contains("12.5%"));
+        let stolen = NoiseDelta { steal_ns: 10_000_000, ..NoiseDelta::default() };
+        assert_eq!(disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(), "the host took 10 ms");
+    }
+}

@@ -1,0 +1,215 @@
+//! A sample: what one point gave in one round; a line of the journal.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::point::{Level, Point};
+
+/// A line of the journal.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Suite and name: `copy/throughput`.
+    pub experiment: String,
+    /// One level for every factor.
+    pub point: Point,
+    /// The second of two samples of the same point: their ratio is the noise floor.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub twin: bool,
+    /// The pass over all points, from 0.
+    pub round: u32,
+    /// The place in the round's order, from 0.
+    pub position: u32,
+    /// Where it was measured.
+    pub host: String,
+    /// The id of the environment, as in `run.json`.
+    pub environment: String,
+    /// Which try this is, from 1; over 1 only after void ones.
+    pub attempt: u32,
+    /// When it began, in seconds since 1970.
+    pub at: f64,
+    /// How long it took with all that it prepares, in seconds.
+    pub seconds: f64,
+    /// Metric to value, in the metric's unit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, f64>,
+    /// Metric to histogram: HdrHistogram V2 in base64, in the unit `ns` unless the metric says otherwise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub histograms: BTreeMap<String, String>,
+    /// What disturbed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<machine::noise::NoiseDelta>,
+    /// The clocks under it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
+    /// What was observed and not chosen.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub covariates: BTreeMap<String, Level>,
+    /// What each role answered, where the experiment has roles.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, Part>,
+    /// The steps of a search, void ones too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<Trial>,
+    /// Why the sample does not count: the clock moved, the host stalled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void: Option<String>,
+    /// Why there is no sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+impl Sample {
+    /// Whether its values count: no error and not void.
+    pub fn counts(&self) -> bool {
+        self.error.is_none() && self.void.is_none()
+    }
+
+    /// Whether it need not be measured again: it counts, or it is the last try.
+    pub fn settled(&self) -> bool {
+        self.error.is_none() && (self.void.is_none() || self.attempt >= TRIES)
+    }
+}
+
+/// How often a sample is tried before it stands as void.
+pub const TRIES: u32 = 3;
+
+/// The clocks under a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// The time-stamp counter, in Hz.
+    pub tsc_hertz: f64,
+    /// The step of the time-stamp counter, in ticks.
+    pub tsc_step: u64,
+    /// What an empty fenced pair costs, in ticks; already subtracted.
+    pub tsc_overhead: u64,
+    /// The core clock before the sample, in Hz.
+    pub core_before: f64,
+    /// The core clock after the sample, in Hz.
+    pub core_after: f64,
+}
+
+impl Clock {
+    /// The core clock during the sample, in Hz: the mean of before and after.
+    pub fn core_hertz(&self) -> f64 {
+        (self.core_before + self.core_after) / 2.0
+    }
+}
+
+/// What one role answered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Where it ran.
+    pub host: String,
+    /// The id of its environment.
+    pub environment: String,
+    /// Metric to value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, f64>,
+    /// What disturbed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<machine::noise::NoiseDelta>,
+    /// What was observed there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub covariates: BTreeMap<String, Level>,
+}
+
+/// One step of a search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The level tried.
+    pub level: f64,
+    /// Whether the condition held; absent where the trial is void.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<bool>,
+    /// Why the trial does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void: Option<String>,
+    /// What the trial measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, f64>,
+}
+
+/// What kind of failure stands in a sample's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// This machine lacks what the point needs: a result.
+    Unavailable,
+    /// This CPU lacks the instruction: a result.
+    Unsupported,
+    /// The suite could not measure.
+    Failed,
+    /// The process died.
+    Crashed,
+    /// The process did not answer within its limit.
+    Timeout,
+    /// The probe's check of its own result failed.
+    Check,
+}
+
+impl FailureKind {
+    /// Whether it makes the run exit 1 at its end.
+    pub fn is_fault(self) -> bool {
+        !matches!(self, Self::Unavailable | Self::Unsupported)
+    }
+
+    /// The word in the journal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Unsupported => "unsupported",
+            Self::Failed => "failed",
+            Self::Crashed => "crashed",
+            Self::Timeout => "timeout",
+            Self::Check => "check",
+        }
+    }
+}
+
+/// Why there is no sample.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{}: {why}{}", kind.name(), remedy.as_ref().map(|r| format!(" ({r})")).unwrap_or_default())]
+pub struct Failure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// The reason in one line.
+    pub why: String,
+    /// How to enable it, in one line, where one can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Failure {
+    /// A failure of a kind, with its reason.
+    pub fn new(kind: FailureKind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into(), remedy: None }
+    }
+
+    /// This machine lacks what the point needs.
+    pub fn unavailable(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Unavailable, why: why.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// This CPU lacks the instruction.
+    pub fn unsupported(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Unsupported, why)
+    }
+
+    /// The suite could not measure.
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Failed, why)
+    }
+
+    /// The probe's check of its own result failed.
+    pub fn check(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Check, why)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}

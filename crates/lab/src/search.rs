@@ -1,0 +1,160 @@
+//! Searches: the largest level at which a condition holds, by bisection, with void trials kept.
+
+use std::collections::BTreeMap;
+
+use crate::sample::{Failure, TRIES, Trial};
+
+/// How to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Search {
+    /// Below this nothing is tried.
+    pub low: f64,
+    /// Above this nothing is tried; tried first.
+    pub high: f64,
+    /// The search ends when the bounds are this close.
+    pub precision: f64,
+    /// How many further trials must hold at the level found.
+    pub confirmations: u32,
+}
+
+/// What one trial showed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shown {
+    /// The condition held.
+    Holds,
+    /// It did not.
+    Fails,
+    /// The trial does not count, and why.
+    Void(String),
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The largest level at which the condition held and was confirmed; nothing where it never did.
+    pub level: Option<f64>,
+    /// Every trial in order, void ones too.
+    pub trials: Vec<Trial>,
+}
+
+/// The values that a trial measured beside its verdict.
+pub type Values = BTreeMap<String, f64>;
+
+/// Finds the largest level at which `trial` holds. A void trial is repeated, three times at most,
+/// and then counts as failed: what could not be shown to hold does not hold.
+///
+/// # Errors
+/// Those of the trial.
+pub fn largest(
+    search: &Search,
+    mut trial: impl FnMut(f64) -> Result<(Shown, Values), Failure>,
+) -> Result<Found, Failure> {
+    let mut trials = Vec::new();
+    let mut holds = |level: f64| -> Result<bool, Failure> {
+        for _ in 0..TRIES {
+            let (shown, values) = trial(level)?;
+            let (holds, void) = match shown {
+                Shown::Holds => (Some(true), None),
+                Shown::Fails => (Some(false), None),
+                Shown::Void(cause) => (None, Some(cause)),
+            };
+            trials.push(Trial { level, holds, void, values });
+            if let Some(holds) = holds {
+                return Ok(holds);
+            }
+        }
+        Ok(false)
+    };
+    let confirmed = |level: f64, holds: &mut dyn FnMut(f64) -> Result<bool, Failure>| {
+        for _ in 0..search.confirmations {
+            if !holds(level)? {
+                return Ok::<_, Failure>(false);
+            }
+        }
+        Ok(true)
+    };
+    let mut ceiling = search.high;
+    let mut level = None;
+    if holds(ceiling)? && confirmed(ceiling, &mut holds)? {
+        level = Some(ceiling);
+    } else {
+        // Each failed confirmation lowers the ceiling, so that this ends.
+        while level.is_none() {
+            let (mut low, mut high) = (search.low, ceiling);
+            let mut best = None;
+            while high - low > search.precision {
+                let middle = f64::midpoint(low, high);
+                if holds(middle)? {
+                    (low, best) = (middle, Some(middle));
+                } else {
+                    high = middle;
+                }
+            }
+            match best {
+                None => break,
+                Some(found) if confirmed(found, &mut holds)? => level = Some(found),
+                Some(found) => ceiling = found,
+            }
+        }
+    }
+    Ok(Found { level, trials })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn search(confirmations: u32) -> Search {
+        Search { low: 0.0, high: 100.0, precision: 0.1, confirmations }
+    }
+
+    proptest! {
+        #[test]
+        fn the_edge_is_found_within_the_precision(edge in 0.2f64..120.0, confirmations in 0u32..3) {
+            let found = largest(&search(confirmations), |level| {
+                Ok((if level <= edge { Shown::Holds } else { Shown::Fails }, Values::new()))
+            }).unwrap();
+            let level = found.level.unwrap();
+            prop_assert!(level <= edge && level >= edge.min(100.0) - 0.1, "{level} for {edge}");
+            prop_assert!(found.trials.len() < 20);
+        }
+
+        #[test]
+        fn any_answers_end_the_search(answers in proptest::collection::vec(0u8..3, 1..50)) {
+            let mut at = 0;
+            let found = largest(&search(2), |_| {
+                at += 1;
+                let shown = match answers[at % answers.len()] {
+                    0 => Shown::Holds,
+                    1 => Shown::Fails,
+                    _ => Shown::Void("stall".into()),
+                };
+                Ok((shown, Values::new()))
+            }).unwrap();
+            if let Some(level) = found.level {
+                let held = found.trials.iter().filter(|t| t.level == level && t.holds == Some(true));
+                prop_assert!(held.count() >= 3, "the level found was confirmed twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_void_trial_is_kept_and_repeated() {
+        let mut first = true;
+        let found = largest(&search(0), |_| {
+            let void = std::mem::take(&mut first);
+            Ok((if void { Shown::Void("the host stalled".into()) } else { Shown::Holds }, Values::new()))
+        })
+        .unwrap();
+        assert_eq!(found.level, Some(100.0));
+        assert_eq!(found.trials.len(), 2);
+        assert_eq!(found.trials[0].void.as_deref(), Some("the host stalled"));
+    }
+
+    #[test]
+    fn nothing_is_found_where_nothing_holds() {
+        let found = largest(&search(0), |_| Ok((Shown::Fails, Values::new()))).unwrap();
+        assert_eq!(found.level, None);
+    }
+}

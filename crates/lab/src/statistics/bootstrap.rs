@@ -1,0 +1,205 @@
+//! The percentile bootstrap interval of a median, computed exactly.
+//!
+//! A percentile bootstrap draws `n` of the `n` values with replacement, takes the median, repeats
+//! this 10,000 times and cuts 2.5% from either end. For a median nothing need be drawn: its chance
+//! under resampling follows from binomial probabilities (Maritz and Jarrett, 1978; Efron, 1979,
+//! for an odd number of values). The result is the interval that resampling tends to as the resamples grow. It is
+//! the same on each run, needs no seed, adds no noise of its own, and takes microseconds, not
+//! milliseconds. The tests hold it against every possible resample and against 10,000 drawn ones.
+
+use super::binomial::Binomial;
+
+/// What is less likely than this is left out: all of it together moves no quantile.
+const NEGLIGIBLE: f64 = 1e-18;
+
+/// A median that a resample can have.
+#[derive(Debug, Clone, Copy)]
+struct Atom {
+    median: f64,
+    probability: f64,
+}
+
+/// The two ends that cut `tail` of the resampled medians off on either side of sorted values.
+pub(super) fn percentile_interval(sorted: &[f64], tail: f64) -> (f64, f64) {
+    let atoms = distribution(sorted);
+    let low = first_beyond(atoms.iter(), tail);
+    let high = first_beyond(atoms.iter().rev(), tail);
+    let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
+    (low.unwrap_or(least), high.unwrap_or(most))
+}
+
+/// The first median at which the probability gathered so far reaches `tail`. Counted from either
+/// end alike, so that mirrored values have a mirrored interval.
+fn first_beyond<'a>(atoms: impl Iterator<Item = &'a Atom>, tail: f64) -> Option<f64> {
+    let mut gathered = 0.0;
+    for atom in atoms {
+        gathered += atom.probability;
+        if gathered >= tail {
+            return Some(atom.median);
+        }
+    }
+    None
+}
+
+/// Every median that a resample of sorted values can have, ascending, with its probability.
+fn distribution(sorted: &[f64]) -> Vec<Atom> {
+    if sorted.len() % 2 == 1 {
+        return odd(sorted);
+    }
+    let mut atoms = even(sorted);
+    atoms.sort_unstable_by(|a, b| a.median.total_cmp(&b.median));
+    atoms
+}
+
+/// With `n = 2m + 1` values a resample's median is at most the `k`th value when `m + 1` draws or
+/// more are among the `k` lowest: a binomial tail with chance `k / n`.
+fn odd(sorted: &[f64]) -> Vec<Atom> {
+    let n = sorted.len();
+    let draws = Binomial::new(n);
+    let mut below = 0.0;
+    let mut atoms = Vec::with_capacity(n);
+    for (index, &median) in sorted.iter().enumerate() {
+        let at_most = draws.at_least(n / 2 + 1, (index + 1) as f64 / n as f64);
+        atoms.push(Atom {
+            median,
+            probability: (at_most - below).max(0.0),
+        });
+        below = at_most;
+    }
+    atoms
+}
+
+/// With `n = 2m` values a resample's median is the mean of its `m`th and its next, values `i` and
+/// `j` of ours. For `i < j`, `m` draws fall in the `i` lowest and reach `i`, and `m` fall in the
+/// highest and reach down to `j`. What is left of the chance that the `m`th is `i` is for `i = j`.
+fn even(sorted: &[f64]) -> Vec<Atom> {
+    let n = sorted.len();
+    let m = n / 2;
+    let draws = Binomial::new(n);
+    let ln_reach: Vec<f64> = (1..=n).map(|rank| ln_maximum_is(rank, n, m)).collect();
+    let mut atoms = Vec::new();
+    let mut below = 0.0;
+    for i in 0..n {
+        let at_most = draws.at_least(m, (i + 1) as f64 / n as f64);
+        let mut remaining = at_most - below;
+        below = at_most;
+        for j in i + 1..n {
+            let probability = (draws.ln_choose(m) + ln_reach[i] + ln_reach[n - 1 - j]).exp();
+            if probability < NEGLIGIBLE {
+                break; // It only falls as `j` grows.
+            }
+            remaining -= probability;
+            atoms.push(Atom {
+                median: f64::midpoint(sorted[i], sorted[j]),
+                probability,
+            });
+        }
+        atoms.push(Atom {
+            median: sorted[i],
+            probability: remaining.max(0.0),
+        });
+    }
+    atoms
+}
+
+/// The logarithm of the chance that `m` draws out of `n` ranks have `rank` as their highest:
+/// `(rank / n)^m - ((rank - 1) / n)^m`. By symmetry also that their lowest is `n + 1 - rank`.
+fn ln_maximum_is(rank: usize, n: usize, m: usize) -> f64 {
+    let (rank, n, m) = (rank as f64, n as f64, m as f64);
+    m * (rank / n).ln() + (-((rank - 1.0) / rank).powf(m)).ln_1p()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::RngExt;
+
+    use super::super::chance::generator;
+    use super::super::summary::{median_of_sorted, quantile};
+    use super::{distribution, percentile_interval};
+
+    /// Values with uneven gaps, so that no two means of pairs coincide.
+    fn uneven(n: usize) -> Vec<f64> {
+        (0..n).map(|i| (i as f64 + 1.0).powf(1.7)).collect()
+    }
+
+    fn at_most(sorted: &[f64], value: f64) -> f64 {
+        let atoms = distribution(sorted);
+        atoms
+            .iter()
+            .filter(|a| a.median <= value)
+            .map(|a| a.probability)
+            .sum()
+    }
+
+    #[test]
+    fn equals_every_possible_resample_counted() {
+        for n in 1..=6usize {
+            let values = uneven(n);
+            let all = n.pow(n as u32);
+            let mut medians: Vec<f64> = (0..all)
+                .map(|code| {
+                    let drawn = (0..n as u32).map(|place| values[code / n.pow(place) % n]);
+                    let mut drawn: Vec<f64> = drawn.collect();
+                    drawn.sort_by(f64::total_cmp);
+                    median_of_sorted(&drawn)
+                })
+                .collect();
+            medians.sort_by(f64::total_cmp);
+            for atom in distribution(&values) {
+                let counted = medians.iter().filter(|m| **m == atom.median).count();
+                let expected = counted as f64 / all as f64;
+                assert!(
+                    (atom.probability - expected).abs() < 1e-12,
+                    "{n}: {atom:?} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn equals_ten_thousand_seeded_resamples_within_their_own_error() {
+        const RESAMPLES: usize = 10_000;
+        for n in [10usize, 11, 20, 21, 51, 100] {
+            let values = uneven(n);
+            let mut random = generator(n as u64, "bootstrap test", 0);
+            let mut medians: Vec<f64> = (0..RESAMPLES)
+                .map(|_| {
+                    let mut ranks: Vec<usize> = (0..n).map(|_| random.random_range(0..n)).collect();
+                    ranks.sort_unstable();
+                    f64::midpoint(values[ranks[(n - 1) / 2]], values[ranks[n / 2]])
+                })
+                .collect();
+            medians.sort_by(f64::total_cmp);
+            // Kolmogorov's distance: larger than this once in a million (Dvoretzky, Kiefer, Wolfowitz).
+            let bound = ((2e6f64).ln() / (2.0 * RESAMPLES as f64)).sqrt();
+            for percent in 1..100 {
+                let at = medians[percent * RESAMPLES / 100];
+                let simulated = medians.partition_point(|m| *m <= at) as f64 / RESAMPLES as f64;
+                assert!(
+                    (at_most(&values, at) - simulated).abs() < bound,
+                    "{n} at {percent}%"
+                );
+            }
+            // A simulated 2.5% end wanders by 0.16 points (one standard error): ours lies within five.
+            let error = 5.0 * (0.025f64 * 0.975 / RESAMPLES as f64).sqrt();
+            let (low, high) = percentile_interval(&values, 0.025);
+            let end = |q: f64| quantile(&medians, q).unwrap();
+            assert!(
+                end(0.025 - error) <= low && low <= end(0.025 + error),
+                "{n}"
+            );
+            assert!(
+                end(0.975 - error) <= high && high <= end(0.975 + error),
+                "{n}"
+            );
+        }
+    }
+
+    #[test]
+    fn probabilities_add_up_for_many_rounds() {
+        for n in [2usize, 3, 10, 99, 100, 999, 1000, 2000] {
+            let total: f64 = distribution(&uneven(n)).iter().map(|a| a.probability).sum();
+            assert!((total - 1.0).abs() < 1e-9, "{n}: {total}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The process that carries orders out, each in a fresh probe; what goes wrong costs one sample.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use machine::environment::Environment;
+
+use crate::artefact;
+use crate::message::{Answer, Hello, Order, Request, parse, receive, send};
+use crate::probe::blank;
+use crate::sample::{Failure, FailureKind, Sample};
+use crate::suite::Suite;
+
+/// The words after the program's name that make it a worker.
+pub const WORKER: [&str; 1] = ["worker"];
+/// The words after the program's name that make it a probe.
+pub const PROBE: [&str; 2] = ["worker", "--probe"];
+/// How long a probe may take to end after it was asked to.
+const GRACE: Duration = Duration::from_millis(500);
+
+enum Event {
+    Lab(Request),
+    LabGone,
+    Probe(Result<Answer, String>),
+    ProbeGone,
+}
+
+/// Serves orders from standard input until it closes; gives the exit status.
+pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
+    match Worker::new(suites, version).and_then(|mut worker| worker.serve()) {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "worker: {error}");
+            1
+        }
+    }
+}
+
+struct Worker<'a> {
+    suites: &'a [&'a dyn Suite],
+    environment: String,
+    host: String,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    output: std::io::Stdout,
+}
+
+impl<'a> Worker<'a> {
+    fn new(suites: &'a [&'a dyn Suite], version: &str) -> std::io::Result<Self> {
+        let environment = Environment::capture();
+        let (sender, events) = channel();
+        let mut worker = Self {
+            suites,
+            environment: environment.id(),
+            host: environment.hostname.clone(),
+            events,
+            sender,
+            output: std::io::stdout(),
+        };
+        worker.listen();
+        worker.say(&Answer::Hello(Box::new(Hello { version: version.into(), environment })))?;
+        Ok(worker)
+    }
+
+    fn listen(&self) {
+        let sender = self.sender.clone();
+        std::thread::spawn(move || {
+            let mut input = BufReader::new(std::io::stdin());
+            while let Ok(Some(request)) = receive(&mut input) {
+                if sender.send(Event::Lab(request)).is_err() {
+                    return;
+                }
+            }
+            let _ = sender.send(Event::LabGone);
+        });
+    }
+
+    fn say(&mut self, answer: &Answer) -> std::io::Result<()> {
+        send(&mut self.output, answer)
+    }
+
+    fn serve(&mut self) -> std::io::Result<()> {
+        loop {
+            match self.events.recv() {
+                Ok(Event::Lab(Request::Order(order))) => {
+                    if !self.carry_out(*order)? {
+                        return Ok(());
+                    }
+                }
+                Ok(Event::LabGone) | Err(_) => return Ok(()),
+                // A start or stop that came after its order ended.
+                Ok(Event::Lab(_) | Event::Probe(_) | Event::ProbeGone) => {}
+            }
+        }
+    }
+
+    /// Carries one order out, with a new probe after each fault; false when the lab is gone.
+    fn carry_out(&mut self, mut order: Order) -> std::io::Result<bool> {
+        let id = order.id;
+        match self.prepare(&order) {
+            Ok(artefacts) => order.artefacts = artefacts,
+            Err(failure) => {
+                for at in 0..order.points.len() {
+                    self.report(&order, at, failure.clone())?;
+                }
+                order.points.clear();
+            }
+        }
+        while !order.points.is_empty() {
+            match self.one_probe(&order)? {
+                Some((answered, fault)) => {
+                    if let Some(failure) = fault {
+                        self.report(&order, answered, failure)?;
+                        order.points.drain(..=answered);
+                    } else {
+                        order.points.clear();
+                    }
+                }
+                None => return Ok(false),
+            }
+        }
+        self.say(&Answer::Done { id })?;
+        Ok(true)
+    }
+
+    fn prepare(&mut self, order: &Order) -> Result<BTreeMap<String, PathBuf>, Failure> {
+        let Some(suite) = crate::suite::find(self.suites, &order.suite) else {
+            return Err(Failure::failed(format!("this worker has no suite '{}'", order.suite)));
+        };
+        let mut made = BTreeMap::new();
+        for ordered in &order.points {
+            for recipe in suite.artefacts(&order.experiment, &ordered.point) {
+                if !made.contains_key(&recipe.name) {
+                    self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
+                    made.insert(recipe.name.clone(), artefact::prepare(&recipe)?);
+                }
+            }
+        }
+        if !made.is_empty() {
+            self.say(&Answer::Prepared)?;
+        }
+        Ok(made)
+    }
+
+    fn report(&mut self, order: &Order, at: usize, failure: Failure) -> std::io::Result<()> {
+        let mut sample = blank(order, &order.points[at], 1);
+        sample.error = Some(failure);
+        self.deliver(sample)
+    }
+
+    fn deliver(&mut self, mut sample: Sample) -> std::io::Result<()> {
+        sample.host.clone_from(&self.host);
+        sample.environment.clone_from(&self.environment);
+        self.say(&Answer::Sample(Box::new(sample)))
+    }
+
+    /// Runs one probe over the order's points. Gives how many were answered and the fault that
+    /// ended it early, or nothing when the lab is gone.
+    fn one_probe(&mut self, order: &Order) -> std::io::Result<Option<(usize, Option<Failure>)>> {
+        let mut process = ProbeProcess::start(order, self.sender.clone())?;
+        let mut answered = 0;
+        loop {
+            let Some(current) = order.points.get(answered) else {
+                process.end();
+                self.drain(&process);
+                return Ok(Some((answered, None)));
+            };
+            let fault = match self.events.recv_timeout(process.left(current.limit)) {
+                Ok(Event::Probe(Ok(Answer::Sample(sample)))) => {
+                    process.heard = Instant::now();
+                    let last = sample.settled() || sample.error.is_some();
+                    answered += usize::from(last);
+                    self.deliver(*sample)?;
+                    continue;
+                }
+                Ok(Event::Probe(Ok(answer @ (Answer::Ready | Answer::Stop)))) => {
+                    process.heard = Instant::now();
+                    self.say(&answer)?;
+                    continue;
+                }
+                Ok(Event::Lab(request)) => {
+                    process.tell(&request);
+                    continue;
+                }
+                Ok(Event::LabGone) => {
+                    process.end();
+                    return Ok(None);
+                }
+                Ok(Event::Probe(Ok(_))) => Failure::failed("the probe ended before its order"),
+                Ok(Event::Probe(Err(nonsense))) => Failure::failed(format!("the probe: {nonsense}")),
+                Ok(Event::ProbeGone) => process.cause_of_death(),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Failure::new(
+                    FailureKind::Timeout,
+                    format!("no answer within {}", crate::quantity::format_duration(current.limit)),
+                ),
+            };
+            process.kill();
+            self.drain(&process);
+            return Ok(Some((answered, Some(fault))));
+        }
+    }
+
+    /// Forgets what an ended probe still had to say, so that the next is not blamed for it.
+    fn drain(&self, process: &ProbeProcess) {
+        let deadline = Instant::now() + GRACE;
+        while !process.silent() && Instant::now() < deadline {
+            match self.events.recv_timeout(GRACE) {
+                Ok(Event::LabGone) => {
+                    let _ = self.sender.send(Event::LabGone);
+                    return;
+                }
+                Ok(Event::ProbeGone) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// A probe under way.
+struct ProbeProcess {
+    child: Child,
+    input: ChildStdin,
+    last_words: Arc<Mutex<String>>,
+    heard: Instant,
+    gone: bool,
+}
+
+impl ProbeProcess {
+    fn start(order: &Order, events: Sender<Event>) -> std::io::Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(PROBE).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own, so that it can be killed with all that it started.
+        command.process_group(0);
+        machine::child::die_with_parent(&mut command);
+        let mut child = command.spawn()?;
+        let (Some(mut input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(std::io::Error::other("a probe without pipes"));
+        };
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n') {
+                let Ok(line) = line else { break };
+                let answer = parse(&String::from_utf8_lossy(&line));
+                if events.send(Event::Probe(answer)).is_err() {
+                    return;
+                }
+            }
+            let _ = events.send(Event::ProbeGone);
+        });
+        let last_words = Arc::new(Mutex::new(String::new()));
+        let words = Arc::clone(&last_words);
+        std::thread::spawn(move || {
+            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                if let (false, Ok(mut words)) = (line.trim().is_empty(), words.lock()) {
+                    words.clear();
+                    words.extend(line.trim().chars().take(300));
+                }
+            }
+        });
+        // A probe that dies at once is seen by its closed output.
+        let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
+        Ok(Self { child, input, last_words, heard: Instant::now(), gone: false })
+    }
+
+    fn tell(&mut self, request: &Request) {
+        let _ = send(&mut self.input, request);
+    }
+
+    fn left(&self, limit: Duration) -> Duration {
+        limit.saturating_sub(self.heard.elapsed())
+    }
+
+    fn silent(&self) -> bool {
+        self.gone
+    }
+
+    fn group(&self, signal: i32) {
+        // SAFETY: kill takes numbers only; the group is the probe's own.
+        unsafe { libc::kill(-(self.child.id() as i32), signal) };
+    }
+
+    /// Waits for it to end by itself, asks it to, then kills it and all that it started.
+    fn end(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        let mut asked = false;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline && asked {
+                break;
+            }
+            if Instant::now() > deadline - GRACE / 2 && !asked {
+                self.group(libc::SIGTERM);
+                asked = true;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.kill();
+    }
+
+    fn kill(&mut self) {
+        self.group(libc::SIGKILL);
+        let _ = self.child.wait();
+    }
+
+    fn cause_of_death(&mut self) -> Failure {
+        self.gone = true;
+        let status = self.child.wait();
+        // What it said last is read by another thread, which sees the end soon after.
+        std::thread::sleep(Duration::from_millis(5));
+        let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
+        let words = if words.is_empty() { words } else { format!(": {words}") };
+        Failure::new(FailureKind::Crashed, format!("{}{words}", describe(status)))
+    }
+}
+
+fn describe(status: std::io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => match (status.signal(), status.code()) {
+            (Some(signal), _) => format!("the probe was killed by {}", signal_name(signal)),
+            (None, Some(code)) => format!("the probe exited with status {code}"),
+            (None, None) => "the probe ended".into(),
+        },
+        Err(error) => format!("the probe ended: {error}"),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let names = [
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGTRAP, "SIGTRAP"),
+    ];
+    names
+        .iter()
+        .find(|(number, _)| *number == signal)
+        .map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).into())
+}

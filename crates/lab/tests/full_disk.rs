@@ -1,0 +1,58 @@
+//! A disk that fills up. A process of its own: the limit that stands for it binds the whole process.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use lab::experiment::Profile;
+use lab::journal::{FORMAT, Journal, RunRecord, SAMPLES, open};
+use lab::sample::Sample;
+
+fn record() -> RunRecord {
+    RunRecord {
+        format: FORMAT,
+        program: "0".into(),
+        name: "test".into(),
+        host: "here".into(),
+        profile: Profile::Quick,
+        seed: 1,
+        begun: "2026-01-01T00:00:00Z".into(),
+        environments: BTreeMap::new(),
+        experiments: BTreeMap::new(),
+        metrics: BTreeMap::new(),
+    }
+}
+
+fn sample(round: u32, value: f64) -> Sample {
+    let values = [("throughput".to_string(), value)].into();
+    Sample { experiment: "copy/throughput".into(), round, attempt: 1, values, ..Sample::default() }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path(), record).unwrap();
+    journal.append(&sample(0, 1.0)).unwrap();
+    let path = folder.path().join(SAMPLES);
+    let whole = fs::metadata(&path).unwrap().len();
+    // A limit on the file's size cuts a write short as a full disk does.
+    let limit = whole + 40;
+    let line = with_file_limit(limit, || journal.append(&sample(1, 2.0)).unwrap_err().to_string());
+    assert!(line.contains("nothing measured is lost"), "{line}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), whole, "the half line is taken back");
+    journal.append(&sample(1, 2.0)).unwrap();
+    assert_eq!(open(folder.path()).unwrap().samples.len(), 2);
+}
+
+fn with_file_limit<T>(limit: u64, work: impl FnOnce() -> T) -> T {
+    // SAFETY: plain system calls on a local struct; the old limit is put back.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        let mut old: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_FSIZE, &mut old);
+        let new = libc::rlimit { rlim_cur: limit, rlim_max: old.rlim_max };
+        libc::setrlimit(libc::RLIMIT_FSIZE, &new);
+        let result = work();
+        libc::setrlimit(libc::RLIMIT_FSIZE, &old);
+        result
+    }
+}

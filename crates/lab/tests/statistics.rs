@@ -1,0 +1,301 @@
+//! Properties of the summaries, intervals, ratios and choices, held against an oracle where one exists.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in the functions it shares"
+)]
+
+use lab::metric::Better;
+use lab::statistics::{
+    Interval, IntervalKind, MAX_PROJECTED_ROUNDS, NoiseFloor, Ratio, Resolution, StatisticsError,
+    Unresolved, choose_and_judge, estimate, mad, median, minimum, paired_ratio, quantile, resolve,
+    rounds_needed,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use statrs::distribution::DiscreteCDF;
+use statrs::statistics::{Data, Median};
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-300)
+}
+
+fn values(rounds: std::ops::Range<usize>) -> impl Strategy<Value = Vec<f64>> {
+    vec(0.1..1e6f64, rounds)
+}
+
+fn pairs() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    vec((0.1..1e6f64, 0.1..1e6f64), 1..40)
+}
+
+proptest! {
+    #[test]
+    fn the_median_is_the_oracles(values in values(1..60)) {
+        let found = median(&values).unwrap();
+        prop_assert!(close(found, Data::new(values.clone()).median()));
+        let deviations: Vec<f64> = values.iter().map(|value| (value - found).abs()).collect();
+        let expected = Data::new(deviations).median();
+        prop_assert!((mad(&values).unwrap() - expected).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_quantile_rises_from_the_minimum_over_the_median(values in values(1..60), q in 0.0..=1.0f64, r in 0.0..=1.0f64) {
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        prop_assert_eq!(quantile(&sorted, 0.0), minimum(&values));
+        prop_assert_eq!(quantile(&sorted, 1.0), sorted.last().copied());
+        prop_assert!(close(quantile(&sorted, 0.5).unwrap(), median(&values).unwrap()));
+        prop_assert!(quantile(&sorted, q.min(r)).unwrap() <= quantile(&sorted, q.max(r)).unwrap());
+        prop_assert_eq!(quantile(&sorted, 1.1), None);
+    }
+
+    #[test]
+    fn an_estimate_scales_and_ignores_the_order_of_rounds(values in values(1..60), scale in 0.01..100.0f64, turn in 0usize..60) {
+        let one = estimate(&values).unwrap();
+        let mut scaled: Vec<f64> = values.iter().map(|value| value * scale).collect();
+        scaled.rotate_left(turn % values.len());
+        let other = estimate(&scaled).unwrap();
+        prop_assert!(close(one.median * scale, other.median));
+        prop_assert!(close(one.interval.low * scale, other.interval.low));
+        prop_assert!(close(one.interval.high * scale, other.interval.high));
+        prop_assert!(close(one.minimum * scale, other.minimum));
+        prop_assert!(one.interval.includes(one.median));
+        prop_assert!(one.minimum <= one.interval.low);
+    }
+
+    #[test]
+    fn larger_values_never_lower_an_estimate(values in values(1..60), which in 0usize..60, more in 0.0..1e6f64) {
+        let before = estimate(&values).unwrap();
+        let mut raised = values.clone();
+        raised[which % values.len()] += more;
+        let after = estimate(&raised).unwrap();
+        prop_assert!(before.median <= after.median);
+        prop_assert!(before.interval.low <= after.interval.low);
+        prop_assert!(before.interval.high <= after.interval.high);
+    }
+
+    #[test]
+    fn a_ratio_turned_over_is_the_inverse(pairs in pairs()) {
+        let turned: Vec<(f64, f64)> = pairs.iter().map(|&(a, b)| (b, a)).collect();
+        let (one, other) = (paired_ratio(&pairs, 3).unwrap(), paired_ratio(&turned, 3).unwrap());
+        prop_assert!(close(one.ratio, 1.0 / other.ratio));
+        prop_assert!(close(one.interval.low, 1.0 / other.interval.high));
+        prop_assert!(close(one.interval.high, 1.0 / other.interval.low));
+        prop_assert_eq!((one.rounds, one.lost), (pairs.len(), 3));
+        let mirrored = match resolve(&other, None) {
+            Resolution::Higher => Resolution::Lower,
+            Resolution::Lower => Resolution::Higher,
+            unresolved => unresolved,
+        };
+        prop_assert_eq!(resolve(&one, None), mirrored);
+    }
+
+    #[test]
+    fn drift_shared_by_a_round_leaves_the_ratio(pairs in pairs(), drift in vec(0.01..100.0f64, 40)) {
+        let drifted: Vec<(f64, f64)> =
+            pairs.iter().zip(&drift).map(|(&(a, b), by)| (a * by, b * by)).collect();
+        let (one, other) = (paired_ratio(&pairs, 0).unwrap(), paired_ratio(&drifted, 0).unwrap());
+        prop_assert!(close(one.ratio, other.ratio));
+        prop_assert!(close(one.interval.low, other.interval.low));
+    }
+
+    #[test]
+    fn a_choice_is_judged_on_rounds_that_did_not_choose(rounds in 2usize..40, seed: u64) {
+        let flat = vec![vec![Some(1.0); rounds]; 3];
+        let choice = choose_and_judge(&flat, Better::Higher, seed).unwrap();
+        prop_assert_eq!(choice.index, 0);
+        prop_assert_eq!(choice.judged_rounds.len(), rounds.div_ceil(2));
+        let judged = &choice.judged_rounds;
+        let good_where = |judges: bool| -> Vec<Option<f64>> {
+            (0..rounds).map(|round| Some(f64::from(u8::from(judged.contains(&round) == judges)))).collect()
+        };
+        // One is best wherever it is judged and one wherever it is chosen: the second is taken.
+        let candidates = [good_where(true), good_where(false)];
+        let higher = choose_and_judge(&candidates, Better::Higher, seed).unwrap();
+        prop_assert_eq!((higher.index, &higher.judged_rounds), (1, judged));
+        prop_assert_eq!(choose_and_judge(&candidates, Better::Lower, seed).unwrap().index, 0);
+    }
+}
+
+#[test]
+fn the_rule_of_intervals_follows_the_rounds() {
+    for rounds in 1..=40usize {
+        let values: Vec<f64> = (1..=rounds).map(|value| value as f64).collect();
+        let Interval {
+            low,
+            high,
+            kind,
+            coverage,
+        } = estimate(&values).unwrap().interval;
+        let expected = match rounds {
+            1 => IntervalKind::Single,
+            2..=5 => IntervalKind::Range,
+            6..=9 => IntervalKind::OrderStatistic,
+            _ => IntervalKind::Bootstrap,
+        };
+        assert_eq!(kind, expected, "{rounds}");
+        assert!(
+            close(low + high, rounds as f64 + 1.0),
+            "{rounds}: {low} {high} is lopsided"
+        );
+        if matches!(kind, IntervalKind::Range | IntervalKind::OrderStatistic) {
+            let coin = statrs::distribution::Binomial::new(0.5, rounds as u64).unwrap();
+            let covers = |rank: u64| 1.0 - 2.0 * coin.cdf(rank - 1);
+            assert!(close(coverage, covers(low as u64)), "{rounds}: {coverage}");
+            if kind == IntervalKind::OrderStatistic {
+                assert!(
+                    coverage >= 0.95 && covers(low as u64 + 1) < 0.95,
+                    "{rounds}: not narrowest"
+                );
+            }
+        }
+    }
+    let six = estimate(&[6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).unwrap().interval;
+    assert_eq!((six.low, six.high, six.coverage), (1.0, 6.0, 0.96875));
+}
+
+#[test]
+fn intervals_cover_the_true_median_as_often_as_they_say() {
+    const REPLICATIONS: usize = 4000;
+    let mut random = Pcg64Mcg::seed_from_u64(7);
+    for rounds in [2usize, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 20, 21, 30, 50] {
+        let mut said = 0.0;
+        let mut covered = 0;
+        for _ in 0..REPLICATIONS {
+            // Skewed: the square of an even spread, whose median is a quarter.
+            let values: Vec<f64> = (0..rounds)
+                .map(|_| random.random::<f64>().powi(2))
+                .collect();
+            let interval = estimate(&values).unwrap().interval;
+            covered += usize::from(interval.includes(0.25));
+            said = interval.coverage;
+        }
+        let covered = covered as f64 / REPLICATIONS as f64;
+        println!(
+            "{rounds:2} rounds: said {:.1}%, covered {:.1}%",
+            said * 100.0,
+            covered * 100.0
+        );
+        if rounds < 10 {
+            let error = (said * (1.0 - said) / REPLICATIONS as f64).sqrt();
+            assert!(
+                (covered - said).abs() < 4.0 * error,
+                "{rounds}: {said} said, {covered} found"
+            );
+        } else {
+            assert!((0.90..=0.97).contains(&covered), "{rounds}: {covered}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_summary_is_refused() {
+    assert_eq!(estimate(&[]), Err(StatisticsError::Empty));
+    assert_eq!(paired_ratio(&[], 5), Err(StatisticsError::Empty));
+    assert_eq!(
+        (median(&[]), mad(&[f64::NAN]), minimum(&[f64::INFINITY])),
+        (None, None, None)
+    );
+    let infinite = estimate(&[1.0, f64::INFINITY]);
+    assert_eq!(
+        infinite,
+        Err(StatisticsError::NotFinite {
+            index: 1,
+            value: f64::INFINITY
+        })
+    );
+    for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for pair in [(bad, 1.0), (1.0, bad)] {
+            let refused = paired_ratio(&[(1.0, 1.0), pair], 0);
+            assert!(matches!(
+                refused,
+                Err(StatisticsError::NotPositive { index: 1, .. })
+            ));
+        }
+    }
+    assert_eq!(
+        choose_and_judge(&[], Better::Higher, 1),
+        Err(StatisticsError::Empty)
+    );
+    let some = [vec![Some(1.0); 4]];
+    assert_eq!(
+        choose_and_judge(&some, Better::Neither, 1),
+        Err(StatisticsError::NoDirection)
+    );
+}
+
+#[test]
+fn a_choice_passes_over_what_was_not_measured() {
+    let candidates = [vec![None; 10], vec![Some(2.0); 10], vec![Some(3.0)]];
+    let mut halves = std::collections::HashSet::new();
+    for seed in 0..20 {
+        let choice = choose_and_judge(&candidates, Better::Lower, seed).unwrap();
+        assert_eq!((choice.index, choice.judged_rounds.len()), (1, 5));
+        halves.insert(choice.judged_rounds);
+    }
+    assert!(
+        halves.len() > 5,
+        "the seed must decide the halves: {halves:?}"
+    );
+}
+
+#[test]
+fn a_projection_follows_the_root_of_the_rounds() {
+    let values: Vec<f64> = (0..20).map(|value| 100.0 + f64::from(value)).collect();
+    let estimate_of_20 = estimate(&values).unwrap();
+    let width = estimate_of_20.relative_half_width();
+    assert_eq!(rounds_needed(&estimate_of_20, width), Some(20));
+    assert_eq!(rounds_needed(&estimate_of_20, width * 2.0), Some(20));
+    let fourfold = rounds_needed(&estimate_of_20, width / 2.0).unwrap();
+    assert!((80..=81).contains(&fourfold), "{fourfold}");
+    assert_eq!(
+        rounds_needed(&estimate_of_20, 1e-9),
+        Some(MAX_PROJECTED_ROUNDS)
+    );
+    assert_eq!(rounds_needed(&estimate_of_20, 0.0), None);
+    assert_eq!(rounds_needed(&estimate(&[1.0]).unwrap(), 0.02), None);
+    assert_eq!(
+        rounds_needed(&estimate(&[1.0, 1.0]).unwrap(), 0.02),
+        Some(10),
+        "a range is no interval"
+    );
+}
+
+/// Rounds whose ratios spread evenly by `spread` percent about `centre`.
+fn ratio(centre: f64, spread: f64) -> Ratio {
+    let pairs = (-10..=10).map(|step| {
+        (
+            centre * (1.0 + spread / 100.0 * f64::from(step) / 10.0),
+            1.0,
+        )
+    });
+    paired_ratio(&pairs.collect::<Vec<_>>(), 0).unwrap()
+}
+
+#[test]
+fn a_ratio_is_resolved_only_clear_of_one_and_of_the_floor() {
+    let unresolved = |why| Resolution::Unresolved { why };
+    assert_eq!(resolve(&ratio(1.1, 1.0), None), Resolution::Higher);
+    assert_eq!(resolve(&ratio(0.9, 1.0), None), Resolution::Lower);
+    assert_eq!(
+        resolve(&ratio(1.01, 50.0), None),
+        unresolved(Unresolved::IncludesOne)
+    );
+    let single = paired_ratio(&[(2.0, 1.0)], 0).unwrap();
+    assert_eq!(resolve(&single, None), unresolved(Unresolved::SingleRound));
+
+    let floor =
+        NoiseFloor::from_twins(&[ratio(1.0, 1.0), ratio(0.97, 1.0), ratio(1.01, 1.0)]).unwrap();
+    assert!(
+        floor.floor > -(0.97f64.ln()) && floor.floor < 0.04,
+        "the furthest pair: {floor:?}"
+    );
+    assert_eq!(
+        resolve(&ratio(1.03, 1.0), Some(&floor)),
+        unresolved(Unresolved::BelowFloor)
+    );
+    assert_eq!(resolve(&ratio(1.05, 1.0), Some(&floor)), Resolution::Higher);
+    assert_eq!(NoiseFloor::from_twins(&[]), None);
+}

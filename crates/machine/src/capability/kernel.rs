@@ -1,0 +1,168 @@
+//! What the kernel lets a program do. Each is tried.
+
+use std::io;
+use std::path::Path;
+
+use super::State;
+use crate::{core_clock, priority};
+
+/// `struct perf_event_attr` as far as its first version went, 64 bytes.
+#[repr(C)]
+#[derive(Default)]
+struct CounterAttributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_kind: u32,
+    breakpoint_address: u64,
+}
+
+/// Counts the cycles of a calibration of the core clock: a counter that opens but stands still is none.
+pub(super) fn performance_counters() -> State {
+    /// Leaves the kernel and the hypervisor out, so that less privilege is needed.
+    const USER_ONLY: u64 = 1 << 5 | 1 << 6;
+    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    // Kind 0 is hardware, config 0 its cycles.
+    let attributes = CounterAttributes {
+        size: 64,
+        flags: USER_ONLY,
+        ..CounterAttributes::default()
+    };
+    // SAFETY: the attributes are 64 bytes as they say, and outlive the call. This thread, any CPU.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &attributes,
+            0,
+            -1,
+            -1,
+            CLOSE_ON_EXEC,
+        )
+    };
+    let Some(counter) = owned(fd) else {
+        let why = io::Error::last_os_error();
+        let remedy = match why.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => {
+                "as root: echo 1 > /proc/sys/kernel/perf_event_paranoid"
+            }
+            _ => {
+                "have the hypervisor show a PMU, or use bare metal; the core clock is calibrated without"
+            }
+        };
+        return State::absent(format!("perf_event_open of cycles: {why}"), remedy);
+    };
+    let _ = core_clock::calibrate();
+    let mut bytes = [0; 8];
+    match rustix::io::read(&counter, &mut bytes) {
+        Ok(8) if u64::from_ne_bytes(bytes) > 0 => State::present("cycles are counted"),
+        _ => State::absent(
+            "the counter of cycles opens but stands still",
+            "have the hypervisor show a whole PMU",
+        ),
+    }
+}
+
+fn owned(fd: libc::c_long) -> Option<std::os::fd::OwnedFd> {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Runs a try in a thread of its own, which takes what it changed to its grave.
+fn in_own_thread<T: Send + 'static>(body: fn() -> io::Result<T>) -> io::Result<T> {
+    let thread = std::thread::Builder::new().spawn(body)?;
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the try panicked")))
+}
+
+pub(super) fn real_time() -> State {
+    let tried = in_own_thread(|| {
+        let priority = libc::sched_param { sched_priority: 1 };
+        // SAFETY: a valid parameter that outlives the call; 0 is this thread, which then ends.
+        match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    match tried {
+        Ok(()) => State::present("SCHED_FIFO"),
+        Err(why) => State::absent(
+            format!("SCHED_FIFO: {why}"),
+            "run as root, or raise the limit: ulimit -r 1",
+        ),
+    }
+}
+
+pub(super) fn nice() -> State {
+    let tried = in_own_thread(|| {
+        let raised = priority::raise(-20);
+        raised.map(drop).map_err(|refusal| refusal.source)
+    });
+    match tried {
+        Ok(()) => State::present("down to -20"),
+        Err(why) => State::absent(
+            format!("nice value -20: {why}"),
+            "run as root, or raise the limit: ulimit -e 40",
+        ),
+    }
+}
+
+pub(super) fn tracefs() -> State {
+    let root = Path::new("/sys/kernel/tracing");
+    if root.join("events/exceptions").is_dir() {
+        return State::present("/sys/kernel/tracing");
+    }
+    match std::fs::read_dir(root) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => State::absent(
+            "there is no /sys/kernel/tracing",
+            "use a kernel with CONFIG_FTRACE",
+        ),
+        Err(why) => State::absent(format!("/sys/kernel/tracing: {why}"), "run as root"),
+        Ok(mut entries) => State::absent(
+            if entries.next().is_none() {
+                "tracefs is not mounted"
+            } else {
+                "there are no exception events"
+            },
+            "as root: mount -t tracefs tracefs /sys/kernel/tracing, on a kernel with CONFIG_FTRACE",
+        ),
+    }
+}
+
+pub(super) fn userfaultfd() -> State {
+    // SAFETY: the call takes flags alone.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    match owned(fd) {
+        Some(_) => State::present("kernel and user faults"),
+        None => {
+            let why = io::Error::last_os_error();
+            State::absent(
+                format!("userfaultfd: {why}"),
+                "as root: sysctl vm.unprivileged_userfaultfd=1, on a kernel with CONFIG_USERFAULTFD",
+            )
+        }
+    }
+}
+
+pub(super) fn io_uring() -> State {
+    // `struct io_uring_params` is 120 bytes, all of them zero to ask for nothing special.
+    let mut parameters = [0u64; 15];
+    // SAFETY: the parameters are as long as the kernel's structure, and outlive the call.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+    match owned(fd) {
+        Some(_) => State::present("io_uring_setup succeeds"),
+        None => {
+            let why = io::Error::last_os_error();
+            let remedy =
+                "as root: sysctl kernel.io_uring_disabled=0, on a kernel with CONFIG_IO_URING";
+            State::absent(format!("io_uring_setup: {why}"), remedy)
+        }
+    }
+}

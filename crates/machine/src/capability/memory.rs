@@ -1,0 +1,157 @@
+//! What kinds of memory there are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::State;
+use crate::huge_pages;
+use crate::mapping::Mapping;
+use crate::topology::Topology;
+
+pub(super) fn huge_pages_2m() -> State {
+    // Mapping takes a page from the pool without touching it, so it is the real try.
+    match Mapping::huge(huge_pages::SIZE) {
+        Ok(_) => State::present(format!("{} free", huge_pages::free().unwrap_or(0))),
+        Err(_) => no_huge_pages("2048kB", "2 MiB"),
+    }
+}
+
+pub(super) fn huge_pages_1g() -> State {
+    match Mapping::giant(1 << 30) {
+        Ok(_) => State::present("at least one free"),
+        Err(_) => no_huge_pages("1048576kB", "1 GiB"),
+    }
+}
+
+fn no_huge_pages(folder: &str, size: &str) -> State {
+    let pool = format!("/sys/kernel/mm/hugepages/hugepages-{folder}");
+    if !Path::new(&pool).exists() {
+        let remedy = "use a processor and a kernel that have them";
+        return State::absent(format!("the kernel knows no pages of {size}"), remedy);
+    }
+    State::absent(
+        format!("no page of {size} is free"),
+        format!("as root: echo N > {pool}/nr_hugepages"),
+    )
+}
+
+pub(super) fn dev_mem() -> State {
+    let path = Path::new("/dev/mem");
+    if !path.exists() {
+        return State::absent("there is no /dev/mem", "use a kernel with CONFIG_DEVMEM");
+    }
+    match fs::File::open(path) {
+        Ok(_) => State::present("/dev/mem opens for reading"),
+        Err(why) => State::absent(
+            format!("/dev/mem: {why}"),
+            "run as root on a kernel that is not locked down",
+        ),
+    }
+}
+
+pub(super) fn pci_bar() -> State {
+    let bars = resources(Path::new("/sys/bus/pci/devices"));
+    let Some(first) = bars.first() else {
+        return State::absent(
+            "sysfs shows no memory BAR that can be mapped",
+            "use a kernel with CONFIG_SYSFS and HAVE_PCI_MMAP, and a PCI device with memory",
+        );
+    };
+    match fs::File::open(first) {
+        Ok(_) => State::present(format!("{} BARs, such as {}", bars.len(), first.display())),
+        Err(why) => State::absent(format!("{}: {why}", first.display()), "run as root"),
+    }
+}
+
+/// The `resourceN` files of all devices that are of memory, which holds at least a page.
+fn resources(devices: &Path) -> Vec<PathBuf> {
+    let mut bars = Vec::new();
+    for device in fs::read_dir(devices).into_iter().flatten().flatten() {
+        let table = fs::read_to_string(device.path().join("resource")).unwrap_or_default();
+        for (number, line) in table.lines().take(6).enumerate() {
+            let bar = device.path().join(format!("resource{number}"));
+            if is_memory(line) && bar.exists() {
+                bars.push(bar);
+            }
+        }
+    }
+    bars.sort();
+    bars
+}
+
+/// A line `first last flags` of sysfs's table; flag 0x200 marks memory.
+fn is_memory(line: &str) -> bool {
+    let mut flags = line.split_whitespace().skip(2);
+    let flags = flags
+        .next()
+        .and_then(|flags| u64::from_str_radix(flags.trim_start_matches("0x"), 16).ok());
+    flags.is_some_and(|flags| flags & 0x200 != 0)
+}
+
+pub(super) fn dax() -> State {
+    let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_dax = |name: &str| {
+        name.strip_prefix("dax")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let device = devices
+        .map(|entry| entry.file_name())
+        .find(|name| name.to_str().is_some_and(is_dax));
+    if let Some(device) = device {
+        return State::present(format!("/dev/{}", device.to_string_lossy()));
+    }
+    match dax_mount(&fs::read_to_string("/proc/mounts").unwrap_or_default()) {
+        Some(mount) => State::present(format!("file system at {mount}")),
+        None => State::absent(
+            "no /dev/dax device and no file system mounted with dax",
+            "attach persistent or CXL memory (`ndctl create-namespace -m devdax`), or boot with memmap=nn!ss",
+        ),
+    }
+}
+
+/// Where a file system is mounted with `dax` or `dax=always`.
+fn dax_mount(mounts: &str) -> Option<&str> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (place, options) = (words.nth(1)?, words.nth(1)?);
+        options
+            .split(',')
+            .any(|option| option == "dax" || option == "dax=always")
+            .then_some(place)
+    })
+}
+
+pub(super) fn numa() -> State {
+    match Topology::detect().nodes.len() {
+        nodes @ 2.. => State::present(format!("{nodes} nodes")),
+        nodes => State::absent(
+            format!("the kernel shows {nodes} node"),
+            "use a machine with more sockets, or with nodes per socket set in its firmware",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_memory_bars_with_a_file() {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("0000:00:01.0");
+        fs::create_dir(&device).unwrap();
+        let table = "0x4000000000 0x400007ffff 0x140204\n0xc000 0xc01f 0x40101\n0x0 0x0 0x0\n";
+        fs::write(device.join("resource"), table).unwrap();
+        assert!(resources(root.path()).is_empty());
+        fs::write(device.join("resource0"), "").unwrap();
+        fs::write(device.join("resource1"), "").unwrap();
+        assert_eq!(resources(root.path()), [device.join("resource0")]);
+    }
+
+    #[test]
+    fn dax_is_a_mount_option() {
+        let mounts = "/dev/vda / ext4 rw,relatime 0 0\n/dev/pmem0 /mnt xfs rw,dax=always 0 0\n";
+        assert_eq!(dax_mount(mounts), Some("/mnt"));
+        assert_eq!(dax_mount("/dev/vda / ext4 rw,dax=never 0 0\n"), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the processor can do.
+
+use super::State;
+use crate::tsc::Tsc;
+use crate::{core_clock, cpu};
+
+/// Disagreement of the two chains over which the core clock is doubted.
+const AGREEMENT: f64 = 0.02;
+/// How often the chains are run before their disagreement counts: an interruption spoils a run.
+const TRIES: usize = 5;
+
+const OTHER_PROCESSOR: &str = "use a processor that has it, or have the hypervisor show it";
+
+pub(super) fn invariant_tsc() -> State {
+    match Tsc::get() {
+        Ok(tsc) => State::present(format!(
+            "{:.3} MHz, step {} ticks, empty pair {} ticks",
+            tsc.hertz / 1e6,
+            tsc.step,
+            tsc.overhead
+        )),
+        Err(why) => {
+            let why = why.to_string();
+            let (reason, remedy) = why.rsplit_once(": ").unwrap_or((&why, OTHER_PROCESSOR));
+            State::absent(reason, remedy)
+        }
+    }
+}
+
+pub(super) fn core_clock() -> State {
+    let mut least = f64::INFINITY;
+    for _ in 0..TRIES {
+        let Ok(clock) = core_clock::calibrate() else {
+            return State::absent("the time stamp counter gives no time", "see invariant-tsc");
+        };
+        if clock.disagreement() < AGREEMENT {
+            return State::present(format!(
+                "{:.3} GHz by adds, {:.3} by multiplies",
+                clock.adds_hertz / 1e9,
+                clock.multiplies_hertz / 1e9
+            ));
+        }
+        least = least.min(clock.disagreement());
+    }
+    State::absent(
+        format!("adds and multiplies differ by {:.1}%", least * 100.0),
+        "stop other processes, or fix the clock with `cpupower frequency-set`",
+    )
+}
+
+pub(super) fn avx2() -> State {
+    State::when(
+        cpu::has_avx2(),
+        "with the kernel's leave",
+        "not in CPUID or not in XCR0",
+        OTHER_PROCESSOR,
+    )
+}
+
+pub(super) fn avx512() -> State {
+    State::when(
+        cpu::has_avx512(),
+        "F, BW and VL",
+        "F, BW or VL is not in CPUID or XCR0",
+        OTHER_PROCESSOR,
+    )
+}
+
+pub(super) fn erms() -> State {
+    State::when(
+        cpu::has_erms(),
+        "CPUID 7 EBX bit 9",
+        "CPUID 7 EBX bit 9 is clear",
+        OTHER_PROCESSOR,
+    )
+}
+
+pub(super) fn fsrm() -> State {
+    State::when(
+        cpu::has_fsrm(),
+        "CPUID 7 EDX bit 4",
+        "CPUID 7 EDX bit 4 is clear",
+        OTHER_PROCESSOR,
+    )
+}
+
+pub(super) fn mpx() -> State {
+    let remedy = "use an Intel processor of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for function alone";
+    State::when(
+        cpu::has_mpx(),
+        "CPUID and XCR0",
+        "not in CPUID or not in XCR0",
+        remedy,
+    )
+}
+
+pub(super) fn sgx() -> State {
+    if !cpu::has_sgx() {
+        return State::absent(
+            "CPUID 7 EBX bit 2 is clear",
+            "use an Intel server with SGX enabled in its firmware; the simulated enclave needs none",
+        );
+    }
+    State::when(
+        std::path::Path::new("/dev/sgx_enclave").exists(),
+        "/dev/sgx_enclave",
+        "there is no /dev/sgx_enclave",
+        "enable SGX in the firmware, and use a kernel with CONFIG_X86_SGX",
+    )
+}

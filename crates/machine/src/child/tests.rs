@@ -1,0 +1,116 @@
+use super::*;
+use crate::mapping::Mapping;
+use crate::memfd::Memfd;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// Set in the copy of this test program that plays the parent to be killed.
+const PLAYS_PARENT: &str = "MACHINE_TEST_PLAYS_PARENT";
+
+fn gone_within(pid: u32, limit: Duration) -> bool {
+    let begin = Instant::now();
+    let alive = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // A zombie that nobody has reaped yet is dead all the same.
+        stat.rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().next())
+            .is_some_and(|state| state != "Z")
+    };
+    while alive() {
+        if begin.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Not a test of its own: the parent's part of the next one.
+#[test]
+fn plays_parent() {
+    if std::env::var_os(PLAYS_PARENT).is_none() {
+        return;
+    }
+    let mut command = Command::new("sleep");
+    command.arg("60");
+    die_with_parent(&mut command);
+    let mut child = command.spawn().unwrap();
+    println!("\nchild {}", child.id());
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_child_vanishes_when_its_parent_is_killed() {
+    let mut parent = Command::new(std::env::current_exe().unwrap())
+        .args(["child::tests::plays_parent", "--exact", "--nocapture"])
+        .env(PLAYS_PARENT, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+    let mut numbers = lines
+        .map_while(Result::ok)
+        .filter_map(|line| line.strip_prefix("child ")?.parse().ok());
+    let child: u32 = numbers.next().expect("the parent names its child");
+    assert!(
+        !gone_within(child, Duration::from_millis(20)),
+        "the child runs"
+    );
+    parent.kill().unwrap();
+    assert!(
+        gone_within(child, Duration::from_secs(5)),
+        "the child outlived its parent"
+    );
+    parent.wait().unwrap();
+}
+
+#[test]
+fn a_child_of_a_dead_parent_is_not_started() {
+    let stranger = Pid::from_raw(i32::MAX).unwrap();
+    let here = std::thread::spawn(move || follow(stranger).unwrap_err().raw_os_error());
+    assert_eq!(here.join().unwrap(), Some(libc::ESRCH));
+}
+
+#[test]
+fn a_fork_shares_memory_and_returns_its_code() {
+    let memfd = Memfd::create("test", 4096).unwrap();
+    let mapping = Mapping::shared(&memfd, 4096).unwrap();
+    // SAFETY: the mapping is aligned, long enough, and outlives the reference.
+    let word = unsafe { &*mapping.as_ptr().cast::<AtomicU32>() };
+    // SAFETY: the child only stores to an atomic.
+    let mut child = unsafe {
+        fork_child(|| {
+            word.store(42, Ordering::Release);
+            7
+        })
+    }
+    .unwrap();
+    let status = child
+        .wait(Duration::from_secs(10))
+        .unwrap()
+        .expect("it ends");
+    assert_eq!(status.code(), Some(7));
+    assert_eq!(word.load(Ordering::Acquire), 42);
+    assert_eq!(child.wait(Duration::ZERO).unwrap(), Some(status));
+}
+
+#[test]
+fn a_fork_is_waited_for_so_long_and_killed_when_dropped() {
+    // SAFETY: the child only sleeps by a system call.
+    let mut child = unsafe {
+        fork_child(|| {
+            loop {
+                libc::pause();
+            }
+        })
+    }
+    .unwrap();
+    let (pid, begin) = (child.pid(), Instant::now());
+    assert_eq!(child.wait(Duration::from_millis(30)).unwrap(), None);
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    drop(child);
+    assert!(gone_within(pid, Duration::ZERO));
+}

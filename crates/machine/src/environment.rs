@@ -1,0 +1,233 @@
+//! Everything about this machine and program on which a figure depends.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::Caches;
+use crate::cpu::Cpu;
+use crate::topology::Topology;
+use crate::tsc::Tsc;
+
+mod libc_tunables;
+
+/// Words of the kernel's command line that change what a boundary costs.
+const MITIGATION_WORDS: &[&str] = &[
+    "mitigations",
+    "nopti",
+    "pti",
+    "nospectre_v1",
+    "nospectre_v2",
+    "spectre_v2",
+    "spectre_v2_user",
+    "spectre_bhi",
+    "spec_store_bypass_disable",
+    "nospec_store_bypass_disable",
+    "l1tf",
+    "mds",
+    "tsx",
+    "tsx_async_abort",
+    "mmio_stale_data",
+    "reg_file_data_sampling",
+    "retbleed",
+    "spec_rstack_overflow",
+    "gather_data_sampling",
+    "srbds",
+    "indirect_target_selection",
+    "tsa",
+    "vmscape",
+    "kvm.nx_huge_pages",
+    "kvm-intel.vmentry_l1d_flush",
+];
+
+/// The machine and the program of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The host's name.
+    pub hostname: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -v`.
+    pub kernel_version: String,
+    /// Changes with each boot.
+    pub boot_id: String,
+    /// The processor, with its microcode and hypervisor.
+    pub cpu: Cpu,
+    /// The caches of the first CPU.
+    pub caches: Caches,
+    /// CPUs, cores, packages, nodes.
+    pub topology: Topology,
+    /// What the kernel says of each processor vulnerability.
+    pub vulnerabilities: BTreeMap<String, String>,
+    /// The words on the kernel's command line that set mitigations; the rest is not recorded.
+    pub mitigation_words: Vec<String>,
+    /// How the core clock is governed; none where the kernel has no say.
+    pub governor: Option<String>,
+    /// The chosen setting of transparent huge pages: `always`, `madvise` or `never`.
+    pub transparent_huge_pages: Option<String>,
+    /// The C library and its version.
+    pub libc: Option<String>,
+    /// The thresholds by which glibc chooses how to copy, by tunable.
+    pub libc_tunables: BTreeMap<String, String>,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// Version of this program.
+    pub program_version: String,
+    /// BLAKE3 of this program's file, hexadecimal; none where it cannot be read.
+    pub program_hash: Option<String>,
+    /// Frequency of the time stamp counter; none where it gives no time.
+    pub tsc_hertz: Option<f64>,
+}
+
+impl Environment {
+    /// Reads it all, in some tens of milliseconds. What the system does not show stays empty.
+    pub fn capture() -> Self {
+        let uname = rustix::system::uname();
+        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+        let cpus = Path::new("/sys/devices/system/cpu");
+        Self {
+            hostname: text(uname.nodename()),
+            kernel_release: text(uname.release()),
+            kernel_version: text(uname.version()),
+            boot_id: line("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            cpu: Cpu::detect(),
+            caches: Caches::detect(),
+            topology: Topology::detect(),
+            vulnerabilities: read_folder(&cpus.join("vulnerabilities")),
+            mitigation_words: mitigation_words(&line("/proc/cmdline").unwrap_or_default()),
+            governor: line(cpus.join("cpu0/cpufreq/scaling_governor")),
+            transparent_huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|setting| chosen(&setting)),
+            libc: libc_tunables::version(),
+            libc_tunables: libc_tunables::read(),
+            memory: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            program_hash: program_hash(),
+            tsc_hertz: Tsc::get().ok().map(|tsc| tsc.hertz),
+        }
+    }
+
+    /// 12 hexadecimal digits that are equal where figures may be compared: same machine, same boot, same
+    /// program. What jitters between two captures of one environment (the calibrated counter, the
+    /// memory that a hypervisor lends) does not count.
+    pub fn id(&self) -> String {
+        let mut steady = self.clone();
+        steady.tsc_hertz = None;
+        steady.memory = 0;
+        for node in &mut steady.topology.nodes {
+            node.memory = 0;
+        }
+        // Plain data with text keys always serialises; the fallback still differs where the data does.
+        let bytes =
+            serde_json::to_vec(&steady).unwrap_or_else(|_| format!("{steady:?}").into_bytes());
+        blake3::hash(&bytes).to_hex()[..12].to_owned()
+    }
+}
+
+/// The only line of a file of the kernel's.
+fn line(path: impl AsRef<Path>) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// The files in a folder, by name, with what they hold.
+fn read_folder(folder: &Path) -> BTreeMap<String, String> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let entry =
+        |file: fs::DirEntry| Some((file.file_name().into_string().ok()?, line(file.path())?));
+    files.filter_map(entry).collect()
+}
+
+fn mitigation_words(command_line: &str) -> Vec<String> {
+    let matters = |word: &&str| {
+        let key = word.split_once('=').map_or(*word, |(key, _)| key);
+        MITIGATION_WORDS.contains(&key)
+    };
+    command_line
+        .split_whitespace()
+        .filter(matters)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The kernel puts the chosen one in brackets: `always [madvise] never`.
+fn chosen(setting: &str) -> Option<String> {
+    let (_, rest) = setting.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+/// Bytes by the line `MemTotal:   24684084 kB`.
+fn memory(meminfo: &str) -> u64 {
+    let total = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+fn program_hash() -> Option<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher
+        .update_reader(fs::File::open("/proc/self/exe").ok()?)
+        .ok()?;
+    Some(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_json() {
+        let environment = Environment::capture();
+        let text = serde_json::to_string(&environment).unwrap();
+        let back: Environment = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, environment);
+        assert_eq!(back.id(), environment.id());
+    }
+
+    #[test]
+    fn the_name_is_steady_and_holds_boot_and_program() {
+        let environment = Environment::capture();
+        let id = environment.id();
+        assert_eq!(id.len(), 12);
+        assert_eq!(Environment::capture().id(), id);
+        let other = |change: fn(&mut Environment)| {
+            let mut environment = environment.clone();
+            change(&mut environment);
+            environment.id()
+        };
+        assert_ne!(other(|environment| environment.boot_id.push('x')), id);
+        assert_ne!(other(|environment| environment.program_hash = None), id);
+        assert_ne!(
+            other(|environment| environment.governor = Some("none".into())),
+            id
+        );
+        assert_eq!(other(|environment| environment.memory += 1), id);
+        assert_eq!(other(|environment| environment.tsc_hertz = Some(1.0)), id);
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let environment = Environment::capture();
+        assert!(!environment.hostname.is_empty() && !environment.kernel_release.is_empty());
+        assert_eq!(environment.boot_id.len(), 36);
+        assert!(environment.memory > 1 << 20);
+        assert_eq!(environment.program_hash.unwrap().len(), 64);
+    }
+
+    #[test]
+    fn only_mitigations_of_the_command_line() {
+        let words =
+            mitigation_words("root=/dev/vda secret=1 mitigations=auto,nosmt nopti quiet tsx=off");
+        assert_eq!(words, ["mitigations=auto,nosmt", "nopti", "tsx=off"]);
+    }
+
+    #[test]
+    fn kernel_texts() {
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("none"), None);
+        assert_eq!(memory("MemFree: 5 kB\nMemTotal:       100 kB\n"), 102_400);
+    }
+}

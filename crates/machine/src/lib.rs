@@ -1,0 +1,27 @@
+//! What this computer is and can do: processor, caches, clocks, memory, processes, noise and capabilities.
+//!
+//! Linux on x86-64 only. One facility of the system a module; each wraps its `unsafe` behind a safe face.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("tollgate measures on Linux x86-64 only");
+
+pub mod cache;
+pub mod capability;
+pub mod child;
+pub mod core_clock;
+pub mod cpu;
+pub mod cpu_list;
+pub mod environment;
+pub mod huge_pages;
+pub mod interrupts;
+pub mod mapping;
+pub mod memfd;
+pub mod noise;
+pub mod pin;
+pub mod priority;
+pub mod proximity;
+mod refusal;
+pub mod topology;
+pub mod tsc;
+
+pub use refusal::Refusal;

@@ -1,0 +1,265 @@
+//! Memory that is mapped: anonymous, huge, shared, of a file, of a device, or physical.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::memfd::Memfd;
+use crate::{Refusal, huge_pages};
+
+mod device;
+mod pages;
+
+/// Bytes of a small page.
+pub const PAGE: usize = 4096;
+
+/// A span of mapped memory, unmapped when dropped.
+///
+/// It hands out pointers only: who shares the memory, and how, is the caller's to answer for.
+#[derive(Debug)]
+pub struct Mapping {
+    /// What the kernel mapped: whole pages.
+    base: NonNull<u8>,
+    mapped: usize,
+    /// Where the asked-for bytes begin in it, and how many they are.
+    offset: usize,
+    length: usize,
+    writable: bool,
+    /// Device memory, which may not be touched to fault it in.
+    device: bool,
+}
+
+// SAFETY: a Mapping only hands out raw pointers; whoever uses them from many threads answers for it.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private memory of this process in small pages, all zero, none yet there.
+    ///
+    /// # Errors
+    /// The kernel's, for a length that it cannot give.
+    pub fn anonymous(length: usize) -> Result<Self, Refusal> {
+        let mapping = Self::without_file(length, PAGE, MapFlags::PRIVATE)?;
+        // Where the kernel gives huge pages unasked, this would not be what it says.
+        mapping.advise(Advice::LinuxNoHugepage);
+        Ok(mapping)
+    }
+
+    /// Private memory in huge pages of 2 MiB from the pool; the length is rounded up to whole ones inside.
+    ///
+    /// # Errors
+    /// Where the pool has too few free pages.
+    pub fn huge(length: usize) -> Result<Self, Refusal> {
+        Self::without_file(
+            length,
+            huge_pages::SIZE,
+            MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB,
+        )
+        .map_err(|refusal| Refusal {
+            remedy: "reserve them: `echo N > /proc/sys/vm/nr_hugepages` as root, N pages of 2 MiB"
+                .into(),
+            ..refusal
+        })
+    }
+
+    /// Private memory in huge pages of 1 GiB from their pool; the length is rounded up to whole ones inside.
+    ///
+    /// # Errors
+    /// Where the pool has too few free pages.
+    pub fn giant(length: usize) -> Result<Self, Refusal> {
+        Self::without_file(
+            length,
+            1 << 30,
+            MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_1GB,
+        )
+        .map_err(|refusal| Refusal {
+            remedy: "reserve them at boot: hugepagesz=1G hugepages=N".into(),
+            ..refusal
+        })
+    }
+
+    /// Private memory aligned to 2 MiB for which the kernel is asked to use huge pages. It may give none:
+    /// see `AnonHugePages` in /proc/self/smaps.
+    ///
+    /// # Errors
+    /// The kernel's, for a length that it cannot give, or where it has no transparent huge pages.
+    pub fn transparent_huge(length: usize) -> Result<Self, Refusal> {
+        let rounded = round_up(length, huge_pages::SIZE)?;
+        let mut mapping = Self::without_file(rounded + huge_pages::SIZE, PAGE, MapFlags::PRIVATE)?;
+        mapping.trim(rounded);
+        mapping.length = length;
+        // SAFETY: the range is this mapping's own, and the advice changes no contents.
+        let advised = unsafe {
+            madvise(
+                mapping.base.as_ptr().cast(),
+                mapping.mapped,
+                Advice::LinuxHugepage,
+            )
+        };
+        advised.map_err(|errno| {
+            let remedy = "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
+            Refusal::new(
+                format!("ask for transparent huge pages for {length} B"),
+                errno.into(),
+                remedy,
+            )
+        })?;
+        Ok(mapping)
+    }
+
+    /// Memory shared with whoever maps the same memfd.
+    ///
+    /// # Errors
+    /// Where the memfd is shorter than the length, or the kernel refuses.
+    pub fn shared(memfd: &Memfd, length: usize) -> Result<Self, Refusal> {
+        let attempt = format!("map {length} B of a memfd");
+        let has = memfd
+            .length()
+            .map_err(|why| Refusal::new(&attempt, why, "pass a memfd"))?;
+        if has < length {
+            return Err(Refusal::invalid(
+                attempt,
+                format!("it has {has} B"),
+                "create it longer",
+            ));
+        }
+        Self::of_file(memfd.as_fd(), 0, length, true, MapFlags::SHARED)
+            .map_err(|why| Refusal::new(attempt, why, "free memory or ask for less"))
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.as_mut_ptr()
+    }
+
+    /// The first byte, to write. A write faults where the mapping is not [writable](Self::is_writable).
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.base.as_ptr().wrapping_add(self.offset)
+    }
+
+    /// Bytes asked for.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: an empty mapping is refused when it is made.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    fn without_file(length: usize, page: usize, flags: MapFlags) -> Result<Self, Refusal> {
+        let mapped = round_up(length, page)?;
+        // SAFETY: the kernel chooses a new range; nothing else is replaced.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), mapped, READ_WRITE, flags) };
+        let base = base.and_then(|base| NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM));
+        let base = base.map_err(|errno| {
+            Refusal::new(
+                format!("map {length} B of memory"),
+                errno.into(),
+                "free memory or ask for less",
+            )
+        })?;
+        Ok(Self {
+            base,
+            mapped,
+            offset: 0,
+            length,
+            writable: true,
+            device: false,
+        })
+    }
+
+    /// Maps a span of a file that begins anywhere in a page.
+    fn of_file(
+        file: BorrowedFd<'_>,
+        start: u64,
+        length: usize,
+        writable: bool,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
+        let offset = (start % PAGE as u64) as usize;
+        let whole = length
+            .checked_add(offset)
+            .and_then(|bytes| bytes.checked_next_multiple_of(PAGE));
+        let mapped = whole
+            .filter(|_| length > 0)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = if writable {
+            READ_WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: the kernel chooses a new range; nothing else is replaced.
+        let base = unsafe {
+            mmap(
+                ptr::null_mut(),
+                mapped,
+                protection,
+                flags,
+                file,
+                start - offset as u64,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            base,
+            mapped,
+            offset,
+            length,
+            writable,
+            device: false,
+        })
+    }
+
+    /// Unmaps all but an aligned span of `keep` bytes.
+    fn trim(&mut self, keep: usize) {
+        let address = self.base.as_ptr() as usize;
+        let head = address.next_multiple_of(huge_pages::SIZE) - address;
+        let tail = self.mapped - head - keep;
+        let kept = self.base.as_ptr().wrapping_add(head);
+        // SAFETY: both ends lie in this mapping, and nobody has pointers into them yet. Unmapping can
+        // fail only where the kernel runs out of mappings; the ends are then left, untouched.
+        unsafe {
+            let _ = munmap(self.base.as_ptr().cast(), head);
+            let _ = munmap(kept.wrapping_add(keep).cast(), tail);
+        }
+        if let Some(kept) = NonNull::new(kept) {
+            self.base = kept;
+        }
+        self.mapped = keep;
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this mapping's own. Its pointers must not outlive it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+fn round_up(length: usize, page: usize) -> Result<usize, Refusal> {
+    // Room for one huge page more keeps the arithmetic of alignment from overflowing.
+    let rounded = length
+        .checked_next_multiple_of(page)
+        .filter(|bytes| *bytes < isize::MAX as usize - (4 << 20));
+    rounded.filter(|_| length > 0).ok_or_else(|| {
+        Refusal::invalid(
+            format!("map {length} B of memory"),
+            "not a possible length",
+            "ask for 1 B or more",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+use super::*;
+use crate::noise::Noise;
+use std::path::Path;
+
+fn write_and_read(mapping: &Mapping) {
+    for index in (0..mapping.len()).step_by(1009) {
+        // SAFETY: the index is inside the mapping, which this test alone uses.
+        unsafe { mapping.as_mut_ptr().add(index).write_volatile(index as u8) };
+    }
+    for index in (0..mapping.len()).step_by(1009) {
+        // SAFETY: as above.
+        let byte = unsafe { mapping.as_ptr().add(index).read_volatile() };
+        assert_eq!(byte, index as u8);
+    }
+}
+
+#[test]
+fn anonymous_holds_what_is_written() {
+    let mapping = Mapping::anonymous(1 << 20).unwrap();
+    mapping.prefault().unwrap();
+    write_and_read(&mapping);
+    mapping.advise_dont_need();
+    // SAFETY: inside the mapping, which this test alone uses.
+    let byte = unsafe { mapping.as_ptr().add(1009).read_volatile() };
+    assert_eq!(byte, 0);
+}
+
+#[test]
+fn prefaulted_pages_fault_no_more() {
+    let pages = 4096;
+    let faults = |mapping: &Mapping| {
+        let before = Noise::snapshot();
+        write_and_read(mapping);
+        Noise::snapshot().since(&before).minor_faults
+    };
+    let cold = Mapping::anonymous(pages * PAGE).unwrap();
+    let warm = Mapping::anonymous(pages * PAGE).unwrap();
+    warm.prefault().unwrap();
+    let (cold, warm) = (faults(&cold), faults(&warm));
+    assert!(cold >= pages as u64, "{cold} faults");
+    // Other tests of this process fault meanwhile, but not once for each page here.
+    assert!(warm < pages as u64, "{warm} faults");
+}
+
+#[test]
+fn touching_keeps_what_pages_hold() {
+    let mapping = Mapping::anonymous(64 * PAGE).unwrap();
+    write_and_read(&mapping);
+    mapping.touch();
+    // SAFETY: inside the mapping, which this test alone uses.
+    let byte = unsafe { mapping.as_ptr().add(1009).read_volatile() };
+    assert_eq!(byte, 1009u16 as u8);
+}
+
+#[test]
+fn transparent_huge_is_aligned() {
+    let mapping = Mapping::transparent_huge(3 << 20).unwrap();
+    assert_eq!(mapping.as_ptr() as usize % huge_pages::SIZE, 0);
+    assert_eq!(mapping.len(), 3 << 20);
+    mapping.prefault().unwrap();
+    write_and_read(&mapping);
+}
+
+#[test]
+fn huge_works_once_reserved_or_says_how() {
+    match huge_pages::reserve(4) {
+        Ok(_restore) => write_and_read(&Mapping::huge(5 << 20).unwrap()),
+        Err(refusal) => println!("not tested: {refusal}"),
+    }
+    let refusal = Mapping::huge(1 << 45).unwrap_err().to_string();
+    assert!(
+        refusal.contains("nr_hugepages") && !refusal.contains('\n'),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn shared_is_seen_through_both_mappings() {
+    let memfd = Memfd::create("test", 10_000).unwrap();
+    let (one, other) = (
+        Mapping::shared(&memfd, 10_000).unwrap(),
+        Mapping::shared(&memfd, 10_000).unwrap(),
+    );
+    // SAFETY: inside the mappings, which this test alone uses.
+    unsafe {
+        one.as_mut_ptr().add(9_999).write_volatile(7);
+        assert_eq!(other.as_ptr().add(9_999).read_volatile(), 7);
+    }
+    assert!(
+        Mapping::shared(&memfd, 10_001)
+            .unwrap_err()
+            .to_string()
+            .contains("10000 B")
+    );
+}
+
+#[test]
+fn a_file_is_created_grown_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory");
+    write_and_read(&Mapping::file(&path, 9000, true).unwrap());
+    let read_only = Mapping::file(&path, 9000, false).unwrap();
+    assert!(!read_only.is_writable());
+    read_only.prefault().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[2018], 2018u16 as u8);
+    assert!(Mapping::file(&path, 9001, false).is_err());
+}
+
+#[test]
+fn impossible_lengths_are_refused() {
+    assert!(Mapping::anonymous(0).is_err());
+    assert!(Mapping::anonymous(usize::MAX).is_err());
+    assert!(Mapping::transparent_huge(usize::MAX - 4096).is_err());
+    assert!(
+        Mapping::physical(u64::MAX - 10, 4096, false)
+            .unwrap_err()
+            .to_string()
+            .contains("52-bit")
+    );
+}
+
+#[test]
+fn physical_memory_is_refused_in_one_clear_line() {
+    if Path::new("/dev/mem").exists() {
+        println!("not tested: this kernel has /dev/mem");
+        return;
+    }
+    let refusal = Mapping::physical(0x20_8000_0000, 4096, true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refusal.contains("0x2080000000") && refusal.contains("CONFIG_DEVMEM"),
+        "{refusal}"
+    );
+    assert_eq!(refusal.lines().count(), 1);
+}
+
+#[test]
+fn absent_devices_are_refused() {
+    assert!(
+        Mapping::resource(
+            Path::new("/sys/bus/pci/devices/none/resource0"),
+            4096,
+            false
+        )
+        .is_err()
+    );
+    assert!(Mapping::dax(Path::new("/dev/dax99.99"), 4096, true).is_err());
+}
+
+#[test]
+fn a_plain_file_is_no_dax() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    let refusal = Mapping::dax(file.path(), 4096, true)
+        .unwrap_err()
+        .to_string();
+    assert!(refusal.contains("-o dax"), "{refusal}");
+}
+
+#[test]
+fn binds_to_the_first_node_and_to_no_absent_one() {
+    let mapping = Mapping::anonymous(PAGE).unwrap();
+    if crate::topology::Topology::detect()
+        .nodes
+        .iter()
+        .any(|node| node.id == 0)
+    {
+        mapping.bind(0).unwrap();
+    }
+    assert!(mapping.bind(999).is_err());
+    assert!(mapping.bind(1 << 20).is_err());
+}

@@ -1,0 +1,152 @@
+//! Threads held to one CPU.
+
+use std::any::Any;
+use std::io;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::mpsc;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+
+/// Holds this thread to one CPU.
+///
+/// # Errors
+/// The kernel's, with EINVAL where the CPU is not online or not allowed.
+pub fn pin_to(cpu: usize) -> io::Result<()> {
+    Ok(sched_setaffinity(None, &one(cpu)?)?)
+}
+
+/// The CPU on which this thread runs now.
+pub fn current_cpu() -> usize {
+    sched_getcpu()
+}
+
+/// Starts a thread that runs `body` on one CPU only.
+///
+/// The spawning thread moves the new one: a thread that inherits a core on which a real-time parent
+/// spins never gets to move itself.
+///
+/// # Errors
+/// The kernel's, where the thread cannot be made or moved; `body` has then not run.
+pub fn spawn_pinned<T, F>(cpu: usize, body: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let set = one(cpu)?;
+    let (moved, wait) = mpsc::channel::<()>();
+    let handle = Builder::new()
+        .name(format!("cpu-{cpu}"))
+        .spawn(move || match wait.recv() {
+            Ok(()) => body(),
+            // The handle of this thread is dropped with the error, so nobody sees this end.
+            Err(_) => std::panic::resume_unwind(Box::new("not pinned") as Box<dyn Any + Send>),
+        })?;
+    set_affinity(&handle, &set)?;
+    // The thread waits for this, so that it is alive while it is moved; it cannot have gone.
+    let _ = moved.send(());
+    Ok(handle)
+}
+
+fn one(cpu: usize) -> io::Result<CpuSet> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "CPU {cpu} is beyond {}: name one that is online",
+                CpuSet::MAX_CPU - 1
+            ),
+        ));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(set)
+}
+
+fn set_affinity<T>(handle: &JoinHandle<T>, set: &CpuSet) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut native: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
+        // SAFETY: cpu is below the size of a cpu_set_t, which `one` has checked.
+        unsafe { libc::CPU_SET(cpu, &mut native) };
+    }
+    // SAFETY: the handle keeps the thread's descriptor valid, and the thread is alive, for it waits.
+    let code = unsafe {
+        libc::pthread_setaffinity_np(handle.as_pthread_t(), size_of_val(&native), &native)
+    };
+    match code {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::allowed_cpus;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_pinned_thread_runs_there() {
+        for cpu in allowed_cpus() {
+            let seen = spawn_pinned(cpu, || (current_cpu(), allowed_cpus()))
+                .unwrap()
+                .join()
+                .unwrap();
+            assert_eq!(seen, (cpu, vec![cpu]));
+        }
+    }
+
+    #[test]
+    fn pinning_moves_this_thread_only() {
+        let before = allowed_cpus();
+        let cpu = *before.last().unwrap();
+        let inside = std::thread::spawn(move || {
+            pin_to(cpu).unwrap();
+            current_cpu()
+        });
+        assert_eq!(inside.join().unwrap(), cpu);
+        assert_eq!(allowed_cpus(), before);
+    }
+
+    #[test]
+    fn an_absent_cpu_is_refused() {
+        assert!(pin_to(1023).is_err());
+        assert!(spawn_pinned(1023, || ()).is_err());
+        assert!(pin_to(1 << 20).is_err());
+    }
+
+    /// The kernel throttles real-time threads after 0.95 s, which would free a thread that had inherited
+    /// the spinning core: so the other must run well before.
+    #[test]
+    fn a_real_time_parent_that_spins_does_not_hold_its_child_back() {
+        let [here, there, ..] = allowed_cpus()[..] else {
+            println!("not tested: one CPU");
+            return;
+        };
+        let waited = std::thread::spawn(move || {
+            pin_to(here).unwrap();
+            let priority = libc::sched_param { sched_priority: 1 };
+            // SAFETY: a valid parameter; 0 is this thread, which ends with the test.
+            if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } != 0 {
+                return None;
+            }
+            let ran = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&ran);
+            let begin = Instant::now();
+            let child = spawn_pinned(there, move || flag.store(true, Ordering::Release)).unwrap();
+            while !ran.load(Ordering::Acquire) && begin.elapsed() < Duration::from_millis(500) {
+                std::hint::spin_loop();
+            }
+            let waited = begin.elapsed();
+            child.join().unwrap();
+            Some(waited)
+        });
+        match waited.join().unwrap() {
+            Some(waited) => assert!(waited < Duration::from_millis(500), "{waited:?}"),
+            None => println!("not tested: no real-time priority"),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! CPUs, cores, packages and NUMA nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_list;
+
+/// A physical core, as far as the hypervisor shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Core {
+    /// The package that holds it.
+    pub package: usize,
+    /// Its number in the package.
+    pub id: usize,
+    /// Its CPUs: more than one are SMT siblings.
+    pub cpus: Vec<usize>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its number.
+    pub id: usize,
+    /// Its CPUs; none where it is memory alone.
+    pub cpus: Vec<usize>,
+    /// Its memory, bytes.
+    pub memory: u64,
+}
+
+/// How the machine is put together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// The CPUs that run.
+    pub online: Vec<usize>,
+    /// The cores that hold them.
+    pub cores: Vec<Core>,
+    /// Number of packages (sockets).
+    pub packages: usize,
+    /// NUMA nodes; none where the kernel knows none.
+    pub nodes: Vec<Node>,
+}
+
+impl Topology {
+    /// This machine's topology.
+    pub fn detect() -> Self {
+        Self::read(Path::new("/sys/devices/system"))
+    }
+
+    /// The topology in a tree such as `/sys/devices/system`. What cannot be read is left out.
+    pub fn read(root: &Path) -> Self {
+        let online = read_list(&root.join("cpu/online")).unwrap_or_default();
+        let cores = read_cores(&root.join("cpu"), &online);
+        let packages = cores
+            .iter()
+            .map(|core| core.package)
+            .collect::<BTreeSet<_>>()
+            .len();
+        Self {
+            online,
+            cores,
+            packages,
+            nodes: read_nodes(&root.join("node")),
+        }
+    }
+
+    /// Number of physical cores.
+    pub fn physical_cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The CPUs of this CPU's core, itself too.
+    pub fn siblings(&self, cpu: usize) -> &[usize] {
+        let core = self.cores.iter().find(|core| core.cpus.contains(&cpu));
+        core.map_or(&[], |core| &core.cpus)
+    }
+
+    /// The node that holds a CPU.
+    pub fn node_of(&self, cpu: usize) -> Option<usize> {
+        self.nodes
+            .iter()
+            .find(|node| node.cpus.contains(&cpu))
+            .map(|node| node.id)
+    }
+
+    /// One allowed CPU of each core first, then the siblings: the order in which to hand CPUs out.
+    pub fn spread(&self, allowed: &[usize]) -> Vec<usize> {
+        let rank = |cpu: &usize| {
+            let siblings = self
+                .siblings(*cpu)
+                .iter()
+                .filter(|sibling| allowed.contains(sibling));
+            siblings.take_while(|sibling| *sibling != cpu).count()
+        };
+        let mut cpus = allowed.to_vec();
+        cpus.sort_by_key(|cpu| (rank(cpu), *cpu));
+        cpus
+    }
+}
+
+/// The CPUs on which this thread may run; empty if the kernel will not say.
+pub fn allowed_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+fn read_number(path: &Path) -> Option<usize> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn read_list(path: &Path) -> Option<Vec<usize>> {
+    cpu_list::parse(&fs::read_to_string(path).ok()?)
+}
+
+fn read_cores(root: &Path, online: &[usize]) -> Vec<Core> {
+    let mut cores = BTreeMap::<(usize, usize), Vec<usize>>::new();
+    for cpu in online {
+        let folder = root.join(format!("cpu{cpu}/topology"));
+        let package = read_number(&folder.join("physical_package_id")).unwrap_or(0);
+        // Core numbers repeat between dies, so a core goes by its first sibling where that is known.
+        let siblings = read_list(&folder.join("thread_siblings_list"));
+        let first = siblings.and_then(|list| list.first().copied());
+        let id = first.or_else(|| read_number(&folder.join("core_id")));
+        cores
+            .entry((package, id.unwrap_or(*cpu)))
+            .or_default()
+            .push(*cpu);
+    }
+    let core = |((package, first), cpus): ((usize, usize), Vec<usize>)| Core {
+        package,
+        id: read_number(&root.join(format!("cpu{}/topology/core_id", cpus[0]))).unwrap_or(first),
+        cpus,
+    };
+    cores.into_iter().map(core).collect()
+}
+
+fn read_nodes(root: &Path) -> Vec<Node> {
+    let node = |id: usize| {
+        let folder = root.join(format!("node{id}"));
+        let memory = fs::read_to_string(folder.join("meminfo")).ok();
+        Some(Node {
+            id,
+            cpus: read_list(&folder.join("cpulist"))?,
+            memory: memory.and_then(|text| node_memory(&text)).unwrap_or(0),
+        })
+    };
+    let online = read_list(&root.join("online")).unwrap_or_default();
+    online.into_iter().filter_map(node).collect()
+}
+
+/// Bytes by the line `Node 0 MemTotal:       24684084 kB`.
+fn node_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.contains("MemTotal:"))?;
+    let kibibytes = line.split_whitespace().rev().nth(1)?;
+    Some(kibibytes.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two packages of two cores with two threads each, numbered as Linux does: siblings 4 apart.
+    fn two_sockets() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: String, value: String| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value + "\n").unwrap();
+        };
+        write("cpu/online".into(), "0-7".into());
+        for cpu in 0..8 {
+            let folder = format!("cpu/cpu{cpu}/topology");
+            write(
+                format!("{folder}/physical_package_id"),
+                (cpu % 4 / 2).to_string(),
+            );
+            write(format!("{folder}/core_id"), (cpu % 2).to_string());
+            write(
+                format!("{folder}/thread_siblings_list"),
+                format!("{},{}", cpu % 4, cpu % 4 + 4),
+            );
+        }
+        write("node/online".into(), "0-1".into());
+        for (node, cpus) in [(0, "0-1,4-5"), (1, "2-3,6-7")] {
+            write(format!("node/node{node}/cpulist"), cpus.into());
+            write(
+                format!("node/node{node}/meminfo"),
+                format!("Node {node} MemTotal:  1024 kB\nNode {node} MemFree: 1 kB"),
+            );
+        }
+        root
+    }
+
+    #[test]
+    fn two_sockets_with_siblings() {
+        let root = two_sockets();
+        let topology = Topology::read(root.path());
+        assert_eq!(topology.online.len(), 8);
+        assert_eq!(topology.physical_cores(), 4);
+        assert_eq!(topology.packages, 2);
+        assert_eq!(topology.siblings(6), [2, 6]);
+        assert_eq!(
+            topology.cores[3],
+            Core {
+                package: 1,
+                id: 1,
+                cpus: vec![3, 7]
+            }
+        );
+        assert_eq!(topology.nodes[1].memory, 1024 * 1024);
+        assert_eq!(topology.node_of(7), Some(1));
+        assert_eq!(topology.spread(&[0, 4, 1, 5, 6]), [0, 1, 6, 4, 5]);
+    }
+
+    #[test]
+    fn an_empty_tree_is_an_empty_machine() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(Topology::read(root.path()), Topology::default());
+    }
+
+    #[test]
+    fn this_machine_holds_the_allowed_cpus() {
+        let topology = Topology::detect();
+        let allowed = allowed_cpus();
+        assert!(!allowed.is_empty());
+        assert!(
+            allowed.iter().all(|cpu| topology.online.contains(cpu)),
+            "{topology:?}"
+        );
+        assert!(topology.physical_cores() >= 1 && topology.packages >= 1);
+    }
+}

@@ -1,0 +1,313 @@
+//! The time stamp counter: fenced reads, and what the counter is worth.
+
+use std::arch::asm;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use raw_cpuid::CpuId;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu;
+
+/// How long the counter is compared with the system's clock, to learn its frequency.
+const CALIBRATION: Duration = Duration::from_millis(20);
+/// How far CPUID's frequency may lie from the calibrated one before it is disbelieved.
+const AGREEMENT: f64 = 1e-3;
+
+/// Reads the counter; what stands before has finished, what stands after has not begun.
+#[inline(always)]
+pub fn start() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: both instructions exist on every x86-64 processor and touch only eax and edx. Memory is
+    // left as clobbered, so that the compiler moves no access across.
+    unsafe {
+        asm!("lfence", "rdtsc", "lfence", out("eax") low, out("edx") high,
+            options(nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Reads the counter once everything before has finished; what stands after has not begun.
+///
+/// Call only where [`Tsc::get`] succeeded: it checks that `rdtscp` exists.
+#[inline(always)]
+pub fn stop() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: touches only eax, edx and ecx; on a processor without rdtscp it raises SIGILL, which is
+    // a crash and not undefined behaviour. Memory is left as clobbered, as in `start`.
+    unsafe {
+        asm!("rdtscp", "lfence", out("eax") low, out("edx") high, out("ecx") _,
+            options(nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Reads the counter with no fence: for learning its step.
+#[inline(always)]
+fn read() -> u64 {
+    // SAFETY: rdtsc exists on every x86-64 processor.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Why no time can be taken from the counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// The processor is emulated, so that its times mean nothing.
+    #[error(
+        "this processor is emulated (QEMU TCG): no time can be measured; use real or KVM hardware"
+    )]
+    Emulated,
+    /// The counter follows the core clock or stops when idle.
+    #[error(
+        "the time stamp counter is not invariant (CPUID 0x80000007 EDX bit 8): use a newer processor, or have the hypervisor show it"
+    )]
+    NotInvariant,
+    /// There is no `rdtscp`.
+    #[error(
+        "the processor has no rdtscp (CPUID 0x80000001 EDX bit 27): have the hypervisor show it"
+    )]
+    NoRdtscp,
+    /// The counter stood still while the system's clock moved.
+    #[error("the time stamp counter does not advance: report this hypervisor")]
+    Stopped,
+}
+
+/// What the counter is worth on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tsc {
+    /// Ticks a second.
+    pub hertz: f64,
+    /// The smallest step in which the counter moves, ticks.
+    pub step: u64,
+    /// The least that an empty [`start`] and [`stop`] pair took, ticks.
+    pub overhead: u64,
+    /// The median of the empty pairs, ticks.
+    pub overhead_median: u64,
+}
+
+impl Tsc {
+    /// The counter's properties, measured once a process in about 20 ms.
+    ///
+    /// # Errors
+    /// Says why the counter gives no time here.
+    pub fn get() -> Result<&'static Self, Unavailable> {
+        static TSC: OnceLock<Result<Tsc, Unavailable>> = OnceLock::new();
+        TSC.get_or_init(Self::measure).as_ref().map_err(|why| *why)
+    }
+
+    /// The time that so many ticks take, ns.
+    pub fn nanoseconds(&self, ticks: f64) -> f64 {
+        ticks * 1e9 / self.hertz
+    }
+
+    /// The ticks that pass in a time, at least one.
+    pub fn ticks(&self, time: Duration) -> u64 {
+        ((time.as_secs_f64() * self.hertz) as u64).max(1)
+    }
+
+    fn measure() -> Result<Self, Unavailable> {
+        if cpu::emulated() {
+            return Err(Unavailable::Emulated);
+        }
+        let cpuid = CpuId::new();
+        if !cpuid
+            .get_advanced_power_mgmt_info()
+            .is_some_and(|power| power.has_invariant_tsc())
+        {
+            return Err(Unavailable::NotInvariant);
+        }
+        if !cpuid
+            .get_extended_processor_and_feature_identifiers()
+            .is_some_and(|features| features.has_rdtscp())
+        {
+            return Err(Unavailable::NoRdtscp);
+        }
+        let calibrated = calibrate()?;
+        let (overhead, overhead_median) = overhead();
+        Ok(Self {
+            hertz: believed(stated(&cpuid), calibrated),
+            step: step(&stamps()),
+            overhead,
+            overhead_median,
+        })
+    }
+}
+
+/// The frequency that CPUID states: leaf 0x15, else the hypervisor's leaf 0x40000010; hertz.
+fn stated(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Option<f64> {
+    let processor = cpuid.get_tsc_info().and_then(|info| info.tsc_frequency());
+    let hypervisor = || {
+        let kilohertz = cpuid.get_hypervisor_info()?.tsc_frequency()?;
+        Some(u64::from(kilohertz) * 1000)
+    };
+    processor
+        .or_else(hypervisor)
+        .filter(|hertz| *hertz > 0)
+        .map(|hertz| hertz as f64)
+}
+
+/// CPUID's frequency where the system's clock confirms it, for it is exact; else the calibrated one.
+fn believed(stated: Option<f64>, calibrated: f64) -> f64 {
+    stated
+        .filter(|hertz| (hertz / calibrated - 1.0).abs() < AGREEMENT)
+        .unwrap_or(calibrated)
+}
+
+/// The counter's frequency against CLOCK_MONOTONIC_RAW, hertz.
+fn calibrate() -> Result<f64, Unavailable> {
+    let (first_tick, first_time) = paired_reading();
+    std::thread::sleep(CALIBRATION);
+    let (last_tick, last_time) = paired_reading();
+    if last_tick <= first_tick || last_time <= first_time {
+        return Err(Unavailable::Stopped);
+    }
+    Ok((last_tick - first_tick) as f64 * 1e9 / (last_time - first_time) as f64)
+}
+
+/// A counter and a clock reading (ns) of one moment: the narrowest of some bracketed readings.
+fn paired_reading() -> (u64, u64) {
+    let bracketed = || {
+        let before = start();
+        let time = clock_gettime(ClockId::MonotonicRaw);
+        let after = stop();
+        let nanoseconds = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        (
+            after.saturating_sub(before),
+            before + after.saturating_sub(before) / 2,
+            nanoseconds,
+        )
+    };
+    let mut best = bracketed();
+    for _ in 0..100 {
+        let next = bracketed();
+        if next.0 < best.0 {
+            best = next;
+        }
+    }
+    (best.1, best.2)
+}
+
+/// Readings with varied pauses between, so that no steady rhythm passes for the counter's step.
+fn stamps() -> Vec<u64> {
+    let mut stamps = vec![0; 1024];
+    for (index, stamp) in stamps.iter_mut().enumerate() {
+        for pause in 0..index * 7 % 33 {
+            std::hint::black_box(pause);
+        }
+        *stamp = read();
+    }
+    stamps
+}
+
+/// The counter's step: the largest number of which most differences between stamps are multiples.
+///
+/// Not all, for a reading that falls on a step may show one tick more. Where few are exact multiples the
+/// hypervisor may scale the counter by a fraction, so that steps of 25.6 show as 25 and 26: then
+/// differences within a tick of a multiple count, for steps long enough that this means something.
+fn step(stamps: &[u64]) -> u64 {
+    const LONGEST: u64 = 128;
+    const LEAST_SCALED: u64 = 8;
+    let differences: Vec<u64> = stamps
+        .windows(2)
+        .map(|pair| pair[1].saturating_sub(pair[0]))
+        .filter(|difference| *difference > 1)
+        .collect();
+    let count = |is_multiple: &dyn Fn(u64) -> bool| {
+        differences
+            .iter()
+            .filter(|difference| is_multiple(**difference))
+            .count()
+    };
+    let most = |count: usize| count * 4 >= differences.len() * 3 && count > 0;
+    let exact = |step: u64| count(&|difference| difference % step == 0);
+    let nearly = |step: u64| count(&|difference| (difference + 1) % step <= 2);
+    if let Some(step) = (2..=LONGEST).rev().find(|step| most(exact(*step))) {
+        return step;
+    }
+    let scaled = (LEAST_SCALED..=LONGEST).max_by_key(|step| (nearly(*step), *step));
+    scaled.filter(|step| most(nearly(*step))).unwrap_or(1)
+}
+
+/// The least and the median of empty fenced pairs, ticks.
+fn overhead() -> (u64, u64) {
+    let mut pairs = vec![0; 2001];
+    for pair in &mut pairs {
+        let begin = start();
+        *pair = stop().saturating_sub(begin);
+    }
+    pairs.sort_unstable();
+    (pairs[0], pairs[pairs.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// Stamps at these times, by a counter that moves in steps.
+    fn counted(step: f64, times: impl Iterator<Item = u64>) -> Vec<u64> {
+        times
+            .map(|time| ((time as f64 / step).floor() * step) as u64)
+            .collect()
+    }
+
+    /// Times with gaps of 20 to 99 in no order.
+    fn times() -> impl Iterator<Item = u64> {
+        (0..1000u64).scan(0, |time, index| {
+            *time += 20 + index * 37 % 80;
+            Some(*time)
+        })
+    }
+
+    #[test]
+    fn step_is_what_most_differences_share() {
+        assert_eq!(step(&counted(26.0, times())), 26);
+        assert_eq!(step(&counted(2.0, times())), 2);
+        assert_eq!(step(&counted(1.0, times())), 1);
+        assert_eq!(step(&[7]), 1);
+    }
+
+    #[test]
+    fn a_stray_tick_does_not_hide_the_step() {
+        let mut stamps = counted(26.0, times());
+        stamps.iter_mut().step_by(20).for_each(|stamp| *stamp += 1);
+        assert_eq!(step(&stamps), 26);
+    }
+
+    #[test]
+    fn a_scaled_step_is_found_within_a_tick() {
+        let found = step(&counted(25.6, times()));
+        assert!((25..=26).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn stated_frequency_needs_confirmation() {
+        assert_eq!(believed(Some(2.0e9), 2.0001e9), 2.0e9);
+        assert_eq!(believed(Some(2.0e9), 2.1e9), 2.1e9);
+        assert_eq!(believed(None, 2.1e9), 2.1e9);
+    }
+
+    #[test]
+    fn this_counter_is_sane() {
+        let begin = Instant::now();
+        let tsc = Tsc::get().unwrap();
+        println!("{tsc:?} in {:?}", begin.elapsed());
+        assert!(tsc.hertz > 5e8 && tsc.hertz < 1e10, "{tsc:?}");
+        assert!(tsc.step >= 1 && tsc.step <= 128, "{tsc:?}");
+        assert!(
+            tsc.overhead <= tsc.overhead_median && tsc.overhead_median < 10_000,
+            "{tsc:?}"
+        );
+    }
+
+    #[test]
+    fn agrees_with_the_system_clock() {
+        let tsc = Tsc::get().unwrap();
+        let (begin, clock) = (start(), Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        let (ticks, elapsed) = (stop() - begin, clock.elapsed());
+        let ratio = tsc.nanoseconds(ticks as f64) / elapsed.as_nanos() as f64;
+        assert!((ratio - 1.0).abs() < 0.01, "ratio {ratio}");
+    }
+}

@@ -1,0 +1,1 @@
+//! Known delays and known faults: what the lab must find and survive
