@@ -21,8 +21,12 @@ impl Recipe {
     /// The hash of its name and inputs, which addresses it in the cache.
     pub fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for input in std::iter::once(self.name.as_bytes()).chain(self.inputs.iter().map(Vec::as_slice)) {
-            hasher.update(&(input.len() as u64).to_le_bytes()).update(input);
+        for input in
+            std::iter::once(self.name.as_bytes()).chain(self.inputs.iter().map(Vec::as_slice))
+        {
+            hasher
+                .update(&(input.len() as u64).to_le_bytes())
+                .update(input);
         }
         hasher.finalize().to_hex()[..16].to_string()
     }
@@ -32,7 +36,9 @@ impl Recipe {
 pub fn cache() -> PathBuf {
     let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    own.or_else(home).unwrap_or_else(std::env::temp_dir).join("tollgate")
+    own.or_else(home)
+        .unwrap_or_else(std::env::temp_dir)
+        .join("tollgate")
 }
 
 /// The folder of an artefact, made now if it is not in the cache.
@@ -49,7 +55,11 @@ fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
         return Ok(place);
     }
     let fault = |what: &str, e: std::io::Error| {
-        Failure::failed(format!("artefact '{}': {what} {}: {e}", recipe.name, cache.display()))
+        Failure::failed(format!(
+            "artefact '{}': {what} {}: {e}",
+            recipe.name,
+            cache.display()
+        ))
     };
     let making = cache.join(format!(".making-{}-{}", recipe.name, std::process::id()));
     let _ = fs::remove_dir_all(&making);
@@ -101,6 +111,10 @@ mod tests {
         assert_eq!(fs::read(two.join("table")).unwrap(), b"two");
         assert_eq!(MADE.load(Ordering::SeqCst), 2);
         assert!(prepare_in(cache.path(), &recipe("bad")).is_err());
-        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 2, "nothing half-made stays");
+        assert_eq!(
+            fs::read_dir(cache.path()).unwrap().count(),
+            2,
+            "nothing half-made stays"
+        );
     }
 }

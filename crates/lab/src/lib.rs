@@ -6,6 +6,7 @@
 //! journals.
 
 pub mod artefact;
+pub mod descendants;
 pub mod experiment;
 pub mod factor;
 pub mod journal;
@@ -21,4 +22,5 @@ pub mod sample;
 pub mod search;
 pub mod statistics;
 pub mod suite;
+pub mod summary;
 pub mod worker;

@@ -30,7 +30,7 @@ pub struct Context<'a> {
     pub role: &'a str,
     /// What the person allowed or set by name: `physical-address`, `allow-write`.
     pub options: &'a BTreeMap<String, String>,
-    pub(crate) artefacts: &'a BTreeMap<String, PathBuf>,
+    pub(crate) artefacts: &'a BTreeMap<String, Result<PathBuf, Failure>>,
     pub(crate) rendezvous: &'a mut Rendezvous,
 }
 
@@ -38,12 +38,15 @@ impl Context<'_> {
     /// Where a prepared artefact lies.
     ///
     /// # Errors
-    /// When it was not prepared.
+    /// Why it could not be made.
     pub fn artefact(&self, name: &str) -> Result<&Path, Failure> {
-        self.artefacts
-            .get(name)
-            .map(PathBuf::as_path)
-            .ok_or_else(|| Failure::failed(format!("the artefact '{name}' was not prepared")))
+        match self.artefacts.get(name) {
+            Some(Ok(path)) => Ok(path),
+            Some(Err(failure)) => Err(failure.clone()),
+            None => Err(Failure::failed(format!(
+                "no recipe was given for the artefact '{name}'"
+            ))),
+        }
     }
 
     /// Says that this role is ready, and waits until all are.

@@ -33,9 +33,18 @@ pub struct Order {
     pub seed: u64,
     /// What the person allowed or set by name.
     pub options: BTreeMap<String, String>,
-    /// Where prepared artefacts lie on the worker's host; the worker fills it in.
+    /// What the worker adds about its host.
     #[serde(default)]
-    pub artefacts: BTreeMap<String, PathBuf>,
+    pub host: HostData,
+}
+
+/// What a worker knows of its host, so that no probe has to find it out again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostData {
+    /// Where prepared artefacts lie, or why they could not be made.
+    pub artefacts: BTreeMap<String, Result<PathBuf, Failure>>,
+    /// The time-stamp counter, where it can be used.
+    pub tsc: Option<machine::tsc::Tsc>,
 }
 
 /// A point in an order.
@@ -54,7 +63,10 @@ pub struct Ordered {
 impl Ordered {
     /// What is measured.
     pub fn item(&self) -> Item {
-        Item { point: self.point.clone(), twin: self.twin }
+        Item {
+            point: self.point.clone(),
+            twin: self.twin,
+        }
     }
 }
 
@@ -120,9 +132,7 @@ pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> std::io::Result<(
 ///
 /// # Errors
 /// With the beginning of the line, when it is not a message.
-pub fn receive<T: for<'de> Deserialize<'de>>(
-    from: &mut impl BufRead,
-) -> Result<Option<T>, String> {
+pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> Result<Option<T>, String> {
     let mut line = String::new();
     match from.read_line(&mut line) {
         Ok(0) => Ok(None),
@@ -152,7 +162,11 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Between the requests that come in and the stream that answers go to.
     pub fn new(requests: Receiver<Request>, answers: Box<dyn Write>) -> Self {
-        Self { requests, answers, stopped: false }
+        Self {
+            requests,
+            answers,
+            stopped: false,
+        }
     }
 
     /// Sends an answer.
@@ -160,7 +174,8 @@ impl Rendezvous {
     /// # Errors
     /// When the worker is gone.
     pub fn answer(&mut self, answer: &Answer) -> Result<(), Failure> {
-        send(&mut self.answers, answer).map_err(|e| Failure::failed(format!("the worker is gone: {e}")))
+        send(&mut self.answers, answer)
+            .map_err(|e| Failure::failed(format!("the worker is gone: {e}")))
     }
 
     /// Waits for the next request; nothing when the worker is gone.

@@ -40,6 +40,10 @@ pub struct MetricRecord {
 
 impl From<&Metric> for MetricRecord {
     fn from(metric: &Metric) -> Self {
-        Self { unit: metric.unit.into(), better: metric.better, about: metric.about.into() }
+        Self {
+            unit: metric.unit.into(),
+            better: metric.better,
+            about: metric.about.into(),
+        }
     }
 }

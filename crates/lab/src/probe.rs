@@ -35,7 +35,9 @@ fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
     let answers = private_output()?;
     let mut rendezvous = Rendezvous::new(requests(), Box::new(answers));
     let Some(Request::Order(order)) = rendezvous.next() else {
-        return Err(Failure::failed("a probe wants an order on its standard input"));
+        return Err(Failure::failed(
+            "a probe wants an order on its standard input",
+        ));
     };
     let suite = crate::suite::find(suites, &order.suite)
         .ok_or_else(|| Failure::failed(format!("there is no suite '{}'", order.suite)))?;
@@ -79,7 +81,8 @@ fn carry_out(
     cpus: &[usize],
     rendezvous: &mut Rendezvous,
 ) -> Result<(), Failure> {
-    let mut probe: Result<Box<dyn Probe>, Failure> = clocks().and_then(|_| suite.probe(&order.experiment));
+    let mut probe: Result<Box<dyn Probe>, Failure> =
+        clocks(order).and_then(|_| suite.probe(&order.experiment));
     for ordered in &order.points {
         for attempt in 1..=TRIES {
             let mut sample = blank(order, ordered, attempt);
@@ -101,16 +104,23 @@ fn carry_out(
 }
 
 /// The clocks, or why no time may be emitted here.
-fn clocks() -> Result<&'static Tsc, Failure> {
+fn clocks(order: &Order) -> Result<&'static Tsc, Failure> {
     if machine::cpu::emulated() {
         return Err(Failure::unavailable(
             "this CPU is emulated, and emulated time is never a cost",
             "run on real hardware or under hardware virtualisation",
         ));
     }
-    Tsc::get().map_err(|why| {
-        Failure::unavailable(why.to_string(), "use a machine with an invariant time-stamp counter")
-    })
+    order
+        .host
+        .tsc
+        .map_or_else(Tsc::get, Tsc::known)
+        .map_err(|why| {
+            Failure::unavailable(
+                why.to_string(),
+                "use a machine with an invariant time-stamp counter",
+            )
+        })
 }
 
 /// A sample of an order's point before anything is measured.
@@ -122,7 +132,9 @@ pub(crate) fn blank(order: &Order, ordered: &Ordered, attempt: u32) -> Sample {
         round: order.round,
         position: ordered.position,
         attempt,
-        at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64()),
+        at: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |t| t.as_secs_f64()),
         ..Sample::default()
     }
 }
@@ -135,7 +147,7 @@ fn measured(
     probe: &mut dyn Probe,
     sample: &mut Sample,
 ) -> Result<(), Failure> {
-    let tsc = clocks()?;
+    let tsc = clocks(order)?;
     let name = format!("{} {} {}", ordered.point, order.round, ordered.twin);
     let mut context = Context {
         experiment: &order.experiment,
@@ -146,7 +158,7 @@ fn measured(
         tsc,
         role: &order.role,
         options: &order.options,
-        artefacts: &order.artefacts,
+        artefacts: &order.host.artefacts,
         rendezvous,
     };
     let noise = Noise::snapshot();
@@ -157,7 +169,11 @@ fn measured(
     let after = core_clock()?;
     let noise = Noise::snapshot().since(&noise);
     let measurement = outcome?;
-    if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
+    if let Some((metric, value)) = measurement
+        .values
+        .iter()
+        .find(|(_, value)| !value.is_finite())
+    {
         return Err(Failure::check(format!("'{metric}' came out as {value}")));
     }
     let clock = Clock {
@@ -167,7 +183,10 @@ fn measured(
         core_before: before.hertz(),
         core_after: after.hertz(),
     };
-    sample.void = measurement.void.clone().or_else(|| disturbed(&clock, &noise, took));
+    sample.void = measurement
+        .void
+        .clone()
+        .or_else(|| disturbed(&clock, &noise, took));
     fill(sample, measurement);
     sample.clock = Some(clock);
     sample.noise = Some(noise);
@@ -206,7 +225,13 @@ mod tests {
     use std::time::Duration;
 
     fn clock(before: f64, after: f64) -> Clock {
-        Clock { tsc_hertz: 1e9, tsc_step: 1, tsc_overhead: 1, core_before: before, core_after: after }
+        Clock {
+            tsc_hertz: 1e9,
+            tsc_step: 1,
+            tsc_overhead: 1,
+            core_before: before,
+            core_after: after,
+        }
     }
 
     #[test]
@@ -214,8 +239,18 @@ mod tests {
         let took = Duration::from_millis(10);
         let calm = NoiseDelta::default();
         assert_eq!(disturbed(&clock(4e9, 4.01e9), &calm, took), None);
-        assert!(disturbed(&clock(4e9, 3.5e9), &calm, took).unwrap().contains("12.5%"));
-        let stolen = NoiseDelta { steal_ns: 10_000_000, ..NoiseDelta::default() };
-        assert_eq!(disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(), "the host took 10 ms");
+        assert!(
+            disturbed(&clock(4e9, 3.5e9), &calm, took)
+                .unwrap()
+                .contains("12.5%")
+        );
+        let stolen = NoiseDelta {
+            steal_ns: 10_000_000,
+            ..NoiseDelta::default()
+        };
+        assert_eq!(
+            disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(),
+            "the host took 10 ms"
+        );
     }
 }

@@ -58,7 +58,12 @@ pub fn largest(
                 Shown::Fails => (Some(false), None),
                 Shown::Void(cause) => (None, Some(cause)),
             };
-            trials.push(Trial { level, holds, void, values });
+            trials.push(Trial {
+                level,
+                holds,
+                void,
+                values,
+            });
             if let Some(holds) = holds {
                 return Ok(holds);
             }
@@ -106,7 +111,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn search(confirmations: u32) -> Search {
-        Search { low: 0.0, high: 100.0, precision: 0.1, confirmations }
+        Search {
+            low: 0.0,
+            high: 100.0,
+            precision: 0.1,
+            confirmations,
+        }
     }
 
     proptest! {
@@ -144,7 +154,14 @@ mod tests {
         let mut first = true;
         let found = largest(&search(0), |_| {
             let void = std::mem::take(&mut first);
-            Ok((if void { Shown::Void("the host stalled".into()) } else { Shown::Holds }, Values::new()))
+            Ok((
+                if void {
+                    Shown::Void("the host stalled".into())
+                } else {
+                    Shown::Holds
+                },
+                Values::new(),
+            ))
         })
         .unwrap();
         assert_eq!(found.level, Some(100.0));

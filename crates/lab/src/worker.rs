@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
+use machine::tsc::Tsc;
 
 use crate::artefact;
+use crate::descendants;
 use crate::message::{Answer, Hello, Order, Request, parse, receive, send};
 use crate::probe::blank;
 use crate::sample::{Failure, FailureKind, Sample};
@@ -24,6 +26,8 @@ pub const PROBE: [&str; 2] = ["worker", "--probe"];
 /// How long a probe may take to end after it was asked to.
 const GRACE: Duration = Duration::from_millis(500);
 
+type Artefacts = BTreeMap<String, Result<PathBuf, Failure>>;
+
 enum Event {
     Lab(Request),
     LabGone,
@@ -33,7 +37,13 @@ enum Event {
 
 /// Serves orders from standard input until it closes; gives the exit status.
 pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
-    match Worker::new(suites, version).and_then(|mut worker| worker.serve()) {
+    let serve = || {
+        descendants::adopt()?;
+        Worker::new(suites, version)?.serve()
+    };
+    let served = serve();
+    descendants::end(&[]);
+    match served {
         Ok(()) => 0,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "worker: {error}");
@@ -64,7 +74,10 @@ impl<'a> Worker<'a> {
             output: std::io::stdout(),
         };
         worker.listen();
-        worker.say(&Answer::Hello(Box::new(Hello { version: version.into(), environment })))?;
+        worker.say(&Answer::Hello(Box::new(Hello {
+            version: version.into(),
+            environment,
+        })))?;
         Ok(worker)
     }
 
@@ -78,6 +91,10 @@ impl<'a> Worker<'a> {
                 }
             }
             let _ = sender.send(Event::LabGone);
+            // Whatever the worker is busy with, it does not outlive the lab.
+            std::thread::sleep(GRACE * 4);
+            descendants::end(&[]);
+            std::process::exit(1);
         });
     }
 
@@ -103,15 +120,8 @@ impl<'a> Worker<'a> {
     /// Carries one order out, with a new probe after each fault; false when the lab is gone.
     fn carry_out(&mut self, mut order: Order) -> std::io::Result<bool> {
         let id = order.id;
-        match self.prepare(&order) {
-            Ok(artefacts) => order.artefacts = artefacts,
-            Err(failure) => {
-                for at in 0..order.points.len() {
-                    self.report(&order, at, failure.clone())?;
-                }
-                order.points.clear();
-            }
-        }
+        order.host.artefacts = self.prepare(&order)?;
+        order.host.tsc = Tsc::get().ok().copied();
         while !order.points.is_empty() {
             match self.one_probe(&order)? {
                 Some((answered, fault)) => {
@@ -129,16 +139,19 @@ impl<'a> Worker<'a> {
         Ok(true)
     }
 
-    fn prepare(&mut self, order: &Order) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    /// Makes what the points need. What cannot be made fails only the points that ask for it.
+    fn prepare(&mut self, order: &Order) -> std::io::Result<Artefacts> {
+        let mut made = Artefacts::new();
         let Some(suite) = crate::suite::find(self.suites, &order.suite) else {
-            return Err(Failure::failed(format!("this worker has no suite '{}'", order.suite)));
+            return Ok(made);
         };
-        let mut made = BTreeMap::new();
         for ordered in &order.points {
             for recipe in suite.artefacts(&order.experiment, &ordered.point) {
                 if !made.contains_key(&recipe.name) {
-                    self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
-                    made.insert(recipe.name.clone(), artefact::prepare(&recipe)?);
+                    self.say(&Answer::Preparing {
+                        artefact: recipe.name.clone(),
+                    })?;
+                    made.insert(recipe.name.clone(), artefact::prepare(&recipe));
                 }
             }
         }
@@ -193,11 +206,16 @@ impl<'a> Worker<'a> {
                     return Ok(None);
                 }
                 Ok(Event::Probe(Ok(_))) => Failure::failed("the probe ended before its order"),
-                Ok(Event::Probe(Err(nonsense))) => Failure::failed(format!("the probe: {nonsense}")),
+                Ok(Event::Probe(Err(nonsense))) => {
+                    Failure::failed(format!("the probe: {nonsense}"))
+                }
                 Ok(Event::ProbeGone) => process.cause_of_death(),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Failure::new(
                     FailureKind::Timeout,
-                    format!("no answer within {}", crate::quantity::format_duration(current.limit)),
+                    format!(
+                        "no answer within {}",
+                        crate::quantity::format_duration(current.limit)
+                    ),
                 ),
             };
             process.kill();
@@ -234,9 +252,13 @@ struct ProbeProcess {
 impl ProbeProcess {
     fn start(order: &Order, events: Sender<Event>) -> std::io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.args(PROBE).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own, so that it can be killed with all that it started.
-        command.process_group(0);
+        command
+            .args(PROBE)
+            // What a panic says last is its cause, not a way through the stack.
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         machine::child::die_with_parent(&mut command);
         let mut child = command.spawn()?;
         let (Some(mut input), Some(output), Some(errors)) =
@@ -258,7 +280,9 @@ impl ProbeProcess {
         let words = Arc::clone(&last_words);
         std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                if let (false, Ok(mut words)) = (line.trim().is_empty(), words.lock()) {
+                // A panic's notes on backtraces say nothing of its cause.
+                let idle = line.trim().is_empty() || line.starts_with("note:");
+                if let (false, Ok(mut words)) = (idle, words.lock()) {
                     words.clear();
                     words.extend(line.trim().chars().take(300));
                 }
@@ -266,7 +290,13 @@ impl ProbeProcess {
         });
         // A probe that dies at once is seen by its closed output.
         let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
-        Ok(Self { child, input, last_words, heard: Instant::now(), gone: false })
+        Ok(Self {
+            child,
+            input,
+            last_words,
+            heard: Instant::now(),
+            gone: false,
+        })
     }
 
     fn tell(&mut self, request: &Request) {
@@ -281,21 +311,14 @@ impl ProbeProcess {
         self.gone
     }
 
-    fn group(&self, signal: i32) {
-        // SAFETY: kill takes numbers only; the group is the probe's own.
-        unsafe { libc::kill(-(self.child.id() as i32), signal) };
-    }
-
     /// Waits for it to end by itself, asks it to, then kills it and all that it started.
     fn end(&mut self) {
-        let deadline = Instant::now() + GRACE;
+        let begun = Instant::now();
         let mut asked = false;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline && asked {
-                break;
-            }
-            if Instant::now() > deadline - GRACE / 2 && !asked {
-                self.group(libc::SIGTERM);
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < GRACE {
+            if begun.elapsed() > GRACE / 2 && !asked {
+                // SAFETY: kill takes numbers only; the probe is not reaped yet.
+                unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
                 asked = true;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -303,9 +326,12 @@ impl ProbeProcess {
         self.kill();
     }
 
+    /// Kills it with all that it started and left behind.
     fn kill(&mut self) {
-        self.group(libc::SIGKILL);
+        descendants::end(&[self.child.id()]);
+        let _ = self.child.kill();
         let _ = self.child.wait();
+        descendants::end(&[]);
     }
 
     fn cause_of_death(&mut self) -> Failure {
@@ -313,8 +339,16 @@ impl ProbeProcess {
         let status = self.child.wait();
         // What it said last is read by another thread, which sees the end soon after.
         std::thread::sleep(Duration::from_millis(5));
-        let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
-        let words = if words.is_empty() { words } else { format!(": {words}") };
+        let words = self
+            .last_words
+            .lock()
+            .map(|words| words.clone())
+            .unwrap_or_default();
+        let words = if words.is_empty() {
+            words
+        } else {
+            format!(": {words}")
+        };
         Failure::new(FailureKind::Crashed, format!("{}{words}", describe(status)))
     }
 }

@@ -86,14 +86,24 @@ pub struct Tsc {
     pub overhead_median: u64,
 }
 
+static TSC: OnceLock<Result<Tsc, Unavailable>> = OnceLock::new();
+
 impl Tsc {
     /// The counter's properties, measured once a process in about 20 ms.
     ///
     /// # Errors
     /// Says why the counter gives no time here.
     pub fn get() -> Result<&'static Self, Unavailable> {
-        static TSC: OnceLock<Result<Tsc, Unavailable>> = OnceLock::new();
         TSC.get_or_init(Self::measure).as_ref().map_err(|why| *why)
+    }
+
+    /// The same where another process of this machine has measured them already, at no cost.
+    ///
+    /// # Errors
+    /// Says why the counter gives no time here.
+    pub fn known(measured: Self) -> Result<&'static Self, Unavailable> {
+        let checked = || Self::usable().map(|()| measured);
+        TSC.get_or_init(checked).as_ref().map_err(|why| *why)
     }
 
     /// The time that so many ticks take, ns.
@@ -106,7 +116,8 @@ impl Tsc {
         ((time.as_secs_f64() * self.hertz) as u64).max(1)
     }
 
-    fn measure() -> Result<Self, Unavailable> {
+    /// Whether the counter may be used for time at all.
+    fn usable() -> Result<(), Unavailable> {
         if cpu::emulated() {
             return Err(Unavailable::Emulated);
         }
@@ -123,10 +134,15 @@ impl Tsc {
         {
             return Err(Unavailable::NoRdtscp);
         }
+        Ok(())
+    }
+
+    fn measure() -> Result<Self, Unavailable> {
+        Self::usable()?;
         let calibrated = calibrate()?;
         let (overhead, overhead_median) = overhead();
         Ok(Self {
-            hertz: believed(stated(&cpuid), calibrated),
+            hertz: believed(stated(&CpuId::new()), calibrated),
             step: step(&stamps()),
             overhead,
             overhead_median,

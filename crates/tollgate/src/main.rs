@@ -1,2 +1,76 @@
-//! The command line.
-fn main() {}
+//! tollgate: what does it cost to cross a boundary?
+
+mod arguments;
+mod commands;
+mod fault;
+mod progress;
+mod select;
+
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+use lab::run::Lab;
+use lab::suite::Suite;
+
+use arguments::{Arguments, Command};
+use fault::Fault;
+
+/// Every suite; a new one is one more line.
+static SUITES: &[&dyn Suite] = &[&copy::SUITE, &planted::SUITE];
+
+/// The lab with all suites.
+static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
+
+fn main() -> ExitCode {
+    // A reader that goes away (`tollgate show | head`) is no fault.
+    // SAFETY: the default action of a signal is set before any other thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let matches = arguments::command(SUITES).get_matches();
+    let ended = match matches.subcommand() {
+        Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),
+        _ => Arguments::from_arg_matches(&matches)
+            .map_err(|e| Fault::usage(e.to_string()))
+            .and_then(|arguments| dispatch(arguments.command)),
+    };
+    match ended {
+        Ok(status) => ExitCode::from(status),
+        Err(fault) => {
+            let red = anstyle::AnsiColor::Red.on_default().bold();
+            anstream::eprintln!("{red}error{red:#}: {fault}");
+            ExitCode::from(fault.status())
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<u8, Fault> {
+    match command {
+        Command::Doctor(given) => commands::doctor::run(&given),
+        Command::List(given) => commands::list::run(&given),
+        Command::Run(given) => commands::run::run(&given),
+        Command::Show(given) => commands::show::run(&given),
+        Command::Plot(given) => commands::plot::run(&given),
+        Command::Claims(given) => commands::claims::run(&given),
+        Command::Compare(given) => commands::compare::run(&given),
+        Command::Export(given) => commands::export::run(&given),
+        Command::Completions { shell } => {
+            commands::completions::run(shell);
+            Ok(0)
+        }
+        Command::Worker { probe } => Ok(worker(probe)),
+    }
+}
+
+fn worker(probe: bool) -> u8 {
+    let status =
+        if probe { lab::probe::main(SUITES) } else { lab::worker::main(SUITES, LAB.version) };
+    u8::try_from(status).unwrap_or(1)
+}
+
+fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
+    let words: Vec<String> =
+        given.get_many("arguments").into_iter().flatten().cloned().collect();
+    let suite = lab::suite::find(SUITES, name)
+        .ok_or_else(|| Fault::usage(format!("there is no suite '{name}'")))?;
+    let status = suite.by_hand(&words, &LAB).map_err(|e| Fault::failed(e.to_string()))?;
+    Ok(u8::try_from(status).unwrap_or(1))
+}

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use super::hand::{Hand, Heard, Said};
 use super::session::Session;
 use super::{Event, RunError};
+use crate::descendants;
 use crate::experiment::Experiment;
-use crate::message::{Answer, Order, Ordered, Request};
+use crate::message::{Answer, HostData, Order, Ordered, Request};
 use crate::plan::Item;
 use crate::probe::blank;
 use crate::sample::{Failure, FailureKind, Part, Sample};
@@ -29,7 +30,9 @@ impl Session<'_> {
         round: u32,
         batch: &[(u32, Item)],
     ) -> Result<(), RunError> {
-        let points = batch.iter().map(|(position, item)| self.ordered(experiment, *position, item));
+        let points = batch
+            .iter()
+            .map(|(position, item)| self.ordered(experiment, *position, item));
         let order = Order {
             id: 0,
             suite: experiment.suite.clone(),
@@ -40,7 +43,7 @@ impl Session<'_> {
             role: String::new(),
             seed: self.journal.record.seed,
             options: self.wanted.options.clone(),
-            artefacts: BTreeMap::new(),
+            host: HostData::default(),
         };
         if experiment.roles.is_empty() {
             self.alone(order)
@@ -55,8 +58,15 @@ impl Session<'_> {
                 suite.expected(&experiment.name, &item.point, experiment.effort.budget)
             });
         // Ten times the expected time and ten seconds: slow is no fault, hung is.
-        let limit = experiment.limit.unwrap_or(expected * 10 + Duration::from_secs(10));
-        Ordered { position, point: item.point.clone(), twin: item.twin, limit }
+        let limit = experiment
+            .limit
+            .unwrap_or(expected * 10 + Duration::from_secs(10));
+        Ordered {
+            position,
+            point: item.point.clone(),
+            twin: item.twin,
+            limit,
+        }
     }
 
     /// One worker; when it dies, another goes on behind the sample that it died of.
@@ -97,7 +107,10 @@ impl Session<'_> {
             if self.interrupted() {
                 return Ok((answered, None));
             }
-            let limit = order.points.get(answered).map_or(SILENCE, |point| point.limit + SILENCE);
+            let limit = order
+                .points
+                .get(answered)
+                .map_or(SILENCE, |point| point.limit + SILENCE);
             let said = match self.said.recv_timeout(LOOK) {
                 Ok(said) => said,
                 Err(RecvTimeoutError::Timeout) if preparing || heard.elapsed() < limit => continue,
@@ -116,7 +129,9 @@ impl Session<'_> {
                     answered += usize::from(last);
                     self.keep(*sample)?;
                 }
-                Heard::Answer(Answer::Done { id }) if id == order.id => return Ok((answered, None)),
+                Heard::Answer(Answer::Done { id }) if id == order.id => {
+                    return Ok((answered, None));
+                }
                 Heard::Answer(Answer::Preparing { artefact }) => {
                     preparing = true;
                     self.watch.event(Event::Preparing(&artefact));
@@ -124,7 +139,10 @@ impl Session<'_> {
                 Heard::Answer(Answer::Prepared) => preparing = false,
                 Heard::Answer(_) => {}
                 Heard::Nonsense(what) => {
-                    return Ok((answered, Some(Failure::failed(format!("the worker: {what}")))));
+                    return Ok((
+                        answered,
+                        Some(Failure::failed(format!("the worker: {what}"))),
+                    ));
                 }
                 Heard::Gone => {
                     let failure = Failure::new(FailureKind::Crashed, "the worker died");
@@ -140,7 +158,11 @@ impl Session<'_> {
         self.staff(roles.len())?;
         let id = self.next_id();
         for (at, role) in roles.iter().enumerate() {
-            let order = Order { id, role: role.clone(), ..order.clone() };
+            let order = Order {
+                id,
+                role: role.clone(),
+                ..order.clone()
+            };
             self.hands[at].tell(&Request::Order(Box::new(order)));
         }
         let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
@@ -161,7 +183,9 @@ impl Session<'_> {
                 }
                 break;
             };
-            let Some(at) = self.hands.iter().position(|one| one.number == hand) else { continue };
+            let Some(at) = self.hands.iter().position(|one| one.number == hand) else {
+                continue;
+            };
             heard = Instant::now();
             match what {
                 Heard::Answer(Answer::Sample(sample)) => {
@@ -200,7 +224,11 @@ impl Session<'_> {
             return Ok(());
         }
         let sample = joined(roles, answers, || {
-            self.failed(order, &order.points[0], Failure::failed("a role gave no answer"))
+            self.failed(
+                order,
+                &order.points[0],
+                Failure::failed("a role gave no answer"),
+            )
         });
         self.keep(sample)
     }
@@ -229,6 +257,8 @@ impl Session<'_> {
     /// Lets go of a lost worker; the next order starts another.
     fn replace(&mut self, at: usize, failure: &Failure) {
         self.hands[at].kill();
+        let others: Vec<_> = self.hands.iter().map(Hand::process).collect();
+        descendants::end(&others);
         self.watch.event(Event::WorkerLost(&failure.why));
         let number = self.next_id();
         if let Ok(hand) = Hand::start(number, self.sender.clone()) {
@@ -249,11 +279,7 @@ impl Session<'_> {
 }
 
 /// One sample of what all roles answered; a role's failure or void is the sample's.
-fn joined(
-    roles: &[String],
-    answers: Vec<Option<Sample>>,
-    missing: impl Fn() -> Sample,
-) -> Sample {
+fn joined(roles: &[String], answers: Vec<Option<Sample>>, missing: impl Fn() -> Sample) -> Sample {
     let mut whole: Option<Sample> = None;
     for (role, answer) in roles.iter().zip(answers) {
         let answer = answer.unwrap_or_else(&missing);
@@ -281,7 +307,10 @@ fn joined(
         sample.void = sample.void.take().or(answer.void.as_deref().map(named));
         // The first cause stands; what the others say follows from it.
         if let (None, Some(error)) = (&sample.error, answer.error) {
-            sample.error = Some(Failure { why: named(&error.why), ..error });
+            sample.error = Some(Failure {
+                why: named(&error.why),
+                ..error
+            });
         }
     }
     whole.unwrap_or_else(missing)

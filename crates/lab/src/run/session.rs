@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::hand::{Hand, Said};
 use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
+use crate::descendants;
 use crate::experiment::Experiment;
 use crate::journal::{FORMAT, Journal, RunRecord, latest};
 use crate::metric::{Better, Metric, MetricRecord};
@@ -66,18 +67,35 @@ impl<'a> Session<'a> {
         wanted: &'a Wanted<'a>,
         watch: &'a mut dyn Watch,
     ) -> Result<Self, RunError> {
+        descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
         let (sender, said) = channel();
         let hand = Hand::start(0, sender.clone()).map_err(RunError::Worker)?;
         let here = hand.hello.environment.clone();
         let environment = here.id();
-        let place = latest(&wanted.results, &here.hostname, wanted.profile, wanted.fresh)?;
-        let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let place = latest(
+            &wanted.results,
+            &here.hostname,
+            wanted.profile,
+            wanted.fresh,
+        )?;
+        let name = place
+            .folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let new = || new_record(lab, wanted, name, here.hostname.clone());
         let mut journal = Journal::open(&place.folder, new)?;
-        journal.record.environments.insert(environment.clone(), here);
+        journal
+            .record
+            .environments
+            .insert(environment.clone(), here);
         describe(&mut journal.record, lab, wanted);
         journal.save_record()?;
-        watch.event(Event::Opened { folder: &place.folder, samples: journal.lines() });
+        watch.event(Event::Opened {
+            folder: &place.folder,
+            samples: journal.lines(),
+        });
         let ended = Ended {
             folder: place.folder,
             environment: environment.clone(),
@@ -139,8 +157,9 @@ impl<'a> Session<'a> {
                 if enough[at] {
                     continue;
                 }
-                let value =
-                    self.journal.value(&experiment.id(), item, round, &self.environment);
+                let value = self
+                    .journal
+                    .value(&experiment.id(), item, round, &self.environment);
                 values[at].extend(value.filter(|value| value.is_finite()));
                 enough[at] = self.is_unavailable(experiment, item)
                     || stopping::narrow(&values[at], &experiment.effort);
@@ -185,11 +204,20 @@ impl<'a> Session<'a> {
 
     fn is_measured(&self, experiment: &Experiment, item: &Item, round: u32) -> bool {
         self.is_unavailable(experiment, item)
-            || self.journal.value(&experiment.id(), item, round, &self.environment).is_some()
+            || self
+                .journal
+                .value(&experiment.id(), item, round, &self.environment)
+                .is_some()
     }
 
     fn is_unavailable(&self, experiment: &Experiment, item: &Item) -> bool {
-        self.unavailable.contains(&(experiment.id(), Item { twin: false, ..item.clone() }))
+        self.unavailable.contains(&(
+            experiment.id(),
+            Item {
+                twin: false,
+                ..item.clone()
+            },
+        ))
     }
 
     /// Journals a sample as soon as it is there.
@@ -201,7 +229,10 @@ impl<'a> Session<'a> {
         self.note_pace(&sample);
         match sample.error.as_ref().map(|failure| failure.kind) {
             Some(FailureKind::Unavailable | FailureKind::Unsupported) => {
-                let item = Item { point: sample.point, twin: false };
+                let item = Item {
+                    point: sample.point,
+                    twin: false,
+                };
                 self.unavailable.insert((sample.experiment, item));
             }
             Some(_) => self.ended.faults.push(sample),
@@ -212,10 +243,14 @@ impl<'a> Session<'a> {
 
     fn look_ahead(&mut self) {
         for experiment in &self.wanted.experiments {
-            let Some(suite) = suite::find(self.lab.suites, &experiment.suite) else { continue };
+            let Some(suite) = suite::find(self.lab.suites, &experiment.suite) else {
+                continue;
+            };
             let all = plan::items(experiment).len() as u64 * u64::from(experiment.effort.rounds);
             let time = plan::expected(experiment, suite).as_secs_f64();
-            self.ahead.left.insert(experiment.id(), (all, time / all.max(1) as f64));
+            self.ahead
+                .left
+                .insert(experiment.id(), (all, time / all.max(1) as f64));
         }
     }
 
@@ -234,7 +269,12 @@ impl<'a> Session<'a> {
             *left = open * u64::from(rounds);
         }
         let left: u64 = self.ahead.left.values().map(|(left, _)| left).sum();
-        let time = self.ahead.left.values().map(|(left, pace)| *left as f64 * pace).sum::<f64>();
+        let time = self
+            .ahead
+            .left
+            .values()
+            .map(|(left, pace)| *left as f64 * pace)
+            .sum::<f64>();
         self.watch.event(Event::Left {
             done: self.ahead.done,
             all: self.ahead.done + left,
@@ -256,11 +296,19 @@ impl<'a> Session<'a> {
             .filter(|(_, enough)| !**enough)
             .filter_map(|(values, _)| stopping::projected(values, effort))
             .collect();
-        let Some(&most) = needed.iter().max() else { return };
+        let Some(&most) = needed.iter().max() else {
+            return;
+        };
         let limit = effort.rounds as usize;
-        let left: usize =
-            needed.iter().map(|all| all.min(&limit).saturating_sub(rounds as usize)).sum();
-        let pace = self.ahead.left.get(&experiment.id()).map_or(0.0, |(_, pace)| *pace);
+        let left: usize = needed
+            .iter()
+            .map(|all| all.min(&limit).saturating_sub(rounds as usize))
+            .sum();
+        let pace = self
+            .ahead
+            .left
+            .get(&experiment.id())
+            .map_or(0.0, |(_, pace)| *pace);
         self.watch.event(Event::Projected {
             experiment,
             rounds: most.min(limit),
@@ -273,7 +321,10 @@ impl<'a> Session<'a> {
     fn own_cost(&self) -> Sample {
         let wall = self.begun.elapsed().as_secs_f64();
         let values = [
-            ("outside_samples".to_string(), (1.0 - self.inside / wall).max(0.0)),
+            (
+                "outside_samples".to_string(),
+                (1.0 - self.inside / wall).max(0.0),
+            ),
             ("peak_memory".to_string(), peak_memory()),
         ];
         Sample {
@@ -292,7 +343,9 @@ impl<'a> Session<'a> {
 }
 
 fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |time| time.as_secs_f64())
 }
 
 /// The largest resident memory of this process, in bytes.
@@ -307,7 +360,11 @@ fn peak_memory() -> f64 {
 }
 
 fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String) -> RunRecord {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
+    let clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |t| t.as_nanos() as u64)
+    };
     RunRecord {
         format: FORMAT,
         program: lab.version.into(),
@@ -316,7 +373,9 @@ fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String) -> RunReco
         profile: wanted.profile,
         // 53 bits, so that every reader of JSON keeps it.
         seed: wanted.seed.unwrap_or_else(clock) & ((1 << 53) - 1),
-        begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        begun: jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),
@@ -326,9 +385,16 @@ fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String) -> RunReco
 /// Writes down the experiments as run and their metrics.
 fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
     for experiment in &wanted.experiments {
-        let Some(suite) = suite::find(lab.suites, &experiment.suite) else { continue };
+        let Some(suite) = suite::find(lab.suites, &experiment.suite) else {
+            continue;
+        };
         let known = record.metrics.entry(experiment.suite.clone()).or_default();
-        known.extend(suite.metrics().iter().map(|m| (m.name.into(), MetricRecord::from(m))));
+        known.extend(
+            suite
+                .metrics()
+                .iter()
+                .map(|m| (m.name.into(), MetricRecord::from(m))),
+        );
         let mut experiment = experiment.clone();
         if let Some(before) = record.experiments.get(&experiment.id()) {
             join(&mut experiment.points, &before.points);
@@ -336,7 +402,9 @@ fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
         }
         record.experiments.insert(experiment.id(), experiment);
     }
-    let own = METRICS.iter().map(|m| (m.name.into(), MetricRecord::from(m)));
+    let own = METRICS
+        .iter()
+        .map(|m| (m.name.into(), MetricRecord::from(m)));
     record.metrics.entry("lab".into()).or_default().extend(own);
     let session = Experiment {
         suite: "lab".into(),
@@ -357,6 +425,10 @@ fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
 
 /// Adds the points of an earlier session that this one leaves out.
 fn join(points: &mut Vec<Point>, before: &[Point]) {
-    let missing: Vec<_> = before.iter().filter(|point| !points.contains(point)).cloned().collect();
+    let missing: Vec<_> = before
+        .iter()
+        .filter(|point| !points.contains(point))
+        .cloned()
+        .collect();
     points.extend(missing);
 }

@@ -1,0 +1,104 @@
+//! Claims: published values and shapes as data, and the verdict on each from a run.
+//!
+//! Our own promises are claims with the source `tollgate`: the same engine judges them.
+
+mod check;
+mod evidence;
+mod expect;
+mod judge;
+mod ratio;
+mod read;
+mod shape;
+mod twins;
+mod verdict;
+mod winner;
+mod words;
+
+use serde::Serialize;
+
+pub use check::{check, needs};
+pub use expect::{Bounds, Expect, Form, Hold, Kind};
+pub use judge::judge;
+pub use read::read;
+pub use verdict::{Ours, Verdict, VerdictKind};
+
+use crate::experiment::{DataError, Profile};
+use crate::point::Filter;
+use crate::statistics::ORDER_STATISTIC_ROUNDS;
+
+/// The source of our own promises.
+pub const PROMISE: &str = "tollgate";
+
+/// A published value or shape, with its source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// The name on the command line: `threads-help-mapped`.
+    pub id: String,
+    /// What is claimed, in one sentence.
+    pub says: String,
+    /// Where it was published; [`PROMISE`] for our own.
+    pub source: String,
+    /// Which experiment can tell: `copy/throughput`.
+    pub experiment: String,
+    /// All points that the claim looks at.
+    pub filter: Filter,
+    /// The metric; the experiment's own if absent.
+    pub metric: Option<String>,
+    /// The value as published.
+    pub published: Option<Published>,
+    /// Whether the published value is expected of any hardware. If not, and nothing else is
+    /// expected, it is shown beside ours and not judged.
+    pub carries_over: bool,
+    /// How many physical cores it needs.
+    pub cores: Option<usize>,
+    /// The only profile whose runs count.
+    pub profile: Option<Profile>,
+    /// How many rounds must judge; see [`Claim::rounds_needed`].
+    pub rounds: Option<usize>,
+    /// What must hold.
+    pub expect: Option<Expect>,
+    /// Where it is written.
+    pub place: Place,
+}
+
+/// A value as published.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Published {
+    /// In `unit`.
+    pub value: f64,
+    /// The unit, which is that of the metric.
+    pub unit: String,
+    /// By which share of it ours may differ.
+    pub tolerance: Option<f64>,
+    /// The hardware on which it was measured.
+    pub on: Option<String>,
+}
+
+/// Where a claim is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl Claim {
+    /// Whether it is one of our own.
+    pub fn is_promise(&self) -> bool {
+        self.source == PROMISE
+    }
+
+    /// How many rounds must judge: the first number of rounds whose interval covers 95%, unless
+    /// the claim says otherwise. With fewer the verdict is inconclusive.
+    pub fn rounds_needed(&self) -> usize {
+        self.rounds.unwrap_or(ORDER_STATISTIC_ROUNDS)
+    }
+
+    fn fault(&self, what: &str) -> DataError {
+        DataError {
+            file: self.place.file.clone(),
+            what: format!("line {}: claim '{}': {what}", self.place.line, self.id),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Verdicts, and how those on parts make one on the whole.
+
+use serde::Serialize;
+
+use super::{Hold, Published};
+use crate::statistics::Interval;
+
+/// What a run says to a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictKind {
+    /// It holds here.
+    Reproduced,
+    /// It does not hold here.
+    Contradicted,
+    /// These rounds cannot tell, or nothing is measured yet.
+    Inconclusive,
+    /// An absolute value of other hardware.
+    Incomparable,
+    /// It cannot be measured here.
+    Unmeasurable,
+}
+
+impl VerdictKind {
+    /// The word for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Contradicted => "contradicted",
+            Self::Inconclusive => "inconclusive",
+            Self::Incomparable => "incomparable",
+            Self::Unmeasurable => "unmeasurable",
+        }
+    }
+
+    /// Of two that must both hold.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Contradicted, _) | (_, Self::Contradicted) => Self::Contradicted,
+            (Self::Reproduced, other) => other,
+            (own, _) => own,
+        }
+    }
+}
+
+/// The verdict on a claim.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What the run says.
+    pub kind: VerdictKind,
+    /// Why, in one line with figures.
+    pub why: String,
+    /// Our values, one for each part that was judged.
+    pub ours: Vec<Ours>,
+    /// The value as published.
+    pub published: Option<Published>,
+}
+
+/// One of our values, and what it says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ours {
+    /// The point, or the two points of a ratio.
+    pub label: String,
+    /// In `unit`; nothing where it could not be measured.
+    pub value: Option<f64>,
+    /// Its interval; nothing for a single round.
+    pub interval: Option<Interval>,
+    /// The metric's unit, or `1` for a ratio.
+    pub unit: String,
+    /// How many rounds it rests on.
+    pub rounds: usize,
+    /// How many rounds were lost to missing values and differing classes.
+    pub lost: usize,
+    /// What this part alone says.
+    pub kind: VerdictKind,
+    /// Why, in one line with figures.
+    pub why: String,
+}
+
+impl Ours {
+    /// A part with no value.
+    pub(super) fn nothing(label: impl Into<String>, lack: Lack) -> Self {
+        Self {
+            label: label.into(),
+            value: None,
+            interval: None,
+            unit: String::new(),
+            rounds: 0,
+            lost: 0,
+            kind: lack.kind,
+            why: lack.why,
+        }
+    }
+}
+
+/// Why a part has no value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Lack {
+    /// Unmeasurable or inconclusive.
+    pub(super) kind: VerdictKind,
+    pub(super) why: String,
+}
+
+impl Lack {
+    pub(super) fn inconclusive(why: impl Into<String>) -> Self {
+        let kind = VerdictKind::Inconclusive;
+        Self { kind, why: why.into() }
+    }
+
+    pub(super) fn unmeasurable(why: impl Into<String>) -> Self {
+        let kind = VerdictKind::Unmeasurable;
+        Self { kind, why: why.into() }
+    }
+}
+
+/// What is judged as one: a point, or one combination of the levels of the `each` factors.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) kind: VerdictKind,
+    pub(super) why: String,
+    pub(super) ours: Vec<Ours>,
+}
+
+impl Outcome {
+    /// Of parts that must all hold, at least one.
+    pub(super) fn of_all(ours: Vec<Ours>) -> Self {
+        let kinds = ours.iter().map(|part| part.kind);
+        let kind = kinds.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive);
+        let deciding: Vec<_> = ours.iter().filter(|part| part.kind == kind).collect();
+        let why = match deciding[..] {
+            [] => "there is nothing to judge".into(),
+            [part] => part.told(),
+            [part, ..] if kind != VerdictKind::Reproduced => part.told(),
+            _ => deciding.iter().map(|part| part.told()).collect::<Vec<_>>().join("; "),
+        };
+        Self { kind, why, ours }
+    }
+}
+
+impl Ours {
+    fn told(&self) -> String {
+        match self.label.is_empty() {
+            true => self.why.clone(),
+            false => format!("{}: {}", self.label, self.why),
+        }
+    }
+}
+
+/// The whole from its outcomes. Where something must hold everywhere, what cannot be measured here
+/// is said and the rest decides; where it must hold somewhere, it might hold there.
+pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, String, Vec<Ours>) {
+    use VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
+    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
+    let (all, absent) = (outcomes.len(), count(Unmeasurable));
+    let any = |kind| count(kind) > 0;
+    let kind = match hold {
+        _ if all == absent && all > 0 => Unmeasurable,
+        Hold::All if any(Contradicted) => Contradicted,
+        Hold::Some if any(Reproduced) => Reproduced,
+        _ if any(Inconclusive) || all == 0 => Inconclusive,
+        Hold::All => Reproduced,
+        Hold::Some if any(Unmeasurable) => Inconclusive,
+        Hold::Some => Contradicted,
+    };
+    let deciding = outcomes.iter().find(|outcome| outcome.kind == kind).or(outcomes.first());
+    let told = deciding.map_or("there is nothing to judge", |outcome| &outcome.why);
+    let mut why = match all {
+        0 | 1 => told.to_string(),
+        _ => format!("{}; {told}", counted(&outcomes)),
+    };
+    why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    (kind, why, outcomes.into_iter().flat_map(|outcome| outcome.ours).collect())
+}
+
+/// `3 of 5 hold, 1 does not, 1 cannot be measured here`
+fn counted(outcomes: &[Outcome]) -> String {
+    let words = [
+        (VerdictKind::Contradicted, "contradicted"),
+        (VerdictKind::Inconclusive, "undecided"),
+        (VerdictKind::Unmeasurable, "not measurable here"),
+    ];
+    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
+    let mut text = format!("{} of {} hold", count(VerdictKind::Reproduced), outcomes.len());
+    for (kind, word) in words {
+        if count(kind) > 0 {
+            text += &format!(", {} {word}", count(kind));
+        }
+    }
+    text
+}

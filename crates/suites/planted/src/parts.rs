@@ -1,0 +1,106 @@
+//! Roles, searches and artefacts with known results.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lab::artefact::Recipe;
+use lab::measure::{Context, Measurement};
+use lab::point::Point;
+use lab::sample::Failure;
+use lab::search::{Search, Shown, Values, largest};
+use lab::suite::Probe;
+
+fn count(point: &Point, factor: &str) -> Result<u64, Failure> {
+    point
+        .get(factor)
+        .and_then(lab::point::Level::count)
+        .ok_or_else(|| Failure::failed(format!("the point has no '{factor}'")))
+}
+
+pub(crate) struct Roles;
+
+impl Probe for Roles {
+    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        let wait = Duration::from_millis(count(point, "wait")?);
+        context.ready()?;
+        let begun = Instant::now();
+        if context.role == "generator" {
+            std::thread::sleep(wait);
+            context.stop()?;
+            return Ok(Measurement::default().value("sent", 1.0));
+        }
+        while !context.stopped() {
+            if begun.elapsed() > Duration::from_secs(5) {
+                return Err(Failure::check("no stop came within 5 s"));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(Measurement::default().value("waited", begun.elapsed().as_nanos() as f64))
+    }
+}
+
+pub(crate) struct Edge;
+
+impl Probe for Edge {
+    fn measure(&mut self, _: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        let edge = count(point, "edge")? as f64;
+        let search = Search {
+            low: 0.0,
+            high: 100.0,
+            precision: 0.5,
+            confirmations: 2,
+        };
+        let mut trials = 0;
+        let found = largest(&search, |level| {
+            trials += 1;
+            // Every fifth trial stalls.
+            let shown = match (trials % 5 == 0, level <= edge) {
+                (true, _) => Shown::Void("planted stall".into()),
+                (false, true) => Shown::Holds,
+                (false, false) => Shown::Fails,
+            };
+            Ok((shown, Values::new()))
+        })?;
+        let level = found
+            .level
+            .ok_or_else(|| Failure::check("nothing was found"))?;
+        Ok(Measurement {
+            trials: found.trials,
+            ..Measurement::default().value("found", level)
+        })
+    }
+}
+
+const TABLE: &str = "prepared";
+
+/// How to make the artefact of a point.
+pub(crate) fn recipe(name: &str) -> Recipe {
+    Recipe {
+        name: format!("planted-{name}"),
+        inputs: vec![TABLE.into()],
+        make,
+    }
+}
+
+fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
+    if recipe.name.ends_with("impossible") {
+        return Err(Failure::unavailable(
+            "planted: it cannot be made",
+            "none: it is planted",
+        ));
+    }
+    std::fs::write(folder.join("table"), TABLE).map_err(Failure::from)
+}
+
+pub(crate) struct Artefact;
+
+impl Probe for Artefact {
+    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        let name = format!("planted-{}", point.text("artefact"));
+        let table = std::fs::read_to_string(context.artefact(&name)?.join("table"))?;
+        if table != TABLE {
+            return Err(Failure::check(format!("the artefact holds '{table}'")));
+        }
+        Ok(Measurement::default().value("time", 1.0))
+    }
+}

@@ -1,0 +1,104 @@
+//! Which experiments and points are meant.
+
+use std::path::{Path, PathBuf};
+
+use lab::experiment::{Experiment, Profile, read};
+use lab::point::Filter;
+use lab::suite::{Purpose, Suite};
+
+use crate::SUITES;
+use crate::arguments::Choice;
+use crate::fault::Fault;
+
+/// The text of a file that a person names.
+pub(crate) fn text_of(path: &Path) -> Result<String, Fault> {
+    std::fs::read_to_string(path).map_err(|e| Fault::usage(format!("{}: {e}", path.display())))
+}
+
+/// Every experiment of every suite, and those of a person's own files.
+pub(crate) fn all(profile: Profile, files: &[PathBuf]) -> Result<Vec<Experiment>, Fault> {
+    let mut experiments = Vec::new();
+    for suite in SUITES {
+        let file = format!("{}/experiments.toml", suite.name());
+        let text = suite.data().experiments;
+        experiments.extend(read(&file, text, Some(suite.name()), SUITES, profile)?);
+    }
+    for path in files {
+        let own = read(&path.display().to_string(), &text_of(path)?, None, SUITES, profile)?;
+        for experiment in own {
+            // A person's own experiment takes the place of the suite's of the same name.
+            experiments.retain(|other| other.id() != experiment.id());
+            experiments.push(experiment);
+        }
+    }
+    Ok(experiments)
+}
+
+/// Whether an experiment's id is meant by one of the names; all are, without a name.
+pub(crate) fn is_meant(names: &[String], id: &str) -> bool {
+    let suite = id.split('/').next();
+    names.is_empty() || names.iter().any(|name| name == id || Some(name.as_str()) == suite)
+}
+
+/// The chosen experiments, with the chosen points.
+pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
+    let profile = choice.profile.into();
+    let all = all(profile, &choice.files)?;
+    for name in &choice.names {
+        if !all.iter().any(|experiment| is_meant(std::slice::from_ref(name), &experiment.id())) {
+            let ids: Vec<_> = all.iter().filter(|one| is_for_people(one)).map(Experiment::id).collect();
+            let line = format!("there is no suite or experiment '{name}'; there are: {}", ids.join(", "));
+            return Err(Fault::usage(line));
+        }
+    }
+    let claims = crate::commands::claims::wanted(&choice.claim, &choice.files)?;
+    let mut experiments: Vec<_> = all
+        .into_iter()
+        .filter(|one| is_meant(&choice.names, &one.id()))
+        .filter(|one| !choice.names.is_empty() || !choice.claim.is_empty() || is_for_people(one))
+        .collect();
+    let mut wanted = Filter::default();
+    for text in &choice.levels {
+        wanted.add(text).map_err(Fault::usage)?;
+    }
+    let mut known = wanted.0.is_empty();
+    for experiment in &mut experiments {
+        let suite = suite_of(experiment)?;
+        if let Some(claims) = &claims {
+            claims.keep(experiment);
+        }
+        if !wanted.0.is_empty() {
+            match wanted.spelled(suite.factors()) {
+                Ok(filter) => {
+                    known = true;
+                    experiment.keep(|point| filter.matches(point));
+                }
+                Err(_) => experiment.keep(|_| false),
+            }
+        }
+        if let Some(text) = &choice.filter {
+            let id = experiment.id();
+            experiment.keep(|point| id.contains(text) || point.to_string().contains(text));
+        }
+    }
+    if !known {
+        let suite = experiments.first().map(suite_of).transpose()?;
+        let why = suite.and_then(|suite| wanted.spelled(suite.factors()).err());
+        return Err(Fault::usage(format!("--where: {}", why.unwrap_or_default())));
+    }
+    experiments.retain(|experiment| !experiment.points.is_empty());
+    if experiments.is_empty() {
+        return Err(Fault::usage("no point is left to measure; see 'tollgate list' for what there is"));
+    }
+    Ok(experiments)
+}
+
+fn is_for_people(experiment: &Experiment) -> bool {
+    suite_of(experiment).is_ok_and(|suite| suite.purpose() == Purpose::Boundary)
+}
+
+/// The suite of an experiment.
+pub(crate) fn suite_of(experiment: &Experiment) -> Result<&'static dyn Suite, Fault> {
+    lab::suite::find(SUITES, &experiment.suite)
+        .ok_or_else(|| Fault::failed(format!("there is no suite '{}'", experiment.suite)))
+}
