@@ -6,6 +6,8 @@
 //! journals.
 
 pub mod artefact;
+pub mod claim;
+pub mod compare;
 pub mod descendants;
 pub mod experiment;
 pub mod factor;

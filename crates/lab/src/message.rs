@@ -179,7 +179,7 @@ impl Rendezvous {
     }
 
     /// Waits for the next request; nothing when the worker is gone.
-    pub fn next(&mut self) -> Option<Request> {
+    pub fn request(&mut self) -> Option<Request> {
         self.requests.recv().ok()
     }
 

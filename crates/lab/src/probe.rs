@@ -34,7 +34,7 @@ pub fn main(suites: &[&dyn Suite]) -> i32 {
 fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
     let answers = private_output()?;
     let mut rendezvous = Rendezvous::new(requests(), Box::new(answers));
-    let Some(Request::Order(order)) = rendezvous.next() else {
+    let Some(Request::Order(order)) = rendezvous.request() else {
         return Err(Failure::failed(
             "a probe wants an order on its standard input",
         ));

@@ -55,7 +55,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
 pub fn format_bytes(bytes: u64) -> String {
     BINARY
         .iter()
-        .find(|(_, factor)| bytes >= *factor && bytes % factor == 0)
+        .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
         .map_or_else(
             || "0 B".into(),
             |(unit, factor)| format!("{} {unit}", bytes / factor),

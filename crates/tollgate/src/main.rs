@@ -3,6 +3,7 @@
 mod arguments;
 mod commands;
 mod fault;
+mod output;
 mod progress;
 mod select;
 
@@ -22,9 +23,6 @@ static SUITES: &[&dyn Suite] = &[&copy::SUITE, &planted::SUITE];
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
-    // A reader that goes away (`tollgate show | head`) is no fault.
-    // SAFETY: the default action of a signal is set before any other thread exists.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let matches = arguments::command(SUITES).get_matches();
     let ended = match matches.subcommand() {
         Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),

@@ -1,7 +1,10 @@
 //! A run: plan, orders, answers, journal.
 
+mod ahead;
 mod hand;
 mod order;
+mod record;
+mod roles;
 mod session;
 mod stopping;
 

@@ -1,10 +1,9 @@
-//! One order, carried out by one worker, or by one for each role.
+//! One order, carried out by one worker.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use super::hand::{Hand, Heard, Said};
+use super::hand::{Hand, Heard};
 use super::session::Session;
 use super::{Event, RunError};
 use crate::descendants;
@@ -12,13 +11,13 @@ use crate::experiment::Experiment;
 use crate::message::{Answer, HostData, Order, Ordered, Request};
 use crate::plan::Item;
 use crate::probe::blank;
-use crate::sample::{Failure, FailureKind, Part, Sample};
+use crate::sample::{Failure, FailureKind, Sample};
 use crate::suite;
 
 /// How often the lab looks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// How much longer than a probe's limit a worker may be silent.
-const SILENCE: Duration = Duration::from_secs(20);
+pub(super) const SILENCE: Duration = Duration::from_secs(20);
 /// A worker that dies this often without an answer between is not started again.
 const LOSSES: u32 = 3;
 
@@ -152,100 +151,13 @@ impl Session<'_> {
         }
     }
 
-    /// A worker for each role; their answers become one sample.
-    fn together(&mut self, experiment: &Experiment, order: &Order) -> Result<(), RunError> {
-        let roles = &experiment.roles;
-        self.staff(roles.len())?;
-        let id = self.next_id();
-        for (at, role) in roles.iter().enumerate() {
-            let order = Order {
-                id,
-                role: role.clone(),
-                ..order.clone()
-            };
-            self.hands[at].tell(&Request::Order(Box::new(order)));
-        }
-        let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
-        let mut done = vec![false; roles.len()];
-        let mut ready = vec![false; roles.len()];
-        let mut preparing = 0;
-        let mut heard = Instant::now();
-        let limit = order.points[0].limit + SILENCE;
-        while !done.iter().all(|done| *done) && !self.interrupted() {
-            let Ok(Said { hand, heard: what }) = self.said.recv_timeout(LOOK) else {
-                if preparing > 0 || heard.elapsed() < limit {
-                    continue;
-                }
-                let failure = Failure::new(FailureKind::Timeout, "the worker is silent");
-                for at in (0..roles.len()).filter(|at| !done[*at]) {
-                    answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
-                    self.replace(at, &failure);
-                }
-                break;
-            };
-            let Some(at) = self.hands.iter().position(|one| one.number == hand) else {
-                continue;
-            };
-            heard = Instant::now();
-            match what {
-                Heard::Answer(Answer::Sample(sample)) => {
-                    // Only the last try counts: all roles measured it at the same time.
-                    let failed = sample.error.is_some();
-                    answers[at] = Some(*sample);
-                    if failed {
-                        self.tell_others(roles.len(), at, &Request::Stop);
-                    }
-                }
-                Heard::Answer(Answer::Ready) => {
-                    ready[at] = true;
-                    if ready.iter().all(|ready| *ready) {
-                        ready.fill(false);
-                        self.tell_others(roles.len(), usize::MAX, &Request::Start);
-                    }
-                }
-                Heard::Answer(Answer::Stop) => self.tell_others(roles.len(), at, &Request::Stop),
-                Heard::Answer(Answer::Preparing { artefact }) => {
-                    preparing += 1;
-                    self.watch.event(Event::Preparing(&artefact));
-                }
-                Heard::Answer(Answer::Prepared) => preparing = 0,
-                Heard::Answer(Answer::Done { id: ended }) => done[at] |= ended == id,
-                Heard::Answer(Answer::Hello(_)) => {}
-                Heard::Nonsense(_) | Heard::Gone => {
-                    let failure = Failure::new(FailureKind::Crashed, "the worker died");
-                    answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
-                    done[at] = true;
-                    self.replace(at, &failure);
-                    self.tell_others(roles.len(), at, &Request::Stop);
-                }
-            }
-        }
-        if self.interrupted() {
-            return Ok(());
-        }
-        let sample = joined(roles, answers, || {
-            self.failed(
-                order,
-                &order.points[0],
-                Failure::failed("a role gave no answer"),
-            )
-        });
-        self.keep(sample)
-    }
-
-    fn tell_others(&mut self, roles: usize, but: usize, request: &Request) {
-        for at in (0..roles).filter(|at| *at != but) {
-            self.hands[at].tell(request);
-        }
-    }
-
-    fn next_id(&mut self) -> u64 {
+    pub(super) fn next_id(&mut self) -> u64 {
         self.started += 1;
         self.started
     }
 
     /// Sees to it that there are so many workers.
-    fn staff(&mut self, hands: usize) -> Result<(), RunError> {
+    pub(super) fn staff(&mut self, hands: usize) -> Result<(), RunError> {
         while self.hands.len() < hands {
             let number = self.next_id();
             let hand = Hand::start(number, self.sender.clone()).map_err(RunError::Worker)?;
@@ -255,7 +167,7 @@ impl Session<'_> {
     }
 
     /// Lets go of a lost worker; the next order starts another.
-    fn replace(&mut self, at: usize, failure: &Failure) {
+    pub(super) fn replace(&mut self, at: usize, failure: &Failure) {
         self.hands[at].kill();
         let others: Vec<_> = self.hands.iter().map(Hand::process).collect();
         descendants::end(&others);
@@ -268,7 +180,7 @@ impl Session<'_> {
         }
     }
 
-    fn failed(&self, order: &Order, ordered: &Ordered, failure: Failure) -> Sample {
+    pub(super) fn failed(&self, order: &Order, ordered: &Ordered, failure: Failure) -> Sample {
         Sample {
             host: self.journal.record.host.clone(),
             environment: self.environment.clone(),
@@ -276,42 +188,4 @@ impl Session<'_> {
             ..blank(order, ordered, 1)
         }
     }
-}
-
-/// One sample of what all roles answered; a role's failure or void is the sample's.
-fn joined(roles: &[String], answers: Vec<Option<Sample>>, missing: impl Fn() -> Sample) -> Sample {
-    let mut whole: Option<Sample> = None;
-    for (role, answer) in roles.iter().zip(answers) {
-        let answer = answer.unwrap_or_else(&missing);
-        let part = Part {
-            host: answer.host.clone(),
-            environment: answer.environment.clone(),
-            values: answer.values.clone(),
-            noise: answer.noise.clone(),
-            covariates: answer.covariates.clone(),
-        };
-        let sample = whole.get_or_insert_with(|| Sample {
-            values: BTreeMap::new(),
-            covariates: BTreeMap::new(),
-            error: None,
-            void: None,
-            ..answer.clone()
-        });
-        sample.seconds = sample.seconds.max(answer.seconds);
-        sample.attempt = sample.attempt.max(answer.attempt);
-        sample.parts.insert(role.clone(), part);
-        sample.values.extend(answer.values);
-        sample.histograms.extend(answer.histograms);
-        sample.covariates.extend(answer.covariates);
-        let named = |why: &str| format!("{role}: {why}");
-        sample.void = sample.void.take().or(answer.void.as_deref().map(named));
-        // The first cause stands; what the others say follows from it.
-        if let (None, Some(error)) = (&sample.error, answer.error) {
-            sample.error = Some(Failure {
-                why: named(&error.why),
-                ..error
-            });
-        }
-    }
-    whole.unwrap_or_else(missing)
 }

@@ -1,39 +1,19 @@
 //! One session of a run: what is still to be measured, round by round.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use super::ahead::Ahead;
 use super::hand::{Hand, Said};
+use super::record::{describe, new_record};
 use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
 use crate::descendants;
 use crate::experiment::Experiment;
-use crate::journal::{FORMAT, Journal, RunRecord, latest};
-use crate::metric::{Better, Metric, MetricRecord};
+use crate::journal::{Journal, latest};
 use crate::plan::{self, Item};
-use crate::point::Point;
 use crate::sample::{FailureKind, Sample};
-use crate::suite;
-
-/// The experiment under which the lab journals its own cost.
-pub(super) const SESSION: &str = "lab/session";
-
-/// What the lab measures of itself.
-const METRICS: [Metric; 2] = [
-    Metric {
-        name: "outside_samples",
-        unit: "1",
-        better: Better::Lower,
-        about: "The share of the session's wall time that was not spent inside a sample",
-    },
-    Metric {
-        name: "peak_memory",
-        unit: "B",
-        better: Better::Lower,
-        about: "The largest resident memory of the lab's process",
-    },
-];
 
 pub(super) struct Session<'a> {
     pub(super) lab: &'a Lab<'a>,
@@ -48,17 +28,10 @@ pub(super) struct Session<'a> {
     pub(super) ended: Ended,
     /// What this machine cannot measure is asked once a session.
     pub(super) unavailable: HashSet<(String, Item)>,
-    begun: Instant,
-    inside: f64,
+    pub(super) begun: Instant,
+    /// Seconds spent inside samples.
+    pub(super) inside: f64,
     ahead: Ahead,
-}
-
-/// What lies ahead, for the time left.
-#[derive(Default)]
-struct Ahead {
-    done: u64,
-    /// Samples left and seconds a sample, by experiment.
-    left: BTreeMap<String, (u64, f64)>,
 }
 
 impl<'a> Session<'a> {
@@ -117,12 +90,11 @@ impl<'a> Session<'a> {
             unavailable: HashSet::new(),
             begun: Instant::now(),
             inside: 0.0,
-            ahead: Ahead::default(),
+            ahead: Ahead::of(&wanted.experiments, lab.suites),
         })
     }
 
     pub(super) fn run(mut self) -> Result<Ended, RunError> {
-        self.look_ahead();
         for experiment in &self.wanted.experiments {
             if !self.interrupted() {
                 self.experiment(experiment)?;
@@ -164,7 +136,10 @@ impl<'a> Session<'a> {
                 enough[at] = self.is_unavailable(experiment, item)
                     || stopping::narrow(&values[at], &experiment.effort);
             }
-            self.tell_left(experiment, &enough, experiment.effort.rounds - round - 1);
+            let open = enough.iter().filter(|enough| !**enough).count() as u64;
+            let rounds = u64::from(experiment.effort.rounds - round - 1);
+            self.ahead.remains(experiment, open * rounds);
+            self.watch.event(self.ahead.event());
             if round + 1 == experiment.effort.min_rounds && !told {
                 told = true;
                 self.tell_projected(experiment, &values, &enough, round + 1);
@@ -226,7 +201,7 @@ impl<'a> Session<'a> {
         self.watch.event(Event::Sample(&sample));
         self.inside += sample.seconds;
         self.ended.samples += 1;
-        self.note_pace(&sample);
+        self.ahead.passed(&sample);
         match sample.error.as_ref().map(|failure| failure.kind) {
             Some(FailureKind::Unavailable | FailureKind::Unsupported) => {
                 let item = Item {
@@ -239,47 +214,6 @@ impl<'a> Session<'a> {
             None => {}
         }
         Ok(())
-    }
-
-    fn look_ahead(&mut self) {
-        for experiment in &self.wanted.experiments {
-            let Some(suite) = suite::find(self.lab.suites, &experiment.suite) else {
-                continue;
-            };
-            let all = plan::items(experiment).len() as u64 * u64::from(experiment.effort.rounds);
-            let time = plan::expected(experiment, suite).as_secs_f64();
-            self.ahead
-                .left
-                .insert(experiment.id(), (all, time / all.max(1) as f64));
-        }
-    }
-
-    fn note_pace(&mut self, sample: &Sample) {
-        self.ahead.done += 1;
-        if let Some((left, pace)) = self.ahead.left.get_mut(&sample.experiment) {
-            *left = left.saturating_sub(1);
-            // The pace follows what is measured; one sample moves it a little.
-            *pace += (sample.seconds - *pace) / 20.0;
-        }
-    }
-
-    fn tell_left(&mut self, experiment: &Experiment, enough: &[bool], rounds: u32) {
-        let open = enough.iter().filter(|enough| !**enough).count() as u64;
-        if let Some((left, _)) = self.ahead.left.get_mut(&experiment.id()) {
-            *left = open * u64::from(rounds);
-        }
-        let left: u64 = self.ahead.left.values().map(|(left, _)| left).sum();
-        let time = self
-            .ahead
-            .left
-            .values()
-            .map(|(left, pace)| *left as f64 * pace)
-            .sum::<f64>();
-        self.watch.event(Event::Left {
-            done: self.ahead.done,
-            all: self.ahead.done + left,
-            time: Duration::from_secs_f64(time.max(0.0)),
-        });
     }
 
     fn tell_projected(
@@ -304,131 +238,11 @@ impl<'a> Session<'a> {
             .iter()
             .map(|all| all.min(&limit).saturating_sub(rounds as usize))
             .sum();
-        let pace = self
-            .ahead
-            .left
-            .get(&experiment.id())
-            .map_or(0.0, |(_, pace)| *pace);
         self.watch.event(Event::Projected {
             experiment,
             rounds: most.min(limit),
-            time: Duration::from_secs_f64(left as f64 * pace.max(0.0)),
+            time: self.ahead.time(experiment, left),
             limited: most > limit,
         });
     }
-
-    /// What the lab itself cost, as a sample.
-    fn own_cost(&self) -> Sample {
-        let wall = self.begun.elapsed().as_secs_f64();
-        let values = [
-            (
-                "outside_samples".to_string(),
-                (1.0 - self.inside / wall).max(0.0),
-            ),
-            ("peak_memory".to_string(), peak_memory()),
-        ];
-        Sample {
-            experiment: SESSION.into(),
-            point: Point::from([("profile", self.wanted.profile.name())]),
-            round: u32::try_from(self.journal.lines()).unwrap_or(u32::MAX),
-            host: self.journal.record.host.clone(),
-            environment: self.environment.clone(),
-            attempt: 1,
-            at: now(),
-            seconds: wall,
-            values: values.into(),
-            ..Sample::default()
-        }
-    }
-}
-
-fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |time| time.as_secs_f64())
-}
-
-/// The largest resident memory of this process, in bytes.
-fn peak_memory() -> f64 {
-    // SAFETY: getrusage fills the struct that it is given.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    usage.ru_maxrss as f64 * 1024.0
-}
-
-fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String) -> RunRecord {
-    let clock = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(1, |t| t.as_nanos() as u64)
-    };
-    RunRecord {
-        format: FORMAT,
-        program: lab.version.into(),
-        name,
-        host,
-        profile: wanted.profile,
-        // 53 bits, so that every reader of JSON keeps it.
-        seed: wanted.seed.unwrap_or_else(clock) & ((1 << 53) - 1),
-        begun: jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string(),
-        environments: BTreeMap::new(),
-        experiments: BTreeMap::new(),
-        metrics: BTreeMap::new(),
-    }
-}
-
-/// Writes down the experiments as run and their metrics.
-fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
-    for experiment in &wanted.experiments {
-        let Some(suite) = suite::find(lab.suites, &experiment.suite) else {
-            continue;
-        };
-        let known = record.metrics.entry(experiment.suite.clone()).or_default();
-        known.extend(
-            suite
-                .metrics()
-                .iter()
-                .map(|m| (m.name.into(), MetricRecord::from(m))),
-        );
-        let mut experiment = experiment.clone();
-        if let Some(before) = record.experiments.get(&experiment.id()) {
-            join(&mut experiment.points, &before.points);
-            join(&mut experiment.twins, &before.twins);
-        }
-        record.experiments.insert(experiment.id(), experiment);
-    }
-    let own = METRICS
-        .iter()
-        .map(|m| (m.name.into(), MetricRecord::from(m)));
-    record.metrics.entry("lab".into()).or_default().extend(own);
-    let session = Experiment {
-        suite: "lab".into(),
-        name: "session".into(),
-        about: "What the lab itself costs".into(),
-        metric: METRICS[0].name.into(),
-        baseline: Point::from([("profile", wanted.profile.name())]),
-        sweeps: vec![vec!["profile".into()]],
-        points: vec![Point::from([("profile", wanted.profile.name())])],
-        twins: Vec::new(),
-        roles: Vec::new(),
-        batch: 1,
-        limit: None,
-        effort: wanted.profile.effort(),
-    };
-    record.experiments.insert(SESSION.into(), session);
-}
-
-/// Adds the points of an earlier session that this one leaves out.
-fn join(points: &mut Vec<Point>, before: &[Point]) {
-    let missing: Vec<_> = before
-        .iter()
-        .filter(|point| !points.contains(point))
-        .cloned()
-        .collect();
-    points.extend(missing);
 }

@@ -1,12 +1,11 @@
 //! The process that carries orders out, each in a fresh probe; what goes wrong costs one sample.
 
+mod process;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io::{BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
@@ -14,10 +13,11 @@ use machine::tsc::Tsc;
 
 use crate::artefact;
 use crate::descendants;
-use crate::message::{Answer, Hello, Order, Request, parse, receive, send};
+use crate::message::{Answer, Hello, Order, Request, receive, send};
 use crate::probe::blank;
 use crate::sample::{Failure, FailureKind, Sample};
 use crate::suite::Suite;
+use process::ProbeProcess;
 
 /// The words after the program's name that make it a worker.
 pub const WORKER: [&str; 1] = ["worker"];
@@ -238,145 +238,4 @@ impl<'a> Worker<'a> {
             }
         }
     }
-}
-
-/// A probe under way.
-struct ProbeProcess {
-    child: Child,
-    input: ChildStdin,
-    last_words: Arc<Mutex<String>>,
-    heard: Instant,
-    gone: bool,
-}
-
-impl ProbeProcess {
-    fn start(order: &Order, events: Sender<Event>) -> std::io::Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .args(PROBE)
-            // What a panic says last is its cause, not a way through the stack.
-            .env("RUST_BACKTRACE", "0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        machine::child::die_with_parent(&mut command);
-        let mut child = command.spawn()?;
-        let (Some(mut input), Some(output), Some(errors)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(std::io::Error::other("a probe without pipes"));
-        };
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).split(b'\n') {
-                let Ok(line) = line else { break };
-                let answer = parse(&String::from_utf8_lossy(&line));
-                if events.send(Event::Probe(answer)).is_err() {
-                    return;
-                }
-            }
-            let _ = events.send(Event::ProbeGone);
-        });
-        let last_words = Arc::new(Mutex::new(String::new()));
-        let words = Arc::clone(&last_words);
-        std::thread::spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                // A panic's notes on backtraces say nothing of its cause.
-                let idle = line.trim().is_empty() || line.starts_with("note:");
-                if let (false, Ok(mut words)) = (idle, words.lock()) {
-                    words.clear();
-                    words.extend(line.trim().chars().take(300));
-                }
-            }
-        });
-        // A probe that dies at once is seen by its closed output.
-        let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
-        Ok(Self {
-            child,
-            input,
-            last_words,
-            heard: Instant::now(),
-            gone: false,
-        })
-    }
-
-    fn tell(&mut self, request: &Request) {
-        let _ = send(&mut self.input, request);
-    }
-
-    fn left(&self, limit: Duration) -> Duration {
-        limit.saturating_sub(self.heard.elapsed())
-    }
-
-    fn silent(&self) -> bool {
-        self.gone
-    }
-
-    /// Waits for it to end by itself, asks it to, then kills it and all that it started.
-    fn end(&mut self) {
-        let begun = Instant::now();
-        let mut asked = false;
-        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < GRACE {
-            if begun.elapsed() > GRACE / 2 && !asked {
-                // SAFETY: kill takes numbers only; the probe is not reaped yet.
-                unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
-                asked = true;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        self.kill();
-    }
-
-    /// Kills it with all that it started and left behind.
-    fn kill(&mut self) {
-        descendants::end(&[self.child.id()]);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        descendants::end(&[]);
-    }
-
-    fn cause_of_death(&mut self) -> Failure {
-        self.gone = true;
-        let status = self.child.wait();
-        // What it said last is read by another thread, which sees the end soon after.
-        std::thread::sleep(Duration::from_millis(5));
-        let words = self
-            .last_words
-            .lock()
-            .map(|words| words.clone())
-            .unwrap_or_default();
-        let words = if words.is_empty() {
-            words
-        } else {
-            format!(": {words}")
-        };
-        Failure::new(FailureKind::Crashed, format!("{}{words}", describe(status)))
-    }
-}
-
-fn describe(status: std::io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => match (status.signal(), status.code()) {
-            (Some(signal), _) => format!("the probe was killed by {}", signal_name(signal)),
-            (None, Some(code)) => format!("the probe exited with status {code}"),
-            (None, None) => "the probe ended".into(),
-        },
-        Err(error) => format!("the probe ended: {error}"),
-    }
-}
-
-fn signal_name(signal: i32) -> String {
-    let names = [
-        (libc::SIGILL, "SIGILL"),
-        (libc::SIGSEGV, "SIGSEGV"),
-        (libc::SIGBUS, "SIGBUS"),
-        (libc::SIGABRT, "SIGABRT"),
-        (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGKILL, "SIGKILL"),
-        (libc::SIGTERM, "SIGTERM"),
-        (libc::SIGTRAP, "SIGTRAP"),
-    ];
-    names
-        .iter()
-        .find(|(number, _)| *number == signal)
-        .map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).into())
 }

@@ -1,64 +1,13 @@
-//! Experiments: named sweeps, declared in TOML.
+//! An experiment as a person declares it, and what it becomes under a profile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use super::{DataError, Effort, Experiment, Profile, read_toml};
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
 use crate::suite::Suite;
-
-/// How much is measured: rounds, time a sample, how narrow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// A look: minutes for everything.
-    Quick,
-    /// Figures to rely on.
-    Standard,
-    /// Figures to publish.
-    Full,
-}
-
-impl Profile {
-    /// The word on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Standard => "standard",
-            Self::Full => "full",
-        }
-    }
-
-    /// How much it measures unless an experiment says otherwise.
-    pub fn effort(self) -> Effort {
-        let (min_rounds, rounds, budget) = match self {
-            Self::Quick => (10, 10, Duration::from_millis(2)),
-            Self::Standard => (20, 30, Duration::from_millis(5)),
-            Self::Full => (20, 60, Duration::from_millis(20)),
-        };
-        Effort {
-            min_rounds,
-            rounds,
-            budget,
-            resolve: 0.02,
-        }
-    }
-}
-
-/// How much is measured at each point.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Effort {
-    /// No point stops before these.
-    pub min_rounds: u32,
-    /// Every point stops at these.
-    pub rounds: u32,
-    /// Time measured in a sample.
-    pub budget: Duration,
-    /// A point stops when the half-width of its 95% interval is this share of its median.
-    pub resolve: f64,
-}
 
 /// An experiment as a person declares it.
 #[derive(Debug, Clone, Deserialize)]
@@ -132,85 +81,6 @@ struct File {
     _figure: Vec<toml::Value>,
 }
 
-/// An experiment, ready to be planned.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Experiment {
-    /// The suite that measures it.
-    pub suite: String,
-    /// Its name without the suite.
-    pub name: String,
-    /// One line for people.
-    pub about: String,
-    /// The metric that tables, stopping and figures look at first.
-    pub metric: String,
-    /// The point around which sweeps vary.
-    pub baseline: Point,
-    /// Which factors are varied together, for tables.
-    pub sweeps: Vec<Vec<String>>,
-    /// The points, in the order of the declaration.
-    pub points: Vec<Point>,
-    /// The points that are measured a second time in every round.
-    pub twins: Vec<Point>,
-    /// The roles; empty where one process measures all.
-    pub roles: Vec<String>,
-    /// Points an order.
-    pub batch: usize,
-    /// How long a sample may take before its process is killed; from its expected time if absent.
-    pub limit: Option<Duration>,
-    /// How much is measured.
-    pub effort: Effort,
-}
-
-impl Experiment {
-    /// `copy/throughput`
-    pub fn id(&self) -> String {
-        format!("{}/{}", self.suite, self.name)
-    }
-
-    /// Keeps only the points that the filter matches.
-    pub fn keep(&mut self, wanted: impl Fn(&Point) -> bool) {
-        self.points.retain(&wanted);
-        self.twins.retain(&wanted);
-    }
-}
-
-/// A fault in a TOML file, in one line: what, where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {what}")]
-pub struct DataError {
-    /// The file's name.
-    pub file: String,
-    /// What is wrong, and where in the file.
-    pub what: String,
-}
-
-/// Reads TOML into a type, with the path to the fault on failure.
-///
-/// # Errors
-/// One line with the file, the line and the path of keys.
-pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result<T, DataError> {
-    let fault = |what: String| DataError {
-        file: file.into(),
-        what,
-    };
-    let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(one_line(&e, text)))?;
-    serde_path_to_error::deserialize(deserializer).map_err(|e| {
-        let path = e.path().to_string();
-        fault(format!("{} (at {path})", one_line(e.inner(), text)))
-    })
-}
-
-fn one_line(error: &toml::de::Error, text: &str) -> String {
-    let message = error.message().lines().collect::<Vec<_>>().join(" ");
-    match error.span() {
-        Some(span) => {
-            let line = text[..span.start.min(text.len())].lines().count().max(1);
-            format!("line {line}: {message}")
-        }
-        None => message,
-    }
-}
-
 /// Reads the experiments of one file for one profile. `suite` is the suite whose file it is; a
 /// person's own file names the suite in each experiment.
 ///
@@ -274,17 +144,16 @@ impl Declared {
                 self.metric
             ));
         }
-        let mut factors = self.factors.clone();
-        for (name, levels) in &changed.factors {
-            if !factors.contains_key(name) {
+        // Spelled before they are overridden: a wrong level is wrong under every profile.
+        let mut factors = Filter(self.factors.clone()).spelled(suite.factors())?;
+        for (name, levels) in Filter(changed.factors.clone()).spelled(suite.factors())?.0 {
+            if factors.0.insert(name.clone(), levels).is_none() {
                 return Err(format!(
                     "profile '{}': '{name}' is no factor of it",
                     profile.name()
                 ));
             }
-            factors.insert(name.clone(), levels.clone());
         }
-        let factors = Filter(factors).spelled(suite.factors())?;
         let baseline = self.baseline(suite, &factors)?;
         let sweeps = self.swept(&factors)?;
         let points = self.points(suite, &sweeps, &factors, &baseline)?;

@@ -1,0 +1,157 @@
+//! Whether a claim fits the suites, and what it needs measured.
+
+use std::collections::BTreeSet;
+
+use super::{Claim, Form, Kind};
+use crate::experiment::{DataError, Experiment};
+use crate::factor;
+use crate::metric::{Better, Metric};
+use crate::point::{Filter, Point};
+use crate::suite::{self, Suite};
+
+/// The experiment under which every run journals its own cost. No suite declares it.
+const SESSION: &str = "lab/session";
+
+/// The claim with its metric named and every level in its one spelling. `experiments` are those of
+/// a profile that skips none.
+///
+/// # Errors
+/// One line that names the file, the line, and the experiment, metric, factor or level not known.
+pub fn check(
+    claim: &Claim,
+    suites: &[&dyn Suite],
+    experiments: &[Experiment],
+) -> Result<Claim, DataError> {
+    if claim.experiment == SESSION {
+        return match claim.metric {
+            Some(_) => Ok(claim.clone()),
+            None => Err(claim.fault("it needs 'metric', since no suite declares lab/session")),
+        };
+    }
+    let experiment = experiments
+        .iter()
+        .find(|e| e.id() == claim.experiment)
+        .ok_or_else(|| {
+            let known: Vec<_> = experiments.iter().map(Experiment::id).collect();
+            let (experiment, known) = (&claim.experiment, known.join(", "));
+            claim.fault(&format!(
+                "there is no experiment '{experiment}'; there are: {known}"
+            ))
+        })?;
+    let suite = suite::find(suites, &experiment.suite)
+        .ok_or_else(|| claim.fault(&format!("there is no suite '{}'", experiment.suite)))?;
+    let fitting = Fitting { suite, experiment };
+    fitting.fit(claim).map_err(|what| claim.fault(&what))
+}
+
+/// The points of an experiment that a claim needs measured; none where it looks at another
+/// experiment. Where none of them has a twin, one that has is among them, for the noise floor.
+pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
+    if experiment.id() != claim.experiment {
+        return BTreeSet::new();
+    }
+    let sides: Vec<&Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
+        Some(Kind::Ratio { of, to, .. }) => vec![of, to],
+        Some(Kind::Ranking(ranking)) => ranking.iter().collect(),
+        _ => Vec::new(),
+    };
+    let on_a_side =
+        |point: &Point| sides.is_empty() || sides.iter().any(|side| side.matches(point));
+    let needed = |point: &&Point| claim.filter.matches(point) && on_a_side(point);
+    let mut points: BTreeSet<Point> = experiment.points.iter().filter(needed).cloned().collect();
+    if !points.is_empty() && !experiment.twins.iter().any(|twin| points.contains(twin)) {
+        points.extend(experiment.twins.first().cloned());
+    }
+    points
+}
+
+/// The suite and experiment that a claim must fit.
+struct Fitting<'a> {
+    suite: &'a dyn Suite,
+    experiment: &'a Experiment,
+}
+
+impl Fitting<'_> {
+    fn fit(&self, claim: &Claim) -> Result<Claim, String> {
+        let name = claim.metric.as_deref().unwrap_or(&self.experiment.metric);
+        let metric = self.metric(name)?;
+        let mut fitted = claim.clone();
+        fitted.metric = Some(name.into());
+        fitted.filter = self.spelled("where", &claim.filter)?;
+        if let Some(published) = claim.published.as_ref().filter(|p| p.unit != metric.unit) {
+            let (theirs, ours) = (&published.unit, metric.unit);
+            return Err(format!(
+                "it is published in {theirs}, but '{name}' is in {ours}"
+            ));
+        }
+        if let Some(expect) = &mut fitted.expect {
+            for factor in &expect.each {
+                self.factor("each", factor)?;
+            }
+            self.fit_kind(&mut expect.kind, metric)?;
+        }
+        Ok(fitted)
+    }
+
+    fn fit_kind(&self, kind: &mut Kind, metric: &Metric) -> Result<(), String> {
+        let ranks = match kind {
+            Kind::Ratio { of, to, .. } => {
+                *of = self.spelled("ratio_of", of)?;
+                *to = self.spelled("to", to)?;
+                false
+            }
+            Kind::Ranking(ranking) => {
+                for filter in ranking {
+                    *filter = self.spelled("ranking", filter)?;
+                }
+                true
+            }
+            Kind::WinnerChanges { factor, along } => {
+                self.factor("winner_changes", factor)?;
+                self.factor("along", along)?;
+                true
+            }
+            Kind::Shape { form, along, .. } => {
+                self.factor("along", along)?;
+                *form == Form::Saturates
+            }
+            Kind::Value(_) | Kind::TwinsDifferAtMost(_) => false,
+        };
+        if ranks && metric.better == Better::Neither {
+            return Err(format!("metric '{}' has no better direction", metric.name));
+        }
+        Ok(())
+    }
+
+    fn metric(&self, name: &str) -> Result<&'static Metric, String> {
+        let metrics = self.suite.metrics();
+        metrics
+            .iter()
+            .find(|metric| metric.name == name)
+            .ok_or_else(|| {
+                let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
+                let (suite, known) = (self.suite.name(), known.join(", "));
+                format!("suite '{suite}' has no metric '{name}'; it has: {known}")
+            })
+    }
+
+    fn factor(&self, key: &str, name: &str) -> Result<(), String> {
+        factor::find(self.suite.factors(), name).map_err(|why| format!("{key}: {why}"))?;
+        match self.experiment.baseline.get(name) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "{key}: '{name}' is no factor of {}",
+                self.experiment.id()
+            )),
+        }
+    }
+
+    fn spelled(&self, key: &str, filter: &Filter) -> Result<Filter, String> {
+        for name in filter.0.keys() {
+            self.factor(key, name)?;
+        }
+        filter
+            .spelled(self.suite.factors())
+            .map_err(|why| format!("{key}: {why}"))
+    }
+}

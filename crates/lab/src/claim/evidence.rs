@@ -1,0 +1,232 @@
+//! What a run holds on a claim: values by point and round, and why other points have none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::verdict::Lack;
+use super::{Claim, VerdictKind};
+use crate::journal::Run;
+use crate::metric::MetricRecord;
+use crate::plan::seed_of;
+use crate::point::{Filter, Point};
+use crate::sample::Sample;
+use crate::statistics::NoiseFloor;
+use crate::summary::{Observed, Rounds, Unit, last_samples, metric_record, newest_environment};
+
+/// What a run holds on a claim, in the newest environment of its experiment.
+pub(super) struct Evidence<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) record: &'a MetricRecord,
+    /// The points that the claim looks at and that have values, and their twins.
+    pub(super) observed: Observed,
+    /// What the machine makes of no difference, from every twin of the experiment.
+    pub(super) floor: Option<NoiseFloor>,
+    /// Every point that the claim looks at: measured or planned.
+    pub(super) known: BTreeSet<Point>,
+    /// Every round with a value, so that halves of rounds are the same for all that is judged.
+    pub(super) rounds: Vec<u32>,
+    pub(super) seed: u64,
+    /// The last sample of each point that has no value.
+    without: BTreeMap<&'a Point, &'a Sample>,
+}
+
+impl<'a> Evidence<'a> {
+    /// What the run holds, or what a verdict must say where it holds nothing to judge by.
+    pub(super) fn gather(claim: &'a Claim, run: &'a Run) -> Result<Self, Lack> {
+        let experiment = claim.experiment.as_str();
+        let environment =
+            newest_environment(run, experiment).ok_or_else(|| claim.not_measured())?;
+        let declared = run.record.experiments.get(experiment);
+        let metric = claim
+            .metric
+            .as_deref()
+            .or(declared.map(|e| e.metric.as_str()));
+        let metric = metric.ok_or_else(|| {
+            Lack::inconclusive(format!(
+                "the run does not name the metric of '{experiment}'"
+            ))
+        })?;
+        let record = metric_record(run, experiment, metric)
+            .map_err(|error| Lack::inconclusive(error.to_string()))?;
+        let mut observed = crate::summary::rounds(run, experiment, metric, environment, Unit::Own);
+        let floor = observed.noise_floor();
+        observed
+            .points
+            .retain(|point, _| claim.filter.matches(point));
+        observed
+            .twins
+            .retain(|point, _| claim.filter.matches(point));
+        let last: BTreeMap<&Point, &Sample> = last_samples(run, experiment, environment)
+            .into_iter()
+            .filter(|((point, twin, _), _)| !twin && claim.filter.matches(point))
+            .map(|((point, _, _), sample)| (point, sample))
+            .collect();
+        let planned = declared
+            .into_iter()
+            .flat_map(|experiment| &experiment.points);
+        let planned = planned.filter(|point| claim.filter.matches(point));
+        let known = planned.chain(last.keys().copied()).cloned().collect();
+        let rounds: BTreeSet<u32> = observed
+            .points
+            .values()
+            .flat_map(|rounds| rounds.keys().copied())
+            .collect();
+        let without = last
+            .into_iter()
+            .filter(|(point, _)| !observed.points.contains_key(*point));
+        Ok(Self {
+            claim,
+            record,
+            floor,
+            known,
+            rounds: rounds.into_iter().collect(),
+            seed: seed_of(&claim.id, run.record.seed),
+            without: without.collect(),
+            observed,
+        })
+    }
+
+    /// The points with values that a filter and a combination of levels pick.
+    pub(super) fn side<'b>(
+        &'b self,
+        filter: &Filter,
+        combination: &Point,
+    ) -> Result<Vec<(&'b Point, &'b Rounds)>, Lack> {
+        let picked = |point: &Point| filter.matches(point) && includes(point, combination);
+        let side: Vec<_> = self
+            .observed
+            .points
+            .iter()
+            .filter(|(point, _)| picked(point))
+            .collect();
+        match side.is_empty() {
+            true => Err(self.lack(picked)),
+            false => Ok(side),
+        }
+    }
+
+    /// Why none of the points has a value. Unmeasurable only if this machine lacks what each needs.
+    pub(super) fn lack(&self, picked: impl Fn(&Point) -> bool) -> Lack {
+        let samples: Vec<_> = self
+            .without
+            .iter()
+            .filter(|(point, _)| picked(point))
+            .map(|(_, s)| *s)
+            .collect();
+        let faults = samples.iter().filter(|s| !is_absence(s));
+        match (samples.first(), faults.clone().next()) {
+            (None, _) => self.claim.not_measured(),
+            (Some(absent), None) => Lack::unmeasurable(told(absent)),
+            (_, Some(fault)) => Lack::inconclusive(told(fault)),
+        }
+    }
+
+    /// Why one point has no value.
+    pub(super) fn lack_of(&self, point: &Point) -> Lack {
+        self.lack(|other| other == point)
+    }
+
+    /// Every combination of the levels of some factors at which each filter picks a known point;
+    /// one combination of nothing where no factor is named.
+    pub(super) fn combinations(&self, each: &[String], filters: &[&Filter]) -> Vec<Point> {
+        let of = |filter: &Filter| -> BTreeSet<Point> {
+            self.known
+                .iter()
+                .filter(|point| filter.matches(point))
+                .filter_map(|point| levels(point, each))
+                .collect()
+        };
+        if each.is_empty() {
+            return vec![Point::default()];
+        }
+        let sets = filters.iter().map(|filter| of(filter));
+        let all = sets.reduce(|a, b| a.intersection(&b).cloned().collect());
+        all.unwrap_or_else(|| of(&Filter::default()))
+            .into_iter()
+            .collect()
+    }
+
+    /// The factors that take several levels among the known points of a combination, beyond those
+    /// that are named.
+    pub(super) fn open_factors(&self, combination: &Point, named: &[&str]) -> Vec<String> {
+        let points = self
+            .known
+            .iter()
+            .filter(|point| includes(point, combination));
+        open_factors(points, named)
+    }
+
+    /// How a kind is weakened when too few rounds judged it.
+    pub(super) fn enough(
+        &self,
+        kind: VerdictKind,
+        rounds: usize,
+        why: String,
+    ) -> (VerdictKind, String) {
+        let needed = self.claim.rounds_needed();
+        if rounds >= needed {
+            return (kind, why);
+        }
+        let words = format!("{why}; {rounds} judged rounds of the {needed} that it needs");
+        (VerdictKind::Inconclusive, words)
+    }
+}
+
+impl Claim {
+    /// What to do when there are no samples.
+    pub(super) fn not_measured(&self) -> Lack {
+        let profile = self
+            .profile
+            .map(|p| format!(" --profile {}", p.name()))
+            .unwrap_or_default();
+        Lack::inconclusive(format!(
+            "not measured yet: tollgate run --claim {}{profile}",
+            self.id
+        ))
+    }
+}
+
+/// Whether a point has all levels of a combination.
+pub(super) fn includes(point: &Point, combination: &Point) -> bool {
+    combination
+        .0
+        .iter()
+        .all(|(factor, level)| point.get(factor) == Some(level))
+}
+
+/// The levels of some factors; nothing where the point lacks one of them.
+fn levels(point: &Point, factors: &[String]) -> Option<Point> {
+    let level = |factor: &String| Some((factor.clone(), point.get(factor)?.clone()));
+    factors.iter().map(level).collect::<Option<_>>().map(Point)
+}
+
+/// The factors that take several levels among points, beyond those that are named.
+pub(super) fn open_factors<'p>(
+    points: impl Iterator<Item = &'p Point>,
+    named: &[&str],
+) -> Vec<String> {
+    let mut seen: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
+    for (factor, level) in points.flat_map(|point| &point.0) {
+        seen.entry(factor).or_default().insert(level);
+    }
+    let open = |(factor, levels): &(&str, BTreeSet<_>)| levels.len() > 1 && !named.contains(factor);
+    seen.into_iter()
+        .filter(open)
+        .map(|(factor, _)| factor.to_string())
+        .collect()
+}
+
+/// Whether the machine lacks what the point needs: a result, not a fault.
+fn is_absence(sample: &Sample) -> bool {
+    sample
+        .error
+        .as_ref()
+        .is_some_and(|failure| !failure.kind.is_fault())
+}
+
+fn told(sample: &Sample) -> String {
+    match (&sample.error, &sample.void) {
+        (Some(failure), _) => failure.to_string(),
+        (None, Some(cause)) => format!("every round stands as void: {cause}"),
+        (None, None) => "the samples have no value of this metric".into(),
+    }
+}

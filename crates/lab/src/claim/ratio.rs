@@ -1,0 +1,292 @@
+//! Ratios inside rounds: against bounds, and between the neighbours of a ranking.
+
+use super::evidence::Evidence;
+use super::verdict::{Lack, Ours, Outcome};
+use super::words;
+use super::{Bounds, VerdictKind};
+use crate::metric::Better;
+use crate::point::{Filter, Point};
+use crate::statistics::{
+    Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, paired_ratio, resolve,
+};
+use crate::summary::{Rounds, pairs};
+
+/// The points with values on one side of a ratio.
+pub(super) type Side<'a> = [(&'a Point, &'a Rounds)];
+
+/// The ratio of two sides.
+pub(super) struct Paired<'a> {
+    pub(super) above: &'a Point,
+    pub(super) below: &'a Point,
+    pub(super) ratio: Ratio,
+    chosen: bool,
+}
+
+impl Evidence<'_> {
+    /// A ratio against bounds, for one combination of levels.
+    pub(super) fn judge_ratio(
+        &self,
+        of: &Filter,
+        to: &Filter,
+        bounds: &Bounds,
+        combination: &Point,
+    ) -> Outcome {
+        let part = self.paired_sides(of, to, combination).map(|paired| {
+            let kind = within_bounds(&paired.ratio, bounds, self.floor.as_ref());
+            let why = format!("{}, claimed {}", paired.told(), bounds.told("1"));
+            self.ratio_part(&paired, combination, kind, why)
+        });
+        Outcome::of_all(vec![
+            part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack)),
+        ])
+    }
+
+    /// Whether each filter's best is resolved better than the next one's.
+    pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Outcome {
+        let neighbours = ranking.windows(2).map(|pair| {
+            let part = self
+                .paired_sides(&pair[0], &pair[1], combination)
+                .and_then(|paired| {
+                    let better = self.improvement(&paired.ratio)?;
+                    let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
+                    let why = format!("{}, {word}", paired.told());
+                    Ok(self.ratio_part(&paired, combination, kind, why))
+                });
+            part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack))
+        });
+        Outcome::of_all(neighbours.collect())
+    }
+
+    fn paired_sides(
+        &self,
+        of: &Filter,
+        to: &Filter,
+        combination: &Point,
+    ) -> Result<Paired<'_>, Lack> {
+        let (above, below) = (self.side(of, combination)?, self.side(to, combination)?);
+        self.paired(&above, &below)
+    }
+
+    /// The ratio of two sides. Where one has several points, the best of each is chosen on one half
+    /// of the rounds, the same for both, and the ratio is taken on the other half.
+    pub(super) fn paired<'s>(
+        &self,
+        above: &Side<'s>,
+        below: &Side<'s>,
+    ) -> Result<Paired<'s>, Lack> {
+        if let ([(above, own)], [(below, other)]) = (above, below) {
+            return Ok(Paired {
+                above,
+                below,
+                ratio: ratio(own, other)?,
+                chosen: false,
+            });
+        }
+        let (above, own) = self.best(above)?;
+        let (below, other) = self.best(below)?;
+        Ok(Paired {
+            above,
+            below,
+            ratio: ratio(&own, &other)?,
+            chosen: true,
+        })
+    }
+
+    /// The best of some points, and its values in the judging half of the rounds.
+    pub(super) fn best<'s>(&self, side: &Side<'s>) -> Result<(&'s Point, Rounds), Lack> {
+        let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
+            self.rounds
+                .iter()
+                .map(|round| rounds.get(round).map(|o| o.value))
+                .collect()
+        };
+        let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
+        let choice = choose_and_judge(&candidates, self.record.better, self.seed)
+            .map_err(|error| Lack::inconclusive(format!("no best can be chosen: {error}")))?;
+        let (point, rounds) = side[choice.index];
+        let judged = choice.judged_rounds.iter().filter_map(|index| {
+            let round = self.rounds[*index];
+            Some((round, rounds.get(&round)?.clone()))
+        });
+        Ok((point, judged.collect()))
+    }
+
+    /// The ratio as "how many times better", by the metric's direction.
+    pub(super) fn improvement(&self, ratio: &Ratio) -> Result<Ratio, Lack> {
+        match self.record.better {
+            Better::Higher => Ok(*ratio),
+            Better::Lower => Ok(inverted(ratio)),
+            Better::Neither => Err(Lack::inconclusive(
+                "the metric has no better direction, so nothing ranks",
+            )),
+        }
+    }
+
+    pub(super) fn ratio_part(
+        &self,
+        paired: &Paired,
+        combination: &Point,
+        kind: VerdictKind,
+        why: String,
+    ) -> Ours {
+        let (kind, why) = self.enough(kind, paired.ratio.rounds, why);
+        let several = self
+            .claim
+            .expect
+            .as_ref()
+            .is_some_and(|e| !e.each.is_empty());
+        let names = paired.names();
+        Ours {
+            label: if several {
+                format!("{combination}: {names}")
+            } else {
+                names
+            },
+            value: Some(paired.ratio.ratio),
+            interval: (paired.ratio.rounds > 1).then_some(paired.ratio.interval),
+            unit: "1".into(),
+            rounds: paired.ratio.rounds,
+            lost: paired.ratio.lost,
+            kind,
+            why,
+        }
+    }
+}
+
+impl Paired<'_> {
+    /// The two points by the factors in which they differ.
+    fn names(&self) -> String {
+        let differing = |own: &Point, other: &Point| {
+            let levels = own
+                .0
+                .iter()
+                .filter(|(factor, level)| other.get(factor) != Some(level));
+            Point(
+                levels
+                    .map(|(factor, level)| (factor.clone(), level.clone()))
+                    .collect(),
+            )
+        };
+        let above = differing(self.above, self.below);
+        format!("{above} over {}", differing(self.below, self.above))
+    }
+
+    /// `1.02 (1.01 to 1.03) over 20 rounds`
+    pub(super) fn told(&self) -> String {
+        let Ratio {
+            ratio,
+            interval,
+            rounds,
+            lost,
+        } = &self.ratio;
+        let figure = words::with_interval(*ratio, interval, "1");
+        let chosen = if self.chosen {
+            "the best chosen on the other rounds, "
+        } else {
+            ""
+        };
+        let lost = if *lost > 0 {
+            format!(" ({lost} lost)")
+        } else {
+            String::new()
+        };
+        format!("{figure}, {chosen}{rounds} rounds{lost}")
+    }
+}
+
+impl Bounds {
+    /// `at least 0.97`
+    pub(super) fn told(&self, unit: &str) -> String {
+        let bound = |word: &str, bound: Option<f64>| {
+            bound.map(|bound| format!("{word} {}", words::value(bound, unit)))
+        };
+        let both = [
+            bound("at least", self.at_least),
+            bound("at most", self.at_most),
+        ];
+        both.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Whether an interval lies on the right side of the bounds.
+    pub(super) fn judge(&self, interval: &Interval) -> VerdictKind {
+        let Interval { low, high, .. } = *interval;
+        let least = self.at_least.map(|bound| side(low >= bound, high < bound));
+        let most = self.at_most.map(|bound| side(high <= bound, low > bound));
+        both(least, most)
+    }
+}
+
+/// Whether a ratio lies on the right side of bounds. It must be further from a bound than the
+/// machine is from itself, as a difference below the noise floor is no difference.
+pub(super) fn within_bounds(
+    ratio: &Ratio,
+    bounds: &Bounds,
+    floor: Option<&NoiseFloor>,
+) -> VerdictKind {
+    let clear =
+        |bound: f64| floor.is_none_or(|noise| (ratio.ratio / bound).ln().abs() >= noise.floor);
+    let Interval { low, high, .. } = ratio.interval;
+    let least = bounds
+        .at_least
+        .map(|b| side(low >= b && clear(b), high < b && clear(b)));
+    let most = bounds
+        .at_most
+        .map(|b| side(high <= b && clear(b), low > b && clear(b)));
+    both(least, most)
+}
+
+fn side(holds: bool, fails: bool) -> VerdictKind {
+    match (holds, fails) {
+        (true, _) => VerdictKind::Reproduced,
+        (_, true) => VerdictKind::Contradicted,
+        _ => VerdictKind::Inconclusive,
+    }
+}
+
+fn both(least: Option<VerdictKind>, most: Option<VerdictKind>) -> VerdictKind {
+    let judged = [least, most].into_iter().flatten();
+    judged
+        .reduce(VerdictKind::and)
+        .unwrap_or(VerdictKind::Inconclusive)
+}
+
+/// Whether a ratio is resolved above 1; the word says so, or why not.
+pub(super) fn resolved_higher(
+    ratio: &Ratio,
+    floor: Option<&NoiseFloor>,
+    higher: &str,
+) -> (VerdictKind, String) {
+    match resolve(ratio, floor) {
+        Resolution::Higher => (VerdictKind::Reproduced, format!("resolved {higher}")),
+        Resolution::Lower => (VerdictKind::Contradicted, format!("resolved not {higher}")),
+        Resolution::Unresolved { why } => {
+            let floor = floor.map(|noise| format!(" of {}", words::percent(noise.floor)));
+            let floor = floor.filter(|_| why == crate::statistics::Unresolved::BelowFloor);
+            let words = format!("unresolved: {why}{}", floor.unwrap_or_default());
+            (VerdictKind::Inconclusive, words)
+        }
+    }
+}
+
+/// The ratio turned over.
+pub(super) fn inverted(ratio: &Ratio) -> Ratio {
+    let Interval { low, high, .. } = ratio.interval;
+    Ratio {
+        ratio: 1.0 / ratio.ratio,
+        interval: Interval {
+            low: 1.0 / high,
+            high: 1.0 / low,
+            ..ratio.interval
+        },
+        ..*ratio
+    }
+}
+
+pub(super) fn ratio(above: &Rounds, below: &Rounds) -> Result<Ratio, Lack> {
+    let (pairs, lost) = pairs(above, below);
+    if pairs.is_empty() {
+        let why = format!("no round has both in one class: {lost} rounds lost");
+        return Err(Lack::inconclusive(why));
+    }
+    paired_ratio(&pairs, lost).map_err(|error| Lack::inconclusive(error.to_string()))
+}

@@ -1,0 +1,149 @@
+//! How values go along a factor's levels.
+
+use super::evidence::{Evidence, includes};
+use super::ratio::{Paired, inverted, resolved_higher, within_bounds};
+use super::verdict::{Lack, Ours, Outcome};
+use super::{Bounds, Form, VerdictKind};
+use crate::point::{Level, Point};
+use crate::statistics::Ratio;
+use crate::summary::Rounds;
+
+/// The point at one level.
+type Step<'a> = (&'a Point, &'a Rounds);
+
+impl Evidence<'_> {
+    /// How the values of one combination of levels go along a factor.
+    pub(super) fn judge_shape(
+        &self,
+        form: Form,
+        along: &str,
+        beyond: Option<&Level>,
+        within: Option<f64>,
+        combination: &Point,
+    ) -> Outcome {
+        let parts = self.steps(along, combination).and_then(|steps| match form {
+            Form::Rises => self.risen(&steps, combination, false),
+            Form::Falls => self.risen(&steps, combination, true),
+            Form::Flat => self.flat(&steps, combination, within.unwrap_or_default()),
+            Form::Saturates => {
+                let last = beyond.and_then(Level::number).unwrap_or_default();
+                self.saturated(&steps, along, last, combination, within.unwrap_or_default())
+            }
+        });
+        Outcome::of_all(
+            parts.unwrap_or_else(|lack| vec![Ours::nothing(combination.to_string(), lack)]),
+        )
+    }
+
+    /// The points with values in the order of their levels, two or more.
+    fn steps(&self, along: &str, combination: &Point) -> Result<Vec<Step<'_>>, Lack> {
+        let open = self.open_factors(combination, &[along]);
+        if !open.is_empty() {
+            return Err(left_open(&open));
+        }
+        let points = self.observed.points.iter();
+        let mut steps: Vec<_> = points
+            .filter(|(point, _)| includes(point, combination))
+            .collect();
+        steps.sort_by(|(a, _), (b, _)| number(a, along).total_cmp(&number(b, along)));
+        if steps.len() < 2 {
+            let has_value = |point: &Point| steps.iter().any(|(other, _)| *other == point);
+            return Err(self.lack(|point| includes(point, combination) && !has_value(point)));
+        }
+        Ok(steps)
+    }
+
+    fn risen(&self, steps: &[Step], combination: &Point, falls: bool) -> Result<Vec<Ours>, Lack> {
+        let paired = self.paired(&steps[steps.len() - 1..], &steps[..1])?;
+        let rising = if falls {
+            inverted(&paired.ratio)
+        } else {
+            paired.ratio
+        };
+        let word = if falls { "lower" } else { "higher" };
+        let (kind, word) = resolved_higher(&rising, self.floor.as_ref(), word);
+        let why = format!("{}, {word}", paired.told());
+        Ok(vec![self.ratio_part(&paired, combination, kind, why)])
+    }
+
+    fn flat(&self, steps: &[Step], combination: &Point, within: f64) -> Result<Vec<Ours>, Lack> {
+        let bounds = Bounds {
+            at_least: Some(1.0 / (1.0 + within)),
+            at_most: Some(1.0 + within),
+        };
+        let part = |step: &Step| {
+            let paired = self.paired(std::slice::from_ref(step), &steps[..1])?;
+            Ok(self.bounded(&paired, &paired.ratio, &bounds, combination))
+        };
+        steps[1..].iter().map(part).collect()
+    }
+
+    fn saturated(
+        &self,
+        steps: &[Step],
+        along: &str,
+        last: f64,
+        combination: &Point,
+        within: f64,
+    ) -> Result<Vec<Ours>, Lack> {
+        let reached = steps.partition_point(|(point, _)| number(point, along) <= last);
+        if reached < 2 || reached == steps.len() {
+            let side = if reached < 2 { "up to" } else { "beyond" };
+            let count = if reached < 2 { "two levels" } else { "a level" };
+            return Err(Lack::inconclusive(format!(
+                "it needs {count} of '{along}' {side} {last}"
+            )));
+        }
+        let knee = std::slice::from_ref(&steps[reached - 1]);
+        let paired = self.paired(knee, &steps[..1])?;
+        let better = self.improvement(&paired.ratio)?;
+        let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
+        let why = format!("{}, {word}", paired.told());
+        let mut parts = vec![self.ratio_part(&paired, combination, kind, why)];
+        let bounds = Bounds {
+            at_least: None,
+            at_most: Some(1.0 + within),
+        };
+        for step in &steps[reached..] {
+            let paired = self.paired(std::slice::from_ref(step), knee)?;
+            let better = self.improvement(&paired.ratio)?;
+            parts.push(self.bounded(&paired, &better, &bounds, combination));
+        }
+        Ok(parts)
+    }
+
+    /// A ratio of two levels against bounds on `judged`, which is the ratio or its inverse.
+    fn bounded(
+        &self,
+        paired: &Paired,
+        judged: &Ratio,
+        bounds: &Bounds,
+        combination: &Point,
+    ) -> Ours {
+        let kind = within_bounds(judged, bounds, self.floor.as_ref());
+        let what = if judged == &paired.ratio {
+            ""
+        } else {
+            " times better"
+        };
+        let why = format!("{}, claimed {}{what}", paired.told(), bounds.told("1"));
+        self.ratio_part(paired, combination, kind, why)
+    }
+}
+
+/// A level's number; what is none comes last.
+pub(super) fn number(point: &Point, along: &str) -> f64 {
+    point
+        .get(along)
+        .and_then(Level::number)
+        .unwrap_or(f64::INFINITY)
+}
+
+/// What to do about factors that vary and that the claim does not name.
+pub(super) fn left_open(open: &[String]) -> Lack {
+    let factors = open.join(", ");
+    Lack {
+        kind: VerdictKind::Inconclusive,
+        why: format!("the claim leaves open: {factors}; fix it in 'where' or name it in 'each'"),
+    }
+}

@@ -1,0 +1,205 @@
+//! Two runs side by side: how many times larger B is than A at each point that both measured.
+//!
+//! Rounds of two runs are not the same moments, so nothing is paired: the ratio is that of the two
+//! medians. Its interval joins the intervals of the two logarithms of medians by the square-and-add
+//! rule for independent estimates (MOVER: Zou and Donner, 2008, Statistics in Medicine 27), so that
+//! it rests on the one rule for intervals, needs no seed and assumes no normal values. It covers
+//! what varies inside the two runs; what changes from run to run on one machine (the layout of
+//! memory, neighbours) is part of what it compares. Without pairing it is as wide as drift makes it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::journal::Run;
+use crate::metric::MetricRecord;
+use crate::point::Point;
+use crate::statistics::{
+    Estimate, Interval, IntervalKind, NoiseFloor, Ratio, Resolution, estimate, resolve,
+};
+use crate::summary::{Summary, SummaryError, Unit, summarise};
+
+/// Why two runs cannot be compared, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// One of the runs cannot be summarised.
+    #[error(transparent)]
+    Summary(#[from] SummaryError),
+    /// Neither run names the experiment's metric.
+    #[error("neither run names the metric of '{0}': choose one")]
+    NoMetric(String),
+    /// The runs measured in different units.
+    #[error("'{metric}' is in {a} in one run and in {b} in the other: measure both anew")]
+    Units {
+        /// The metric.
+        metric: String,
+        /// Its unit in A.
+        a: String,
+        /// Its unit in B.
+        b: String,
+    },
+}
+
+/// One metric of an experiment in two runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// `copy/throughput`
+    pub experiment: String,
+    /// The metric's name.
+    pub metric: String,
+    /// Unit and direction.
+    pub record: MetricRecord,
+    /// The environment in A.
+    pub a: String,
+    /// The environment in B.
+    pub b: String,
+    /// The larger of the runs' noise floors.
+    pub floor: Option<NoiseFloor>,
+    /// A row for each point that has values in both.
+    pub rows: Vec<Compared>,
+    /// How many points have values in A alone.
+    pub only_a: usize,
+    /// How many points have values in B alone.
+    pub only_b: usize,
+}
+
+/// One point in two runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// One level for every factor.
+    pub point: Point,
+    /// In A.
+    pub a: Estimate,
+    /// In B.
+    pub b: Estimate,
+    /// B over A, not paired: `rounds` is the smaller number, and none is lost. Nothing where a
+    /// median is not above zero.
+    pub ratio: Option<Ratio>,
+    /// Whether B is higher or lower; nothing where there is no ratio.
+    pub resolution: Option<Resolution>,
+}
+
+/// The experiments of which both runs have samples, by id.
+pub fn experiments<'a>(a: &'a Run, b: &Run) -> Vec<&'a str> {
+    let measured = |run: &Run, id: &str| run.samples.iter().any(|s| s.experiment == id);
+    let ids = a.record.experiments.keys().map(String::as_str);
+    ids.filter(|id| measured(a, id) && measured(b, id))
+        .collect()
+}
+
+/// Compares one metric of an experiment, the experiment's own if none is named.
+///
+/// # Errors
+/// When one of the runs has no samples or no such metric, or the units differ.
+pub fn compare(
+    a: &Run,
+    b: &Run,
+    experiment: &str,
+    metric: Option<&str>,
+    unit: Unit,
+) -> Result<Comparison, CompareError> {
+    let declared = |run: &'_ Run| Some(run.record.experiments.get(experiment)?.metric.clone());
+    let metric = metric
+        .map(String::from)
+        .or_else(|| declared(a))
+        .or_else(|| declared(b));
+    let metric = metric.ok_or_else(|| CompareError::NoMetric(experiment.into()))?;
+    let of = |run| summarise(run, experiment, &metric, unit);
+    let (in_a, in_b) = (of(a)?, of(b)?);
+    if in_a.record.unit != in_b.record.unit {
+        let (a, b) = (in_a.record.unit, in_b.record.unit);
+        return Err(CompareError::Units { metric, a, b });
+    }
+    let floor = larger(in_a.noise_floor, in_b.noise_floor);
+    let (values_a, values_b) = (values(a, &in_a, unit), values(b, &in_b, unit));
+    let in_order = in_a.rows.iter().map(|row| &row.point);
+    let both =
+        in_order.filter_map(|point| Some((point, values_a.get(point)?, values_b.get(point)?)));
+    let rows: Vec<_> = both
+        .filter_map(|(point, a, b)| compared(point, a, b, floor.as_ref()))
+        .collect();
+    Ok(Comparison {
+        experiment: experiment.into(),
+        metric,
+        only_a: values_a.len() - rows.len(),
+        only_b: values_b.len() - rows.len(),
+        record: in_a.record,
+        a: in_a.environment,
+        b: in_b.environment,
+        floor,
+        rows,
+    })
+}
+
+fn values(run: &Run, summary: &Summary, unit: Unit) -> BTreeMap<Point, Vec<f64>> {
+    let Summary {
+        experiment,
+        metric,
+        environment,
+        ..
+    } = summary;
+    let observed = crate::summary::rounds(run, experiment, metric, environment, unit);
+    let values = |rounds: crate::summary::Rounds| rounds.into_values().map(|o| o.value).collect();
+    observed
+        .points
+        .into_iter()
+        .map(|(point, rounds)| (point, values(rounds)))
+        .collect()
+}
+
+fn larger(a: Option<NoiseFloor>, b: Option<NoiseFloor>) -> Option<NoiseFloor> {
+    a.into_iter()
+        .chain(b)
+        .max_by(|a, b| a.floor.total_cmp(&b.floor))
+}
+
+fn compared(point: &Point, a: &[f64], b: &[f64], floor: Option<&NoiseFloor>) -> Option<Compared> {
+    let ratio = unpaired_ratio(b, a);
+    Some(Compared {
+        point: point.clone(),
+        a: estimate(a).ok()?,
+        b: estimate(b).ok()?,
+        resolution: ratio.as_ref().map(|ratio| resolve(ratio, floor)),
+        ratio,
+    })
+}
+
+/// The ratio of the medians of two independent sets of rounds, with its interval; nothing where a
+/// value is not above zero. The interval is called what the weaker of the two is.
+pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
+    let logarithm = |values: &[f64]| {
+        let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+        estimate(&logarithms).ok()
+    };
+    let (above, below) = (logarithm(numerator)?, logarithm(denominator)?);
+    let centre = above.median - below.median;
+    let down = (above.median - above.interval.low).hypot(below.interval.high - below.median);
+    let up = (above.interval.high - above.median).hypot(below.median - below.interval.low);
+    let weaker = if above.rounds < below.rounds {
+        &above
+    } else {
+        &below
+    };
+    let kind = weaker.interval.kind;
+    let single = kind == IntervalKind::Single;
+    let interval = Interval {
+        low: if single {
+            centre.exp()
+        } else {
+            (centre - down).exp()
+        },
+        high: if single {
+            centre.exp()
+        } else {
+            (centre + up).exp()
+        },
+        kind,
+        coverage: above.interval.coverage.min(below.interval.coverage),
+    };
+    Some(Ratio {
+        ratio: centre.exp(),
+        interval,
+        rounds: weaker.rounds,
+        lost: 0,
+    })
+}

@@ -1,0 +1,40 @@
+//! TOML files, with the place of every fault.
+
+use serde::Deserialize;
+
+/// A fault in a TOML file, in one line: what, where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {what}")]
+pub struct DataError {
+    /// The file's name.
+    pub file: String,
+    /// What is wrong, and where in the file.
+    pub what: String,
+}
+
+/// Reads TOML into a type, with the path to the fault on failure.
+///
+/// # Errors
+/// One line with the file, the line and the path of keys.
+pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result<T, DataError> {
+    let fault = |what: String| DataError {
+        file: file.into(),
+        what,
+    };
+    let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(one_line(&e, text)))?;
+    serde_path_to_error::deserialize(deserializer).map_err(|e| {
+        let path = e.path().to_string();
+        fault(format!("{} (at {path})", one_line(e.inner(), text)))
+    })
+}
+
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().lines().collect::<Vec<_>>().join(" ");
+    match error.span() {
+        Some(span) => {
+            let line = text[..span.start.min(text.len())].lines().count().max(1);
+            format!("line {line}: {message}")
+        }
+        None => message,
+    }
+}

@@ -1,0 +1,106 @@
+//! Experiments: named sweeps, declared in TOML.
+
+mod data;
+mod declared;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::point::Point;
+
+pub use data::{DataError, read_toml};
+pub use declared::read;
+
+/// How much is measured: rounds, time a sample, how narrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// A look: minutes for everything.
+    Quick,
+    /// Figures to rely on.
+    Standard,
+    /// Figures to publish.
+    Full,
+}
+
+impl Profile {
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Full => "full",
+        }
+    }
+
+    /// How much it measures unless an experiment says otherwise.
+    pub fn effort(self) -> Effort {
+        let (min_rounds, rounds, budget) = match self {
+            Self::Quick => (10, 10, Duration::from_millis(2)),
+            Self::Standard => (20, 30, Duration::from_millis(5)),
+            Self::Full => (20, 60, Duration::from_millis(20)),
+        };
+        Effort {
+            min_rounds,
+            rounds,
+            budget,
+            resolve: 0.02,
+        }
+    }
+}
+
+/// How much is measured at each point.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// No point stops before these.
+    pub min_rounds: u32,
+    /// Every point stops at these.
+    pub rounds: u32,
+    /// Time measured in a sample.
+    pub budget: Duration,
+    /// A point stops when the half-width of its 95% interval is this share of its median.
+    pub resolve: f64,
+}
+
+/// An experiment, ready to be planned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// The suite that measures it.
+    pub suite: String,
+    /// Its name without the suite.
+    pub name: String,
+    /// One line for people.
+    pub about: String,
+    /// The metric that tables, stopping and figures look at first.
+    pub metric: String,
+    /// The point around which sweeps vary.
+    pub baseline: Point,
+    /// Which factors are varied together, for tables.
+    pub sweeps: Vec<Vec<String>>,
+    /// The points, in the order of the declaration.
+    pub points: Vec<Point>,
+    /// The points that are measured a second time in every round.
+    pub twins: Vec<Point>,
+    /// The roles; empty where one process measures all.
+    pub roles: Vec<String>,
+    /// Points an order.
+    pub batch: usize,
+    /// How long a sample may take before its process is killed; from its expected time if absent.
+    pub limit: Option<Duration>,
+    /// How much is measured.
+    pub effort: Effort,
+}
+
+impl Experiment {
+    /// `copy/throughput`
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.suite, self.name)
+    }
+
+    /// Keeps only the points that the filter matches.
+    pub fn keep(&mut self, wanted: impl Fn(&Point) -> bool) {
+        self.points.retain(&wanted);
+        self.twins.retain(&wanted);
+    }
+}

@@ -1,0 +1,143 @@
+//! One order for each role: they start and stop together, and their answers become one sample.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::hand::{Heard, Said};
+use super::order::{LOOK, SILENCE};
+use super::session::Session;
+use super::{Event, RunError};
+use crate::experiment::Experiment;
+use crate::message::{Answer, Order, Request};
+use crate::sample::{Failure, FailureKind, Part, Sample};
+
+impl Session<'_> {
+    /// A worker for each role; their answers become one sample.
+    pub(super) fn together(
+        &mut self,
+        experiment: &Experiment,
+        order: &Order,
+    ) -> Result<(), RunError> {
+        let roles = &experiment.roles;
+        self.staff(roles.len())?;
+        let id = self.next_id();
+        for (at, role) in roles.iter().enumerate() {
+            let order = Order {
+                id,
+                role: role.clone(),
+                ..order.clone()
+            };
+            self.hands[at].tell(&Request::Order(Box::new(order)));
+        }
+        let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
+        let mut done = vec![false; roles.len()];
+        let mut ready = vec![false; roles.len()];
+        let mut preparing = 0;
+        let mut heard = Instant::now();
+        let limit = order.points[0].limit + SILENCE;
+        while !done.iter().all(|done| *done) && !self.interrupted() {
+            let Ok(Said { hand, heard: what }) = self.said.recv_timeout(LOOK) else {
+                if preparing > 0 || heard.elapsed() < limit {
+                    continue;
+                }
+                let failure = Failure::new(FailureKind::Timeout, "the worker is silent");
+                for at in (0..roles.len()).filter(|at| !done[*at]) {
+                    answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
+                    self.replace(at, &failure);
+                }
+                break;
+            };
+            let Some(at) = self.hands.iter().position(|one| one.number == hand) else {
+                continue;
+            };
+            heard = Instant::now();
+            match what {
+                Heard::Answer(Answer::Sample(sample)) => {
+                    // Only the last try counts: all roles measured it at the same time.
+                    let failed = sample.error.is_some();
+                    answers[at] = Some(*sample);
+                    if failed {
+                        self.tell_others(roles.len(), at, &Request::Stop);
+                    }
+                }
+                Heard::Answer(Answer::Ready) => {
+                    ready[at] = true;
+                    if ready.iter().all(|ready| *ready) {
+                        ready.fill(false);
+                        self.tell_others(roles.len(), usize::MAX, &Request::Start);
+                    }
+                }
+                Heard::Answer(Answer::Stop) => self.tell_others(roles.len(), at, &Request::Stop),
+                Heard::Answer(Answer::Preparing { artefact }) => {
+                    preparing += 1;
+                    self.watch.event(Event::Preparing(&artefact));
+                }
+                Heard::Answer(Answer::Prepared) => preparing = 0,
+                Heard::Answer(Answer::Done { id: ended }) => done[at] |= ended == id,
+                Heard::Answer(Answer::Hello(_)) => {}
+                Heard::Nonsense(_) | Heard::Gone => {
+                    let failure = Failure::new(FailureKind::Crashed, "the worker died");
+                    answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
+                    done[at] = true;
+                    self.replace(at, &failure);
+                    self.tell_others(roles.len(), at, &Request::Stop);
+                }
+            }
+        }
+        if self.interrupted() {
+            return Ok(());
+        }
+        let sample = joined(roles, answers, || {
+            self.failed(
+                order,
+                &order.points[0],
+                Failure::failed("a role gave no answer"),
+            )
+        });
+        self.keep(sample)
+    }
+
+    fn tell_others(&mut self, roles: usize, but: usize, request: &Request) {
+        for at in (0..roles).filter(|at| *at != but) {
+            self.hands[at].tell(request);
+        }
+    }
+}
+
+/// One sample of what all roles answered; a role's failure or void is the sample's.
+fn joined(roles: &[String], answers: Vec<Option<Sample>>, missing: impl Fn() -> Sample) -> Sample {
+    let mut whole: Option<Sample> = None;
+    for (role, answer) in roles.iter().zip(answers) {
+        let answer = answer.unwrap_or_else(&missing);
+        let part = Part {
+            host: answer.host.clone(),
+            environment: answer.environment.clone(),
+            values: answer.values.clone(),
+            noise: answer.noise,
+            covariates: answer.covariates.clone(),
+        };
+        let sample = whole.get_or_insert_with(|| Sample {
+            values: BTreeMap::new(),
+            covariates: BTreeMap::new(),
+            error: None,
+            void: None,
+            ..answer.clone()
+        });
+        sample.seconds = sample.seconds.max(answer.seconds);
+        sample.attempt = sample.attempt.max(answer.attempt);
+        sample.parts.insert(role.clone(), part);
+        sample.values.extend(answer.values);
+        sample.histograms.extend(answer.histograms);
+        sample.covariates.extend(answer.covariates);
+        let named = |why: &str| format!("{role}: {why}");
+        sample.void = sample.void.take().or(answer.void.as_deref().map(named));
+        // The first cause stands; what the others say follows from it.
+        if let (None, Some(error)) = (&sample.error, answer.error) {
+            sample.error = Some(Failure {
+                why: named(&error.why),
+                ..error
+            });
+        }
+    }
+    whole.unwrap_or_else(missing)
+}

@@ -1,0 +1,55 @@
+//! The unit in which a time is shown: its own, ticks of the time-stamp counter, core cycles.
+
+use crate::metric::MetricRecord;
+use crate::sample::Sample;
+
+use super::SummaryError;
+
+/// The unit of a metric that can be shown in ticks and cycles.
+const NANOSECONDS: &str = "ns";
+
+/// The unit in which values are summarised.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// The metric's own unit.
+    #[default]
+    Own,
+    /// Ticks of the time-stamp counter; for metrics in `ns` alone.
+    Ticks,
+    /// Core cycles, by the core clock around each sample; for metrics in `ns` alone.
+    Cycles,
+}
+
+impl Unit {
+    /// The metric as it reads in this unit.
+    ///
+    /// # Errors
+    /// When the metric is no time.
+    pub fn applied(self, name: &str, record: &MetricRecord) -> Result<MetricRecord, SummaryError> {
+        let unit = match self {
+            Self::Own => return Ok(record.clone()),
+            Self::Ticks => "ticks",
+            Self::Cycles => "cycles",
+        };
+        if record.unit != NANOSECONDS {
+            return Err(SummaryError::NoTime {
+                metric: name.into(),
+                unit: record.unit.clone(),
+            });
+        }
+        Ok(MetricRecord {
+            unit: unit.into(),
+            ..record.clone()
+        })
+    }
+
+    /// A sample's value in this unit; nothing where the sample has no clock to convert it by.
+    pub(super) fn convert(self, value: f64, sample: &Sample) -> Option<f64> {
+        let hertz = match self {
+            Self::Own => return Some(value),
+            Self::Ticks => sample.clock?.tsc_hertz,
+            Self::Cycles => sample.clock?.core_hertz(),
+        };
+        Some(value * hertz / 1e9)
+    }
+}

@@ -1,0 +1,219 @@
+//! Experiments from TOML: sweeps, exclusions, twins, profiles, and what is refused.
+
+use std::collections::BTreeSet;
+
+use lab::experiment::{Experiment, Profile, read};
+use lab::factor::{Factor, Levels};
+use lab::metric::{Better, Metric};
+use lab::plan;
+use lab::point::{Filter, Point};
+use lab::sample::Failure;
+use lab::suite::{Data, Probe, Suite};
+use proptest::prelude::*;
+
+struct Toy;
+
+impl Suite for Toy {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+    fn about(&self) -> &'static str {
+        "for tests"
+    }
+    fn data(&self) -> Data {
+        Data {
+            experiments: "",
+            claims: "",
+            promises: "",
+            figures: "",
+        }
+    }
+    fn factors(&self) -> &'static [Factor] {
+        &[
+            Factor {
+                name: "length",
+                about: "",
+                levels: Levels::Bytes,
+            },
+            Factor {
+                name: "threads",
+                about: "",
+                levels: Levels::Count,
+            },
+            Factor {
+                name: "memory",
+                about: "",
+                levels: Levels::Names(&["heap", "shared"]),
+            },
+        ]
+    }
+    fn metrics(&self) -> &'static [Metric] {
+        &[Metric {
+            name: "time",
+            unit: "ns",
+            better: Better::Lower,
+            about: "",
+        }]
+    }
+    fn probe(&self, _: &str) -> Result<Box<dyn Probe>, Failure> {
+        Err(Failure::failed("a toy"))
+    }
+}
+
+const SUITES: &[&dyn Suite] = &[&Toy];
+
+const WHOLE: &str = r#"
+[[experiment]]
+name = "one"
+about = "a test"
+metric = "time"
+baseline = { memory = "heap", length = "64 KiB", threads = 0 }
+sweeps = [["length"], ["threads", "memory"]]
+exclude = [{ memory = "shared", threads = [4, 8] }]
+[experiment.factors]
+memory = ["heap", "shared"]
+length = ["16 B", "65536", "1 MiB"]
+threads = [0, 4, 8]
+[experiment.quick]
+rounds = 3
+budget = "1 ms"
+length = ["64 KiB"]
+"#;
+
+fn one(text: &str, profile: Profile) -> Result<Experiment, String> {
+    read("my.toml", text, Some("toy"), SUITES, profile)
+        .map(|mut experiments| experiments.remove(0))
+        .map_err(|e| e.to_string())
+}
+
+#[test]
+fn sweeps_vary_around_the_baseline() {
+    let experiment = one(WHOLE, Profile::Standard).unwrap();
+    let words: BTreeSet<_> = experiment.points.iter().map(Point::to_string).collect();
+    let expected = [
+        "length=16 B memory=heap threads=0",
+        "length=64 KiB memory=heap threads=0",
+        "length=1 MiB memory=heap threads=0",
+        "length=64 KiB memory=heap threads=4",
+        "length=64 KiB memory=heap threads=8",
+        "length=64 KiB memory=shared threads=0",
+    ];
+    assert_eq!(words, expected.map(String::from).into());
+    assert_eq!(experiment.points.len(), expected.len(), "no point twice");
+    assert_eq!(experiment.twins, std::slice::from_ref(&experiment.baseline));
+}
+
+#[test]
+fn a_profile_overrides_levels_rounds_and_budget() {
+    let experiment = one(WHOLE, Profile::Quick).unwrap();
+    assert_eq!(experiment.effort.rounds, 3);
+    assert_eq!(experiment.effort.budget.as_micros(), 1000);
+    assert!(
+        experiment
+            .points
+            .iter()
+            .all(|point| point.text("length") == "64 KiB")
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let cases = [
+        (
+            "threads = [0, 4, 8]",
+            "threads = [0, -4]",
+            "'-4' is not a whole number",
+        ),
+        (
+            "threads = [0, 4, 8]",
+            "thread = [0]",
+            "unknown factor 'thread'",
+        ),
+        ("\"16 B\"", "\"16 Q\"", "a number of bytes"),
+        (
+            "metric = \"time\"",
+            "metric = \"speed\"",
+            "no metric 'speed'",
+        ),
+        (
+            "\"threads\", \"memory\"]]",
+            "\"cores\"]]",
+            "'cores' is no factor",
+        ),
+        (
+            "memory = \"heap\"",
+            "memory = \"tape\"",
+            "'tape' is not one of heap, shared",
+        ),
+        ("about = \"a test\"", "abuot = \"a test\"", "abuot"),
+        (
+            "budget = \"1 ms\"",
+            "budget = \"fast\"",
+            "'fast' is not a time",
+        ),
+        ("rounds = 3", "rounds = 0", "1 or more"),
+    ];
+    for (right, wrong, why) in cases {
+        assert!(WHOLE.contains(right), "{right}");
+        let line = one(&WHOLE.replace(right, wrong), Profile::Quick).unwrap_err();
+        assert!(
+            line.starts_with("my.toml: line ") && line.contains(why),
+            "{line}"
+        );
+        assert!(!line.contains('\n'), "{line}");
+    }
+}
+
+#[test]
+fn a_file_without_a_suite_says_how_to_name_one() {
+    let line = read("my.toml", WHOLE, None, SUITES, Profile::Quick)
+        .unwrap_err()
+        .to_string();
+    assert!(line.contains("names no suite"), "{line}");
+}
+
+#[test]
+fn a_filter_reads_as_written_on_the_command_line() {
+    let mut filter = Filter::default();
+    filter.add("length=65536,16 B").unwrap();
+    filter.add("memory=heap").unwrap();
+    let filter = filter.spelled(Toy.factors()).unwrap();
+    let experiment = one(WHOLE, Profile::Standard).unwrap();
+    let kept = experiment
+        .points
+        .iter()
+        .filter(|point| filter.matches(point))
+        .count();
+    assert_eq!(kept, 4);
+    assert!(Filter::default().add("length").is_err());
+}
+
+proptest! {
+    #[test]
+    fn every_round_measures_every_item_once(seed: u64, round in 0u32..500) {
+        let experiment = one(WHOLE, Profile::Standard).unwrap();
+        let items = plan::items(&experiment);
+        let order = plan::order(&experiment, items.len(), round, seed);
+        let distinct: BTreeSet<_> = order.iter().collect();
+        prop_assert_eq!(distinct.len(), items.len());
+        prop_assert_eq!(order.len(), items.len());
+        prop_assert_eq!(&order, &plan::order(&experiment, items.len(), round, seed));
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused_in_one_line(text in ".*") {
+        if let Err(error) = read("my.toml", &text, Some("toy"), SUITES, Profile::Quick) {
+            prop_assert!(!error.to_string().contains('\n'), "{}", error);
+        }
+    }
+
+    #[test]
+    fn any_edit_is_read_or_refused_in_one_line(at in 0usize..600, with in "[\\[\\]{}=\"'a-z0-9 \n]{0,4}") {
+        let at = at.min(WHOLE.len());
+        let text = format!("{}{with}{}", &WHOLE[..at], &WHOLE[(at + 1).min(WHOLE.len())..]);
+        if let Err(error) = read("my.toml", &text, Some("toy"), SUITES, Profile::Quick) {
+            prop_assert!(!error.to_string().contains('\n'), "{}", error);
+            prop_assert!(error.to_string().starts_with("my.toml: "), "{}", error);
+        }
+    }
+}

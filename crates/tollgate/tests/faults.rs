@@ -1,0 +1,64 @@
+//! What goes wrong in a probe costs one sample and is itself a result.
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{Bench, by_level};
+use lab::sample::FailureKind;
+
+#[test]
+fn every_fault_is_a_row_with_its_cause() {
+    let bench = Bench::new();
+    let line = bench.refused(&["run", "planted/faults", "--quiet"], 1);
+    assert!(line.contains("9 samples failed"), "{line}");
+    let run = bench.journal();
+    let levels = by_level(&run, "planted/faults", "fault");
+    let expected = [
+        ("segv", FailureKind::Crashed, "SIGSEGV"),
+        ("illegal", FailureKind::Crashed, "SIGILL"),
+        ("killed", FailureKind::Crashed, "SIGKILL"),
+        ("exit", FailureKind::Crashed, "status 7"),
+        ("panic", FailureKind::Crashed, "planted"),
+        ("nonsense", FailureKind::Failed, "42 is the answer"),
+        ("check", FailureKind::Check, "byte 3 is 7, not 8"),
+        ("infinite", FailureKind::Check, "inf"),
+        ("hang", FailureKind::Timeout, "400 ms"),
+    ];
+    for (fault, kind, why) in expected {
+        let [sample] = levels[fault].as_slice() else { panic!("{fault}: not one row") };
+        let error = sample.error.as_ref().unwrap();
+        assert_eq!(error.kind, kind, "{fault}: {error}");
+        assert!(error.why.contains(why), "{fault}: {error}");
+    }
+    for fine in ["none", "orphan"] {
+        assert!(levels[fine].iter().all(|sample| sample.counts()), "{fine}");
+    }
+    bench.nothing_is_left(Duration::from_secs(1));
+}
+
+#[test]
+fn a_killed_worker_costs_one_sample() {
+    let bench = Bench::new();
+    let mut child = bench.start(&["run", "planted/delay", "--quiet", "--rounds", "300"]);
+    let mut killed = 0;
+    while killed < 3 {
+        std::thread::sleep(Duration::from_millis(200));
+        for process in bench.left() {
+            let (number, words) = process.split_once(' ').unwrap();
+            if words.trim_end().ends_with("exe worker") {
+                // SAFETY: kill takes numbers only; the worker is this test's.
+                unsafe { libc::kill(number.parse().unwrap(), libc::SIGKILL) };
+                killed += 1;
+            }
+        }
+    }
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "a lost worker is told at the end");
+    let run = bench.journal();
+    let crashed: Vec<_> = run.samples.iter().filter_map(|sample| sample.error.as_ref()).collect();
+    assert!(!crashed.is_empty() && crashed.len() <= 3, "{crashed:?}");
+    assert!(crashed.iter().all(|error| error.why.contains("worker died")), "{crashed:?}");
+    assert!(run.samples.iter().filter(|sample| sample.counts()).count() > 2000);
+    bench.nothing_is_left(Duration::from_secs(1));
+}

@@ -1,0 +1,116 @@
+//! The program under test, in a folder of its own, with every process that it started accounted for.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::journal::{self, Run};
+use lab::sample::Sample;
+
+/// A folder with results in which the program runs.
+pub struct Bench {
+    folder: tempfile::TempDir,
+    mark: String,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = format!("TOLLGATE_TEST={}", folder.path().display());
+        Self { folder, mark }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let (name, value) = self.mark.split_once('=').unwrap();
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env(name, value)
+            .env("XDG_CACHE_HOME", self.path().join("cache"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs the program, which must succeed, and gives what it printed.
+    #[track_caller]
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {}\n{errors}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs the program, which must fail with this status and one line, and gives the line.
+    #[track_caller]
+    pub fn refused(&self, arguments: &[&str], status: i32) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {errors}");
+        let line = errors.lines().last().unwrap_or_default().to_string();
+        assert!(line.starts_with("error: "), "{errors}");
+        line
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    pub fn journal(&self) -> Run {
+        journal::open(&journal::newest(&self.path().join("results")).unwrap()).unwrap()
+    }
+
+    /// The processes that the program started and that still live.
+    pub fn left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let ours = environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes());
+            // A zombie has no environment left, and holds nothing.
+            if ours {
+                let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                let name = entry.file_name().to_string_lossy().into_owned();
+                left.push(format!("{name} {}", String::from_utf8_lossy(&words).replace('\0', " ")));
+            }
+        }
+        left
+    }
+
+    /// Waits until no process is left, as the kernel needs a moment to end them.
+    #[track_caller]
+    pub fn nothing_is_left(&self, within: Duration) {
+        let begun = Instant::now();
+        while !self.left().is_empty() && begun.elapsed() < within {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(self.left(), Vec::<String>::new());
+    }
+}
+
+/// The samples of an experiment by a factor's level.
+pub fn by_level<'a>(run: &'a Run, experiment: &str, factor: &str) -> BTreeMap<String, Vec<&'a Sample>> {
+    let mut levels: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
+    for sample in run.samples.iter().filter(|sample| sample.experiment == experiment) {
+        levels.entry(sample.point.text(factor).to_string()).or_default().push(sample);
+    }
+    levels
+}
+
+/// A file in the bench's folder.
+pub fn file(bench: &Bench, name: &str, text: &str) -> PathBuf {
+    let path = bench.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}

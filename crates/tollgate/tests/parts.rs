@@ -1,0 +1,55 @@
+//! Roles, searches and artefacts, through the program.
+
+mod harness;
+
+use harness::{Bench, by_level};
+
+#[test]
+fn two_roles_start_and_stop_together() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/roles", "--quiet"]);
+    let run = bench.journal();
+    for (wait, samples) in by_level(&run, "planted/roles", "wait") {
+        assert_eq!(samples.len(), 3);
+        let wait = wait.parse::<f64>().unwrap() * 1e6;
+        for sample in samples {
+            let waited = sample.values["waited"];
+            assert!((wait..wait + 3e8).contains(&waited), "{waited} ns for {wait} ns");
+            let parts: Vec<_> = sample.parts.keys().map(String::as_str).collect();
+            assert_eq!(parts, ["dut", "generator"]);
+            assert_eq!(sample.parts["generator"].values["sent"], 1.0);
+            assert!(sample.parts.values().all(|part| part.noise.is_some()));
+        }
+    }
+}
+
+#[test]
+fn a_search_finds_its_edge_and_keeps_every_trial() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/search", "--quiet"]);
+    let run = bench.journal();
+    for (edge, samples) in by_level(&run, "planted/search", "edge") {
+        let edge = edge.parse::<f64>().unwrap().min(100.0);
+        for sample in samples {
+            let found = sample.values["found"];
+            assert!(found <= edge && found > edge - 0.5, "{found} for {edge}");
+            assert!(sample.trials.len() >= 3);
+            let voids = sample.trials.iter().filter(|trial| trial.void.is_some()).count();
+            assert_eq!(voids, sample.trials.len() / 5, "every fifth trial stalls");
+        }
+    }
+}
+
+#[test]
+fn an_artefact_is_made_once_and_one_that_cannot_be_made_is_a_result() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/artefact", "--quiet"]);
+    let run = bench.journal();
+    let levels = by_level(&run, "planted/artefact", "artefact");
+    assert_eq!(levels["table"].iter().filter(|sample| sample.counts()).count(), 2);
+    let error = levels["impossible"][0].error.as_ref().unwrap();
+    assert!(!error.kind.is_fault() && error.why.contains("cannot be made"), "{error}");
+    assert_eq!(levels["impossible"].len(), 1, "what is unavailable is asked once");
+    let cached = std::fs::read_dir(bench.path().join("cache/tollgate")).unwrap().count();
+    assert_eq!(cached, 1);
+}

@@ -1,0 +1,56 @@
+//! Planted effects, for real: known delays on this machine, through orders, processes and journal.
+
+mod harness;
+
+use harness::Bench;
+use lab::point::Point;
+use lab::summary::{self, Unit};
+
+/// The effects that were planted, as `experiments.toml` has them.
+const EFFECTS: [f64; 6] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0];
+
+/// What the lab makes of every planted effect: how much, its ratio and its interval.
+fn recovered(experiment: &str, disturbance: &str, seeds: u64) -> Vec<(f64, f64, f64, f64)> {
+    let bench = Bench::new();
+    let mut found = Vec::new();
+    for seed in 0..seeds {
+        let seed = seed.to_string();
+        bench.ok(&["run", experiment, "--rounds", "20", "--fresh", "--quiet", "--seed", &seed]);
+        let run = bench.journal();
+        let environment = summary::newest_environment(&run, experiment).unwrap();
+        let observed = summary::rounds(&run, experiment, "time", environment, Unit::Own);
+        let at = |effect: &str| {
+            &observed.points[&Point::from([("effect", effect), ("disturbance", disturbance)])]
+        };
+        for effect in EFFECTS {
+            let ratio = summary::paired(at(&format!("{effect}%")), at("0%")).unwrap();
+            found.push((effect, ratio.ratio, ratio.interval.low, ratio.interval.high));
+        }
+    }
+    found
+}
+
+/// Every ratio is near the planted one, and most intervals hold it. Rounds are few and the machine
+/// is shared, so the bounds are wide: 36 intervals that cover 95% hold 28 or more with a
+/// probability over 0.9999. How often exactly is shown in simulation.
+fn check(found: &[(f64, f64, f64, f64)]) {
+    let mut held = 0;
+    for (effect, ratio, low, high) in found {
+        let planted = 1.0 + effect / 100.0;
+        println!("planted {planted:.3}: {ratio:.4} [{low:.4}, {high:.4}]");
+        // A quarter of a percent is how finely the core clock's own wander is paired away.
+        held += usize::from(low - 0.0025 <= planted && planted <= high + 0.0025);
+        assert!((ratio / planted - 1.0).abs() < 0.05, "planted {planted}: {ratio}");
+    }
+    assert!(held * 36 >= found.len() * 28, "{held} of {} intervals hold the planted effect", found.len());
+}
+
+#[test]
+fn planted_effects_are_recovered() {
+    check(&recovered("planted/delay", "calm", 6));
+}
+
+#[test]
+fn planted_effects_are_recovered_through_drift_and_stalls() {
+    check(&recovered("planted/disturbed", "drift-and-stalls", 6));
+}

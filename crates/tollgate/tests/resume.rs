@@ -1,0 +1,85 @@
+//! A run that ends early, in whatever way, goes on where it ended.
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use harness::Bench;
+use lab::journal::Run;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+const RUN: [&str; 5] = ["run", "planted/delay", "--rounds", "40", "--quiet"];
+
+/// Every point, twin and round that counts, with how often it was measured.
+fn settled(run: &Run) -> BTreeMap<String, u32> {
+    let mut times = BTreeMap::new();
+    for sample in run.samples.iter().filter(|sample| sample.experiment == "planted/delay") {
+        if sample.settled() {
+            let key = format!("{} {} {}", sample.point, sample.twin, sample.round);
+            *times.entry(key).or_default() += 1;
+        }
+    }
+    times
+}
+
+#[test]
+fn a_run_killed_ten_times_holds_every_point_once() {
+    let bench = Bench::new();
+    let mut chance = Pcg64Mcg::seed_from_u64(7);
+    for _ in 0..10 {
+        let mut child = bench.start(&RUN);
+        std::thread::sleep(Duration::from_millis(chance.random_range(20..220)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        bench.nothing_is_left(Duration::from_secs(5));
+    }
+    let so_far = settled(&bench.journal()).len();
+    bench.ok(&RUN);
+    let all = settled(&bench.journal());
+    // Seven effects and one twin.
+    assert_eq!(all.len(), 8 * 40, "{so_far} before the last run");
+    assert!(all.values().all(|times| *times == 1), "{all:?}");
+    bench.nothing_is_left(Duration::from_secs(1));
+}
+
+#[test]
+fn an_interrupted_run_ends_cleanly_and_goes_on() {
+    let bench = Bench::new();
+    let mut child = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
+    std::thread::sleep(Duration::from_millis(600));
+    // SAFETY: kill takes numbers only; the child is not reaped yet.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    bench.nothing_is_left(Duration::from_millis(200));
+    let before = settled(&bench.journal()).len();
+    assert!(before > 0);
+    bench.ok(&RUN);
+    let after = settled(&bench.journal());
+    assert!(after.len() >= 320 && after.values().all(|times| *times == 1));
+}
+
+#[test]
+fn what_is_measured_is_not_measured_again() {
+    let bench = Bench::new();
+    let run = ["run", "planted/delay", "--rounds", "6", "--quiet"];
+    bench.ok(&run);
+    let first = bench.journal().samples.len();
+    bench.ok(&run);
+    assert_eq!(bench.journal().samples.len(), first, "not even a line on an idle session");
+    bench.ok(&["run", "planted/delay", "--rounds", "6", "--quiet", "--fresh"]);
+    assert!(bench.journal().folder.ends_with(format!("{}-quick-2", bench.journal().record.host)));
+}
+
+#[test]
+fn two_runs_into_one_folder_are_refused() {
+    let bench = Bench::new();
+    let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let line = bench.refused(&RUN, 1);
+    assert!(line.contains("another run writes here") && line.contains("--fresh"), "{line}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
