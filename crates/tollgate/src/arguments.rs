@@ -172,6 +172,9 @@ pub(crate) struct Show {
     /// Another metric than the experiment's own
     #[arg(long)]
     pub(crate) metric: Option<String>,
+    /// Only points with this level; repeatable
+    #[arg(long = "where", value_name = "FACTOR=LEVEL")]
+    pub(crate) levels: Vec<String>,
     /// Times in this unit
     #[arg(long, value_enum, default_value = "own")]
     pub(crate) unit: UnitName,

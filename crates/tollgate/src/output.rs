@@ -2,19 +2,17 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use crate::fault::Fault;
+use report::table::Page;
 
-/// The width of a table where there is no terminal to ask.
-const WIDTH: usize = 100;
+use crate::fault::Fault;
 
 /// Prints a text with its last newline. A reader that went away (`tollgate show | head`) is no
 /// fault.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let mut out = anstream::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| {
-        if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") }
-    });
-    match written.and_then(|()| out.flush()) {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
+    match written {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(e) => Err(Fault::failed(format!("standard output: {e}"))),
         Ok(()) => Ok(()),
@@ -27,12 +25,10 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Fault> {
     print(&text)
 }
 
-/// The width that a table may have.
-pub(crate) fn width() -> usize {
-    comfy_table::Table::new().width().map_or(WIDTH, usize::from)
-}
-
-/// Whether standard output shows colour.
-pub(crate) fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+/// The page that tables are set on: the terminal's, or a plain one.
+pub(crate) fn page() -> Page {
+    let plain = Page::default();
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let width = comfy_table::Table::new().width().map_or(plain.width, usize::from);
+    Page { width: width.max(40), colour }
 }

@@ -1,0 +1,116 @@
+//! `tollgate claims`
+
+use std::path::{Path, PathBuf};
+
+use lab::claim::{self, Claim, Verdict, VerdictKind};
+use lab::experiment::{Experiment, Profile};
+use lab::journal::{self, JournalError, Run};
+use report::table;
+
+use crate::SUITES;
+use crate::arguments::Claims;
+use crate::fault::Fault;
+use crate::output::{page, print, print_json};
+use crate::select;
+
+/// Prints each published value beside ours, and the verdict.
+pub(crate) fn run(given: &Claims) -> Result<u8, Fault> {
+    let claims = meant(&given.names, &given.files)?;
+    let run = match journal::newest(&given.place.results) {
+        Ok(folder) => Some(journal::open(&folder)?),
+        Err(JournalError::NoRun(_)) => None,
+        Err(other) => return Err(other.into()),
+    };
+    let judged = judge(claims, run.as_ref());
+    if given.json {
+        print_json(&table::verdicts_json(&judged))?;
+    } else {
+        print(&table::verdicts(&judged, page()))?;
+    }
+    let contradicted = judged.iter().any(|(_, verdict)| verdict.kind == VerdictKind::Contradicted);
+    Ok(u8::from(given.check && contradicted))
+}
+
+/// The verdicts at the end of a run, on what it was asked to measure.
+pub(crate) fn after_run(
+    folder: &Path,
+    experiments: &[Experiment],
+    files: &[PathBuf],
+) -> Result<(), Fault> {
+    let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
+    let claims = all(files)?.into_iter().filter(|claim| ids.contains(&claim.experiment)).collect();
+    let run = journal::open(folder)?;
+    let judged = judge(claims, Some(&run));
+    if judged.is_empty() { Ok(()) } else { print(&table::verdicts(&judged, page())) }
+}
+
+fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
+    let cores = machine::topology::Topology::detect().physical_cores();
+    let judged = |claim| {
+        let verdict = claim::judge(&claim, run, cores);
+        (claim, verdict)
+    };
+    claims.into_iter().map(judged).collect()
+}
+
+/// Every claim and promise of every suite, and those of a person's own files, as the suites spell
+/// them.
+fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
+    let mut claims = Vec::new();
+    for suite in SUITES {
+        let data = suite.data();
+        claims.extend(claim::read(&format!("{}/claims.toml", suite.name()), data.claims)?);
+        claims.extend(claim::read(&format!("{}/promises.toml", suite.name()), data.promises)?);
+    }
+    for path in files {
+        claims.extend(claim::read(&path.display().to_string(), &select::text_of(path)?)?);
+    }
+    // Levels that only the fullest profile has are known too.
+    let experiments = select::all(Profile::Full, files)?;
+    let fitted = claims.iter().map(|one| claim::check(one, SUITES, &experiments));
+    Ok(fitted.collect::<Result<_, _>>()?)
+}
+
+/// The claims meant by names: a suite, a source or an id. Those of the suites that test the
+/// instrument are meant only by name.
+fn meant(names: &[String], files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
+    let all = all(files)?;
+    let suite = |claim: &Claim| claim.experiment.split('/').next().map(str::to_string);
+    let is = |claim: &Claim, name: &String| {
+        claim.id == *name || claim.source == *name || suite(claim).as_ref() == Some(name)
+    };
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|claim| is(claim, name))) {
+        let line = format!("there is no claim, source or suite '{name}'; 'tollgate claims' names them all");
+        return Err(Fault::usage(line));
+    }
+    let wanted = |claim: &Claim| match names {
+        [] => suite(claim).is_none_or(|suite| !is_self_test(&suite)),
+        names => names.iter().any(|name| is(claim, name)),
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn is_self_test(suite: &str) -> bool {
+    lab::suite::find(SUITES, suite)
+        .is_some_and(|suite| suite.purpose() == lab::suite::Purpose::SelfTest)
+}
+
+/// The claims that `run --claim` names.
+pub(crate) struct Wanted(Vec<Claim>);
+
+/// The claims that `run --claim` names; nothing where it names none.
+pub(crate) fn wanted(names: &[String], files: &[PathBuf]) -> Result<Option<Wanted>, Fault> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Wanted(meant(names, files)?)))
+}
+
+impl Wanted {
+    /// Keeps just the points that the claims need.
+    pub(crate) fn keep(&self, experiment: &mut Experiment) {
+        let points: std::collections::BTreeSet<_> =
+            self.0.iter().flat_map(|one| claim::needs(one, experiment)).collect();
+        experiment.keep(|point| points.contains(point));
+    }
+}

@@ -1,0 +1,22 @@
+//! `tollgate doctor`
+
+use lab::suite::Purpose;
+use machine::capability::Capability;
+
+use crate::SUITES;
+use crate::arguments::Doctor;
+use crate::fault::Fault;
+use crate::output::{page, print, print_json};
+
+/// Prints what this machine can measure, and how to enable what it cannot.
+pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
+    let mut groups = vec![("machine".to_string(), Capability::all())];
+    let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
+    groups.extend(boundaries.map(|suite| (suite.name().to_string(), suite.capabilities())));
+    if given.json {
+        print_json(&report::table::doctor_json(&groups))?;
+    } else {
+        print(&report::table::doctor(&groups, page()))?;
+    }
+    Ok(0)
+}

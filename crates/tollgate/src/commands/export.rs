@@ -1,0 +1,36 @@
+//! `tollgate export`
+
+use std::io::ErrorKind;
+
+use report::export::{ExportError, Format, to_file, write};
+
+use crate::arguments::{Export, Form};
+use crate::fault::Fault;
+use crate::select;
+
+impl From<Form> for Format {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Csv => Self::Csv,
+            Form::Json => Self::Json,
+            Form::Parquet => Self::Parquet,
+        }
+    }
+}
+
+/// Writes every sample of the newest run.
+pub(crate) fn run(given: &Export) -> Result<u8, Fault> {
+    let run = super::show::open(&given.place.results)?;
+    super::show::meant(&run, &given.names)?;
+    let wanted = |sample: &lab::sample::Sample| select::is_meant(&given.names, &sample.experiment);
+    let form = given.form.into();
+    let written = match &given.output {
+        Some(path) => to_file(&[run], &wanted, form, path),
+        None => write(&[run], &wanted, form, &mut std::io::stdout()),
+    };
+    match written {
+        Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(Fault::failed(error)),
+        Ok(()) => Ok(0),
+    }
+}
