@@ -24,9 +24,7 @@ impl Recipe {
         for input in
             std::iter::once(self.name.as_bytes()).chain(self.inputs.iter().map(Vec::as_slice))
         {
-            hasher
-                .update(&(input.len() as u64).to_le_bytes())
-                .update(input);
+            hasher.update(&(input.len() as u64).to_le_bytes()).update(input);
         }
         hasher.finalize().to_hex()[..16].to_string()
     }
@@ -36,9 +34,7 @@ impl Recipe {
 pub fn cache() -> PathBuf {
     let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    own.or_else(home)
-        .unwrap_or_else(std::env::temp_dir)
-        .join("tollgate")
+    own.or_else(home).unwrap_or_else(std::env::temp_dir).join("tollgate")
 }
 
 /// The folder of an artefact, made now if it is not in the cache.
@@ -55,11 +51,7 @@ fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
         return Ok(place);
     }
     let fault = |what: &str, e: std::io::Error| {
-        Failure::failed(format!(
-            "artefact '{}': {what} {}: {e}",
-            recipe.name,
-            cache.display()
-        ))
+        Failure::failed(format!("artefact '{}': {what} {}: {e}", recipe.name, cache.display()))
     };
     let making = cache.join(format!(".making-{}-{}", recipe.name, std::process::id()));
     let _ = fs::remove_dir_all(&making);
@@ -72,9 +64,9 @@ fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
     match fs::rename(&making, &place) {
         Ok(()) => Ok(place),
         // Another worker made the same at the same time; both are equal.
-        Err(_) if place.is_dir() => fs::remove_dir_all(&making)
-            .map(|()| place)
-            .map_err(|e| fault("cannot clean up in", e)),
+        Err(_) if place.is_dir() => {
+            fs::remove_dir_all(&making).map(|()| place).map_err(|e| fault("cannot clean up in", e))
+        }
         Err(e) => Err(fault("cannot keep it in", e)),
     }
 }
@@ -111,10 +103,6 @@ mod tests {
         assert_eq!(fs::read(two.join("table")).unwrap(), b"two");
         assert_eq!(MADE.load(Ordering::SeqCst), 2);
         assert!(prepare_in(cache.path(), &recipe("bad")).is_err());
-        assert_eq!(
-            fs::read_dir(cache.path()).unwrap().count(),
-            2,
-            "nothing half-made stays"
-        );
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 2, "nothing half-made stays");
     }
 }

@@ -83,8 +83,7 @@ pub struct Compared {
 pub fn experiments<'a>(a: &'a Run, b: &Run) -> Vec<&'a str> {
     let measured = |run: &Run, id: &str| run.samples.iter().any(|s| s.experiment == id);
     let ids = a.record.experiments.keys().map(String::as_str);
-    ids.filter(|id| measured(a, id) && measured(b, id))
-        .collect()
+    ids.filter(|id| measured(a, id) && measured(b, id)).collect()
 }
 
 /// Compares one metric of an experiment, the experiment's own if none is named.
@@ -99,10 +98,7 @@ pub fn compare(
     unit: Unit,
 ) -> Result<Comparison, CompareError> {
     let declared = |run: &'_ Run| Some(run.record.experiments.get(experiment)?.metric.clone());
-    let metric = metric
-        .map(String::from)
-        .or_else(|| declared(a))
-        .or_else(|| declared(b));
+    let metric = metric.map(String::from).or_else(|| declared(a)).or_else(|| declared(b));
     let metric = metric.ok_or_else(|| CompareError::NoMetric(experiment.into()))?;
     let of = |run| summarise(run, experiment, &metric, unit);
     let (in_a, in_b) = (of(a)?, of(b)?);
@@ -115,9 +111,8 @@ pub fn compare(
     let in_order = in_a.rows.iter().map(|row| &row.point);
     let both =
         in_order.filter_map(|point| Some((point, values_a.get(point)?, values_b.get(point)?)));
-    let rows: Vec<_> = both
-        .filter_map(|(point, a, b)| compared(point, a, b, floor.as_ref()))
-        .collect();
+    let rows: Vec<_> =
+        both.filter_map(|(point, a, b)| compared(point, a, b, floor.as_ref())).collect();
     Ok(Comparison {
         experiment: experiment.into(),
         metric,
@@ -132,25 +127,14 @@ pub fn compare(
 }
 
 fn values(run: &Run, summary: &Summary, unit: Unit) -> BTreeMap<Point, Vec<f64>> {
-    let Summary {
-        experiment,
-        metric,
-        environment,
-        ..
-    } = summary;
+    let Summary { experiment, metric, environment, .. } = summary;
     let observed = crate::summary::rounds(run, experiment, metric, environment, unit);
     let values = |rounds: crate::summary::Rounds| rounds.into_values().map(|o| o.value).collect();
-    observed
-        .points
-        .into_iter()
-        .map(|(point, rounds)| (point, values(rounds)))
-        .collect()
+    observed.points.into_iter().map(|(point, rounds)| (point, values(rounds))).collect()
 }
 
 fn larger(a: Option<NoiseFloor>, b: Option<NoiseFloor>) -> Option<NoiseFloor> {
-    a.into_iter()
-        .chain(b)
-        .max_by(|a, b| a.floor.total_cmp(&b.floor))
+    a.into_iter().chain(b).max_by(|a, b| a.floor.total_cmp(&b.floor))
 }
 
 fn compared(point: &Point, a: &[f64], b: &[f64], floor: Option<&NoiseFloor>) -> Option<Compared> {
@@ -175,31 +159,14 @@ pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
     let centre = above.median - below.median;
     let down = (above.median - above.interval.low).hypot(below.interval.high - below.median);
     let up = (above.interval.high - above.median).hypot(below.median - below.interval.low);
-    let weaker = if above.rounds < below.rounds {
-        &above
-    } else {
-        &below
-    };
+    let weaker = if above.rounds < below.rounds { &above } else { &below };
     let kind = weaker.interval.kind;
     let single = kind == IntervalKind::Single;
     let interval = Interval {
-        low: if single {
-            centre.exp()
-        } else {
-            (centre - down).exp()
-        },
-        high: if single {
-            centre.exp()
-        } else {
-            (centre + up).exp()
-        },
+        low: if single { centre.exp() } else { (centre - down).exp() },
+        high: if single { centre.exp() } else { (centre + up).exp() },
         kind,
         coverage: above.interval.coverage.min(below.interval.coverage),
     };
-    Some(Ratio {
-        ratio: centre.exp(),
-        interval,
-        rounds: weaker.rounds,
-        lost: 0,
-    })
+    Some(Ratio { ratio: centre.exp(), interval, rounds: weaker.rounds, lost: 0 })
 }

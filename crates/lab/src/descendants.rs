@@ -60,9 +60,5 @@ fn below(root: u32, spare: &[u32]) -> Vec<u32> {
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name may hold blanks and brackets: what counts comes behind the last one.
-    stat[stat.rfind(')')? + 1..]
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
 }

@@ -34,9 +34,9 @@ impl Factor {
     /// One line that says what would have been right.
     pub fn level(&self, text: &str) -> Result<Level, String> {
         let spelled = match self.levels {
-            Levels::Bytes => quantity::bytes(text)
-                .map(quantity::format_bytes)
-                .map_err(|e| e.to_string()),
+            Levels::Bytes => {
+                quantity::bytes(text).map(quantity::format_bytes).map_err(|e| e.to_string())
+            }
             Levels::Count => text
                 .parse::<u64>()
                 .map(|n| n.to_string())
@@ -45,9 +45,7 @@ impl Factor {
             Levels::Names(names) => Err(format!("'{text}' is not one of {}", names.join(", "))),
             Levels::Checked(read) => read(text),
         };
-        spelled
-            .map(Level::from)
-            .map_err(|why| format!("factor '{}': {why}", self.name))
+        spelled.map(Level::from).map_err(|why| format!("factor '{}': {why}", self.name))
     }
 }
 
@@ -56,11 +54,8 @@ impl Factor {
 /// # Errors
 /// One line that names the factors there are.
 pub fn find<'a>(factors: &'a [Factor], name: &str) -> Result<&'a Factor, String> {
-    factors
-        .iter()
-        .find(|factor| factor.name == name)
-        .ok_or_else(|| {
-            let known: Vec<_> = factors.iter().map(|factor| factor.name).collect();
-            format!("unknown factor '{name}'; there are: {}", known.join(", "))
-        })
+    factors.iter().find(|factor| factor.name == name).ok_or_else(|| {
+        let known: Vec<_> = factors.iter().map(|factor| factor.name).collect();
+        format!("unknown factor '{name}'; there are: {}", known.join(", "))
+    })
 }

@@ -43,9 +43,7 @@ impl Context<'_> {
         match self.artefacts.get(name) {
             Some(Ok(path)) => Ok(path),
             Some(Err(failure)) => Err(failure.clone()),
-            None => Err(Failure::failed(format!(
-                "no recipe was given for the artefact '{name}'"
-            ))),
+            None => Err(Failure::failed(format!("no recipe was given for the artefact '{name}'"))),
         }
     }
 

@@ -63,10 +63,7 @@ pub struct Ordered {
 impl Ordered {
     /// What is measured.
     pub fn item(&self) -> Item {
-        Item {
-            point: self.point.clone(),
-            twin: self.twin,
-        }
+        Item { point: self.point.clone(), twin: self.twin }
     }
 }
 
@@ -162,11 +159,7 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Between the requests that come in and the stream that answers go to.
     pub fn new(requests: Receiver<Request>, answers: Box<dyn Write>) -> Self {
-        Self {
-            requests,
-            answers,
-            stopped: false,
-        }
+        Self { requests, answers, stopped: false }
     }
 
     /// Sends an answer.

@@ -40,10 +40,6 @@ pub struct MetricRecord {
 
 impl From<&Metric> for MetricRecord {
     fn from(metric: &Metric) -> Self {
-        Self {
-            unit: metric.unit.into(),
-            better: metric.better,
-            about: metric.about.into(),
-        }
+        Self { unit: metric.unit.into(), better: metric.better, about: metric.about.into() }
     }
 }

@@ -18,15 +18,9 @@ pub struct Item {
 
 /// What is measured in every round of an experiment.
 pub fn items(experiment: &Experiment) -> Vec<Item> {
-    let item = |twin| {
-        move |point: &Point| Item {
-            point: point.clone(),
-            twin,
-        }
-    };
+    let item = |twin| move |point: &Point| Item { point: point.clone(), twin };
     let once = experiment.points.iter().map(item(false));
-    once.chain(experiment.twins.iter().map(item(true)))
-        .collect()
+    once.chain(experiment.twins.iter().map(item(true))).collect()
 }
 
 /// The order of one round: indices into the items.

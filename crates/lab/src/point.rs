@@ -22,10 +22,7 @@ impl Level {
 
     /// The level as a number to plot or sort by: a count, a number of bytes, or nothing.
     pub fn number(&self) -> Option<f64> {
-        self.0
-            .parse()
-            .ok()
-            .or_else(|| crate::quantity::bytes(&self.0).ok().map(|n| n as f64))
+        self.0.parse().ok().or_else(|| crate::quantity::bytes(&self.0).ok().map(|n| n as f64))
     }
 }
 
@@ -121,23 +118,14 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<_> = self
-            .0
-            .iter()
-            .map(|(name, level)| format!("{name}={level}"))
-            .collect();
+        let words: Vec<_> = self.0.iter().map(|(name, level)| format!("{name}={level}")).collect();
         f.pad(&words.join(" "))
     }
 }
 
 impl<const N: usize> From<[(&str, &str); N]> for Point {
     fn from(pairs: [(&str, &str); N]) -> Self {
-        Self(
-            pairs
-                .into_iter()
-                .map(|(name, level)| (name.into(), level.into()))
-                .collect(),
-        )
+        Self(pairs.into_iter().map(|(name, level)| (name.into(), level.into())).collect())
     }
 }
 
@@ -170,9 +158,7 @@ impl Filter {
     /// Whether the point has one of the asked levels for every factor named.
     pub fn matches(&self, point: &Point) -> bool {
         self.0.iter().all(|(factor, levels)| {
-            point
-                .get(factor)
-                .is_some_and(|level| levels.levels().contains(level))
+            point.get(factor).is_some_and(|level| levels.levels().contains(level))
         })
     }
 
@@ -185,10 +171,7 @@ impl Filter {
             .split_once('=')
             .ok_or_else(|| format!("'{text}' is not FACTOR=LEVEL, as 'length=64 KiB'"))?;
         let new = levels.split(',').map(|level| Level::from(level.trim()));
-        let mut all = self
-            .0
-            .get(factor)
-            .map_or_else(Vec::new, |old| old.levels().to_vec());
+        let mut all = self.0.get(factor).map_or_else(Vec::new, |old| old.levels().to_vec());
         all.extend(new);
         self.0.insert(factor.trim().into(), OneOrMany::Many(all));
         Ok(())
@@ -202,11 +185,8 @@ impl Filter {
         let mut spelled = BTreeMap::new();
         for (name, levels) in &self.0 {
             let factor = crate::factor::find(factors, name)?;
-            let levels: Result<Vec<_>, _> = levels
-                .levels()
-                .iter()
-                .map(|level| factor.level(level.as_str()))
-                .collect();
+            let levels: Result<Vec<_>, _> =
+                levels.levels().iter().map(|level| factor.level(level.as_str())).collect();
             spelled.insert(name.clone(), OneOrMany::Many(levels?));
         }
         Ok(Self(spelled))

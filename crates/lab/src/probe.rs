@@ -35,9 +35,7 @@ fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
     let answers = private_output()?;
     let mut rendezvous = Rendezvous::new(requests(), Box::new(answers));
     let Some(Request::Order(order)) = rendezvous.request() else {
-        return Err(Failure::failed(
-            "a probe wants an order on its standard input",
-        ));
+        return Err(Failure::failed("a probe wants an order on its standard input"));
     };
     let suite = crate::suite::find(suites, &order.suite)
         .ok_or_else(|| Failure::failed(format!("there is no suite '{}'", order.suite)))?;
@@ -111,16 +109,9 @@ fn clocks(order: &Order) -> Result<&'static Tsc, Failure> {
             "run on real hardware or under hardware virtualisation",
         ));
     }
-    order
-        .host
-        .tsc
-        .map_or_else(Tsc::get, Tsc::known)
-        .map_err(|why| {
-            Failure::unavailable(
-                why.to_string(),
-                "use a machine with an invariant time-stamp counter",
-            )
-        })
+    order.host.tsc.map_or_else(Tsc::get, Tsc::known).map_err(|why| {
+        Failure::unavailable(why.to_string(), "use a machine with an invariant time-stamp counter")
+    })
 }
 
 /// A sample of an order's point before anything is measured.
@@ -132,9 +123,7 @@ pub(crate) fn blank(order: &Order, ordered: &Ordered, attempt: u32) -> Sample {
         round: order.round,
         position: ordered.position,
         attempt,
-        at: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |t| t.as_secs_f64()),
+        at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64()),
         ..Sample::default()
     }
 }
@@ -169,11 +158,7 @@ fn measured(
     let after = core_clock()?;
     let noise = Noise::snapshot().since(&noise);
     let measurement = outcome?;
-    if let Some((metric, value)) = measurement
-        .values
-        .iter()
-        .find(|(_, value)| !value.is_finite())
-    {
+    if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
         return Err(Failure::check(format!("'{metric}' came out as {value}")));
     }
     let clock = Clock {
@@ -183,10 +168,7 @@ fn measured(
         core_before: before.hertz(),
         core_after: after.hertz(),
     };
-    sample.void = measurement
-        .void
-        .clone()
-        .or_else(|| disturbed(&clock, &noise, took));
+    sample.void = measurement.void.clone().or_else(|| disturbed(&clock, &noise, took));
     fill(sample, measurement);
     sample.clock = Some(clock);
     sample.noise = Some(noise);
@@ -239,18 +221,8 @@ mod tests {
         let took = Duration::from_millis(10);
         let calm = NoiseDelta::default();
         assert_eq!(disturbed(&clock(4e9, 4.01e9), &calm, took), None);
-        assert!(
-            disturbed(&clock(4e9, 3.5e9), &calm, took)
-                .unwrap()
-                .contains("12.5%")
-        );
-        let stolen = NoiseDelta {
-            steal_ns: 10_000_000,
-            ..NoiseDelta::default()
-        };
-        assert_eq!(
-            disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(),
-            "the host took 10 ms"
-        );
+        assert!(disturbed(&clock(4e9, 3.5e9), &calm, took).unwrap().contains("12.5%"));
+        let stolen = NoiseDelta { steal_ns: 10_000_000, ..NoiseDelta::default() };
+        assert_eq!(disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(), "the host took 10 ms");
     }
 }

@@ -12,20 +12,13 @@ pub struct QuantityError {
     pub wanted: &'static str,
 }
 
-const BINARY: [(&str, u64); 5] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
+const BINARY: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// Splits `64 KiB` into the number and the unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, text[end..].trim()))
 }
 
@@ -34,16 +27,10 @@ fn split(text: &str) -> Option<(f64, &str)> {
 /// # Errors
 /// When the text is not a whole number of bytes.
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
-    let wrong = || QuantityError {
-        text: text.into(),
-        wanted: "a number of bytes, as '64 KiB'",
-    };
+    let wrong = || QuantityError { text: text.into(), wanted: "a number of bytes, as '64 KiB'" };
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let unit = if unit.is_empty() { "B" } else { unit };
-    let (_, factor) = BINARY
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .ok_or_else(wrong)?;
+    let (_, factor) = BINARY.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
     let value = number * *factor as f64;
     if value.fract() != 0.0 || value > (1u64 << 53) as f64 {
         return Err(wrong());
@@ -56,10 +43,7 @@ pub fn format_bytes(bytes: u64) -> String {
     BINARY
         .iter()
         .find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
-        .map_or_else(
-            || "0 B".into(),
-            |(unit, factor)| format!("{} {unit}", bytes / factor),
-        )
+        .map_or_else(|| "0 B".into(), |(unit, factor)| format!("{} {unit}", bytes / factor))
 }
 
 /// A time from `5 ms`, `2 s`, `100 us`, `250 ns` or `3 min`.
@@ -67,10 +51,7 @@ pub fn format_bytes(bytes: u64) -> String {
 /// # Errors
 /// When the text is not a time.
 pub fn duration(text: &str) -> Result<Duration, QuantityError> {
-    let wrong = || QuantityError {
-        text: text.into(),
-        wanted: "a time, as '5 ms'",
-    };
+    let wrong = || QuantityError { text: text.into(), wanted: "a time, as '5 ms'" };
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let seconds = match unit {
         "ns" => 1e-9,
@@ -88,21 +69,14 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
 /// # Errors
 /// When the text is not a share between 0 and 1.
 pub fn share(text: &str) -> Result<f64, QuantityError> {
-    let wrong = || QuantityError {
-        text: text.into(),
-        wanted: "a share, as '2%'",
-    };
+    let wrong = || QuantityError { text: text.into(), wanted: "a share, as '2%'" };
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let share = match unit {
         "%" => number / 100.0,
         "" => number,
         _ => return Err(wrong()),
     };
-    if share > 0.0 && share < 1.0 {
-        Ok(share)
-    } else {
-        Err(wrong())
-    }
+    if share > 0.0 && share < 1.0 { Ok(share) } else { Err(wrong()) }
 }
 
 /// A time as people read it: `1 h 05 min`, `3 min 20 s`, `4.2 s`, `12 ms`.

@@ -184,20 +184,12 @@ pub struct Failure {
 impl Failure {
     /// A failure of a kind, with its reason.
     pub fn new(kind: FailureKind, why: impl Into<String>) -> Self {
-        Self {
-            kind,
-            why: why.into(),
-            remedy: None,
-        }
+        Self { kind, why: why.into(), remedy: None }
     }
 
     /// This machine lacks what the point needs.
     pub fn unavailable(why: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            kind: FailureKind::Unavailable,
-            why: why.into(),
-            remedy: Some(remedy.into()),
-        }
+        Self { kind: FailureKind::Unavailable, why: why.into(), remedy: Some(remedy.into()) }
     }
 
     /// This CPU lacks the instruction.

@@ -58,12 +58,7 @@ pub fn largest(
                 Shown::Fails => (Some(false), None),
                 Shown::Void(cause) => (None, Some(cause)),
             };
-            trials.push(Trial {
-                level,
-                holds,
-                void,
-                values,
-            });
+            trials.push(Trial { level, holds, void, values });
             if let Some(holds) = holds {
                 return Ok(holds);
             }
@@ -111,12 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn search(confirmations: u32) -> Search {
-        Search {
-            low: 0.0,
-            high: 100.0,
-            precision: 0.1,
-            confirmations,
-        }
+        Search { low: 0.0, high: 100.0, precision: 0.1, confirmations }
     }
 
     proptest! {
@@ -155,11 +145,7 @@ mod tests {
         let found = largest(&search(0), |_| {
             let void = std::mem::take(&mut first);
             Ok((
-                if void {
-                    Shown::Void("the host stalled".into())
-                } else {
-                    Shown::Holds
-                },
+                if void { Shown::Void("the host stalled".into()) } else { Shown::Holds },
                 Values::new(),
             ))
         })

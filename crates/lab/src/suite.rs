@@ -97,11 +97,7 @@ pub trait Suite: Sync {
         lab: &crate::run::Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
         let _ = (arguments, lab);
-        Err(format!(
-            "suite '{}' has no command of its own; use 'run {0}'",
-            self.name()
-        )
-        .into())
+        Err(format!("suite '{}' has no command of its own; use 'run {0}'", self.name()).into())
     }
 }
 

@@ -41,10 +41,7 @@ impl Machine {
     const STALLS: f64 = 0.05;
 
     fn new(seed: u64) -> Self {
-        let mut machine = Self {
-            random: Pcg64Mcg::seed_from_u64(seed),
-            drift: 0.0,
-        };
+        let mut machine = Self { random: Pcg64Mcg::seed_from_u64(seed), drift: 0.0 };
         machine.drift = Self::DRIFT * machine.normal();
         machine
     }
@@ -61,21 +58,13 @@ impl Machine {
         self.drift = Self::MEMORY * self.drift + step * self.normal();
         let noise = Self::NOISE * self.normal();
         let stalls = self.random.random::<f64>() < Self::STALLS;
-        let stall = if stalls {
-            1.0 - 5.0 * (1.0 - self.random.random::<f64>()).ln()
-        } else {
-            1.0
-        };
+        let stall = if stalls { 1.0 - 5.0 * (1.0 - self.random.random::<f64>()).ln() } else { 1.0 };
         truth * (self.drift + noise).exp() * stall
     }
 }
 
 fn truth(point: usize, effect: f64) -> f64 {
-    if point == CHANGED {
-        100.0 * (1.0 + effect)
-    } else {
-        100.0
-    }
+    if point == CHANGED { 100.0 * (1.0 + effect) } else { 100.0 }
 }
 
 /// What each point gave in each round, in the order that the method prescribes.
@@ -94,19 +83,12 @@ fn by_rounds(effect: f64, seed: u64) -> Vec<Vec<f64>> {
 fn by_blocks(effect: f64, seed: u64) -> Vec<Vec<f64>> {
     let mut machine = Machine::new(seed);
     (0..POINTS)
-        .map(|point| {
-            (0..ROUNDS)
-                .map(|_| machine.measure(truth(point, effect)))
-                .collect()
-        })
+        .map(|point| (0..ROUNDS).map(|_| machine.measure(truth(point, effect))).collect())
         .collect()
 }
 
 fn paired(values: &[Vec<f64>], numerator: usize, denominator: usize) -> Ratio {
-    let pairs = values[numerator]
-        .iter()
-        .copied()
-        .zip(values[denominator].iter().copied());
+    let pairs = values[numerator].iter().copied().zip(values[denominator].iter().copied());
     paired_ratio(&pairs.collect::<Vec<_>>(), 0).unwrap()
 }
 
@@ -114,13 +96,7 @@ fn paired(values: &[Vec<f64>], numerator: usize, denominator: usize) -> Ratio {
 /// (Zou and Donner, 2008).
 fn unpaired(values: &[Vec<f64>]) -> (f64, f64) {
     let of = |point: usize| -> Estimate {
-        estimate(
-            &values[point]
-                .iter()
-                .map(|value| value.ln())
-                .collect::<Vec<_>>(),
-        )
-        .unwrap()
+        estimate(&values[point].iter().map(|value| value.ln()).collect::<Vec<_>>()).unwrap()
     };
     let (a, b) = (of(CHANGED), of(BASE));
     let difference = a.median - b.median;
@@ -148,9 +124,8 @@ fn planted_effects_are_found_and_covered() {
     let mut covered_in_all = 0;
     for effect in EFFECTS {
         let truth = 1.0 + effect;
-        let ratios: Vec<Ratio> = seeds(effect)
-            .map(|seed| paired(&by_rounds(effect, seed), CHANGED, BASE))
-            .collect();
+        let ratios: Vec<Ratio> =
+            seeds(effect).map(|seed| paired(&by_rounds(effect, seed), CHANGED, BASE)).collect();
         let recovered = median(&ratios.iter().map(|r| r.ratio).collect::<Vec<_>>()).unwrap();
         let widths: Vec<f64> = ratios.iter().map(|r| half_width(&r.interval)).collect();
         let covered = ratios.iter().filter(|r| r.interval.includes(truth)).count();
@@ -162,21 +137,12 @@ fn planted_effects_are_found_and_covered() {
             share(covered, ratios.len()) * 100.0,
             median(&widths).unwrap() * 100.0
         );
-        assert!(
-            (recovered / truth - 1.0).abs() < 0.001,
-            "{effect}: recovered {recovered}"
-        );
+        assert!((recovered / truth - 1.0).abs() < 0.001, "{effect}: recovered {recovered}");
         let covered = share(covered, ratios.len());
-        assert!(
-            (0.92..=0.985).contains(&covered),
-            "{effect}: covered {covered}"
-        );
+        assert!((0.92..=0.985).contains(&covered), "{effect}: covered {covered}");
     }
     let covered = share(covered_in_all, EFFECTS.len() * REPLICATIONS as usize);
-    println!(
-        "all effects: covered {:.2}% (one standard error is 0.3 points)",
-        covered * 100.0
-    );
+    println!("all effects: covered {:.2}% (one standard error is 0.3 points)", covered * 100.0);
     assert!((0.93..=0.97).contains(&covered), "covered {covered} in all");
 }
 
@@ -197,10 +163,7 @@ fn without_rounds_and_pairs_the_truth_is_missed_or_blurred() {
     }
     let blocked = share(blocked, REPLICATIONS as usize);
     let rounds = share(rounds, REPLICATIONS as usize);
-    let widths = (
-        median(&unpaired_widths).unwrap(),
-        median(&paired_widths).unwrap(),
-    );
+    let widths = (median(&unpaired_widths).unwrap(), median(&paired_widths).unwrap());
     println!("blocks, unpaired: covered {:.1}%", blocked * 100.0);
     println!(
         "rounds, unpaired: covered {:.1}%, half-width {:.2}% against {:.2}% paired",
@@ -208,15 +171,9 @@ fn without_rounds_and_pairs_the_truth_is_missed_or_blurred() {
         widths.0 * 100.0,
         widths.1 * 100.0
     );
-    assert!(
-        blocked < 0.80,
-        "blocks covered {blocked}: the simulation is too kind"
-    );
+    assert!(blocked < 0.80, "blocks covered {blocked}: the simulation is too kind");
     assert!(rounds > 0.95, "rounds without pairs covered {rounds}");
-    assert!(
-        widths.1 < 0.7 * widths.0,
-        "pairs gain too little: {widths:?}"
-    );
+    assert!(widths.1 < 0.7 * widths.0, "pairs gain too little: {widths:?}");
 }
 
 #[test]
@@ -240,10 +197,7 @@ fn no_effect_stays_unresolved_and_a_large_one_is_resolved() {
             lower * 100.0
         );
         if effect == 0.0 {
-            assert!(
-                higher + lower < 0.05,
-                "resolved {higher} + {lower} of nothing"
-            );
+            assert!(higher + lower < 0.05, "resolved {higher} + {lower} of nothing");
         }
         assert!(lower < 0.03, "{effect}: {lower} of the wrong sign");
         if effect >= 0.10 {

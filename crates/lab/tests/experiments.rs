@@ -21,39 +21,17 @@ impl Suite for Toy {
         "for tests"
     }
     fn data(&self) -> Data {
-        Data {
-            experiments: "",
-            claims: "",
-            promises: "",
-            figures: "",
-        }
+        Data { experiments: "", claims: "", promises: "", figures: "" }
     }
     fn factors(&self) -> &'static [Factor] {
         &[
-            Factor {
-                name: "length",
-                about: "",
-                levels: Levels::Bytes,
-            },
-            Factor {
-                name: "threads",
-                about: "",
-                levels: Levels::Count,
-            },
-            Factor {
-                name: "memory",
-                about: "",
-                levels: Levels::Names(&["heap", "shared"]),
-            },
+            Factor { name: "length", about: "", levels: Levels::Bytes },
+            Factor { name: "threads", about: "", levels: Levels::Count },
+            Factor { name: "memory", about: "", levels: Levels::Names(&["heap", "shared"]) },
         ]
     }
     fn metrics(&self) -> &'static [Metric] {
-        &[Metric {
-            name: "time",
-            unit: "ns",
-            better: Better::Lower,
-            about: "",
-        }]
+        &[Metric { name: "time", unit: "ns", better: Better::Lower, about: "" }]
     }
     fn probe(&self, _: &str) -> Result<Box<dyn Probe>, Failure> {
         Err(Failure::failed("a toy"))
@@ -108,67 +86,33 @@ fn a_profile_overrides_levels_rounds_and_budget() {
     let experiment = one(WHOLE, Profile::Quick).unwrap();
     assert_eq!(experiment.effort.rounds, 3);
     assert_eq!(experiment.effort.budget.as_micros(), 1000);
-    assert!(
-        experiment
-            .points
-            .iter()
-            .all(|point| point.text("length") == "64 KiB")
-    );
+    assert!(experiment.points.iter().all(|point| point.text("length") == "64 KiB"));
 }
 
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
     let cases = [
-        (
-            "threads = [0, 4, 8]",
-            "threads = [0, -4]",
-            "'-4' is not a whole number",
-        ),
-        (
-            "threads = [0, 4, 8]",
-            "thread = [0]",
-            "unknown factor 'thread'",
-        ),
+        ("threads = [0, 4, 8]", "threads = [0, -4]", "'-4' is not a whole number"),
+        ("threads = [0, 4, 8]", "thread = [0]", "unknown factor 'thread'"),
         ("\"16 B\"", "\"16 Q\"", "a number of bytes"),
-        (
-            "metric = \"time\"",
-            "metric = \"speed\"",
-            "no metric 'speed'",
-        ),
-        (
-            "\"threads\", \"memory\"]]",
-            "\"cores\"]]",
-            "'cores' is no factor",
-        ),
-        (
-            "memory = \"heap\"",
-            "memory = \"tape\"",
-            "'tape' is not one of heap, shared",
-        ),
+        ("metric = \"time\"", "metric = \"speed\"", "no metric 'speed'"),
+        ("\"threads\", \"memory\"]]", "\"cores\"]]", "'cores' is no factor"),
+        ("memory = \"heap\"", "memory = \"tape\"", "'tape' is not one of heap, shared"),
         ("about = \"a test\"", "abuot = \"a test\"", "abuot"),
-        (
-            "budget = \"1 ms\"",
-            "budget = \"fast\"",
-            "'fast' is not a time",
-        ),
+        ("budget = \"1 ms\"", "budget = \"fast\"", "'fast' is not a time"),
         ("rounds = 3", "rounds = 0", "1 or more"),
     ];
     for (right, wrong, why) in cases {
         assert!(WHOLE.contains(right), "{right}");
         let line = one(&WHOLE.replace(right, wrong), Profile::Quick).unwrap_err();
-        assert!(
-            line.starts_with("my.toml: line ") && line.contains(why),
-            "{line}"
-        );
+        assert!(line.starts_with("my.toml: line ") && line.contains(why), "{line}");
         assert!(!line.contains('\n'), "{line}");
     }
 }
 
 #[test]
 fn a_file_without_a_suite_says_how_to_name_one() {
-    let line = read("my.toml", WHOLE, None, SUITES, Profile::Quick)
-        .unwrap_err()
-        .to_string();
+    let line = read("my.toml", WHOLE, None, SUITES, Profile::Quick).unwrap_err().to_string();
     assert!(line.contains("names no suite"), "{line}");
 }
 
@@ -179,11 +123,7 @@ fn a_filter_reads_as_written_on_the_command_line() {
     filter.add("memory=heap").unwrap();
     let filter = filter.spelled(Toy.factors()).unwrap();
     let experiment = one(WHOLE, Profile::Standard).unwrap();
-    let kept = experiment
-        .points
-        .iter()
-        .filter(|point| filter.matches(point))
-        .count();
+    let kept = experiment.points.iter().filter(|point| filter.matches(point)).count();
     assert_eq!(kept, 4);
     assert!(Filter::default().add("length").is_err());
 }

@@ -24,13 +24,7 @@ fn record() -> RunRecord {
 
 fn sample(round: u32, value: f64) -> Sample {
     let values = [("throughput".to_string(), value)].into();
-    Sample {
-        experiment: "copy/throughput".into(),
-        round,
-        attempt: 1,
-        values,
-        ..Sample::default()
-    }
+    Sample { experiment: "copy/throughput".into(), round, attempt: 1, values, ..Sample::default() }
 }
 
 #[test]
@@ -42,15 +36,9 @@ fn a_full_disk_loses_nothing() {
     let whole = fs::metadata(&path).unwrap().len();
     // A limit on the file's size cuts a write short as a full disk does.
     let limit = whole + 40;
-    let line = with_file_limit(limit, || {
-        journal.append(&sample(1, 2.0)).unwrap_err().to_string()
-    });
+    let line = with_file_limit(limit, || journal.append(&sample(1, 2.0)).unwrap_err().to_string());
     assert!(line.contains("nothing measured is lost"), "{line}");
-    assert_eq!(
-        fs::metadata(&path).unwrap().len(),
-        whole,
-        "the half line is taken back"
-    );
+    assert_eq!(fs::metadata(&path).unwrap().len(), whole, "the half line is taken back");
     journal.append(&sample(1, 2.0)).unwrap();
     assert_eq!(open(folder.path()).unwrap().samples.len(), 2);
 }
@@ -61,10 +49,7 @@ fn with_file_limit<T>(limit: u64, work: impl FnOnce() -> T) -> T {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut old: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_FSIZE, &mut old);
-        let new = libc::rlimit {
-            rlim_cur: limit,
-            rlim_max: old.rlim_max,
-        };
+        let new = libc::rlimit { rlim_cur: limit, rlim_max: old.rlim_max };
         libc::setrlimit(libc::RLIMIT_FSIZE, &new);
         let result = work();
         libc::setrlimit(libc::RLIMIT_FSIZE, &old);

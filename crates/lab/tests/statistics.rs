@@ -123,12 +123,7 @@ proptest! {
 fn the_rule_of_intervals_follows_the_rounds() {
     for rounds in 1..=40usize {
         let values: Vec<f64> = (1..=rounds).map(|value| value as f64).collect();
-        let Interval {
-            low,
-            high,
-            kind,
-            coverage,
-        } = estimate(&values).unwrap().interval;
+        let Interval { low, high, kind, coverage } = estimate(&values).unwrap().interval;
         let expected = match rounds {
             1 => IntervalKind::Single,
             2..=5 => IntervalKind::Range,
@@ -136,10 +131,7 @@ fn the_rule_of_intervals_follows_the_rounds() {
             _ => IntervalKind::Bootstrap,
         };
         assert_eq!(kind, expected, "{rounds}");
-        assert!(
-            close(low + high, rounds as f64 + 1.0),
-            "{rounds}: {low} {high} is lopsided"
-        );
+        assert!(close(low + high, rounds as f64 + 1.0), "{rounds}: {low} {high} is lopsided");
         if matches!(kind, IntervalKind::Range | IntervalKind::OrderStatistic) {
             let coin = statrs::distribution::Binomial::new(0.5, rounds as u64).unwrap();
             let covers = |rank: u64| 1.0 - 2.0 * coin.cdf(rank - 1);
@@ -165,25 +157,16 @@ fn intervals_cover_the_true_median_as_often_as_they_say() {
         let mut covered = 0;
         for _ in 0..REPLICATIONS {
             // Skewed: the square of an even spread, whose median is a quarter.
-            let values: Vec<f64> = (0..rounds)
-                .map(|_| random.random::<f64>().powi(2))
-                .collect();
+            let values: Vec<f64> = (0..rounds).map(|_| random.random::<f64>().powi(2)).collect();
             let interval = estimate(&values).unwrap().interval;
             covered += usize::from(interval.includes(0.25));
             said = interval.coverage;
         }
         let covered = covered as f64 / REPLICATIONS as f64;
-        println!(
-            "{rounds:2} rounds: said {:.1}%, covered {:.1}%",
-            said * 100.0,
-            covered * 100.0
-        );
+        println!("{rounds:2} rounds: said {:.1}%, covered {:.1}%", said * 100.0, covered * 100.0);
         if rounds < 10 {
             let error = (said * (1.0 - said) / REPLICATIONS as f64).sqrt();
-            assert!(
-                (covered - said).abs() < 4.0 * error,
-                "{rounds}: {said} said, {covered} found"
-            );
+            assert!((covered - said).abs() < 4.0 * error, "{rounds}: {said} said, {covered} found");
         } else {
             assert!((0.90..=0.97).contains(&covered), "{rounds}: {covered}");
         }
@@ -194,36 +177,18 @@ fn intervals_cover_the_true_median_as_often_as_they_say() {
 fn what_has_no_summary_is_refused() {
     assert_eq!(estimate(&[]), Err(StatisticsError::Empty));
     assert_eq!(paired_ratio(&[], 5), Err(StatisticsError::Empty));
-    assert_eq!(
-        (median(&[]), mad(&[f64::NAN]), minimum(&[f64::INFINITY])),
-        (None, None, None)
-    );
+    assert_eq!((median(&[]), mad(&[f64::NAN]), minimum(&[f64::INFINITY])), (None, None, None));
     let infinite = estimate(&[1.0, f64::INFINITY]);
-    assert_eq!(
-        infinite,
-        Err(StatisticsError::NotFinite {
-            index: 1,
-            value: f64::INFINITY
-        })
-    );
+    assert_eq!(infinite, Err(StatisticsError::NotFinite { index: 1, value: f64::INFINITY }));
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         for pair in [(bad, 1.0), (1.0, bad)] {
             let refused = paired_ratio(&[(1.0, 1.0), pair], 0);
-            assert!(matches!(
-                refused,
-                Err(StatisticsError::NotPositive { index: 1, .. })
-            ));
+            assert!(matches!(refused, Err(StatisticsError::NotPositive { index: 1, .. })));
         }
     }
-    assert_eq!(
-        choose_and_judge(&[], Better::Higher, 1),
-        Err(StatisticsError::Empty)
-    );
+    assert_eq!(choose_and_judge(&[], Better::Higher, 1), Err(StatisticsError::Empty));
     let some = [vec![Some(1.0); 4]];
-    assert_eq!(
-        choose_and_judge(&some, Better::Neither, 1),
-        Err(StatisticsError::NoDirection)
-    );
+    assert_eq!(choose_and_judge(&some, Better::Neither, 1), Err(StatisticsError::NoDirection));
 }
 
 #[test]
@@ -235,10 +200,7 @@ fn a_choice_passes_over_what_was_not_measured() {
         assert_eq!((choice.index, choice.judged_rounds.len()), (1, 5));
         halves.insert(choice.judged_rounds);
     }
-    assert!(
-        halves.len() > 5,
-        "the seed must decide the halves: {halves:?}"
-    );
+    assert!(halves.len() > 5, "the seed must decide the halves: {halves:?}");
 }
 
 #[test]
@@ -250,10 +212,7 @@ fn a_projection_follows_the_root_of_the_rounds() {
     assert_eq!(rounds_needed(&estimate_of_20, width * 2.0), Some(20));
     let fourfold = rounds_needed(&estimate_of_20, width / 2.0).unwrap();
     assert!((80..=81).contains(&fourfold), "{fourfold}");
-    assert_eq!(
-        rounds_needed(&estimate_of_20, 1e-9),
-        Some(MAX_PROJECTED_ROUNDS)
-    );
+    assert_eq!(rounds_needed(&estimate_of_20, 1e-9), Some(MAX_PROJECTED_ROUNDS));
     assert_eq!(rounds_needed(&estimate_of_20, 0.0), None);
     assert_eq!(rounds_needed(&estimate(&[1.0]).unwrap(), 0.02), None);
     assert_eq!(
@@ -265,12 +224,8 @@ fn a_projection_follows_the_root_of_the_rounds() {
 
 /// Rounds whose ratios spread evenly by `spread` percent about `centre`.
 fn ratio(centre: f64, spread: f64) -> Ratio {
-    let pairs = (-10..=10).map(|step| {
-        (
-            centre * (1.0 + spread / 100.0 * f64::from(step) / 10.0),
-            1.0,
-        )
-    });
+    let pairs =
+        (-10..=10).map(|step| (centre * (1.0 + spread / 100.0 * f64::from(step) / 10.0), 1.0));
     paired_ratio(&pairs.collect::<Vec<_>>(), 0).unwrap()
 }
 
@@ -279,23 +234,14 @@ fn a_ratio_is_resolved_only_clear_of_one_and_of_the_floor() {
     let unresolved = |why| Resolution::Unresolved { why };
     assert_eq!(resolve(&ratio(1.1, 1.0), None), Resolution::Higher);
     assert_eq!(resolve(&ratio(0.9, 1.0), None), Resolution::Lower);
-    assert_eq!(
-        resolve(&ratio(1.01, 50.0), None),
-        unresolved(Unresolved::IncludesOne)
-    );
+    assert_eq!(resolve(&ratio(1.01, 50.0), None), unresolved(Unresolved::IncludesOne));
     let single = paired_ratio(&[(2.0, 1.0)], 0).unwrap();
     assert_eq!(resolve(&single, None), unresolved(Unresolved::SingleRound));
 
     let floor =
         NoiseFloor::from_twins(&[ratio(1.0, 1.0), ratio(0.97, 1.0), ratio(1.01, 1.0)]).unwrap();
-    assert!(
-        floor.floor > -(0.97f64.ln()) && floor.floor < 0.04,
-        "the furthest pair: {floor:?}"
-    );
-    assert_eq!(
-        resolve(&ratio(1.03, 1.0), Some(&floor)),
-        unresolved(Unresolved::BelowFloor)
-    );
+    assert!(floor.floor > -(0.97f64.ln()) && floor.floor < 0.04, "the furthest pair: {floor:?}");
+    assert_eq!(resolve(&ratio(1.03, 1.0), Some(&floor)), unresolved(Unresolved::BelowFloor));
     assert_eq!(resolve(&ratio(1.05, 1.0), Some(&floor)), Resolution::Higher);
     assert_eq!(NoiseFloor::from_twins(&[]), None);
 }

@@ -56,9 +56,7 @@ proptest! {
 #[test]
 fn seeds_and_blocks_differ() {
     let block = |seed: u64, block: usize| -> Vec<Vec<usize>> {
-        (block * 8..block * 8 + 8)
-            .map(|round| of_round(8, round, seed))
-            .collect()
+        (block * 8..block * 8 + 8).map(|round| of_round(8, round, seed)).collect()
     };
     assert_eq!(block(1, 0), block(1, 0));
     assert_ne!(block(1, 0), block(2, 0));
@@ -77,10 +75,7 @@ fn few_rounds_of_many_points_are_still_spread() {
     }
     let spread = sums.iter().map(|mean| (mean - 0.5).powi(2)).sum::<f64>() / points as f64;
     let random = 1.0 / 12.0 / rounds as f64;
-    assert!(
-        spread < 1.3 * random,
-        "the mean position varies by {spread}, at random by {random}"
-    );
+    assert!(spread < 1.3 * random, "the mean position varies by {spread}, at random by {random}");
 }
 
 #[test]

@@ -46,11 +46,7 @@ impl Caches {
     /// The caches that sysfs shows; where it shows none, those that CPUID does.
     pub fn detect() -> Self {
         let caches = Self::read(Path::new("/sys/devices/system/cpu/cpu0/cache"));
-        if caches.0.is_empty() {
-            Self::from_cpuid()
-        } else {
-            caches
-        }
+        if caches.0.is_empty() { Self::from_cpuid() } else { caches }
     }
 
     /// The caches in a tree such as `/sys/devices/system/cpu/cpu0/cache`. What cannot be read is left out.
@@ -88,29 +84,21 @@ impl Caches {
 
     /// Bytes of the cache that serves data at this level.
     pub fn data(&self, level: u32) -> Option<u64> {
-        self.serving_data()
-            .find(|cache| cache.level == level)
-            .map(|cache| cache.size)
+        self.serving_data().find(|cache| cache.level == level).map(|cache| cache.size)
     }
 
     /// Bytes of the last cache before memory.
     pub fn last_level(&self) -> Option<u64> {
-        self.serving_data()
-            .max_by_key(|cache| cache.level)
-            .map(|cache| cache.size)
+        self.serving_data().max_by_key(|cache| cache.level).map(|cache| cache.size)
     }
 
     /// Bytes in a line, by the cache nearest to the core.
     pub fn line(&self) -> Option<u32> {
-        self.serving_data()
-            .min_by_key(|cache| cache.level)
-            .map(|cache| cache.line)
+        self.serving_data().min_by_key(|cache| cache.level).map(|cache| cache.line)
     }
 
     fn serving_data(&self) -> impl Iterator<Item = &Cache> {
-        self.0
-            .iter()
-            .filter(|cache| cache.kind != Kind::Instruction)
+        self.0.iter().filter(|cache| cache.kind != Kind::Instruction)
     }
 }
 
@@ -211,15 +199,8 @@ mod tests {
     #[test]
     fn this_machine_has_caches_both_ways() {
         let caches = Caches::detect();
-        assert!(
-            caches.data(1).is_some_and(|bytes| bytes >= 8 << 10),
-            "{caches:?}"
-        );
+        assert!(caches.data(1).is_some_and(|bytes| bytes >= 8 << 10), "{caches:?}");
         assert!(caches.last_level() >= caches.data(1));
-        assert!(
-            Caches::from_cpuid()
-                .data(1)
-                .is_some_and(|bytes| bytes >= 8 << 10)
-        );
+        assert!(Caches::from_cpuid().data(1).is_some_and(|bytes| bytes >= 8 << 10));
     }
 }

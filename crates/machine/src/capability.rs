@@ -42,25 +42,16 @@ impl State {
     }
 
     fn present(detail: impl Into<String>) -> Self {
-        Self::Present {
-            detail: detail.into(),
-        }
+        Self::Present { detail: detail.into() }
     }
 
     fn absent(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::Absent {
-            reason: reason.into(),
-            remedy: remedy.into(),
-        }
+        Self::Absent { reason: reason.into(), remedy: remedy.into() }
     }
 
     /// Present or absent by a fact that has nothing more to say.
     fn when(fact: bool, detail: &str, reason: &str, remedy: &str) -> Self {
-        if fact {
-            Self::present(detail)
-        } else {
-            Self::absent(reason, remedy)
-        }
+        if fact { Self::present(detail) } else { Self::absent(reason, remedy) }
     }
 }
 
@@ -87,91 +78,27 @@ const CHECKS: &[Check] = &[
         about: "cycles counted in hardware",
         state: kernel::performance_counters,
     },
-    Check {
-        name: "avx2",
-        about: "256-bit vectors",
-        state: processor::avx2,
-    },
-    Check {
-        name: "avx-512",
-        about: "512-bit vectors (F, BW, VL)",
-        state: processor::avx512,
-    },
-    Check {
-        name: "erms",
-        about: "enhanced rep movsb",
-        state: processor::erms,
-    },
-    Check {
-        name: "fsrm",
-        about: "fast short rep movsb",
-        state: processor::fsrm,
-    },
-    Check {
-        name: "mpx",
-        about: "bounds registers",
-        state: processor::mpx,
-    },
-    Check {
-        name: "sgx",
-        about: "enclaves in hardware",
-        state: processor::sgx,
-    },
-    Check {
-        name: "huge-pages-2m",
-        about: "reserved pages of 2 MiB",
-        state: memory::huge_pages_2m,
-    },
-    Check {
-        name: "huge-pages-1g",
-        about: "reserved pages of 1 GiB",
-        state: memory::huge_pages_1g,
-    },
-    Check {
-        name: "dev-mem",
-        about: "physical memory through /dev/mem",
-        state: memory::dev_mem,
-    },
-    Check {
-        name: "pci-bar",
-        about: "device memory in a PCI BAR",
-        state: memory::pci_bar,
-    },
-    Check {
-        name: "dax",
-        about: "persistent or device memory by DAX",
-        state: memory::dax,
-    },
-    Check {
-        name: "numa",
-        about: "more than one NUMA node",
-        state: memory::numa,
-    },
-    Check {
-        name: "real-time",
-        about: "real-time scheduling",
-        state: kernel::real_time,
-    },
-    Check {
-        name: "nice",
-        about: "a better nice value",
-        state: kernel::nice,
-    },
-    Check {
-        name: "tracefs",
-        about: "the kernel's tracepoints",
-        state: kernel::tracefs,
-    },
+    Check { name: "avx2", about: "256-bit vectors", state: processor::avx2 },
+    Check { name: "avx-512", about: "512-bit vectors (F, BW, VL)", state: processor::avx512 },
+    Check { name: "erms", about: "enhanced rep movsb", state: processor::erms },
+    Check { name: "fsrm", about: "fast short rep movsb", state: processor::fsrm },
+    Check { name: "mpx", about: "bounds registers", state: processor::mpx },
+    Check { name: "sgx", about: "enclaves in hardware", state: processor::sgx },
+    Check { name: "huge-pages-2m", about: "reserved pages of 2 MiB", state: memory::huge_pages_2m },
+    Check { name: "huge-pages-1g", about: "reserved pages of 1 GiB", state: memory::huge_pages_1g },
+    Check { name: "dev-mem", about: "physical memory through /dev/mem", state: memory::dev_mem },
+    Check { name: "pci-bar", about: "device memory in a PCI BAR", state: memory::pci_bar },
+    Check { name: "dax", about: "persistent or device memory by DAX", state: memory::dax },
+    Check { name: "numa", about: "more than one NUMA node", state: memory::numa },
+    Check { name: "real-time", about: "real-time scheduling", state: kernel::real_time },
+    Check { name: "nice", about: "a better nice value", state: kernel::nice },
+    Check { name: "tracefs", about: "the kernel's tracepoints", state: kernel::tracefs },
     Check {
         name: "userfaultfd",
         about: "page faults handled in user space",
         state: kernel::userfaultfd,
     },
-    Check {
-        name: "io-uring",
-        about: "system calls in batches",
-        state: kernel::io_uring,
-    },
+    Check { name: "io-uring", about: "system calls in batches", state: kernel::io_uring },
 ];
 
 impl Check {
@@ -193,10 +120,7 @@ impl Capability {
 
 /// The capability of this name, tried now; none where there is no such name.
 pub fn find(name: &str) -> Option<Capability> {
-    CHECKS
-        .iter()
-        .find(|check| check.name == name)
-        .map(Check::run)
+    CHECKS.iter().find(|check| check.name == name).map(Check::run)
 }
 
 #[cfg(test)]
@@ -216,9 +140,7 @@ mod tests {
                 State::Absent { reason, remedy } => vec![reason, remedy],
             };
             assert!(
-                texts
-                    .iter()
-                    .all(|text| !text.is_empty() && !text.contains('\n')),
+                texts.iter().all(|text| !text.is_empty() && !text.contains('\n')),
                 "{capability:?}"
             );
         }
@@ -226,10 +148,7 @@ mod tests {
 
     #[test]
     fn found_by_name() {
-        assert_eq!(
-            find("avx2").unwrap().state.is_present(),
-            crate::cpu::has_avx2()
-        );
+        assert_eq!(find("avx2").unwrap().state.is_present(), crate::cpu::has_avx2());
         assert_eq!(find("warp-drive"), None);
     }
 

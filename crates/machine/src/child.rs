@@ -25,11 +25,7 @@ pub fn die_with_parent(command: &mut Command) {
 /// Asks for the signal; fails where the parent has died before it could be asked for.
 fn follow(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() == Some(parent) {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(libc::ESRCH))
-    }
+    if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// A forked copy of this process, killed and reaped when dropped.
@@ -71,11 +67,7 @@ impl Forked {
     fn new(raw: i32) -> io::Result<Self> {
         let pid = Pid::from_raw(raw).ok_or(io::ErrorKind::InvalidInput)?;
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(handle) => Ok(Self {
-                pid,
-                handle,
-                status: None,
-            }),
+            Ok(handle) => Ok(Self { pid, handle, status: None }),
             Err(errno) => {
                 // Without a handle nobody could wait for it: leave no process behind.
                 let _ = kill_process(pid, Signal::KILL);
@@ -105,16 +97,9 @@ impl Forked {
         let end = std::time::Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(std::time::Instant::now());
-            let milliseconds = left
-                .as_micros()
-                .div_ceil(1000)
-                .try_into()
-                .unwrap_or(i32::MAX);
-            let mut poll = libc::pollfd {
-                fd: self.handle.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
+            let milliseconds = left.as_micros().div_ceil(1000).try_into().unwrap_or(i32::MAX);
+            let mut poll =
+                libc::pollfd { fd: self.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid pollfd, which lives through the call.
             match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
                 -1 => {

@@ -47,10 +47,7 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
         let ticks = (0..RUNS).map(|_| timed(tsc, chain)).min().unwrap_or(1);
         CYCLES as f64 * tsc.hertz / ticks.max(1) as f64
     };
-    Ok(CoreClock {
-        adds_hertz: hertz(adds),
-        multiplies_hertz: hertz(multiplies),
-    })
+    Ok(CoreClock { adds_hertz: hertz(adds), multiplies_hertz: hertz(multiplies) })
 }
 
 /// How much the core clock moved, relative to `before`.
@@ -62,9 +59,7 @@ pub fn relative_change(before: &CoreClock, after: &CoreClock) -> f64 {
 fn timed(tsc: &Tsc, chain: fn()) -> u64 {
     let begin = tsc::start();
     chain();
-    tsc::stop()
-        .saturating_sub(begin)
-        .saturating_sub(tsc.overhead)
+    tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead)
 }
 
 /// `CYCLES` dependent adds. Register operands: some processors fold immediates away at rename.
@@ -123,25 +118,15 @@ mod tests {
     #[test]
     fn chains_agree_within_two_percent() {
         let clocks: Vec<_> = (0..50).map(|_| calibrate().unwrap()).collect();
-        let best = clocks
-            .iter()
-            .map(CoreClock::disagreement)
-            .fold(f64::MAX, f64::min);
+        let best = clocks.iter().map(CoreClock::disagreement).fold(f64::MAX, f64::min);
         println!("{:?}, least disagreement {best}", clocks[49]);
         assert!(best < 0.02, "{clocks:?}");
-        assert!(
-            clocks
-                .iter()
-                .all(|clock| clock.hertz() > 1e8 && clock.hertz() < 1e10)
-        );
+        assert!(clocks.iter().all(|clock| clock.hertz() > 1e8 && clock.hertz() < 1e10));
     }
 
     #[test]
     fn change_is_relative_to_before() {
-        let clock = |hertz| CoreClock {
-            adds_hertz: hertz,
-            multiplies_hertz: hertz,
-        };
+        let clock = |hertz| CoreClock { adds_hertz: hertz, multiplies_hertz: hertz };
         assert!((relative_change(&clock(4e9), &clock(3e9)) + 0.25).abs() < 1e-12);
     }
 }

@@ -32,11 +32,7 @@ impl Cpu {
     pub fn detect() -> Self {
         let cpuid = CpuId::new();
         let (family, model, stepping) = cpuid.get_feature_info().map_or((0, 0, 0), |info| {
-            (
-                u32::from(info.family_id()),
-                u32::from(info.model_id()),
-                u32::from(info.stepping_id()),
-            )
+            (u32::from(info.family_id()), u32::from(info.model_id()), u32::from(info.stepping_id()))
         });
         let vendor = cpuid.get_vendor_info();
         let brand = cpuid.get_processor_brand_string();
@@ -134,9 +130,7 @@ fn hypervisor_signature() -> Option<String> {
         return None;
     }
     let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
-    let bytes = [leaf.ebx, leaf.ecx, leaf.edx]
-        .map(u32::to_le_bytes)
-        .concat();
+    let bytes = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat();
     let letters = String::from_utf8_lossy(&bytes);
     Some(letters.trim_matches(['\0', ' ']).to_owned())
 }

@@ -144,11 +144,7 @@ fn mitigation_words(command_line: &str) -> Vec<String> {
         let key = word.split_once('=').map_or(*word, |(key, _)| key);
         MITIGATION_WORDS.contains(&key)
     };
-    command_line
-        .split_whitespace()
-        .filter(matters)
-        .map(str::to_owned)
-        .collect()
+    command_line.split_whitespace().filter(matters).map(str::to_owned).collect()
 }
 
 /// The kernel puts the chosen one in brackets: `always [madvise] never`.
@@ -159,18 +155,14 @@ fn chosen(setting: &str) -> Option<String> {
 
 /// Bytes by the line `MemTotal:   24684084 kB`.
 fn memory(meminfo: &str) -> u64 {
-    let total = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
 }
 
 fn program_hash() -> Option<String> {
     let mut hasher = blake3::Hasher::new();
-    hasher
-        .update_reader(fs::File::open("/proc/self/exe").ok()?)
-        .ok()?;
+    hasher.update_reader(fs::File::open("/proc/self/exe").ok()?).ok()?;
     Some(hasher.finalize().to_hex().to_string())
 }
 
@@ -200,10 +192,7 @@ mod tests {
         };
         assert_ne!(other(|environment| environment.boot_id.push('x')), id);
         assert_ne!(other(|environment| environment.program_hash = None), id);
-        assert_ne!(
-            other(|environment| environment.governor = Some("none".into())),
-            id
-        );
+        assert_ne!(other(|environment| environment.governor = Some("none".into())), id);
         assert_eq!(other(|environment| environment.memory += 1), id);
         assert_eq!(other(|environment| environment.tsc_hertz = Some(1.0)), id);
     }

@@ -50,16 +50,12 @@ struct Pool {
 
 impl Pool {
     fn new(root: impl AsRef<Path>) -> Self {
-        Self {
-            root: root.as_ref().to_owned(),
-        }
+        Self { root: root.as_ref().to_owned() }
     }
 
     fn value(&self, file: &str) -> io::Result<usize> {
         let text = fs::read_to_string(self.root.join(file))?;
-        text.trim()
-            .parse()
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+        text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
     }
 
     fn resize(&self, total: usize) -> io::Result<()> {
@@ -73,17 +69,13 @@ impl Pool {
         };
         let total = self.value("nr_hugepages").map_err(refused)?;
         let free = self.value("free_hugepages").map_err(refused)?;
-        self.resize(total + count.saturating_sub(free))
-            .map_err(refused)?;
+        self.resize(total + count.saturating_sub(free)).map_err(refused)?;
         let restore = Restore { pool: self, total };
         let got = restore.pool.value("free_hugepages").map_err(refused)?;
         if got < count {
             return Err(Refusal::new(
                 format!("reserve {count} huge pages of 2 MiB"),
-                io::Error::new(
-                    io::ErrorKind::OutOfMemory,
-                    format!("the kernel found only {got}"),
-                ),
+                io::Error::new(io::ErrorKind::OutOfMemory, format!("the kernel found only {got}")),
                 "free memory, write 1 to /proc/sys/vm/compact_memory, or reserve them at boot with hugepages=",
             ));
         }
@@ -116,10 +108,7 @@ mod tests {
         let restore = pool.reserve(4).unwrap();
         assert_eq!(restore.total, 8);
         drop(restore);
-        assert_eq!(
-            fs::read_to_string(root.path().join("nr_hugepages")).unwrap(),
-            "8"
-        );
+        assert_eq!(fs::read_to_string(root.path().join("nr_hugepages")).unwrap(), "8");
     }
 
     #[test]
@@ -127,9 +116,6 @@ mod tests {
         let (root, pool) = pool("8\n", "4\n");
         let refusal = pool.reserve(6).unwrap_err().to_string();
         assert!(refusal.contains("found only 4"), "{refusal}");
-        assert_eq!(
-            fs::read_to_string(root.path().join("nr_hugepages")).unwrap(),
-            "8"
-        );
+        assert_eq!(fs::read_to_string(root.path().join("nr_hugepages")).unwrap(), "8");
     }
 }

@@ -16,12 +16,7 @@ fn sum(interrupts: &str, label: &str) -> Option<u64> {
         if name.trim() != label {
             return None;
         }
-        Some(
-            counts
-                .split_whitespace()
-                .map_while(|count| count.parse::<u64>().ok())
-                .sum(),
-        )
+        Some(counts.split_whitespace().map_while(|count| count.parse::<u64>().ok()).sum())
     };
     interrupts.lines().find_map(counts)
 }

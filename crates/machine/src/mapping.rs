@@ -92,13 +92,8 @@ impl Mapping {
         mapping.trim(rounded);
         mapping.length = length;
         // SAFETY: the range is this mapping's own, and the advice changes no contents.
-        let advised = unsafe {
-            madvise(
-                mapping.base.as_ptr().cast(),
-                mapping.mapped,
-                Advice::LinuxHugepage,
-            )
-        };
+        let advised =
+            unsafe { madvise(mapping.base.as_ptr().cast(), mapping.mapped, Advice::LinuxHugepage) };
         advised.map_err(|errno| {
             let remedy = "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
             Refusal::new(
@@ -116,15 +111,9 @@ impl Mapping {
     /// Where the memfd is shorter than the length, or the kernel refuses.
     pub fn shared(memfd: &Memfd, length: usize) -> Result<Self, Refusal> {
         let attempt = format!("map {length} B of a memfd");
-        let has = memfd
-            .length()
-            .map_err(|why| Refusal::new(&attempt, why, "pass a memfd"))?;
+        let has = memfd.length().map_err(|why| Refusal::new(&attempt, why, "pass a memfd"))?;
         if has < length {
-            return Err(Refusal::invalid(
-                attempt,
-                format!("it has {has} B"),
-                "create it longer",
-            ));
+            return Err(Refusal::invalid(attempt, format!("it has {has} B"), "create it longer"));
         }
         Self::of_file(memfd.as_fd(), 0, length, true, MapFlags::SHARED)
             .map_err(|why| Refusal::new(attempt, why, "free memory or ask for less"))
@@ -167,14 +156,7 @@ impl Mapping {
                 "free memory or ask for less",
             )
         })?;
-        Ok(Self {
-            base,
-            mapped,
-            offset: 0,
-            length,
-            writable: true,
-            device: false,
-        })
+        Ok(Self { base, mapped, offset: 0, length, writable: true, device: false })
     }
 
     /// Maps a span of a file that begins anywhere in a page.
@@ -186,37 +168,16 @@ impl Mapping {
         flags: MapFlags,
     ) -> io::Result<Self> {
         let offset = (start % PAGE as u64) as usize;
-        let whole = length
-            .checked_add(offset)
-            .and_then(|bytes| bytes.checked_next_multiple_of(PAGE));
-        let mapped = whole
-            .filter(|_| length > 0)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let protection = if writable {
-            READ_WRITE
-        } else {
-            ProtFlags::READ
-        };
+        let whole =
+            length.checked_add(offset).and_then(|bytes| bytes.checked_next_multiple_of(PAGE));
+        let mapped = whole.filter(|_| length > 0).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = if writable { READ_WRITE } else { ProtFlags::READ };
         // SAFETY: the kernel chooses a new range; nothing else is replaced.
         let base = unsafe {
-            mmap(
-                ptr::null_mut(),
-                mapped,
-                protection,
-                flags,
-                file,
-                start - offset as u64,
-            )
+            mmap(ptr::null_mut(), mapped, protection, flags, file, start - offset as u64)
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self {
-            base,
-            mapped,
-            offset,
-            length,
-            writable,
-            device: false,
-        })
+        Ok(Self { base, mapped, offset, length, writable, device: false })
     }
 
     /// Unmaps all but an aligned span of `keep` bytes.

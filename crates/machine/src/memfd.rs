@@ -37,9 +37,7 @@ impl Memfd {
         }
         // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
         let owned = unsafe { OwnedFd::from_raw_fd(duplicate) };
-        Ok(Self {
-            file: File::from(owned),
-        })
+        Ok(Self { file: File::from(owned) })
     }
 
     /// Lets children inherit the descriptor; the number to tell them.
@@ -77,9 +75,8 @@ mod tests {
         let memfd = Memfd::create("test", 4096).unwrap();
         let number = memfd.as_fd().as_raw_fd();
         let child_has_it = || {
-            let status = Command::new("test")
-                .args(["-e", &format!("/proc/self/fd/{number}")])
-                .status();
+            let status =
+                Command::new("test").args(["-e", &format!("/proc/self/fd/{number}")]).status();
             status.unwrap().success()
         };
         assert!(!child_has_it());
@@ -93,9 +90,6 @@ mod tests {
         let other = Memfd::open(memfd.as_fd().as_raw_fd()).unwrap();
         assert_eq!(other.length().unwrap(), 12345);
         assert_ne!(other.as_fd().as_raw_fd(), memfd.as_fd().as_raw_fd());
-        assert_eq!(
-            Memfd::open(-1).unwrap_err().raw_os_error(),
-            Some(libc::EBADF)
-        );
+        assert_eq!(Memfd::open(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 }

@@ -59,10 +59,7 @@ impl Noise {
     /// The counts now, with those of `/proc/interrupts`, which costs more.
     pub fn snapshot_with_interrupts() -> Self {
         let tlb_shootdowns = interrupts::tlb_shootdowns();
-        Self {
-            tlb_shootdowns,
-            ..Self::snapshot()
-        }
+        Self { tlb_shootdowns, ..Self::snapshot() }
     }
 
     /// What happened since an earlier snapshot.
@@ -72,9 +69,7 @@ impl Noise {
             involuntary_switches: self
                 .involuntary_switches
                 .saturating_sub(before.involuntary_switches),
-            voluntary_switches: self
-                .voluntary_switches
-                .saturating_sub(before.voluntary_switches),
+            voluntary_switches: self.voluntary_switches.saturating_sub(before.voluntary_switches),
             migrations: both(self.migrations, before.migrations),
             steal_ns: self.steal_ns.saturating_sub(before.steal_ns),
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
@@ -101,18 +96,12 @@ fn migrations() -> Option<u64> {
     };
     let tasks = fs::read_dir("/proc/self/task").ok()?;
     let counts: Vec<u64> = tasks.flatten().filter_map(of_thread).collect();
-    if counts.is_empty() {
-        None
-    } else {
-        Some(counts.iter().sum())
-    }
+    if counts.is_empty() { None } else { Some(counts.iter().sum()) }
 }
 
 /// The line `se.nr_migrations    :     3` of `/proc/PID/sched`.
 fn parse_migrations(sched: &str) -> Option<u64> {
-    let line = sched
-        .lines()
-        .find(|line| line.starts_with("se.nr_migrations"))?;
+    let line = sched.lines().find(|line| line.starts_with("se.nr_migrations"))?;
     line.rsplit(':').next()?.trim().parse().ok()
 }
 
@@ -139,10 +128,7 @@ mod tests {
 
     #[test]
     fn steal_is_the_eighth_count() {
-        assert_eq!(
-            parse_steal("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1\n"),
-            Some(88)
-        );
+        assert_eq!(parse_steal("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1\n"), Some(88));
         assert_eq!(parse_steal("intr 1 2 3 4 5 6 7 88"), None);
         assert_eq!(parse_steal("cpu 1"), None);
     }
@@ -173,10 +159,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         let delta = Noise::snapshot_with_interrupts().since(&before);
         assert!(delta.voluntary_switches >= 1, "{delta:?}");
-        assert_eq!(
-            delta.tlb_shootdowns.is_some(),
-            interrupts::tlb_shootdowns().is_some()
-        );
+        assert_eq!(delta.tlb_shootdowns.is_some(), interrupts::tlb_shootdowns().is_some());
     }
 
     #[test]
@@ -193,11 +176,7 @@ mod tests {
 
     #[test]
     fn delta_survives_json() {
-        let delta = NoiseDelta {
-            migrations: Some(3),
-            minor_faults: 5,
-            ..NoiseDelta::default()
-        };
+        let delta = NoiseDelta { migrations: Some(3), minor_faults: 5, ..NoiseDelta::default() };
         let text = serde_json::to_string(&delta).unwrap();
         assert_eq!(serde_json::from_str::<NoiseDelta>(&text).unwrap(), delta);
     }

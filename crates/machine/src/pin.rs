@@ -35,13 +35,11 @@ where
 {
     let set = one(cpu)?;
     let (moved, wait) = mpsc::channel::<()>();
-    let handle = Builder::new()
-        .name(format!("cpu-{cpu}"))
-        .spawn(move || match wait.recv() {
-            Ok(()) => body(),
-            // The handle of this thread is dropped with the error, so nobody sees this end.
-            Err(_) => std::panic::resume_unwind(Box::new("not pinned") as Box<dyn Any + Send>),
-        })?;
+    let handle = Builder::new().name(format!("cpu-{cpu}")).spawn(move || match wait.recv() {
+        Ok(()) => body(),
+        // The handle of this thread is dropped with the error, so nobody sees this end.
+        Err(_) => std::panic::resume_unwind(Box::new("not pinned") as Box<dyn Any + Send>),
+    })?;
     set_affinity(&handle, &set)?;
     // The thread waits for this, so that it is alive while it is moved; it cannot have gone.
     let _ = moved.send(());
@@ -52,10 +50,7 @@ fn one(cpu: usize) -> io::Result<CpuSet> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!(
-                "CPU {cpu} is beyond {}: name one that is online",
-                CpuSet::MAX_CPU - 1
-            ),
+            format!("CPU {cpu} is beyond {}: name one that is online", CpuSet::MAX_CPU - 1),
         ));
     }
     let mut set = CpuSet::new();
@@ -91,10 +86,8 @@ mod tests {
     #[test]
     fn a_pinned_thread_runs_there() {
         for cpu in allowed_cpus() {
-            let seen = spawn_pinned(cpu, || (current_cpu(), allowed_cpus()))
-                .unwrap()
-                .join()
-                .unwrap();
+            let seen =
+                spawn_pinned(cpu, || (current_cpu(), allowed_cpus())).unwrap().join().unwrap();
             assert_eq!(seen, (cpu, vec![cpu]));
         }
     }

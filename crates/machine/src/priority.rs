@@ -27,10 +27,7 @@ pub fn raise(nice: i32) -> Result<Restore, Refusal> {
     let thread = gettid();
     let former = getpriority_process(Some(thread)).map_err(refused)?;
     setpriority_process(Some(thread), nice).map_err(refused)?;
-    Ok(Restore {
-        thread,
-        nice: former,
-    })
+    Ok(Restore { thread, nice: former })
 }
 
 impl Drop for Restore {

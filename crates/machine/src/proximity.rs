@@ -109,18 +109,11 @@ pub fn measure(cpu_a: usize, cpu_b: usize) -> Result<Proximity, Error> {
     } else {
         class(round_trip_ns)
     };
-    Ok(Proximity {
-        round_trip_ns,
-        class,
-    })
+    Ok(Proximity { round_trip_ns, class })
 }
 
 fn class(round_trip_ns: f64) -> Class {
-    if round_trip_ns < NEAR_BELOW {
-        Class::Near
-    } else {
-        Class::Far
-    }
+    if round_trip_ns < NEAR_BELOW { Class::Near } else { Class::Far }
 }
 
 /// The median of the batches, ticks; none where there are too few.
@@ -162,11 +155,7 @@ fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<u64> {
             }
             number += 2;
         }
-        batches.push(
-            tsc::stop()
-                .saturating_sub(begin)
-                .saturating_sub(tsc.overhead),
-        );
+        batches.push(tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead));
     }
     batches
 }
@@ -214,15 +203,9 @@ mod tests {
             println!("not tested: one CPU");
             return;
         };
-        let measured = (0..20)
-            .map(|_| measure(a, b))
-            .find_map(Result::ok)
-            .expect("20 tries");
+        let measured = (0..20).map(|_| measure(a, b)).find_map(Result::ok).expect("20 tries");
         println!("{measured:?}");
-        assert!(
-            measured.round_trip_ns > 1.0 && measured.round_trip_ns < 1e5,
-            "{measured:?}"
-        );
+        assert!(measured.round_trip_ns > 1.0 && measured.round_trip_ns < 1e5, "{measured:?}");
     }
 
     #[test]
@@ -233,25 +216,15 @@ mod tests {
         assert!(!meet(&exchange, tsc));
         exchange.arrived.store(1, Ordering::Relaxed);
         assert!(call(&exchange, tsc).is_empty());
-        assert!(
-            begin.elapsed() < Duration::from_secs(1),
-            "{:?}",
-            begin.elapsed()
-        );
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     }
 
     #[test]
     fn one_cpu_or_an_absent_one_is_refused() {
         let cpu = allowed_cpus()[0];
         assert!(matches!(measure(cpu, cpu), Err(Error::OneCpu(_))));
-        assert!(matches!(
-            measure(cpu, 1023),
-            Err(Error::Pin { cpu: 1023, .. })
-        ));
-        assert!(matches!(
-            measure(1023, cpu),
-            Err(Error::Pin { cpu: 1023, .. })
-        ));
+        assert!(matches!(measure(cpu, 1023), Err(Error::Pin { cpu: 1023, .. })));
+        assert!(matches!(measure(1023, cpu), Err(Error::Pin { cpu: 1023, .. })));
     }
 
     #[test]

@@ -20,11 +20,7 @@ impl Refusal {
         source: io::Error,
         remedy: impl Into<String>,
     ) -> Self {
-        Self {
-            attempt: attempt.into(),
-            source,
-            remedy: remedy.into(),
-        }
+        Self { attempt: attempt.into(), source, remedy: remedy.into() }
     }
 
     /// A refusal that is ours, not the kernel's.

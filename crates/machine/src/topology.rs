@@ -54,17 +54,8 @@ impl Topology {
     pub fn read(root: &Path) -> Self {
         let online = read_list(&root.join("cpu/online")).unwrap_or_default();
         let cores = read_cores(&root.join("cpu"), &online);
-        let packages = cores
-            .iter()
-            .map(|core| core.package)
-            .collect::<BTreeSet<_>>()
-            .len();
-        Self {
-            online,
-            cores,
-            packages,
-            nodes: read_nodes(&root.join("node")),
-        }
+        let packages = cores.iter().map(|core| core.package).collect::<BTreeSet<_>>().len();
+        Self { online, cores, packages, nodes: read_nodes(&root.join("node")) }
     }
 
     /// Number of physical cores.
@@ -80,19 +71,13 @@ impl Topology {
 
     /// The node that holds a CPU.
     pub fn node_of(&self, cpu: usize) -> Option<usize> {
-        self.nodes
-            .iter()
-            .find(|node| node.cpus.contains(&cpu))
-            .map(|node| node.id)
+        self.nodes.iter().find(|node| node.cpus.contains(&cpu)).map(|node| node.id)
     }
 
     /// One allowed CPU of each core first, then the siblings: the order in which to hand CPUs out.
     pub fn spread(&self, allowed: &[usize]) -> Vec<usize> {
         let rank = |cpu: &usize| {
-            let siblings = self
-                .siblings(*cpu)
-                .iter()
-                .filter(|sibling| allowed.contains(sibling));
+            let siblings = self.siblings(*cpu).iter().filter(|sibling| allowed.contains(sibling));
             siblings.take_while(|sibling| *sibling != cpu).count()
         };
         let mut cpus = allowed.to_vec();
@@ -104,9 +89,7 @@ impl Topology {
 /// The CPUs on which this thread may run; empty if the kernel will not say.
 pub fn allowed_cpus() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_default();
-    (0..CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect()
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
 fn read_number(path: &Path) -> Option<usize> {
@@ -126,10 +109,7 @@ fn read_cores(root: &Path, online: &[usize]) -> Vec<Core> {
         let siblings = read_list(&folder.join("thread_siblings_list"));
         let first = siblings.and_then(|list| list.first().copied());
         let id = first.or_else(|| read_number(&folder.join("core_id")));
-        cores
-            .entry((package, id.unwrap_or(*cpu)))
-            .or_default()
-            .push(*cpu);
+        cores.entry((package, id.unwrap_or(*cpu))).or_default().push(*cpu);
     }
     let core = |((package, first), cpus): ((usize, usize), Vec<usize>)| Core {
         package,
@@ -175,15 +155,9 @@ mod tests {
         write("cpu/online".into(), "0-7".into());
         for cpu in 0..8 {
             let folder = format!("cpu/cpu{cpu}/topology");
-            write(
-                format!("{folder}/physical_package_id"),
-                (cpu % 4 / 2).to_string(),
-            );
+            write(format!("{folder}/physical_package_id"), (cpu % 4 / 2).to_string());
             write(format!("{folder}/core_id"), (cpu % 2).to_string());
-            write(
-                format!("{folder}/thread_siblings_list"),
-                format!("{},{}", cpu % 4, cpu % 4 + 4),
-            );
+            write(format!("{folder}/thread_siblings_list"), format!("{},{}", cpu % 4, cpu % 4 + 4));
         }
         write("node/online".into(), "0-1".into());
         for (node, cpus) in [(0, "0-1,4-5"), (1, "2-3,6-7")] {
@@ -204,14 +178,7 @@ mod tests {
         assert_eq!(topology.physical_cores(), 4);
         assert_eq!(topology.packages, 2);
         assert_eq!(topology.siblings(6), [2, 6]);
-        assert_eq!(
-            topology.cores[3],
-            Core {
-                package: 1,
-                id: 1,
-                cpus: vec![3, 7]
-            }
-        );
+        assert_eq!(topology.cores[3], Core { package: 1, id: 1, cpus: vec![3, 7] });
         assert_eq!(topology.nodes[1].memory, 1024 * 1024);
         assert_eq!(topology.node_of(7), Some(1));
         assert_eq!(topology.spread(&[0, 4, 1, 5, 6]), [0, 1, 6, 4, 5]);
@@ -228,10 +195,7 @@ mod tests {
         let topology = Topology::detect();
         let allowed = allowed_cpus();
         assert!(!allowed.is_empty());
-        assert!(
-            allowed.iter().all(|cpu| topology.online.contains(cpu)),
-            "{topology:?}"
-        );
+        assert!(allowed.iter().all(|cpu| topology.online.contains(cpu)), "{topology:?}");
         assert!(topology.physical_cores() >= 1 && topology.packages >= 1);
     }
 }

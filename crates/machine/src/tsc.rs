@@ -122,10 +122,7 @@ impl Tsc {
             return Err(Unavailable::Emulated);
         }
         let cpuid = CpuId::new();
-        if !cpuid
-            .get_advanced_power_mgmt_info()
-            .is_some_and(|power| power.has_invariant_tsc())
-        {
+        if !cpuid.get_advanced_power_mgmt_info().is_some_and(|power| power.has_invariant_tsc()) {
             return Err(Unavailable::NotInvariant);
         }
         if !cpuid
@@ -157,17 +154,12 @@ fn stated(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Option<f64> {
         let kilohertz = cpuid.get_hypervisor_info()?.tsc_frequency()?;
         Some(u64::from(kilohertz) * 1000)
     };
-    processor
-        .or_else(hypervisor)
-        .filter(|hertz| *hertz > 0)
-        .map(|hertz| hertz as f64)
+    processor.or_else(hypervisor).filter(|hertz| *hertz > 0).map(|hertz| hertz as f64)
 }
 
 /// CPUID's frequency where the system's clock confirms it, for it is exact; else the calibrated one.
 fn believed(stated: Option<f64>, calibrated: f64) -> f64 {
-    stated
-        .filter(|hertz| (hertz / calibrated - 1.0).abs() < AGREEMENT)
-        .unwrap_or(calibrated)
+    stated.filter(|hertz| (hertz / calibrated - 1.0).abs() < AGREEMENT).unwrap_or(calibrated)
 }
 
 /// The counter's frequency against CLOCK_MONOTONIC_RAW, hertz.
@@ -188,11 +180,7 @@ fn paired_reading() -> (u64, u64) {
         let time = clock_gettime(ClockId::MonotonicRaw);
         let after = stop();
         let nanoseconds = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-        (
-            after.saturating_sub(before),
-            before + after.saturating_sub(before) / 2,
-            nanoseconds,
-        )
+        (after.saturating_sub(before), before + after.saturating_sub(before) / 2, nanoseconds)
     };
     let mut best = bracketed();
     for _ in 0..100 {
@@ -230,10 +218,7 @@ fn step(stamps: &[u64]) -> u64 {
         .filter(|difference| *difference > 1)
         .collect();
     let count = |is_multiple: &dyn Fn(u64) -> bool| {
-        differences
-            .iter()
-            .filter(|difference| is_multiple(**difference))
-            .count()
+        differences.iter().filter(|difference| is_multiple(**difference)).count()
     };
     let most = |count: usize| count * 4 >= differences.len() * 3 && count > 0;
     let exact = |step: u64| count(&|difference| difference % step == 0);
@@ -263,9 +248,7 @@ mod tests {
 
     /// Stamps at these times, by a counter that moves in steps.
     fn counted(step: f64, times: impl Iterator<Item = u64>) -> Vec<u64> {
-        times
-            .map(|time| ((time as f64 / step).floor() * step) as u64)
-            .collect()
+        times.map(|time| ((time as f64 / step).floor() * step) as u64).collect()
     }
 
     /// Times with gaps of 20 to 99 in no order.
@@ -311,10 +294,7 @@ mod tests {
         println!("{tsc:?} in {:?}", begin.elapsed());
         assert!(tsc.hertz > 5e8 && tsc.hertz < 1e10, "{tsc:?}");
         assert!(tsc.step >= 1 && tsc.step <= 128, "{tsc:?}");
-        assert!(
-            tsc.overhead <= tsc.overhead_median && tsc.overhead_median < 10_000,
-            "{tsc:?}"
-        );
+        assert!(tsc.overhead <= tsc.overhead_median && tsc.overhead_median < 10_000, "{tsc:?}");
     }
 
     #[test]

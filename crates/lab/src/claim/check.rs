@@ -7,10 +7,8 @@ use crate::experiment::{DataError, Experiment};
 use crate::factor;
 use crate::metric::{Better, Metric};
 use crate::point::{Filter, Point};
+use crate::run::{METRICS, SESSION};
 use crate::suite::{self, Suite};
-
-/// The experiment under which every run journals its own cost. No suite declares it.
-const SESSION: &str = "lab/session";
 
 /// The claim with its metric named and every level in its one spelling. `experiments` are those of
 /// a profile that skips none.
@@ -23,21 +21,17 @@ pub fn check(
     experiments: &[Experiment],
 ) -> Result<Claim, DataError> {
     if claim.experiment == SESSION {
-        return match claim.metric {
-            Some(_) => Ok(claim.clone()),
-            None => Err(claim.fault("it needs 'metric', since no suite declares lab/session")),
+        let known = |metric: &String| METRICS.iter().any(|one| one.name == metric);
+        return match claim.metric.as_ref().is_some_and(known) {
+            true => Ok(claim.clone()),
+            false => Err(claim.fault("it needs a 'metric' of the lab itself")),
         };
     }
-    let experiment = experiments
-        .iter()
-        .find(|e| e.id() == claim.experiment)
-        .ok_or_else(|| {
-            let known: Vec<_> = experiments.iter().map(Experiment::id).collect();
-            let (experiment, known) = (&claim.experiment, known.join(", "));
-            claim.fault(&format!(
-                "there is no experiment '{experiment}'; there are: {known}"
-            ))
-        })?;
+    let experiment = experiments.iter().find(|e| e.id() == claim.experiment).ok_or_else(|| {
+        let known: Vec<_> = experiments.iter().map(Experiment::id).collect();
+        let (experiment, known) = (&claim.experiment, known.join(", "));
+        claim.fault(&format!("there is no experiment '{experiment}'; there are: {known}"))
+    })?;
     let suite = suite::find(suites, &experiment.suite)
         .ok_or_else(|| claim.fault(&format!("there is no suite '{}'", experiment.suite)))?;
     let fitting = Fitting { suite, experiment };
@@ -80,9 +74,7 @@ impl Fitting<'_> {
         fitted.filter = self.spelled("where", &claim.filter)?;
         if let Some(published) = claim.published.as_ref().filter(|p| p.unit != metric.unit) {
             let (theirs, ours) = (&published.unit, metric.unit);
-            return Err(format!(
-                "it is published in {theirs}, but '{name}' is in {ours}"
-            ));
+            return Err(format!("it is published in {theirs}, but '{name}' is in {ours}"));
         }
         if let Some(expect) = &mut fitted.expect {
             for factor in &expect.each {
@@ -125,24 +117,18 @@ impl Fitting<'_> {
 
     fn metric(&self, name: &str) -> Result<&'static Metric, String> {
         let metrics = self.suite.metrics();
-        metrics
-            .iter()
-            .find(|metric| metric.name == name)
-            .ok_or_else(|| {
-                let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
-                let (suite, known) = (self.suite.name(), known.join(", "));
-                format!("suite '{suite}' has no metric '{name}'; it has: {known}")
-            })
+        metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
+            let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
+            let (suite, known) = (self.suite.name(), known.join(", "));
+            format!("suite '{suite}' has no metric '{name}'; it has: {known}")
+        })
     }
 
     fn factor(&self, key: &str, name: &str) -> Result<(), String> {
         factor::find(self.suite.factors(), name).map_err(|why| format!("{key}: {why}"))?;
         match self.experiment.baseline.get(name) {
             Some(_) => Ok(()),
-            None => Err(format!(
-                "{key}: '{name}' is no factor of {}",
-                self.experiment.id()
-            )),
+            None => Err(format!("{key}: '{name}' is no factor of {}", self.experiment.id())),
         }
     }
 
@@ -150,8 +136,6 @@ impl Fitting<'_> {
         for name in filter.0.keys() {
             self.factor(key, name)?;
         }
-        filter
-            .spelled(self.suite.factors())
-            .map_err(|why| format!("{key}: {why}"))
+        filter.spelled(self.suite.factors()).map_err(|why| format!("{key}: {why}"))
     }
 }

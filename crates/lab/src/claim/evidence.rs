@@ -36,43 +36,27 @@ impl<'a> Evidence<'a> {
         let environment =
             newest_environment(run, experiment).ok_or_else(|| claim.not_measured())?;
         let declared = run.record.experiments.get(experiment);
-        let metric = claim
-            .metric
-            .as_deref()
-            .or(declared.map(|e| e.metric.as_str()));
+        let metric = claim.metric.as_deref().or(declared.map(|e| e.metric.as_str()));
         let metric = metric.ok_or_else(|| {
-            Lack::inconclusive(format!(
-                "the run does not name the metric of '{experiment}'"
-            ))
+            Lack::inconclusive(format!("the run does not name the metric of '{experiment}'"))
         })?;
         let record = metric_record(run, experiment, metric)
             .map_err(|error| Lack::inconclusive(error.to_string()))?;
         let mut observed = crate::summary::rounds(run, experiment, metric, environment, Unit::Own);
         let floor = observed.noise_floor();
-        observed
-            .points
-            .retain(|point, _| claim.filter.matches(point));
-        observed
-            .twins
-            .retain(|point, _| claim.filter.matches(point));
+        observed.points.retain(|point, _| claim.filter.matches(point));
+        observed.twins.retain(|point, _| claim.filter.matches(point));
         let last: BTreeMap<&Point, &Sample> = last_samples(run, experiment, environment)
             .into_iter()
             .filter(|((point, twin, _), _)| !twin && claim.filter.matches(point))
             .map(|((point, _, _), sample)| (point, sample))
             .collect();
-        let planned = declared
-            .into_iter()
-            .flat_map(|experiment| &experiment.points);
+        let planned = declared.into_iter().flat_map(|experiment| &experiment.points);
         let planned = planned.filter(|point| claim.filter.matches(point));
         let known = planned.chain(last.keys().copied()).cloned().collect();
-        let rounds: BTreeSet<u32> = observed
-            .points
-            .values()
-            .flat_map(|rounds| rounds.keys().copied())
-            .collect();
-        let without = last
-            .into_iter()
-            .filter(|(point, _)| !observed.points.contains_key(*point));
+        let rounds: BTreeSet<u32> =
+            observed.points.values().flat_map(|rounds| rounds.keys().copied()).collect();
+        let without = last.into_iter().filter(|(point, _)| !observed.points.contains_key(*point));
         Ok(Self {
             claim,
             record,
@@ -92,12 +76,7 @@ impl<'a> Evidence<'a> {
         combination: &Point,
     ) -> Result<Vec<(&'b Point, &'b Rounds)>, Lack> {
         let picked = |point: &Point| filter.matches(point) && includes(point, combination);
-        let side: Vec<_> = self
-            .observed
-            .points
-            .iter()
-            .filter(|(point, _)| picked(point))
-            .collect();
+        let side: Vec<_> = self.observed.points.iter().filter(|(point, _)| picked(point)).collect();
         match side.is_empty() {
             true => Err(self.lack(picked)),
             false => Ok(side),
@@ -106,12 +85,8 @@ impl<'a> Evidence<'a> {
 
     /// Why none of the points has a value. Unmeasurable only if this machine lacks what each needs.
     pub(super) fn lack(&self, picked: impl Fn(&Point) -> bool) -> Lack {
-        let samples: Vec<_> = self
-            .without
-            .iter()
-            .filter(|(point, _)| picked(point))
-            .map(|(_, s)| *s)
-            .collect();
+        let samples: Vec<_> =
+            self.without.iter().filter(|(point, _)| picked(point)).map(|(_, s)| *s).collect();
         let faults = samples.iter().filter(|s| !is_absence(s));
         match (samples.first(), faults.clone().next()) {
             (None, _) => self.claim.not_measured(),
@@ -140,18 +115,13 @@ impl<'a> Evidence<'a> {
         }
         let sets = filters.iter().map(|filter| of(filter));
         let all = sets.reduce(|a, b| a.intersection(&b).cloned().collect());
-        all.unwrap_or_else(|| of(&Filter::default()))
-            .into_iter()
-            .collect()
+        all.unwrap_or_else(|| of(&Filter::default())).into_iter().collect()
     }
 
     /// The factors that take several levels among the known points of a combination, beyond those
     /// that are named.
     pub(super) fn open_factors(&self, combination: &Point, named: &[&str]) -> Vec<String> {
-        let points = self
-            .known
-            .iter()
-            .filter(|point| includes(point, combination));
+        let points = self.known.iter().filter(|point| includes(point, combination));
         open_factors(points, named)
     }
 
@@ -174,23 +144,14 @@ impl<'a> Evidence<'a> {
 impl Claim {
     /// What to do when there are no samples.
     pub(super) fn not_measured(&self) -> Lack {
-        let profile = self
-            .profile
-            .map(|p| format!(" --profile {}", p.name()))
-            .unwrap_or_default();
-        Lack::inconclusive(format!(
-            "not measured yet: tollgate run --claim {}{profile}",
-            self.id
-        ))
+        let profile = self.profile.map(|p| format!(" --profile {}", p.name())).unwrap_or_default();
+        Lack::inconclusive(format!("not measured yet: tollgate run --claim {}{profile}", self.id))
     }
 }
 
 /// Whether a point has all levels of a combination.
 pub(super) fn includes(point: &Point, combination: &Point) -> bool {
-    combination
-        .0
-        .iter()
-        .all(|(factor, level)| point.get(factor) == Some(level))
+    combination.0.iter().all(|(factor, level)| point.get(factor) == Some(level))
 }
 
 /// The levels of some factors; nothing where the point lacks one of them.
@@ -209,18 +170,12 @@ pub(super) fn open_factors<'p>(
         seen.entry(factor).or_default().insert(level);
     }
     let open = |(factor, levels): &(&str, BTreeSet<_>)| levels.len() > 1 && !named.contains(factor);
-    seen.into_iter()
-        .filter(open)
-        .map(|(factor, _)| factor.to_string())
-        .collect()
+    seen.into_iter().filter(open).map(|(factor, _)| factor.to_string()).collect()
 }
 
 /// Whether the machine lacks what the point needs: a result, not a fault.
 fn is_absence(sample: &Sample) -> bool {
-    sample
-        .error
-        .as_ref()
-        .is_some_and(|failure| !failure.kind.is_fault())
+    sample.error.as_ref().is_some_and(|failure| !failure.kind.is_fault())
 }
 
 fn told(sample: &Sample) -> String {

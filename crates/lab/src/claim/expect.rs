@@ -174,14 +174,8 @@ impl Table {
         let keys = self.keys();
         let kind = KINDS.iter().find(|(kind, _)| keys.contains(kind));
         let (name, takes) = kind.map_or(("a value", VALUE), |(kind, takes)| (*kind, *takes));
-        match keys
-            .iter()
-            .find(|key| **key != name && !takes.contains(key))
-        {
-            Some(key) => Err(format!(
-                "{name} takes no '{key}', only {}",
-                takes.join(", ")
-            )),
+        match keys.iter().find(|key| **key != name && !takes.contains(key)) {
+            Some(key) => Err(format!("{name} takes no '{key}', only {}", takes.join(", "))),
             None => Ok(()),
         }
     }
@@ -189,15 +183,9 @@ impl Table {
     fn kind(self) -> Result<Kind, String> {
         let along = || self.along.clone().ok_or("it needs 'along', a factor");
         if let Some(of) = self.ratio_of {
-            let to = self
-                .to
-                .ok_or("'ratio_of' needs 'to', the points below the line")?;
+            let to = self.to.ok_or("'ratio_of' needs 'to', the points below the line")?;
             let bounds = Bounds::new(self.at_least, self.at_most)?;
-            if [bounds.at_least, bounds.at_most]
-                .into_iter()
-                .flatten()
-                .any(|b| b <= 0.0)
-            {
+            if [bounds.at_least, bounds.at_most].into_iter().flatten().any(|b| b <= 0.0) {
                 return Err("the bound of a ratio must be above zero".into());
             }
             return Ok(Kind::Ratio { of, to, bounds });
@@ -209,21 +197,13 @@ impl Table {
             return Ok(Kind::Ranking(ranking));
         }
         if let Some(factor) = self.winner_changes {
-            return Ok(Kind::WinnerChanges {
-                factor,
-                along: along()?,
-            });
+            return Ok(Kind::WinnerChanges { factor, along: along()? });
         }
         if let Some(form) = self.shape {
             let along = along()?;
             let within = self.within.map(|share| share.0);
             form.check(self.beyond.as_ref(), within)?;
-            return Ok(Kind::Shape {
-                form,
-                along,
-                beyond: self.beyond,
-                within,
-            });
+            return Ok(Kind::Shape { form, along, beyond: self.beyond, within });
         }
         if let Some(most) = self.twins_differ_at_most {
             if !(most.is_finite() && most >= 0.0) {
@@ -243,11 +223,7 @@ impl Form {
             return Err(format!("this shape {verb} 'within', as \"10%\""));
         }
         if (self == Self::Saturates) != beyond.is_some() {
-            let verb = if self == Self::Saturates {
-                "needs"
-            } else {
-                "takes no"
-            };
+            let verb = if self == Self::Saturates { "needs" } else { "takes no" };
             return Err(format!("this shape {verb} 'beyond', a level"));
         }
         match beyond.map(Level::number) {
@@ -259,10 +235,7 @@ impl Form {
 
 impl Bounds {
     fn new(at_least: Option<f64>, at_most: Option<f64>) -> Result<Self, String> {
-        let finite = [at_least, at_most]
-            .into_iter()
-            .flatten()
-            .all(f64::is_finite);
+        let finite = [at_least, at_most].into_iter().flatten().all(f64::is_finite);
         match (at_least, at_most) {
             (None, None) => Err("it needs 'at_least' or 'at_most'".into()),
             _ if !finite => Err("a bound must be a finite number".into()),

@@ -16,27 +16,16 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         .and_then(|run| Evidence::gather(claim, run));
     let (kind, why, ours) = match judged {
         Ok(evidence) => evidence.judge(),
-        Err(lack) => combine(
-            vec![Outcome::of_all(vec![Ours::nothing("", lack)])],
-            Hold::All,
-        ),
+        Err(lack) => combine(vec![Outcome::of_all(vec![Ours::nothing("", lack)])], Hold::All),
     };
-    Verdict {
-        kind,
-        why,
-        ours,
-        published: claim.published.clone(),
-    }
+    Verdict { kind, why, ours, published: claim.published.clone() }
 }
 
 /// With fewer physical cores than it needs, a claim on scaling is not even wrong.
 fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<Lack> {
     let needed = claim.cores?;
-    let environment = run.and_then(|run| {
-        run.record
-            .environments
-            .get(newest_environment(run, &claim.experiment)?)
-    });
+    let environment = run
+        .and_then(|run| run.record.environments.get(newest_environment(run, &claim.experiment)?));
     let topology = environment.map(|environment| &environment.topology);
     let cores = topology.map_or(cores, |topology| topology.physical_cores());
     let threads = topology.map(|topology| {
@@ -93,29 +82,13 @@ impl Evidence<'_> {
                     .judge_values(|interval| bounds.judge(interval), &|unit| bounds.told(unit));
             }
             Kind::TwinsDifferAtMost(most) => return self.judge_twins(*most),
-            Kind::Ratio { of, to, bounds } => combinations(&[of, to]).map(|all| {
-                all.iter()
-                    .map(|at| self.judge_ratio(of, to, bounds, at))
-                    .collect()
-            }),
-            Kind::Ranking(ranking) => {
-                combinations(&ranking.iter().collect::<Vec<_>>()).map(|all| {
-                    all.iter()
-                        .map(|at| self.judge_ranking(ranking, at))
-                        .collect()
-                })
-            }
-            Kind::WinnerChanges { factor, along } => combinations(&[]).map(|all| {
-                all.iter()
-                    .map(|at| self.judge_winner(factor, along, at))
-                    .collect()
-            }),
-            Kind::Shape {
-                form,
-                along,
-                beyond,
-                within,
-            } => combinations(&[]).map(|all| {
+            Kind::Ratio { of, to, bounds } => combinations(&[of, to])
+                .map(|all| all.iter().map(|at| self.judge_ratio(of, to, bounds, at)).collect()),
+            Kind::Ranking(ranking) => combinations(&ranking.iter().collect::<Vec<_>>())
+                .map(|all| all.iter().map(|at| self.judge_ranking(ranking, at)).collect()),
+            Kind::WinnerChanges { factor, along } => combinations(&[])
+                .map(|all| all.iter().map(|at| self.judge_winner(factor, along, at)).collect()),
+            Kind::Shape { form, along, beyond, within } => combinations(&[]).map(|all| {
                 let judged = |at| self.judge_shape(*form, along, beyond.as_ref(), *within, at);
                 all.iter().map(judged).collect()
             }),
@@ -158,9 +131,7 @@ impl Evidence<'_> {
     ) -> Vec<Outcome> {
         let part = |point| {
             let values = self.observed.points.get(point);
-            let values = values
-                .into_iter()
-                .flat_map(|rounds| rounds.values().map(|o| o.value));
+            let values = values.into_iter().flat_map(|rounds| rounds.values().map(|o| o.value));
             let Ok(estimate) = estimate(&values.collect::<Vec<_>>()) else {
                 return Ours::nothing(point.to_string(), self.lack_of(point));
             };
@@ -175,10 +146,7 @@ impl Evidence<'_> {
             (part.kind, part.why) = self.enough(kind, estimate.rounds, why);
             part
         };
-        self.known
-            .iter()
-            .map(|point| Outcome::of_all(vec![part(point)]))
-            .collect()
+        self.known.iter().map(|point| Outcome::of_all(vec![part(point)])).collect()
     }
 }
 

@@ -79,7 +79,7 @@ pub struct Published {
 pub struct Place {
     /// The file.
     pub file: String,
-    /// The line, from 1.
+    /// The line of its id, from 1.
     pub line: usize,
 }
 

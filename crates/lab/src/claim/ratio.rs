@@ -44,14 +44,12 @@ impl Evidence<'_> {
     /// Whether each filter's best is resolved better than the next one's.
     pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Outcome {
         let neighbours = ranking.windows(2).map(|pair| {
-            let part = self
-                .paired_sides(&pair[0], &pair[1], combination)
-                .and_then(|paired| {
-                    let better = self.improvement(&paired.ratio)?;
-                    let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
-                    let why = format!("{}, {word}", paired.told());
-                    Ok(self.ratio_part(&paired, combination, kind, why))
-                });
+            let part = self.paired_sides(&pair[0], &pair[1], combination).and_then(|paired| {
+                let better = self.improvement(&paired.ratio)?;
+                let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
+                let why = format!("{}, {word}", paired.told());
+                Ok(self.ratio_part(&paired, combination, kind, why))
+            });
             part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack))
         });
         Outcome::of_all(neighbours.collect())
@@ -75,30 +73,17 @@ impl Evidence<'_> {
         below: &Side<'s>,
     ) -> Result<Paired<'s>, Lack> {
         if let ([(above, own)], [(below, other)]) = (above, below) {
-            return Ok(Paired {
-                above,
-                below,
-                ratio: ratio(own, other)?,
-                chosen: false,
-            });
+            return Ok(Paired { above, below, ratio: ratio(own, other)?, chosen: false });
         }
         let (above, own) = self.best(above)?;
         let (below, other) = self.best(below)?;
-        Ok(Paired {
-            above,
-            below,
-            ratio: ratio(&own, &other)?,
-            chosen: true,
-        })
+        Ok(Paired { above, below, ratio: ratio(&own, &other)?, chosen: true })
     }
 
     /// The best of some points, and its values in the judging half of the rounds.
     pub(super) fn best<'s>(&self, side: &Side<'s>) -> Result<(&'s Point, Rounds), Lack> {
         let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
-            self.rounds
-                .iter()
-                .map(|round| rounds.get(round).map(|o| o.value))
-                .collect()
+            self.rounds.iter().map(|round| rounds.get(round).map(|o| o.value)).collect()
         };
         let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
         let choice = choose_and_judge(&candidates, self.record.better, self.seed)
@@ -116,9 +101,9 @@ impl Evidence<'_> {
         match self.record.better {
             Better::Higher => Ok(*ratio),
             Better::Lower => Ok(inverted(ratio)),
-            Better::Neither => Err(Lack::inconclusive(
-                "the metric has no better direction, so nothing ranks",
-            )),
+            Better::Neither => {
+                Err(Lack::inconclusive("the metric has no better direction, so nothing ranks"))
+            }
         }
     }
 
@@ -130,18 +115,10 @@ impl Evidence<'_> {
         why: String,
     ) -> Ours {
         let (kind, why) = self.enough(kind, paired.ratio.rounds, why);
-        let several = self
-            .claim
-            .expect
-            .as_ref()
-            .is_some_and(|e| !e.each.is_empty());
+        let several = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         Ours {
-            label: if several {
-                format!("{combination}: {names}")
-            } else {
-                names
-            },
+            label: if several { format!("{combination}: {names}") } else { names },
             value: Some(paired.ratio.ratio),
             interval: (paired.ratio.rounds > 1).then_some(paired.ratio.interval),
             unit: "1".into(),
@@ -157,15 +134,8 @@ impl Paired<'_> {
     /// The two points by the factors in which they differ.
     fn names(&self) -> String {
         let differing = |own: &Point, other: &Point| {
-            let levels = own
-                .0
-                .iter()
-                .filter(|(factor, level)| other.get(factor) != Some(level));
-            Point(
-                levels
-                    .map(|(factor, level)| (factor.clone(), level.clone()))
-                    .collect(),
-            )
+            let levels = own.0.iter().filter(|(factor, level)| other.get(factor) != Some(level));
+            Point(levels.map(|(factor, level)| (factor.clone(), level.clone())).collect())
         };
         let above = differing(self.above, self.below);
         format!("{above} over {}", differing(self.below, self.above))
@@ -173,23 +143,10 @@ impl Paired<'_> {
 
     /// `1.02 (1.01 to 1.03) over 20 rounds`
     pub(super) fn told(&self) -> String {
-        let Ratio {
-            ratio,
-            interval,
-            rounds,
-            lost,
-        } = &self.ratio;
+        let Ratio { ratio, interval, rounds, lost } = &self.ratio;
         let figure = words::with_interval(*ratio, interval, "1");
-        let chosen = if self.chosen {
-            "the best chosen on the other rounds, "
-        } else {
-            ""
-        };
-        let lost = if *lost > 0 {
-            format!(" ({lost} lost)")
-        } else {
-            String::new()
-        };
+        let chosen = if self.chosen { "the best chosen on the other rounds, " } else { "" };
+        let lost = if *lost > 0 { format!(" ({lost} lost)") } else { String::new() };
         format!("{figure}, {chosen}{rounds} rounds{lost}")
     }
 }
@@ -200,10 +157,7 @@ impl Bounds {
         let bound = |word: &str, bound: Option<f64>| {
             bound.map(|bound| format!("{word} {}", words::value(bound, unit)))
         };
-        let both = [
-            bound("at least", self.at_least),
-            bound("at most", self.at_most),
-        ];
+        let both = [bound("at least", self.at_least), bound("at most", self.at_most)];
         both.into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 
@@ -226,12 +180,8 @@ pub(super) fn within_bounds(
     let clear =
         |bound: f64| floor.is_none_or(|noise| (ratio.ratio / bound).ln().abs() >= noise.floor);
     let Interval { low, high, .. } = ratio.interval;
-    let least = bounds
-        .at_least
-        .map(|b| side(low >= b && clear(b), high < b && clear(b)));
-    let most = bounds
-        .at_most
-        .map(|b| side(high <= b && clear(b), low > b && clear(b)));
+    let least = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
+    let most = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));
     both(least, most)
 }
 
@@ -245,9 +195,7 @@ fn side(holds: bool, fails: bool) -> VerdictKind {
 
 fn both(least: Option<VerdictKind>, most: Option<VerdictKind>) -> VerdictKind {
     let judged = [least, most].into_iter().flatten();
-    judged
-        .reduce(VerdictKind::and)
-        .unwrap_or(VerdictKind::Inconclusive)
+    judged.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive)
 }
 
 /// Whether a ratio is resolved above 1; the word says so, or why not.
@@ -273,11 +221,7 @@ pub(super) fn inverted(ratio: &Ratio) -> Ratio {
     let Interval { low, high, .. } = ratio.interval;
     Ratio {
         ratio: 1.0 / ratio.ratio,
-        interval: Interval {
-            low: 1.0 / high,
-            high: 1.0 / low,
-            ..ratio.interval
-        },
+        interval: Interval { low: 1.0 / high, high: 1.0 / low, ..ratio.interval },
         ..*ratio
     }
 }

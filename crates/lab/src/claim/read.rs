@@ -14,7 +14,7 @@ use crate::point::Filter;
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    claim: Vec<Spanned<Declared>>,
+    claim: Vec<Declared>,
     // Other tables of the same file have readers of their own.
     #[serde(default, rename = "experiment")]
     _experiment: Vec<toml::Value>,
@@ -25,7 +25,8 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Declared {
-    id: String,
+    // Spanned, so that what is found later can name the line.
+    id: Spanned<String>,
     says: String,
     source: String,
     experiment: String,
@@ -63,12 +64,9 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
     let mut seen = BTreeSet::new();
     let mut claims = Vec::new();
     for declared in parsed.claim {
-        let before = &text[..declared.span().start.min(text.len())];
-        let place = Place {
-            file: file.into(),
-            line: before.matches('\n').count() + 1,
-        };
-        let claim = declared.into_inner().into_claim(place);
+        let before = &text[..declared.id.span().start.min(text.len())];
+        let place = Place { file: file.into(), line: before.matches('\n').count() + 1 };
+        let claim = declared.into_claim(place);
         claim.check_form().map_err(|what| claim.fault(&what))?;
         if !seen.insert(claim.id.clone()) {
             return Err(claim.fault("another claim has the same id"));
@@ -87,7 +85,7 @@ impl Declared {
             on: published.on,
         });
         Claim {
-            id: self.id,
+            id: self.id.into_inner(),
             says: self.says,
             source: self.source,
             experiment: self.experiment,

@@ -42,9 +42,7 @@ impl Evidence<'_> {
             return Err(left_open(&open));
         }
         let points = self.observed.points.iter();
-        let mut steps: Vec<_> = points
-            .filter(|(point, _)| includes(point, combination))
-            .collect();
+        let mut steps: Vec<_> = points.filter(|(point, _)| includes(point, combination)).collect();
         steps.sort_by(|(a, _), (b, _)| number(a, along).total_cmp(&number(b, along)));
         if steps.len() < 2 {
             let has_value = |point: &Point| steps.iter().any(|(other, _)| *other == point);
@@ -55,11 +53,7 @@ impl Evidence<'_> {
 
     fn risen(&self, steps: &[Step], combination: &Point, falls: bool) -> Result<Vec<Ours>, Lack> {
         let paired = self.paired(&steps[steps.len() - 1..], &steps[..1])?;
-        let rising = if falls {
-            inverted(&paired.ratio)
-        } else {
-            paired.ratio
-        };
+        let rising = if falls { inverted(&paired.ratio) } else { paired.ratio };
         let word = if falls { "lower" } else { "higher" };
         let (kind, word) = resolved_higher(&rising, self.floor.as_ref(), word);
         let why = format!("{}, {word}", paired.told());
@@ -67,10 +61,7 @@ impl Evidence<'_> {
     }
 
     fn flat(&self, steps: &[Step], combination: &Point, within: f64) -> Result<Vec<Ours>, Lack> {
-        let bounds = Bounds {
-            at_least: Some(1.0 / (1.0 + within)),
-            at_most: Some(1.0 + within),
-        };
+        let bounds = Bounds { at_least: Some(1.0 / (1.0 + within)), at_most: Some(1.0 + within) };
         let part = |step: &Step| {
             let paired = self.paired(std::slice::from_ref(step), &steps[..1])?;
             Ok(self.bounded(&paired, &paired.ratio, &bounds, combination))
@@ -90,9 +81,7 @@ impl Evidence<'_> {
         if reached < 2 || reached == steps.len() {
             let side = if reached < 2 { "up to" } else { "beyond" };
             let count = if reached < 2 { "two levels" } else { "a level" };
-            return Err(Lack::inconclusive(format!(
-                "it needs {count} of '{along}' {side} {last}"
-            )));
+            return Err(Lack::inconclusive(format!("it needs {count} of '{along}' {side} {last}")));
         }
         let knee = std::slice::from_ref(&steps[reached - 1]);
         let paired = self.paired(knee, &steps[..1])?;
@@ -100,10 +89,7 @@ impl Evidence<'_> {
         let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
         let why = format!("{}, {word}", paired.told());
         let mut parts = vec![self.ratio_part(&paired, combination, kind, why)];
-        let bounds = Bounds {
-            at_least: None,
-            at_most: Some(1.0 + within),
-        };
+        let bounds = Bounds { at_least: None, at_most: Some(1.0 + within) };
         for step in &steps[reached..] {
             let paired = self.paired(std::slice::from_ref(step), knee)?;
             let better = self.improvement(&paired.ratio)?;
@@ -121,11 +107,7 @@ impl Evidence<'_> {
         combination: &Point,
     ) -> Ours {
         let kind = within_bounds(judged, bounds, self.floor.as_ref());
-        let what = if judged == &paired.ratio {
-            ""
-        } else {
-            " times better"
-        };
+        let what = if judged == &paired.ratio { "" } else { " times better" };
         let why = format!("{}, claimed {}{what}", paired.told(), bounds.told("1"));
         self.ratio_part(paired, combination, kind, why)
     }
@@ -133,10 +115,7 @@ impl Evidence<'_> {
 
 /// A level's number; what is none comes last.
 pub(super) fn number(point: &Point, along: &str) -> f64 {
-    point
-        .get(along)
-        .and_then(Level::number)
-        .unwrap_or(f64::INFINITY)
+    point.get(along).and_then(Level::number).unwrap_or(f64::INFINITY)
 }
 
 /// What to do about factors that vary and that the claim does not name.

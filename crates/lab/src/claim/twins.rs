@@ -32,10 +32,7 @@ impl Evidence<'_> {
             Err(lack) => return Ours::nothing(point.to_string(), lack),
         };
         let unit = &self.record.unit;
-        let bounds = Bounds {
-            at_least: Some(-most),
-            at_most: Some(most),
-        };
+        let bounds = Bounds { at_least: Some(-most), at_most: Some(most) };
         let figure = words::with_interval(estimate.median, &estimate.interval, unit);
         let allowed = words::value(most, unit);
         let why = format!(

@@ -105,18 +105,12 @@ pub(super) struct Lack {
 impl Lack {
     pub(super) fn inconclusive(why: impl Into<String>) -> Self {
         let kind = VerdictKind::Inconclusive;
-        Self {
-            kind,
-            why: why.into(),
-        }
+        Self { kind, why: why.into() }
     }
 
     pub(super) fn unmeasurable(why: impl Into<String>) -> Self {
         let kind = VerdictKind::Unmeasurable;
-        Self {
-            kind,
-            why: why.into(),
-        }
+        Self { kind, why: why.into() }
     }
 }
 
@@ -132,19 +126,17 @@ impl Outcome {
     /// Of parts that must all hold, at least one.
     pub(super) fn of_all(ours: Vec<Ours>) -> Self {
         let kinds = ours.iter().map(|part| part.kind);
-        let kind = kinds
-            .reduce(VerdictKind::and)
-            .unwrap_or(VerdictKind::Inconclusive);
+        let kind = kinds.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive);
         let deciding: Vec<_> = ours.iter().filter(|part| part.kind == kind).collect();
-        let why = match deciding[..] {
-            [] => "there is nothing to judge".into(),
-            [part] => part.told(),
-            [part, ..] if kind != VerdictKind::Reproduced => part.told(),
-            _ => deciding
-                .iter()
-                .map(|part| part.told())
-                .collect::<Vec<_>>()
-                .join("; "),
+        // What holds is shown by a few, what does not by its first.
+        let shown = if kind == VerdictKind::Reproduced { 3 } else { 1 };
+        let mut told: Vec<_> = deciding.iter().take(shown).map(|part| part.told()).collect();
+        if deciding.len() > told.len() {
+            told.push(format!("and {} more", deciding.len() - told.len()));
+        }
+        let why = match told.is_empty() {
+            true => "there is nothing to judge".into(),
+            false => told.join("; "),
         };
         Self { kind, why, ours }
     }
@@ -163,12 +155,7 @@ impl Ours {
 /// is said and the rest decides; where it must hold somewhere, it might hold there.
 pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, String, Vec<Ours>) {
     use VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
-    let count = |kind| {
-        outcomes
-            .iter()
-            .filter(|outcome| outcome.kind == kind)
-            .count()
-    };
+    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
     let (all, absent) = (outcomes.len(), count(Unmeasurable));
     let any = |kind| count(kind) > 0;
     let kind = match hold {
@@ -180,24 +167,14 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
         Hold::Some if any(Unmeasurable) => Inconclusive,
         Hold::Some => Contradicted,
     };
-    let deciding = outcomes
-        .iter()
-        .find(|outcome| outcome.kind == kind)
-        .or(outcomes.first());
+    let deciding = outcomes.iter().find(|outcome| outcome.kind == kind).or(outcomes.first());
     let told = deciding.map_or("there is nothing to judge", |outcome| &outcome.why);
     let mut why = match all {
         0 | 1 => told.to_string(),
         _ => format!("{}; {told}", counted(&outcomes)),
     };
     why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    (
-        kind,
-        why,
-        outcomes
-            .into_iter()
-            .flat_map(|outcome| outcome.ours)
-            .collect(),
-    )
+    (kind, why, outcomes.into_iter().flat_map(|outcome| outcome.ours).collect())
 }
 
 /// `3 of 5 hold, 1 does not, 1 cannot be measured here`
@@ -207,17 +184,8 @@ fn counted(outcomes: &[Outcome]) -> String {
         (VerdictKind::Inconclusive, "undecided"),
         (VerdictKind::Unmeasurable, "not measurable here"),
     ];
-    let count = |kind| {
-        outcomes
-            .iter()
-            .filter(|outcome| outcome.kind == kind)
-            .count()
-    };
-    let mut text = format!(
-        "{} of {} hold",
-        count(VerdictKind::Reproduced),
-        outcomes.len()
-    );
+    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
+    let mut text = format!("{} of {} hold", count(VerdictKind::Reproduced), outcomes.len());
     for (kind, word) in words {
         if count(kind) > 0 {
             text += &format!(", {} {word}", count(kind));

@@ -32,39 +32,23 @@ impl Evidence<'_> {
                 return Outcome::of_all(vec![Ours::nothing(combination.to_string(), lack)]);
             }
         };
-        let rounds = contests
-            .iter()
-            .map(|contest| contest.judged.len())
-            .min()
-            .unwrap_or(0);
+        let rounds = contests.iter().map(|contest| contest.judged.len()).min().unwrap_or(0);
         let sets = contests.iter().map(|contest| contest.may_be_best.clone());
-        let everywhere = sets
-            .reduce(|a, b| a.intersection(&b).copied().collect())
-            .unwrap_or_default();
-        let decided = contests
-            .iter()
-            .all(|contest| contest.may_be_best.len() == 1);
+        let everywhere =
+            sets.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
+        let decided = contests.iter().all(|contest| contest.may_be_best.len() == 1);
         let (kind, said) = match everywhere.first() {
-            None => (
-                VerdictKind::Reproduced,
-                "no one is the best at all".to_string(),
-            ),
-            Some(one) if decided => (
-                VerdictKind::Contradicted,
-                format!("{one} is the best at all"),
-            ),
-            Some(one) => (
-                VerdictKind::Inconclusive,
-                format!("{one} may be the best at all"),
-            ),
+            None => (VerdictKind::Reproduced, "no one is the best at all".to_string()),
+            Some(one) if decided => {
+                (VerdictKind::Contradicted, format!("{one} is the best at all"))
+            }
+            Some(one) => (VerdictKind::Inconclusive, format!("{one} may be the best at all")),
         };
         let places: Vec<_> = contests.iter().map(Contest::told).collect();
         let why = format!("{said}: {}, {rounds} judged rounds", places.join("; "));
         let (kind, why) = self.enough(kind, rounds, why);
-        let ours = contests
-            .iter()
-            .map(|contest| self.contest_part(contest, factor, along))
-            .collect();
+        let ours =
+            contests.iter().map(|contest| self.contest_part(contest, factor, along)).collect();
         Outcome { kind, why, ours }
     }
 
@@ -80,10 +64,8 @@ impl Evidence<'_> {
         }
         let side = self.side(&crate::point::Filter::default(), combination)?;
         let mut places: Vec<&Level> = Vec::new();
-        let mut sorted: Vec<_> = side
-            .iter()
-            .filter(|(point, _)| point.get(factor).is_some())
-            .collect();
+        let mut sorted: Vec<_> =
+            side.iter().filter(|(point, _)| point.get(factor).is_some()).collect();
         sorted.sort_by(|(a, _), (b, _)| number(a, along).total_cmp(&number(b, along)));
         for level in sorted.iter().filter_map(|(point, _)| point.get(along)) {
             if !places.contains(&level) {
@@ -92,31 +74,22 @@ impl Evidence<'_> {
         }
         // Only what was measured at every level can be the best at all of them.
         let at = |level: &Level| -> BTreeSet<&Level> {
-            let there = sorted
-                .iter()
-                .filter(|(point, _)| point.get(along) == Some(level));
+            let there = sorted.iter().filter(|(point, _)| point.get(along) == Some(level));
             there.filter_map(|(point, _)| point.get(factor)).collect()
         };
         let common = places.iter().map(|level| at(level));
-        let common: BTreeSet<&Level> = common
-            .reduce(|a, b| a.intersection(&b).copied().collect())
-            .unwrap_or_default();
+        let common: BTreeSet<&Level> =
+            common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
         if places.len() < 2 || common.len() < 2 {
             let why = format!("it needs two levels of '{factor}' at two levels of '{along}'");
             let incomplete = self.lack(|point| includes(point, combination));
             let unmeasurable = incomplete.kind == VerdictKind::Unmeasurable;
-            return Err(if unmeasurable {
-                incomplete
-            } else {
-                Lack::inconclusive(why)
-            });
+            return Err(if unmeasurable { incomplete } else { Lack::inconclusive(why) });
         }
         let contest = |level: &&'_ Level| {
             let there = side.iter().copied().filter(|(point, _)| {
                 point.get(along) == Some(*level)
-                    && point
-                        .get(factor)
-                        .is_some_and(|level| common.contains(level))
+                    && point.get(factor).is_some_and(|level| common.contains(level))
             });
             self.contest(&there.collect::<Vec<_>>(), factor, along)
         };
@@ -131,15 +104,11 @@ impl Evidence<'_> {
     ) -> Result<Contest<'s>, Lack> {
         let (best, judged) = self.best(side)?;
         let (Some(at), Some(winner)) = (best.get(along), best.get(factor)) else {
-            return Err(Lack::inconclusive(format!(
-                "no point has '{factor}' and '{along}'"
-            )));
+            return Err(Lack::inconclusive(format!("no point has '{factor}' and '{along}'")));
         };
         let mut may_be_best = BTreeSet::new();
         for (point, rounds) in side {
-            let in_half = rounds
-                .iter()
-                .filter(|(round, _)| judged.contains_key(round));
+            let in_half = rounds.iter().filter(|(round, _)| judged.contains_key(round));
             let in_half: Rounds = in_half.map(|(round, o)| (*round, o.clone())).collect();
             let worse = *point != best && {
                 let better = self.improvement(&ratio(&judged, &in_half)?)?;
@@ -149,12 +118,7 @@ impl Evidence<'_> {
                 may_be_best.insert(level);
             }
         }
-        Ok(Contest {
-            at,
-            best: winner,
-            may_be_best,
-            judged,
-        })
+        Ok(Contest { at, best: winner, may_be_best, judged })
     }
 
     fn contest_part(&self, contest: &Contest, factor: &str, along: &str) -> Ours {
@@ -181,11 +145,7 @@ impl Evidence<'_> {
 impl Contest<'_> {
     /// `64 KiB: apex`, or all that may be the best there.
     fn told(&self) -> String {
-        let names: Vec<_> = self
-            .may_be_best
-            .iter()
-            .map(|level| level.as_str())
-            .collect();
+        let names: Vec<_> = self.may_be_best.iter().map(|level| level.as_str()).collect();
         format!("{}: {}", self.at, names.join(" or "))
     }
 }

@@ -40,11 +40,7 @@ fn digits(value: f64) -> String {
         return format!("{value:.3e}");
     }
     let whole = if size < 1.0 { 0 } else { size.log10() as usize };
-    let leading = if size == 0.0 || size >= 1.0 {
-        0
-    } else {
-        (-size.log10()) as usize
-    };
+    let leading = if size == 0.0 || size >= 1.0 { 0 } else { (-size.log10()) as usize };
     let text = format!("{value:.*}", (3 + leading).saturating_sub(whole));
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').into(),

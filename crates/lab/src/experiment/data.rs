@@ -17,10 +17,7 @@ pub struct DataError {
 /// # Errors
 /// One line with the file, the line and the path of keys.
 pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result<T, DataError> {
-    let fault = |what: String| DataError {
-        file: file.into(),
-        what,
-    };
+    let fault = |what: String| DataError { file: file.into(), what };
     let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(one_line(&e, text)))?;
     serde_path_to_error::deserialize(deserializer).map_err(|e| {
         let path = e.path().to_string();
@@ -32,9 +29,14 @@ fn one_line(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().lines().collect::<Vec<_>>().join(" ");
     match error.span() {
         Some(span) => {
-            let line = text[..span.start.min(text.len())].lines().count().max(1);
+            let line = line_of(text, span.start);
             format!("line {line}: {message}")
         }
         None => message,
     }
+}
+
+/// The line of an offset in a text, from 1.
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use super::data::line_of;
 use super::{DataError, Effort, Experiment, Profile, read_toml};
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
@@ -96,21 +97,14 @@ pub fn read(
     let parsed: File = read_toml(file, text)?;
     let mut experiments = Vec::new();
     for value in parsed.experiment {
-        let line = text[..value.span().start.min(text.len())]
-            .lines()
-            .count()
-            .max(1);
-        let fault = |what: String| DataError {
-            file: file.into(),
-            what: format!("line {line}: {what}"),
-        };
+        let line = line_of(text, value.span().start);
+        let fault =
+            |what: String| DataError { file: file.into(), what: format!("line {line}: {what}") };
         let declared: Declared = serde_path_to_error::deserialize(value.into_inner())
             .map_err(|e| fault(format!("{} (at {})", e.inner().message(), e.path())))?;
         let name = declared.name.clone();
         let owner = suite.or(declared.suite.as_deref()).ok_or_else(|| {
-            fault(format!(
-                "experiment '{name}' names no suite; add suite = \"copy\""
-            ))
+            fault(format!("experiment '{name}' names no suite; add suite = \"copy\""))
         })?;
         let owner = crate::suite::find(suites, owner)
             .ok_or_else(|| fault(format!("experiment '{name}': there is no suite '{owner}'")))?;
@@ -133,25 +127,14 @@ impl Declared {
         if changed.skip == Some(true) {
             return Ok(None);
         }
-        if !suite
-            .metrics()
-            .iter()
-            .any(|metric| metric.name == self.metric)
-        {
-            return Err(format!(
-                "suite '{}' has no metric '{}'",
-                suite.name(),
-                self.metric
-            ));
+        if !suite.metrics().iter().any(|metric| metric.name == self.metric) {
+            return Err(format!("suite '{}' has no metric '{}'", suite.name(), self.metric));
         }
         // Spelled before they are overridden: a wrong level is wrong under every profile.
         let mut factors = Filter(self.factors.clone()).spelled(suite.factors())?;
         for (name, levels) in Filter(changed.factors.clone()).spelled(suite.factors())?.0 {
             if factors.0.insert(name.clone(), levels).is_none() {
-                return Err(format!(
-                    "profile '{}': '{name}' is no factor of it",
-                    profile.name()
-                ));
+                return Err(format!("profile '{}': '{name}' is no factor of it", profile.name()));
             }
         }
         let baseline = self.baseline(suite, &factors)?;
@@ -171,11 +154,7 @@ impl Declared {
             points,
             twins,
             // Roles meet at a rendezvous, so each point is an order of its own.
-            batch: if self.roles.is_empty() {
-                self.batch.unwrap_or(64).max(1)
-            } else {
-                1
-            },
+            batch: if self.roles.is_empty() { self.batch.unwrap_or(64).max(1) } else { 1 },
             name: self.name,
             about: self.about,
             metric: self.metric,
@@ -189,17 +168,11 @@ impl Declared {
             let first = levels.levels().first();
             let level = match self.baseline.get(name) {
                 Some(level) => crate::factor::find(suite.factors(), name)?.level(level.as_str())?,
-                None => first
-                    .ok_or_else(|| format!("factor '{name}' has no level"))?
-                    .clone(),
+                None => first.ok_or_else(|| format!("factor '{name}' has no level"))?.clone(),
             };
             baseline.0.insert(name.clone(), level);
         }
-        match self
-            .baseline
-            .keys()
-            .find(|name| !factors.0.contains_key(*name))
-        {
+        match self.baseline.keys().find(|name| !factors.0.contains_key(*name)) {
             Some(name) => Err(format!("baseline: '{name}' is no factor of it")),
             None => Ok(baseline),
         }
@@ -220,11 +193,8 @@ impl Declared {
         factors: &Filter,
         baseline: &Point,
     ) -> Result<Vec<Point>, String> {
-        let exclude: Result<Vec<_>, _> = self
-            .exclude
-            .iter()
-            .map(|filter| filter.spelled(suite.factors()))
-            .collect();
+        let exclude: Result<Vec<_>, _> =
+            self.exclude.iter().map(|filter| filter.spelled(suite.factors())).collect();
         let exclude = exclude?;
         let mut seen = BTreeSet::new();
         let mut points = Vec::new();
@@ -247,17 +217,11 @@ impl Declared {
         baseline: &Point,
     ) -> Result<Vec<Point>, String> {
         let Some(filters) = &self.twins else {
-            let twin = if points.contains(baseline) {
-                Some(baseline)
-            } else {
-                points.first()
-            };
+            let twin = if points.contains(baseline) { Some(baseline) } else { points.first() };
             return Ok(twin.cloned().into_iter().collect());
         };
-        let filters: Result<Vec<_>, _> = filters
-            .iter()
-            .map(|filter| filter.spelled(suite.factors()))
-            .collect();
+        let filters: Result<Vec<_>, _> =
+            filters.iter().map(|filter| filter.spelled(suite.factors())).collect();
         let filters = filters?;
         let is_twin = |point: &&Point| filters.iter().any(|filter| filter.matches(point));
         Ok(points.iter().filter(is_twin).cloned().collect())

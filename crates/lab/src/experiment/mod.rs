@@ -41,12 +41,7 @@ impl Profile {
             Self::Standard => (20, 30, Duration::from_millis(5)),
             Self::Full => (20, 60, Duration::from_millis(20)),
         };
-        Effort {
-            min_rounds,
-            rounds,
-            budget,
-            resolve: 0.02,
-        }
+        Effort { min_rounds, rounds, budget, resolve: 0.02 }
     }
 }
 

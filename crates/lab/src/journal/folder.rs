@@ -30,31 +30,17 @@ pub fn latest(
     let prefix = format!("{host}-{}-", profile.name());
     let numbers = fs::read_dir(results)
         .map_err(system(results, remedy))?
-        .filter_map(|entry| {
-            entry
-                .ok()?
-                .file_name()
-                .to_str()?
-                .strip_prefix(&prefix)?
-                .parse()
-                .ok()
-        });
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix(&prefix)?.parse().ok());
     let newest: u64 = numbers.max().unwrap_or(0);
     if newest > 0 && !fresh {
-        return Ok(Place {
-            folder: results.join(format!("{prefix}{newest}")),
-            resumed: true,
-        });
+        return Ok(Place { folder: results.join(format!("{prefix}{newest}")), resumed: true });
     }
     // Another lab may take the same number at the same time: the folder's making decides.
     for number in newest + 1.. {
         let folder = results.join(format!("{prefix}{number}"));
         match fs::create_dir(&folder) {
             Ok(()) => {
-                return Ok(Place {
-                    folder,
-                    resumed: false,
-                });
+                return Ok(Place { folder, resumed: false });
             }
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(system(&folder, remedy)(e)),
@@ -80,11 +66,7 @@ pub fn runs(results: &Path) -> Result<Vec<PathBuf>, JournalError> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|folder| folder.join(RECORD).is_file())
         .map(|folder| {
-            let changed = |name| {
-                fs::metadata(folder.join(name))
-                    .and_then(|m| m.modified())
-                    .ok()
-            };
+            let changed = |name| fs::metadata(folder.join(name)).and_then(|m| m.modified()).ok();
             (changed(SAMPLES).or(changed(RECORD)), folder)
         })
         .collect();
@@ -97,7 +79,5 @@ pub fn runs(results: &Path) -> Result<Vec<PathBuf>, JournalError> {
 /// # Errors
 /// When there is none.
 pub fn newest(results: &Path) -> Result<PathBuf, JournalError> {
-    runs(results)?
-        .pop()
-        .ok_or_else(|| JournalError::NoRun(results.into()))
+    runs(results)?.pop().ok_or_else(|| JournalError::NoRun(results.into()))
 }

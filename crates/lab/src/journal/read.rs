@@ -33,11 +33,7 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(system(&path, "make it readable")(e)),
     }
-    Ok(Run {
-        folder: folder.into(),
-        record,
-        samples,
-    })
+    Ok(Run { folder: folder.into(), record, samples })
 }
 
 /// Gives each sample with the offset behind its line, and at last the offset behind the last
@@ -52,9 +48,7 @@ pub(super) fn each_line(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = reader
-            .read_until(b'\n', &mut line)
-            .map_err(system(path, "make it readable"))?;
+        let read = reader.read_until(b'\n', &mut line).map_err(system(path, "make it readable"))?;
         if read == 0 || line.last() != Some(&b'\n') {
             break;
         }

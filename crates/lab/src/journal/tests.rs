@@ -41,9 +41,7 @@ fn sample(round: u32, value: f64) -> Sample {
 fn written(folder: &Path, samples: u32) -> Vec<u8> {
     let mut journal = Journal::open(folder, record).unwrap();
     for round in 0..samples {
-        journal
-            .append(&sample(round, f64::from(round) / 3.0))
-            .unwrap();
+        journal.append(&sample(round, f64::from(round) / 3.0)).unwrap();
     }
     fs::read(folder.join(SAMPLES)).unwrap()
 }
@@ -53,23 +51,10 @@ fn what_is_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), 5);
     let run = open(folder.path()).unwrap();
-    assert_eq!(
-        run.samples,
-        (0..5)
-            .map(|r| sample(r, f64::from(r) / 3.0))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(run.samples, (0..5).map(|r| sample(r, f64::from(r) / 3.0)).collect::<Vec<_>>());
     let journal = Journal::open(folder.path(), record).unwrap();
-    let item = Item {
-        point: sample(0, 0.0).point,
-        twin: false,
-    };
-    assert_eq!(
-        journal
-            .value("copy/throughput", &item, 4, "e")
-            .map(f64::is_nan),
-        Some(true)
-    );
+    let item = Item { point: sample(0, 0.0).point, twin: false };
+    assert_eq!(journal.value("copy/throughput", &item, 4, "e").map(f64::is_nan), Some(true));
     assert_eq!(journal.value("copy/throughput", &item, 5, "e"), None);
     assert_eq!(journal.value("copy/throughput", &item, 4, "other"), None);
 }
@@ -80,23 +65,12 @@ fn every_truncation_loses_the_last_row_at_most() {
     let whole = written(folder.path(), 4);
     for length in 0..=whole.len() {
         fs::write(folder.path().join(SAMPLES), &whole[..length]).unwrap();
-        let rows = whole[..length]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count();
-        assert_eq!(
-            open(folder.path()).unwrap().samples.len(),
-            rows,
-            "cut at {length}"
-        );
+        let rows = whole[..length].iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(open(folder.path()).unwrap().samples.len(), rows, "cut at {length}");
         let mut journal = Journal::open(folder.path(), record).unwrap();
         journal.append(&sample(99, 1.0)).unwrap();
         drop(journal);
-        assert_eq!(
-            open(folder.path()).unwrap().samples.len(),
-            rows + 1,
-            "resumed at {length}"
-        );
+        assert_eq!(open(folder.path()).unwrap().samples.len(), rows + 1, "resumed at {length}");
     }
 }
 
@@ -123,16 +97,9 @@ fn a_second_lab_is_refused() {
 #[test]
 fn a_newer_journal_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(
-        folder.path().join(RECORD),
-        r#"{"format": 2, "anything": []}"#,
-    )
-    .unwrap();
+    fs::write(folder.path().join(RECORD), r#"{"format": 2, "anything": []}"#).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();
-    assert!(
-        line.contains("format 2") && line.contains("up to 1"),
-        "{line}"
-    );
+    assert!(line.contains("format 2") && line.contains("up to 1"), "{line}");
 }
 
 #[test]

@@ -58,32 +58,18 @@ impl Journal {
             }
             other => other?,
         };
-        let mut journal = Self {
-            path,
-            file,
-            length: 0,
-            record,
-            settled: HashMap::new(),
-            lines: 0,
-        };
+        let mut journal = Self { path, file, length: 0, record, settled: HashMap::new(), lines: 0 };
         journal.recover()?;
         Ok(journal)
     }
 
     /// Reads what is there and cuts off what is not whole.
     fn recover(&mut self) -> Result<(), JournalError> {
-        let mut reading = self
-            .file
-            .try_clone()
-            .map_err(system(&self.path, "make it readable"))?;
-        reading
-            .seek(SeekFrom::Start(0))
-            .map_err(system(&self.path, "make it readable"))?;
+        let mut reading = self.file.try_clone().map_err(system(&self.path, "make it readable"))?;
+        reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, "make it readable"))?;
         let path = self.path.clone();
         let whole = each_line(&path, reading, |sample, _| self.remember(&sample))?;
-        self.file
-            .set_len(whole)
-            .map_err(system(&self.path, "make it writable"))?;
+        self.file.set_len(whole).map_err(system(&self.path, "make it writable"))?;
         self.length = whole;
         Ok(())
     }
@@ -98,11 +84,7 @@ impl Journal {
             .experiments
             .get(&sample.experiment)
             .and_then(|experiment| sample.values.get(&experiment.metric));
-        let value = if sample.counts() {
-            value.copied()
-        } else {
-            None
-        };
+        let value = if sample.counts() { value.copied() } else { None };
         self.settled.insert(key(sample), value.unwrap_or(f64::NAN));
     }
 
@@ -132,9 +114,7 @@ impl Journal {
     /// # Errors
     /// When the system refuses.
     pub fn sync(&self) -> Result<(), JournalError> {
-        self.file
-            .sync_data()
-            .map_err(system(&self.path, "check the disk and run again"))
+        self.file.sync_data().map_err(system(&self.path, "check the disk and run again"))
     }
 
     /// Writes `run.json` anew.
@@ -177,10 +157,7 @@ impl Journal {
 fn key(sample: &Sample) -> Key {
     Key {
         experiment: sample.experiment.clone(),
-        item: Item {
-            point: sample.point.clone(),
-            twin: sample.twin,
-        },
+        item: Item { point: sample.point.clone(), twin: sample.twin },
         round: sample.round,
         environment: sample.environment.clone(),
     }

@@ -30,10 +30,7 @@ impl Ahead {
             let pace = plan::expected(experiment, suite).as_secs_f64() / samples.max(1) as f64;
             Some((experiment.id(), Left { samples, pace }))
         };
-        Self {
-            done: 0,
-            left: experiments.iter().filter_map(left).collect(),
-        }
+        Self { done: 0, left: experiments.iter().filter_map(left).collect() }
     }
 
     /// Takes note of a sample that was measured.
@@ -57,20 +54,13 @@ impl Ahead {
 
     /// How long so many samples of an experiment take.
     pub(super) fn time(&self, experiment: &Experiment, samples: usize) -> Duration {
-        let pace = self
-            .left
-            .get(&experiment.id())
-            .map_or(0.0, |left| left.pace);
+        let pace = self.left.get(&experiment.id()).map_or(0.0, |left| left.pace);
         Duration::from_secs_f64((samples as f64 * pace).max(0.0))
     }
 
     pub(super) fn event(&self) -> Event<'static> {
         let samples: u64 = self.left.values().map(|left| left.samples).sum();
-        let time: f64 = self
-            .left
-            .values()
-            .map(|left| left.samples as f64 * left.pace)
-            .sum();
+        let time: f64 = self.left.values().map(|left| left.samples as f64 * left.pace).sum();
         Event::Left {
             done: self.done,
             all: self.done + samples,

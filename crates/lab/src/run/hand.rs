@@ -39,10 +39,7 @@ impl Hand {
     /// Starts a worker on this host and waits for its hello.
     pub(super) fn start(number: u64, said: Sender<Said>) -> Result<Self, String> {
         let mut command = Command::new("/proc/self/exe");
-        command
-            .args(WORKER)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.args(WORKER).stdin(Stdio::piped()).stdout(Stdio::piped());
         // A group of its own: Ctrl-C is the lab's to handle.
         // It sees by its closed input when the lab dies, and then ends all that it started.
         command.process_group(0);
@@ -59,28 +56,16 @@ impl Hand {
             }
             for line in lines {
                 let heard = parse(&line).map_or_else(Heard::Nonsense, Heard::Answer);
-                if said
-                    .send(Said {
-                        hand: number,
-                        heard,
-                    })
-                    .is_err()
-                {
+                if said.send(Said { hand: number, heard }).is_err() {
                     return;
                 }
             }
-            let _ = said.send(Said {
-                hand: number,
-                heard: Heard::Gone,
-            });
+            let _ = said.send(Said { hand: number, heard: Heard::Gone });
         });
         match hello.recv_timeout(HELLO) {
-            Ok(Ok(Answer::Hello(hello))) => Ok(Self {
-                number,
-                hello: *hello,
-                child,
-                input: Some(input),
-            }),
+            Ok(Ok(Answer::Hello(hello))) => {
+                Ok(Self { number, hello: *hello, child, input: Some(input) })
+            }
             Ok(Ok(_)) => Err("it did not say hello".into()),
             Ok(Err(nonsense)) => Err(nonsense),
             Err(_) => Err("it said nothing for 20 s".into()),

@@ -18,6 +18,8 @@ use crate::journal::JournalError;
 use crate::sample::Sample;
 use crate::suite::Suite;
 
+pub(crate) use record::{METRICS, SESSION};
+
 /// The suites, and the program that has them.
 #[derive(Clone, Copy)]
 pub struct Lab<'a> {

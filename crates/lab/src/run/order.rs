@@ -29,9 +29,7 @@ impl Session<'_> {
         round: u32,
         batch: &[(u32, Item)],
     ) -> Result<(), RunError> {
-        let points = batch
-            .iter()
-            .map(|(position, item)| self.ordered(experiment, *position, item));
+        let points = batch.iter().map(|(position, item)| self.ordered(experiment, *position, item));
         let order = Order {
             id: 0,
             suite: experiment.suite.clone(),
@@ -57,15 +55,8 @@ impl Session<'_> {
                 suite.expected(&experiment.name, &item.point, experiment.effort.budget)
             });
         // Ten times the expected time and ten seconds: slow is no fault, hung is.
-        let limit = experiment
-            .limit
-            .unwrap_or(expected * 10 + Duration::from_secs(10));
-        Ordered {
-            position,
-            point: item.point.clone(),
-            twin: item.twin,
-            limit,
-        }
+        let limit = experiment.limit.unwrap_or(expected * 10 + Duration::from_secs(10));
+        Ordered { position, point: item.point.clone(), twin: item.twin, limit }
     }
 
     /// One worker; when it dies, another goes on behind the sample that it died of.
@@ -106,10 +97,7 @@ impl Session<'_> {
             if self.interrupted() {
                 return Ok((answered, None));
             }
-            let limit = order
-                .points
-                .get(answered)
-                .map_or(SILENCE, |point| point.limit + SILENCE);
+            let limit = order.points.get(answered).map_or(SILENCE, |point| point.limit + SILENCE);
             let said = match self.said.recv_timeout(LOOK) {
                 Ok(said) => said,
                 Err(RecvTimeoutError::Timeout) if preparing || heard.elapsed() < limit => continue,
@@ -138,10 +126,7 @@ impl Session<'_> {
                 Heard::Answer(Answer::Prepared) => preparing = false,
                 Heard::Answer(_) => {}
                 Heard::Nonsense(what) => {
-                    return Ok((
-                        answered,
-                        Some(Failure::failed(format!("the worker: {what}"))),
-                    ));
+                    return Ok((answered, Some(Failure::failed(format!("the worker: {what}")))));
                 }
                 Heard::Gone => {
                     let failure = Failure::new(FailureKind::Crashed, "the worker died");

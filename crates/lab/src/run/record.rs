@@ -13,10 +13,10 @@ use crate::sample::Sample;
 use crate::suite;
 
 /// The experiment under which the lab journals its own cost.
-pub(super) const SESSION: &str = "lab/session";
+pub(crate) const SESSION: &str = "lab/session";
 
 /// What the lab measures of itself.
-const METRICS: [Metric; 2] = [
+pub(crate) const METRICS: [Metric; 2] = [
     Metric {
         name: "outside_samples",
         unit: "1",
@@ -36,10 +36,7 @@ impl Session<'_> {
     pub(super) fn own_cost(&self) -> Sample {
         let wall = self.begun.elapsed().as_secs_f64();
         let values = [
-            (
-                "outside_samples".to_string(),
-                (1.0 - self.inside / wall).max(0.0),
-            ),
+            ("outside_samples".to_string(), (1.0 - self.inside / wall).max(0.0)),
             ("peak_memory".to_string(), peak_memory()),
         ];
         Sample {
@@ -58,9 +55,7 @@ impl Session<'_> {
 }
 
 fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |time| time.as_secs_f64())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 /// The largest resident memory of this process, in bytes.
@@ -75,11 +70,7 @@ fn peak_memory() -> f64 {
 }
 
 pub(super) fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String) -> RunRecord {
-    let clock = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(1, |t| t.as_nanos() as u64)
-    };
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     RunRecord {
         format: FORMAT,
         program: lab.version.into(),
@@ -88,9 +79,7 @@ pub(super) fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String)
         profile: wanted.profile,
         // 53 bits, so that every reader of JSON keeps it.
         seed: wanted.seed.unwrap_or_else(clock) & ((1 << 53) - 1),
-        begun: jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string(),
+        begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),
@@ -104,12 +93,7 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
             continue;
         };
         let known = record.metrics.entry(experiment.suite.clone()).or_default();
-        known.extend(
-            suite
-                .metrics()
-                .iter()
-                .map(|m| (m.name.into(), MetricRecord::from(m))),
-        );
+        known.extend(suite.metrics().iter().map(|m| (m.name.into(), MetricRecord::from(m))));
         let mut experiment = experiment.clone();
         if let Some(before) = record.experiments.get(&experiment.id()) {
             join(&mut experiment.points, &before.points);
@@ -117,9 +101,7 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
         }
         record.experiments.insert(experiment.id(), experiment);
     }
-    let own = METRICS
-        .iter()
-        .map(|m| (m.name.into(), MetricRecord::from(m)));
+    let own = METRICS.iter().map(|m| (m.name.into(), MetricRecord::from(m)));
     record.metrics.entry("lab".into()).or_default().extend(own);
     let session = Experiment {
         suite: "lab".into(),
@@ -140,10 +122,6 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
 
 /// Adds the points of an earlier session that this one leaves out.
 fn join(points: &mut Vec<Point>, before: &[Point]) {
-    let missing: Vec<_> = before
-        .iter()
-        .filter(|point| !points.contains(point))
-        .cloned()
-        .collect();
+    let missing: Vec<_> = before.iter().filter(|point| !points.contains(point)).cloned().collect();
     points.extend(missing);
 }

@@ -22,11 +22,7 @@ impl Session<'_> {
         self.staff(roles.len())?;
         let id = self.next_id();
         for (at, role) in roles.iter().enumerate() {
-            let order = Order {
-                id,
-                role: role.clone(),
-                ..order.clone()
-            };
+            let order = Order { id, role: role.clone(), ..order.clone() };
             self.hands[at].tell(&Request::Order(Box::new(order)));
         }
         let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
@@ -88,11 +84,7 @@ impl Session<'_> {
             return Ok(());
         }
         let sample = joined(roles, answers, || {
-            self.failed(
-                order,
-                &order.points[0],
-                Failure::failed("a role gave no answer"),
-            )
+            self.failed(order, &order.points[0], Failure::failed("a role gave no answer"))
         });
         self.keep(sample)
     }
@@ -133,10 +125,7 @@ fn joined(roles: &[String], answers: Vec<Option<Sample>>, missing: impl Fn() -> 
         sample.void = sample.void.take().or(answer.void.as_deref().map(named));
         // The first cause stands; what the others say follows from it.
         if let (None, Some(error)) = (&sample.error, answer.error) {
-            sample.error = Some(Failure {
-                why: named(&error.why),
-                ..error
-            });
+            sample.error = Some(Failure { why: named(&error.why), ..error });
         }
     }
     whole.unwrap_or_else(missing)

@@ -45,30 +45,14 @@ impl<'a> Session<'a> {
         let hand = Hand::start(0, sender.clone()).map_err(RunError::Worker)?;
         let here = hand.hello.environment.clone();
         let environment = here.id();
-        let place = latest(
-            &wanted.results,
-            &here.hostname,
-            wanted.profile,
-            wanted.fresh,
-        )?;
-        let name = place
-            .folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let place = latest(&wanted.results, &here.hostname, wanted.profile, wanted.fresh)?;
+        let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let new = || new_record(lab, wanted, name, here.hostname.clone());
         let mut journal = Journal::open(&place.folder, new)?;
-        journal
-            .record
-            .environments
-            .insert(environment.clone(), here);
+        journal.record.environments.insert(environment.clone(), here);
         describe(&mut journal.record, lab, wanted);
         journal.save_record()?;
-        watch.event(Event::Opened {
-            folder: &place.folder,
-            samples: journal.lines(),
-        });
+        watch.event(Event::Opened { folder: &place.folder, samples: journal.lines() });
         let ended = Ended {
             folder: place.folder,
             environment: environment.clone(),
@@ -129,9 +113,7 @@ impl<'a> Session<'a> {
                 if enough[at] {
                     continue;
                 }
-                let value = self
-                    .journal
-                    .value(&experiment.id(), item, round, &self.environment);
+                let value = self.journal.value(&experiment.id(), item, round, &self.environment);
                 values[at].extend(value.filter(|value| value.is_finite()));
                 enough[at] = self.is_unavailable(experiment, item)
                     || stopping::narrow(&values[at], &experiment.effort);
@@ -179,20 +161,11 @@ impl<'a> Session<'a> {
 
     fn is_measured(&self, experiment: &Experiment, item: &Item, round: u32) -> bool {
         self.is_unavailable(experiment, item)
-            || self
-                .journal
-                .value(&experiment.id(), item, round, &self.environment)
-                .is_some()
+            || self.journal.value(&experiment.id(), item, round, &self.environment).is_some()
     }
 
     fn is_unavailable(&self, experiment: &Experiment, item: &Item) -> bool {
-        self.unavailable.contains(&(
-            experiment.id(),
-            Item {
-                twin: false,
-                ..item.clone()
-            },
-        ))
+        self.unavailable.contains(&(experiment.id(), Item { twin: false, ..item.clone() }))
     }
 
     /// Journals a sample as soon as it is there.
@@ -204,10 +177,7 @@ impl<'a> Session<'a> {
         self.ahead.passed(&sample);
         match sample.error.as_ref().map(|failure| failure.kind) {
             Some(FailureKind::Unavailable | FailureKind::Unsupported) => {
-                let item = Item {
-                    point: sample.point,
-                    twin: false,
-                };
+                let item = Item { point: sample.point, twin: false };
                 self.unavailable.insert((sample.experiment, item));
             }
             Some(_) => self.ended.faults.push(sample),
@@ -234,10 +204,8 @@ impl<'a> Session<'a> {
             return;
         };
         let limit = effort.rounds as usize;
-        let left: usize = needed
-            .iter()
-            .map(|all| all.min(&limit).saturating_sub(rounds as usize))
-            .sum();
+        let left: usize =
+            needed.iter().map(|all| all.min(&limit).saturating_sub(rounds as usize)).sum();
         self.watch.event(Event::Projected {
             experiment,
             rounds: most.min(limit),

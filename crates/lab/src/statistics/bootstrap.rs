@@ -60,10 +60,7 @@ fn odd(sorted: &[f64]) -> Vec<Atom> {
     let mut atoms = Vec::with_capacity(n);
     for (index, &median) in sorted.iter().enumerate() {
         let at_most = draws.at_least(n / 2 + 1, (index + 1) as f64 / n as f64);
-        atoms.push(Atom {
-            median,
-            probability: (at_most - below).max(0.0),
-        });
+        atoms.push(Atom { median, probability: (at_most - below).max(0.0) });
         below = at_most;
     }
     atoms
@@ -89,15 +86,9 @@ fn even(sorted: &[f64]) -> Vec<Atom> {
                 break; // It only falls as `j` grows.
             }
             remaining -= probability;
-            atoms.push(Atom {
-                median: f64::midpoint(sorted[i], sorted[j]),
-                probability,
-            });
+            atoms.push(Atom { median: f64::midpoint(sorted[i], sorted[j]), probability });
         }
-        atoms.push(Atom {
-            median: sorted[i],
-            probability: remaining.max(0.0),
-        });
+        atoms.push(Atom { median: sorted[i], probability: remaining.max(0.0) });
     }
     atoms
 }
@@ -124,11 +115,7 @@ mod tests {
 
     fn at_most(sorted: &[f64], value: f64) -> f64 {
         let atoms = distribution(sorted);
-        atoms
-            .iter()
-            .filter(|a| a.median <= value)
-            .map(|a| a.probability)
-            .sum()
+        atoms.iter().filter(|a| a.median <= value).map(|a| a.probability).sum()
     }
 
     #[test]
@@ -148,10 +135,7 @@ mod tests {
             for atom in distribution(&values) {
                 let counted = medians.iter().filter(|m| **m == atom.median).count();
                 let expected = counted as f64 / all as f64;
-                assert!(
-                    (atom.probability - expected).abs() < 1e-12,
-                    "{n}: {atom:?} {expected}"
-                );
+                assert!((atom.probability - expected).abs() < 1e-12, "{n}: {atom:?} {expected}");
             }
         }
     }
@@ -175,23 +159,14 @@ mod tests {
             for percent in 1..100 {
                 let at = medians[percent * RESAMPLES / 100];
                 let simulated = medians.partition_point(|m| *m <= at) as f64 / RESAMPLES as f64;
-                assert!(
-                    (at_most(&values, at) - simulated).abs() < bound,
-                    "{n} at {percent}%"
-                );
+                assert!((at_most(&values, at) - simulated).abs() < bound, "{n} at {percent}%");
             }
             // A simulated 2.5% end wanders by 0.16 points (one standard error): ours lies within five.
             let error = 5.0 * (0.025f64 * 0.975 / RESAMPLES as f64).sqrt();
             let (low, high) = percentile_interval(&values, 0.025);
             let end = |q: f64| quantile(&medians, q).unwrap();
-            assert!(
-                end(0.025 - error) <= low && low <= end(0.025 + error),
-                "{n}"
-            );
-            assert!(
-                end(0.975 - error) <= high && high <= end(0.975 + error),
-                "{n}"
-            );
+            assert!(end(0.025 - error) <= low && low <= end(0.025 + error), "{n}");
+            assert!(end(0.975 - error) <= high && high <= end(0.975 + error), "{n}");
         }
     }
 

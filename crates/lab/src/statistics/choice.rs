@@ -50,14 +50,8 @@ pub fn choose_and_judge(
     }
     let (index, _) = best.ok_or(StatisticsError::Empty)?;
     let has_value = |round: &usize| candidates[index].get(*round).is_some_and(Option::is_some);
-    let judged_rounds = (0..rounds)
-        .filter(|&round| !chooses[round])
-        .filter(has_value)
-        .collect();
-    Ok(Choice {
-        index,
-        judged_rounds,
-    })
+    let judged_rounds = (0..rounds).filter(|&round| !chooses[round]).filter(has_value).collect();
+    Ok(Choice { index, judged_rounds })
 }
 
 /// For each round whether it chooses. Of each two successive rounds one chooses and one judges, by

@@ -45,12 +45,9 @@ impl Interval {
     /// The interval of the median of sorted values, of which there is at least one.
     pub(super) fn of_sorted(sorted: &[f64]) -> Self {
         match sorted.len() {
-            0 | 1 => Self {
-                low: sorted[0],
-                high: sorted[0],
-                kind: IntervalKind::Single,
-                coverage: 0.0,
-            },
+            0 | 1 => {
+                Self { low: sorted[0], high: sorted[0], kind: IntervalKind::Single, coverage: 0.0 }
+            }
             rounds if rounds < ORDER_STATISTIC_ROUNDS => {
                 Self::between_ranks(sorted, 1, IntervalKind::Range)
             }
@@ -61,12 +58,7 @@ impl Interval {
             }
             _ => {
                 let (low, high) = percentile_interval(sorted, (1.0 - CONFIDENCE) / 2.0);
-                Self {
-                    low,
-                    high,
-                    kind: IntervalKind::Bootstrap,
-                    coverage: CONFIDENCE,
-                }
+                Self { low, high, kind: IntervalKind::Bootstrap, coverage: CONFIDENCE }
             }
         }
     }
@@ -83,11 +75,7 @@ impl Interval {
 
     /// The same interval on another scale; `scale` must rise.
     pub(super) fn map(self, scale: impl Fn(f64) -> f64) -> Self {
-        Self {
-            low: scale(self.low),
-            high: scale(self.high),
-            ..self
-        }
+        Self { low: scale(self.low), high: scale(self.high), ..self }
     }
 
     /// Half the width as a share of `centre`: 0.02 is plus or minus 2%. Infinite for a single

@@ -18,16 +18,12 @@ pub fn of_round(points: usize, round: usize, seed: u64) -> Vec<usize> {
         return Vec::new();
     }
     let (block, place) = (round / points, round % points);
-    let (square, backwards) = if points.is_multiple_of(2) {
-        (block, false)
-    } else {
-        (block / 2, block % 2 == 1)
-    };
+    let (square, backwards) =
+        if points.is_multiple_of(2) { (block, false) } else { (block / 2, block % 2 == 1) };
     let row = shuffled(points, seed, "order of rows", block)[place];
     let names = shuffled(points, seed, "order of points", square);
-    let mut order: Vec<usize> = (0..points)
-        .map(|position| names[(zigzag(points, position) + row) % points])
-        .collect();
+    let mut order: Vec<usize> =
+        (0..points).map(|position| names[(zigzag(points, position) + row) % points]).collect();
     if backwards {
         order.reverse();
     }
@@ -37,11 +33,7 @@ pub fn of_round(points: usize, round: usize, seed: u64) -> Vec<usize> {
 /// The first row of a Williams design: 0, 1, n - 1, 2, n - 2 and so on. Its steps are all
 /// different, which is what balances the neighbours.
 fn zigzag(points: usize, position: usize) -> usize {
-    if position % 2 == 1 {
-        position.div_ceil(2)
-    } else {
-        (points - position / 2) % points
-    }
+    if position % 2 == 1 { position.div_ceil(2) } else { (points - position / 2) % points }
 }
 
 /// The numbers below `points` in a random order, one for each seed, purpose and index.

@@ -39,11 +39,7 @@ pub fn paired_ratio(pairs: &[(f64, f64)], lost: usize) -> Result<Ratio, Statisti
             if usable(numerator) && usable(denominator) {
                 Ok(numerator.ln() - denominator.ln())
             } else {
-                Err(StatisticsError::NotPositive {
-                    index,
-                    numerator,
-                    denominator,
-                })
+                Err(StatisticsError::NotPositive { index, numerator, denominator })
             }
         })
         .collect::<Result<Vec<f64>, _>>()?;

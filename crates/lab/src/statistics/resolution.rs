@@ -80,9 +80,5 @@ pub fn resolve(ratio: &Ratio, floor: Option<&NoiseFloor>) -> Resolution {
     if floor.is_some_and(|noise| ratio.ratio.ln().abs() < noise.floor) {
         return unresolved(Unresolved::BelowFloor);
     }
-    if ratio.ratio > 1.0 {
-        Resolution::Higher
-    } else {
-        Resolution::Lower
-    }
+    if ratio.ratio > 1.0 { Resolution::Higher } else { Resolution::Lower }
 }

@@ -18,11 +18,7 @@ pub(super) fn sorted(values: &[f64]) -> Result<Vec<f64>, StatisticsError> {
 /// The median of sorted values, of which there is at least one.
 pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 {
-        sorted[half]
-    } else {
-        f64::midpoint(sorted[half - 1], sorted[half])
-    }
+    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
 }
 
 /// The median, in the values' unit: the middle value, or the mean of the two in the middle.

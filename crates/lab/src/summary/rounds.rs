@@ -51,11 +51,7 @@ impl Observed {
 
 /// The environment of the sample of an experiment that was written last.
 pub fn newest_environment<'a>(run: &'a Run, experiment: &str) -> Option<&'a str> {
-    let last = run
-        .samples
-        .iter()
-        .rev()
-        .find(|s| s.experiment == experiment);
+    let last = run.samples.iter().rev().find(|s| s.experiment == experiment);
     last.map(|sample| sample.environment.as_str())
 }
 

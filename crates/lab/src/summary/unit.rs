@@ -32,15 +32,9 @@ impl Unit {
             Self::Cycles => "cycles",
         };
         if record.unit != NANOSECONDS {
-            return Err(SummaryError::NoTime {
-                metric: name.into(),
-                unit: record.unit.clone(),
-            });
+            return Err(SummaryError::NoTime { metric: name.into(), unit: record.unit.clone() });
         }
-        Ok(MetricRecord {
-            unit: unit.into(),
-            ..record.clone()
-        })
+        Ok(MetricRecord { unit: unit.into(), ..record.clone() })
     }
 
     /// A sample's value in this unit; nothing where the sample has no clock to convert it by.

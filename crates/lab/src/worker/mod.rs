@@ -74,10 +74,7 @@ impl<'a> Worker<'a> {
             output: std::io::stdout(),
         };
         worker.listen();
-        worker.say(&Answer::Hello(Box::new(Hello {
-            version: version.into(),
-            environment,
-        })))?;
+        worker.say(&Answer::Hello(Box::new(Hello { version: version.into(), environment })))?;
         Ok(worker)
     }
 
@@ -148,9 +145,7 @@ impl<'a> Worker<'a> {
         for ordered in &order.points {
             for recipe in suite.artefacts(&order.experiment, &ordered.point) {
                 if !made.contains_key(&recipe.name) {
-                    self.say(&Answer::Preparing {
-                        artefact: recipe.name.clone(),
-                    })?;
+                    self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
                     made.insert(recipe.name.clone(), artefact::prepare(&recipe));
                 }
             }
@@ -212,10 +207,7 @@ impl<'a> Worker<'a> {
                 Ok(Event::ProbeGone) => process.cause_of_death(),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Failure::new(
                     FailureKind::Timeout,
-                    format!(
-                        "no answer within {}",
-                        crate::quantity::format_duration(current.limit)
-                    ),
+                    format!("no answer within {}", crate::quantity::format_duration(current.limit)),
                 ),
             };
             process.kill();

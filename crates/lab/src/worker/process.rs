@@ -62,13 +62,7 @@ impl ProbeProcess {
         });
         // A probe that dies at once is seen by its closed output.
         let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
-        Ok(Self {
-            child,
-            input,
-            last_words,
-            heard: Instant::now(),
-            gone: false,
-        })
+        Ok(Self { child, input, last_words, heard: Instant::now(), gone: false })
     }
 
     pub(super) fn tell(&mut self, request: &Request) {
@@ -111,16 +105,8 @@ impl ProbeProcess {
         let status = self.child.wait();
         // What it said last is read by another thread, which sees the end soon after.
         std::thread::sleep(Duration::from_millis(5));
-        let words = self
-            .last_words
-            .lock()
-            .map(|words| words.clone())
-            .unwrap_or_default();
-        let words = if words.is_empty() {
-            words
-        } else {
-            format!(": {words}")
-        };
+        let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
+        let words = if words.is_empty() { words } else { format!(": {words}") };
         Failure::new(FailureKind::Crashed, format!("{}{words}", describe(status)))
     }
 }

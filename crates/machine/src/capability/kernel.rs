@@ -28,22 +28,11 @@ pub(super) fn performance_counters() -> State {
     const USER_ONLY: u64 = 1 << 5 | 1 << 6;
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
     // Kind 0 is hardware, config 0 its cycles.
-    let attributes = CounterAttributes {
-        size: 64,
-        flags: USER_ONLY,
-        ..CounterAttributes::default()
-    };
+    let attributes =
+        CounterAttributes { size: 64, flags: USER_ONLY, ..CounterAttributes::default() };
     // SAFETY: the attributes are 64 bytes as they say, and outlive the call. This thread, any CPU.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &attributes,
-            0,
-            -1,
-            -1,
-            CLOSE_ON_EXEC,
-        )
-    };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, 0, -1, -1, CLOSE_ON_EXEC) };
     let Some(counter) = owned(fd) else {
         let why = io::Error::last_os_error();
         let remedy = match why.raw_os_error() {
@@ -77,9 +66,7 @@ fn owned(fd: libc::c_long) -> Option<std::os::fd::OwnedFd> {
 /// Runs a try in a thread of its own, which takes what it changed to its grave.
 fn in_own_thread<T: Send + 'static>(body: fn() -> io::Result<T>) -> io::Result<T> {
     let thread = std::thread::Builder::new().spawn(body)?;
-    thread
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("the try panicked")))
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the try panicked")))
 }
 
 pub(super) fn real_time() -> State {
@@ -120,10 +107,9 @@ pub(super) fn tracefs() -> State {
         return State::present("/sys/kernel/tracing");
     }
     match std::fs::read_dir(root) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => State::absent(
-            "there is no /sys/kernel/tracing",
-            "use a kernel with CONFIG_FTRACE",
-        ),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            State::absent("there is no /sys/kernel/tracing", "use a kernel with CONFIG_FTRACE")
+        }
         Err(why) => State::absent(format!("/sys/kernel/tracing: {why}"), "run as root"),
         Ok(mut entries) => State::absent(
             if entries.next().is_none() {

@@ -82,21 +82,18 @@ fn resources(devices: &Path) -> Vec<PathBuf> {
 /// A line `first last flags` of sysfs's table; flag 0x200 marks memory.
 fn is_memory(line: &str) -> bool {
     let mut flags = line.split_whitespace().skip(2);
-    let flags = flags
-        .next()
-        .and_then(|flags| u64::from_str_radix(flags.trim_start_matches("0x"), 16).ok());
+    let flags =
+        flags.next().and_then(|flags| u64::from_str_radix(flags.trim_start_matches("0x"), 16).ok());
     flags.is_some_and(|flags| flags & 0x200 != 0)
 }
 
 pub(super) fn dax() -> State {
     let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
     let is_dax = |name: &str| {
-        name.strip_prefix("dax")
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        name.strip_prefix("dax").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    let device = devices
-        .map(|entry| entry.file_name())
-        .find(|name| name.to_str().is_some_and(is_dax));
+    let device =
+        devices.map(|entry| entry.file_name()).find(|name| name.to_str().is_some_and(is_dax));
     if let Some(device) = device {
         return State::present(format!("/dev/{}", device.to_string_lossy()));
     }
@@ -114,10 +111,7 @@ fn dax_mount(mounts: &str) -> Option<&str> {
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ');
         let (place, options) = (words.nth(1)?, words.nth(1)?);
-        options
-            .split(',')
-            .any(|option| option == "dax" || option == "dax=always")
-            .then_some(place)
+        options.split(',').any(|option| option == "dax" || option == "dax=always").then_some(place)
     })
 }
 

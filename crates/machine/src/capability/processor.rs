@@ -67,31 +67,16 @@ pub(super) fn avx512() -> State {
 }
 
 pub(super) fn erms() -> State {
-    State::when(
-        cpu::has_erms(),
-        "CPUID 7 EBX bit 9",
-        "CPUID 7 EBX bit 9 is clear",
-        OTHER_PROCESSOR,
-    )
+    State::when(cpu::has_erms(), "CPUID 7 EBX bit 9", "CPUID 7 EBX bit 9 is clear", OTHER_PROCESSOR)
 }
 
 pub(super) fn fsrm() -> State {
-    State::when(
-        cpu::has_fsrm(),
-        "CPUID 7 EDX bit 4",
-        "CPUID 7 EDX bit 4 is clear",
-        OTHER_PROCESSOR,
-    )
+    State::when(cpu::has_fsrm(), "CPUID 7 EDX bit 4", "CPUID 7 EDX bit 4 is clear", OTHER_PROCESSOR)
 }
 
 pub(super) fn mpx() -> State {
     let remedy = "use an Intel processor of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for function alone";
-    State::when(
-        cpu::has_mpx(),
-        "CPUID and XCR0",
-        "not in CPUID or not in XCR0",
-        remedy,
-    )
+    State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", remedy)
 }
 
 pub(super) fn sgx() -> State {

@@ -51,19 +51,12 @@ fn a_child_vanishes_when_its_parent_is_killed() {
         .spawn()
         .unwrap();
     let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
-    let mut numbers = lines
-        .map_while(Result::ok)
-        .filter_map(|line| line.strip_prefix("child ")?.parse().ok());
+    let mut numbers =
+        lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("child ")?.parse().ok());
     let child: u32 = numbers.next().expect("the parent names its child");
-    assert!(
-        !gone_within(child, Duration::from_millis(20)),
-        "the child runs"
-    );
+    assert!(!gone_within(child, Duration::from_millis(20)), "the child runs");
     parent.kill().unwrap();
-    assert!(
-        gone_within(child, Duration::from_secs(5)),
-        "the child outlived its parent"
-    );
+    assert!(gone_within(child, Duration::from_secs(5)), "the child outlived its parent");
     parent.wait().unwrap();
 }
 
@@ -88,10 +81,7 @@ fn a_fork_shares_memory_and_returns_its_code() {
         })
     }
     .unwrap();
-    let status = child
-        .wait(Duration::from_secs(10))
-        .unwrap()
-        .expect("it ends");
+    let status = child.wait(Duration::from_secs(10)).unwrap().expect("it ends");
     assert_eq!(status.code(), Some(7));
     assert_eq!(word.load(Ordering::Acquire), 42);
     assert_eq!(child.wait(Duration::ZERO).unwrap(), Some(status));

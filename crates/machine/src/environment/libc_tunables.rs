@@ -21,9 +21,7 @@ pub(super) fn version() -> Option<String> {
 /// The x86 tunables by name; empty where the loader lists none.
 pub(super) fn read() -> BTreeMap<String, String> {
     let listed = Command::new(LOADER).arg("--list-tunables").output();
-    listed
-        .map(|output| parse(&String::from_utf8_lossy(&output.stdout)))
-        .unwrap_or_default()
+    listed.map(|output| parse(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
 }
 
 /// Lines such as `glibc.cpu.x86_rep_movsb_threshold: 0x840 (min: 0x200, max: 0xffff)`.

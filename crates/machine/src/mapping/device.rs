@@ -18,19 +18,10 @@ impl Mapping {
     /// Where it cannot be opened, or is shorter than the length and may not be written.
     pub fn file(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
         let attempt = format!("map {length} B of {}", path.display());
-        let refused = |why| {
-            Refusal::new(
-                &attempt,
-                why,
-                "check the path, its permissions and the space",
-            )
-        };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(write)
-            .create(write)
-            .truncate(false)
-            .open(path);
+        let refused =
+            |why| Refusal::new(&attempt, why, "check the path, its permissions and the space");
+        let file =
+            OpenOptions::new().read(true).write(write).create(write).truncate(false).open(path);
         let file = file.map_err(refused)?;
         let has = file.metadata().map_err(refused)?.len();
         if has < length as u64 {
@@ -53,9 +44,7 @@ impl Mapping {
     /// Where there is no `/dev/mem`, the kernel bars the range, or a write would hit the kernel's own memory.
     pub fn physical(address: u64, length: usize, write: bool) -> Result<Self, Refusal> {
         let attempt = format!("map {length} B of physical memory at {address:#x}");
-        let end = address
-            .checked_add(length as u64)
-            .filter(|end| *end <= 1 << 52);
+        let end = address.checked_add(length as u64).filter(|end| *end <= 1 << 52);
         let Some(end) = end else {
             return Err(Refusal::invalid(
                 attempt,
@@ -91,16 +80,9 @@ impl Mapping {
         let remedy =
             "name a memory BAR, as root, with the device enabled and the kernel not locked down";
         let file = open_device(path, write).map_err(|why| Refusal::new(&attempt, why, remedy))?;
-        let has = file
-            .metadata()
-            .map_err(|why| Refusal::new(&attempt, why, remedy))?
-            .len();
+        let has = file.metadata().map_err(|why| Refusal::new(&attempt, why, remedy))?.len();
         if has < length as u64 {
-            return Err(Refusal::invalid(
-                attempt,
-                format!("the BAR has {has} B"),
-                "ask for less",
-            ));
+            return Err(Refusal::invalid(attempt, format!("the BAR has {has} B"), "ask for less"));
         }
         Self::of_device(&file, 0, length, write).map_err(|why| Refusal::new(attempt, why, remedy))
     }
@@ -113,16 +95,9 @@ impl Mapping {
         let attempt = format!("map {length} B of DAX memory {}", path.display());
         let refused = |why, remedy: &str| Refusal::new(&attempt, why, remedy);
         let open = |why| {
-            refused(
-                why,
-                "name a /dev/dax device or a file on a file system mounted with dax",
-            )
+            refused(why, "name a /dev/dax device or a file on a file system mounted with dax")
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(write)
-            .open(path)
-            .map_err(open)?;
+        let file = OpenOptions::new().read(true).write(write).open(path).map_err(open)?;
         let kind = file.metadata().map_err(open)?;
         if kind.file_type().is_char_device() {
             // A device maps whole pages of its own alignment only, and refuses what it does not have.
@@ -137,37 +112,19 @@ impl Mapping {
             ));
         }
         // MAP_SYNC is refused where the file is not truly DAX.
-        Self::of_file(
-            file.as_fd(),
-            0,
-            length,
-            write,
-            MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-        )
-        .map_err(|why| {
-            refused(
-                why,
-                "mount its file system with -o dax on persistent memory",
-            )
-        })
+        Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+            .map_err(|why| refused(why, "mount its file system with -o dax on persistent memory"))
     }
 
     fn of_device(file: &File, start: u64, length: usize, write: bool) -> io::Result<Self> {
         let mapping = Self::of_file(file.as_fd(), start, length, write, MapFlags::SHARED)?;
-        Ok(Self {
-            device: true,
-            ..mapping
-        })
+        Ok(Self { device: true, ..mapping })
     }
 }
 
 /// Opens with O_SYNC, which makes the mapping of `/dev/mem` uncached.
 fn open_device(path: &Path, write: bool) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(libc::O_SYNC)
-        .open(path)
+    OpenOptions::new().read(true).write(write).custom_flags(libc::O_SYNC).open(path)
 }
 
 /// Refuses a range that touches System RAM in `/proc/iomem`, or a file that hides its addresses.
@@ -180,18 +137,12 @@ fn spare_the_kernel(iomem: &str, address: u64, end: u64) -> Result<(), String> {
         let (first, last) = range.trim().split_once('-')?;
         Some((number(first)?, number(last)?))
     };
-    let memory: Vec<(u64, u64)> = iomem
-        .lines()
-        .filter_map(range)
-        .filter(|(_, last)| *last > 0)
-        .collect();
+    let memory: Vec<(u64, u64)> =
+        iomem.lines().filter_map(range).filter(|(_, last)| *last > 0).collect();
     if memory.is_empty() {
         return Err("/proc/iomem does not show which memory is the kernel's".to_owned());
     }
-    match memory
-        .iter()
-        .find(|(first, last)| address <= *last && *first < end)
-    {
+    match memory.iter().find(|(first, last)| address <= *last && *first < end) {
         Some((first, last)) => Err(format!("{first:#x} to {last:#x} is the kernel's memory")),
         None => Ok(()),
     }
@@ -206,10 +157,7 @@ mod tests {
     #[test]
     fn the_kernels_memory_is_spared() {
         assert_eq!(spare_the_kernel(IOMEM, 0, 0x1000), Ok(()));
-        assert_eq!(
-            spare_the_kernel(IOMEM, 0x3_0000_0000, 0x4_0000_0000),
-            Ok(())
-        );
+        assert_eq!(spare_the_kernel(IOMEM, 0x3_0000_0000, 0x4_0000_0000), Ok(()));
         let refused = |first, end| spare_the_kernel(IOMEM, first, end).unwrap_err();
         assert!(refused(0, 0x1001).starts_with("0x1000 to 0x9fbff"));
         assert!(refused(0x2_ffff_ffff, 0x3_0000_0000).starts_with("0x100000000 to"));

@@ -16,11 +16,8 @@ impl Mapping {
         if self.device {
             return Ok(());
         }
-        let advice = if self.writable {
-            Advice::LinuxPopulateWrite
-        } else {
-            Advice::LinuxPopulateRead
-        };
+        let advice =
+            if self.writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
         // SAFETY: the range is this mapping's own, and populating changes no contents.
         match unsafe { madvise(self.base.as_ptr().cast(), self.mapped, advice) } {
             Ok(()) => Ok(()),
@@ -73,11 +70,7 @@ impl Mapping {
         match mask.get_mut(node / 64) {
             Some(word) => *word = 1 << (node % 64),
             None => {
-                return Err(Refusal::invalid(
-                    attempt,
-                    format!("beyond node {}", bits - 1),
-                    remedy,
-                ));
+                return Err(Refusal::invalid(attempt, format!("beyond node {}", bits - 1), remedy));
             }
         }
         // SAFETY: the range is this mapping's own; the mask lives through the call and has as many bits.
@@ -92,11 +85,7 @@ impl Mapping {
                 MPOL_MF_MOVE,
             )
         };
-        if code == 0 {
-            Ok(())
-        } else {
-            Err(Refusal::last(attempt, remedy))
-        }
+        if code == 0 { Ok(()) } else { Err(Refusal::last(attempt, remedy)) }
     }
 
     pub(super) fn advise(&self, advice: Advice) {

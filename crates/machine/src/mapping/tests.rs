@@ -68,30 +68,20 @@ fn huge_works_once_reserved_or_says_how() {
         Err(refusal) => println!("not tested: {refusal}"),
     }
     let refusal = Mapping::huge(1 << 45).unwrap_err().to_string();
-    assert!(
-        refusal.contains("nr_hugepages") && !refusal.contains('\n'),
-        "{refusal}"
-    );
+    assert!(refusal.contains("nr_hugepages") && !refusal.contains('\n'), "{refusal}");
 }
 
 #[test]
 fn shared_is_seen_through_both_mappings() {
     let memfd = Memfd::create("test", 10_000).unwrap();
-    let (one, other) = (
-        Mapping::shared(&memfd, 10_000).unwrap(),
-        Mapping::shared(&memfd, 10_000).unwrap(),
-    );
+    let (one, other) =
+        (Mapping::shared(&memfd, 10_000).unwrap(), Mapping::shared(&memfd, 10_000).unwrap());
     // SAFETY: inside the mappings, which this test alone uses.
     unsafe {
         one.as_mut_ptr().add(9_999).write_volatile(7);
         assert_eq!(other.as_ptr().add(9_999).read_volatile(), 7);
     }
-    assert!(
-        Mapping::shared(&memfd, 10_001)
-            .unwrap_err()
-            .to_string()
-            .contains("10000 B")
-    );
+    assert!(Mapping::shared(&memfd, 10_001).unwrap_err().to_string().contains("10000 B"));
 }
 
 #[test]
@@ -112,10 +102,7 @@ fn impossible_lengths_are_refused() {
     assert!(Mapping::anonymous(usize::MAX).is_err());
     assert!(Mapping::transparent_huge(usize::MAX - 4096).is_err());
     assert!(
-        Mapping::physical(u64::MAX - 10, 4096, false)
-            .unwrap_err()
-            .to_string()
-            .contains("52-bit")
+        Mapping::physical(u64::MAX - 10, 4096, false).unwrap_err().to_string().contains("52-bit")
     );
 }
 
@@ -125,25 +112,15 @@ fn physical_memory_is_refused_in_one_clear_line() {
         println!("not tested: this kernel has /dev/mem");
         return;
     }
-    let refusal = Mapping::physical(0x20_8000_0000, 4096, true)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        refusal.contains("0x2080000000") && refusal.contains("CONFIG_DEVMEM"),
-        "{refusal}"
-    );
+    let refusal = Mapping::physical(0x20_8000_0000, 4096, true).unwrap_err().to_string();
+    assert!(refusal.contains("0x2080000000") && refusal.contains("CONFIG_DEVMEM"), "{refusal}");
     assert_eq!(refusal.lines().count(), 1);
 }
 
 #[test]
 fn absent_devices_are_refused() {
     assert!(
-        Mapping::resource(
-            Path::new("/sys/bus/pci/devices/none/resource0"),
-            4096,
-            false
-        )
-        .is_err()
+        Mapping::resource(Path::new("/sys/bus/pci/devices/none/resource0"), 4096, false).is_err()
     );
     assert!(Mapping::dax(Path::new("/dev/dax99.99"), 4096, true).is_err());
 }
@@ -152,20 +129,14 @@ fn absent_devices_are_refused() {
 fn a_plain_file_is_no_dax() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(4096).unwrap();
-    let refusal = Mapping::dax(file.path(), 4096, true)
-        .unwrap_err()
-        .to_string();
+    let refusal = Mapping::dax(file.path(), 4096, true).unwrap_err().to_string();
     assert!(refusal.contains("-o dax"), "{refusal}");
 }
 
 #[test]
 fn binds_to_the_first_node_and_to_no_absent_one() {
     let mapping = Mapping::anonymous(PAGE).unwrap();
-    if crate::topology::Topology::detect()
-        .nodes
-        .iter()
-        .any(|node| node.id == 0)
-    {
+    if crate::topology::Topology::detect().nodes.iter().any(|node| node.id == 0) {
         mapping.bind(0).unwrap();
     }
     assert!(mapping.bind(999).is_err());

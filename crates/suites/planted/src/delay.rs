@@ -78,17 +78,11 @@ struct Disturbance {
 impl Disturbance {
     fn of(level: &str, context: &Context) -> Self {
         if level == "calm" {
-            return Self {
-                drift: 1.0,
-                stalls: None,
-            };
+            return Self { drift: 1.0, stalls: None };
         }
         // All points of a round drift alike; a slow swing of 10% over the rounds.
         let swing = (f64::from(context.round) / 5.0).sin();
-        Self {
-            drift: 1.0 + 0.1 * swing,
-            stalls: Some(Pcg64Mcg::seed_from_u64(context.seed)),
-        }
+        Self { drift: 1.0 + 0.1 * swing, stalls: Some(Pcg64Mcg::seed_from_u64(context.seed)) }
     }
 
     fn stall(&mut self) {

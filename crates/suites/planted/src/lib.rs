@@ -31,21 +31,9 @@ const FACTORS: &[Factor] = &[
         about: "What is injected besides",
         levels: Levels::Names(&["calm", "drift-and-stalls"]),
     },
-    Factor {
-        name: "fault",
-        about: "What goes wrong",
-        levels: Levels::Names(fault::FAULTS),
-    },
-    Factor {
-        name: "wait",
-        about: "How long a role waits, in ms",
-        levels: Levels::Count,
-    },
-    Factor {
-        name: "edge",
-        about: "Up to where the condition holds",
-        levels: Levels::Count,
-    },
+    Factor { name: "fault", about: "What goes wrong", levels: Levels::Names(fault::FAULTS) },
+    Factor { name: "wait", about: "How long a role waits, in ms", levels: Levels::Count },
+    Factor { name: "edge", about: "Up to where the condition holds", levels: Levels::Count },
     Factor {
         name: "artefact",
         about: "What the host must make",
@@ -54,30 +42,10 @@ const FACTORS: &[Factor] = &[
 ];
 
 const METRICS: &[Metric] = &[
-    Metric {
-        name: "time",
-        unit: "ns",
-        better: Better::Lower,
-        about: "One pass of the body",
-    },
-    Metric {
-        name: "waited",
-        unit: "ns",
-        better: Better::Neither,
-        about: "From start to stop",
-    },
-    Metric {
-        name: "sent",
-        unit: "1",
-        better: Better::Neither,
-        about: "Stops sent",
-    },
-    Metric {
-        name: "found",
-        unit: "1",
-        better: Better::Higher,
-        about: "The edge that was found",
-    },
+    Metric { name: "time", unit: "ns", better: Better::Lower, about: "One pass of the body" },
+    Metric { name: "waited", unit: "ns", better: Better::Neither, about: "From start to stop" },
+    Metric { name: "sent", unit: "1", better: Better::Neither, about: "Stops sent" },
+    Metric { name: "found", unit: "1", better: Better::Higher, about: "The edge that was found" },
 ];
 
 impl Suite for Planted {
@@ -125,9 +93,7 @@ impl Suite for Planted {
             "roles" => Ok(Box::new(parts::Roles)),
             "search" => Ok(Box::new(parts::Edge)),
             "artefact" => Ok(Box::new(parts::Artefact)),
-            other => Err(Failure::failed(format!(
-                "there is no experiment 'planted/{other}'"
-            ))),
+            other => Err(Failure::failed(format!("there is no experiment 'planted/{other}'"))),
         }
     }
 }

@@ -44,12 +44,7 @@ pub(crate) struct Edge;
 impl Probe for Edge {
     fn measure(&mut self, _: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let edge = count(point, "edge")? as f64;
-        let search = Search {
-            low: 0.0,
-            high: 100.0,
-            precision: 0.5,
-            confirmations: 2,
-        };
+        let search = Search { low: 0.0, high: 100.0, precision: 0.5, confirmations: 2 };
         let mut trials = 0;
         let found = largest(&search, |level| {
             trials += 1;
@@ -61,13 +56,8 @@ impl Probe for Edge {
             };
             Ok((shown, Values::new()))
         })?;
-        let level = found
-            .level
-            .ok_or_else(|| Failure::check("nothing was found"))?;
-        Ok(Measurement {
-            trials: found.trials,
-            ..Measurement::default().value("found", level)
-        })
+        let level = found.level.ok_or_else(|| Failure::check("nothing was found"))?;
+        Ok(Measurement { trials: found.trials, ..Measurement::default().value("found", level) })
     }
 }
 
@@ -75,19 +65,12 @@ const TABLE: &str = "prepared";
 
 /// How to make the artefact of a point.
 pub(crate) fn recipe(name: &str) -> Recipe {
-    Recipe {
-        name: format!("planted-{name}"),
-        inputs: vec![TABLE.into()],
-        make,
-    }
+    Recipe { name: format!("planted-{name}"), inputs: vec![TABLE.into()], make }
 }
 
 fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     if recipe.name.ends_with("impossible") {
-        return Err(Failure::unavailable(
-            "planted: it cannot be made",
-            "none: it is planted",
-        ));
+        return Err(Failure::unavailable("planted: it cannot be made", "none: it is planted"));
     }
     std::fs::write(folder.join("table"), TABLE).map_err(Failure::from)
 }

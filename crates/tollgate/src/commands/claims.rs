@@ -1,8 +1,9 @@
 //! `tollgate claims`
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lab::claim::{self, Claim, Verdict, VerdictKind};
+use lab::claim::{self, Claim, Place, Verdict, VerdictKind};
 use lab::experiment::{Experiment, Profile};
 use lab::journal::{self, JournalError, Run};
 use report::table;
@@ -65,6 +66,12 @@ fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
     for path in files {
         claims.extend(claim::read(&path.display().to_string(), &select::text_of(path)?)?);
     }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = claims.iter().find(|claim| !seen.insert(claim.id.clone())) {
+        let Place { file, line } = &twice.place;
+        let id = &twice.id;
+        return Err(Fault::usage(format!("{file}: line {line}: another claim has the id '{id}'")));
+    }
     // Levels that only the fullest profile has are known too.
     let experiments = select::all(Profile::Full, files)?;
     let fitted = claims.iter().map(|one| claim::check(one, SUITES, &experiments));
@@ -109,7 +116,7 @@ pub(crate) fn wanted(names: &[String], files: &[PathBuf]) -> Result<Option<Wante
 impl Wanted {
     /// Keeps just the points that the claims need.
     pub(crate) fn keep(&self, experiment: &mut Experiment) {
-        let points: std::collections::BTreeSet<_> =
+        let points: BTreeSet<_> =
             self.0.iter().flat_map(|one| claim::needs(one, experiment)).collect();
         experiment.keep(|point| points.contains(point));
     }

@@ -1,0 +1,193 @@
+//! Values against bounds and published values, and the verdicts that need no values.
+
+use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
+use lab::claim::judge;
+use lab::experiment::Profile;
+use lab::sample::Failure;
+
+use crate::made_up::{MadeUp, fail, product};
+use crate::{assert_kind, claim, verdict};
+
+fn two_lengths() -> MadeUp {
+    MadeUp::new(product(&["glibc"], &["4 KiB", "64 KiB"], &["0"]))
+}
+
+#[test]
+fn a_value_within_bounds() {
+    let run = two_lengths().run(|point| if point.text("length") == "4 KiB" { 10e9 } else { 20e9 });
+    let short = "where = { length = \"4 KiB\" }\nexpect";
+    assert_kind(&format!("{short} = {{ at_least = 9e9 }}"), &run, Reproduced);
+    assert_kind(&format!("{short} = {{ at_least = 13e9 }}"), &run, Contradicted);
+    assert_kind(&format!("{short} = {{ at_least = 11e9 }}"), &run, Inconclusive);
+    assert_kind(&format!("{short} = {{ at_most = 13e9 }}"), &run, Reproduced);
+    assert_kind(&format!("{short} = {{ at_most = 9e9 }}"), &run, Contradicted);
+    assert_kind(&format!("{short} = {{ at_least = 9e9, at_most = 13e9 }}"), &run, Reproduced);
+    assert_kind(&format!("{short} = {{ at_least = 5e9, at_most = 9e9 }}"), &run, Contradicted);
+    let all = assert_kind("expect = { at_least = 15e9 }", &run, Contradicted);
+    assert_eq!(all.ours.len(), 2);
+    assert!(all.why.starts_with("1 of 2 hold, 1 contradicted; "), "{}", all.why);
+    assert!(all.why.contains("GB/s") && all.why.contains("at least 15 GB/s"), "{}", all.why);
+    assert_kind("expect = { at_least = 15e9, hold = \"some\" }", &run, Reproduced);
+    assert_kind("expect = { at_least = 35e9, hold = \"some\" }", &run, Contradicted);
+}
+
+#[test]
+fn a_published_value_that_carries_over() {
+    let run = two_lengths().run(|_| 10e9);
+    let published = |value: &str| {
+        format!("published = {{ value = {value}, unit = \"B/s\", tolerance = \"10%\" }}")
+    };
+    assert_kind(&published("11e9"), &run, Reproduced);
+    let off = assert_kind(&published("20e9"), &run, Contradicted);
+    assert_eq!(off.published.unwrap().value, 20e9);
+    assert_kind(&published("5e9"), &run, Contradicted);
+}
+
+#[test]
+fn a_value_of_other_hardware_is_shown_and_not_judged() {
+    let mut run = two_lengths().run(|_| 10e9);
+    let keys = "carries_over = false\n\
+                published = { value = 23.46e9, unit = \"B/s\", on = \"Xeon hosts\" }";
+    let shown = assert_kind(keys, &run, Incomparable);
+    assert!(shown.why.contains("23.46 GB/s on Xeon hosts"), "{}", shown.why);
+    assert!(shown.ours.iter().all(|ours| ours.value.is_some() && ours.kind == Incomparable));
+    // What is expected besides is judged.
+    assert_kind(&format!("{keys}\nexpect = {{ at_least = 1e9 }}"), &run, Reproduced);
+    let absent = Failure::unavailable("no such memory", "attach it");
+    fail(&mut run, &absent, |_| true);
+    assert_kind(keys, &run, Unmeasurable);
+}
+
+#[test]
+fn what_this_machine_lacks_is_said_with_the_remedy() {
+    let keys = "expect = { at_least = 9e9 }";
+    let whole = two_lengths().run(|_| 10e9);
+    let absent = Failure::unavailable("no huge pages", "reserve some");
+    let mut run = whole.clone();
+    fail(&mut run, &absent, |_| true);
+    let verdict = assert_kind(keys, &run, Unmeasurable);
+    assert!(verdict.why.contains("no huge pages (reserve some)"), "{}", verdict.why);
+    // Half of it is there: the rest decides, and it is said.
+    let mut run = whole.clone();
+    fail(&mut run, &absent, |point| point.text("length") == "4 KiB");
+    let verdict = assert_kind(keys, &run, Reproduced);
+    assert!(verdict.why.contains("1 not measurable here"), "{}", verdict.why);
+    assert_kind("expect = { at_least = 90e9, hold = \"some\" }", &run, Inconclusive);
+    // A fault is no lack.
+    let mut run = whole;
+    fail(&mut run, &Failure::failed("broke"), |_| true);
+    let verdict = assert_kind(keys, &run, Inconclusive);
+    assert!(verdict.why.contains("failed: broke"), "{}", verdict.why);
+}
+
+#[test]
+fn a_point_that_stands_as_void_has_no_value() {
+    let mut run = two_lengths().run(|_| 10e9);
+    for sample in &mut run.samples {
+        sample.void = Some("the core clock moved".into());
+    }
+    let verdict = assert_kind("expect = { at_least = 9e9 }", &run, Inconclusive);
+    assert!(verdict.why.contains("the core clock moved"), "{}", verdict.why);
+}
+
+#[test]
+fn cores_that_are_lacking_are_said() {
+    let run = two_lengths().run(|_| 10e9);
+    let keys = |cores: u32| format!("cores = {cores}\nexpect = {{ at_least = 9e9 }}");
+    assert_kind(&keys(4), &run, Reproduced);
+    let verdict = assert_kind(&keys(9), &run, Unmeasurable);
+    assert!(verdict.why.contains("9 physical cores") && verdict.why.contains("has 4"));
+    // Known before anything is measured.
+    assert_eq!(judge(&claim(&keys(9)), None, 4).kind, Unmeasurable);
+}
+
+#[test]
+fn the_cores_are_those_of_the_machine_that_measured() {
+    let mut run = two_lengths().run(|_| 10e9);
+    let mut environment = machine::environment::Environment::capture();
+    let core = machine::topology::Core { package: 0, id: 0, cpus: vec![0, 1] };
+    environment.topology.cores = vec![core];
+    environment.topology.online = vec![0, 1];
+    run.record.environments.insert("e1".into(), environment);
+    let verdict = assert_kind("cores = 2\nexpect = { at_least = 9e9 }", &run, Unmeasurable);
+    assert!(verdict.why.contains("has 1 with 2 threads each"), "{}", verdict.why);
+}
+
+#[test]
+fn what_is_not_measured_says_how() {
+    let keys = "expect = { at_least = 9e9 }";
+    let nothing = judge(&claim(keys), None, 4);
+    assert_eq!(nothing.kind, Inconclusive);
+    assert_eq!(nothing.why, "not measured yet: tollgate run --claim it");
+    let mut run = two_lengths().run(|_| 10e9);
+    let elsewhere = verdict("where = { length = \"1 KiB\" }\nexpect = { at_least = 1 }", &run);
+    assert_eq!((elsewhere.kind, elsewhere.why), (Inconclusive, nothing.why.clone()));
+    run.samples.clear();
+    assert_eq!(verdict(keys, &run).why, nothing.why);
+}
+
+#[test]
+fn only_runs_of_the_profile_count() {
+    let mut made_up = two_lengths();
+    let keys = "profile = \"full\"\nexpect = { at_least = 9e9 }";
+    let verdict = assert_kind(keys, &made_up.run(|_| 10e9), Inconclusive);
+    assert!(verdict.why.contains("--claim it --profile full"), "{}", verdict.why);
+    made_up.profile = Profile::Full;
+    assert_kind(keys, &made_up.run(|_| 10e9), Reproduced);
+}
+
+#[test]
+fn few_rounds_are_inconclusive_unless_the_claim_says_so() {
+    let mut made_up = two_lengths();
+    let keys = |rounds: &str| format!("{rounds}\nexpect = {{ at_least = 9e9 }}");
+    made_up.rounds = 5;
+    let five = made_up.run(|_| 10e9);
+    let verdict = assert_kind(&keys(""), &five, Inconclusive);
+    assert!(verdict.why.contains("range") && verdict.why.contains("5 judged rounds of the 6"));
+    assert_kind(&keys("rounds = 5"), &five, Reproduced);
+    made_up.rounds = 6;
+    assert_kind(&keys(""), &made_up.run(|_| 10e9), Reproduced);
+    assert_kind(&keys("rounds = 20"), &made_up.run(|_| 10e9), Inconclusive);
+    made_up.rounds = 1;
+    let one = made_up.run(|_| 10e9);
+    assert_kind(&keys(""), &one, Inconclusive);
+    let verdict = assert_kind(&keys("rounds = 1"), &one, Reproduced);
+    assert!(verdict.ours[0].interval.is_none(), "one round has no interval");
+    assert_kind("rounds = 1\nexpect = { at_most = 9e9 }", &one, Contradicted);
+}
+
+#[test]
+fn twins_in_the_metrics_unit() {
+    let mut made_up = two_lengths();
+    made_up.metric = "latency";
+    let mut run = made_up.run(|_| 100.0);
+    let keys = |most: &str| format!("expect = {{ twins_differ_at_most = {most} }}");
+    assert_kind(&keys("1"), &run, Reproduced);
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("latency").unwrap() += 5.0;
+    }
+    let verdict = assert_kind(&keys("1"), &run, Contradicted);
+    assert!(verdict.why.contains("differ by -"), "{}", verdict.why);
+    assert_kind(&keys("5"), &run, Inconclusive);
+    assert_kind(&keys("10"), &run, Reproduced);
+    run.samples.retain(|sample| !sample.twin);
+    let verdict = assert_kind(&keys("10"), &run, Inconclusive);
+    assert!(verdict.why.contains("twin"), "{}", verdict.why);
+}
+
+#[test]
+fn the_labs_own_cost_is_judged_by_one_row() {
+    let mut run = two_lengths().run(|_| 10e9);
+    let mut session = run.samples[0].clone();
+    session.experiment = "lab/session".into();
+    session.point = [("profile", "standard")].into();
+    session.values = [("outside_samples".to_string(), 0.02)].into();
+    run.samples.push(session);
+    let own = run.record.metrics["copy"]["latency"].clone();
+    run.record.metrics.insert("lab".into(), [("outside_samples".to_string(), own)].into());
+    let mut claim = claim("metric = \"outside_samples\"\nrounds = 1\nexpect = { at_most = 0.05 }");
+    claim.experiment = "lab/session".into();
+    assert_eq!(judge(&claim, Some(&run), 4).kind, Reproduced);
+    run.samples.last_mut().unwrap().values.insert("outside_samples".into(), 0.5);
+    assert_eq!(judge(&claim, Some(&run), 4).kind, Contradicted);
+}

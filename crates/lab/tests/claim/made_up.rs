@@ -1,0 +1,142 @@
+//! Made-up runs: a truth for each point, seeded noise, drift that all points of a round share.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lab::experiment::{Effort, Experiment, Profile};
+use lab::journal::{FORMAT, Run, RunRecord};
+use lab::metric::{Better, MetricRecord};
+use lab::point::Point;
+use lab::sample::{Clock, Failure, Sample};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+pub(crate) const EXPERIMENT: &str = "copy/throughput";
+
+/// What is made up.
+pub(crate) struct MadeUp {
+    pub(crate) points: Vec<Point>,
+    pub(crate) twins: Vec<Point>,
+    pub(crate) rounds: u32,
+    pub(crate) seed: u64,
+    /// The spread of one measurement, as a share.
+    pub(crate) noise: f64,
+    pub(crate) metric: &'static str,
+    pub(crate) profile: Profile,
+}
+
+impl MadeUp {
+    pub(crate) fn new(points: Vec<Point>) -> Self {
+        let twins = points.first().cloned().into_iter().collect();
+        let (metric, profile) = ("throughput", Profile::Standard);
+        Self { points, twins, rounds: 20, seed: 1, noise: 0.01, metric, profile }
+    }
+
+    /// A run in which each point is what `truth` says, up to noise and drift.
+    pub(crate) fn run(&self, truth: impl Fn(&Point) -> f64) -> Run {
+        let mut random = Pcg64Mcg::seed_from_u64(self.seed);
+        let mut samples = Vec::new();
+        for round in 0..self.rounds {
+            let drift = 1.0 + 0.2 * random.random::<f64>();
+            let once = self.points.iter().map(|point| (point, false));
+            for (point, twin) in once.chain(self.twins.iter().map(|point| (point, true))) {
+                let noise =
+                    1.0 + self.noise * (random.random::<f64>() + random.random::<f64>() - 1.0);
+                samples.push(self.sample(point, twin, round, truth(point) * drift * noise));
+            }
+        }
+        Run { folder: "results/here-standard-1".into(), record: self.record(), samples }
+    }
+
+    pub(crate) fn sample(&self, point: &Point, twin: bool, round: u32, value: f64) -> Sample {
+        Sample {
+            experiment: EXPERIMENT.into(),
+            point: point.clone(),
+            twin,
+            round,
+            host: "here".into(),
+            environment: "e1".into(),
+            attempt: 1,
+            seconds: 0.25,
+            values: [(self.metric.to_string(), value)].into(),
+            clock: Some(Clock {
+                tsc_hertz: 2e9,
+                tsc_step: 2,
+                tsc_overhead: 20,
+                core_before: 3.9e9,
+                core_after: 4.1e9,
+            }),
+            ..Sample::default()
+        }
+    }
+
+    pub(crate) fn experiment(&self) -> Experiment {
+        Experiment {
+            suite: "copy".into(),
+            name: "throughput".into(),
+            about: "made up".into(),
+            metric: self.metric.into(),
+            baseline: self.points.first().cloned().unwrap_or_default(),
+            sweeps: Vec::new(),
+            points: self.points.clone(),
+            twins: self.twins.clone(),
+            roles: Vec::new(),
+            batch: 1,
+            limit: None,
+            effort: Effort {
+                min_rounds: 1,
+                rounds: self.rounds,
+                budget: Duration::from_millis(1),
+                resolve: 0.02,
+            },
+        }
+    }
+
+    fn record(&self) -> RunRecord {
+        let metric =
+            |unit: &str, better| MetricRecord { unit: unit.into(), better, about: String::new() };
+        let metrics = BTreeMap::from([
+            ("throughput".to_string(), metric("B/s", Better::Higher)),
+            ("latency".to_string(), metric("ns", Better::Lower)),
+            ("calls".to_string(), metric("1", Better::Neither)),
+        ]);
+        RunRecord {
+            format: FORMAT,
+            program: "0".into(),
+            name: "here-standard-1".into(),
+            host: "here".into(),
+            profile: self.profile,
+            seed: self.seed,
+            begun: "2026-01-01T00:00:00Z".into(),
+            environments: BTreeMap::new(),
+            experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),
+            metrics: [("copy".to_string(), metrics)].into(),
+        }
+    }
+}
+
+/// Every combination of functions, lengths and threads.
+pub(crate) fn product(functions: &[&str], lengths: &[&str], threads: &[&str]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for function in functions {
+        for length in lengths {
+            for count in threads {
+                points.push(Point::from([
+                    ("function", *function),
+                    ("length", *length),
+                    ("threads", *count),
+                ]));
+            }
+        }
+    }
+    points
+}
+
+/// Puts a failure in the place of every sample of some points, once, as a run does.
+pub(crate) fn fail(run: &mut Run, failure: &Failure, which: impl Fn(&Point) -> bool) {
+    run.samples.retain(|sample| !which(&sample.point) || sample.round == 0);
+    for sample in run.samples.iter_mut().filter(|sample| which(&sample.point)) {
+        sample.values.clear();
+        sample.error = Some(failure.clone());
+    }
+}

@@ -1,0 +1,39 @@
+//! Claims: how they are read, and the verdict of every kind on made-up journals.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in the functions it shares"
+)]
+
+mod bounds;
+mod choice;
+mod made_up;
+mod never_panics;
+mod ratios;
+mod reading;
+mod shapes;
+
+use lab::claim::{Claim, Verdict, VerdictKind, judge, read};
+use lab::journal::Run;
+
+/// A claim on the made-up experiment, with more keys.
+pub(crate) fn claim(keys: &str) -> Claim {
+    let text = format!(
+        "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
+         experiment = \"copy/throughput\"\n{keys}\n"
+    );
+    read("claims.toml", &text).unwrap().remove(0)
+}
+
+/// The verdict on a claim, with one line that says why.
+pub(crate) fn verdict(keys: &str, run: &Run) -> Verdict {
+    let verdict = judge(&claim(keys), Some(run), 4);
+    assert!(!verdict.why.is_empty() && !verdict.why.contains('\n'), "{verdict:?}");
+    verdict
+}
+
+pub(crate) fn assert_kind(keys: &str, run: &Run, kind: VerdictKind) -> Verdict {
+    let verdict = verdict(keys, run);
+    assert_eq!(verdict.kind, kind, "{keys}: {verdict:#?}");
+    verdict
+}

@@ -1,0 +1,116 @@
+//! Whatever the run and the claim, there is a verdict with one line.
+
+use lab::claim::judge;
+use lab::compare::compare;
+use lab::point::Point;
+use lab::sample::Failure;
+use lab::summary::{Unit, summarise};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::claim;
+use crate::made_up::{EXPERIMENT, MadeUp};
+
+const EXPECTED: [&str; 16] = [
+    "expect = { at_least = 1 }",
+    "expect = { at_least = 0, at_most = 5, hold = \"some\" }",
+    "published = { value = 2, unit = \"B/s\", tolerance = \"10%\" }",
+    "carries_over = false\npublished = { value = 2, unit = \"B/s\" }",
+    "expect = { ratio_of = { function = \"a\" }, to = { function = \"b\" }, at_least = 1 }",
+    "expect = { ratio_of = { function = [\"a\", \"b\"] }, to = { function = \"c\" }, at_most = 2, each = [\"length\"] }",
+    "expect = { ratio_of = {}, to = {}, at_most = 2, each = [\"nothing\"], hold = \"some\" }",
+    "expect = { ratio_of = {}, to = {}, at_least = 1 }",
+    "expect = { ranking = [{ function = \"a\" }, { function = \"b\" }, { function = \"c\" }] }",
+    "expect = { ranking = [{}, { function = \"b\" }], each = [\"length\"], hold = \"some\" }",
+    "expect = { winner_changes = \"function\", along = \"length\" }",
+    "expect = { winner_changes = \"length\", along = \"length\" }",
+    "expect = { shape = \"rises\", along = \"length\", each = [\"function\"] }",
+    "expect = { shape = \"flat\", along = \"length\", within = \"5%\" }",
+    "expect = { shape = \"saturates\", along = \"length\", beyond = 2, within = \"5%\", each = [\"function\"] }",
+    "expect = { twins_differ_at_most = 1 }",
+];
+const WHERE: [&str; 4] = [
+    "",
+    "where = { function = \"a\" }",
+    "where = { function = [\"a\", \"b\"], length = 2 }",
+    "where = { nothing = 1 }",
+];
+const METRICS: [&str; 5] =
+    ["", "metric = \"latency\"", "metric = \"calls\"", "metric = \"unknown\"", "rounds = 1"];
+
+/// What one sample may be.
+#[derive(Debug, Clone)]
+struct Any {
+    point: (&'static str, &'static str),
+    twin: bool,
+    round: u32,
+    value: f64,
+    class: Option<&'static str>,
+    fate: u8,
+}
+
+fn any_sample() -> impl Strategy<Value = Any> {
+    let point = (select(vec!["a", "b", "c"]), select(vec!["1", "2", "3", "x"]));
+    let value = prop_oneof![
+        5 => 0.5..5.0f64,
+        1 => select(vec![0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 1e300, f64::MIN_POSITIVE]),
+    ];
+    let class = select(vec![None, Some("near"), Some("far")]);
+    (point, any::<bool>(), 0u32..14, value, class, 0u8..20).prop_map(
+        |(point, twin, round, value, class, fate)| Any { point, twin, round, value, class, fate },
+    )
+}
+
+fn run(samples: &[Any], metric: &'static str) -> lab::journal::Run {
+    let mut made_up = MadeUp::new(Vec::new());
+    made_up.metric = metric;
+    made_up.points =
+        ["1", "2"].map(|length| Point::from([("function", "a"), ("length", length)])).into();
+    made_up.rounds = 0;
+    let mut run = made_up.run(|_| 1.0);
+    for any in samples {
+        let point = Point::from([("function", any.point.0), ("length", any.point.1)]);
+        let mut sample = made_up.sample(&point, any.twin, any.round, any.value);
+        sample.covariates.extend(any.class.map(|class| ("proximity".to_string(), class.into())));
+        match any.fate {
+            0 => sample.error = Some(Failure::unsupported("lacks\nit")),
+            1 => sample.error = Some(Failure::failed("broke")),
+            2 => sample.void = Some("moved".into()),
+            3 => sample.values.clear(),
+            4 => sample.environment = "e2".into(),
+            5 => sample.point = Point::default(),
+            6 => sample.clock = None,
+            _ => {}
+        }
+        run.samples.push(sample);
+    }
+    run
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn there_is_always_a_verdict(
+        samples in vec(any_sample(), 0..150),
+        metric in select(vec!["throughput", "latency", "calls"]),
+        others in vec(any_sample(), 0..60),
+        place in select(WHERE.to_vec()),
+        named in select(METRICS.to_vec()),
+    ) {
+        let run = run(&samples, metric);
+        for expected in EXPECTED {
+            let claim = claim(&format!("{place}\n{named}\n{expected}"));
+            let verdict = judge(&claim, Some(&run), 2);
+            prop_assert!(!verdict.why.is_empty() && !verdict.why.contains('\n'), "{:?}", verdict);
+            prop_assert_eq!(&verdict, &judge(&claim, Some(&run), 2));
+        }
+        for unit in [Unit::Own, Unit::Ticks, Unit::Cycles] {
+            if let Ok(summary) = summarise(&run, EXPERIMENT, metric, unit) {
+                let rounds = |row: &lab::summary::Row| row.estimate.map_or(0, |e| e.rounds);
+                prop_assert!(summary.rows.iter().all(|row| row.rounds == rounds(row)));
+            }
+            let _ = compare(&run, &self::run(&others, metric), EXPERIMENT, None, unit);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Ratios inside rounds and rankings.
+
+use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
+use lab::sample::Failure;
+
+use crate::assert_kind;
+use crate::made_up::{MadeUp, fail, product};
+
+const RATIO: &str = "ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }";
+
+fn functions(names: &[&str]) -> MadeUp {
+    MadeUp::new(product(names, &["4 KiB", "64 KiB"], &["0"]))
+}
+
+#[test]
+fn a_ratio_inside_rounds() {
+    let made_up = functions(&["glibc", "apex"]);
+    let keys = |bounds: &str| format!("expect = {{ {RATIO}, each = [\"length\"], {bounds} }}");
+    let faster = made_up.run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
+    let verdict = assert_kind(&keys("at_least = 1.1"), &faster, Reproduced);
+    assert_eq!(verdict.ours.len(), 2, "one ratio a length");
+    for ours in &verdict.ours {
+        assert!((ours.value.unwrap() - 1.2).abs() < 0.02, "drift is in both and leaves the ratio");
+        assert!(ours.label.contains("function=apex over function=glibc"), "{}", ours.label);
+    }
+    assert!(verdict.ours[0].label.starts_with("length=4 KiB"));
+    assert_kind(&keys("at_least = 1.3"), &faster, Contradicted);
+    assert_kind(&keys("at_most = 1.1"), &faster, Contradicted);
+    assert_kind(&keys("at_least = 1.1, at_most = 1.3"), &faster, Reproduced);
+    let slower = made_up.run(|point| if point.text("function") == "apex" { 10e9 } else { 12e9 });
+    assert_kind(&keys("at_least = 1.1"), &slower, Contradicted);
+}
+
+#[test]
+fn a_ratio_of_times_is_the_plain_ratio() {
+    let mut made_up = functions(&["glibc", "apex"]);
+    made_up.metric = "latency";
+    let slower = made_up.run(|point| if point.text("function") == "apex" { 20.0 } else { 10.0 });
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.8 }}");
+    assert_kind(&keys, &slower, Reproduced);
+}
+
+#[test]
+fn each_level_counts() {
+    let run = functions(&["glibc", "apex"]).run(|point| {
+        let fast = point.text("function") == "apex" && point.text("length") == "64 KiB";
+        if fast { 12e9 } else { 10e9 }
+    });
+    let keys = |hold: &str| {
+        format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1, hold = \"{hold}\" }}")
+    };
+    assert_kind(&keys("all"), &run, Contradicted);
+    assert_kind(&keys("some"), &run, Reproduced);
+}
+
+#[test]
+fn a_difference_below_the_noise_floor_is_none() {
+    let mut made_up = functions(&["glibc", "apex"]);
+    let truth = |point: &lab::point::Point| {
+        if point.text("function") == "apex" { 10.5e9 } else { 10e9 }
+    };
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.0 }}");
+    let mut run = made_up.run(truth);
+    assert_kind(&keys, &run, Reproduced);
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("throughput").unwrap() *= 1.08;
+    }
+    assert_kind(&keys, &run, Inconclusive);
+    assert_kind(
+        "expect = { ranking = [{ function = \"apex\", length = \"4 KiB\" }, { function = \"glibc\", length = \"4 KiB\" }] }",
+        &run,
+        Inconclusive,
+    );
+    made_up.twins.clear();
+    assert_kind(&keys, &made_up.run(truth), Reproduced);
+}
+
+#[test]
+fn near_and_far_rounds_are_not_paired() {
+    let mut run = functions(&["glibc", "apex"])
+        .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
+    // In every second round one of the two is far, and five times slower.
+    for sample in &mut run.samples {
+        let far = sample.round % 2 == 1 && sample.point.text("function") == "apex";
+        let class = if far { "far" } else { "near" };
+        sample.covariates.insert("proximity".into(), class.into());
+        if far {
+            *sample.values.get_mut("throughput").unwrap() /= 5.0;
+        }
+    }
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1 }}");
+    let verdict = assert_kind(&keys, &run, Reproduced);
+    assert!(verdict.ours.iter().all(|ours| ours.rounds == 10 && ours.lost == 10));
+    assert!(verdict.why.contains("10 rounds (10 lost)"), "{}", verdict.why);
+    // Without the class the same values say nothing.
+    for sample in &mut run.samples {
+        sample.covariates.clear();
+    }
+    assert_kind(&keys, &run, Inconclusive);
+}
+
+#[test]
+fn rounds_of_no_common_class_say_so() {
+    let mut run = functions(&["glibc", "apex"]).run(|_| 10e9);
+    for sample in &mut run.samples {
+        let class = if sample.point.text("function") == "apex" { "far" } else { "near" };
+        sample.covariates.insert("proximity".into(), class.into());
+    }
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 0.5 }}");
+    let verdict = assert_kind(&keys, &run, Inconclusive);
+    assert!(verdict.why.contains("20 rounds lost"), "{}", verdict.why);
+}
+
+#[test]
+fn a_side_that_cannot_be_measured() {
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 0.5 }}");
+    let mut run = functions(&["glibc", "apex"]).run(|_| 10e9);
+    fail(&mut run, &Failure::unsupported("this CPU has no AVX-512"), |point| {
+        point.text("function") == "apex"
+    });
+    let verdict = assert_kind(&keys, &run, Unmeasurable);
+    assert!(verdict.why.contains("no AVX-512"), "{}", verdict.why);
+}
+
+#[test]
+fn a_ranking() {
+    let run = functions(&["glibc", "apex", "naive"]).run(|point| match point.text("function") {
+        "apex" => 15e9,
+        "glibc" => 12e9,
+        _ => 10e9,
+    });
+    let keys = |order: [&str; 3]| {
+        let filters = order.map(|name| format!("{{ function = \"{name}\" }}")).join(", ");
+        format!("expect = {{ ranking = [{filters}], each = [\"length\"] }}")
+    };
+    let verdict = assert_kind(&keys(["apex", "glibc", "naive"]), &run, Reproduced);
+    assert_eq!(verdict.ours.len(), 4, "two neighbours at two lengths");
+    assert_kind(&keys(["glibc", "apex", "naive"]), &run, Contradicted);
+    let even = functions(&["glibc", "apex", "naive"]).run(|_| 10e9);
+    assert_kind(&keys(["apex", "glibc", "naive"]), &even, Inconclusive);
+    // The same figures as times: the order turns over.
+    let mut made_up = functions(&["glibc", "apex", "naive"]);
+    made_up.metric = "latency";
+    let times = made_up.run(|point| match point.text("function") {
+        "apex" => 15.0,
+        "glibc" => 12.0,
+        _ => 10.0,
+    });
+    assert_kind(&keys(["naive", "glibc", "apex"]), &times, Reproduced);
+    assert_kind(&keys(["apex", "glibc", "naive"]), &times, Contradicted);
+}

@@ -1,0 +1,197 @@
+//! Claims as TOML, and whether they fit a suite.
+
+use lab::claim::{Kind, check, needs, read};
+use lab::experiment::Profile;
+use lab::factor::{Factor, Levels};
+use lab::metric::{Better, Metric};
+use lab::point::Point;
+use lab::sample::Failure;
+use lab::suite::{Data, Probe, Suite};
+
+use crate::claim;
+use crate::made_up::{MadeUp, product};
+
+const WHOLE: &str = r#"
+[[experiment]]
+name = "throughput"
+
+[[claim]]
+id = "threads-help-mapped"
+says = "adding worker threads helps mapped memory, but not above 8"
+source = "ESCAPE benchmarking, results B"
+experiment = "copy/throughput"
+where = { function = ["glibc", "apex"], length = "65536" }
+published = { value = 23.46e9, unit = "B/s", tolerance = "10%", on = "Xeon hosts" }
+carries_over = false
+cores = 9
+profile = "standard"
+rounds = 20
+expect = { shape = "saturates", along = "threads", beyond = 8, within = "10%" }
+
+[[figure]]
+x = "length"
+"#;
+
+#[test]
+fn a_whole_claim_is_read_beside_other_tables() {
+    let claims = read("own.toml", WHOLE).unwrap();
+    assert_eq!(claims.len(), 1);
+    let claim = &claims[0];
+    assert_eq!((claim.place.line, claim.cores, claim.rounds), (6, Some(9), Some(20)));
+    assert_eq!(claim.profile, Some(Profile::Standard));
+    assert_eq!(claim.published.as_ref().unwrap().tolerance, Some(0.1));
+    assert!(!claim.carries_over && !claim.is_promise());
+    let Kind::Shape { beyond, within, .. } = &claim.expect.as_ref().unwrap().kind else {
+        panic!("{claim:?}")
+    };
+    assert_eq!((beyond.as_ref().unwrap().number(), *within), (Some(8.0), Some(0.1)));
+}
+
+/// What is wrong with a claim that has these keys besides the needed ones.
+fn refused(keys: &str) -> String {
+    let head = "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
+                experiment = \"copy/throughput\"\n";
+    let error = read("claims.toml", &format!("{head}{keys}\n")).unwrap_err().to_string();
+    assert!(error.starts_with("claims.toml: line ") && !error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn faults_name_file_line_and_key() {
+    for (keys, expected) in [
+        ("expcet = 1", "unknown field `expcet`"),
+        ("expect = { at_leats = 1 }", "unknown field `at_leats`"),
+        ("\nexpect = { at_leats = 1 }", "line 7"),
+        ("expect = { at_least = 1, along = \"x\" }", "a value takes no 'along'"),
+        ("expect = { ratio_of = { a = 1 }, at_least = 1 }", "needs 'to'"),
+        ("expect = { ratio_of = { a = 1 }, to = { a = 2 } }", "'at_least' or 'at_most'"),
+        ("expect = { ratio_of = { a = 1 }, to = { a = 2 }, at_least = 0 }", "above zero"),
+        ("expect = { ratio_of = { a = 1 }, ranking = [] }", "takes no 'ranking'"),
+        ("expect = { ranking = [{ a = 1 }] }", "two filters"),
+        ("expect = { winner_changes = \"a\" }", "'along'"),
+        ("expect = { shape = \"rises\", along = \"a\", within = \"1%\" }", "takes no 'within'"),
+        ("expect = { shape = \"flat\", along = \"a\" }", "needs 'within'"),
+        ("expect = { shape = \"bends\", along = \"a\" }", "bends"),
+        ("expect = { shape = \"saturates\", along = \"a\", within = \"1%\" }", "needs 'beyond'"),
+        ("expect = { at_least = 2, at_most = 1 }", "above 'at_most'"),
+        ("expect = { at_least = nan }", "finite"),
+        ("expect = { hold = \"some\" }", "'at_least' or 'at_most'"),
+        ("expect = { twins_differ_at_most = -1 }", "0 or more"),
+        ("rounds = 0\nexpect = { at_least = 1 }", "rounds must be 1 or more"),
+        ("cores = 2", "needs 'published' or 'expect'"),
+        ("published = { value = 1, unit = \"B/s\" }", "needs 'tolerance'"),
+        (
+            "published = { value = 1, unit = \"B/s\", tolerance = \"ten\" }",
+            "claim[0].published.tolerance",
+        ),
+        ("profile = \"slow\"\nexpect = { at_least = 1 }", "claim[0].profile"),
+    ] {
+        let error = refused(keys);
+        assert!(error.contains(expected), "{keys}: {error}");
+    }
+    assert!(read("claims.toml", "[[clam]]\n").unwrap_err().to_string().contains("`clam`"));
+    let twice = WHOLE.to_string() + &WHOLE.replace("[[experiment]]\nname = \"throughput\"\n", "");
+    assert!(read("own.toml", &twice).unwrap_err().to_string().contains("same id"));
+}
+
+/// A suite that measures nothing.
+struct Copy;
+
+impl Suite for Copy {
+    fn name(&self) -> &'static str {
+        "copy"
+    }
+    fn about(&self) -> &'static str {
+        "made up"
+    }
+    fn data(&self) -> Data {
+        Data { experiments: "", claims: "", promises: "", figures: "" }
+    }
+    fn factors(&self) -> &'static [Factor] {
+        &[
+            Factor { name: "function", about: "", levels: Levels::Names(&["glibc", "apex"]) },
+            Factor { name: "length", about: "", levels: Levels::Bytes },
+            Factor { name: "threads", about: "", levels: Levels::Count },
+            Factor { name: "memory", about: "", levels: Levels::Names(&["heap"]) },
+        ]
+    }
+    fn metrics(&self) -> &'static [Metric] {
+        &[
+            Metric { name: "throughput", unit: "B/s", better: Better::Higher, about: "" },
+            Metric { name: "calls", unit: "1", better: Better::Neither, about: "" },
+        ]
+    }
+    fn probe(&self, _: &str) -> Result<Box<dyn Probe>, Failure> {
+        Err(Failure::failed("made up"))
+    }
+}
+
+fn made_up() -> MadeUp {
+    MadeUp::new(product(&["glibc", "apex"], &["4 KiB", "64 KiB"], &["0", "2"]))
+}
+
+#[test]
+fn a_claim_that_fits_is_spelled_as_points_are() {
+    let experiments = [made_up().experiment()];
+    let claim = claim(
+        "where = { length = 65536 }\n\
+         expect = { ratio_of = { function = \"apex\", length = \"0.0625 MiB\" }, to = { function = \"glibc\" }, at_least = 1, each = [\"threads\"] }",
+    );
+    let checked = check(&claim, &[&Copy], &experiments).unwrap();
+    assert_eq!(checked.metric.as_deref(), Some("throughput"));
+    let points = needs(&checked, &experiments[0]);
+    let texts: Vec<_> = points.iter().map(Point::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "function=apex length=64 KiB threads=0",
+            "function=apex length=64 KiB threads=2",
+            "function=glibc length=4 KiB threads=0", // The twin, for the noise floor.
+            "function=glibc length=64 KiB threads=0",
+            "function=glibc length=64 KiB threads=2",
+        ]
+    );
+    let mut other = experiments[0].clone();
+    other.name = "other".into();
+    assert!(needs(&checked, &other).is_empty());
+}
+
+#[test]
+fn a_claim_that_does_not_fit_is_refused() {
+    let experiments = [made_up().experiment()];
+    for (keys, expected) in [
+        ("metric = \"speed\"\nexpect = { at_least = 1 }", "no metric 'speed'; it has: throughput"),
+        ("where = { lenght = 16 }\nexpect = { at_least = 1 }", "where: unknown factor 'lenght'"),
+        ("where = { length = \"long\" }\nexpect = { at_least = 1 }", "where: factor 'length'"),
+        (
+            "where = { memory = \"heap\" }\nexpect = { at_least = 1 }",
+            "'memory' is no factor of copy/throughput",
+        ),
+        (
+            "published = { value = 1, unit = \"GB/s\", tolerance = \"1%\" }",
+            "in GB/s, but 'throughput' is in B/s",
+        ),
+        (
+            "expect = { ranking = [{ function = \"apex\" }, { function = \"fast\" }] }",
+            "ranking: factor 'function'",
+        ),
+        (
+            "expect = { winner_changes = \"function\", along = \"size\" }",
+            "along: unknown factor 'size'",
+        ),
+        (
+            "metric = \"calls\"\nexpect = { winner_changes = \"function\", along = \"length\" }",
+            "no better direction",
+        ),
+        (
+            "expect = { ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }, at_least = 1, each = [\"size\"] }",
+            "each: unknown factor 'size'",
+        ),
+    ] {
+        let error = check(&claim(keys), &[&Copy], &experiments).unwrap_err().to_string();
+        assert!(error.starts_with("claims.toml: line 2: claim 'it': "), "{error}");
+        assert!(error.contains(expected) && !error.contains('\n'), "{keys}: {error}");
+    }
+    let error = check(&claim("expect = { at_least = 1 }"), &[&Copy], &[]).unwrap_err().to_string();
+    assert!(error.contains("no experiment 'copy/throughput'"), "{error}");
+}

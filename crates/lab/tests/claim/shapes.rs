@@ -1,0 +1,129 @@
+//! Winners that change, and how values go along a factor.
+
+use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
+use lab::journal::Run;
+use lab::point::Point;
+use lab::sample::Failure;
+
+use crate::assert_kind;
+use crate::made_up::{MadeUp, fail, product};
+
+const WINNER: &str = "expect = { winner_changes = \"function\", along = \"length\" }";
+
+fn functions(truth: impl Fn(&str, &str) -> f64) -> Run {
+    let lengths = ["16 B", "4 KiB", "64 KiB"];
+    let made_up = MadeUp::new(product(&["glibc", "apex", "naive"], &lengths, &["0"]));
+    made_up.run(|point| truth(point.text("function"), point.text("length")))
+}
+
+#[test]
+fn the_winner_changes() {
+    let changing = functions(|function, length| match (function, length) {
+        ("glibc", "16 B") | ("apex", "64 KiB") => 15e9,
+        _ => 10e9,
+    });
+    let verdict = assert_kind(WINNER, &changing, Reproduced);
+    assert_eq!(verdict.ours.len(), 3);
+    assert!(verdict.why.contains("16 B: glibc") && verdict.why.contains("64 KiB: apex"));
+    let one = functions(|function, _| if function == "apex" { 15e9 } else { 10e9 });
+    assert_kind(WINNER, &one, Contradicted);
+    let none = functions(|_, _| 10e9);
+    assert_kind(WINNER, &none, Inconclusive);
+    // Two are equally good and better than the third: either may be the best everywhere.
+    let two = functions(|function, _| if function == "naive" { 5e9 } else { 10e9 });
+    assert_kind(WINNER, &two, Inconclusive);
+}
+
+#[test]
+fn what_was_not_measured_everywhere_does_not_compete() {
+    let mut run = functions(|function, _| if function == "glibc" { 10e9 } else { 15e9 });
+    fail(&mut run, &Failure::unsupported("no AVX-512"), |point| {
+        point.text("function") == "apex" && point.text("length") == "16 B"
+    });
+    let verdict = assert_kind(WINNER, &run, Contradicted);
+    assert!(verdict.ours.iter().all(|ours| ours.label.ends_with("naive")), "{verdict:?}");
+    fail(&mut run, &Failure::unsupported("no AVX-512"), |point| point.text("function") != "glibc");
+    assert_kind(WINNER, &run, Unmeasurable);
+}
+
+#[test]
+fn a_factor_left_open_is_named() {
+    let points = product(&["glibc", "apex"], &["16 B", "4 KiB"], &["0", "2"]);
+    let run = MadeUp::new(points).run(|_| 10e9);
+    let verdict = assert_kind(WINNER, &run, Inconclusive);
+    assert!(verdict.why.contains("threads"), "{}", verdict.why);
+    let each =
+        "expect = { winner_changes = \"function\", along = \"length\", each = [\"threads\"] }";
+    let verdict = assert_kind(each, &run, Inconclusive);
+    assert!(verdict.why.starts_with("0 of 2 hold"), "{}", verdict.why);
+}
+
+fn threads(truth: impl Fn(f64) -> f64) -> Run {
+    let made_up = MadeUp::new(product(&["glibc"], &["64 KiB"], &["16", "2", "8", "0"]));
+    made_up.run(|point: &Point| truth(point.get("threads").unwrap().number().unwrap()))
+}
+
+fn shape(name: &str, more: &str) -> String {
+    format!("expect = {{ shape = \"{name}\", along = \"threads\"{more} }}")
+}
+
+#[test]
+fn it_rises_or_falls() {
+    let rising = threads(|threads| 10e9 + threads * 1e9);
+    let verdict = assert_kind(&shape("rises", ""), &rising, Reproduced);
+    assert!(verdict.ours[0].label.contains("threads=16 over threads=0"), "sorted as numbers");
+    assert_kind(&shape("falls", ""), &rising, Contradicted);
+    let falling = threads(|threads| 10e9 - threads * 0.2e9);
+    assert_kind(&shape("falls", ""), &falling, Reproduced);
+    assert_kind(&shape("rises", ""), &falling, Contradicted);
+    let level = threads(|_| 10e9);
+    assert_kind(&shape("rises", ""), &level, Inconclusive);
+}
+
+#[test]
+fn it_is_flat() {
+    let within = ", within = \"5%\"";
+    let level = threads(|_| 10e9);
+    let verdict = assert_kind(&shape("flat", within), &level, Reproduced);
+    assert_eq!(verdict.ours.len(), 3, "each level against the first");
+    let bump = threads(|threads| if threads == 8.0 { 12e9 } else { 10e9 });
+    assert_kind(&shape("flat", within), &bump, Contradicted);
+    assert_kind(&shape("flat", ", within = \"20%\""), &bump, Inconclusive);
+}
+
+#[test]
+fn it_saturates() {
+    let knee = ", beyond = 8, within = \"10%\"";
+    let saturating = threads(|threads| 10e9 + threads.min(8.0) * 1e9);
+    assert_kind(&shape("saturates", knee), &saturating, Reproduced);
+    let rising = threads(|threads| 10e9 + threads * 1e9);
+    assert_kind(&shape("saturates", knee), &rising, Contradicted);
+    let falling = threads(|threads| 10e9 - threads * 0.2e9);
+    assert_kind(&shape("saturates", knee), &falling, Contradicted);
+    // Worse beyond the knee is not better.
+    let peaking = threads(|threads| if threads == 16.0 { 12e9 } else { 10e9 + threads * 1e9 });
+    assert_kind(&shape("saturates", knee), &peaking, Reproduced);
+    let no_level_beyond = ", beyond = 16, within = \"10%\"";
+    assert_kind(&shape("saturates", no_level_beyond), &saturating, Inconclusive);
+}
+
+#[test]
+fn times_saturate_downwards() {
+    let mut made_up = MadeUp::new(product(&["glibc"], &["64 KiB"], &["16", "2", "8", "0"]));
+    made_up.metric = "latency";
+    let threads = |point: &Point| point.get("threads").unwrap().number().unwrap();
+    let run = made_up.run(|point| 100.0 - 5.0 * threads(point).min(8.0));
+    let keys = shape("saturates", ", beyond = 8, within = \"10%\"");
+    assert_kind(&keys, &run, Reproduced);
+    let run = made_up.run(|point| 100.0 - 5.0 * threads(point));
+    assert_kind(&keys, &run, Contradicted);
+}
+
+#[test]
+fn one_level_has_no_shape() {
+    let mut run = threads(|_| 10e9);
+    let absent = Failure::unavailable("two CPUs only", "use a larger machine");
+    fail(&mut run, &absent, |point| point.text("threads") != "0");
+    let verdict = assert_kind(&shape("rises", ""), &run, Unmeasurable);
+    assert!(verdict.why.contains("use a larger machine"), "{}", verdict.why);
+}

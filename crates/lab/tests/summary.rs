@@ -1,0 +1,207 @@
+//! Summaries and comparisons of made-up journals.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in the functions it shares"
+)]
+
+#[path = "claim/made_up.rs"]
+mod made_up;
+
+use lab::compare::{compare, experiments, unpaired_ratio};
+use lab::journal::Run;
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind};
+use lab::statistics::Resolution;
+use lab::summary::{Summary, SummaryError, Unit, paired, rounds, summarise};
+use made_up::{EXPERIMENT, MadeUp, fail, product};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+fn two_lengths() -> MadeUp {
+    MadeUp::new(product(&["glibc"], &["64 KiB", "4 KiB"], &["0"]))
+}
+
+fn summary(run: &Run) -> Summary {
+    summarise(run, EXPERIMENT, "throughput", Unit::Own).unwrap()
+}
+
+#[test]
+fn a_row_for_each_point_in_the_order_of_the_declaration() {
+    let run = two_lengths().run(|point| if point.text("length") == "4 KiB" { 10e9 } else { 20e9 });
+    let summary = summary(&run);
+    let lengths: Vec<_> = summary.rows.iter().map(|row| row.point.text("length")).collect();
+    assert_eq!(lengths, ["64 KiB", "4 KiB"]);
+    let row = &summary.rows[1];
+    let estimate = row.estimate.unwrap();
+    assert!((estimate.median / 11e9 - 1.0).abs() < 0.1 && estimate.rounds == 20);
+    assert_eq!((row.core_hertz, row.tsc_hertz, row.seconds), (Some(4e9), Some(2e9), 5.0));
+    assert_eq!((summary.environment.as_str(), summary.other_environments), ("e1", 0));
+    let floor = summary.noise_floor.unwrap().floor;
+    assert!(floor > 0.0 && floor < 0.02, "drift is not in the floor: {floor}");
+    assert_eq!(summary.twins.len(), 1);
+}
+
+#[test]
+fn only_the_newest_environment_counts() {
+    let mut run = two_lengths().run(|_| 10e9);
+    let after_reboot: Vec<_> = run.samples.iter().take(6).cloned().collect();
+    for mut sample in after_reboot {
+        sample.environment = "e2".into();
+        run.samples.push(sample);
+    }
+    let summary = summary(&run);
+    assert_eq!((summary.environment.as_str(), summary.other_environments), ("e2", 1));
+    assert!(summary.rows.iter().all(|row| row.rounds == 2));
+}
+
+#[test]
+fn the_last_sample_of_a_round_counts() {
+    let made_up = two_lengths();
+    let mut run = made_up.run(|_| 10e9);
+    let point = made_up.points[0].clone();
+    let again = |value: f64, void: Option<&str>| {
+        let mut sample = made_up.sample(&point, false, 3, value);
+        sample.void = void.map(String::from);
+        sample
+    };
+    // Void, then good: the good one counts.
+    run.samples.push(again(1.0, Some("the core clock moved")));
+    run.samples.push(again(77e9, None));
+    let observed = rounds(&run, EXPERIMENT, "throughput", "e1", Unit::Own);
+    assert_eq!(observed.points[&point][&3].value, 77e9);
+    let row = summary(&run).rows[0].clone();
+    assert_eq!((row.rounds, row.voids, row.void_rounds), (20, 1, 0));
+    assert_eq!(row.void_causes["the core clock moved"], 1);
+    // The far value is flagged and stays.
+    assert_eq!(row.outliers.iter().map(|o| (o.round, o.value)).collect::<Vec<_>>(), [(3, 77e9)]);
+    // Good, then void: the round stands as void, and the good one does not come back.
+    run.samples.push(again(1.0, Some("the host took 9 ms")));
+    let row = summary(&run).rows[0].clone();
+    assert_eq!((row.rounds, row.voids, row.void_rounds), (19, 2, 1));
+}
+
+#[test]
+fn failures_are_counted_with_the_remedy() {
+    let mut run = two_lengths().run(|_| 10e9);
+    let absent = Failure::unavailable("no huge pages", "reserve some");
+    fail(&mut run, &absent, |point| point.text("length") == "4 KiB");
+    let row = &summary(&run).rows[1];
+    assert_eq!((row.estimate, row.rounds), (None, 0));
+    let fault = &row.errors[&FailureKind::Unavailable];
+    assert_eq!((fault.count, fault.why.as_str()), (1, "no huge pages"));
+    assert_eq!(fault.remedy.as_deref(), Some("reserve some"));
+}
+
+#[test]
+fn near_and_far_are_shown_apart_and_not_paired() {
+    let made_up = two_lengths();
+    let mut run = made_up.run(|_| 10e9);
+    for sample in &mut run.samples {
+        let far = sample.round < 5 && sample.point == made_up.points[0];
+        sample.covariates.insert("proximity".into(), if far { "far" } else { "near" }.into());
+    }
+    let row = summary(&run).rows[0].clone();
+    assert_eq!(row.covariates["proximity"], [("far".into(), 5), ("near".into(), 15)]);
+    assert_eq!((row.by_class["far"].rounds, row.by_class["near"].rounds), (5, 15));
+    let observed = rounds(&run, EXPERIMENT, "throughput", "e1", Unit::Own);
+    let [own, other] = [0, 1].map(|at| &observed.points[&made_up.points[at]]);
+    let ratio = paired(own, other).unwrap();
+    assert_eq!((ratio.rounds, ratio.lost), (15, 5));
+}
+
+#[test]
+fn times_in_ticks_and_cycles() {
+    let mut made_up = two_lengths();
+    made_up.metric = "latency";
+    let run = made_up.run(|_| 100.0);
+    let of = |unit| summarise(&run, EXPERIMENT, "latency", unit).unwrap();
+    let median = |summary: &Summary| summary.rows[0].estimate.unwrap().median;
+    let own = of(Unit::Own);
+    assert_eq!(own.record.unit, "ns");
+    let (ticks, cycles) = (of(Unit::Ticks), of(Unit::Cycles));
+    assert_eq!((ticks.record.unit.as_str(), cycles.record.unit.as_str()), ("ticks", "cycles"));
+    assert!((median(&ticks) / median(&own) - 2.0).abs() < 1e-9, "a counter of 2 GHz");
+    assert!((median(&cycles) / median(&own) - 4.0).abs() < 1e-9, "a core of 4 GHz");
+}
+
+#[test]
+fn what_cannot_be_summarised_says_why() {
+    let run = two_lengths().run(|_| 10e9);
+    let why = |experiment: &str, metric: &str, unit| {
+        summarise(&run, experiment, metric, unit).unwrap_err()
+    };
+    let none = why("copy/frames", "throughput", Unit::Own);
+    assert!(none.to_string().contains("tollgate run copy/frames"), "{none}");
+    let unknown = why(EXPERIMENT, "speed", Unit::Own).to_string();
+    assert!(unknown.contains("calls, latency, throughput"), "{unknown}");
+    assert!(matches!(why(EXPERIMENT, "throughput", Unit::Cycles), SummaryError::NoTime { .. }));
+}
+
+fn changed(seed: u64, factor: f64) -> Run {
+    let mut made_up = two_lengths();
+    made_up.seed = seed;
+    made_up.run(|point| if point.text("length") == "4 KiB" { 10e9 * factor } else { 20e9 })
+}
+
+#[test]
+fn two_runs_are_compared_point_by_point() {
+    let (a, b) = (changed(1, 1.0), changed(2, 1.5));
+    assert_eq!(experiments(&a, &b), [EXPERIMENT]);
+    let comparison = compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap();
+    let row = |length: &str| {
+        comparison.rows.iter().find(|row| row.point.text("length") == length).unwrap()
+    };
+    assert_eq!(row("4 KiB").resolution, Some(Resolution::Higher));
+    assert!((row("4 KiB").ratio.unwrap().ratio - 1.5).abs() < 0.15);
+    assert!(matches!(row("64 KiB").resolution, Some(Resolution::Unresolved { .. })));
+    let back = compare(&b, &a, EXPERIMENT, None, Unit::Own).unwrap();
+    let turned = back.rows.iter().find(|row| row.point.text("length") == "4 KiB").unwrap();
+    assert_eq!(turned.resolution, Some(Resolution::Lower));
+}
+
+#[test]
+fn the_larger_floor_decides() {
+    let (a, mut b) = (changed(1, 1.0), changed(2, 1.5));
+    for sample in b.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("throughput").unwrap() *= 2.0;
+    }
+    for (a, b) in [(&a, &b), (&b, &a)] {
+        let comparison = compare(a, b, EXPERIMENT, None, Unit::Own).unwrap();
+        assert!(comparison.floor.unwrap().floor > 0.6);
+        let unresolved = |r: Option<Resolution>| matches!(r, Some(Resolution::Unresolved { .. }));
+        assert!(comparison.rows.iter().all(|row| unresolved(row.resolution)));
+    }
+}
+
+#[test]
+fn points_of_one_run_alone_are_counted() {
+    let (a, mut b) = (changed(1, 1.0), changed(2, 1.0));
+    b.samples.retain(|sample| sample.point.text("length") == "4 KiB");
+    let extra = Point::from([("function", "apex"), ("length", "16 B"), ("threads", "0")]);
+    b.samples.push(two_lengths().sample(&extra, false, 0, 1e9));
+    let comparison = compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap();
+    assert_eq!((comparison.rows.len(), comparison.only_a, comparison.only_b), (1, 1, 1));
+}
+
+#[test]
+fn the_unpaired_interval_covers_what_it_says() {
+    const REPLICATIONS: u32 = 2000;
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    for (rounds, least) in [(6, 0.95), (10, 0.94), (20, 0.94), (30, 0.94)] {
+        let mut covered = 0;
+        for _ in 0..REPLICATIONS {
+            // Heavy to one side, as times are.
+            let mut values = |truth: f64| -> Vec<f64> {
+                let one = |_| truth * (1.0 - 0.1 * (1.0 - random.random::<f64>()).ln());
+                (0..rounds).map(one).collect()
+            };
+            let ratio = unpaired_ratio(&values(120.0), &values(100.0)).unwrap();
+            covered += u32::from(ratio.interval.includes(1.2));
+        }
+        let share = f64::from(covered) / f64::from(REPLICATIONS);
+        println!("{rounds} rounds each: covers {:.1}%", share * 100.0);
+        // Two standard errors of 2,000 replications are 1%.
+        assert!(share > least - 0.01, "{rounds} rounds: {share}");
+    }
+}
