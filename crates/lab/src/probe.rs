@@ -175,18 +175,20 @@ fn measured(
     Ok(())
 }
 
-/// Why a sample does not count: the clock moved, or the host ran something else.
+/// Why a sample does not count. By how much stands in its clock and noise.
 fn disturbed(
     clock: &Clock,
     noise: &machine::noise::NoiseDelta,
     took: std::time::Duration,
 ) -> Option<String> {
     let moved = (clock.core_after / clock.core_before - 1.0).abs();
-    if moved > CLOCK_MOVED {
-        return Some(format!("the core clock moved by {:.1}%", moved * 100.0));
-    }
     let stolen = noise.steal_ns as f64 / (took.as_nanos().max(1) as f64);
-    (stolen > STOLEN).then(|| format!("the host took {} ms", noise.steal_ns / 1_000_000))
+    let cause = |what: &str, limit: f64| format!("{what} over {:.0}%", limit * 100.0);
+    if moved > CLOCK_MOVED {
+        Some(cause("the core clock moved by", CLOCK_MOVED))
+    } else {
+        (stolen > STOLEN).then(|| cause("the host took", STOLEN))
+    }
 }
 
 fn core_clock() -> Result<core_clock::CoreClock, Failure> {
@@ -221,8 +223,8 @@ mod tests {
         let took = Duration::from_millis(10);
         let calm = NoiseDelta::default();
         assert_eq!(disturbed(&clock(4e9, 4.01e9), &calm, took), None);
-        assert!(disturbed(&clock(4e9, 3.5e9), &calm, took).unwrap().contains("12.5%"));
+        assert!(disturbed(&clock(4e9, 3.5e9), &calm, took).unwrap().contains("moved by over 3%"));
         let stolen = NoiseDelta { steal_ns: 10_000_000, ..NoiseDelta::default() };
-        assert_eq!(disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(), "the host took 10 ms");
+        assert_eq!(disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(), "the host took over 5%");
     }
 }

@@ -65,8 +65,7 @@ fn worker(probe: bool) -> u8 {
 }
 
 fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
-    let words: Vec<String> =
-        given.get_many("arguments").into_iter().flatten().cloned().collect();
+    let words: Vec<String> = given.get_many("arguments").into_iter().flatten().cloned().collect();
     let suite = lab::suite::find(SUITES, name)
         .ok_or_else(|| Fault::usage(format!("there is no suite '{name}'")))?;
     let status = suite.by_hand(&words, &LAB).map_err(|e| Fault::failed(e.to_string()))?;

@@ -52,7 +52,10 @@ impl Watch for Progress {
                 if self.bar.is_hidden() {
                     let points = experiment.points.len();
                     let rounds = experiment.effort.rounds;
-                    self.say(&format!("{}: {points} points, {rounds} rounds at most", experiment.id()));
+                    self.say(&format!(
+                        "{}: {points} points, {rounds} rounds at most",
+                        experiment.id()
+                    ));
                 }
             }
             Event::Preparing(artefact) => self.bar.set_message(format!("preparing {artefact}")),
@@ -75,7 +78,9 @@ impl Watch for Progress {
                 let limit = if limited { ", the limit," } else { "" };
                 let time = format_duration(time);
                 let id = experiment.id();
-                self.say(&format!("{id}: as narrow as asked in {rounds} rounds{limit} and {time} more"));
+                self.say(&format!(
+                    "{id}: as narrow as asked in {rounds} rounds{limit} and {time} more"
+                ));
             }
             Event::Projected { .. } => {}
             Event::WorkerLost(why) => self.say(&format!("{why}; another worker takes its place")),

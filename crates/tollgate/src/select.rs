@@ -46,8 +46,10 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
     let all = all(profile, &choice.files)?;
     for name in &choice.names {
         if !all.iter().any(|experiment| is_meant(std::slice::from_ref(name), &experiment.id())) {
-            let ids: Vec<_> = all.iter().filter(|one| is_for_people(one)).map(Experiment::id).collect();
-            let line = format!("there is no suite or experiment '{name}'; there are: {}", ids.join(", "));
+            let ids: Vec<_> =
+                all.iter().filter(|one| is_for_people(one)).map(Experiment::id).collect();
+            let line =
+                format!("there is no suite or experiment '{name}'; there are: {}", ids.join(", "));
             return Err(Fault::usage(line));
         }
     }
@@ -88,7 +90,9 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
     }
     experiments.retain(|experiment| !experiment.points.is_empty());
     if experiments.is_empty() {
-        return Err(Fault::usage("no point is left to measure; see 'tollgate list' for what there is"));
+        return Err(Fault::usage(
+            "no point is left to measure; see 'tollgate list' for what there is",
+        ));
     }
     Ok(experiments)
 }

@@ -42,7 +42,11 @@ fn check(found: &[(f64, f64, f64, f64)]) {
         held += usize::from(low - 0.0025 <= planted && planted <= high + 0.0025);
         assert!((ratio / planted - 1.0).abs() < 0.05, "planted {planted}: {ratio}");
     }
-    assert!(held * 36 >= found.len() * 28, "{held} of {} intervals hold the planted effect", found.len());
+    assert!(
+        held * 36 >= found.len() * 28,
+        "{held} of {} intervals hold the planted effect",
+        found.len()
+    );
 }
 
 #[test]

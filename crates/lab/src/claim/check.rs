@@ -45,7 +45,7 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
         return BTreeSet::new();
     }
     let sides: Vec<&Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
-        Some(Kind::Ratio { of, to, .. }) => vec![of, to],
+        Some(Kind::Ratio { of, to, limit, .. }) => [of, to].into_iter().chain(limit).collect(),
         Some(Kind::Ranking(ranking)) => ranking.iter().collect(),
         _ => Vec::new(),
     };
@@ -87,9 +87,12 @@ impl Fitting<'_> {
 
     fn fit_kind(&self, kind: &mut Kind, metric: &Metric) -> Result<(), String> {
         let ranks = match kind {
-            Kind::Ratio { of, to, .. } => {
+            Kind::Ratio { of, to, limit, .. } => {
                 *of = self.spelled("ratio_of", of)?;
                 *to = self.spelled("to", to)?;
+                if let Some(limit) = limit {
+                    *limit = self.spelled("limit", limit)?;
+                }
                 false
             }
             Kind::Ranking(ranking) => {

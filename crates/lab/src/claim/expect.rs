@@ -44,6 +44,9 @@ pub enum Kind {
         to: Filter,
         /// Of the ratio.
         bounds: Bounds,
+        /// What nothing here can exceed. Where it is itself, over `to`, below the lower bound, the
+        /// machine does not allow what is claimed: unmeasurable, not contradicted.
+        limit: Option<Filter>,
     },
     /// Each is resolved better than the next.
     Ranking(Vec<Filter>),
@@ -101,6 +104,7 @@ struct Table {
     at_most: Option<f64>,
     ratio_of: Option<Filter>,
     to: Option<Filter>,
+    limit: Option<Filter>,
     ranking: Option<Vec<Filter>>,
     winner_changes: Option<String>,
     shape: Option<Form>,
@@ -127,7 +131,7 @@ impl TryFrom<Level> for Share {
 
 /// The keys that say which kind is meant, with the other keys that the kind takes.
 const KINDS: [(&str, &[&str]); 5] = [
-    ("ratio_of", &["to", "at_least", "at_most", "each", "hold"]),
+    ("ratio_of", &["to", "at_least", "at_most", "limit", "each", "hold"]),
     ("ranking", &["each", "hold"]),
     ("winner_changes", &["along", "each", "hold"]),
     ("shape", &["along", "beyond", "within", "each", "hold"]),
@@ -155,6 +159,7 @@ impl Table {
             ("at_most", self.at_most.is_some()),
             ("ratio_of", self.ratio_of.is_some()),
             ("to", self.to.is_some()),
+            ("limit", self.limit.is_some()),
             ("ranking", self.ranking.is_some()),
             ("winner_changes", self.winner_changes.is_some()),
             ("shape", self.shape.is_some()),
@@ -188,7 +193,10 @@ impl Table {
             if [bounds.at_least, bounds.at_most].into_iter().flatten().any(|b| b <= 0.0) {
                 return Err("the bound of a ratio must be above zero".into());
             }
-            return Ok(Kind::Ratio { of, to, bounds });
+            if self.limit.is_some() && bounds.at_least.is_none() {
+                return Err("'limit' needs 'at_least', which it may not allow".into());
+            }
+            return Ok(Kind::Ratio { of, to, bounds, limit: self.limit });
         }
         if let Some(ranking) = self.ranking {
             if ranking.len() < 2 {

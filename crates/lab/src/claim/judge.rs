@@ -82,8 +82,10 @@ impl Evidence<'_> {
                     .judge_values(|interval| bounds.judge(interval), &|unit| bounds.told(unit));
             }
             Kind::TwinsDifferAtMost(most) => return self.judge_twins(*most),
-            Kind::Ratio { of, to, bounds } => combinations(&[of, to])
-                .map(|all| all.iter().map(|at| self.judge_ratio(of, to, bounds, at)).collect()),
+            Kind::Ratio { of, to, bounds, limit } => combinations(&[of, to]).map(|all| {
+                let judged = |at| self.judge_ratio(of, to, bounds, limit.as_ref(), at);
+                all.iter().map(judged).collect()
+            }),
             Kind::Ranking(ranking) => combinations(&ranking.iter().collect::<Vec<_>>())
                 .map(|all| all.iter().map(|at| self.judge_ranking(ranking, at)).collect()),
             Kind::WinnerChanges { factor, along } => combinations(&[])

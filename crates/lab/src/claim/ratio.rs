@@ -29,16 +29,42 @@ impl Evidence<'_> {
         of: &Filter,
         to: &Filter,
         bounds: &Bounds,
+        limit: Option<&Filter>,
         combination: &Point,
     ) -> Outcome {
         let part = self.paired_sides(of, to, combination).map(|paired| {
             let kind = within_bounds(&paired.ratio, bounds, self.floor.as_ref());
             let why = format!("{}, claimed {}", paired.told(), bounds.told("1"));
-            self.ratio_part(&paired, combination, kind, why)
+            let part = self.ratio_part(&paired, combination, kind, why);
+            match limit {
+                Some(limit) if part.kind != VerdictKind::Reproduced => {
+                    self.limited(part, limit, to, bounds, combination)
+                }
+                _ => part,
+            }
         });
         Outcome::of_all(vec![
             part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack)),
         ])
+    }
+
+    /// A part that does not hold, where the machine's own limit does not allow it to.
+    fn limited(
+        &self,
+        part: Ours,
+        limit: &Filter,
+        to: &Filter,
+        bounds: &Bounds,
+        combination: &Point,
+    ) -> Ours {
+        let Ok(highest) = self.paired_sides(limit, to, combination) else { return part };
+        match bounds.at_least {
+            Some(bound) if highest.ratio.interval.high < bound => {
+                let why = format!("{}; this machine's own limit is {}", part.why, highest.told());
+                Ours { kind: VerdictKind::Unmeasurable, why, ..part }
+            }
+            _ => part,
+        }
     }
 
     /// Whether each filter's best is resolved better than the next one's.

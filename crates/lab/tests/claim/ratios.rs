@@ -149,3 +149,22 @@ fn a_ranking() {
     assert_kind(&keys(["naive", "glibc", "apex"]), &times, Reproduced);
     assert_kind(&keys(["apex", "glibc", "naive"]), &times, Contradicted);
 }
+
+#[test]
+fn what_the_machine_does_not_allow_is_not_contradicted() {
+    let made_up = functions(&["glibc", "apex", "stores"]);
+    let run = |apex: f64, stores: f64| {
+        made_up.run(|point| match point.text("function") {
+            "apex" => apex,
+            "stores" => stores,
+            _ => 10e9,
+        })
+    };
+    let keys = format!(
+        "expect = {{ {RATIO}, each = [\"length\"], at_least = 1.3, limit = {{ function = \"stores\" }} }}"
+    );
+    let verdict = assert_kind(&keys, &run(10.5e9, 11.5e9), Unmeasurable);
+    assert!(verdict.why.contains("this machine's own limit is 1.1"), "{}", verdict.why);
+    assert_kind(&keys, &run(11e9, 20e9), Contradicted);
+    assert_kind(&keys, &run(14e9, 20e9), Reproduced);
+}

@@ -87,7 +87,9 @@ fn meant(names: &[String], files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
         claim.id == *name || claim.source == *name || suite(claim).as_ref() == Some(name)
     };
     if let Some(name) = names.iter().find(|name| !all.iter().any(|claim| is(claim, name))) {
-        let line = format!("there is no claim, source or suite '{name}'; 'tollgate claims' names them all");
+        let line = format!(
+            "there is no claim, source or suite '{name}'; 'tollgate claims' names them all"
+        );
         return Err(Fault::usage(line));
     }
     let wanted = |claim: &Claim| match names {

@@ -42,7 +42,8 @@ fn open(folder: &Path) -> Result<Run, Fault> {
         [] => Err(Fault::usage(format!("{}: no run here", folder.display()))),
         many => {
             let names: Vec<_> = many.iter().map(|run| run.display().to_string()).collect();
-            let line = format!("{}: several runs; name one of {}", folder.display(), names.join(", "));
+            let line =
+                format!("{}: several runs; name one of {}", folder.display(), names.join(", "));
             Err(Fault::usage(line))
         }
     }

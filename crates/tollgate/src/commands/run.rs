@@ -23,11 +23,8 @@ const MOST_ROUNDS: u32 = 1000;
 pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     let mut experiments = select::chosen(&given.choice)?;
     change_effort(given, &mut experiments)?;
-    let _priority = given
-        .priority
-        .map(machine::priority::raise)
-        .transpose()
-        .map_err(Fault::failed)?;
+    let _priority =
+        given.priority.map(machine::priority::raise).transpose().map_err(Fault::failed)?;
     tell_beforehand(given, &experiments)?;
     let interrupted = std::sync::Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -56,7 +53,8 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
 }
 
 fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Fault> {
-    let resolve = given.resolve.as_deref().map(quantity::share).transpose().map_err(Fault::usage)?;
+    let resolve =
+        given.resolve.as_deref().map(quantity::share).transpose().map_err(Fault::usage)?;
     for experiment in experiments {
         let effort = &mut experiment.effort;
         if let Some(rounds) = given.rounds {
@@ -80,9 +78,11 @@ fn tell_beforehand(given: &Run, experiments: &[Experiment]) -> Result<(), Fault>
     let most = quantity::format_duration(time);
     match &given.resolve {
         Some(resolve) => eprintln!(
-            "{points} points until each is within {resolve}: {most} at most; the first rounds tell more"
+            "{points} points until each is within {resolve}: about {most} at most; the first rounds tell more"
         ),
-        None => eprintln!("{points} points in {} experiments: {most} at most", experiments.len()),
+        None => {
+            eprintln!("{points} points in {} experiments: about {most} at most", experiments.len())
+        }
     }
     Ok(())
 }
@@ -116,6 +116,8 @@ fn finish(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<u8, Fault> {
     match ended.faults.len() {
         0 if ended.interrupted => Ok(130),
         0 => Ok(0),
-        faults => Err(Fault::failed(format!("{faults} samples failed; the others are in the journal"))),
+        faults => {
+            Err(Fault::failed(format!("{faults} samples failed; the others are in the journal")))
+        }
     }
 }

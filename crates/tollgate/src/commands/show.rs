@@ -71,7 +71,8 @@ pub(crate) fn meant(run: &Run, names: &[String]) -> Result<Vec<String>, Fault> {
         }
     }
     // What the lab itself cost is shown where it is asked for by name.
-    let wanted = |id: &String| select::is_meant(names, id) && (!names.is_empty() || !id.starts_with("lab/"));
+    let wanted =
+        |id: &String| select::is_meant(names, id) && (!names.is_empty() || !id.starts_with("lab/"));
     Ok(measured.into_iter().filter(wanted).collect())
 }
 

@@ -1,6 +1,6 @@
 //! The program under test, in a folder of its own, with every process that it started accounted for.
 
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,8 @@ impl Bench {
         let mut left = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            let ours = environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes());
+            let ours =
+                environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes());
             // A zombie has no environment left, and holds nothing.
             if ours {
                 let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -100,7 +101,11 @@ impl Bench {
 }
 
 /// The samples of an experiment by a factor's level.
-pub fn by_level<'a>(run: &'a Run, experiment: &str, factor: &str) -> BTreeMap<String, Vec<&'a Sample>> {
+pub fn by_level<'a>(
+    run: &'a Run,
+    experiment: &str,
+    factor: &str,
+) -> BTreeMap<String, Vec<&'a Sample>> {
     let mut levels: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
     for sample in run.samples.iter().filter(|sample| sample.experiment == experiment) {
         levels.entry(sample.point.text(factor).to_string()).or_default().push(sample);
