@@ -1,0 +1,229 @@
+//! The page: margins from the texts that stand in them, then grid, curves, axes, legend, notes.
+
+use super::ChartError;
+use super::axis::{Scale, Tick};
+use super::font;
+use super::legend::Legend;
+use super::style::{self, Style};
+use super::svg::{Anchor, Svg, Text};
+use crate::figure::{Curve, Picture};
+
+/// The width of a figure over two columns of a paper.
+const MILLIMETRES: f64 = 175.0;
+const WIDTH: f64 = 700.0;
+const PLOT_HEIGHT: f64 = 300.0;
+const TICK: f64 = 11.0;
+const LABEL: f64 = 12.5;
+const TITLE: f64 = 14.0;
+const NOTE: f64 = 9.5;
+/// A curve with more marks than this is a line alone.
+const MOST_MARKS: usize = 40;
+const INK: &str = "#222222";
+
+/// How a line to compare with is drawn.
+pub(super) const LIMIT: &str =
+    r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="9 3 1.5 3""##;
+
+/// How a curve is drawn.
+pub(super) fn stroke(style: &Style) -> String {
+    let dash = match style.dash {
+        "" => String::new(),
+        dash => format!(r#" stroke-dasharray="{dash}""#),
+    };
+    format!(r#"fill="none" stroke="{}" stroke-width="1.7"{dash}"#, style.colour)
+}
+
+/// Draws a picture as SVG.
+///
+/// # Errors
+/// When there is nothing to draw, or a value has no place on its axis.
+pub fn draw(picture: &Picture) -> Result<String, ChartError> {
+    let page = Page::of(picture)?;
+    let mut svg = Svg::default();
+    page.title(&mut svg);
+    page.grid(&mut svg);
+    for (_, value) in &picture.lines {
+        let y = page.y(*value);
+        svg.line((page.left, y), (page.right, y), LIMIT);
+    }
+    for (number, curve) in picture.curves.iter().enumerate() {
+        page.curve(&mut svg, curve, &style::of(number));
+    }
+    page.axes(&mut svg);
+    page.legend.draw(&mut svg, page.right + 18.0, page.top);
+    page.notes(&mut svg);
+    Ok(svg.finish(WIDTH, page.height, MILLIMETRES))
+}
+
+struct Page<'a> {
+    picture: &'a Picture,
+    x_scale: Scale,
+    y_scale: Scale,
+    x_ticks: Vec<Tick>,
+    y_ticks: Vec<Tick>,
+    legend: Legend,
+    /// Whether the labels along x lean, for want of room.
+    lean: bool,
+    notes: Vec<String>,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    x_label_y: f64,
+    height: f64,
+}
+
+impl<'a> Page<'a> {
+    fn of(picture: &'a Picture) -> Result<Self, ChartError> {
+        let marks = || picture.curves.iter().flat_map(|curve| &curve.marks);
+        let xs: Vec<f64> = marks().map(|mark| mark.x).collect();
+        let ends = marks().flat_map(|mark| mark.interval).flat_map(|(low, high)| [low, high]);
+        let lines = picture.lines.iter().map(|(_, value)| *value);
+        let ys: Vec<f64> = marks().map(|mark| mark.y).chain(ends).chain(lines).collect();
+        if xs.is_empty() {
+            return Err(ChartError::Empty(picture.id.clone()));
+        }
+        let no_place = |axis, values: &[f64]| {
+            let bad = |value: &&f64| !value.is_finite() || **value <= 0.0;
+            let what = values.iter().find(bad).map_or_else(String::new, f64::to_string);
+            ChartError::NoPlace { figure: picture.id.clone(), what, axis }
+        };
+        let x_scale = Scale::over(picture.x_scale, &xs, &picture.x_levels)
+            .ok_or_else(|| no_place("horizontal", &xs))?;
+        let y_scale =
+            Scale::over(picture.y_scale, &ys, &[]).ok_or_else(|| no_place("vertical", &ys))?;
+
+        let legend = Legend::of(picture);
+        let y_ticks = y_scale.ticks(PLOT_HEIGHT, TICK, false);
+        let widest = widest(&y_ticks);
+        let left = 12.0 + LABEL * 1.4 + widest + 8.0;
+        let right = WIDTH - 16.0 - legend.width();
+        let x_ticks = x_scale.ticks(right - left, TICK, true);
+        let top = 14.0 + TITLE * 1.3;
+        let bottom = top + PLOT_HEIGHT.max(legend.height());
+        let labels = x_ticks.iter().filter(|tick| tick.label.is_some()).count();
+        let lean = x_scale.is_category()
+            && self::widest(&x_ticks) > (right - left) / labels.max(1) as f64 * 0.92;
+        let under = if lean { self::widest(&x_ticks) * 0.6 + TICK } else { TICK * 1.2 };
+        let x_label_y = bottom + 8.0 + under + LABEL * 1.3;
+        let small = |note: &String| font::wrapped(note, NOTE, WIDTH - 32.0);
+        let notes: Vec<String> = picture.notes.iter().flat_map(small).collect();
+        let height = x_label_y + 14.0 + notes.len() as f64 * NOTE * 1.35 + 6.0;
+        Ok(Self {
+            picture,
+            x_scale,
+            y_scale,
+            x_ticks,
+            y_ticks,
+            legend,
+            lean,
+            notes,
+            left,
+            right,
+            top,
+            bottom,
+            x_label_y,
+            height,
+        })
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        self.left + self.x_scale.place(value) * (self.right - self.left)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - self.y_scale.place(value) * (self.bottom - self.top)
+    }
+
+    fn title(&self, svg: &mut Svg) {
+        let at = (self.left, 10.0 + TITLE);
+        let how = Text { at, size: TITLE, anchor: Anchor::Start, turn: 0.0, colour: INK };
+        svg.text(&self.picture.title, how);
+    }
+
+    fn grid(&self, svg: &mut Svg) {
+        let shade = |tick: &Tick| match tick.label {
+            Some(_) => r##"stroke="#d9d9d9" stroke-width="0.8""##,
+            None => r##"stroke="#efefef" stroke-width="0.6""##,
+        };
+        for tick in &self.y_ticks {
+            let y = self.bottom - tick.at * (self.bottom - self.top);
+            svg.line((self.left, y), (self.right, y), shade(tick));
+        }
+        for tick in self.x_ticks.iter().filter(|_| !self.x_scale.is_category()) {
+            let x = self.left + tick.at * (self.right - self.left);
+            svg.line((x, self.top), (x, self.bottom), shade(tick));
+        }
+    }
+
+    fn curve(&self, svg: &mut Svg, curve: &Curve, style: &Style) {
+        let places: Vec<_> = curve.marks.iter().map(|m| (self.x(m.x), self.y(m.y))).collect();
+        for (mark, (x, _)) in curve.marks.iter().zip(&places) {
+            if let Some((low, high)) = mark.interval {
+                let (low, high) = (self.y(low), self.y(high));
+                let bar = format!(
+                    "M{x:.2} {low:.2}V{high:.2}M{:.2} {low:.2}h6M{:.2} {high:.2}h6",
+                    x - 3.0,
+                    x - 3.0
+                );
+                let thin = format!(r#"fill="none" stroke="{}" stroke-width="1""#, style.colour);
+                svg.path(&bar, &thin);
+            }
+        }
+        let points: Vec<_> = places.iter().map(|(x, y)| format!("{x:.2} {y:.2}")).collect();
+        svg.path(&format!("M{}", points.join("L")), &stroke(style));
+        if places.len() <= MOST_MARKS {
+            for (x, y) in &places {
+                let filled =
+                    format!(r##"fill="{}" stroke="#ffffff" stroke-width="0.6""##, style.colour);
+                svg.path(&style.mark.path(*x, *y, 3.4), &filled);
+            }
+        }
+    }
+
+    fn axes(&self, svg: &mut Svg) {
+        let ink = r##"stroke="#222222" stroke-width="1""##;
+        svg.line((self.left, self.bottom), (self.right, self.bottom), ink);
+        svg.line((self.left, self.top), (self.left, self.bottom), ink);
+        for tick in &self.y_ticks {
+            let y = self.bottom - tick.at * (self.bottom - self.top);
+            let Some(label) = &tick.label else { continue };
+            svg.line((self.left - 4.0, y), (self.left, y), ink);
+            let at = (self.left - 7.0, y + TICK * 0.36);
+            svg.text(label, Text { at, size: TICK, anchor: Anchor::End, turn: 0.0, colour: INK });
+        }
+        for tick in &self.x_ticks {
+            let x = self.left + tick.at * (self.right - self.left);
+            let Some(label) = &tick.label else { continue };
+            svg.line((x, self.bottom), (x, self.bottom + 4.0), ink);
+            let (anchor, turn, dx) =
+                if self.lean { (Anchor::End, -35.0, 4.0) } else { (Anchor::Middle, 0.0, 0.0) };
+            let at = (x + dx, self.bottom + 7.0 + TICK);
+            svg.text(label, Text { at, size: TICK, anchor, turn, colour: INK });
+        }
+        let middle = f64::midpoint(self.left, self.right);
+        let label = Text {
+            at: (middle, self.x_label_y),
+            size: LABEL,
+            anchor: Anchor::Middle,
+            turn: 0.0,
+            colour: INK,
+        };
+        svg.text(&self.picture.x_label, label);
+        let at = (10.0 + LABEL, f64::midpoint(self.top, self.bottom));
+        svg.text(&self.picture.y_label, Text { at, turn: -90.0, ..label });
+    }
+
+    fn notes(&self, svg: &mut Svg) {
+        for (row, note) in self.notes.iter().enumerate() {
+            let at = (16.0, self.x_label_y + 16.0 + (row as f64 + 0.5) * NOTE * 1.35);
+            let how = Text { at, size: NOTE, anchor: Anchor::Start, turn: 0.0, colour: "#666666" };
+            svg.text(note, how);
+        }
+    }
+}
+
+fn widest(ticks: &[Tick]) -> f64 {
+    let labels = ticks.iter().filter_map(|tick| tick.label.as_deref());
+    labels.map(|label| font::width(label, TICK)).fold(0.0, f64::max)
+}

@@ -1,0 +1,120 @@
+//! Exports: the samples of runs as CSV, JSON or Parquet, one row a sample, nothing left out.
+//!
+//! CSV and Parquet hold the same columns; JSON keeps the structure of the journal.
+
+mod cell;
+mod column;
+mod csv;
+mod json;
+mod parquet;
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use lab::journal::Run;
+use lab::sample::Sample;
+
+/// The form of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Comma-separated, with a header.
+    Csv,
+    /// One object: the runs' records and their samples.
+    Json,
+    /// Typed columns, compressed.
+    Parquet,
+}
+
+impl Format {
+    /// The formats by the words of the command line, which are the files' endings too.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("csv", Self::Csv), ("json", Self::Json), ("parquet", Self::Parquet)];
+
+    /// The format of a word: `csv`, `json`, `parquet`.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, format)| *format)
+    }
+}
+
+/// Why nothing, or not all, was exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// No sample is wanted.
+    #[error("no sample to export; 'tollgate list' names what can be measured")]
+    Nothing,
+    /// The file cannot be made or written.
+    #[error("{}: {why}; free space or choose another file", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
+    /// What reads the export went away, or the disk is full.
+    #[error("the export broke off: {0}; free space or choose another file")]
+    Write(#[from] std::io::Error),
+    /// The format cannot hold it.
+    #[error("the export broke off: {0}; export as json instead")]
+    Encode(String),
+}
+
+/// Which samples are exported.
+pub type Wanted<'a> = &'a dyn Fn(&Sample) -> bool;
+
+/// Writes the wanted samples of some runs, row by row (Parquet: some thousand rows at a time).
+///
+/// # Errors
+/// When there are none, or when `out` does not take them.
+pub fn write(
+    runs: &[Run],
+    wanted: Wanted<'_>,
+    format: Format,
+    out: &mut (dyn Write + Send),
+) -> Result<(), ExportError> {
+    if rows(runs, wanted).next().is_none() {
+        return Err(ExportError::Nothing);
+    }
+    match format {
+        Format::Csv => csv::write(runs, wanted, out),
+        Format::Json => json::write(runs, wanted, out),
+        Format::Parquet => parquet::write(runs, wanted, out),
+    }
+}
+
+/// Writes the wanted samples into a file: made anew, and whole or not at all.
+///
+/// # Errors
+/// When there are none, or when the file cannot be written.
+pub fn to_file(
+    runs: &[Run],
+    wanted: Wanted<'_>,
+    format: Format,
+    path: &Path,
+) -> Result<(), ExportError> {
+    let fault =
+        |why: &dyn std::fmt::Display| ExportError::File { path: path.into(), why: why.to_string() };
+    let name = path.file_name().ok_or_else(|| fault(&"this is no file's name"))?;
+    let beside = path.with_file_name(format!(".{}.new", name.to_string_lossy()));
+    let file = std::fs::File::create(&beside).map_err(|e| fault(&e))?;
+    let mut out = BufWriter::new(file);
+    let written = write(runs, wanted, format, &mut out)
+        .and_then(|()| out.flush().map_err(|e| fault(&e)))
+        .and_then(|()| std::fs::rename(&beside, path).map_err(|e| fault(&e)));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.map_err(|error| match error {
+        ExportError::Write(e) => fault(&e),
+        other => other,
+    })
+}
+
+/// The wanted samples with the name of their run.
+fn rows<'a>(runs: &'a [Run], wanted: Wanted<'a>) -> impl Iterator<Item = cell::Row<'a>> + Clone {
+    runs.iter().flat_map(move |run| {
+        run.samples
+            .iter()
+            .filter(move |sample| wanted(sample))
+            .map(move |sample| cell::Row { run: &run.record.name, sample })
+    })
+}

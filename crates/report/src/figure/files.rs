@@ -1,0 +1,30 @@
+//! Pictures as files.
+
+use std::path::{Path, PathBuf};
+
+use super::{FigureError, Picture};
+use crate::chart::{Form, draw, render};
+
+/// Draws a picture into files named after it, `ID.svg`, `ID.pdf`, `ID.png`, and gives their paths.
+///
+/// # Errors
+/// When it cannot be drawn, or the folder cannot be written.
+pub fn write(
+    picture: &Picture,
+    folder: &Path,
+    forms: &[Form],
+) -> Result<Vec<PathBuf>, FigureError> {
+    let fault = |path: &Path| {
+        let path = path.to_path_buf();
+        move |e: std::io::Error| FigureError::File { path, why: e.to_string() }
+    };
+    std::fs::create_dir_all(folder).map_err(fault(folder))?;
+    let svg = draw(picture)?;
+    let mut paths = Vec::new();
+    for (ending, form) in Form::ALL.into_iter().filter(|(_, form)| forms.contains(form)) {
+        let path = folder.join(format!("{}.{ending}", picture.id));
+        std::fs::write(&path, render(&svg, form)?).map_err(fault(&path))?;
+        paths.push(path);
+    }
+    Ok(paths)
+}

@@ -1,0 +1,124 @@
+//! Claims: what was published beside what this machine does, and the verdict.
+
+use lab::claim::{Claim, Ours, Published, Verdict, VerdictKind};
+use serde_json::{Value, json};
+
+use super::page::{Entry, Head, Page, Tone};
+use crate::format;
+
+/// Parts of one claim that are shown; JSON has all.
+const MOST_PARTS: usize = 4;
+/// All verdicts, in the order in which they are counted.
+const KINDS: [VerdictKind; 5] = [
+    VerdictKind::Reproduced,
+    VerdictKind::Contradicted,
+    VerdictKind::Inconclusive,
+    VerdictKind::Incomparable,
+    VerdictKind::Unmeasurable,
+];
+
+/// Claims with their verdicts, a table for each source, and how many there are of each kind.
+pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
+    let mut sources: Vec<&str> = Vec::new();
+    for (claim, _) in judged {
+        if !sources.contains(&claim.source.as_str()) {
+            sources.push(&claim.source);
+        }
+    }
+    let heads =
+        [Head::left("claim"), Head::left("published"), Head::left("ours"), Head::left("verdict")];
+    let mut text = String::new();
+    for source in sources {
+        let own = judged.iter().filter(|(claim, _)| claim.source == source);
+        // An empty row between claims, each of which has several lines.
+        let mut rows: Vec<Vec<Entry>> = Vec::new();
+        for (claim, verdict) in own {
+            if !rows.is_empty() {
+                rows.push(vec![Entry::default(); heads.len()]);
+            }
+            rows.push(row(claim, verdict));
+        }
+        let title = match source {
+            lab::claim::PROMISE => "What tollgate promises",
+            source => source,
+        };
+        text += &page.paragraph(title, 2, Tone::Strong);
+        text += &page.table(&heads, rows);
+        text.push('\n');
+    }
+    text + &page.paragraph(&counted(judged), 2, Tone::Strong)
+}
+
+/// The same as data.
+pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
+    let one = |(claim, verdict): &(Claim, Verdict)| {
+        json!({
+            "id": claim.id,
+            "says": claim.says,
+            "source": claim.source,
+            "experiment": claim.experiment,
+            "where": claim.filter,
+            "carries_over": claim.carries_over,
+            "cores": claim.cores,
+            "verdict": verdict.kind,
+            "why": verdict.why,
+            "ours": verdict.ours,
+            "published": verdict.published,
+        })
+    };
+    judged.iter().map(one).collect()
+}
+
+/// `12 reproduced, 1 contradicted`; kinds of which there are none are left out.
+fn counted(judged: &[(Claim, Verdict)]) -> String {
+    let count = |kind| judged.iter().filter(|(_, verdict)| verdict.kind == kind).count();
+    let counts = KINDS.into_iter().map(|kind| (kind, count(kind))).filter(|(_, n)| *n > 0);
+    let counts: Vec<_> = counts.map(|(kind, n)| format!("{n} {}", kind.name())).collect();
+    if counts.is_empty() { "no claims".into() } else { counts.join(", ") }
+}
+
+fn row(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
+    let tone = match verdict.kind {
+        VerdictKind::Reproduced => Tone::Good,
+        VerdictKind::Contradicted => Tone::Bad,
+        VerdictKind::Inconclusive => Tone::Doubtful,
+        VerdictKind::Incomparable | VerdictKind::Unmeasurable => Tone::Faint,
+    };
+    let stated = verdict.published.as_ref().or(claim.published.as_ref());
+    vec![
+        format!("{}\n{}", claim.id, claim.says).into(),
+        stated.map(published).unwrap_or_default().into(),
+        ours(&verdict.ours).into(),
+        Entry::new(format!("{}\n{}", verdict.kind.name(), verdict.why), tone),
+    ]
+}
+
+fn published(published: &Published) -> String {
+    let value = format::stated(published.value, &published.unit);
+    match &published.on {
+        Some(on) => format!("{value}\n{on}"),
+        None => value,
+    }
+}
+
+fn ours(parts: &[Ours]) -> String {
+    let one = parts.len() == 1;
+    let valued: Vec<String> = parts.iter().filter_map(|ours| part(ours, one)).collect();
+    let mut lines: Vec<String> = valued.iter().take(MOST_PARTS).cloned().collect();
+    match (valued.len(), valued.len().saturating_sub(MOST_PARTS)) {
+        (0, _) => return "—".into(),
+        (_, 0) => {}
+        (_, more) => lines.push(format!("and {more} more")),
+    }
+    lines.join("\n")
+}
+
+/// A value with its half-width; the verdict names the point where it is the only one.
+fn part(ours: &Ours, one: bool) -> Option<String> {
+    let value = ours.value?;
+    let half = ours.interval.map(|interval| interval.relative_half_width(value));
+    let half = half.filter(|half| half.is_finite());
+    let width = half.map(|half| format!(" {}", format::half_width(half))).unwrap_or_default();
+    let text = format::value(value, half.map(|half| half * value.abs()), &ours.unit) + &width;
+    Some(if one || ours.label.is_empty() { text } else { format!("{text} {}", ours.label) })
+}

@@ -1,0 +1,157 @@
+//! Pictures as files: what is drawn, where, and that every form can be read.
+
+use proptest::prelude::*;
+use report::chart::{ChartError, Form, draw, render};
+use report::figure::{Axis, Curve, Mark, Picture};
+
+fn mark(x: f64, y: f64) -> Mark {
+    Mark { x, y, interval: Some((y * 0.93, y * 1.06)) }
+}
+
+/// Throughput against length by function, as the suites' figures are.
+fn lengths(curves: usize) -> Picture {
+    let names = ["glibc", "naive", "rep-movsb", "tollgate", "avx2", "avx512", "non-temporal"];
+    let lengths = [16, 256, 1024, 4096, 65536, 524288, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
+    let rate = |curve: usize, length: f64| {
+        let short = length / (1.0 + curve as f64 * 0.4 + length / 90.0);
+        if length > 3e6 { short * 0.2 + curve as f64 } else { short }
+    };
+    Picture {
+        id: "copy-c".into(),
+        title: "Throughput against length, by function".into(),
+        x_label: "length".into(),
+        x_scale: Axis::Log2,
+        x_levels: lengths.map(|n: u64| lab::quantity::format_bytes(n).into()).to_vec(),
+        y_label: "throughput (GB/s)".into(),
+        y_scale: Axis::Log10,
+        series: "function".into(),
+        curves: (0..curves)
+            .map(|curve| Curve {
+                name: names[curve % names.len()].into(),
+                marks: lengths.map(|n| mark(n as f64, rate(curve, n as f64))).to_vec(),
+            })
+            .collect(),
+        lines: vec![("memory limit".into(), 23.46)],
+        notes: vec!["bars: 95% intervals over 20 rounds; noise floor ±1.2%; host here".into()],
+    }
+}
+
+fn threads() -> Picture {
+    let levels = ["0", "1", "2", "4", "8", "16", "32", "64"];
+    Picture {
+        id: "copy-a".into(),
+        title: "Throughput against threads, by length".into(),
+        x_label: "threads".into(),
+        x_scale: Axis::Category,
+        x_levels: levels.map(Into::into).to_vec(),
+        curves: (0..9)
+            .map(|curve| Curve {
+                name: format!("{} KiB", 1 << curve),
+                marks: (0..8)
+                    .map(|x| mark(f64::from(x), 2f64.powi(curve) * (1.0 + f64::from(x))))
+                    .collect(),
+            })
+            .collect(),
+        series: "length".into(),
+        ..lengths(0)
+    }
+}
+
+/// The texts of an SVG with their boxes, as the renderer sets them.
+fn texts(svg: &str) -> Vec<(f32, f32, f32, f32)> {
+    use resvg::usvg::{Node, Options, Tree, fontdb};
+    let mut fonts = fontdb::Database::new();
+    fonts.load_font_data(dejavu::sans::regular().to_vec());
+    let options = Options { fontdb: fonts.into(), ..Options::default() };
+    let tree = Tree::from_str(svg, &options).unwrap();
+    let (mut found, mut open) = (Vec::new(), vec![tree.root()]);
+    while let Some(group) = open.pop() {
+        for node in group.children() {
+            match node {
+                Node::Group(group) => open.push(group),
+                Node::Text(text) => {
+                    let area = text.abs_bounding_box();
+                    found.push((area.left(), area.top(), area.right(), area.bottom()));
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn overlap(a: &(f32, f32, f32, f32), b: &(f32, f32, f32, f32)) -> bool {
+    a.0 < b.2 && b.0 < a.2 && a.1 < b.3 && b.1 < a.3
+}
+
+#[test]
+fn no_texts_overlap_and_none_is_cut_off() {
+    for picture in [lengths(7), threads(), lengths(1)] {
+        let svg = draw(&picture).unwrap();
+        let texts = texts(&svg);
+        assert!(texts.len() > 10, "{} texts", texts.len());
+        // The file is 175 mm wide, at 96 dots an inch.
+        let width = 175.0 / 25.4 * 96.0;
+        for (at, text) in texts.iter().enumerate() {
+            assert!(text.0 >= 0.0 && text.2 <= width, "{text:?}");
+            for other in &texts[at + 1..] {
+                assert!(!overlap(text, other), "{}: {text:?} over {other:?}", picture.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_curve_and_line_is_in_the_legend() {
+    let svg = draw(&lengths(7)).unwrap();
+    for name in ["glibc", "naive", "rep-movsb", "tollgate", "avx2", "avx512", "non-temporal"] {
+        assert!(svg.contains(&format!(">{name}</text>")), "{name}");
+    }
+    assert!(svg.contains(">memory limit: 23.5</text>"));
+    assert!(svg.contains("@font-face"), "the letters come along");
+}
+
+#[test]
+fn every_form_is_a_file_of_its_kind() {
+    let svg = draw(&lengths(7)).unwrap();
+    let png = render(&svg, Form::Png).unwrap();
+    let dots = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
+    // 175 mm at 300 dots an inch.
+    assert!((2066..=2068).contains(&dots.width()), "{}", dots.width());
+    assert!(dots.pixels().iter().any(|dot| dot.red() == 0 && dot.blue() > 150), "a blue curve");
+    let pdf = render(&svg, Form::Pdf).unwrap();
+    assert!(pdf.starts_with(b"%PDF-"));
+    let holds = |word: &[u8]| pdf.windows(word.len()).any(|window| window == word);
+    assert!(holds(b"/FontFile2") || holds(b"/FontFile3"), "the font is inside");
+}
+
+#[test]
+fn what_cannot_be_drawn_is_said() {
+    let mut picture = lengths(2);
+    picture.curves[0].marks[0].y = 0.0;
+    picture.curves[0].marks[0].interval = None;
+    let line = draw(&picture).unwrap_err().to_string();
+    assert!(line.contains("copy-c") && line.contains("vertical"), "{line}");
+    picture.curves.clear();
+    assert!(matches!(draw(&picture), Err(ChartError::Empty(_))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn any_values_are_drawn_or_refused(
+        values in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..12),
+        name in ".{0,40}",
+        log: bool,
+    ) {
+        let mut picture = lengths(0);
+        picture.x_scale = if log { Axis::Log2 } else { Axis::Linear };
+        picture.y_scale = if log { Axis::Log10 } else { Axis::Linear };
+        let marks = values.iter().map(|(x, y)| Mark { x: *x, y: *y, interval: None }).collect();
+        picture.curves = vec![Curve { name: name.clone(), marks }];
+        picture.title = name;
+        if let Ok(svg) = draw(&picture) {
+            prop_assert!(resvg::usvg::Tree::from_str(&svg, &resvg::usvg::Options::default()).is_ok());
+        }
+    }
+}

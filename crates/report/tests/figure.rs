@@ -1,0 +1,174 @@
+//! Figures of made-up runs: the marks are where the values are, and what cannot be drawn is said.
+
+#![allow(clippy::unwrap_used)]
+
+mod made_up;
+
+use report::chart::Form;
+use report::figure::{Axis, Figure, Picture, Y, picture, read, write};
+
+fn figure(text: &str) -> Figure {
+    let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
+    read("figures.toml", &format!("{head}{text}")).unwrap().remove(0)
+}
+
+fn drawn(text: &str) -> Picture {
+    picture(&figure(text), &made_up::run(12)).unwrap()
+}
+
+fn refused(text: &str) -> String {
+    let line = picture(&figure(text), &made_up::run(12)).unwrap_err().to_string();
+    assert!(!line.contains('\n'), "{line}");
+    line
+}
+
+fn near(value: f64, wanted: f64) -> bool {
+    (value / wanted - 1.0).abs() < 0.01
+}
+
+#[test]
+fn a_curve_for_each_level_with_its_medians() {
+    let picture = drawn("x = 'length'\nseries = 'function'");
+    let names: Vec<_> = picture.curves.iter().map(|curve| curve.name.as_str()).collect();
+    assert_eq!(names, made_up::FUNCTIONS);
+    assert_eq!(picture.x_scale, Axis::Log2);
+    assert_eq!(picture.y_label, "throughput in GB/s");
+    let baseline = made_up::experiment().baseline;
+    for curve in &picture.curves {
+        let places: Vec<_> = curve.marks.iter().map(|mark| mark.x).collect();
+        assert_eq!(places, [16.0, 4096.0, 65536.0, 16_777_216.0]);
+        for (mark, length) in curve.marks.iter().zip(made_up::LENGTHS) {
+            let point = baseline.with("length", length).with("function", curve.name.as_str());
+            assert!(near(mark.y, made_up::truth(&point) / 1e9), "{point}: {}", mark.y);
+            let (low, high) = mark.interval.unwrap();
+            assert!(low <= mark.y && mark.y <= high);
+        }
+    }
+}
+
+#[test]
+fn what_is_named_nowhere_stands_at_the_baseline() {
+    let picture = drawn("x = 'threads'");
+    assert_eq!(picture.curves.len(), 1);
+    assert_eq!(picture.curves[0].marks.len(), 3);
+    assert_eq!(picture.x_scale, Axis::Linear);
+    assert!(picture.notes.iter().any(|note| note.contains("write, glibc, length 64 KiB, heap")));
+}
+
+#[test]
+fn notes_say_where_and_how() {
+    let picture = drawn("x = 'length'\nseries = 'memory'");
+    insta::assert_snapshot!(picture.notes.join("\n"), @"
+    testbed, Made-up CPU; profile quick; 12 rounds; noise floor ±0.9% (twins)
+    write, glibc, 0 threads
+    bars: 95% interval of the median
+    no value: device (unavailable: there is no /dev/mem)
+    ");
+    let few = picture_of(3);
+    assert!(few.notes.contains(&"bars: range (under 6 rounds)".to_string()), "{:?}", few.notes);
+    assert!(picture_of(1).curves[0].marks[0].interval.is_none());
+}
+
+fn picture_of(rounds: u32) -> Picture {
+    picture(&figure("x = 'length'"), &made_up::run(rounds)).unwrap()
+}
+
+#[test]
+fn a_category_lies_side_by_side() {
+    let picture = drawn("x = 'function'\nwhere = { length = ['4 KiB'] }");
+    assert_eq!(picture.x_scale, Axis::Category);
+    let places: Vec<_> = picture.curves[0].marks.iter().map(|mark| mark.x).collect();
+    assert_eq!(places, [0.0, 1.0, 2.0]);
+    assert!(near(picture.curves[0].marks[2].y, 210.0));
+}
+
+#[test]
+fn lines_are_values_of_the_run() {
+    let line = "lines = [{ label = 'limit', where = { length = '16 MiB', function = 'rep' } }]";
+    let picture = drawn(&format!("x = 'length'\n{line}"));
+    assert_eq!(picture.lines.len(), 1);
+    assert_eq!(picture.lines[0].0, "limit");
+    assert!(near(picture.lines[0].1, 28.0));
+    let line = "lines = [{ label = 'limit', experiment = 'copy/limit', metric = 'throughput' }]";
+    let without = drawn(&format!("x = 'length'\n{line}"));
+    assert!(without.lines.is_empty());
+    assert!(without.notes.iter().any(|note| note.starts_with("no line 'limit': ")));
+}
+
+#[test]
+fn a_distribution_merges_the_rounds() {
+    let mut figure = Figure::by_hand("copy/latency", "");
+    figure.y = Y::Cdf;
+    figure.series = Some("distance".into());
+    let picture = picture(&figure, &made_up::latencies(10)).unwrap();
+    assert_eq!(picture.x_label, "latency in ns");
+    assert_eq!(picture.curves.len(), 2);
+    let near_curve = &picture.curves[0];
+    assert_eq!(near_curve.name, "near");
+    // Rounds 0 to 9 of 100 to 199, each shifted by its number.
+    let (first, last) = (&near_curve.marks[0], near_curve.marks.last().unwrap());
+    assert_eq!((first.x, last.x, last.y), (100.0, 208.0, 1.0));
+    let middle = near_curve.marks.iter().find(|mark| mark.y >= 0.5).unwrap();
+    assert!((153.0..=155.0).contains(&middle.x), "{middle:?}");
+    assert!(near_curve.marks.windows(2).all(|pair| pair[0].x < pair[1].x && pair[0].y < pair[1].y));
+}
+
+#[test]
+fn void_rounds_and_twins_are_not_in_a_distribution() {
+    let mut run = made_up::latencies(2);
+    for sample in run.samples.iter_mut().filter(|sample| sample.round == 1) {
+        sample.void = Some("the core clock moved".into());
+    }
+    let mut twin = run.samples[0].clone();
+    twin.twin = true;
+    twin.histograms = run.samples.last().unwrap().histograms.clone();
+    run.samples.push(twin);
+    let mut figure = Figure::by_hand("copy/latency", "");
+    figure.y = Y::Cdf;
+    let picture = picture(&figure, &run).unwrap();
+    let marks = &picture.curves[0].marks;
+    assert_eq!((marks[0].x, marks.last().unwrap().x), (100.0, 199.0));
+}
+
+#[test]
+fn files_are_what_their_endings_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let forms = Form::ALL.map(|(_, form)| form);
+    let picture = drawn("x = 'length'\nseries = 'function'\ny_scale = 'log10'");
+    let paths = write(&picture, &folder.path().join("figures"), &forms).unwrap();
+    let heads: [&[u8]; 3] = [b"<", b"%PDF-", b"\x89PNG"];
+    for ((path, (ending, _)), head) in paths.iter().zip(Form::ALL).zip(heads) {
+        assert!(path.ends_with(format!("f.{ending}")), "{}", path.display());
+        assert!(std::fs::read(path).unwrap().starts_with(head), "{}", path.display());
+    }
+    let svg = std::fs::read_to_string(&paths[0]).unwrap();
+    assert!(svg.contains("Made-up CPU") && svg.contains("glibc"));
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let line = write(&picture, &file, &forms).unwrap_err().to_string();
+    assert!(line.contains("file") && line.contains("--out") && !line.contains('\n'), "{line}");
+}
+
+#[test]
+fn what_cannot_be_drawn_is_refused_in_one_line() {
+    insta::assert_snapshot!(refused("x = 'speed'"), @"figure 'f': 'speed' is no factor of copy/throughput; there are: direction, function, length, memory, threads");
+    insta::assert_snapshot!(refused("x = 'length'\nwhere = { memory = ['heap', 'shared'] }"), @"figure 'f': several levels are left of memory (heap, shared); fix them with 'where', or make one the series");
+    insta::assert_snapshot!(refused("x = 'length'\nwhere = { memory = 'device' }"), @"figure 'f': no value to draw at direction=write function=glibc threads=0 memory=device: unavailable: there is no /dev/mem; boot a kernel with CONFIG_DEVMEM");
+    insta::assert_snapshot!(refused("x = 'threads'\nwhere = { memory = 'shared', function = 'rep' }"), @"figure 'f': no value to draw at direction=write length=64 KiB function=rep memory=shared: no such point was measured; see 'tollgate show' for those that were");
+    insta::assert_snapshot!(refused("x = 'threads'\nx_scale = 'log2'"), @"figure 'f': threads = 0 has no place on a logarithmic axis; use x_scale = \"linear\"");
+    insta::assert_snapshot!(refused("x = 'function'\nx_scale = 'linear'"), @"figure 'f': function = glibc has no place on a logarithmic axis; use x_scale = \"category\"");
+    insta::assert_snapshot!(refused("x = 'length'\nmetric = 'speed'"), @"figure 'f': testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
+    insta::assert_snapshot!(refused("y = 'cdf'"), @"figure 'f': no value to draw at copy/throughput: no sample has a histogram of 'throughput'; leave out 'y'");
+}
+
+#[test]
+fn a_declaration_at_fault_is_named() {
+    let fault = |text: &str| read("figures.toml", text).unwrap_err().to_string();
+    let head = "[[figure]]\nid = 'f'\ntitle = 't'\nexperiment = 'copy/throughput'\n";
+    insta::assert_snapshot!(fault(head), @"figures.toml: line 1: figure 'f': it needs 'x', a factor");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\n{head}x = 'b'")), @"figures.toml: line 6: figure 'f': there are two of this id");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml: line 1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml: line 1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml: line 1: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` (at x_scale)");
+    insta::assert_snapshot!(fault(&head.replace("'f'", "'../f'")), @"figures.toml: line 1: figure '../f': an id names files: use letters, digits and '-'");
+}

@@ -1,0 +1,293 @@
+//! Tables of made-up runs: what they say, and that they fit.
+
+#![allow(clippy::unwrap_used)]
+
+mod made_up;
+
+use lab::claim::{Claim, Verdict};
+use lab::journal::Run;
+use lab::point::{Filter, Point};
+use lab::sample::Failure;
+use lab::suite::Suite;
+use lab::summary::Unit;
+use machine::capability::{Capability, State};
+use proptest::prelude::*;
+use report::table::{
+    Page, Question, compare, compare_json, describe, doctor, doctor_json, list, list_json,
+    measured, show, show_json, verdicts, verdicts_json,
+};
+
+fn shown(run: &Run, question: &Question, page: Page) -> String {
+    show(run, &measured(run), question, page).unwrap()
+}
+
+#[test]
+fn sweeps_as_tables() {
+    let run = made_up::run(12);
+    insta::assert_snapshot!(shown(&run, &Question::default(), Page::default()));
+}
+
+#[test]
+fn few_rounds_give_a_range() {
+    let run = made_up::run(3);
+    let filter = "threads=0,2,8";
+    let mut question = Question::default();
+    question.filter.add(filter).unwrap();
+    question.filter.add("length=64 KiB").unwrap();
+    question.filter.add("memory=heap").unwrap();
+    insta::assert_snapshot!(shown(&run, &question, Page { width: 80, colour: false }));
+}
+
+#[test]
+fn short_times_show_their_minimum_and_cycles() {
+    let run = made_up::latencies(10);
+    let question = Question { unit: Unit::Cycles, ..Question::default() };
+    let own = shown(&run, &Question::default(), Page::default());
+    insta::assert_snapshot!(own + "\n" + &shown(&run, &question, Page::default()));
+}
+
+#[test]
+fn what_differs_less_than_twins_is_not_marked() {
+    let text = shown(&made_up::run(12), &Question::default(), Page::default());
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+    assert!(line("4 KiB ").contains('*'), "{text}");
+    assert!(!line("64 KiB ").contains('*'), "{text}");
+}
+
+#[test]
+fn each_cause_is_told_once() {
+    let text = shown(&made_up::run(12), &Question::default(), Page::default());
+    assert_eq!(text.matches("there is no /dev/mem").count(), 1, "{text}");
+    assert_eq!(text.matches("CONFIG_DEVMEM").count(), 1);
+}
+
+#[test]
+fn a_point_that_is_left_to_measure_is_no_number() {
+    let mut run = made_up::run(6);
+    run.samples.retain(|sample| sample.point.text("threads") != "8");
+    let text = shown(&run, &Question::default(), Page::default());
+    assert!(text.contains("… not measured yet"), "{text}");
+}
+
+#[test]
+fn colour_changes_no_text() {
+    let run = made_up::run(12);
+    let plain = shown(&run, &Question::default(), Page::default());
+    let colour = shown(&run, &Question::default(), Page { width: 100, colour: true });
+    assert_ne!(plain, colour);
+    let stripped = anstream::adapter::strip_str(&colour).to_string();
+    let lines = |text: &str| text.lines().map(|l| l.trim_end().to_string()).collect::<Vec<_>>();
+    assert_eq!(lines(&stripped), lines(&plain));
+}
+
+#[test]
+fn json_has_every_point() {
+    let run = made_up::run(12);
+    let json = show_json(&run, &measured(&run), &Question::default()).unwrap();
+    let experiment = &json["experiments"][0];
+    let rows = experiment["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), made_up::experiment().points.len());
+    assert_eq!(rows[0]["point"]["length"], "16 B");
+    assert_eq!(rows[0]["estimate"]["rounds"], 12);
+    assert_eq!(experiment["record"]["unit"], "B/s");
+}
+
+#[test]
+fn what_is_not_there_is_refused_in_one_line() {
+    let run = made_up::run(2);
+    let none = show(&run, &["copy/frames".into()], &Question::default(), Page::default());
+    insta::assert_snapshot!(none.unwrap_err(), @"testbed-quick-1: no samples of 'copy/frames'; measure first with 'tollgate run copy/frames'");
+    let question = Question { metric: Some("speed".into()), ..Question::default() };
+    let none = show(&run, &measured(&run), &question, Page::default());
+    insta::assert_snapshot!(none.unwrap_err(), @"testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
+    let question = Question { unit: Unit::Cycles, ..Question::default() };
+    let none = show(&run, &measured(&run), &question, Page::default());
+    insta::assert_snapshot!(none.unwrap_err(), @"'throughput' is in B/s: only times in ns can be shown in ticks or cycles");
+}
+
+const CLAIMS: &str = r#"
+[[claim]]
+id = "rep-ahead"
+says = "rep movsb is ahead of glibc at 4 KiB by 1.3 or more"
+source = "tollgate"
+experiment = "copy/throughput"
+where = { length = "4 KiB", memory = "heap", direction = "write", threads = 0 }
+expect = { ratio_of = { function = "rep" }, to = { function = "glibc" }, at_least = 1.3 }
+
+[[claim]]
+id = "memory-limit"
+says = "With no threads a copy on the heap reaches the limit of the memory bus"
+source = "ESCAPE benchmarking, page 4"
+experiment = "copy/throughput"
+where = { length = "16 MiB", memory = "heap", direction = "write", function = "glibc", threads = 0 }
+metric = "throughput"
+published = { value = 23.46e9, unit = "B/s", on = "Xeon hosts with DDR4-2933" }
+carries_over = false
+
+[[claim]]
+id = "device-slow"
+says = "Device memory is two orders of magnitude slower than the heap"
+source = "ESCAPE benchmarking, page 4"
+experiment = "copy/throughput"
+where = { length = "16 MiB", function = "glibc", threads = 0, direction = "write" }
+expect = { ratio_of = { memory = "heap" }, to = { memory = "device" }, at_least = 100 }
+
+[[claim]]
+id = "naive-wins"
+says = "The naive loop is the fastest at 16 B"
+source = "ESCAPE benchmarking, page 6"
+experiment = "copy/throughput"
+where = { length = "16 B", memory = "heap", direction = "write", threads = 0 }
+expect = { ratio_of = { function = "naive" }, to = { function = "glibc" }, at_least = 1.5 }
+"#;
+
+fn judged(run: &Run) -> Vec<(Claim, Verdict)> {
+    let claims = lab::claim::read("claims.toml", CLAIMS).unwrap();
+    let judge = |claim: Claim| {
+        let verdict = lab::claim::judge(&claim, Some(run), 4);
+        (claim, verdict)
+    };
+    claims.into_iter().map(judge).collect()
+}
+
+#[test]
+fn claims_with_their_verdicts() {
+    let judged = judged(&made_up::run(12));
+    insta::assert_snapshot!(verdicts(&judged, Page::default()));
+    let json = verdicts_json(&judged);
+    assert_eq!(json[0]["verdict"], "reproduced");
+    assert_eq!(json[3]["verdict"], "contradicted");
+    assert_eq!(json[1]["published"]["value"], 23.46e9);
+    assert_eq!(verdicts(&[], Page::default()), "no claims\n");
+}
+
+#[test]
+fn two_runs_side_by_side() {
+    let (a, mut b) = (made_up::run(12), made_up::run(12));
+    b.record.name = "testbed-quick-2".into();
+    for sample in &mut b.samples {
+        let faster = sample.point.text("function") == "naive";
+        sample.values.values_mut().for_each(|v| *v *= if faster { 1.25 } else { 1.001 });
+    }
+    let comparison =
+        |metric| lab::compare::compare(&a, &b, "copy/throughput", metric, Unit::Own).unwrap();
+    let all = [comparison(None)];
+    insta::assert_snapshot!(compare(&all, &a, &b, Page::default()));
+    let json = compare_json(&all, &a, &b);
+    assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), all[0].rows.len());
+}
+
+#[test]
+fn what_the_machine_can_do() {
+    let capability = |name: &str, state| Capability {
+        name: name.into(),
+        about: "what it is in a few words".into(),
+        state,
+    };
+    let present = State::Present { detail: "512 pages of 2 MiB".into() };
+    let absent = State::Absent {
+        reason: "this kernel has no /dev/mem".into(),
+        remedy: "boot a kernel with CONFIG_DEVMEM=y and iomem=relaxed on its command line".into(),
+    };
+    let groups = [
+        ("machine".to_string(), vec![capability("huge-pages-2m", present)]),
+        ("copy".to_string(), vec![capability("dev-mem", absent)]),
+        ("bounds".to_string(), Vec::new()),
+    ];
+    insta::assert_snapshot!(doctor(&groups, Page { width: 80, colour: false }));
+    let json = doctor_json(&groups);
+    assert_eq!(json[1]["capabilities"][0]["state"]["state"], "absent");
+}
+
+/// A suite of which device memory is absent.
+struct Copy;
+
+impl Suite for Copy {
+    fn name(&self) -> &'static str {
+        "copy"
+    }
+
+    fn about(&self) -> &'static str {
+        "memory copies"
+    }
+
+    fn data(&self) -> lab::suite::Data {
+        lab::suite::Data { experiments: "", claims: "", promises: "", figures: "" }
+    }
+
+    fn factors(&self) -> &'static [lab::factor::Factor] {
+        const LENGTH: lab::factor::Factor = lab::factor::Factor {
+            name: "length",
+            about: "How many bytes are copied at once",
+            levels: lab::factor::Levels::Bytes,
+        };
+        &[LENGTH]
+    }
+
+    fn metrics(&self) -> &'static [lab::metric::Metric] {
+        &[]
+    }
+
+    fn available(&self, _: &str, point: &Point) -> Result<(), Failure> {
+        match point.text("memory") {
+            "device" => Err(Failure::unavailable("there is no /dev/mem", "boot another kernel")),
+            _ => Ok(()),
+        }
+    }
+
+    fn probe(&self, _: &str) -> Result<Box<dyn lab::suite::Probe>, Failure> {
+        Err(Failure::failed("made up"))
+    }
+}
+
+#[test]
+fn what_can_be_measured() {
+    let suites: [&dyn Suite; 1] = [&Copy];
+    let experiments = [made_up::experiment()];
+    let text = list(&suites, &experiments, Page::default());
+    let more = describe(&suites, &experiments[0], Page::default());
+    insta::assert_snapshot!(text + "\n" + &more);
+    let json = list_json(&suites, &experiments);
+    assert_eq!(json[0]["experiments"][0]["available"], 26);
+}
+
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn no_table_is_wider_than_its_page(
+        width in 60usize..200,
+        rounds in 1u32..14,
+        long in "[a-z]{1,90}",
+        many in 1usize..40,
+    ) {
+        let mut run = made_up::run(rounds);
+        let baseline = made_up::experiment().baseline;
+        let experiment = run.record.experiments.get_mut("copy/throughput").unwrap();
+        for number in 0..many {
+            let point = baseline.with("function", format!("{long}{number}"));
+            experiment.points.push(point.clone());
+            run.samples.push(made_up::sample(&point, false, 0));
+        }
+        let page = Page { width, colour: false };
+        let (judged, suites) = (judged(&run), [&Copy as &dyn Suite]);
+        prop_assert!(widest(&verdicts(&judged, page)) <= width);
+        let comparison =
+            lab::compare::compare(&run, &run, "copy/throughput", None, Unit::Own).unwrap();
+        prop_assert!(widest(&compare(&[comparison], &run, &run, page)) <= width);
+        let experiment = run.record.experiments["copy/throughput"].clone();
+        prop_assert!(widest(&describe(&suites, &experiment, page)) <= width);
+        prop_assert!(widest(&list(&suites, &[experiment], page)) <= width);
+        let mut whole = Filter::default();
+        whole.add("memory=heap,shared").unwrap();
+        for filter in [Filter::default(), whole] {
+            let question = Question { filter, ..Question::default() };
+            let text = shown(&run, &question, page);
+            prop_assert!(widest(&text) <= width, "{width}:\n{text}");
+        }
+    }
+}
