@@ -1,5 +1,7 @@
 //! Pictures as files: what is drawn, where, and that every form can be read.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use proptest::prelude::*;
 use report::chart::{ChartError, Form, draw, render};
 use report::figure::{Axis, Curve, Mark, Picture};

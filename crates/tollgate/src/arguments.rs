@@ -215,6 +215,9 @@ pub(crate) struct Plot {
     /// The factor that makes the lines
     #[arg(long, value_name = "FACTOR")]
     pub(crate) series: Option<String>,
+    /// A logarithmic vertical axis, with --x
+    #[arg(long)]
+    pub(crate) log: bool,
     /// Only points with this level; repeatable
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,

@@ -19,7 +19,7 @@ pub(crate) const SESSION: &str = "lab/session";
 pub(crate) const METRICS: [Metric; 2] = [
     Metric {
         name: "outside_samples",
-        unit: "1",
+        unit: "share",
         better: Better::Lower,
         about: "The share of the session's wall time that was not spent inside a sample",
     },

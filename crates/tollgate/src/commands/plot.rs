@@ -1,9 +1,125 @@
 //! `tollgate plot`
 
+use std::path::{Path, PathBuf};
+
+use lab::experiment::Experiment;
+use lab::journal::Run;
+use report::chart::Form;
+use report::figure::{self, Axis, Figure};
+use report::table;
+
+use crate::SUITES;
 use crate::arguments::Plot;
 use crate::fault::Fault;
+use crate::output::print;
+use crate::select;
 
-/// Draws figures.
-pub(crate) fn run(_: &Plot) -> Result<u8, Fault> {
-    Err(Fault::failed("figures are not drawn yet"))
+const FORMS: [Form; 3] = [Form::Svg, Form::Pdf, Form::Png];
+
+/// Draws figures of the newest run into files.
+pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
+    let run = super::show::open(&given.place.results)?;
+    let figures = match &given.x {
+        Some(x) => vec![by_hand(given, x, &run)?],
+        None => declared(given, &run)?,
+    };
+    if figures.is_empty() {
+        let folder = run.folder.display();
+        return Err(Fault::usage(format!(
+            "{folder}: no figure has samples here; name one with --x"
+        )));
+    }
+    let drawn = draw(&figures, &run, &given.output)?;
+    print(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
+    Ok(0)
+}
+
+/// The figures that a run leaves of what it was asked to measure; those that lack samples are
+/// passed over.
+pub(crate) fn after_run(
+    run: &Run,
+    experiments: &[Experiment],
+    files: &[PathBuf],
+) -> Result<Vec<PathBuf>, Fault> {
+    let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
+    let figures = all(files)?.into_iter().filter(|one| ids.contains(&one.experiment));
+    let possible: Vec<_> = figures.filter(|one| figure::picture(one, run).is_ok()).collect();
+    draw(&possible, run, &run.folder.join("figures"))
+}
+
+fn draw(figures: &[Figure], run: &Run, folder: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let mut drawn = Vec::new();
+    for one in figures {
+        let picture = figure::picture(one, run).map_err(Fault::failed)?;
+        drawn.extend(figure::write(&picture, folder, &FORMS).map_err(Fault::failed)?);
+    }
+    Ok(drawn)
+}
+
+/// The figures of all suites and of a person's own files, levels in the suites' spelling.
+fn all(files: &[PathBuf]) -> Result<Vec<Figure>, Fault> {
+    let mut figures = Vec::new();
+    for suite in SUITES {
+        let file = format!("{}/figures.toml", suite.name());
+        figures.extend(figure::read(&file, suite.data().figures)?);
+    }
+    for path in files {
+        figures.extend(figure::read(&path.display().to_string(), &select::text_of(path)?)?);
+    }
+    for one in &mut figures {
+        spell(one)?;
+    }
+    Ok(figures)
+}
+
+fn spell(figure: &mut Figure) -> Result<(), Fault> {
+    let factors = |experiment: &str| {
+        let suite = experiment.split('/').next().and_then(|name| lab::suite::find(SUITES, name));
+        suite.map(lab::suite::Suite::factors).ok_or_else(|| {
+            Fault::usage(format!("figure '{}': there is no experiment '{experiment}'", figure.id))
+        })
+    };
+    let wrong = |why: String| Fault::usage(format!("figure '{}': {why}", figure.id));
+    let filter = figure.filter.spelled(factors(&figure.experiment)?).map_err(wrong)?;
+    for line in &mut figure.lines {
+        let experiment = line.experiment.as_deref().unwrap_or(&figure.experiment);
+        line.filter = line.filter.spelled(factors(experiment)?).map_err(wrong)?;
+    }
+    figure.filter = filter;
+    Ok(())
+}
+
+/// The named figures, or all that the run has samples for.
+fn declared(given: &Plot, run: &Run) -> Result<Vec<Figure>, Fault> {
+    let all = all(&given.files)?;
+    for id in &given.figures {
+        if !all.iter().any(|one| one.id == *id) {
+            let known: Vec<_> = all.iter().map(|one| one.id.as_str()).collect();
+            let known = known.join(", ");
+            return Err(Fault::usage(format!("there is no figure '{id}'; there are: {known}")));
+        }
+    }
+    let measured = table::measured(run);
+    let wanted = |one: &Figure| match given.figures.as_slice() {
+        [] => measured.contains(&one.experiment) && figure::picture(one, run).is_ok(),
+        ids => ids.contains(&one.id),
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// A figure as the command line asks for it.
+fn by_hand(given: &Plot, x: &str, run: &Run) -> Result<Figure, Fault> {
+    let [experiment] = given.figures.as_slice() else {
+        return Err(Fault::usage("--x wants one experiment, as 'plot copy/throughput --x length'"));
+    };
+    super::show::meant(run, std::slice::from_ref(experiment))?;
+    let mut figure = Figure::by_hand(experiment, x);
+    figure.metric.clone_from(&given.y);
+    figure.series.clone_from(&given.series);
+    figure.y_scale = given.log.then_some(Axis::Log10);
+    for text in &given.levels {
+        figure.filter.add(text).map_err(Fault::usage)?;
+    }
+    spell(&mut figure)?;
+    Ok(figure)
 }

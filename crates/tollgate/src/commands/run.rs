@@ -8,6 +8,7 @@ use anstream::{eprintln, println};
 use lab::experiment::Experiment;
 use lab::quantity;
 use lab::run::{Ended, RunError, Wanted};
+use report::export::{Format, to_file};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::LAB;
@@ -104,9 +105,7 @@ fn finish(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<u8, Fault> {
         eprintln!("interrupted: what was measured is kept, and the next run goes on from there");
     }
     if !given.quiet {
-        super::show::after_run(&ended.folder, &wanted.experiments)?;
-        super::claims::after_run(&ended.folder, &wanted.experiments, &given.choice.files)?;
-        println!("{} samples measured; results in {}", ended.samples, ended.folder.display());
+        leave(given, wanted, ended)?;
     }
     for sample in ended.faults.iter().take(10) {
         if let Some(error) = &sample.error {
@@ -120,4 +119,20 @@ fn finish(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<u8, Fault> {
             Err(Fault::failed(format!("{faults} samples failed; the others are in the journal")))
         }
     }
+}
+
+/// Tables, verdicts, figures and a CSV of what was asked for, and where they lie.
+fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
+    super::show::after_run(&ended.folder, &wanted.experiments)?;
+    super::claims::after_run(&ended.folder, &wanted.experiments, &given.choice.files)?;
+    let run = super::show::open(&ended.folder)?;
+    let figures = super::plot::after_run(&run, &wanted.experiments, &given.choice.files)?;
+    let table = ended.folder.join("samples.csv");
+    to_file(&[run], &|_| true, Format::Csv, &table).map_err(Fault::failed)?;
+    println!("{} samples measured; the run is in {}", ended.samples, ended.folder.display());
+    println!("samples as a table: {}", table.display());
+    if let Some(folder) = figures.first().and_then(|path| path.parent()) {
+        println!("{} figures, each as SVG, PDF and PNG: {}", figures.len() / 3, folder.display());
+    }
+    Ok(())
 }

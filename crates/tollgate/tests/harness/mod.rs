@@ -1,6 +1,7 @@
 //! The program under test, in a folder of its own, with every process that it started accounted for.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
