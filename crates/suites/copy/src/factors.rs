@@ -1,0 +1,120 @@
+//! What the copying experiments vary.
+
+use lab::factor::{Factor, Levels};
+
+use crate::functions;
+use crate::lengths::Lengths;
+use crate::limit::mbw::Method;
+use crate::memory::Kind;
+
+/// The most threads that a point may ask for: the seed's.
+pub const MOST_THREADS: u64 = 64;
+
+/// The factors of `copy/throughput`, `copy/functions` and `copy/limit`.
+pub const FACTORS: &[Factor] = &[
+    Factor {
+        name: "direction",
+        about: "whether the program writes to the memory or reads from it",
+        levels: Levels::Names(&["write", "read"]),
+    },
+    Factor {
+        name: "memory",
+        about: "the memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, numa-node-N",
+        levels: Levels::Checked(|text| Kind::parse(text).map(|kind| kind.to_string())),
+    },
+    Factor {
+        name: "length",
+        about: "bytes a copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'",
+        levels: Levels::Checked(Lengths::spelled),
+    },
+    Factor {
+        name: "function",
+        about: "what copies: a function of the suite, PATH.so:SYMBOL, or a method of the program mbw",
+        levels: Levels::Checked(function),
+    },
+    Factor {
+        name: "threads",
+        about: "0: the caller copies; 1 to 64: so many pinned threads",
+        levels: Levels::Checked(threads),
+    },
+    Factor {
+        name: "mode",
+        about: "what threads share: jobs (each a whole copy) or split (each a slice of one copy)",
+        levels: Levels::Names(&["jobs", "split"]),
+    },
+    Factor {
+        name: "offset",
+        about: "destination minus source within a page, bytes: 0 to 4095",
+        levels: Levels::Checked(offset),
+    },
+    Factor {
+        name: "use",
+        about: "throughput (copies back to back) or latency (each waits for what the last delivered)",
+        levels: Levels::Names(&["throughput", "latency"]),
+    },
+    Factor {
+        name: "touch",
+        about: "warm (all pages present) or cold (each copy is the first touch of its destination)",
+        levels: Levels::Names(&["warm", "cold"]),
+    },
+    Factor {
+        name: "buffers",
+        about: "one pair of buffers, or rotating through more than the last-level cache holds",
+        levels: Levels::Names(&["one", "rotating"]),
+    },
+];
+
+fn function(text: &str) -> Result<String, String> {
+    let known = functions::all().iter().chain([functions::store_limit()]);
+    let known = known.map(|function| function.name);
+    let known: Vec<_> = known.chain(Method::ALL.map(Method::level)).collect();
+    let supplied =
+        text.rsplit_once(':').is_some_and(|(path, symbol)| !path.is_empty() && !symbol.is_empty());
+    if supplied || known.contains(&text) {
+        return Ok(text.into());
+    }
+    Err(format!("'{text}' is not one of {}, nor PATH.so:SYMBOL", known.join(", ")))
+}
+
+fn threads(text: &str) -> Result<String, String> {
+    match text.parse::<u64>() {
+        Ok(threads @ ..=MOST_THREADS) => Ok(threads.to_string()),
+        _ => Err(format!("'{text}' is not a number of threads from 0 to {MOST_THREADS}")),
+    }
+}
+
+fn offset(text: &str) -> Result<String, String> {
+    match text.parse::<u16>() {
+        Ok(offset @ ..=4095) => Ok(offset.to_string()),
+        _ => Err(format!("'{text}' is not a number of bytes from 0 to 4095")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_factor_has_levels_and_refuses_nonsense() {
+        let levels = [
+            ("direction", "read"),
+            ("memory", "numa-node-1"),
+            ("length", "uniform 1..64 B"),
+            ("function", "./mine.so:copy"),
+            ("threads", "64"),
+            ("mode", "split"),
+            ("offset", "4095"),
+            ("use", "latency"),
+            ("touch", "cold"),
+            ("buffers", "rotating"),
+        ];
+        assert_eq!(levels.len(), FACTORS.len());
+        for ((name, level), factor) in levels.into_iter().zip(FACTORS) {
+            assert_eq!(name, factor.name);
+            assert_eq!(factor.level(level).unwrap().as_str(), level);
+            assert!(factor.level("65x").unwrap_err().contains(name));
+        }
+        assert!(threads("65").is_err() && offset("4096").is_err() && function(":f").is_err());
+        assert!(function("mbw-mcblock").is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! What a frame holds, and how its reader knows that it is whole.
+//!
+//! A frame begins with its sequence number and ends with a word made from it; between them lies one
+//! of three payloads, chosen by the sequence. Three has no factor in common with a ring's power of
+//! two, so what a slot held before is never what it should hold now, and a torn frame shows.
+
+use machine::Refusal;
+use machine::mapping::Mapping;
+
+use super::digest::{LINE, digest, weight};
+
+/// Payloads, by turns.
+const PAYLOADS: usize = 3;
+/// Bytes of the header and the last word, which the check `header` reads.
+pub(super) const MARKED: usize = size_of::<Header>() + size_of::<u64>();
+/// The least and the greatest frame, bytes.
+pub const SHORTEST: usize = LINE;
+/// See [`SHORTEST`].
+pub const LONGEST: usize = 64 << 20;
+
+/// How a frame begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// Counts the frames, from 0.
+    pub sequence: u64,
+    /// Bytes of the whole frame.
+    pub length: u64,
+    /// The time-stamp counter before the frame was copied into its slot; 0 where nobody asks.
+    pub stamp: u64,
+    /// Made from the sequence and the stamp.
+    pub first: u64,
+}
+
+impl Header {
+    fn new(sequence: u64, length: usize, stamp: u64) -> Self {
+        Self {
+            sequence,
+            length: length as u64,
+            stamp,
+            first: mark(sequence ^ stamp.rotate_left(32)),
+        }
+    }
+
+    fn words(&self) -> [u64; 4] {
+        [self.sequence, self.length, self.stamp, self.first]
+    }
+
+    fn is_of(&self, sequence: u64, length: usize) -> bool {
+        *self == Self::new(sequence, length, self.stamp)
+    }
+}
+
+/// The word that a sequence number leaves at both ends of its frame; the last one is inverted.
+fn mark(sequence: u64) -> u64 {
+    (sequence ^ 0x7f4a_7c15).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// How much of each frame the reader checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing: it counts frames and leaves their bytes alone.
+    None,
+    /// Sequence, length, first and last word.
+    Header,
+    /// The same, and a digest over every byte.
+    All,
+}
+
+impl Check {
+    /// Bytes that it reads of a frame.
+    pub fn reads(self, length: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Header => MARKED,
+            Self::All => length,
+        }
+    }
+}
+
+/// The frames that the writer copies from, in its own memory.
+#[derive(Debug)]
+pub struct Source {
+    memory: Mapping,
+    length: usize,
+    stride: usize,
+}
+
+impl Source {
+    /// Payloads for frames of so many bytes, a multiple of 64.
+    ///
+    /// # Errors
+    /// Where there is not enough memory.
+    pub fn new(length: usize) -> Result<Self, Refusal> {
+        assert!(length.is_multiple_of(LINE) && length >= SHORTEST, "frames are whole lines");
+        let stride = length.next_multiple_of(machine::mapping::PAGE);
+        let memory = Mapping::anonymous(stride * PAYLOADS)?;
+        memory.prefault()?;
+        let source = Self { memory, length, stride };
+        for payload in 0..PAYLOADS {
+            for word in 0..length / 8 {
+                let value = mark((payload << 40 | word) as u64 + 1);
+                // SAFETY: word lies in the frame, which lies in the memory, which is ours alone.
+                unsafe { source.payload(payload).cast::<u64>().add(word).write(value) };
+            }
+        }
+        source.prepare(0, 0);
+        Ok(source)
+    }
+
+    fn payload(&self, payload: usize) -> *mut u8 {
+        self.memory.as_mut_ptr().wrapping_add(payload * self.stride)
+    }
+
+    /// Marks the frame of a sequence number; where it lies until the next is prepared.
+    #[inline(always)]
+    pub fn prepare(&self, sequence: u64, stamp: u64) -> *const u8 {
+        let frame = self.payload((sequence % PAYLOADS as u64) as usize);
+        let header = Header::new(sequence, self.length, stamp);
+        // SAFETY: both ends lie in the frame, which is aligned to a page and written by nobody else.
+        unsafe {
+            frame.cast::<Header>().write(header);
+            frame.add(self.length - 8).cast::<u64>().write(!mark(sequence));
+        }
+        frame
+    }
+
+    /// What the reader needs to know of the payloads.
+    pub fn expected(&self) -> Expected {
+        let mut digests = [0; PAYLOADS];
+        for (payload, value) in digests.iter_mut().enumerate() {
+            let frame = self.payload(payload);
+            // SAFETY: the frame is whole, aligned and written by nobody else. With nothing marked,
+            // the digest is that of the payload alone.
+            *value = unsafe {
+                frame.cast::<[u64; 4]>().write([0; 4]);
+                frame.add(self.length - 8).cast::<u64>().write(0);
+                digest(frame, self.length)
+            };
+        }
+        Expected { digests, length: self.length }
+    }
+}
+
+/// What the reader knows of frames before they come.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    digests: [u64; PAYLOADS],
+    length: usize,
+}
+
+impl Expected {
+    /// Reads a frame as far as the check asks; its header, and whether it is whole.
+    ///
+    /// # Safety
+    /// `frame` must point to `length` readable bytes, aligned to 64, that nobody writes meanwhile.
+    #[inline(always)]
+    pub unsafe fn read(&self, frame: *const u8, check: Check) -> (Header, bool) {
+        // SAFETY: both ends lie in the frame, by the caller's word.
+        let (header, last) = unsafe {
+            (frame.cast::<Header>().read(), frame.add(self.length - 8).cast::<u64>().read())
+        };
+        let mut whole =
+            header.is_of(header.sequence, self.length) && last == !mark(header.sequence);
+        if check == Check::All {
+            // SAFETY: as above.
+            let found = unsafe { digest(frame, self.length) };
+            whole &= found == self.digest_of(&header);
+        }
+        (header, whole)
+    }
+
+    /// The digest of the payload, to which each marked word adds its weight times its value.
+    #[inline(always)]
+    fn digest_of(&self, header: &Header) -> u64 {
+        let lines = self.length / LINE;
+        let payload = self.digests[(header.sequence % PAYLOADS as u64) as usize];
+        let with_last = payload.wrapping_add((!mark(header.sequence)).wrapping_mul(weight(
+            lines,
+            lines - 1,
+            7,
+        )));
+        header.words().iter().enumerate().fold(with_last, |sum, (lane, word)| {
+            sum.wrapping_add(word.wrapping_mul(weight(lines, 0, lane)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(source: &Source, sequence: u64) -> Mapping {
+        let slot = Mapping::anonymous(source.length).unwrap();
+        // SAFETY: both have the length and are apart.
+        unsafe {
+            source.prepare(sequence, 7).copy_to_nonoverlapping(slot.as_mut_ptr(), source.length);
+        }
+        slot
+    }
+
+    #[test]
+    fn a_whole_frame_passes_and_every_flipped_byte_shows() {
+        for length in [64, 128, 4096, 65536] {
+            let source = Source::new(length).unwrap();
+            let expected = source.expected();
+            for sequence in [0, 1, 2, 3, u64::MAX - 5] {
+                let slot = copied(&source, sequence);
+                // SAFETY: the slot has the length and is this test's alone.
+                let read = |check| unsafe { expected.read(slot.as_ptr(), check) };
+                assert_eq!(read(Check::Header).0.sequence, sequence);
+                assert!(read(Check::Header).1 && read(Check::All).1, "{length} {sequence}");
+                for at in (0..length).step_by(length / 64 + 1) {
+                    let byte = slot.as_mut_ptr().wrapping_add(at);
+                    // SAFETY: in the slot.
+                    unsafe { *byte ^= 1 };
+                    assert!(!read(Check::All).1, "byte {at} of {length}");
+                    // SAFETY: in the slot.
+                    unsafe { *byte ^= 1 };
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_header_check_sees_both_ends_only() {
+        let source = Source::new(4096).unwrap();
+        let expected = source.expected();
+        for (at, whole) in [(0, false), (8, false), (24, false), (2000, true), (4095, false)] {
+            let slot = copied(&source, 5);
+            // SAFETY: in the slot, which is this test's alone.
+            let found = unsafe {
+                *slot.as_mut_ptr().add(at) ^= 0x80;
+                expected.read(slot.as_ptr(), Check::Header)
+            };
+            assert_eq!(found.1, whole, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn two_halves_of_different_frames_are_torn() {
+        let source = Source::new(8192).unwrap();
+        let expected = source.expected();
+        let (old, new) = (copied(&source, 4), copied(&source, 20));
+        // SAFETY: both have the length; the middle of the new frame becomes the old one's.
+        let found = unsafe {
+            old.as_ptr().add(4096).copy_to_nonoverlapping(new.as_mut_ptr().add(4096), 64);
+            expected.read(new.as_ptr(), Check::All)
+        };
+        assert!(!found.1);
+    }
+}

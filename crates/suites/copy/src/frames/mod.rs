@@ -1,0 +1,218 @@
+//! `copy/frames`: two processes pass frames through a shared pool, as the seed's two hosts do.
+//!
+//! The writer copies each frame into a slot of a ring in a memfd; the reader, another process on
+//! another CPU, checks it there. With `pass = ceiling` the same two cores write and read the same
+//! slots by turns instead, which bounds what the ring can reach: see [`ceiling`](mod@ceiling).
+
+pub mod ceiling;
+mod digest;
+mod frame;
+mod pair;
+mod pool;
+mod probe;
+mod reader;
+mod transfer;
+mod writer;
+
+use std::time::Duration;
+
+use lab::factor::{Factor, Levels};
+use lab::metric::{Better, Metric};
+use lab::point::Point;
+use lab::quantity;
+use lab::sample::Failure;
+
+use ceiling::ceiling;
+pub use ceiling::{Ceiling, Turns};
+pub use frame::{Check, Expected, Header, LONGEST, SHORTEST, Source};
+pub use pair::Pair;
+pub use pool::Pool;
+pub use probe::probe;
+pub use transfer::{Outcome, transfer};
+pub use writer::{Faithful, Line};
+
+use crate::functions;
+
+/// The most bytes of slots.
+const LARGEST: usize = 1 << 30;
+/// Bytes that a chunk has at least, so that the timer's step is small beside it.
+const CHUNK: usize = 256 << 10;
+/// Bytes that are published together at least, where frames are short.
+const BATCH: usize = 2 << 10;
+
+/// The factors of this experiment that the others do not have.
+pub const FACTORS: &[Factor] = &[
+    Factor {
+        name: "slots",
+        about: "frames that the ring holds: a power of two",
+        levels: Levels::Checked(slots),
+    },
+    Factor {
+        name: "check",
+        about: "what the reader checks of a frame: none, header (sequence, length, both ends) or all",
+        levels: Levels::Names(&["none", "header", "all"]),
+    },
+    Factor {
+        name: "pass",
+        about: "frames (through the ring) or ceiling (the same writing and reading by turns)",
+        levels: Levels::Names(&["frames", "ceiling"]),
+    },
+];
+
+/// The metrics of this experiment that the others do not have.
+pub const METRICS: &[Metric] = &[
+    Metric {
+        name: "latency",
+        unit: "ns",
+        better: Better::Lower,
+        about: "from before a frame is copied until the other process has checked it, median",
+    },
+    Metric {
+        name: "latency_p99",
+        unit: "ns",
+        better: Better::Lower,
+        about: "the same, 99th percentile inside the round",
+    },
+    count("frames", "frames sent"),
+    count("lost", "frames that never came; must be 0"),
+    count("torn", "frames that were not whole; must be 0"),
+    count("repeated", "frames that came again, or late; must be 0"),
+    Metric {
+        name: "write_time",
+        unit: "ns",
+        better: Better::Lower,
+        about: "of the ceiling: to write a frame where the other core read last",
+    },
+    Metric {
+        name: "read_time",
+        unit: "ns",
+        better: Better::Lower,
+        about: "of the ceiling: to read and check a frame that the other core wrote",
+    },
+];
+
+const fn count(name: &'static str, about: &'static str) -> Metric {
+    Metric { name, unit: "1", better: Better::Neither, about }
+}
+
+fn slots(text: &str) -> Result<String, String> {
+    match text.parse::<usize>() {
+        Ok(slots) if slots.is_power_of_two() && slots <= 1 << 20 => Ok(slots.to_string()),
+        _ => Err(format!("'{text}' is not a power of two up to 1048576")),
+    }
+}
+
+/// How a frame is passed: back to back, or each once the last has been checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// As fast as slots come free.
+    Throughput,
+    /// One frame in flight.
+    Latency,
+}
+
+/// What a transfer is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Bytes of a frame: a multiple of 64.
+    pub length: usize,
+    /// Frames that the ring holds: a power of two.
+    pub slots: usize,
+    /// What the reader checks.
+    pub check: Check,
+    /// Throughput or latency.
+    pub usage: Use,
+}
+
+impl Setup {
+    /// Reads it from a point.
+    ///
+    /// # Errors
+    /// Where the levels do not fit together.
+    pub fn of(point: &Point) -> Result<Self, Failure> {
+        let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
+        let length = quantity::bytes(point.text("length")).map_err(|e| wrong(e.to_string()))?;
+        let length = length as usize;
+        let slots = point.get("slots").and_then(|level| level.count()).unwrap_or(16) as usize;
+        let check = match point.text("check") {
+            "none" => Check::None,
+            "header" => Check::Header,
+            _ => Check::All,
+        };
+        let usage = if point.text("use") == "latency" { Use::Latency } else { Use::Throughput };
+        if !(SHORTEST..=LONGEST).contains(&length) || !length.is_multiple_of(SHORTEST) {
+            return Err(wrong(format!(
+                "a frame has 64 B to 64 MiB in whole lines, not {length} B"
+            )));
+        }
+        if slots.saturating_mul(length) > LARGEST {
+            return Err(wrong(format!("{slots} slots of {length} B are over 1 GiB")));
+        }
+        if usage == Use::Latency && check == Check::None {
+            return Err(wrong("a reader that reads nothing sees no time stamp".into()));
+        }
+        Ok(Self { length, slots, check, usage })
+    }
+
+    /// Bytes of all slots.
+    pub fn bytes(&self) -> usize {
+        self.slots * self.length
+    }
+
+    /// Where the slot of a place begins, bytes.
+    #[inline(always)]
+    fn slot(&self, place: u64) -> usize {
+        (place as usize & (self.slots - 1)) * self.length
+    }
+
+    /// Frames that are published or freed together: one where frames are long, and never more than
+    /// a quarter of the ring, so that neither side waits for the other's batch.
+    fn batch(&self) -> u64 {
+        ((BATCH / self.length).min(self.slots / 4)).max(1) as u64
+    }
+
+    /// Frames that are timed together: enough for the timer, and several batches, so that one out of
+    /// step does not pass for a rate. Few else: whoever loses its CPU for a while then spoils few of
+    /// the chunks, and the median does not see it.
+    fn chunk(&self) -> u64 {
+        ((CHUNK / self.length) as u64).max(4 * self.batch()).next_multiple_of(self.batch())
+    }
+
+    /// Frames that are not counted: until caches and branches are as they will be.
+    fn warm_up(&self) -> u64 {
+        (self.slots * 2) as u64
+    }
+}
+
+/// The median; none of nothing. Sorts.
+fn median(ticks: &mut [u64]) -> Option<f64> {
+    ticks.sort_unstable();
+    let middle = ticks.get(ticks.len() / 2)?;
+    let below = ticks.get((ticks.len() - 1) / 2)?;
+    Some((middle + below) as f64 / 2.0)
+}
+
+/// Whether a point can be measured here.
+///
+/// # Errors
+/// The reason why not, and the remedy.
+pub fn available(point: &Point) -> Result<(), Failure> {
+    Setup::of(point)?;
+    Pair::of(&machine::topology::allowed_cpus())?;
+    loaded(point).map(drop)
+}
+
+/// How long a sample takes with all that it prepares: the pool, and twice its slots to warm up.
+pub fn expected(point: &Point, budget: Duration) -> Duration {
+    let bytes = Setup::of(point).map_or(0, |setup| setup.bytes());
+    // A pool fills at some 2 GB/s page by page, and frames pass at some 5 GB/s.
+    let prepared = bytes as f64 * (1.0 / 2e9 + 2.0 / 5e9);
+    budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
+}
+
+fn loaded(point: &Point) -> Result<functions::Loaded, Failure> {
+    let name = point.text("function");
+    functions::find(name).map_err(|why| {
+        Failure::unavailable(why.to_string(), "choose a function that this processor has")
+    })
+}

@@ -1,0 +1,113 @@
+//! No copy, but what bounds every copy: stores alone.
+//!
+//! It reads the first 256 bytes of the source and stores them over and over. The suite's sources
+//! repeat every 256 bytes, so the same bytes arrive as from a copy and are checked alike; of any
+//! other source it would deliver the wrong ones.
+
+use std::arch::is_x86_feature_detected;
+
+use super::CopyFn;
+use core::arch::naked_asm;
+
+/// The period of the suite's sources, bytes.
+const PERIOD: usize = 256;
+
+pub(super) fn resolve() -> Result<CopyFn, String> {
+    if is_x86_feature_detected!("avx512f") {
+        Ok(stores_of_64)
+    } else if is_x86_feature_detected!("avx2") {
+        Ok(stores_of_32)
+    } else {
+        Err("this CPU lacks AVX2 or the system does not enable it: needs another CPU".into())
+    }
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn stores_of_64(_destination: *mut u8, _source: *const u8, _length: usize) {
+    naked_asm!(
+        "mov rax, rdx",
+        "and rax, -{period}",
+        "jz 3f",
+        "vmovdqu64 zmm16, [rsi]",
+        "vmovdqu64 zmm17, [rsi + 64]",
+        "vmovdqu64 zmm18, [rsi + 128]",
+        "vmovdqu64 zmm19, [rsi + 192]",
+        "add rax, rdi",
+        ".p2align 6",
+        "2:",
+        "vmovdqu64 [rdi], zmm16",
+        "vmovdqu64 [rdi + 64], zmm17",
+        "vmovdqu64 [rdi + 128], zmm18",
+        "vmovdqu64 [rdi + 192], zmm19",
+        "add rdi, {period}",
+        "cmp rdi, rax",
+        "jb 2b",
+        // What is left of a period is copied.
+        "3:",
+        "mov ecx, edx",
+        "and ecx, {period} - 1",
+        "rep movsb",
+        "ret",
+        period = const PERIOD,
+    )
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn stores_of_32(_destination: *mut u8, _source: *const u8, _length: usize) {
+    naked_asm!(
+        "mov rax, rdx",
+        "and rax, -{period}",
+        "jz 3f",
+        "vmovdqu ymm0, [rsi]",
+        "vmovdqu ymm1, [rsi + 32]",
+        "vmovdqu ymm2, [rsi + 64]",
+        "vmovdqu ymm3, [rsi + 96]",
+        "vmovdqu ymm4, [rsi + 128]",
+        "vmovdqu ymm5, [rsi + 160]",
+        "vmovdqu ymm6, [rsi + 192]",
+        "vmovdqu ymm7, [rsi + 224]",
+        "add rax, rdi",
+        ".p2align 6",
+        "2:",
+        "vmovdqu [rdi], ymm0",
+        "vmovdqu [rdi + 32], ymm1",
+        "vmovdqu [rdi + 64], ymm2",
+        "vmovdqu [rdi + 96], ymm3",
+        "vmovdqu [rdi + 128], ymm4",
+        "vmovdqu [rdi + 160], ymm5",
+        "vmovdqu [rdi + 192], ymm6",
+        "vmovdqu [rdi + 224], ymm7",
+        "add rdi, {period}",
+        "cmp rdi, rax",
+        "jb 2b",
+        "vzeroupper",
+        "3:",
+        "mov ecx, edx",
+        "and ecx, {period} - 1",
+        "rep movsb",
+        "ret",
+        period = const PERIOD,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_repeats_arrives_whole() {
+        let source: Vec<u8> = (0..4096_usize).map(|index| (index + 7) as u8).collect();
+        let avx512 = is_x86_feature_detected!("avx512f").then_some(stores_of_64 as CopyFn);
+        let avx2 = is_x86_feature_detected!("avx2").then_some(stores_of_32 as CopyFn);
+        for copy in [avx512, avx2].into_iter().flatten() {
+            for length in 0..=source.len() {
+                let mut destination = vec![0xee; length + 1];
+                // SAFETY: both buffers hold the length and are different.
+                unsafe { copy(destination.as_mut_ptr(), source.as_ptr(), length) };
+                // What is left of a period comes from the source's beginning, which repeats too.
+                assert_eq!(destination[..length], source[..length], "{length}");
+                assert_eq!(destination[length], 0xee, "{length}");
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The options of the seed's tool, and a few of our own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::Error;
+use crate::memory::Kind;
+use crate::throughput::{KEEP_MEMORY, PAUSE, RUNS, SOURCE_OFFSET};
+
+/// The seed's lengths, bytes.
+const LENGTHS: [u64; 10] =
+    [16, 256, 1 << 10, 4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
+
+const IDS: &str = "Experiment IDs (default: all):
+  0  write-heap            the program writes to the heap
+  1  read-heap             the program reads from the heap
+  2  write-host-physical   writes to this host's memory, mapped by its physical address
+  3  read-host-physical    reads from it
+  4  write-device          writes to device memory, mapped by its physical address
+  5  read-device           reads from it
+2 to 5 map /dev/mem as root, and only with --allow physical; 2 and 4 write it only with
+--allow physical-write, and so do 3 and 5 with -i 0, to fill the source. 2 and 3 need
+--set physical-address=ADDRESS.
+
+Examples:
+  tollgate copy 0 1 -r 1000 -n 2
+  sudo tollgate copy 5 -i 1 --allow physical --set device-address=0x2080000000";
+
+/// Copies between the program's memory and another, as the seed's memcpy_test does
+#[derive(Debug, Parser)]
+#[command(name = "tollgate copy", after_help = IDS, disable_version_flag = true)]
+pub(super) struct Options {
+    /// Which experiments, by number or name
+    #[arg(value_name = "ID", value_parser = Pair::parse)]
+    pub(super) ids: Vec<Pair>,
+    /// Which source data is initialised: 0 all, 1 only the program's own (so that a reader finds
+    /// what another host wrote)
+    #[arg(short = 'i', default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(super) source_init: u8,
+    /// Number of lengths: 16 B, 256 B, 1 KiB, 4 KiB, 64 KiB, 512 KiB, 1, 4, 16 and 256 MiB
+    #[arg(short = 'n', default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..=10))]
+    pub(super) lengths: u8,
+    /// What is added to the index of each byte of the source
+    #[arg(short = 'o', default_value_t = 0)]
+    pub(super) source_offset: u64,
+    /// Copies in a row for each sample, at least
+    #[arg(short = 'r', default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(super) runs: u64,
+    /// Worker threads in the pool; 0: the caller copies
+    #[arg(short = 't', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=crate::factors::MOST_THREADS))]
+    pub(super) threads: u64,
+    /// Seconds of sleep before every 4 bytes, to watch data arrive; one copy each, nothing repeated
+    #[arg(short = 'z', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub(super) sleep: u64,
+    /// Another function, from a shared object; repeatable
+    #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
+    pub(super) functions: Vec<String>,
+    /// Rounds, each in a fresh process
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) rounds: u32,
+    /// Allow what is off by itself: physical, physical-write; repeatable
+    #[arg(long, value_name = "WHAT")]
+    allow: Vec<String>,
+    /// Set an option, as 'device-address=0x2080000000'; repeatable
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Run at this priority, as nice does: -20 is the highest
+    #[arg(long, value_name = "NICE", allow_hyphen_values = true)]
+    pub(super) priority: Option<i32>,
+    /// The folder of all runs
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(super) results: PathBuf,
+    /// The file of the table
+    #[arg(long, value_name = "FILE", default_value = "results.csv")]
+    pub(super) csv: PathBuf,
+}
+
+/// One of the seed's six experiments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// The seed's number.
+    pub(super) id: usize,
+    name: &'static str,
+    pub(super) direction: &'static str,
+    pub(super) memory: Kind,
+    /// As in the seed's output.
+    pub(super) description: &'static str,
+    /// Bytes that the seed maps.
+    pub(super) mapped: u64,
+}
+
+const fn pair(
+    id: usize,
+    name: &'static str,
+    direction: &'static str,
+    memory: Kind,
+    description: &'static str,
+) -> Pair {
+    let mapped = if matches!(memory, Kind::HostPhysical) { 512 << 10 } else { 256 << 20 };
+    Pair { id, name, direction, memory, description, mapped }
+}
+
+const PAIRS: [Pair; 6] = [
+    pair(0, "write-heap", "write", Kind::Heap, "App writes to host-heap"),
+    pair(1, "read-heap", "read", Kind::Heap, "App reads from host-heap"),
+    pair(2, "write-host-physical", "write", Kind::HostPhysical, "App writes to host-mmap"),
+    pair(3, "read-host-physical", "read", Kind::HostPhysical, "App reads from host-mmap"),
+    pair(4, "write-device", "write", Kind::Device, "App writes to escape-mmap"),
+    pair(5, "read-device", "read", Kind::Device, "App reads from escape-mmap"),
+];
+
+impl Pair {
+    fn parse(text: &str) -> Result<Self, String> {
+        let pair = PAIRS.into_iter().find(|pair| pair.name == text || pair.id.to_string() == text);
+        pair.ok_or_else(|| {
+            format!("there are 0 to 5, or {}", PAIRS.map(|pair| pair.name).join(", "))
+        })
+    }
+}
+
+impl Options {
+    /// The experiments in the order in which they were asked for, each once.
+    pub(super) fn pairs(&self) -> Result<Vec<Pair>, Error> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        for pair in &self.ids {
+            if !pairs.contains(pair) {
+                pairs.push(*pair);
+            }
+        }
+        for function in &self.functions {
+            if !function.contains(':') {
+                return Err(format!("--function {function}: give PATH.so:SYMBOL").into());
+            }
+        }
+        Ok(if pairs.is_empty() { PAIRS.to_vec() } else { pairs })
+    }
+
+    /// Copies in a row, as the table tells them.
+    pub(super) fn made(&self) -> u64 {
+        if self.sleep > 0 { 1 } else { self.runs }
+    }
+
+    /// The seed's lengths, as many as asked for.
+    pub(super) fn lengths(&self) -> &'static [u64] {
+        &LENGTHS[..usize::from(self.lengths).min(LENGTHS.len())]
+    }
+
+    /// The functions: the seed's, with ours for apex, and the person's own.
+    pub(super) fn functions(&self) -> Vec<String> {
+        let known = ["glibc", "naive", "tollgate"].map(String::from);
+        known.into_iter().chain(self.functions.iter().cloned()).collect()
+    }
+
+    /// What the probes must know.
+    pub(super) fn for_probes(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut options = BTreeMap::from([
+            (RUNS.to_owned(), self.runs.to_string()),
+            (PAUSE.to_owned(), self.sleep.to_string()),
+            (SOURCE_OFFSET.to_owned(), self.source_offset.to_string()),
+        ]);
+        if self.source_init == 1 {
+            options.insert(KEEP_MEMORY.to_owned(), "yes".to_owned());
+        }
+        for what in &self.allow {
+            options.insert(format!("allow-{what}"), "yes".to_owned());
+        }
+        for pair in &self.set {
+            let (name, value) = pair.split_once('=').ok_or_else(|| {
+                format!("--set {pair}: give NAME=VALUE, as device-address=0x2080000000")
+            })?;
+            options.insert(name.to_owned(), value.to_owned());
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::ALLOW;
+    use clap::CommandFactory;
+
+    fn parse(words: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("copy").chain(words.split_whitespace()))
+    }
+
+    #[test]
+    fn the_seeds_options_have_their_defaults() {
+        Options::command().debug_assert();
+        let options = parse("").unwrap();
+        assert_eq!(options.pairs().unwrap().len(), 6);
+        assert_eq!(options.lengths().len(), 9);
+        assert_eq!(
+            (options.source_init, options.runs, options.threads, options.sleep),
+            (0, 5, 0, 0)
+        );
+        assert_eq!(options.functions(), ["glibc", "naive", "tollgate"]);
+    }
+
+    #[test]
+    fn the_seeds_example_is_read() {
+        let options = parse("0 1 -r 1000 -n 2 -i1 -o 3").unwrap();
+        let pairs = options.pairs().unwrap();
+        assert_eq!(pairs.iter().map(|pair| pair.id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(options.lengths(), [16, 256]);
+        let options = options.for_probes().unwrap();
+        assert_eq!(options[RUNS], "1000");
+        assert_eq!(options[SOURCE_OFFSET], "3");
+        assert!(options.contains_key(KEEP_MEMORY));
+    }
+
+    #[test]
+    fn names_and_numbers_are_the_same() {
+        for pair in PAIRS {
+            assert_eq!(Pair::parse(pair.name), Pair::parse(&pair.id.to_string()));
+        }
+        let options =
+            parse("read-device 5 --allow physical --set device-address=0x1000 --priority -20")
+                .unwrap();
+        assert_eq!(options.pairs().unwrap(), [PAIRS[5]]);
+        assert_eq!(options.priority, Some(-20));
+        let options = options.for_probes().unwrap();
+        assert!(options.contains_key(ALLOW) && options["device-address"] == "0x1000");
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for words in ["6", "-n 11", "-n 0", "-i 2", "-t 65", "-r 0", "heap"] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        assert!(parse("--function mine").unwrap().pairs().is_err());
+        assert!(parse("--set here").unwrap().for_probes().is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! The seed's table and its CSV file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::options::{Options, Pair};
+use super::plan::Row;
+use super::{Error, Gathered};
+
+const CSV_HEADER: &str = "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads";
+const RULE: &str =
+    "--------------------------------------------------------------------------------------";
+
+/// The seed's name of a function.
+fn copy_type(function: &str) -> String {
+    if function.contains(':') { function.into() } else { format!("{function}_memcpy") }
+}
+
+/// The seed's first line.
+pub(super) fn head(out: &mut impl Write, options: &Options, pairs: &[Pair]) -> io::Result<()> {
+    let ids: Vec<String> = pairs.iter().map(|pair| pair.id.to_string()).collect();
+    writeln!(
+        out,
+        "PAGE_MASK=0x{:08x} data_off={} source_init={} payload_len_num={} runs={} thread count={} sleep={} num_mem_pairs={} [ {} ]",
+        machine::mapping::PAGE - 1,
+        options.source_offset,
+        options.source_init,
+        options.lengths().len(),
+        options.runs,
+        options.threads,
+        options.sleep,
+        ids.len(),
+        ids.join(" "),
+    )
+}
+
+/// The rows of one of the seed's experiments, or why there are none.
+pub(super) fn pair(
+    out: &mut impl Write,
+    pair: Pair,
+    rows: &[Row],
+    gathered: &Gathered,
+    options: &Options,
+) -> io::Result<()> {
+    writeln!(out, "{RULE}")?;
+    let megabytes = pair.mapped as f64 / 1e6;
+    writeln!(out, "{}) {} (len={megabytes:.6} MB)", pair.id, pair.description)?;
+    let mut told: Vec<String> = Vec::new();
+    for row in rows.iter().filter(|row| row.pair == pair) {
+        if let Some((rate, time)) = gathered.medians(&row.point) {
+            writeln!(out, "{}", line(row, rate, time, options.made()))?;
+        } else {
+            let failure = gathered.failures.get(&row.point);
+            let why = failure.map_or_else(|| "no sample counts".to_owned(), ToString::to_string);
+            if !told.contains(&why) {
+                writeln!(out, "    not measured: {why}")?;
+                told.push(why);
+            }
+        }
+    }
+    if let Some(length) = options.lengths().iter().find(|length| **length > pair.mapped) {
+        let mapped = pair.mapped;
+        writeln!(
+            out,
+            "    Cannot run test with payload length (0x{length:x}) > mapped length (0x{mapped:x})"
+        )?;
+    }
+    Ok(())
+}
+
+/// `      16 bytes using glibc_memcpy =   5.785 GB/s (1000 runs: ave delta = 0.000000003 secs)`
+fn line(row: &Row, rate: f64, time: f64, runs: u64) -> String {
+    format!(
+        "{:8} bytes using {:>12} = {:7.3} GB/s ({runs} runs: ave delta = {:.9} secs)",
+        row.length,
+        copy_type(&row.function),
+        rate / 1e9,
+        time / 1e9,
+    )
+}
+
+/// Writes `results.csv`, for the seed's plotting script.
+pub(super) fn csv(
+    path: &Path,
+    rows: &[Row],
+    gathered: &Gathered,
+    options: &Options,
+) -> Result<(), Error> {
+    let fault = |error: &dyn std::fmt::Display| format!("cannot write {}: {error}", path.display());
+    let mut file = File::create(path).map_err(|error| fault(&error))?;
+    table(&mut file, rows, gathered, options).map_err(|error| fault(&error).into())
+}
+
+fn table(
+    out: &mut impl Write,
+    rows: &[Row],
+    gathered: &Gathered,
+    options: &Options,
+) -> Result<(), csv::Error> {
+    writeln!(out, "{CSV_HEADER}")?;
+    let mut table = csv::Writer::from_writer(out);
+    for row in rows {
+        let Some((rate, _)) = gathered.medians(&row.point) else { continue };
+        table.write_record([
+            row.pair.description,
+            &row.length.to_string(),
+            &copy_type(&row.function),
+            &format!("{:.3}", rate / 1e9),
+            &options.made().to_string(),
+            &options.threads.to_string(),
+        ])?;
+    }
+    table.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::rows;
+    use super::*;
+    use clap::Parser;
+    use lab::sample::Failure;
+
+    fn gathered(rows: &[Row]) -> Gathered {
+        let mut gathered = Gathered::default();
+        for row in &rows[..2] {
+            gathered
+                .values
+                .insert(row.point.clone(), vec![(5.0e9, 3.2), (5.785e9, 2.766), (9.0e9, 1.0)]);
+        }
+        let failure =
+            Failure::unavailable("there is no /dev/mem", "use a kernel with CONFIG_DEVMEM");
+        for row in &rows[2..] {
+            gathered.failures.insert(row.point.clone(), failure.clone());
+        }
+        gathered
+    }
+
+    #[test]
+    fn the_csv_is_the_seeds_to_the_letter() {
+        let options = Options::try_parse_from(["copy", "0", "-r", "1000", "-n", "2"]).unwrap();
+        let rows = rows(&options, &options.pairs().unwrap());
+        let mut out = Vec::new();
+        table(&mut out, &rows, &gathered(&rows), &options).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads\n\
+             App writes to host-heap,16,glibc_memcpy,5.785,1000,0\n\
+             App writes to host-heap,16,naive_memcpy,5.785,1000,0\n"
+        );
+    }
+
+    #[test]
+    fn the_table_is_the_seeds() {
+        let options = Options::try_parse_from(["copy", "2", "-r", "1000"]).unwrap();
+        let pairs = options.pairs().unwrap();
+        let rows = rows(&options, &pairs);
+        let mut out = Vec::new();
+        head(&mut out, &options, &pairs).unwrap();
+        pair(&mut out, pairs[0], &rows, &gathered(&rows), &options).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "PAGE_MASK=0x00000fff data_off=0 source_init=0 payload_len_num=9 runs=1000 thread count=0 sleep=0 num_mem_pairs=1 [ 2 ]",
+                RULE,
+                "2) App writes to host-mmap (len=0.524288 MB)",
+                "      16 bytes using glibc_memcpy =   5.785 GB/s (1000 runs: ave delta = 0.000000003 secs)",
+                "      16 bytes using naive_memcpy =   5.785 GB/s (1000 runs: ave delta = 0.000000003 secs)",
+                "    not measured: unavailable: there is no /dev/mem (use a kernel with CONFIG_DEVMEM)",
+                "    Cannot run test with payload length (0x100000) > mapped length (0x80000)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! Debian's `mbw` (memory bandwidth), a program of its own, as one more copy function.
+//!
+//! mbw copies one array to another, both on its heap, and prints MiB copied a second; a byte counts
+//! once, as here. It allocates and fills its arrays before it times.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use lab::sample::Failure;
+use machine::capability::{Capability, State};
+
+/// Copies in one run of the program; the value is their median.
+const RUNS: u32 = 3;
+const MIB: u64 = 1 << 20;
+
+/// A way in which mbw copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// memcpy of the whole array.
+    Memcpy,
+    /// A loop over 8-byte words.
+    Dumb,
+    /// memcpy in blocks of 256 KiB.
+    Mcblock,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Memcpy, Self::Dumb, Self::Mcblock];
+
+    /// The level of the factor `function`.
+    pub fn level(self) -> &'static str {
+        match self {
+            Self::Memcpy => "mbw-memcpy",
+            Self::Dumb => "mbw-dumb",
+            Self::Mcblock => "mbw-mcblock",
+        }
+    }
+
+    /// The method of a level, if it is one.
+    pub fn of_level(level: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.level() == level)
+    }
+
+    fn option(self) -> &'static str {
+        match self {
+            Self::Memcpy => "-t0",
+            Self::Dumb => "-t1",
+            Self::Mcblock => "-t2",
+        }
+    }
+
+    fn printed(self) -> &'static str {
+        match self {
+            Self::Memcpy => "MEMCPY",
+            Self::Dumb => "DUMB",
+            Self::Mcblock => "MCBLOCK",
+        }
+    }
+}
+
+/// One line of mbw's: a copy of the array.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// What mbw printed, in bytes a second.
+    pub rate: f64,
+    /// The time of the copy, ns.
+    pub nanoseconds: f64,
+    /// The step of its clock, gettimeofday, ns.
+    pub step: f64,
+}
+
+const ABSENT: &str = "the program mbw is not installed";
+const REMEDY: &str = "apt-get install mbw";
+
+fn find() -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join("mbw")).find(|file| file.is_file())
+}
+
+/// Whether the program is here.
+///
+/// # Errors
+/// Says how to install it.
+pub fn available() -> Result<(), Failure> {
+    find().map(drop).ok_or_else(absent)
+}
+
+/// The same for those who ask what this machine can measure.
+pub fn capability() -> Capability {
+    let state = match find() {
+        Some(file) => State::Present { detail: file.display().to_string() },
+        None => State::Absent { reason: ABSENT.into(), remedy: REMEDY.into() },
+    };
+    Capability { name: "mbw".into(), about: "Debian's memory bandwidth benchmark".into(), state }
+}
+
+fn absent() -> Failure {
+    Failure::unavailable(ABSENT, REMEDY)
+}
+
+/// Has mbw copy so many bytes a few times; at least one run.
+///
+/// # Errors
+/// Where it is absent, cannot copy this length, fails or prints something else.
+pub fn run(method: Method, length: u64) -> Result<Vec<Run>, Failure> {
+    if length == 0 || !length.is_multiple_of(MIB) {
+        return Err(Failure::unavailable(
+            "mbw copies whole MiB only",
+            "use a length of 1 MiB or a multiple",
+        ));
+    }
+    let mebibytes = length / MIB;
+    let mut command = Command::new("mbw");
+    command.args(["-a", method.option(), "-n", &RUNS.to_string(), &mebibytes.to_string()]);
+    command.stdin(Stdio::null());
+    machine::child::die_with_parent(&mut command);
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => absent(),
+        _ => Failure::failed(format!("mbw does not start: {error}")),
+    })?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let words = words.lines().next().unwrap_or_default().to_owned();
+        return Err(Failure::failed(format!("mbw ended with {}: {words}", output.status)));
+    }
+    parse(&String::from_utf8_lossy(&output.stdout), method, mebibytes).map_err(Failure::failed)
+}
+
+/// Reads mbw's lines: `0 Method: MEMCPY Elapsed: 0.01386 MiB: 256.00000 Copy: 18470.418 MiB/s`.
+fn parse(output: &str, method: Method, mebibytes: u64) -> Result<Vec<Run>, String> {
+    let lines = output.lines().filter(|line| line.contains("Method:"));
+    let runs: Result<Vec<_>, _> = lines.map(|line| parse_line(line, method, mebibytes)).collect();
+    let runs = runs?;
+    if runs.len() == RUNS as usize {
+        Ok(runs)
+    } else {
+        Err(format!("mbw printed {} of {RUNS} results", runs.len()))
+    }
+}
+
+fn parse_line(line: &str, method: Method, mebibytes: u64) -> Result<Run, String> {
+    let wrong = || format!("mbw printed '{}'", line.trim());
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after =
+        |word: &str| words.iter().position(|one| *one == word).and_then(|at| words.get(at + 1));
+    let number = |word: &str| {
+        let number = after(word)?.parse::<f64>().ok()?;
+        (number.is_finite() && number > 0.0).then_some(number)
+    };
+    let (elapsed, copied) =
+        (number("Elapsed:").ok_or_else(wrong)?, number("MiB:").ok_or_else(wrong)?);
+    let rate = number("Copy:").ok_or_else(wrong)?;
+    let named = after("Method:") == Some(&method.printed());
+    // It prints the time to 10 us and the rate by the exact time: both must tell of the same copy.
+    let step = 1e-5;
+    let agrees = (copied / rate - elapsed).abs() <= step;
+    if !named || copied != mebibytes as f64 || words.last() != Some(&"MiB/s") || !agrees {
+        return Err(wrong());
+    }
+    Ok(Run { rate: rate * MIB as f64, nanoseconds: copied / rate * 1e9, step: 1e3 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OUTPUT: &str = "Long uses 8 bytes. Allocating 2*2097152 elements = 33554432 bytes of memory.\n\
+        Getting down to business... Doing 3 runs per test.\n\
+        0\tMethod: MEMCPY\tElapsed: 0.00192\tMiB: 16.00000\tCopy: 8316.008 MiB/s\n\
+        1\tMethod: MEMCPY\tElapsed: 0.00572\tMiB: 16.00000\tCopy: 2796.225 MiB/s\n\
+        2\tMethod: MEMCPY\tElapsed: 0.00150\tMiB: 16.00000\tCopy: 10673.783 MiB/s\n";
+
+    #[test]
+    fn its_lines_are_read() {
+        let runs = parse(OUTPUT, Method::Memcpy, 16).unwrap();
+        assert_eq!(runs.len(), 3);
+        assert_eq!(runs[0].rate, 8316.008 * 1_048_576.0);
+        assert!((runs[2].nanoseconds - 1_499_000.0).abs() < 1_000.0);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let refused = |output: &str| parse(output, Method::Memcpy, 16).unwrap_err();
+        assert_eq!(refused(""), "mbw printed 0 of 3 results");
+        assert_eq!(refused(OUTPUT.split("\n2\t").next().unwrap()), "mbw printed 2 of 3 results");
+        for (from, to) in [
+            ("8316.008", "nan"),
+            ("8316.008", "fast"),
+            ("8316.008", "83160.08"),
+            ("8316.008 MiB/s", "8316.008 GiB/s"),
+            ("16.00000\tCopy: 8316", "32.00000\tCopy: 8316"),
+            ("MEMCPY\tElapsed: 0.00192", "DUMB\tElapsed: 0.00192"),
+            ("Elapsed: 0.00192", "Elapsed: -1"),
+        ] {
+            let why = refused(&OUTPUT.replacen(from, to, 1));
+            assert!(why.starts_with("mbw printed '0\tMethod"), "{why}");
+        }
+    }
+
+    #[test]
+    fn it_copies_or_says_how_to_install_it() {
+        match available() {
+            Ok(()) => {
+                let runs = run(Method::Mcblock, 1 << 20).unwrap();
+                assert!(runs.iter().all(|run| run.rate > 1e7), "{runs:?}");
+            }
+            Err(failure) => assert_eq!(failure.remedy.as_deref(), Some(REMEDY)),
+        }
+        assert!(run(Method::Dumb, 1000).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_is_read_or_refused(output in "(Method:|MEMCPY|Elapsed:|[0-9.]{1,5}|MiB/s|MiB:|Copy:|\n|\t| ){0,40}") {
+            let _ = parse(&output, Method::Memcpy, 16);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A range as the mediator holds it, and the addresses where hosts map the pool.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::ptr;
+
+use lab::sample::Failure;
+use machine::mapping::Mapping;
+use machine::memfd::Memfd;
+
+/// One range: its memfd, and the mediator's own view of it.
+#[derive(Debug)]
+pub(super) struct Held {
+    memfd: Memfd,
+    mapping: Mapping,
+}
+
+impl Held {
+    /// A range of zeros, all present.
+    ///
+    /// # Errors
+    /// Where there is not enough memory.
+    pub(super) fn new(length: usize) -> Result<Self, Failure> {
+        let memfd = Memfd::create("tollgate-mediation", length)?;
+        let mapping =
+            Mapping::shared(&memfd, length).map_err(|why| Failure::failed(why.to_string()))?;
+        mapping.prefault().map_err(|why| Failure::failed(why.to_string()))?;
+        Ok(Self { memfd, mapping })
+    }
+
+    /// Moves the contents to a new memfd, and cuts the old one to nothing.
+    ///
+    /// # Errors
+    /// Where there is not enough memory.
+    pub(super) fn renew(&mut self) -> Result<(), Failure> {
+        let new = Self::new(self.mapping.len())?;
+        // SAFETY: both have the length; no host writes while a rule changes.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                self.mapping.as_ptr(),
+                new.mapping.as_mut_ptr(),
+                self.mapping.len(),
+            );
+        }
+        let Self { memfd, mapping } = std::mem::replace(self, new);
+        drop(mapping);
+        rustix::fs::ftruncate(&memfd, 0).map_err(io::Error::from)?;
+        Ok(())
+    }
+
+    /// The descriptor by which it may be read and written.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.memfd.as_fd().as_raw_fd()
+    }
+
+    /// The same memory by a descriptor that the kernel never maps writable.
+    ///
+    /// # Errors
+    /// Where there is no /proc.
+    pub(super) fn read_only(&self) -> Result<File, Failure> {
+        let path = format!("/proc/self/fd/{}", self.descriptor());
+        OpenOptions::new().read(true).open(&path).map_err(|why| {
+            Failure::unavailable(
+                format!("{path}: {why}"),
+                "mount /proc, so that a descriptor can be opened read-only",
+            )
+        })
+    }
+
+    /// Its first byte.
+    pub(super) fn as_ptr(&self) -> *const u8 {
+        self.mapping.as_ptr()
+    }
+
+    fn word(&self, within: usize) -> *mut u64 {
+        assert!(within.is_multiple_of(8) && within + 8 <= self.mapping.len());
+        self.mapping.as_mut_ptr().wrapping_add(within).cast()
+    }
+
+    /// Stores a word.
+    pub(super) fn put(&self, within: usize, value: u64) {
+        // SAFETY: the word lies in the mapping; no host touches it meanwhile.
+        unsafe { self.word(within).write_volatile(value) };
+    }
+
+    /// Loads a word.
+    pub(super) fn get(&self, within: usize) -> u64 {
+        // SAFETY: as in `put`.
+        unsafe { self.word(within).read_volatile() }
+    }
+}
+
+/// A span of addresses that nothing may touch, until a host maps the pool there.
+#[derive(Debug)]
+pub(super) struct Window {
+    start: *mut u8,
+    length: usize,
+}
+
+impl Window {
+    /// Reserves so many bytes of addresses.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn reserve(length: usize) -> Result<Self, Failure> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses a new span; nothing else is replaced.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags) };
+        Ok(Self { start: start.map_err(io::Error::from)?.cast(), length })
+    }
+}
+
+impl Window {
+    /// Where it begins; the same in every process forked from this one.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the span is this value's own, and nobody has pointers into it in this process.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
+    }
+}

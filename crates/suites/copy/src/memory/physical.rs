@@ -1,0 +1,131 @@
+//! Memory of hardware: mapped only when a person allows it by name, and bounded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lab::quantity;
+use lab::sample::Failure;
+use machine::mapping::Mapping;
+
+use super::Kind;
+use super::open::unavailable;
+
+/// Allows to map physical memory, for reading.
+pub const ALLOW: &str = "allow-physical";
+/// Allows to write it, too.
+pub const ALLOW_WRITE: &str = "allow-physical-write";
+/// Where ESCAPE's device memory begins: 130 GB.
+pub const ESCAPE_ADDRESS: u64 = 0x20_8000_0000;
+
+/// Linux bars more than this of its own memory, says the seed.
+const MOST_OF_HOST: usize = 512 << 10;
+/// The seed's region.
+const MOST_OF_DEVICE: usize = (256 << 20) + machine::mapping::PAGE;
+
+/// Maps so many bytes.
+pub(super) fn open(
+    kind: Kind,
+    bytes: usize,
+    write: bool,
+    options: &BTreeMap<String, String>,
+) -> Result<Mapping, Failure> {
+    if !options.contains_key(ALLOW) {
+        let why = format!("{kind} is touched only when allowed by name");
+        return Err(Failure::unavailable(why, "--allow physical"));
+    }
+    if write && !options.contains_key(ALLOW_WRITE) {
+        let why = format!("{kind} is written only when that is allowed by name");
+        return Err(Failure::unavailable(
+            why,
+            "--allow physical-write, if nothing else uses that memory",
+        ));
+    }
+    let most = if kind == Kind::HostPhysical { MOST_OF_HOST } else { MOST_OF_DEVICE };
+    if bytes > most {
+        let why = format!(
+            "{bytes} B are more than the {} that are mapped of {kind}",
+            quantity::format_bytes(most as u64)
+        );
+        return Err(Failure::unavailable(why, "copy less"));
+    }
+    let named = |option: &str, example: &str| {
+        options.get(option).map(String::as_str).ok_or_else(|| {
+            Failure::unavailable(
+                format!("{kind}: none is named"),
+                format!("--set {option}={example}"),
+            )
+        })
+    };
+    let mapping = match kind {
+        Kind::PciBar => {
+            let path = named("pci-resource", "/sys/bus/pci/devices/0000:00:02.0/resource0")?;
+            Mapping::resource(Path::new(path), bytes, write)
+        }
+        Kind::Dax => Mapping::dax(Path::new(named("dax-device", "/dev/dax0.0")?), bytes, write),
+        Kind::HostPhysical => {
+            let address = address(named("physical-address", "0x10000000")?)?;
+            Mapping::physical(address, bytes, write)
+        }
+        _ => {
+            let address =
+                options.get("device-address").map_or(Ok(ESCAPE_ADDRESS), |text| address(text))?;
+            Mapping::physical(address, bytes, write)
+        }
+    };
+    mapping.map_err(unavailable)
+}
+
+fn address(text: &str) -> Result<u64, Failure> {
+    let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+    digits
+        .unwrap_or_else(|| text.parse())
+        .map_err(|_| Failure::failed(format!("'{text}' is no address: write 0x2080000000")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn nothing_is_mapped_unasked() {
+        for kind in [Kind::HostPhysical, Kind::Device, Kind::PciBar, Kind::Dax] {
+            let unasked = open(kind, 4096, false, &options(&[])).unwrap_err();
+            assert_eq!(unasked.remedy.as_deref(), Some("--allow physical"));
+            let unasked = open(kind, 4096, true, &options(&[(ALLOW, "")])).unwrap_err();
+            assert!(unasked.remedy.unwrap().starts_with("--allow physical-write"));
+        }
+        let too_much =
+            open(Kind::HostPhysical, 1 << 20, false, &options(&[(ALLOW, "")])).unwrap_err();
+        assert!(too_much.why.contains("512 KiB"), "{too_much}");
+        let unnamed = open(Kind::PciBar, 4096, false, &options(&[(ALLOW, "")])).unwrap_err();
+        assert!(unnamed.remedy.unwrap().contains("pci-resource="));
+    }
+
+    #[test]
+    fn a_resource_is_read_only_unless_writing_is_allowed() {
+        // A file stands in for the BAR: both are mapped by the same call.
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[7; 8192]).unwrap();
+        let path = file.path().to_str().unwrap();
+        let read =
+            open(Kind::PciBar, 4096, false, &options(&[(ALLOW, ""), ("pci-resource", path)]))
+                .unwrap();
+        assert!(!read.is_writable());
+        let allowed = options(&[(ALLOW, ""), (ALLOW_WRITE, ""), ("pci-resource", path)]);
+        assert!(open(Kind::PciBar, 4096, true, &allowed).unwrap().is_writable());
+        let beyond = open(Kind::PciBar, 1 << 20, false, &allowed).unwrap_err();
+        assert!(beyond.why.contains("8192 B"), "{beyond}");
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(address("0x2080000000").unwrap(), ESCAPE_ADDRESS);
+        assert_eq!(address("4096").unwrap(), 4096);
+        assert!(address("0x").is_err() && address("here").is_err());
+    }
+}

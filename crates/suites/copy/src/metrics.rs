@@ -1,0 +1,48 @@
+//! What a sample of a copy measures.
+
+use lab::metric::{Better, Metric};
+
+/// Bytes copied a second.
+pub const THROUGHPUT: &str = "throughput";
+/// Time a copy: the median over the batches of a sample.
+pub const TIME: &str = "time";
+/// Time a copy in the fastest batch.
+pub const TIME_MIN: &str = "time_min";
+/// What the timer's step amounts to.
+pub const RESOLUTION: &str = "resolution";
+/// Bytes whose delivery was verified.
+pub const CHECKED: &str = "checked";
+
+/// The metrics of the copying experiments.
+pub const METRICS: &[Metric] = &[
+    Metric {
+        name: THROUGHPUT,
+        unit: "B/s",
+        better: Better::Higher,
+        about: "bytes copied a second, each byte counted once",
+    },
+    Metric {
+        name: TIME,
+        unit: "ns",
+        better: Better::Lower,
+        about: "time a copy, median over the batches of a sample",
+    },
+    Metric {
+        name: TIME_MIN,
+        unit: "ns",
+        better: Better::Lower,
+        about: "time a copy in the fastest batch of a sample",
+    },
+    Metric {
+        name: RESOLUTION,
+        unit: "ns",
+        better: Better::Lower,
+        about: "what one step of the timer amounts to in the time of a copy",
+    },
+    Metric {
+        name: CHECKED,
+        unit: "B",
+        better: Better::Neither,
+        about: "bytes verified to have arrived, after the timing",
+    },
+];

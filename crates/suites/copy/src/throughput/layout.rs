@@ -1,0 +1,147 @@
+//! Where the copies of a sample lie in their buffers.
+
+use machine::mapping::PAGE;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+
+use super::Call;
+use super::settings::{Buffers, Mode, Settings, Touch};
+use crate::lengths::{LONGEST, Lengths};
+
+/// Lengths that are drawn before a walk repeats: too many for a branch predictor to learn.
+const DRAWN: usize = 1 << 14;
+/// Destinations that a batch of first touches goes through, at most.
+const COLD_SLOTS: usize = 256;
+/// Bytes that a batch of first touches goes through, unless one copy is longer.
+const COLD_BYTES: usize = 16 << 20;
+const LINE: usize = 64;
+
+/// Lanes of slots: each thread that copies jobs of its own has a lane, each copy of a walk a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Bytes from one slot to the next.
+    pub(super) stride: usize,
+    /// Slots of a lane: a power of two.
+    pub(super) slots: usize,
+    /// Lanes; threads share them where there is no room for all.
+    pub(super) lanes: usize,
+}
+
+impl Layout {
+    /// The layout of a point; `last_level` is the size of the last-level cache.
+    pub(super) fn of(settings: &Settings, last_level: u64, huge: bool) -> Self {
+        let longest = settings.lengths.longest() as usize;
+        let page = if huge { machine::huge_pages::SIZE } else { PAGE };
+        let lanes = match settings.mode {
+            Mode::Jobs => settings.threads.max(1),
+            Mode::Split => 1,
+        };
+        let most = LONGEST as usize;
+        let (stride, wanted) = match (settings.touch, settings.buffers) {
+            (Touch::Cold, _) => {
+                let stride = longest.next_multiple_of(page);
+                (stride, (COLD_BYTES / stride / lanes).clamp(1, COLD_SLOTS))
+            }
+            (Touch::Warm, Buffers::One) => (longest.next_multiple_of(PAGE), 1),
+            (Touch::Warm, Buffers::Rotating) => {
+                let stride = longest.next_multiple_of(LINE);
+                // Source and destination together are then more than twice the cache.
+                let each = (last_level as usize + 1).clamp(1 << 20, most);
+                (stride, (each / stride / lanes + 1).next_power_of_two())
+            }
+        };
+        let room = (most / stride / lanes).max(1);
+        let slots = power_of_two_up_to(wanted.min(room));
+        Self { stride, slots, lanes: lanes.min((most / (stride * slots)).max(1)) }
+    }
+
+    /// Bytes of one lane.
+    pub(super) fn lane(&self) -> usize {
+        self.stride * self.slots
+    }
+
+    /// Bytes of each buffer.
+    pub(super) fn bytes(&self) -> usize {
+        self.lane() * self.lanes
+    }
+
+    /// The ring of copies of a lane; one alone where all are the same.
+    pub(super) fn calls(&self, lengths: &Lengths, seed: u64) -> Vec<Call> {
+        let count = match lengths {
+            Lengths::Fixed(_) => self.slots,
+            _ if self.slots == 1 => DRAWN,
+            _ => self.slots,
+        };
+        let mut places: Vec<u32> =
+            (0..count).map(|number| ((number % self.slots) * self.stride) as u32).collect();
+        places.shuffle(&mut Pcg64Mcg::seed_from_u64(seed));
+        let drawn = lengths.draw(count, seed);
+        places.into_iter().zip(drawn).map(|(at, length)| Call { at, length }).collect()
+    }
+}
+
+fn power_of_two_up_to(number: usize) -> usize {
+    1 << number.max(1).ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::throughput::settings::Use;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn settings(lengths: Lengths, threads: usize) -> Settings {
+        Settings { lengths, threads, ..Settings::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn copies_lie_apart_and_within_256_mib(
+            length in 1u64..=LONGEST, range: bool, threads in 0usize..=64, split: bool, cold: bool, rotating: bool, cache in 0u64..1 << 30, seed: u64,
+        ) {
+            let lengths = if range { Lengths::Uniform(1, length) } else { Lengths::Fixed(length) };
+            let settings = Settings {
+                mode: if split { Mode::Split } else { Mode::Jobs },
+                touch: if cold { Touch::Cold } else { Touch::Warm },
+                buffers: if rotating { Buffers::Rotating } else { Buffers::One },
+                reads: Use::Throughput,
+                ..settings(lengths, threads)
+            };
+            let layout = Layout::of(&settings, cache, false);
+            prop_assert!(layout.bytes() as u64 <= LONGEST && layout.stride as u64 >= length);
+            prop_assert!(layout.lanes >= 1 && layout.lanes <= threads.max(1));
+            if layout.slots <= 1 << 12 {
+                let calls = layout.calls(&settings.lengths, seed);
+                prop_assert!(calls.len().is_power_of_two());
+                let places: BTreeSet<_> = calls.iter().map(|call| call.at).collect();
+                prop_assert_eq!(places.len(), layout.slots);
+                prop_assert!(calls.iter().all(|call| (call.at + call.length) as usize <= layout.lane()));
+            }
+        }
+    }
+
+    #[test]
+    fn rotating_buffers_exceed_the_cache() {
+        let rotating = Settings { buffers: Buffers::Rotating, ..settings(Lengths::Fixed(4096), 0) };
+        let layout = Layout::of(&rotating, 32 << 20, false);
+        assert!(2 * layout.bytes() > 2 * (32 << 20), "{layout:?}");
+        let whole = Layout::of(&rotating, 1 << 30, false);
+        assert_eq!(whole.bytes(), 256 << 20);
+    }
+
+    #[test]
+    fn threads_have_lanes_while_there_is_room() {
+        assert_eq!(Layout::of(&settings(Lengths::Fixed(16), 64), 0, false).lanes, 64);
+        assert_eq!(Layout::of(&settings(Lengths::Fixed(16 << 20), 64), 0, false).lanes, 16);
+        assert_eq!(Layout::of(&settings(Lengths::Fixed(LONGEST), 8), 0, false).lanes, 1);
+    }
+
+    #[test]
+    fn first_touches_begin_pages() {
+        let cold = Settings { touch: Touch::Cold, ..settings(Lengths::Fixed(16), 0) };
+        let layout = Layout::of(&cold, 0, true);
+        assert_eq!((layout.stride, layout.slots), (2 << 20, 8));
+    }
+}

@@ -1,0 +1,254 @@
+//! `copy/throughput`, `copy/functions`, `copy/limit`: how fast bytes pass into and out of memory.
+//!
+//! A sample copies in batches until its time is spent. Before, the source is filled with bytes that
+//! no earlier sample left behind; after, every byte that should have arrived is verified. In memory
+//! that is shared with another process, that process fills and verifies.
+//!
+//! Threads: in mode `jobs` each job is a whole copy, as in the seed, but jobs are handed out by one
+//! atomic counter, several at a time where they are short, instead of a locked queue that is polled;
+//! and each thread copies within a lane of its own while 256 MiB have room for it, where the seed's
+//! threads all copy the same bytes to the same place. In mode `split` all threads copy a slice each of
+//! one copy and meet before the next.
+
+mod expected;
+mod layout;
+mod placed;
+mod regions;
+mod runner;
+mod settings;
+mod summary;
+mod timed;
+mod timing;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use lab::measure::{Context, Measurement};
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind};
+use lab::suite::Probe;
+use machine::cache::Caches;
+use machine::tsc::Tsc;
+
+use crate::functions::{self, CopyFn, Unavailable};
+use crate::limit::mbw;
+use crate::memory::Kind;
+use crate::pattern::Pattern;
+use crate::pool::{Barrier, Pool};
+use layout::Layout;
+use placed::Function;
+use regions::{Pair, Regions};
+use runner::{Runner, Spans};
+use settings::{Choices, Direction, Settings, Touch};
+use timed::{FileCalls, Slowly};
+use timing::Timing;
+
+pub use expected::expected;
+pub use settings::{KEEP_MEMORY, PAUSE, RUNS, SOURCE_OFFSET};
+pub use timed::Call;
+
+static LAST_LEVEL: LazyLock<u64> =
+    LazyLock::new(|| Caches::detect().last_level().unwrap_or(32 << 20));
+
+/// Whether a point can be measured here.
+///
+/// # Errors
+/// The reason why not, and the remedy.
+pub fn available(point: &Point) -> Result<(), Failure> {
+    let settings = Settings::of(point)?;
+    settings.consistent()?;
+    settings.memory.available()?;
+    if settings.mbw().is_some() {
+        return mbw::available();
+    }
+    // Loading a person's shared object runs its code, which is for the probe to do.
+    if settings.function.contains(':') {
+        return Ok(());
+    }
+    functions::find(&settings.function).map(|_| ()).map_err(no_function)
+}
+
+fn no_function(why: Unavailable) -> Failure {
+    let kind = match why {
+        Unavailable::Unsupported { .. } => FailureKind::Unsupported,
+        Unavailable::Unknown { .. } | Unavailable::Load { .. } => FailureKind::Failed,
+    };
+    Failure::new(kind, why.to_string())
+}
+
+/// The place from which a function is called: its own, but for those that a person supplies.
+fn place_of(function: &str) -> usize {
+    let known = functions::all().iter().chain([functions::store_limit()]);
+    let place = known.clone().position(|one| one.name == function);
+    place.unwrap_or_else(|| known.count())
+}
+
+/// What measures the points of one order.
+pub fn probe() -> Box<dyn Probe> {
+    Box::new(Copies::default())
+}
+
+#[derive(Default)]
+struct Copies {
+    regions: Regions,
+    pool: Option<Pool>,
+    /// What the last sample added to each byte of its source.
+    data: u8,
+}
+
+/// Under which conditions a sample is taken: what the lab says, without its means of speech.
+struct Conditions<'a> {
+    budget: Duration,
+    seed: u64,
+    cpus: &'a [usize],
+    tsc: &'static Tsc,
+    options: &'a BTreeMap<String, String>,
+}
+
+impl Probe for Copies {
+    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        let conditions = Conditions {
+            budget: context.budget,
+            seed: context.seed,
+            cpus: context.cpus,
+            tsc: context.tsc,
+            options: context.options,
+        };
+        self.measure_under(&conditions, point)
+    }
+}
+
+impl Copies {
+    fn measure_under(
+        &mut self,
+        conditions: &Conditions,
+        point: &Point,
+    ) -> Result<Measurement, Failure> {
+        available(point)?;
+        let settings = Settings::of(point)?;
+        if let Some(method) = settings.mbw() {
+            let length = settings.lengths.longest();
+            return Ok(summary::of_mbw(&mbw::run(method, length)?, length));
+        }
+        let function = functions::find(&settings.function).map_err(no_function)?;
+        self.with_function(conditions, &settings, function.pointer())
+    }
+
+    fn with_function(
+        &mut self,
+        conditions: &Conditions,
+        settings: &Settings,
+        copy: CopyFn,
+    ) -> Result<Measurement, Failure> {
+        let choices = Choices::of(conditions.options)?;
+        let layout = Layout::of(settings, *LAST_LEVEL, settings.memory == Kind::HeapHuge);
+        let bytes = layout.bytes() + settings.offset;
+        let mut pair = self.regions.take(settings, bytes, conditions.options)?;
+        let measurement = self.sample(conditions, settings, &choices, layout, &mut pair, copy)?;
+        self.regions.put(pair);
+        Ok(measurement)
+    }
+
+    fn sample(
+        &mut self,
+        conditions: &Conditions,
+        settings: &Settings,
+        choices: &Choices,
+        layout: Layout,
+        pair: &mut Pair,
+        copy: CopyFn,
+    ) -> Result<Measurement, Failure> {
+        let pattern = self.prepare(settings, choices, layout, pair)?;
+        let ring = layout.calls(&settings.lengths, conditions.seed);
+        let spans = Spans {
+            // The regions hold the layout's bytes and the offset.
+            destination: pair.destination.start().wrapping_add(settings.offset),
+            source: pair.source.start(),
+        };
+        let pooled = self.pooled(settings.threads, conditions.cpus)?;
+        let timing =
+            Timing { conditions, settings, choices, layout, destination: &pair.destination };
+        let file = match settings.direction {
+            Direction::Write => pair.destination.file().map(|file| (file, settings.offset, true)),
+            Direction::Read => pair.source.file().map(|file| (file, 0, false)),
+        };
+        // SAFETY: both regions are open until this function ends, are different mappings, and hold
+        // the layout's bytes; the ring is the layout's.
+        let batches = unsafe {
+            match (file, choices.pause) {
+                (Some((file, start, write)), _) => {
+                    let mover = FileCalls { file, start, write, short: AtomicBool::new(false) };
+                    let mut runner = Runner::new(mover, spans, layout, &ring, settings, pooled);
+                    let batches = timing.measure(&mut runner)?;
+                    runner.mover().whole()?;
+                    batches
+                }
+                (None, Some(pause)) => timing.once(&mut Runner::new(
+                    Slowly(pause),
+                    spans,
+                    layout,
+                    &ring,
+                    settings,
+                    pooled,
+                ))?,
+                (None, None) => {
+                    let mover = Function::new(copy, place_of(&settings.function));
+                    timing
+                        .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?
+                }
+            }
+        };
+        let made = batches.made(ring.len(), settings.touch == Touch::Cold);
+        let checked = verify::delivery(settings, layout, pair, pattern, &ring, made)?;
+        let mut measurement = batches.summary(conditions.tsc, &ring, checked);
+        if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
+            measurement = measurement.covariate("pages", pages);
+        }
+        Ok(measurement)
+    }
+
+    /// Fills the source. Gives what it holds, or nothing where it holds what was there.
+    fn prepare(
+        &mut self,
+        settings: &Settings,
+        choices: &Choices,
+        layout: Layout,
+        pair: &mut Pair,
+    ) -> Result<Option<Pattern>, Failure> {
+        let measured = settings.direction == Direction::Read;
+        let keep = measured && (choices.keep_memory || !pair.source.is_writable());
+        self.data = self.data.wrapping_add(1);
+        let pattern = Pattern { offset: choices.source_offset.unwrap_or(self.data) };
+        if !keep {
+            pair.source.fill(pattern, 0, layout.bytes())?;
+        }
+        // Where the source may hold what it held before, the destination must not.
+        if (keep || choices.source_offset.is_some()) && settings.touch == Touch::Warm {
+            let other = Pattern { offset: pattern.offset.wrapping_add(1) };
+            pair.destination.fill(other, settings.offset, layout.bytes())?;
+        }
+        Ok((!keep).then_some(pattern))
+    }
+
+    fn pooled(
+        &mut self,
+        threads: usize,
+        cpus: &[usize],
+    ) -> Result<Option<(&mut Pool, Barrier)>, Failure> {
+        if threads == 0 {
+            return Ok(None);
+        }
+        if self.pool.as_ref().is_none_or(|pool| pool.threads() != threads) {
+            // The old threads end before new ones take their CPUs.
+            self.pool = None;
+            self.pool = Some(Pool::new(threads, cpus)?);
+        }
+        Ok(self.pool.as_mut().map(|pool| (pool, Barrier::new(threads, cpus.len()))))
+    }
+}
+
+#[cfg(test)]
+mod tests;
