@@ -14,10 +14,8 @@ use serde::Serialize;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::Point;
-use crate::statistics::{
-    Estimate, Interval, IntervalKind, NoiseFloor, Ratio, Resolution, estimate, resolve,
-};
-use crate::summary::{Summary, SummaryError, Unit, summarise};
+use crate::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution, estimate, resolve};
+use crate::summary::{Floors, Summary, SummaryError, Unit, summarise};
 
 /// Why two runs cannot be compared, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,8 +51,8 @@ pub struct Comparison {
     pub a: String,
     /// The environment in B.
     pub b: String,
-    /// The larger of the runs' noise floors.
-    pub floor: Option<NoiseFloor>,
+    /// The noise floors of both runs.
+    pub floors: Floors,
     /// A row for each point that has values in both.
     pub rows: Vec<Compared>,
     /// How many points have values in A alone.
@@ -106,13 +104,12 @@ pub fn compare(
         let (a, b) = (in_a.record.unit, in_b.record.unit);
         return Err(CompareError::Units { metric, a, b });
     }
-    let floor = larger(in_a.noise_floor, in_b.noise_floor);
+    let floors = in_a.floors.clone().and(&in_b.floors);
     let (values_a, values_b) = (values(a, &in_a, unit), values(b, &in_b, unit));
     let in_order = in_a.rows.iter().map(|row| &row.point);
     let both =
         in_order.filter_map(|point| Some((point, values_a.get(point)?, values_b.get(point)?)));
-    let rows: Vec<_> =
-        both.filter_map(|(point, a, b)| compared(point, a, b, floor.as_ref())).collect();
+    let rows: Vec<_> = both.filter_map(|(point, a, b)| compared(point, a, b, &floors)).collect();
     Ok(Comparison {
         experiment: experiment.into(),
         metric,
@@ -121,7 +118,7 @@ pub fn compare(
         record: in_a.record,
         a: in_a.environment,
         b: in_b.environment,
-        floor,
+        floors,
         rows,
     })
 }
@@ -133,17 +130,13 @@ fn values(run: &Run, summary: &Summary, unit: Unit) -> BTreeMap<Point, Vec<f64>>
     observed.points.into_iter().map(|(point, rounds)| (point, values(rounds))).collect()
 }
 
-fn larger(a: Option<NoiseFloor>, b: Option<NoiseFloor>) -> Option<NoiseFloor> {
-    a.into_iter().chain(b).max_by(|a, b| a.floor.total_cmp(&b.floor))
-}
-
-fn compared(point: &Point, a: &[f64], b: &[f64], floor: Option<&NoiseFloor>) -> Option<Compared> {
+fn compared(point: &Point, a: &[f64], b: &[f64], floors: &Floors) -> Option<Compared> {
     let ratio = unpaired_ratio(b, a);
     Some(Compared {
         point: point.clone(),
         a: estimate(a).ok()?,
         b: estimate(b).ok()?,
-        resolution: ratio.as_ref().map(|ratio| resolve(ratio, floor)),
+        resolution: ratio.as_ref().map(|ratio| resolve(ratio, floors.near(&[point]))),
         ratio,
     })
 }

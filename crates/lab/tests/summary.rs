@@ -37,7 +37,7 @@ fn a_row_for_each_point_in_the_order_of_the_declaration() {
     assert!((estimate.median / 11e9 - 1.0).abs() < 0.1 && estimate.rounds == 20);
     assert_eq!((row.core_hertz, row.tsc_hertz, row.seconds), (Some(4e9), Some(2e9), 5.0));
     assert_eq!((summary.environment.as_str(), summary.other_environments), ("e1", 0));
-    let floor = summary.noise_floor.unwrap().floor;
+    let floor = summary.floors.span().unwrap().1.floor;
     assert!(floor > 0.0 && floor < 0.02, "drift is not in the floor: {floor}");
     assert_eq!(summary.twins.len(), 1);
 }
@@ -168,7 +168,7 @@ fn the_larger_floor_decides() {
     }
     for (a, b) in [(&a, &b), (&b, &a)] {
         let comparison = compare(a, b, EXPERIMENT, None, Unit::Own).unwrap();
-        assert!(comparison.floor.unwrap().floor > 0.6);
+        assert!(comparison.floors.span().unwrap().1.floor > 0.6);
         let unresolved = |r: Option<Resolution>| matches!(r, Some(Resolution::Unresolved { .. }));
         assert!(comparison.rows.iter().all(|row| unresolved(row.resolution)));
     }

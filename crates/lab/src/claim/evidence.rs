@@ -9,8 +9,9 @@ use crate::metric::MetricRecord;
 use crate::plan::seed_of;
 use crate::point::{Filter, Point};
 use crate::sample::Sample;
-use crate::statistics::NoiseFloor;
-use crate::summary::{Observed, Rounds, Unit, last_samples, metric_record, newest_environment};
+use crate::summary::{
+    Floors, Observed, Rounds, Unit, last_samples, metric_record, newest_environment,
+};
 
 /// What a run holds on a claim, in the newest environment of its experiment.
 pub(super) struct Evidence<'a> {
@@ -19,7 +20,7 @@ pub(super) struct Evidence<'a> {
     /// The points that the claim looks at and that have values, and their twins.
     pub(super) observed: Observed,
     /// What the machine makes of no difference, from every twin of the experiment.
-    pub(super) floor: Option<NoiseFloor>,
+    pub(super) floors: Floors,
     /// Every point that the claim looks at: measured or planned.
     pub(super) known: BTreeSet<Point>,
     /// Every round with a value, so that halves of rounds are the same for all that is judged.
@@ -43,7 +44,7 @@ impl<'a> Evidence<'a> {
         let record = metric_record(run, experiment, metric)
             .map_err(|error| Lack::inconclusive(error.to_string()))?;
         let mut observed = crate::summary::rounds(run, experiment, metric, environment, Unit::Own);
-        let floor = observed.noise_floor();
+        let floors = Floors::of(&observed);
         observed.points.retain(|point, _| claim.filter.matches(point));
         observed.twins.retain(|point, _| claim.filter.matches(point));
         let last: BTreeMap<&Point, &Sample> = last_samples(run, experiment, environment)
@@ -60,7 +61,7 @@ impl<'a> Evidence<'a> {
         Ok(Self {
             claim,
             record,
-            floor,
+            floors,
             known,
             rounds: rounds.into_iter().collect(),
             seed: seed_of(&claim.id, run.record.seed),

@@ -33,7 +33,7 @@ impl Evidence<'_> {
         combination: &Point,
     ) -> Outcome {
         let part = self.paired_sides(of, to, combination).map(|paired| {
-            let kind = within_bounds(&paired.ratio, bounds, self.floor.as_ref());
+            let kind = within_bounds(&paired.ratio, bounds, self.floor(&paired));
             let why = format!("{}, claimed {}", paired.told(), bounds.told("1"));
             let part = self.ratio_part(&paired, combination, kind, why);
             match limit {
@@ -72,13 +72,18 @@ impl Evidence<'_> {
         let neighbours = ranking.windows(2).map(|pair| {
             let part = self.paired_sides(&pair[0], &pair[1], combination).and_then(|paired| {
                 let better = self.improvement(&paired.ratio)?;
-                let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
+                let (kind, word) = resolved_higher(&better, self.floor(&paired), "better");
                 let why = format!("{}, {word}", paired.told());
                 Ok(self.ratio_part(&paired, combination, kind, why))
             });
             part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack))
         });
         Outcome::of_all(neighbours.collect())
+    }
+
+    /// What the machine makes of no difference, near the two points of a ratio.
+    pub(super) fn floor(&self, paired: &Paired) -> Option<&NoiseFloor> {
+        self.floors.near(&[paired.above, paired.below])
     }
 
     fn paired_sides(
@@ -196,15 +201,16 @@ impl Bounds {
     }
 }
 
-/// Whether a ratio lies on the right side of bounds. It must be further from a bound than the
-/// machine is from itself, as a difference below the noise floor is no difference.
+/// Whether a ratio lies on the right side of bounds with its whole interval. A bound of 1 speaks of
+/// a difference, and a difference below the noise floor is none.
 pub(super) fn within_bounds(
     ratio: &Ratio,
     bounds: &Bounds,
     floor: Option<&NoiseFloor>,
 ) -> VerdictKind {
-    let clear =
-        |bound: f64| floor.is_none_or(|noise| (ratio.ratio / bound).ln().abs() >= noise.floor);
+    let clear = |bound: f64| {
+        bound != 1.0 || floor.is_none_or(|noise| ratio.ratio.ln().abs() >= noise.floor)
+    };
     let Interval { low, high, .. } = ratio.interval;
     let least = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
     let most = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));

@@ -55,7 +55,7 @@ impl Evidence<'_> {
         let paired = self.paired(&steps[steps.len() - 1..], &steps[..1])?;
         let rising = if falls { inverted(&paired.ratio) } else { paired.ratio };
         let word = if falls { "lower" } else { "higher" };
-        let (kind, word) = resolved_higher(&rising, self.floor.as_ref(), word);
+        let (kind, word) = resolved_higher(&rising, self.floor(&paired), word);
         let why = format!("{}, {word}", paired.told());
         Ok(vec![self.ratio_part(&paired, combination, kind, why)])
     }
@@ -86,7 +86,7 @@ impl Evidence<'_> {
         let knee = std::slice::from_ref(&steps[reached - 1]);
         let paired = self.paired(knee, &steps[..1])?;
         let better = self.improvement(&paired.ratio)?;
-        let (kind, word) = resolved_higher(&better, self.floor.as_ref(), "better");
+        let (kind, word) = resolved_higher(&better, self.floor(&paired), "better");
         let why = format!("{}, {word}", paired.told());
         let mut parts = vec![self.ratio_part(&paired, combination, kind, why)];
         let bounds = Bounds { at_least: None, at_most: Some(1.0 + within) };
@@ -106,7 +106,7 @@ impl Evidence<'_> {
         bounds: &Bounds,
         combination: &Point,
     ) -> Ours {
-        let kind = within_bounds(judged, bounds, self.floor.as_ref());
+        let kind = within_bounds(judged, bounds, self.floor(paired));
         let what = if judged == &paired.ratio { "" } else { " times better" };
         let why = format!("{}, claimed {}{what}", paired.told(), bounds.told("1"));
         self.ratio_part(paired, combination, kind, why)

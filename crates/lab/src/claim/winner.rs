@@ -112,7 +112,8 @@ impl Evidence<'_> {
             let in_half: Rounds = in_half.map(|(round, o)| (*round, o.clone())).collect();
             let worse = *point != best && {
                 let better = self.improvement(&ratio(&judged, &in_half)?)?;
-                resolved_higher(&better, self.floor.as_ref(), "").0 == VerdictKind::Reproduced
+                resolved_higher(&better, self.floors.near(&[best, *point]), "").0
+                    == VerdictKind::Reproduced
             };
             if let (false, Some(level)) = (worse, point.get(factor)) {
                 may_be_best.insert(level);

@@ -4,6 +4,7 @@
 //! others are counted. In it, the last sample of a point and round counts, void or not. Nothing is
 //! dropped: outliers are flagged and stay in the estimate.
 
+mod floors;
 mod rounds;
 mod row;
 mod unit;
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+pub use floors::Floors;
 pub(crate) use rounds::last_samples;
 pub use rounds::{CLASS, Observation, Observed, Rounds, newest_environment, paired, pairs, rounds};
 pub use row::{Fault, Outlier, Row};
@@ -20,7 +22,7 @@ pub use unit::Unit;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::Point;
-use crate::statistics::{NoiseFloor, Ratio};
+use crate::statistics::Ratio;
 
 /// Why nothing can be summarised, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +74,8 @@ pub struct Summary {
     pub rows: Vec<Row>,
     /// Each point with a twin, and the ratio of the two.
     pub twins: Vec<(Point, Ratio)>,
-    /// What the machine makes of no difference; nothing without twins.
-    pub noise_floor: Option<NoiseFloor>,
+    /// What the machine makes of no difference, near each pair of twins.
+    pub floors: Floors,
 }
 
 /// Summarises one metric of an experiment, in its own unit or in ticks or cycles.
@@ -100,7 +102,7 @@ pub fn summarise(
         other_environments: environments(run, experiment).len() - 1,
         rows: rows.iter().map(|row| row.summarise(metric, unit)).collect(),
         twins: observed.twin_ratios(),
-        noise_floor: observed.noise_floor(),
+        floors: Floors::of(&observed),
     })
 }
 

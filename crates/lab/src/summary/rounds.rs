@@ -6,7 +6,7 @@ use super::Unit;
 use crate::journal::Run;
 use crate::point::{Level, Point};
 use crate::sample::Sample;
-use crate::statistics::{NoiseFloor, Ratio, StatisticsError, paired_ratio};
+use crate::statistics::{Ratio, StatisticsError, paired_ratio};
 
 /// The covariate that splits rounds into classes that are not compared: how near two cores are.
 pub const CLASS: &str = "proximity";
@@ -40,12 +40,6 @@ impl Observed {
             Some((Point::clone(point), paired(own, twin).ok()?))
         };
         self.twins.iter().filter_map(ratio).collect()
-    }
-
-    /// What the machine makes of no difference; nothing without twins.
-    pub fn noise_floor(&self) -> Option<NoiseFloor> {
-        let ratios: Vec<_> = self.twin_ratios().into_iter().map(|(_, r)| r).collect();
-        NoiseFloor::from_twins(&ratios)
     }
 }
 

@@ -154,7 +154,7 @@ fn facts(run: &Run, summary: &Summary, selection: &Selection<'_>) -> Vec<String>
     let how = [
         format!("profile {}", run.record.profile.name()),
         rounds(selection, summary),
-        floor(summary.noise_floor.as_ref()),
+        floor(&summary.floors),
     ];
     let fixed: Vec<_> = selection.fixed.0.iter().map(|(f, level)| phrase(f, level)).collect();
     let mut facts = vec![format!("{}{cpu}; {}", run.record.host, how.join("; "))];

@@ -2,15 +2,15 @@
 
 use lab::metric::Better;
 use lab::point::Point;
-use lab::statistics::{NoiseFloor, Resolution, choose_and_judge, resolve};
-use lab::summary::{Observed, Rounds, paired};
+use lab::statistics::{Resolution, choose_and_judge, resolve};
+use lab::summary::{Floors, Observed, Rounds, paired};
 
 /// What a best one is judged by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judge<'a> {
     pub(crate) observed: &'a Observed,
     pub(crate) better: Better,
-    pub(crate) floor: Option<&'a NoiseFloor>,
+    pub(crate) floors: &'a Floors,
     pub(crate) seed: u64,
 }
 
@@ -39,8 +39,9 @@ impl Judge<'_> {
             of.iter().filter(|(r, _)| judges(r)).map(|(r, o)| (*r, o.clone())).collect()
         };
         let chosen = judging(rounds[choice.index]);
+        let floor = self.floors.near(&points);
         let beaten = |other: &&Rounds| {
-            paired(&chosen, &judging(other)).is_ok_and(|ratio| resolve(&ratio, self.floor) == wins)
+            paired(&chosen, &judging(other)).is_ok_and(|ratio| resolve(&ratio, floor) == wins)
         };
         let others = rounds.iter().enumerate().filter(|(at, _)| *at != choice.index);
         others.map(|(_, other)| other).all(beaten).then(|| points[choice.index])

@@ -34,7 +34,7 @@ fn one(comparison: &Comparison, a: &Run, b: &Run, page: Page) -> String {
         comparison.metric.clone(),
         format!("A is {}", a.record.name),
         format!("B is {}", b.record.name),
-        floor(comparison.floor.as_ref()),
+        floor(&comparison.floors),
     ];
     text += &page.paragraph(&facts.join("; "), 0, Tone::Plain);
     let points: Vec<&Point> = comparison.rows.iter().map(|row| &row.point).collect();

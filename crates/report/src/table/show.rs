@@ -5,7 +5,7 @@ use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::{Filter, Point};
 use lab::statistics::NoiseFloor;
-use lab::summary::{Row, Summary, SummaryError, Unit, rounds, summarise};
+use lab::summary::{Floors, Row, Summary, SummaryError, Unit, rounds, summarise};
 use serde_json::{Value, json};
 
 use super::best::Judge;
@@ -121,7 +121,7 @@ impl<'a> Shown<'a> {
         let judge = Judge {
             observed: &observed,
             better: self.summary.record.better,
-            floor: self.summary.noise_floor.as_ref(),
+            floors: &self.summary.floors,
             seed: self.run.record.seed,
         };
         let mut notes = Notes::default();
@@ -160,7 +160,7 @@ impl<'a> Shown<'a> {
             metric(summary),
             rounds_of(rows.iter().copied()),
             format!("host {}{cpu}", self.run.record.host),
-            floor(summary.noise_floor.as_ref()),
+            floor(&summary.floors),
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         text += &page.paragraph(&facts.join("; "), 0, Tone::Plain);
@@ -239,11 +239,11 @@ pub(crate) fn rounds_of<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Stri
 }
 
 /// What twins make of no difference.
-pub(crate) fn floor(floor: Option<&NoiseFloor>) -> String {
-    match floor {
-        Some(noise) => {
-            format!("noise floor {} (twins)", format::half_width(noise.floor.exp_m1()))
-        }
+pub(crate) fn floor(floors: &Floors) -> String {
+    let share = |noise: &NoiseFloor| format::half_width(noise.floor.exp_m1());
+    match floors.span() {
         None => "no twins, so no noise floor".into(),
+        Some((low, high)) if low == high => format!("noise floor {} (twins)", share(high)),
+        Some((low, high)) => format!("noise floors {} to {} (twins)", share(low), share(high)),
     }
 }

@@ -17,7 +17,8 @@ const KINDS: [VerdictKind; 5] = [
     VerdictKind::Unmeasurable,
 ];
 
-/// Claims with their verdicts, a table for each source, and how many there are of each kind.
+/// Claims with their verdicts, by source: what is judged, then the absolute values of other hardware
+/// beside ours, then how many there are of each kind.
 pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
     let mut sources: Vec<&str> = Vec::new();
     for (claim, _) in judged {
@@ -25,28 +26,34 @@ pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
             sources.push(&claim.source);
         }
     }
-    let heads =
-        [Head::left("claim"), Head::left("published"), Head::left("ours"), Head::left("verdict")];
     let mut text = String::new();
     for source in sources {
-        let own = judged.iter().filter(|(claim, _)| claim.source == source);
-        // An empty row between claims, each of which has several lines.
-        let mut rows: Vec<Vec<Entry>> = Vec::new();
-        for (claim, verdict) in own {
-            if !rows.is_empty() {
-                rows.push(vec![Entry::default(); heads.len()]);
-            }
-            rows.push(row(claim, verdict));
-        }
         let title = match source {
             lab::claim::PROMISE => "What tollgate promises",
             source => source,
         };
         text += &page.paragraph(title, 2, Tone::Strong);
-        text += &page.table(&heads, rows);
-        text.push('\n');
+        let own = || judged.iter().filter(|(claim, _)| claim.source == source);
+        let is_shown = |(_, verdict): &&(Claim, Verdict)| is_shown_only(verdict);
+        let rows = own().filter(|one| !is_shown(one)).map(|(c, v)| argued(c, v)).collect();
+        text += &table(page, &["verdict", "claim"], rows);
+        let rows = own().filter(is_shown).map(|(c, v)| beside(c, v)).collect();
+        text += &table(page, &["not comparable", "published", "ours"], rows);
     }
     text + &page.paragraph(&counted(judged), 2, Tone::Strong)
+}
+
+/// An absolute value of other hardware with ours: there is nothing to argue.
+fn is_shown_only(verdict: &Verdict) -> bool {
+    verdict.kind == VerdictKind::Incomparable && verdict.ours.len() == 1
+}
+
+fn table(page: Page, heads: &[&str], rows: Vec<Vec<Entry>>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads: Vec<_> = heads.iter().map(|head| Head::left(*head)).collect();
+    page.table(&heads, rows) + "\n"
 }
 
 /// The same as data.
@@ -77,7 +84,8 @@ fn counted(judged: &[(Claim, Verdict)]) -> String {
     if counts.is_empty() { "no claims".into() } else { counts.join(", ") }
 }
 
-fn row(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
+/// The verdict, and what it is on: the claim, both values, and why.
+fn argued(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
     let tone = match verdict.kind {
         VerdictKind::Reproduced => Tone::Good,
         VerdictKind::Contradicted => Tone::Bad,
@@ -85,18 +93,27 @@ fn row(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
         VerdictKind::Incomparable | VerdictKind::Unmeasurable => Tone::Faint,
     };
     let stated = verdict.published.as_ref().or(claim.published.as_ref());
+    let mut lines = vec![format!("{}: {}", claim.id, claim.says)];
+    lines.extend(stated.map(|stated| format!("published: {}", published(stated))));
+    let several = verdict.ours.iter().filter(|part| part.value.is_some()).count() > 1;
+    lines.extend(several.then(|| format!("ours: {}", ours(&verdict.ours))));
+    lines.push(verdict.why.clone());
+    vec![Entry::new(verdict.kind.name(), tone), lines.join("\n").into()]
+}
+
+fn beside(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
+    let stated = verdict.published.as_ref().or(claim.published.as_ref());
     vec![
-        format!("{}\n{}", claim.id, claim.says).into(),
+        claim.id.clone().into(),
         stated.map(published).unwrap_or_default().into(),
         ours(&verdict.ours).into(),
-        Entry::new(format!("{}\n{}", verdict.kind.name(), verdict.why), tone),
     ]
 }
 
 fn published(published: &Published) -> String {
     let value = format::stated(published.value, &published.unit);
     match &published.on {
-        Some(on) => format!("{value}\n{on}"),
+        Some(on) => format!("{value} on {on}"),
         None => value,
     }
 }
@@ -110,7 +127,7 @@ fn ours(parts: &[Ours]) -> String {
         (_, 0) => {}
         (_, more) => lines.push(format!("and {more} more")),
     }
-    lines.join("\n")
+    lines.join("; ")
 }
 
 /// A value with its half-width; the verdict names the point where it is the only one.
