@@ -14,7 +14,7 @@ use crate::sample::{Failure, Trial};
 
 /// What a probe is given for one point.
 pub struct Context<'a> {
-    /// The experiment's name without its suite: `throughput`.
+    /// The suite's experiment whose way of measuring is asked for: `throughput`.
     pub experiment: &'a str,
     /// How long to measure; preparing is not counted.
     pub budget: Duration,

@@ -40,7 +40,7 @@ pub fn expected(experiment: &Experiment, suite: &dyn Suite) -> Duration {
     let budget = experiment.effort.budget;
     let one_round: Duration = items(experiment)
         .iter()
-        .map(|item| suite.expected(&experiment.name, &item.point, budget))
+        .map(|item| suite.expected(&experiment.measured_as, &item.point, budget))
         .sum();
     one_round * experiment.effort.rounds
 }

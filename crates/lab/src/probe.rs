@@ -80,7 +80,7 @@ fn carry_out(
     rendezvous: &mut Rendezvous,
 ) -> Result<(), Failure> {
     let mut probe: Result<Box<dyn Probe>, Failure> =
-        clocks(order).and_then(|_| suite.probe(&order.experiment));
+        clocks(order).and_then(|_| suite.probe(&order.measured_as));
     for ordered in &order.points {
         for attempt in 1..=TRIES {
             let mut sample = blank(order, ordered, attempt);
@@ -139,7 +139,7 @@ fn measured(
     let tsc = clocks(order)?;
     let name = format!("{} {} {}", ordered.point, order.round, ordered.twin);
     let mut context = Context {
-        experiment: &order.experiment,
+        experiment: &order.measured_as,
         budget: order.budget,
         round: order.round,
         seed: seed_of(&name, order.seed),

@@ -16,6 +16,7 @@ use crate::suite::Suite;
 struct Declared {
     name: String,
     suite: Option<String>,
+    measured_as: Option<String>,
     about: String,
     metric: String,
     #[serde(default)]
@@ -155,6 +156,7 @@ impl Declared {
             twins,
             // Roles meet at a rendezvous, so each point is an order of its own.
             batch: if self.roles.is_empty() { self.batch.unwrap_or(64).max(1) } else { 1 },
+            measured_as: self.measured_as.unwrap_or_else(|| self.name.clone()),
             name: self.name,
             about: self.about,
             metric: self.metric,

@@ -34,6 +34,7 @@ impl Session<'_> {
             id: 0,
             suite: experiment.suite.clone(),
             experiment: experiment.name.clone(),
+            measured_as: experiment.measured_as.clone(),
             round,
             points: points.collect(),
             budget: experiment.effort.budget,
@@ -52,7 +53,7 @@ impl Session<'_> {
     fn ordered(&self, experiment: &Experiment, position: u32, item: &Item) -> Ordered {
         let expected = suite::find(self.lab.suites, &experiment.suite)
             .map_or(experiment.effort.budget, |suite| {
-                suite.expected(&experiment.name, &item.point, experiment.effort.budget)
+                suite.expected(&experiment.measured_as, &item.point, experiment.effort.budget)
             });
         // Ten times the expected time and ten seconds: slow is no fault, hung is.
         let limit = experiment.limit.unwrap_or(expected * 10 + Duration::from_secs(10));

@@ -106,6 +106,7 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
     let session = Experiment {
         suite: "lab".into(),
         name: "session".into(),
+        measured_as: "session".into(),
         about: "What the lab itself costs".into(),
         metric: METRICS[0].name.into(),
         baseline: Point::from([("profile", wanted.profile.name())]),

@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
             return Ok(made);
         };
         for ordered in &order.points {
-            for recipe in suite.artefacts(&order.experiment, &ordered.point) {
+            for recipe in suite.artefacts(&order.measured_as, &ordered.point) {
                 if !made.contains_key(&recipe.name) {
                     self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
                     made.insert(recipe.name.clone(), artefact::prepare(&recipe));

@@ -60,7 +60,7 @@ fn listed<'a>(
     experiments: &'a [Experiment],
 ) -> impl Iterator<Item = Listed<'a>> {
     experiments.iter().filter(move |e| e.suite == suite.name()).map(move |experiment| {
-        let here = |point: &&Point| suite.available(&experiment.name, point).is_ok();
+        let here = |point: &&Point| suite.available(&experiment.measured_as, point).is_ok();
         let mut reachable = experiment.clone();
         reachable.keep(|point| here(&point));
         Listed {

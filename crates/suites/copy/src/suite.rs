@@ -91,7 +91,13 @@ impl Suite for CopySuite {
             "frames" => frames::probe(),
             "mediation" => mediation::probe(),
             "faults" => faults::probe(),
-            _ => throughput::probe(),
+            "throughput" => throughput::probe(),
+            other => {
+                let ways = "throughput, frames, mediation, faults";
+                return Err(Failure::failed(format!(
+                    "nothing is measured as '{other}'; set measured_as to one of {ways}"
+                )));
+            }
         })
     }
 
@@ -124,7 +130,7 @@ mod tests {
             for experiment in experiments(profile) {
                 assert!(!experiment.twins.is_empty(), "{} has no twins", experiment.id());
                 for point in &experiment.points {
-                    if let Err(failure) = CopySuite.available(&experiment.name, point) {
+                    if let Err(failure) = CopySuite.available(&experiment.measured_as, point) {
                         let lacking = [FailureKind::Unavailable, FailureKind::Unsupported];
                         assert!(
                             lacking.contains(&failure.kind),

@@ -32,17 +32,10 @@ impl Pages {
                 0,
             );
             assert_ne!(start, libc::MAP_FAILED);
-            assert_eq!(
-                libc::mprotect(start.byte_add(length), 4096, libc::PROT_NONE),
-                0
-            );
+            assert_eq!(libc::mprotect(start.byte_add(length), 4096, libc::PROT_NONE), 0);
             start.cast()
         };
-        Self {
-            start,
-            length,
-            mapped,
-        }
+        Self { start, length, mapped }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -59,10 +52,7 @@ impl Drop for Pages {
 }
 
 fn available() -> Vec<Loaded> {
-    functions::all()
-        .iter()
-        .filter_map(|function| functions::find(function.name).ok())
-        .collect()
+    functions::all().iter().filter_map(|function| functions::find(function.name).ok()).collect()
 }
 
 /// Source bytes of which no run of 8 repeats within reach of a wrong pointer.
@@ -77,23 +67,11 @@ fn check(function: &Loaded, to: &mut [u8], at: usize, from: &[u8], source: usize
     let range = at..at + length;
     function.copy(&mut to[range.clone()], &from[source..source + length]);
     let place = || format!("{}: {length} bytes from {source} to {at}", function.name());
-    assert!(
-        to[range.clone()] == from[source..source + length],
-        "wrong bytes, {}",
-        place()
-    );
+    assert!(to[range.clone()] == from[source..source + length], "wrong bytes, {}", place());
     let before = at.saturating_sub(MARGIN)..at;
     let after = range.end..to.len().min(range.end + MARGIN);
-    assert!(
-        to[before].iter().all(|&byte| byte == GUARD),
-        "wrote before the start, {}",
-        place()
-    );
-    assert!(
-        to[after].iter().all(|&byte| byte == GUARD),
-        "wrote past the end, {}",
-        place()
-    );
+    assert!(to[before].iter().all(|&byte| byte == GUARD), "wrote before the start, {}", place());
+    assert!(to[after].iter().all(|&byte| byte == GUARD), "wrote past the end, {}", place());
     to[range].fill(GUARD);
 }
 
@@ -102,36 +80,18 @@ fn check(function: &Loaded, to: &mut [u8], at: usize, from: &[u8], source: usize
 /// turn, so that 64 lengths in a row meet all 64 against 0, all 0 against 64, and the diagonal.
 #[test]
 fn every_length_up_to_4_kib_at_many_alignments() {
-    let (mut to, mut from) = (
-        Pages::new(SHORT + 2 * MARGIN),
-        Pages::new(SHORT + 2 * MARGIN),
-    );
+    let (mut to, mut from) = (Pages::new(SHORT + 2 * MARGIN), Pages::new(SHORT + 2 * MARGIN));
     let (to, from) = (to.bytes(), from.bytes());
     to.fill(GUARD);
     pattern(from);
     for function in available() {
         for length in 0..=SHORT {
-            check(
-                &function,
-                to,
-                to.len() - length,
-                from,
-                from.len() - length,
-                length,
-            );
+            check(&function, to, to.len() - length, from, from.len() - length, length);
             check(&function, to, to.len() - length, from, MARGIN, length);
             check(&function, to, MARGIN, from, from.len() - length, length);
             let turn = length % 64;
-            let edges = [0, 1, 31, 63]
-                .into_iter()
-                .flat_map(|a| [0, 1, 32, 63].map(|b| (a, b)));
-            let rows = [
-                (turn, 0),
-                (0, turn),
-                (turn, turn),
-                (turn, length / 64),
-                (turn, 63 - turn),
-            ];
+            let edges = [0, 1, 31, 63].into_iter().flat_map(|a| [0, 1, 32, 63].map(|b| (a, b)));
+            let rows = [(turn, 0), (0, turn), (turn, turn), (turn, length / 64), (turn, 63 - turn)];
             for (destination, source) in edges.chain(rows) {
                 check(&function, to, MARGIN + destination, from, source, length);
             }
@@ -170,33 +130,19 @@ fn random_lengths_up_to_8_mib_and_one_beyond_the_caches() {
             let source = chance.random_range(0..SHORT);
             check(&function, to, at, from, source, length);
         }
-        check(
-            &function,
-            to,
-            to.len() - LONG,
-            from,
-            from.len() - LONG,
-            LONG,
-        );
+        check(&function, to, to.len() - LONG, from, from.len() - LONG, LONG);
     }
 }
 
 #[test]
 fn names_are_unique_and_our_own_are_named_so() {
-    let names: Vec<&str> = functions::all()
-        .iter()
-        .map(|function| function.name)
-        .collect();
+    let names: Vec<&str> = functions::all().iter().map(|function| function.name).collect();
     let mut unique = names.clone();
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), names.len());
     for name in ["glibc", "naive", "rep-movsb"] {
-        assert!(
-            !functions::find(name)
-                .expect("runs on every x86-64 with glibc")
-                .own()
-        );
+        assert!(!functions::find(name).expect("runs on every x86-64 with glibc").own());
     }
     for function in functions::all() {
         match functions::find(function.name) {

@@ -13,10 +13,8 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
     if vectors && is_x86_feature_detected!("bmi2") {
         Ok(copy)
     } else {
-        Err(
-            "this CPU lacks AVX-512 (F, BW) or the system does not enable it: needs another CPU"
-                .into(),
-        )
+        Err("this CPU lacks AVX-512 (F, BW) or the system does not enable it: needs another CPU"
+            .into())
     }
 }
 

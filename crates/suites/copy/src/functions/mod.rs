@@ -92,11 +92,7 @@ impl Loaded {
     /// # Panics
     /// If the lengths differ.
     pub fn copy(&self, destination: &mut [u8], source: &[u8]) {
-        assert_eq!(
-            destination.len(),
-            source.len(),
-            "a copy needs equal lengths"
-        );
+        assert_eq!(destination.len(), source.len(), "a copy needs equal lengths");
         // SAFETY: both are valid for the length, and a `&mut` overlaps nothing. The function is
         // `memcpy` by its contract: what `find` resolved runs on this CPU, and a person who names
         // a shared object vouches for it.
@@ -192,28 +188,14 @@ pub fn find(name: &str) -> Result<Loaded, Unavailable> {
                 copy,
                 _object: Some(object),
             })
-            .map_err(|reason| Unavailable::Load {
-                name: name.into(),
-                reason,
-            });
+            .map_err(|reason| Unavailable::Load { name: name.into(), reason });
     }
     let known = ALL.iter().chain([&STORE_LIMIT]);
     let Some(function) = known.clone().find(|function| function.name == name) else {
         let known: Vec<&str> = known.map(|function| function.name).collect();
-        return Err(Unavailable::Unknown {
-            name: name.into(),
-            known: known.join(", "),
-        });
+        return Err(Unavailable::Unknown { name: name.into(), known: known.join(", ") });
     };
     (function.resolve)()
-        .map(|copy| Loaded {
-            name: name.into(),
-            own: function.own,
-            copy,
-            _object: None,
-        })
-        .map_err(|reason| Unavailable::Unsupported {
-            name: name.into(),
-            reason,
-        })
+        .map(|copy| Loaded { name: name.into(), own: function.own, copy, _object: None })
+        .map_err(|reason| Unavailable::Unsupported { name: name.into(), reason })
 }

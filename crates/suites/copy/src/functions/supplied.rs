@@ -8,11 +8,7 @@ use std::ffi::OsString;
 /// as long as the library that is returned with it.
 pub(super) fn load(path: &str, symbol: &str) -> Result<(CopyFn, Library), String> {
     // A bare file name means the working directory, not the loader's search path.
-    let file = if path.contains('/') {
-        OsString::from(path)
-    } else {
-        format!("./{path}").into()
-    };
+    let file = if path.contains('/') { OsString::from(path) } else { format!("./{path}").into() };
     if symbol.is_empty() {
         return Err("no symbol after the colon: give PATH.so:SYMBOL".into());
     }
@@ -21,9 +17,8 @@ pub(super) fn load(path: &str, symbol: &str) -> Result<(CopyFn, Library), String
         .map_err(|error| format!("cannot load it ({error}): give the path of a shared object"))?;
     // SAFETY: the symbol is taken to be a function of memcpy's signature, as documented; what it
     // returns is ignored, in a register that a caller may lose.
-    let copy = unsafe { object.get::<CopyFn>(symbol.as_bytes()) }
-        .map(|symbol| *symbol)
-        .map_err(|_| {
+    let copy =
+        unsafe { object.get::<CopyFn>(symbol.as_bytes()) }.map(|symbol| *symbol).map_err(|_| {
             format!("{path} has no symbol {symbol}: list what it exports with `nm -D {path}`")
         })?;
     Ok((copy, object))

@@ -38,11 +38,7 @@ pub(super) fn thresholds() -> &'static Thresholds {
     static THRESHOLDS: OnceLock<Thresholds> = OnceLock::new();
     THRESHOLDS.get_or_init(|| {
         let caches = Caches::detect();
-        let size = |level| {
-            caches
-                .data(level)
-                .and_then(|bytes| usize::try_from(bytes).ok())
-        };
+        let size = |level| caches.data(level).and_then(|bytes| usize::try_from(bytes).ok());
         let first = size(1).unwrap_or(32 << 10);
         // A virtual machine may report a whole socket's cache; no core fills more than this.
         let last = size(3).unwrap_or(32 << 20).min(96 << 20);
@@ -61,12 +57,7 @@ mod tests {
     #[test]
     fn each_way_ends_where_the_next_begins() {
         let with_rep = Thresholds::new(32 << 10, 32 << 20, true);
-        let ends = [
-            with_rep.large,
-            with_rep.rep,
-            with_rep.cached,
-            with_rep.source_cached,
-        ];
+        let ends = [with_rep.large, with_rep.rep, with_rep.cached, with_rep.source_cached];
         assert_eq!(ends, [16 << 10, 4 << 20, 8 << 20, 48 << 20]);
         assert_eq!(Thresholds::new(32 << 10, 32 << 20, false).rep, 0);
     }
@@ -75,10 +66,6 @@ mod tests {
     fn this_machine_sets_the_limit_that_assembly_reads() {
         assert_eq!(thresholds().large, LARGE.load(Ordering::Relaxed));
         assert!(thresholds().large >= 4096, "{:?}", thresholds());
-        assert!(
-            thresholds().source_cached <= 144 << 20,
-            "{:?}",
-            thresholds()
-        );
+        assert!(thresholds().source_cached <= 144 << 20, "{:?}", thresholds());
     }
 }

@@ -71,17 +71,7 @@ mod tests {
             return;
         }
         thresholds();
-        for length in [
-            0,
-            1,
-            40,
-            300,
-            16 << 10,
-            40 << 10,
-            (5 << 20) + 1,
-            (12 << 20) + 3,
-            64 << 20,
-        ] {
+        for length in [0, 1, 40, 300, 16 << 10, 40 << 10, (5 << 20) + 1, (12 << 20) + 3, 64 << 20] {
             let source: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
             let mut destination = vec![0; length];
             // SAFETY: both are this long, do not overlap, and the CPU has AVX2.

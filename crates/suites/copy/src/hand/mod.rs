@@ -57,7 +57,8 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let wanted = Wanted {
         experiments: vec![experiment],
         profile: Profile::Quick,
-        results: options.results.clone(),
+        // Apart from what `run` resumes and `show` shows.
+        results: options.results.join("by-hand"),
         fresh: true,
         seed: None,
         options: options.for_probes()?,

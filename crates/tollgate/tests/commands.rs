@@ -1,0 +1,272 @@
+//! Each command through the program: what it prints, with numbers masked, and what it refuses.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{Bench, file};
+
+/// A text with every number as `#` and every run of spaces or lines as one, so that only what is
+/// said counts, and not where it was measured.
+fn masked(text: &str, bench: &Bench) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let mut last = ' ';
+        let mut masked = String::new();
+        for c in line.chars() {
+            let c = if c.is_ascii_digit() { '#' } else { c };
+            let inside = last == '#' && (c == '.' || c == '#');
+            let repeated = c == last && matches!(c, ' ' | '─');
+            if !inside && !repeated {
+                masked.push(c);
+                last = c;
+            }
+        }
+        // Whether a sample was disturbed differs from run to run: its columns and notes go.
+        if ["void:", "outliers:"].iter().any(|note| masked.starts_with(note)) {
+            continue;
+        }
+        let words = masked.split(' ').filter(|word| !["void", "outliers"].contains(word));
+        let mut masked = words.collect::<Vec<_>>().join(" ");
+        while masked.contains("# #") {
+            masked = masked.replace("# #", "#");
+        }
+        out.push_str(masked.trim());
+        out.push('\n');
+    }
+    let results = bench.path().join("results");
+    let Ok(folder) = lab::journal::newest(&results) else { return out };
+    let run = lab::journal::open(&folder).unwrap();
+    for environment in run.record.environments.values() {
+        out = out.replace(&environment.cpu.brand, "CPU");
+    }
+    out.replace(&format!("host {}", run.record.host), "host HOST")
+        .replace(&format!("{}-quick", run.record.host), "HOST-quick")
+}
+
+fn measured() -> Bench {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/search", "planted/artefact", "--quiet", "--seed", "1"]);
+    bench
+}
+
+#[test]
+fn doctor_says_what_is_there_and_how_to_get_the_rest() {
+    let bench = Bench::new();
+    let text = bench.ok(&["doctor"]);
+    for name in ["invariant-tsc", "core-clock", "avx2", "huge-pages-2m", "dev-mem", "numa"] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["doctor", "--json"])).unwrap();
+    let machine = json[0]["capabilities"].as_array().unwrap();
+    assert!(machine.len() >= 15);
+    for one in machine {
+        let state = &one["state"];
+        let told = state.get("present").is_some() || state["absent"]["remedy"].is_string();
+        assert!(told || state["remedy"].is_string() || state["detail"].is_string(), "{one}");
+    }
+}
+
+#[test]
+fn list_names_what_can_be_measured() {
+    let bench = Bench::new();
+    insta::assert_snapshot!(masked(
+        &bench.ok(&["list", "planted/search", "planted/roles"]),
+        &bench
+    ));
+    let text = bench.ok(&["list"]);
+    assert!(text.contains("copy/throughput") && !text.contains("planted/"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["list", "--json"])).unwrap();
+    assert!(json[0]["experiments"].as_array().unwrap().len() >= 5);
+}
+
+#[test]
+fn run_ends_with_tables_verdicts_and_paths() {
+    let bench = Bench::new();
+    let text = bench.ok(&["run", "planted/search", "--seed", "1"]);
+    insta::assert_snapshot!(masked(&text, &bench));
+    assert!(bench.journal().folder.join("samples.csv").is_file());
+}
+
+#[test]
+fn show_prints_tables() {
+    let bench = measured();
+    insta::assert_snapshot!(masked(&bench.ok(&["show"]), &bench));
+    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["show", "--json"])).unwrap();
+    let found = &json["experiments"][0]["rows"];
+    assert_eq!(found.as_array().unwrap().len(), 3, "{found}");
+    let narrow = bench.ok(&["show", "planted/search", "--where", "edge=70"]);
+    assert!(narrow.contains("70") && !narrow.contains("200"), "{narrow}");
+}
+
+#[test]
+fn claims_are_judged() {
+    let bench = measured();
+    let text = bench.ok(&["claims", "planted"]);
+    assert!(text.contains("planted-20") && text.contains("not measured yet"), "{text}");
+    let own = file(
+        &bench,
+        "my.toml",
+        r#"
+[[claim]]
+id = "edge-holds"
+says = "The edge at 70 is found"
+source = "me"
+experiment = "planted/search"
+where = { edge = 70 }
+rounds = 3
+expect = { at_least = 69, at_most = 70 }
+[[claim]]
+id = "edge-fails"
+says = "The edge at 30 is at 50"
+source = "me"
+experiment = "planted/search"
+where = { edge = 30 }
+rounds = 3
+expect = { at_least = 50 }
+"#,
+    );
+    let own = own.to_str().unwrap();
+    insta::assert_snapshot!(masked(&bench.ok(&["claims", "-e", own, "me"]), &bench));
+    let checked = bench.run(&["claims", "-e", own, "me", "--check"]);
+    assert_eq!(checked.status.code(), Some(1), "a contradicted claim fails a check");
+    let held = bench.run(&["claims", "-e", own, "edge-holds", "--check"]);
+    assert_eq!(held.status.code(), Some(0));
+    let json = bench.ok(&["claims", "-e", own, "me", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json[0]["verdict"], &json[1]["verdict"]),
+        (&"reproduced".into(), &"contradicted".into())
+    );
+}
+
+#[test]
+fn run_measures_just_what_a_claim_needs() {
+    let bench = Bench::new();
+    bench.ok(&["run", "--claim", "planted-20", "--quiet"]);
+    let run = bench.journal();
+    let effects: std::collections::BTreeSet<_> = run
+        .samples
+        .iter()
+        .filter(|sample| sample.experiment == "planted/delay")
+        .map(|sample| sample.point.text("effect"))
+        .collect();
+    assert_eq!(effects, ["0%", "20%"].into());
+}
+
+#[test]
+fn plot_draws_files() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/delay", "--quiet", "--rounds", "6"]);
+    let text = bench.ok(&["plot", "planted"]);
+    assert_eq!(text, "figures/planted.svg\nfigures/planted.pdf\nfigures/planted.png\n");
+    let by_hand = ["plot", "planted/delay", "--x", "effect", "--y", "time", "--output", "own"];
+    let text = bench.ok(&by_hand);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for name in text.lines().chain(["figures/planted.svg"]) {
+        assert!(std::fs::metadata(bench.path().join(name)).unwrap().len() > 5_000, "{name}");
+    }
+    let line = bench.refused(&["plot", "nothing"], 2);
+    assert!(line.contains("there is no figure 'nothing'"), "{line}");
+}
+
+#[test]
+fn compare_gives_ratios() {
+    let bench = Bench::new();
+    for _ in 0..2 {
+        bench.ok(&["run", "planted/search", "--quiet", "--fresh"]);
+    }
+    let host = bench.journal().record.host;
+    let (a, b) = (format!("results/{host}-quick-1"), format!("results/{host}-quick-2"));
+    insta::assert_snapshot!(masked(&bench.ok(&["compare", &a, &b]), &bench));
+    bench.ok(&["compare", &a, &b, "--json"]);
+    let line = bench.refused(&["compare", &a, "nowhere"], 2);
+    assert!(line.contains("no run here"), "{line}");
+}
+
+#[test]
+fn export_writes_every_form() {
+    let bench = measured();
+    let csv = bench.ok(&["export", "csv"]);
+    let rows = bench.journal().samples.len();
+    assert_eq!(csv.lines().count(), rows + 1);
+    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["export", "json"])).unwrap();
+    assert!(json.is_object());
+    bench.ok(&["export", "parquet", "-o", "samples.parquet"]);
+    let parquet = std::fs::read(bench.path().join("samples.parquet")).unwrap();
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = bench.ok(&["completions", shell]);
+        assert!(text.contains("claims") && text.contains("copy"), "{shell}");
+    }
+}
+
+#[test]
+fn own_experiments_are_measured() {
+    let bench = Bench::new();
+    let own = file(
+        &bench,
+        "my.toml",
+        r#"
+[[experiment]]
+name = "two"
+suite = "planted"
+measured_as = "search"
+about = "two edges"
+metric = "found"
+rounds = 2
+[experiment.factors]
+edge = [10, 90]
+"#,
+    );
+    bench.ok(&["run", "-e", own.to_str().unwrap(), "planted/two", "--quiet"]);
+    let run = bench.journal();
+    assert_eq!(run.samples.iter().filter(|one| one.experiment == "planted/two").count(), 2 * 3);
+}
+
+#[test]
+fn the_wished_interval_is_told_beforehand() {
+    let bench = Bench::new();
+    let output = bench.run(&["run", "planted/search", "--resolve", "5%", "--quiet"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains("until each is within 5%"), "{told}");
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_status_2() {
+    let bench = Bench::new();
+    let wrong = file(&bench, "wrong.toml", "[[experiment]]\nname = 3\n");
+    let cases: [(&[&str], &str); 7] = [
+        (&["run", "nothing"], "there is no suite or experiment 'nothing'"),
+        (&["run", "--where", "colour=red"], "unknown factor 'colour'"),
+        (&["run", "planted/search", "--where", "edge"], "not FACTOR=LEVEL"),
+        (&["run", "planted", "--resolve", "0"], "not a share"),
+        (&["run", "-e", "missing.toml"], "missing.toml"),
+        (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml: line"),
+        (&["claims", "nobody"], "no claim, source or suite 'nobody'"),
+    ];
+    for (arguments, why) in cases {
+        let line = bench.refused(arguments, 2);
+        assert!(line.contains(why), "{line}");
+    }
+    let line = bench.refused(&["show"], 1);
+    assert!(line.contains("measure first"), "{line}");
+    bench.nothing_is_left(Duration::from_secs(1));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let bench = measured();
+    let script = format!("{} show | head -1", env!("CARGO_BIN_EXE_tollgate"));
+    let mut command = std::process::Command::new("sh");
+    let output = command.args(["-c", &script]).current_dir(bench.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("planted/search"));
+}
