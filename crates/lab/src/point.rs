@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -81,10 +82,10 @@ impl<'de> Deserialize<'de> for Level {
     }
 }
 
-/// One level for every factor.
+/// One level for every factor. A clone shares them: a run holds few points and many samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Point(pub BTreeMap<String, Level>);
+pub struct Point(pub Arc<BTreeMap<String, Level>>);
 
 impl Point {
     /// The level of a factor.
@@ -101,7 +102,7 @@ impl Point {
     #[must_use]
     pub fn with(&self, factor: &str, level: impl Into<Level>) -> Self {
         let mut point = self.clone();
-        point.0.insert(factor.into(), level.into());
+        Arc::make_mut(&mut point.0).insert(factor.into(), level.into());
         point
     }
 
@@ -110,7 +111,7 @@ impl Point {
     pub fn without<'a>(&self, factors: impl IntoIterator<Item = &'a str>) -> Self {
         let mut point = self.clone();
         for factor in factors {
-            point.0.remove(factor);
+            Arc::make_mut(&mut point.0).remove(factor);
         }
         point
     }
@@ -125,7 +126,13 @@ impl fmt::Display for Point {
 
 impl<const N: usize> From<[(&str, &str); N]> for Point {
     fn from(pairs: [(&str, &str); N]) -> Self {
-        Self(pairs.into_iter().map(|(name, level)| (name.into(), level.into())).collect())
+        pairs.into_iter().map(|(name, level)| (name.into(), level.into())).collect()
+    }
+}
+
+impl FromIterator<(String, Level)> for Point {
+    fn from_iter<T: IntoIterator<Item = (String, Level)>>(levels: T) -> Self {
+        Self(Arc::new(levels.into_iter().collect()))
     }
 }
 

@@ -47,7 +47,7 @@ fn csv_has_a_row_for_each_sample() {
     for (row, sample) in rows.iter().zip(&samples) {
         assert_eq!(row["experiment"], sample.experiment);
         assert_eq!(row["round"], sample.round.to_string());
-        for (factor, level) in &sample.point.0 {
+        for (factor, level) in sample.point.0.iter() {
             assert_eq!(row[factor], level.as_str());
         }
         for metric in ["throughput", "latency"] {

@@ -153,6 +153,9 @@ pub(crate) struct Run {
     /// Measure only: no tables and verdicts at the end
     #[arg(long)]
     pub(crate) quiet: bool,
+    /// Print the tables and verdicts at the end as JSON
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) json: bool,
 }
 
 /// Where results lie.

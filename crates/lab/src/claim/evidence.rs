@@ -158,7 +158,7 @@ pub(super) fn includes(point: &Point, combination: &Point) -> bool {
 /// The levels of some factors; nothing where the point lacks one of them.
 fn levels(point: &Point, factors: &[String]) -> Option<Point> {
     let level = |factor: &String| Some((factor.clone(), point.get(factor)?.clone()));
-    factors.iter().map(level).collect::<Option<_>>().map(Point)
+    factors.iter().map(level).collect()
 }
 
 /// The factors that take several levels among points, beyond those that are named.
@@ -167,7 +167,7 @@ pub(super) fn open_factors<'p>(
     named: &[&str],
 ) -> Vec<String> {
     let mut seen: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
-    for (factor, level) in points.flat_map(|point| &point.0) {
+    for (factor, level) in points.flat_map(|point| point.0.iter()) {
         seen.entry(factor).or_default().insert(level);
     }
     let open = |(factor, levels): &(&str, BTreeSet<_>)| levels.len() > 1 && !named.contains(factor);

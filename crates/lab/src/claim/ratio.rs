@@ -166,7 +166,7 @@ impl Paired<'_> {
     fn names(&self) -> String {
         let differing = |own: &Point, other: &Point| {
             let levels = own.0.iter().filter(|(factor, level)| other.get(factor) != Some(level));
-            Point(levels.map(|(factor, level)| (factor.clone(), level.clone())).collect())
+            levels.map(|(factor, level)| (factor.clone(), level.clone())).collect::<Point>()
         };
         let above = differing(self.above, self.below);
         format!("{above} over {}", differing(self.below, self.above))

@@ -172,7 +172,7 @@ impl Declared {
                 Some(level) => crate::factor::find(suite.factors(), name)?.level(level.as_str())?,
                 None => first.ok_or_else(|| format!("factor '{name}' has no level"))?.clone(),
             };
-            baseline.0.insert(name.clone(), level);
+            baseline = baseline.with(name, level);
         }
         match self.baseline.keys().find(|name| !factors.0.contains_key(*name)) {
             Some(name) => Err(format!("baseline: '{name}' is no factor of it")),

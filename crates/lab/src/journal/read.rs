@@ -1,10 +1,12 @@
 //! Reading a journal: whoever reads never writes.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::{JournalError, RunRecord, SAMPLES, system};
+use crate::point::Point;
 use crate::sample::Sample;
 
 /// A run as it stands in its folder.
@@ -28,12 +30,26 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
     let mut samples = Vec::new();
     match File::open(&path) {
         Ok(file) => {
-            each_line(&path, file, |sample, _| samples.push(sample))?;
+            let mut points = HashSet::new();
+            each_line(&path, file, |mut sample, _| {
+                share(&mut points, &mut sample);
+                samples.push(sample);
+            })?;
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(system(&path, "make it readable")(e)),
     }
     Ok(Run { folder: folder.into(), record, samples })
+}
+
+/// Lets a sample share its point with those before it.
+fn share(points: &mut HashSet<Point>, sample: &mut Sample) {
+    match points.get(&sample.point) {
+        Some(known) => sample.point = known.clone(),
+        None => {
+            points.insert(sample.point.clone());
+        }
+    }
 }
 
 /// Gives each sample with the offset behind its line, and at last the offset behind the last

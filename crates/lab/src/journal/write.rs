@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::read::each_line;
 use super::{JournalError, RunRecord, SAMPLES, system};
 use crate::plan::Item;
+use crate::point::Point;
 use crate::sample::Sample;
 
 /// A journal open for writing, and locked.
@@ -22,13 +23,15 @@ pub struct Journal {
     lines: u64,
 }
 
-/// What is not measured again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
-    experiment: String,
-    item: Item,
-    round: u32,
-    environment: String,
+/// What is not measured again, as a hash of experiment, item, round and environment: a long run has
+/// many, and the lab must stay small.
+type Key = u128;
+
+fn key(experiment: &str, item: (&Point, bool), round: u32, environment: &str) -> Key {
+    let (point, twin) = item;
+    let text = format!("{experiment}\n{point}\n{twin}\n{round}\n{environment}");
+    let hash = blake3::hash(text.as_bytes());
+    u128::from_le_bytes(std::array::from_fn(|at| hash.as_bytes()[at]))
 }
 
 impl Journal {
@@ -85,7 +88,9 @@ impl Journal {
             .get(&sample.experiment)
             .and_then(|experiment| sample.values.get(&experiment.metric));
         let value = if sample.counts() { value.copied() } else { None };
-        self.settled.insert(key(sample), value.unwrap_or(f64::NAN));
+        let item = (&sample.point, sample.twin);
+        let key = key(&sample.experiment, item, sample.round, &sample.environment);
+        self.settled.insert(key, value.unwrap_or(f64::NAN));
     }
 
     /// Appends a sample as one whole line. When the disk is full, what was written of the line is
@@ -144,21 +149,7 @@ impl Journal {
         round: u32,
         environment: &str,
     ) -> Option<f64> {
-        let key = Key {
-            experiment: experiment.into(),
-            item: item.clone(),
-            round,
-            environment: environment.into(),
-        };
+        let key = key(experiment, (&item.point, item.twin), round, environment);
         self.settled.get(&key).copied()
-    }
-}
-
-fn key(sample: &Sample) -> Key {
-    Key {
-        experiment: sample.experiment.clone(),
-        item: Item { point: sample.point.clone(), twin: sample.twin },
-        round: sample.round,
-        environment: sample.environment.clone(),
     }
 }

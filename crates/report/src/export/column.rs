@@ -72,7 +72,7 @@ impl Found {
             }
         };
         for Row { sample, .. } in rows {
-            for (name, level) in &sample.point.0 {
+            for (name, level) in sample.point.0.iter() {
                 let levels = found.factors.entry(name.clone()).or_default();
                 if !levels.contains(level) {
                     levels.insert(level.clone());

@@ -137,7 +137,7 @@ fn levels<'a>(
     wanted: impl Fn(&str) -> bool,
 ) -> BTreeMap<&'a str, BTreeSet<&'a Level>> {
     let mut levels: BTreeMap<&str, BTreeSet<&Level>> = BTreeMap::new();
-    for (factor, level) in rows.iter().flat_map(|row| &row.point.0) {
+    for (factor, level) in rows.iter().flat_map(|row| row.point.0.iter()) {
         if wanted(factor) {
             levels.entry(factor).or_default().insert(level);
         }

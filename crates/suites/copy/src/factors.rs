@@ -65,7 +65,7 @@ pub const FACTORS: &[Factor] = &[
 ];
 
 fn function(text: &str) -> Result<String, String> {
-    let known = functions::all().iter().chain([functions::store_limit()]);
+    let known = functions::all().iter().chain([functions::load_store_limit()]);
     let known = known.map(|function| function.name);
     let known: Vec<_> = known.chain(Method::ALL.map(Method::level)).collect();
     let supplied =

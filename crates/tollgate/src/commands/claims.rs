@@ -1,7 +1,7 @@
 //! `tollgate claims`
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lab::claim::{self, Claim, Place, Verdict, VerdictKind};
 use lab::experiment::{Experiment, Profile};
@@ -32,17 +32,20 @@ pub(crate) fn run(given: &Claims) -> Result<u8, Fault> {
     Ok(u8::from(given.check && contradicted))
 }
 
-/// The verdicts at the end of a run, on what it was asked to measure.
-pub(crate) fn after_run(
-    folder: &Path,
+/// The verdicts on what a run was asked to measure, and on what the lab itself cost.
+pub(crate) fn on(
+    run: &Run,
     experiments: &[Experiment],
     files: &[PathBuf],
-) -> Result<(), Fault> {
+) -> Result<Vec<(Claim, Verdict)>, Fault> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let claims = all(files)?.into_iter().filter(|claim| ids.contains(&claim.experiment)).collect();
-    let run = journal::open(folder)?;
-    let judged = judge(claims, Some(&run));
-    if judged.is_empty() { Ok(()) } else { print(&table::verdicts(&judged, page())) }
+    let mut claims = all(files)?;
+    let own_cost = |claim: &Claim| claim.experiment.starts_with("lab/");
+    claims.retain(|claim| ids.contains(&claim.experiment));
+    if !claims.is_empty() {
+        claims.extend(all(files)?.into_iter().filter(own_cost));
+    }
+    Ok(judge(claims, Some(run)))
 }
 
 fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {

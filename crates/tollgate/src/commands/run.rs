@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use lab::experiment::Experiment;
 use lab::quantity;
 use lab::run::{Ended, RunError, Wanted};
 use report::export::{Format, to_file};
+use report::table::{self, Question};
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::forecast;
 use crate::LAB;
 use crate::arguments::Run;
 use crate::fault::Fault;
+use crate::output::{page, print, print_json};
 use crate::progress::Progress;
 use crate::select;
 
@@ -26,7 +29,10 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     change_effort(given, &mut experiments)?;
     let _priority =
         given.priority.map(machine::priority::raise).transpose().map_err(Fault::failed)?;
-    tell_beforehand(given, &experiments)?;
+    match &given.resolve {
+        Some(wish) => forecast::of_wish(&experiments, wish, &given.place.results)?,
+        None => forecast::of_rounds(&experiments)?,
+    }
     let interrupted = std::sync::Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second Ctrl-C ends at once.
@@ -69,25 +75,6 @@ fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Faul
     Ok(())
 }
 
-/// How long it takes at most, before it begins.
-fn tell_beforehand(given: &Run, experiments: &[Experiment]) -> Result<(), Fault> {
-    let mut time = Duration::ZERO;
-    for experiment in experiments {
-        time += lab::plan::expected(experiment, select::suite_of(experiment)?);
-    }
-    let points: usize = experiments.iter().map(|one| one.points.len()).sum();
-    let most = quantity::format_duration(time);
-    match &given.resolve {
-        Some(resolve) => eprintln!(
-            "{points} points until each is within {resolve}: about {most} at most; the first rounds tell more"
-        ),
-        None => {
-            eprintln!("{points} points in {} experiments: about {most} at most", experiments.len())
-        }
-    }
-    Ok(())
-}
-
 fn options(given: &Run) -> Result<BTreeMap<String, String>, Fault> {
     let mut options: BTreeMap<_, _> =
         given.allow.iter().map(|what| (format!("allow-{what}"), "yes".to_string())).collect();
@@ -123,16 +110,38 @@ fn finish(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<u8, Fault> {
 
 /// Tables, verdicts, figures and a CSV of what was asked for, and where they lie.
 fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
-    super::show::after_run(&ended.folder, &wanted.experiments)?;
-    super::claims::after_run(&ended.folder, &wanted.experiments, &given.choice.files)?;
     let run = super::show::open(&ended.folder)?;
+    let experiments = super::show::measured(&run, &wanted.experiments);
+    let judged = super::claims::on(&run, &wanted.experiments, &given.choice.files)?;
     let figures = super::plot::after_run(&run, &wanted.experiments, &given.choice.files)?;
-    let table = ended.folder.join("samples.csv");
-    to_file(&[run], &|_| true, Format::Csv, &table).map_err(Fault::failed)?;
-    println!("{} samples measured; the run is in {}", ended.samples, ended.folder.display());
-    println!("samples as a table: {}", table.display());
-    if let Some(folder) = figures.first().and_then(|path| path.parent()) {
-        println!("{} figures, each as SVG, PDF and PNG: {}", figures.len() / 3, folder.display());
+    let samples = ended.folder.join("samples.csv");
+    let question = Question::default();
+    if given.json {
+        let shown = table::show_json(&run, &experiments, &question).map_err(Fault::failed)?;
+        to_file(&[run], &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
+        return print_json(&json!({
+            "folder": ended.folder,
+            "samples": ended.samples,
+            "tables": shown,
+            "claims": table::verdicts_json(&judged),
+            "figures": figures,
+        }));
     }
-    Ok(())
+    print(&table::show(&run, &experiments, &question, page()).map_err(Fault::failed)?)?;
+    if !judged.is_empty() {
+        print("")?;
+        print(&table::verdicts(&judged, page()))?;
+    }
+    to_file(&[run], &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
+    let mut told = format!(
+        "\n{} samples measured; the run is in {}\nsamples as a table: {}\n",
+        ended.samples,
+        ended.folder.display(),
+        samples.display()
+    );
+    if let Some(folder) = figures.first().and_then(|path| path.parent()) {
+        let count = figures.len() / 3;
+        told += &format!("{count} figures, each as SVG, PDF and PNG: {}\n", folder.display());
+    }
+    print(&told)
 }

@@ -42,14 +42,10 @@ pub(crate) fn run(given: &Show) -> Result<u8, Fault> {
     Ok(0)
 }
 
-/// The tables at the end of a run, of what it was asked to measure.
-pub(crate) fn after_run(folder: &Path, experiments: &[Experiment]) -> Result<(), Fault> {
-    let run = open(folder)?;
-    let measured = table::measured(&run);
-    let ids: Vec<_> =
-        experiments.iter().map(Experiment::id).filter(|id| measured.contains(id)).collect();
-    let text = table::show(&run, &ids, &Question::default(), page()).map_err(Fault::failed)?;
-    print(&text)
+/// Those of some experiments that a run has samples of.
+pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
+    let measured = table::measured(run);
+    experiments.iter().map(Experiment::id).filter(|id| measured.contains(id)).collect()
 }
 
 /// The run in a folder, or the newest in a folder of runs.

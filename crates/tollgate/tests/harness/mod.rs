@@ -101,14 +101,15 @@ impl Bench {
     }
 }
 
-/// The samples of an experiment by a factor's level.
+/// The samples of an experiment by a factor's level, without those that were tried again.
 pub fn by_level<'a>(
     run: &'a Run,
     experiment: &str,
     factor: &str,
 ) -> BTreeMap<String, Vec<&'a Sample>> {
     let mut levels: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
-    for sample in run.samples.iter().filter(|sample| sample.experiment == experiment) {
+    let own = run.samples.iter().filter(|sample| sample.experiment == experiment);
+    for sample in own.filter(|sample| sample.settled() || sample.error.is_some()) {
         levels.entry(sample.point.text(factor).to_string()).or_default().push(sample);
     }
     levels

@@ -86,7 +86,7 @@ mod tests {
         // Ten lengths, but six of the host's physical memory.
         assert_eq!(experiment.points.len(), 3 * (4 * 10 + 2 * 6));
         for point in &experiment.points {
-            for (name, level) in &point.0 {
+            for (name, level) in point.0.iter() {
                 let factor = lab::factor::find(crate::factors::FACTORS, name).unwrap();
                 assert_eq!(&factor.level(level.as_str()).unwrap(), level);
             }

@@ -81,7 +81,7 @@ fn no_function(why: Unavailable) -> Failure {
 
 /// The place from which a function is called: its own, but for those that a person supplies.
 fn place_of(function: &str) -> usize {
-    let known = functions::all().iter().chain([functions::store_limit()]);
+    let known = functions::all().iter().chain([functions::load_store_limit()]);
     let place = known.clone().position(|one| one.name == function);
     place.unwrap_or_else(|| known.count())
 }

@@ -82,7 +82,7 @@ impl Settings {
     pub(super) fn of(point: &Point) -> Result<Self, Failure> {
         let mut settings = Self::default();
         let count = |text: &str| text.parse::<usize>().map_err(|e| e.to_string());
-        for (factor, level) in &point.0 {
+        for (factor, level) in point.0.iter() {
             let level = level.as_str();
             let read = match factor.as_str() {
                 "memory" => Kind::parse(level).map(|kind| settings.memory = kind),
