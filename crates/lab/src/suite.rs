@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machine::capability::Capability;
+pub use machine::capability::{Capability, State};
 
 use crate::artefact::Recipe;
 use crate::factor::Factor;

@@ -6,7 +6,7 @@ use super::font;
 use super::legend::Legend;
 use super::style::{self, Style};
 use super::svg::{Anchor, Svg, Text};
-use crate::figure::{Curve, Picture};
+use crate::figure::{Curve, Mark, Picture};
 
 /// The width of a figure over two columns of a paper.
 const MILLIMETRES: f64 = 175.0;
@@ -47,7 +47,7 @@ pub fn draw(picture: &Picture) -> Result<String, ChartError> {
         svg.line((page.left, y), (page.right, y), LIMIT);
     }
     for (number, curve) in picture.curves.iter().enumerate() {
-        page.curve(&mut svg, curve, &style::of(number));
+        page.curve(&mut svg, curve, number);
     }
     page.axes(&mut svg);
     page.legend.draw(&mut svg, page.right + 18.0, page.top);
@@ -156,8 +156,26 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn curve(&self, svg: &mut Svg, curve: &Curve, style: &Style) {
-        let places: Vec<_> = curve.marks.iter().map(|m| (self.x(m.x), self.y(m.y))).collect();
+    /// Names side by side have nothing between them that a line could show: their marks stand next
+    /// to each other instead.
+    fn is_joined(&self) -> bool {
+        let numbers = self.picture.x_levels.iter().all(|level| level.number().is_some());
+        !self.x_scale.is_category() || numbers
+    }
+
+    /// How far right of its place a curve's marks stand.
+    fn shift(&self, number: usize) -> f64 {
+        let (curves, levels) = (self.picture.curves.len() as f64, self.picture.x_levels.len());
+        let slot = (self.right - self.left) / levels.max(1) as f64;
+        let step = (slot * 0.7 / curves).min(11.0);
+        if self.is_joined() { 0.0 } else { (number as f64 - (curves - 1.0) / 2.0) * step }
+    }
+
+    fn curve(&self, svg: &mut Svg, curve: &Curve, number: usize) {
+        let style = &style::of(number);
+        let shift = self.shift(number);
+        let place = |m: &Mark| (self.x(m.x) + shift, self.y(m.y));
+        let places: Vec<_> = curve.marks.iter().map(place).collect();
         for (mark, (x, _)) in curve.marks.iter().zip(&places) {
             if let Some((low, high)) = mark.interval {
                 let (low, high) = (self.y(low), self.y(high));
@@ -171,7 +189,9 @@ impl<'a> Page<'a> {
             }
         }
         let points: Vec<_> = places.iter().map(|(x, y)| format!("{x:.2} {y:.2}")).collect();
-        svg.path(&format!("M{}", points.join("L")), &stroke(style));
+        if self.is_joined() {
+            svg.path(&format!("M{}", points.join("L")), &stroke(style));
+        }
         if places.len() <= MOST_MARKS {
             for (x, y) in &places {
                 let filled =

@@ -1,6 +1,6 @@
 //! What this machine can measure, and what it cannot.
 
-use machine::capability::{Capability, State};
+use lab::suite::{Capability, State};
 use serde_json::{Value, json};
 
 use super::page::{Entry, Head, Page, Tone};

@@ -6,6 +6,7 @@ use crate::functions;
 use crate::lengths::Lengths;
 use crate::limit::mbw::Method;
 use crate::memory::Kind;
+use crate::throughput::NAIVE_COMPILED;
 
 /// The most threads that a point may ask for: the seed's.
 pub const MOST_THREADS: u64 = 64;
@@ -39,8 +40,8 @@ pub const FACTORS: &[Factor] = &[
     },
     Factor {
         name: "mode",
-        about: "what threads share: jobs (each a whole copy) or split (each a slice of one copy)",
-        levels: Levels::Names(&["jobs", "split"]),
+        about: "what threads share: jobs (each a whole copy), split (each a slice of one copy), or the source's queue",
+        levels: Levels::Names(&["jobs", "split", "queue"]),
     },
     Factor {
         name: "offset",
@@ -67,6 +68,7 @@ pub const FACTORS: &[Factor] = &[
 fn function(text: &str) -> Result<String, String> {
     let known = functions::all().iter().chain([functions::load_store_limit()]);
     let known = known.map(|function| function.name);
+    let known = known.chain([NAIVE_COMPILED]);
     let known: Vec<_> = known.chain(Method::ALL.map(Method::level)).collect();
     let supplied =
         text.rsplit_once(':').is_some_and(|(path, symbol)| !path.is_empty() && !symbol.is_empty());

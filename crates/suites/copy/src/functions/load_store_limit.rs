@@ -47,11 +47,13 @@ unsafe extern "C" fn of_64_bytes(_destination: *mut u8, _source: *const u8, _len
         "add rdi, {period}",
         "cmp rdi, rax",
         "jb 2b",
-        // What is left of a period is copied.
+        // What is left of a period is copied; an empty rep would cost ten cycles.
         "3:",
         "mov ecx, edx",
         "and ecx, {period} - 1",
+        "jz 4f",
         "rep movsb",
+        "4:",
         "ret",
         period = const PERIOD,
     )
@@ -98,7 +100,9 @@ unsafe extern "C" fn of_32_bytes(_destination: *mut u8, _source: *const u8, _len
         "3:",
         "mov ecx, edx",
         "and ecx, {period} - 1",
+        "jz 4f",
         "rep movsb",
+        "4:",
         "ret",
         period = const PERIOD,
     )

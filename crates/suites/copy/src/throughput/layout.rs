@@ -35,7 +35,7 @@ impl Layout {
         let page = if huge { machine::huge_pages::SIZE } else { PAGE };
         let lanes = match settings.mode {
             Mode::Jobs => settings.threads.max(1),
-            Mode::Split => 1,
+            Mode::Split | Mode::Queue => 1,
         };
         let most = LONGEST as usize;
         let (stride, wanted) = match (settings.touch, settings.buffers) {

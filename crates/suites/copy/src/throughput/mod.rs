@@ -10,9 +10,11 @@
 //! threads all copy the same bytes to the same place. In mode `split` all threads copy a slice each of
 //! one copy and meet before the next.
 
+mod compiled;
 mod expected;
 mod layout;
 mod placed;
+mod queue;
 mod regions;
 mod runner;
 mod settings;
@@ -38,6 +40,7 @@ use crate::limit::mbw;
 use crate::memory::Kind;
 use crate::pattern::Pattern;
 use crate::pool::{Barrier, Pool};
+use compiled::NaiveCompiled;
 use layout::Layout;
 use placed::Function;
 use regions::{Pair, Regions};
@@ -46,6 +49,7 @@ use settings::{Choices, Direction, Settings, Touch};
 use timed::{FileCalls, Slowly};
 use timing::Timing;
 
+pub(crate) use compiled::NAIVE_COMPILED;
 pub use expected::expected;
 pub use settings::{KEEP_MEMORY, PAUSE, RUNS, SOURCE_OFFSET};
 pub use timed::Call;
@@ -65,7 +69,7 @@ pub fn available(point: &Point) -> Result<(), Failure> {
         return mbw::available();
     }
     // Loading a person's shared object runs its code, which is for the probe to do.
-    if settings.function.contains(':') {
+    if settings.function.contains(':') || settings.function == NAIVE_COMPILED {
         return Ok(());
     }
     functions::find(&settings.function).map(|_| ()).map_err(no_function)
@@ -133,7 +137,9 @@ impl Copies {
             let length = settings.lengths.longest();
             return Ok(summary::of_mbw(&mbw::run(method, length)?, length));
         }
-        let function = functions::find(&settings.function).map_err(no_function)?;
+        // The compiled loop is no function to call; what it stands beside is never called.
+        let called = if settings.function == NAIVE_COMPILED { "naive" } else { &settings.function };
+        let function = functions::find(called).map_err(no_function)?;
         self.with_function(conditions, &settings, function.pointer())
     }
 
@@ -194,6 +200,11 @@ impl Copies {
                     settings,
                     pooled,
                 ))?,
+                (None, None) if settings.function == NAIVE_COMPILED => {
+                    let mover = NaiveCompiled;
+                    timing
+                        .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?
+                }
                 (None, None) => {
                     let mover = Function::new(copy, place_of(&settings.function));
                     timing

@@ -38,9 +38,9 @@ impl Spans {
 }
 
 /// What copies, where, and in which order. Every call must lie within the lanes of valid spans.
-struct Walk<'a, M> {
+pub(super) struct Walk<'a, M> {
     mover: M,
-    spans: Spans,
+    pub(super) spans: Spans,
     layout: Layout,
     ring: &'a [Call],
     chain: bool,
@@ -48,7 +48,7 @@ struct Walk<'a, M> {
 
 impl<M: Mover> Walk<'_, M> {
     #[inline(always)]
-    fn copies(&self, spans: Spans, first: usize, count: usize) {
+    pub(super) fn copies(&self, spans: Spans, first: usize, count: usize) {
         let Spans { destination, source } = spans;
         // SAFETY: as `Runner::new` was promised.
         unsafe {
@@ -103,6 +103,7 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
         let outcome = match self.mode {
             Mode::Jobs => self.walk.jobs(pool, barrier, &stamps, first, count),
             Mode::Split => self.walk.split(pool, barrier, &stamps, first, count),
+            Mode::Queue => self.walk.queue(pool, barrier, &stamps, first, count),
         };
         outcome.map(|()| stamps.elapsed())
     }
@@ -179,14 +180,14 @@ fn slice(length: usize, thread: usize, threads: usize) -> (usize, usize) {
 }
 
 /// When each thread began and ended, by the counter that all cores share.
-struct Stamps(Vec<(AtomicU64, AtomicU64)>);
+pub(super) struct Stamps(Vec<(AtomicU64, AtomicU64)>);
 
 impl Stamps {
     fn new(threads: usize) -> Self {
         Self((0..threads).map(|_| (AtomicU64::new(u64::MAX), AtomicU64::new(0))).collect())
     }
 
-    fn set(&self, thread: usize, begin: u64, end: u64) {
+    pub(super) fn set(&self, thread: usize, begin: u64, end: u64) {
         self.0[thread].0.store(begin, Ordering::Relaxed);
         self.0[thread].1.store(end, Ordering::Relaxed);
     }
@@ -273,6 +274,17 @@ mod tests {
                 let (source, destination) = delivered(&settings, layout, &ring, 8);
                 assert_eq!(source, destination, "{threads} threads, {length} B");
             }
+        }
+    }
+
+    #[test]
+    fn a_queue_delivers_every_copy() {
+        let layout = Layout { stride: 16, slots: 8, lanes: 1 };
+        let ring: Vec<Call> = (0..8).map(|slot| Call { at: slot * 16, length: 16 }).collect();
+        for threads in 1..=4 {
+            let settings = Settings { threads, mode: Mode::Queue, ..Settings::default() };
+            let (source, destination) = delivered(&settings, layout, &ring, 2005);
+            assert_eq!(source, destination, "{threads} threads");
         }
     }
 

@@ -22,6 +22,7 @@ pub(super) enum Direction {
 pub(super) enum Mode {
     Jobs,
     Split,
+    Queue,
 }
 
 /// What is done with a copy.
@@ -104,6 +105,7 @@ impl Settings {
             ("function", name) => self.function = name.into(),
             ("direction", "read") => self.direction = Direction::Read,
             ("mode", "split") => self.mode = Mode::Split,
+            ("mode", "queue") => self.mode = Mode::Queue,
             ("use", "latency") => self.reads = Use::Latency,
             ("touch", "cold") => self.touch = Touch::Cold,
             ("buffers", "rotating") => self.buffers = Buffers::Rotating,
