@@ -14,7 +14,7 @@ use super::timed::Mover;
 use crate::pool::{Barrier, Pool};
 
 /// Jobs that are queued at once: the runs of the source's example.
-const QUEUED: usize = 1000;
+pub(super) const QUEUED: usize = 1000;
 /// How long the source's threads sleep before they look again.
 const POLL: Duration = Duration::from_micros(10);
 

@@ -6,8 +6,9 @@ use lab::sample::Failure;
 
 use super::Conditions;
 use super::layout::Layout;
+use super::queue::QUEUED;
 use super::runner::Runner;
-use super::settings::{Choices, Settings, Touch};
+use super::settings::{Choices, Mode, Settings, Touch};
 use super::summary::Batches;
 use super::timed::Mover;
 use crate::memory::Region;
@@ -71,7 +72,9 @@ impl Timing<'_> {
         let tsc = self.conditions.tsc;
         let share = tsc.ticks(self.conditions.budget / BATCHES);
         let enough = share.max(STEPS * tsc.step.max(tsc.overhead_median - tsc.overhead));
-        let mut count = self.choices.runs;
+        // A queue is filled as the source fills it; a shorter one would measure its sleeps alone.
+        let queued = if self.settings.mode == Mode::Queue { QUEUED } else { 1 };
+        let mut count = self.choices.runs.max(queued);
         loop {
             let ticks = runner.batch(batches.next(), count)?;
             batches.skip(count);
