@@ -65,11 +65,11 @@ impl Legend {
             let (from, to) = ((left, y), (left + SAMPLE, y));
             match entry.style {
                 Some(style) => {
-                    svg.line(from, to, &super::page::stroke(&style));
+                    svg.line(from, to, &style.stroke());
                     let mark = style.mark.path(left + SAMPLE / 2.0, y, 3.4);
                     svg.path(&mark, &format!(r#"fill="{}""#, style.colour));
                 }
-                None => svg.line(from, to, super::page::LIMIT),
+                None => svg.line(from, to, style::LIMIT),
             }
             for line in &entry.lines {
                 svg.text(line, text((left + SAMPLE + 8.0, y + 4.0)));

@@ -4,7 +4,7 @@ use super::ChartError;
 use super::axis::{Scale, Tick};
 use super::font;
 use super::legend::Legend;
-use super::style::{self, Style};
+use super::style::{self, LIMIT};
 use super::svg::{Anchor, Svg, Text};
 use crate::figure::{Curve, Mark, Picture};
 
@@ -19,19 +19,6 @@ const NOTE: f64 = 9.5;
 /// A curve with more marks than this is a line alone.
 const MOST_MARKS: usize = 40;
 const INK: &str = "#222222";
-
-/// How a line to compare with is drawn.
-pub(super) const LIMIT: &str =
-    r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="9 3 1.5 3""##;
-
-/// How a curve is drawn.
-pub(super) fn stroke(style: &Style) -> String {
-    let dash = match style.dash {
-        "" => String::new(),
-        dash => format!(r#" stroke-dasharray="{dash}""#),
-    };
-    format!(r#"fill="none" stroke="{}" stroke-width="1.7"{dash}"#, style.colour)
-}
 
 /// Draws a picture as SVG.
 ///
@@ -190,7 +177,7 @@ impl<'a> Page<'a> {
         }
         let points: Vec<_> = places.iter().map(|(x, y)| format!("{x:.2} {y:.2}")).collect();
         if self.is_joined() {
-            svg.path(&format!("M{}", points.join("L")), &stroke(style));
+            svg.path(&format!("M{}", points.join("L")), &style.stroke());
         }
         if places.len() <= MOST_MARKS {
             for (x, y) in &places {

@@ -8,12 +8,27 @@ const COLOURS: [&str; 10] = [
 ];
 const DASHES: [&str; 4] = ["", "6 3", "2 2.5", "8 3 2 3"];
 
+/// How a line to compare with is drawn.
+pub(super) const LIMIT: &str =
+    r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="9 3 1.5 3""##;
+
 /// How one curve is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Style {
     pub(super) colour: &'static str,
     pub(super) dash: &'static str,
     pub(super) mark: Shape,
+}
+
+impl Style {
+    /// The line of a curve, as SVG attributes.
+    pub(super) fn stroke(&self) -> String {
+        let dash = match self.dash {
+            "" => String::new(),
+            dash => format!(r#" stroke-dasharray="{dash}""#),
+        };
+        format!(r#"fill="none" stroke="{}" stroke-width="1.7"{dash}"#, self.colour)
+    }
 }
 
 /// The shape of a mark.
