@@ -30,7 +30,8 @@ fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<Lack>
     let cores = topology.map_or(cores, |topology| topology.physical_cores());
     let threads = topology.map(|topology| {
         let each = topology.online.len() as f64 / cores.max(1) as f64;
-        format!(" with {} threads each", words::value(each, "1"))
+        let threads = if each == 1.0 { "thread" } else { "threads" };
+        format!(" with {} {threads} each", words::value(each, "1"))
     });
     let threads = threads.unwrap_or_default();
     (cores < needed).then(|| {
