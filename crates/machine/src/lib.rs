@@ -23,5 +23,6 @@ pub mod proximity;
 mod refusal;
 pub mod topology;
 pub mod tsc;
+pub mod untested;
 
 pub use refusal::Refusal;
