@@ -31,6 +31,8 @@ pub struct Order {
     pub budget: Duration,
     /// The role that the worker plays; empty where there are none.
     pub role: String,
+    /// The number of the first try, from 1.
+    pub attempt: u32,
     /// The run's seed.
     pub seed: u64,
     /// What the person allowed or set by name.
@@ -38,6 +40,14 @@ pub struct Order {
     /// What the worker adds about its host.
     #[serde(default)]
     pub host: HostData,
+}
+
+impl Order {
+    /// Whether a sample is the last of its point. A void one is tried again; roles must try again
+    /// together, which the lab sees to.
+    pub fn is_last(&self, sample: &Sample) -> bool {
+        !self.role.is_empty() || sample.settled() || sample.error.is_some()
+    }
 }
 
 /// What a worker knows of its host, so that no probe has to find it out again.

@@ -82,7 +82,7 @@ fn carry_out(
     let mut probe: Result<Box<dyn Probe>, Failure> =
         clocks(order).and_then(|_| suite.probe(&order.measured_as));
     for ordered in &order.points {
-        for attempt in 1..=TRIES {
+        for attempt in order.attempt..=TRIES {
             let mut sample = blank(order, ordered, attempt);
             let begun = Instant::now();
             let outcome = match &mut probe {
@@ -91,7 +91,7 @@ fn carry_out(
             };
             sample.seconds = begun.elapsed().as_secs_f64();
             sample.error = outcome.err();
-            let last = sample.settled() || sample.error.is_some();
+            let last = order.is_last(&sample);
             rendezvous.answer(&Answer::Sample(Box::new(sample)))?;
             if last {
                 break;

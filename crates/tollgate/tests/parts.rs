@@ -12,15 +12,26 @@ fn two_roles_start_and_stop_together() {
     for (wait, samples) in by_level(&run, "planted/roles", "wait") {
         assert_eq!(samples.len(), 3);
         let wait = wait.parse::<f64>().unwrap() * 1e6;
+        // On a busy machine one role may be woken late, and then waits for less.
+        let longest = samples.iter().map(|sample| sample.values["waited"]).fold(0.0, f64::max);
+        assert!(longest > wait / 2.0 && longest < wait + 1e9, "{longest} ns for {wait} ns");
         for sample in samples {
-            let waited = sample.values["waited"];
-            assert!((wait..wait + 3e8).contains(&waited), "{waited} ns for {wait} ns");
             let parts: Vec<_> = sample.parts.keys().map(String::as_str).collect();
             assert_eq!(parts, ["dut", "generator"]);
             assert_eq!(sample.parts["generator"].values["sent"], 1.0);
             assert!(sample.parts.values().all(|part| part.noise.is_some()));
         }
     }
+}
+
+#[test]
+fn roles_that_were_disturbed_try_again_together() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/disturbed-roles", "--quiet"]);
+    let run = bench.journal();
+    let own = run.samples.iter().filter(|sample| sample.experiment == "planted/disturbed-roles");
+    let tries: Vec<_> = own.map(|sample| (sample.attempt, sample.void.is_some())).collect();
+    assert_eq!(tries, [(1, true), (2, true), (3, true)], "every try is kept, with its cause");
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Session<'_> {
             points: points.collect(),
             budget: experiment.effort.budget,
             role: String::new(),
+            attempt: 1,
             seed: self.journal.record.seed,
             options: self.wanted.options.clone(),
             host: HostData::default(),
@@ -46,7 +47,7 @@ impl Session<'_> {
         if experiment.roles.is_empty() {
             self.alone(order)
         } else {
-            self.together(experiment, &order)
+            self.together(experiment, order)
         }
     }
 
@@ -113,7 +114,7 @@ impl Session<'_> {
             heard = Instant::now();
             match said.heard {
                 Heard::Answer(Answer::Sample(sample)) => {
-                    let last = sample.settled() || sample.error.is_some();
+                    let last = order.is_last(&sample);
                     answered += usize::from(last);
                     self.keep(*sample)?;
                 }
@@ -171,7 +172,7 @@ impl Session<'_> {
             host: self.journal.record.host.clone(),
             environment: self.environment.clone(),
             error: Some(failure),
-            ..blank(order, ordered, 1)
+            ..blank(order, ordered, order.attempt)
         }
     }
 }

@@ -9,15 +9,33 @@ use super::session::Session;
 use super::{Event, RunError};
 use crate::experiment::Experiment;
 use crate::message::{Answer, Order, Request};
-use crate::sample::{Failure, FailureKind, Part, Sample};
+use crate::sample::{Failure, FailureKind, Part, Sample, TRIES};
 
 impl Session<'_> {
-    /// A worker for each role; their answers become one sample.
+    /// A worker for each role; their answers become one sample. Where it is void, all try again.
     pub(super) fn together(
         &mut self,
         experiment: &Experiment,
-        order: &Order,
+        mut order: Order,
     ) -> Result<(), RunError> {
+        for attempt in 1..=TRIES {
+            order.attempt = attempt;
+            let Some(sample) = self.one_try(experiment, &order)? else { break };
+            let last = sample.settled() || sample.error.is_some();
+            self.keep(sample)?;
+            if last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What all roles answered once; nothing where the run was interrupted.
+    fn one_try(
+        &mut self,
+        experiment: &Experiment,
+        order: &Order,
+    ) -> Result<Option<Sample>, RunError> {
         let roles = &experiment.roles;
         self.staff(roles.len())?;
         let id = self.next_id();
@@ -49,7 +67,6 @@ impl Session<'_> {
             heard = Instant::now();
             match what {
                 Heard::Answer(Answer::Sample(sample)) => {
-                    // Only the last try counts: all roles measured it at the same time.
                     let failed = sample.error.is_some();
                     answers[at] = Some(*sample);
                     if failed {
@@ -81,12 +98,12 @@ impl Session<'_> {
             }
         }
         if self.interrupted() {
-            return Ok(());
+            return Ok(None);
         }
         let sample = joined(roles, answers, || {
             self.failed(order, &order.points[0], Failure::failed("a role gave no answer"))
         });
-        self.keep(sample)
+        Ok(Some(sample))
     }
 
     fn tell_others(&mut self, roles: usize, but: usize, request: &Request) {

@@ -157,7 +157,7 @@ impl<'a> Worker<'a> {
     }
 
     fn report(&mut self, order: &Order, at: usize, failure: Failure) -> std::io::Result<()> {
-        let mut sample = blank(order, &order.points[at], 1);
+        let mut sample = blank(order, &order.points[at], order.attempt);
         sample.error = Some(failure);
         self.deliver(sample)
     }
@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
             let fault = match self.events.recv_timeout(process.left(current.limit)) {
                 Ok(Event::Probe(Ok(Answer::Sample(sample)))) => {
                     process.heard = Instant::now();
-                    let last = sample.settled() || sample.error.is_some();
+                    let last = order.is_last(&sample);
                     answered += usize::from(last);
                     self.deliver(*sample)?;
                     continue;

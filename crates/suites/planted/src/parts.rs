@@ -35,7 +35,10 @@ impl Probe for Roles {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        Ok(Measurement::default().value("waited", begun.elapsed().as_nanos() as f64))
+        let waited = begun.elapsed().as_nanos() as f64;
+        let disturbed = point.text("disturbance") == "drift-and-stalls";
+        let void = disturbed.then(|| "planted stall".to_string());
+        Ok(Measurement { void, ..Measurement::default().value("waited", waited) })
     }
 }
 
