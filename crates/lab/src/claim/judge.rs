@@ -141,9 +141,9 @@ impl Evidence<'_> {
             let kind = judge(&estimate.interval);
             let mut part = value_part(point.to_string(), &estimate, &self.record.unit);
             let why = format!(
-                "{} over {} rounds, claimed {}",
+                "{} over {}, claimed {}",
                 part.figure(),
-                estimate.rounds,
+                words::rounds(estimate.rounds),
                 claimed(&self.record.unit)
             );
             (part.kind, part.why) = self.enough(kind, estimate.rounds, why);

@@ -11,6 +11,7 @@ pub(super) fn value(value: f64, unit: &str) -> String {
     let prefix = PREFIXES.iter().find(|(_, factor)| value.abs() >= *factor);
     match prefix {
         _ if unit == "1" => digits(value),
+        _ if unit == "share" => percent(value),
         Some((prefix, factor)) if PREFIXED.contains(&unit) => {
             format!("{} {prefix}{unit}", digits(value / factor))
         }
@@ -26,6 +27,11 @@ pub(super) fn with_interval(centre: f64, interval: &Interval, unit: &str) -> Str
         IntervalKind::Range => format!("{} (range {low} to {high})", value(centre, unit)),
         _ => format!("{} ({low} to {high})", value(centre, unit)),
     }
+}
+
+/// `1 round`, `20 rounds`
+pub(super) fn rounds(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "round" } else { "rounds" })
 }
 
 /// A share as a percentage: `2.5%`.
@@ -62,5 +68,7 @@ mod tests {
         assert_eq!(value(123_456.0, "ns"), "123456 ns");
         assert_eq!(value(1e-9, "1"), "1.000e-9");
         assert_eq!(percent(0.025), "2.5%");
+        assert_eq!(value(0.025, "share"), "2.5%");
+        assert_eq!((rounds(1), rounds(20)), ("1 round".into(), "20 rounds".into()));
     }
 }
