@@ -1,6 +1,7 @@
 //! Artefacts: what takes long to make is made once a host, outside all samples, in a cache
 //! addressed by the hash of its inputs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,21 @@ impl Recipe {
             hasher.update(&(input.len() as u64).to_le_bytes()).update(input);
         }
         hasher.finalize().to_hex()[..16].to_string()
+    }
+}
+
+/// Where prepared artefacts lie by name, or why they could not be made.
+pub type Artefacts = BTreeMap<String, Result<PathBuf, Failure>>;
+
+/// Where a prepared artefact lies.
+///
+/// # Errors
+/// Why it could not be made.
+pub fn find<'a>(made: &'a Artefacts, name: &str) -> Result<&'a Path, Failure> {
+    match made.get(name) {
+        Some(Ok(path)) => Ok(path),
+        Some(Err(failure)) => Err(failure.clone()),
+        None => Err(Failure::failed(format!("no recipe was given for the artefact '{name}'"))),
     }
 }
 

@@ -1,13 +1,14 @@
 //! What a probe is given, and what it gives back.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 
+use crate::artefact::{self, Artefacts};
 use crate::message::Rendezvous;
 use crate::point::Level;
 use crate::sample::{Failure, Trial};
@@ -24,27 +25,33 @@ pub struct Context<'a> {
     pub seed: u64,
     /// The CPUs that the process may use, in order.
     pub cpus: &'a [usize],
-    /// The time-stamp counter of this machine.
-    pub tsc: &'static machine::tsc::Tsc,
     /// The role that the process plays; empty where the experiment has none.
     pub role: &'a str,
+    /// Whether the process runs inside the guest that the point asks for.
+    pub inside: bool,
     /// What the person allowed or set by name: `physical-address`, `allow-write`.
     pub options: &'a BTreeMap<String, String>,
-    pub(crate) artefacts: &'a BTreeMap<String, Result<PathBuf, Failure>>,
+    pub(crate) tsc: Result<&'static machine::tsc::Tsc, Failure>,
+    pub(crate) artefacts: &'a Artefacts,
     pub(crate) rendezvous: &'a mut Rendezvous,
 }
 
 impl Context<'_> {
+    /// The time-stamp counter of this machine. What only counts needs none, and so runs on an
+    /// emulated CPU too.
+    ///
+    /// # Errors
+    /// Why no time may be taken here.
+    pub fn tsc(&self) -> Result<&'static machine::tsc::Tsc, Failure> {
+        self.tsc.clone()
+    }
+
     /// Where a prepared artefact lies.
     ///
     /// # Errors
     /// Why it could not be made.
     pub fn artefact(&self, name: &str) -> Result<&Path, Failure> {
-        match self.artefacts.get(name) {
-            Some(Ok(path)) => Ok(path),
-            Some(Err(failure)) => Err(failure.clone()),
-            None => Err(Failure::failed(format!("no recipe was given for the artefact '{name}'"))),
-        }
+        artefact::find(self.artefacts, name)
     }
 
     /// Says that this role is ready, and waits until all are.

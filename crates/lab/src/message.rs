@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::artefact::Artefacts;
 use crate::plan::Item;
 use crate::point::Point;
 use crate::sample::{Failure, Sample};
@@ -40,13 +40,16 @@ pub struct Order {
     /// What the worker adds about its host.
     #[serde(default)]
     pub host: HostData,
+    /// Whether the worker runs inside the guest that the points ask for.
+    #[serde(default)]
+    pub inside: bool,
 }
 
 impl Order {
     /// Whether a sample is the last of its point. A void one is tried again; roles must try again
     /// together, which the lab sees to.
     pub fn is_last(&self, sample: &Sample) -> bool {
-        !self.role.is_empty() || sample.settled() || sample.error.is_some()
+        !self.role.is_empty() || sample.stands()
     }
 }
 
@@ -54,7 +57,7 @@ impl Order {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostData {
     /// Where prepared artefacts lie, or why they could not be made.
-    pub artefacts: BTreeMap<String, Result<PathBuf, Failure>>,
+    pub artefacts: Artefacts,
     /// The time-stamp counter, where it can be used.
     pub tsc: Option<machine::tsc::Tsc>,
 }
@@ -95,7 +98,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// A worker is there.
+    /// A worker is there; from a worker that serves already: the guest that it started is there.
     Hello(Box<Hello>),
     /// A sample, or what stands in its place.
     Sample(Box<Sample>),

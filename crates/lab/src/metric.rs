@@ -27,6 +27,14 @@ pub struct Metric {
     pub about: &'static str,
 }
 
+impl Metric {
+    /// Whether time is in its values: all that an emulated CPU must not emit. Counts, bytes and
+    /// shares of counts (`1`, `B`) hold none.
+    pub fn is_timed(&self) -> bool {
+        !matches!(self.unit, "1" | "B" | "share")
+    }
+}
+
 /// A metric as written down with a run, for readers who have no suite at hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricRecord {

@@ -11,6 +11,7 @@ use machine::tsc::Tsc;
 
 use crate::measure::{Context, Measurement};
 use crate::message::{Answer, Order, Ordered, Rendezvous, Request, receive};
+use crate::metric::Metric;
 use crate::plan::seed_of;
 use crate::sample::{Clock, Failure, Sample, TRIES};
 use crate::suite::{Probe, Suite};
@@ -79,16 +80,20 @@ fn carry_out(
     cpus: &[usize],
     rendezvous: &mut Rendezvous,
 ) -> Result<(), Failure> {
-    let mut probe: Result<Box<dyn Probe>, Failure> =
-        clocks(order).and_then(|_| suite.probe(&order.measured_as));
+    let mut probe: Result<Box<dyn Probe>, Failure> = suite.probe(&order.measured_as);
     for ordered in &order.points {
         for attempt in order.attempt..=TRIES {
             let mut sample = blank(order, ordered, attempt);
             let begun = Instant::now();
             let outcome = match &mut probe {
-                Ok(probe) => measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample),
+                Ok(probe) => measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
+                    .and_then(|()| timeless_where_emulated(suite, &sample)),
                 Err(failure) => Err(failure.clone()),
             };
+            if outcome.is_err() {
+                sample.values.clear();
+                sample.histograms.clear();
+            }
             sample.seconds = begun.elapsed().as_secs_f64();
             sample.error = outcome.err();
             let last = order.is_last(&sample);
@@ -101,17 +106,28 @@ fn carry_out(
     Ok(())
 }
 
-/// The clocks, or why no time may be emitted here.
-fn clocks(order: &Order) -> Result<&'static Tsc, Failure> {
+/// The time-stamp counter, or why no time may be taken here.
+fn counter(order: &Order) -> Result<&'static Tsc, Failure> {
     if machine::cpu::emulated() {
-        return Err(Failure::unavailable(
-            "this CPU is emulated, and emulated time is never a cost",
-            "run on real hardware or under hardware virtualisation",
-        ));
+        return Err(emulated());
     }
     order.host.tsc.map_or_else(Tsc::get, Tsc::known).map_err(|why| {
         Failure::unavailable(why.to_string(), "use a machine with an invariant time-stamp counter")
     })
+}
+
+fn emulated() -> Failure {
+    Failure::unavailable(
+        "this CPU is emulated, and emulated time is never a cost",
+        "run on real hardware or under hardware virtualisation",
+    )
+}
+
+/// Lets counts pass from an emulated CPU, and nothing with a time in it.
+fn timeless_where_emulated(suite: &dyn Suite, sample: &Sample) -> Result<(), Failure> {
+    let timed = |metric: &Metric| sample.values.contains_key(metric.name) && metric.is_timed();
+    let emits = !sample.histograms.is_empty() || suite.metrics().iter().any(timed);
+    if machine::cpu::emulated() && emits { Err(emulated()) } else { Ok(()) }
 }
 
 /// A sample of an order's point before anything is measured.
@@ -136,7 +152,7 @@ fn measured(
     probe: &mut dyn Probe,
     sample: &mut Sample,
 ) -> Result<(), Failure> {
-    let tsc = clocks(order)?;
+    let tsc = counter(order);
     let name = format!("{} {} {}", ordered.point, order.round, ordered.twin);
     let mut context = Context {
         experiment: &order.measured_as,
@@ -144,44 +160,47 @@ fn measured(
         round: order.round,
         seed: seed_of(&name, order.seed),
         cpus,
-        tsc,
+        tsc: tsc.clone(),
         role: &order.role,
+        inside: order.inside,
         options: &order.options,
         artefacts: &order.host.artefacts,
         rendezvous,
     };
+    let tsc = tsc.ok();
     let noise = Noise::snapshot();
-    let before = core_clock()?;
+    let before = tsc.map(|_| core_clock()).transpose()?;
     let begun = Instant::now();
     let outcome = probe.measure(&mut context, &ordered.point);
     let took = begun.elapsed();
-    let after = core_clock()?;
+    let after = tsc.map(|_| core_clock()).transpose()?;
     let noise = Noise::snapshot().since(&noise);
     let measurement = outcome?;
     if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
         return Err(Failure::check(format!("'{metric}' came out as {value}")));
     }
-    let clock = Clock {
+    let clock = tsc.zip(before.zip(after)).map(|(tsc, (before, after))| Clock {
         tsc_hertz: tsc.hertz,
         tsc_step: tsc.step,
         tsc_overhead: tsc.overhead,
         core_before: before.hertz(),
         core_after: after.hertz(),
-    };
-    sample.void = measurement.void.clone().or_else(|| disturbed(&clock, &noise, took));
+    });
+    let disturbance = || disturbed(clock.as_ref(), &noise, took);
+    sample.void = measurement.void.clone().or_else(disturbance);
     fill(sample, measurement);
-    sample.clock = Some(clock);
+    sample.clock = clock;
     sample.noise = Some(noise);
     Ok(())
 }
 
 /// Why a sample does not count. By how much stands in its clock and noise.
 fn disturbed(
-    clock: &Clock,
+    clock: Option<&Clock>,
     noise: &machine::noise::NoiseDelta,
     took: std::time::Duration,
 ) -> Option<String> {
-    let moved = (clock.core_after / clock.core_before - 1.0).abs();
+    let moved = clock.map_or(0.0, |clock| (clock.core_after / clock.core_before - 1.0).abs());
     let stolen = noise.steal_ns as f64 / (took.as_nanos().max(1) as f64);
     let cause = |what: &str, limit: f64| format!("{what} over {:.0}%", limit * 100.0);
     if moved > CLOCK_MOVED {
@@ -222,9 +241,10 @@ mod tests {
     fn a_moved_clock_or_a_stolen_cpu_voids() {
         let took = Duration::from_millis(10);
         let calm = NoiseDelta::default();
-        assert_eq!(disturbed(&clock(4e9, 4.01e9), &calm, took), None);
-        assert!(disturbed(&clock(4e9, 3.5e9), &calm, took).unwrap().contains("moved by over 3%"));
+        assert_eq!(disturbed(Some(&clock(4e9, 4.01e9)), &calm, took), None);
+        let moved = clock(4e9, 3.5e9);
+        assert!(disturbed(Some(&moved), &calm, took).unwrap().contains("moved by over 3%"));
         let stolen = NoiseDelta { steal_ns: 10_000_000, ..NoiseDelta::default() };
-        assert_eq!(disturbed(&clock(4e9, 4e9), &stolen, took).unwrap(), "the host took over 5%");
+        assert_eq!(disturbed(None, &stolen, took).unwrap(), "the host took over 5%");
     }
 }

@@ -66,9 +66,14 @@ impl Sample {
         self.error.is_none() && self.void.is_none()
     }
 
-    /// Whether it need not be measured again: it counts, or it is the last try.
+    /// Whether it is not tried again: it counts, it is an error, or it is the last try.
+    pub fn stands(&self) -> bool {
+        self.error.is_some() || self.void.is_none() || self.attempt >= TRIES
+    }
+
+    /// Whether a later run need not measure it again: it stands, and is no error.
     pub fn settled(&self) -> bool {
-        self.error.is_none() && (self.void.is_none() || self.attempt >= TRIES)
+        self.error.is_none() && self.stands()
     }
 }
 

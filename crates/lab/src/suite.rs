@@ -6,6 +6,8 @@ pub use machine::capability::{Capability, State};
 
 use crate::artefact::Recipe;
 use crate::factor::Factor;
+use crate::guest::Guest;
+use crate::journal::Run;
 use crate::measure::{Context, Measurement};
 use crate::metric::Metric;
 use crate::point::Point;
@@ -81,11 +83,24 @@ pub trait Suite: Sync {
         Vec::new()
     }
 
+    /// The guest inside which a point is measured; none where it is measured on the host itself.
+    fn guest(&self, experiment: &str, point: &Point) -> Option<Guest> {
+        let _ = (experiment, point);
+        None
+    }
+
     /// Opens what measures the points of one order, in a fresh process.
     ///
     /// # Errors
     /// When nothing of the experiment can be measured here.
     fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure>;
+
+    /// Where figures of one run cannot all be right, such as a part that is larger than its whole;
+    /// one line each.
+    fn inconsistencies(&self, run: &Run) -> Vec<String> {
+        let _ = run;
+        Vec::new()
+    }
 
     /// The suite by hand: the options that its source has. Gives the exit status.
     ///

@@ -1,26 +1,12 @@
 //! A disk that fills up. A process of its own: the limit that stands for it binds the whole process.
 
-use std::collections::BTreeMap;
+mod record;
+
 use std::fs;
 
-use lab::experiment::Profile;
-use lab::journal::{FORMAT, Journal, RunRecord, SAMPLES, open};
+use lab::journal::{Journal, SAMPLES, open};
 use lab::sample::Sample;
-
-fn record() -> RunRecord {
-    RunRecord {
-        format: FORMAT,
-        program: "0".into(),
-        name: "test".into(),
-        host: "here".into(),
-        profile: Profile::Quick,
-        seed: 1,
-        begun: "2026-01-01T00:00:00Z".into(),
-        environments: BTreeMap::new(),
-        experiments: BTreeMap::new(),
-        metrics: BTreeMap::new(),
-    }
-}
+use record::record;
 
 fn sample(round: u32, value: f64) -> Sample {
     let values = [("throughput".to_string(), value)].into();

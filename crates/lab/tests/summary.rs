@@ -56,6 +56,39 @@ fn only_the_newest_environment_counts() {
 }
 
 #[test]
+fn what_is_chosen_at_boot_is_gathered_over_boots() {
+    let made_up = two_lengths();
+    let mut run = made_up.run(|_| 10e9);
+    let here = machine::environment::Environment::capture();
+    let rebooted = || {
+        let mut other = here.clone();
+        other.boot_id.push('x');
+        other
+    };
+    run.record.environments.insert("e1".into(), here.clone());
+    run.record.environments.insert("e2".into(), rebooted());
+    run.record.experiments.get_mut(EXPERIMENT).unwrap().blocking = vec!["length".into()];
+    // The first boot measures one length, the second the other; each cannot measure its other's.
+    for sample in &mut run.samples {
+        if sample.point.text("length") == "4 KiB" {
+            sample.environment = "e2".into();
+        }
+    }
+    let mut last = made_up.sample(&made_up.points[0], false, 0, 0.0);
+    last.environment = "e2".into();
+    last.values.clear();
+    last.error = Some(Failure::unavailable("another boot's", "boot with the other"));
+    run.samples.push(last);
+    let both = summary(&run);
+    assert_eq!((both.environment.as_str(), both.other_environments), ("e2", 0));
+    assert!(both.rows.iter().all(|row| row.rounds == 20 && row.errors.is_empty()));
+    // Another program's figures never count together with these.
+    run.record.environments.get_mut("e1").unwrap().program_hash = None;
+    let one = summary(&run);
+    assert_eq!((one.rows[0].rounds, one.other_environments), (0, 1));
+}
+
+#[test]
 fn the_last_sample_of_a_round_counts() {
     let made_up = two_lengths();
     let mut run = made_up.run(|_| 10e9);

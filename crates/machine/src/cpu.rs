@@ -7,7 +7,7 @@ use raw_cpuid::CpuId;
 use serde::{Deserialize, Serialize};
 
 /// What the processor says of itself, by CPUID, and what the kernel says of it, by `/proc/cpuinfo`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     /// CPUID vendor, such as `AuthenticAMD`; empty where the processor gives none.
     pub vendor: String,

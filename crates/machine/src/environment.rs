@@ -43,7 +43,7 @@ const MITIGATION_WORDS: &[&str] = &[
 ];
 
 /// The machine and the program of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The host's name.
     pub hostname: String,
@@ -107,6 +107,13 @@ impl Environment {
             program_hash: program_hash(),
             tsc_hertz: Tsc::get().ok().map(|tsc| tsc.hertz),
         }
+    }
+
+    /// Whether the other is the same machine with the same program in another boot: what a kernel's
+    /// command line chooses may differ.
+    pub fn is_another_boot(&self, other: &Self) -> bool {
+        let steady = |one: &Self| (one.hostname.clone(), one.cpu.clone(), one.program_hash.clone());
+        self.boot_id != other.boot_id && steady(self) == steady(other)
     }
 
     /// 12 hexadecimal digits that are equal where figures may be compared: same machine, same boot, same
@@ -195,6 +202,18 @@ mod tests {
         assert_ne!(other(|environment| environment.governor = Some("none".into())), id);
         assert_eq!(other(|environment| environment.memory += 1), id);
         assert_eq!(other(|environment| environment.tsc_hertz = Some(1.0)), id);
+    }
+
+    #[test]
+    fn another_boot_is_the_same_machine_and_program() {
+        let environment = Environment::capture();
+        let mut other = environment.clone();
+        assert!(!environment.is_another_boot(&other));
+        other.boot_id.push('x');
+        other.mitigation_words.push("pti=off".into());
+        assert!(environment.is_another_boot(&other));
+        other.program_hash = None;
+        assert!(!environment.is_another_boot(&other));
     }
 
     #[test]

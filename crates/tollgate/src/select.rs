@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::experiment::{Experiment, Profile, read};
+use lab::experiment::{Experiment, Profile, read, suite_name};
 use lab::point::Filter;
 use lab::suite::{Purpose, Suite};
 
@@ -36,8 +36,7 @@ pub(crate) fn all(profile: Profile, files: &[PathBuf]) -> Result<Vec<Experiment>
 
 /// Whether an experiment's id is meant by one of the names; all are, without a name.
 pub(crate) fn is_meant(names: &[String], id: &str) -> bool {
-    let suite = id.split('/').next();
-    names.is_empty() || names.iter().any(|name| name == id || Some(name.as_str()) == suite)
+    names.is_empty() || names.iter().any(|name| name == id || name == suite_name(id))
 }
 
 /// The chosen experiments, with the chosen points.

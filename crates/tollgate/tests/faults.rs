@@ -41,9 +41,16 @@ fn every_fault_is_a_row_with_its_cause() {
 fn a_killed_worker_costs_one_sample() {
     let bench = Bench::new();
     let mut child = bench.start(&["run", "planted/delay", "--quiet", "--rounds", "300"]);
-    let mut killed = 0;
+    let (mut killed, mut seen) = (0, 0);
     while killed < 3 {
         std::thread::sleep(Duration::from_millis(200));
+        assert!(child.try_wait().unwrap().is_none(), "the run ended with {killed} workers killed");
+        // A worker that has not measured yet is no worker that was lost: the run would not start.
+        let samples = bench.samples();
+        if samples == seen {
+            continue;
+        }
+        seen = samples;
         for process in bench.left() {
             let (number, words) = process.split_once(' ').unwrap();
             if words.trim_end().ends_with("exe worker") {

@@ -64,3 +64,35 @@ fn an_artefact_is_made_once_and_one_that_cannot_be_made_is_a_result() {
     let cached = std::fs::read_dir(bench.path().join("cache/tollgate")).unwrap().count();
     assert_eq!(cached, 1);
 }
+
+#[test]
+fn a_guest_has_a_worker_of_its_own_and_its_sample_is_the_hosts() {
+    let bench = Bench::new();
+    let line = bench.refused(&["run", "planted/guest", "--quiet"], 1);
+    assert!(line.contains("samples failed"), "{line}");
+    let run = bench.journal();
+    let places = by_level(&run, "planted/guest", "place");
+    for (place, inside) in [("host", 0.0), ("guest", 1.0)] {
+        assert_eq!(places[place].len(), 2);
+        for sample in &places[place] {
+            assert_eq!(sample.values["inside"], inside, "{sample:?}");
+            assert_eq!(sample.host, run.record.host);
+            assert_eq!(sample.parts.contains_key("guest"), place == "guest");
+        }
+    }
+    for sample in &places["guest"] {
+        let guest = &run.record.environments[&sample.parts["guest"].environment];
+        assert_eq!(guest.boot_id, "", "every start is another boot, which tells nothing");
+        assert_ne!(sample.parts["guest"].environment, sample.environment);
+    }
+    let errors = |place: &str| -> Vec<String> {
+        let own = run.samples.iter().filter(|sample| sample.point.text("place") == place);
+        own.filter_map(|sample| Some(sample.error.as_ref()?.to_string())).collect()
+    };
+    let panic = errors("panic");
+    assert!(panic.len() == 2 && panic[0].contains("not syncing: planted"), "{panic:?}");
+    // What cannot be made is a result, asked once.
+    let unmakeable = errors("unmakeable");
+    assert!(unmakeable.len() == 1 && unmakeable[0].starts_with("unavailable"), "{unmakeable:?}");
+    bench.nothing_is_left(std::time::Duration::from_secs(1));
+}

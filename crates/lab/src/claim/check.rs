@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use super::{Claim, Form, Kind};
 use crate::experiment::{DataError, Experiment};
 use crate::factor;
-use crate::metric::{Better, Metric};
+use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::{Filter, Point};
 use crate::run::{METRICS, SESSION};
 use crate::suite::{self, Suite};
+use crate::summary::Unit;
 
 /// The claim with its metric named and every level in its one spelling. `experiments` are those of
 /// a profile that skips none.
@@ -72,11 +73,18 @@ impl Fitting<'_> {
         let mut fitted = claim.clone();
         fitted.metric = Some(name.into());
         fitted.filter = self.spelled("where", &claim.filter)?;
-        if let Some(published) = claim.published.as_ref().filter(|p| p.unit != metric.unit) {
-            let (theirs, ours) = (&published.unit, metric.unit);
-            return Err(format!("it is published in {theirs}, but '{name}' is in {ours}"));
+        if let Some(published) = &claim.published {
+            let (theirs, ours) = (&published.unit, MetricRecord::from(metric));
+            let shown = Unit::of(theirs).applied(name, &ours);
+            if !shown.is_ok_and(|shown| shown.unit == *theirs) {
+                let ours = ours.unit;
+                return Err(format!("it is published in {theirs}, but '{name}' is in {ours}"));
+            }
         }
         if let Some(expect) = &mut fitted.expect {
+            if matches!(expect.kind, Kind::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
+                return Err(format!("steps of the counter are for times in ns, not '{name}'"));
+            }
             for factor in &expect.each {
                 self.factor("each", factor)?;
             }
@@ -110,7 +118,7 @@ impl Fitting<'_> {
                 self.factor("along", along)?;
                 *form == Form::Saturates
             }
-            Kind::Value(_) | Kind::TwinsDifferAtMost(_) => false,
+            Kind::Value(_) | Kind::TwinsDifferAtMost(_) | Kind::RoundsDifferAtMostSteps(_) => false,
         };
         if ranks && metric.better == Better::Neither {
             return Err(format!("metric '{}' has no better direction", metric.name));

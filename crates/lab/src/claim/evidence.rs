@@ -16,7 +16,8 @@ use crate::summary::{
 /// What a run holds on a claim, in the newest environment of its experiment.
 pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
-    pub(super) record: &'a MetricRecord,
+    /// Unit and direction of the metric, in the unit in which the claim was published.
+    pub(super) record: MetricRecord,
     /// The points that the claim looks at and that have values, and their twins.
     pub(super) observed: Observed,
     /// What the machine makes of no difference, from every twin of the experiment.
@@ -28,6 +29,8 @@ pub(super) struct Evidence<'a> {
     pub(super) seed: u64,
     /// The last sample of each point that has no value.
     without: BTreeMap<&'a Point, &'a Sample>,
+    /// The sample that counts for each point and round.
+    samples: BTreeMap<(&'a Point, u32), &'a Sample>,
 }
 
 impl<'a> Evidence<'a> {
@@ -43,15 +46,21 @@ impl<'a> Evidence<'a> {
         })?;
         let record = metric_record(run, experiment, metric)
             .map_err(|error| Lack::inconclusive(error.to_string()))?;
-        let mut observed = crate::summary::rounds(run, experiment, metric, environment, Unit::Own);
+        let unit =
+            claim.published.as_ref().map_or(Unit::Own, |published| Unit::of(&published.unit));
+        let record =
+            unit.applied(metric, record).map_err(|error| Lack::inconclusive(error.to_string()))?;
+        let mut observed = crate::summary::rounds(run, experiment, metric, environment, unit);
         let floors = Floors::of(&observed);
         observed.points.retain(|point, _| claim.filter.matches(point));
         observed.twins.retain(|point, _| claim.filter.matches(point));
-        let last: BTreeMap<&Point, &Sample> = last_samples(run, experiment, environment)
+        let samples: BTreeMap<(&Point, u32), &Sample> = last_samples(run, experiment, environment)
             .into_iter()
             .filter(|((point, twin, _), _)| !twin && claim.filter.matches(point))
-            .map(|((point, _, _), sample)| (point, sample))
+            .map(|((point, _, round), sample)| ((point, round), sample))
             .collect();
+        let last: BTreeMap<&Point, &Sample> =
+            samples.iter().map(|((point, _), sample)| (*point, *sample)).collect();
         let planned = declared.into_iter().flat_map(|experiment| &experiment.points);
         let planned = planned.filter(|point| claim.filter.matches(point));
         let known = planned.chain(last.keys().copied()).cloned().collect();
@@ -66,6 +75,7 @@ impl<'a> Evidence<'a> {
             rounds: rounds.into_iter().collect(),
             seed: seed_of(&claim.id, run.record.seed),
             without: without.collect(),
+            samples,
             observed,
         })
     }
@@ -94,6 +104,11 @@ impl<'a> Evidence<'a> {
             (Some(absent), None) => Lack::unmeasurable(told(absent)),
             (_, Some(fault)) => Lack::inconclusive(told(fault)),
         }
+    }
+
+    /// The sample that counts for a point and round.
+    pub(super) fn sample(&self, point: &Point, round: u32) -> Option<&Sample> {
+        self.samples.get(&(point, round)).copied()
     }
 
     /// Why one point has no value.

@@ -70,6 +70,9 @@ pub enum Kind {
     },
     /// The difference between a point and its twin, in the metric's unit, is at most this.
     TwinsDifferAtMost(f64),
+    /// The rounds of a point on an idle core lie at most so many steps of the time-stamp counter
+    /// apart; for metrics in `ns` alone.
+    RoundsDifferAtMostSteps(f64),
 }
 
 /// How values go along a factor.
@@ -112,6 +115,7 @@ struct Table {
     beyond: Option<Level>,
     within: Option<Share>,
     twins_differ_at_most: Option<f64>,
+    rounds_differ_at_most_steps: Option<f64>,
     each: Option<Vec<String>>,
     hold: Option<Hold>,
 }
@@ -130,12 +134,13 @@ impl TryFrom<Level> for Share {
 }
 
 /// The keys that say which kind is meant, with the other keys that the kind takes.
-const KINDS: [(&str, &[&str]); 5] = [
+const KINDS: [(&str, &[&str]); 6] = [
     ("ratio_of", &["to", "at_least", "at_most", "limit", "each", "hold"]),
     ("ranking", &["each", "hold"]),
     ("winner_changes", &["along", "each", "hold"]),
     ("shape", &["along", "beyond", "within", "each", "hold"]),
     ("twins_differ_at_most", &["hold"]),
+    ("rounds_differ_at_most_steps", &["hold"]),
 ];
 /// The keys of the kind that no key names: bounds of a value.
 const VALUE: &[&str] = &["at_least", "at_most", "hold"];
@@ -167,6 +172,7 @@ impl Table {
             ("beyond", self.beyond.is_some()),
             ("within", self.within.is_some()),
             ("twins_differ_at_most", self.twins_differ_at_most.is_some()),
+            ("rounds_differ_at_most_steps", self.rounds_differ_at_most_steps.is_some()),
             ("each", self.each.is_some()),
             ("hold", self.hold.is_some()),
         ];
@@ -213,11 +219,16 @@ impl Table {
             form.check(self.beyond.as_ref(), within)?;
             return Ok(Kind::Shape { form, along, beyond: self.beyond, within });
         }
+        let not_negative = |name: &str, most: f64| match most.is_finite() && most >= 0.0 {
+            true => Ok(most),
+            false => Err(format!("'{name}' must be 0 or more")),
+        };
         if let Some(most) = self.twins_differ_at_most {
-            if !(most.is_finite() && most >= 0.0) {
-                return Err("'twins_differ_at_most' must be 0 or more".into());
-            }
-            return Ok(Kind::TwinsDifferAtMost(most));
+            return not_negative("twins_differ_at_most", most).map(Kind::TwinsDifferAtMost);
+        }
+        if let Some(most) = self.rounds_differ_at_most_steps {
+            let most = not_negative("rounds_differ_at_most_steps", most);
+            return most.map(Kind::RoundsDifferAtMostSteps);
         }
         Bounds::new(self.at_least, self.at_most).map(Kind::Value)
     }

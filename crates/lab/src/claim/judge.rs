@@ -83,6 +83,7 @@ impl Evidence<'_> {
                     .judge_values(|interval| bounds.judge(interval), &|unit| bounds.told(unit));
             }
             Kind::TwinsDifferAtMost(most) => return self.judge_twins(*most),
+            Kind::RoundsDifferAtMostSteps(most) => return self.judge_steps(*most),
             Kind::Ratio { of, to, bounds, limit } => combinations(&[of, to]).map(|all| {
                 let judged = |at| self.judge_ratio(of, to, bounds, limit.as_ref(), at);
                 all.iter().map(judged).collect()

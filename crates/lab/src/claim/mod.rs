@@ -9,6 +9,7 @@ mod judge;
 mod ratio;
 mod read;
 mod shape;
+mod steps;
 mod twins;
 mod verdict;
 mod winner;

@@ -34,6 +34,11 @@ pub(super) fn rounds(count: usize) -> String {
     format!("{count} {}", if count == 1 { "round" } else { "rounds" })
 }
 
+/// `1 step`, `0.5 steps`
+pub(super) fn steps(count: f64) -> String {
+    format!("{} {}", digits(count), if count == 1.0 { "step" } else { "steps" })
+}
+
 /// A share as a percentage: `2.5%`.
 pub(super) fn percent(share: f64) -> String {
     format!("{}%", digits(share * 100.0))

@@ -28,6 +28,8 @@ struct Declared {
     twins: Option<Vec<Filter>>,
     #[serde(default)]
     roles: Vec<String>,
+    #[serde(default)]
+    blocking: Vec<String>,
     batch: Option<usize>,
     limit: Option<String>,
     rounds: Option<u32>,
@@ -145,6 +147,9 @@ impl Declared {
         if points.is_empty() {
             return Err("no points are left".into());
         }
+        if let Some(name) = self.blocking.iter().find(|name| !factors.0.contains_key(*name)) {
+            return Err(format!("blocking: '{name}' is no factor of it"));
+        }
         let limit = self.limit.as_deref().map(quantity::duration).transpose();
         Ok(Some(Experiment {
             limit: limit.map_err(|e| format!("limit: {e}"))?,
@@ -161,6 +166,7 @@ impl Declared {
             about: self.about,
             metric: self.metric,
             roles: self.roles,
+            blocking: self.blocking,
         }))
     }
 
@@ -195,15 +201,12 @@ impl Declared {
         factors: &Filter,
         baseline: &Point,
     ) -> Result<Vec<Point>, String> {
-        let exclude: Result<Vec<_>, _> =
-            self.exclude.iter().map(|filter| filter.spelled(suite.factors())).collect();
-        let exclude = exclude?;
+        let excluded = any_of(&self.exclude, suite)?;
         let mut seen = BTreeSet::new();
         let mut points = Vec::new();
         for sweep in sweeps {
             for point in product(sweep, factors, baseline)? {
-                let wanted = !exclude.iter().any(|filter| filter.matches(&point));
-                if wanted && seen.insert(point.clone()) {
+                if !excluded(&point) && seen.insert(point.clone()) {
                     points.push(point);
                 }
             }
@@ -222,11 +225,8 @@ impl Declared {
             let twin = if points.contains(baseline) { Some(baseline) } else { points.first() };
             return Ok(twin.cloned().into_iter().collect());
         };
-        let filters: Result<Vec<_>, _> =
-            filters.iter().map(|filter| filter.spelled(suite.factors())).collect();
-        let filters = filters?;
-        let is_twin = |point: &&Point| filters.iter().any(|filter| filter.matches(point));
-        Ok(points.iter().filter(is_twin).cloned().collect())
+        let is_twin = any_of(filters, suite)?;
+        Ok(points.iter().filter(|point| is_twin(point)).cloned().collect())
     }
 
     fn effort(&self, profile: Profile, changed: &Override) -> Result<Effort, String> {
@@ -250,6 +250,13 @@ impl Declared {
         effort.min_rounds = effort.min_rounds.min(effort.rounds);
         Ok(effort)
     }
+}
+
+/// Whether one of some filters matches a point.
+fn any_of(filters: &[Filter], suite: &dyn Suite) -> Result<impl Fn(&Point) -> bool, String> {
+    let spelled = filters.iter().map(|filter| filter.spelled(suite.factors()));
+    let filters: Vec<_> = spelled.collect::<Result<_, _>>()?;
+    Ok(move |point: &Point| filters.iter().any(|filter| filter.matches(point)))
 }
 
 /// Every combination of the levels of some factors, the others as in the baseline.

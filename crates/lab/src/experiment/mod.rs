@@ -58,6 +58,11 @@ pub struct Effort {
     pub resolve: f64,
 }
 
+/// The suite's part of an experiment's id: `copy` of `copy/throughput`.
+pub fn suite_name(id: &str) -> &str {
+    id.split_once('/').map_or(id, |(suite, _)| suite)
+}
+
 /// An experiment, ready to be planned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
@@ -81,6 +86,10 @@ pub struct Experiment {
     pub twins: Vec<Point>,
     /// The roles; empty where one process measures all.
     pub roles: Vec<String>,
+    /// Factors that are chosen when the machine boots: each boot measures what it can, and their
+    /// samples count together.
+    #[serde(default)]
+    pub blocking: Vec<String>,
     /// Points an order.
     pub batch: usize,
     /// How long a sample may take before its process is killed; from its expected time if absent.

@@ -65,6 +65,3 @@ pub enum JournalError {
 fn system(path: &Path, remedy: &'static str) -> impl FnOnce(std::io::Error) -> JournalError {
     move |error| JournalError::System { path: path.into(), error, remedy }
 }
-
-#[cfg(test)]
-mod tests;

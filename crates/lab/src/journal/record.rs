@@ -9,7 +9,7 @@ use machine::environment::Environment;
 use serde::{Deserialize, Serialize};
 
 use super::{JournalError, RECORD, system};
-use crate::experiment::{Experiment, Profile};
+use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
 
 /// The format that this program writes, and the newest that it reads.
@@ -90,7 +90,6 @@ impl RunRecord {
 
     /// The metric of an experiment's samples, where the record knows it.
     pub fn metric(&self, experiment: &str, metric: &str) -> Option<&MetricRecord> {
-        let suite = experiment.split('/').next()?;
-        self.metrics.get(suite)?.get(metric)
+        self.metrics.get(suite_name(experiment))?.get(metric)
     }
 }

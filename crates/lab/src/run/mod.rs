@@ -2,6 +2,7 @@
 
 mod ahead;
 mod hand;
+mod import;
 mod order;
 mod record;
 mod roles;
@@ -18,6 +19,7 @@ use crate::journal::JournalError;
 use crate::sample::Sample;
 use crate::suite::Suite;
 
+pub use import::Imported;
 pub(crate) use record::{METRICS, SESSION};
 
 /// The suites, and the program that has them.

@@ -3,6 +3,8 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use machine::environment::Environment;
+
 use super::hand::{Hand, Heard};
 use super::session::Session;
 use super::{Event, RunError};
@@ -43,6 +45,7 @@ impl Session<'_> {
             seed: self.journal.record.seed,
             options: self.wanted.options.clone(),
             host: HostData::default(),
+            inside: false,
         };
         if experiment.roles.is_empty() {
             self.alone(order)
@@ -126,6 +129,7 @@ impl Session<'_> {
                     self.watch.event(Event::Preparing(&artefact));
                 }
                 Heard::Answer(Answer::Prepared) => preparing = false,
+                Heard::Answer(Answer::Hello(guest)) => self.know(guest.environment)?,
                 Heard::Answer(_) => {}
                 Heard::Nonsense(what) => {
                     return Ok((answered, Some(Failure::failed(format!("the worker: {what}")))));
@@ -136,6 +140,15 @@ impl Session<'_> {
                 }
             }
         }
+    }
+
+    /// Writes down where samples come from, once.
+    fn know(&mut self, environment: Environment) -> Result<(), RunError> {
+        let known = self.journal.record.environments.insert(environment.id(), environment);
+        if known.is_none() {
+            self.journal.save_record()?;
+        }
+        Ok(())
     }
 
     pub(super) fn next_id(&mut self) -> u64 {

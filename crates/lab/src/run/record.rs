@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::Lab;
 use super::session::Session;
-use super::{Lab, Wanted};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Profile};
 use crate::journal::{FORMAT, RunRecord};
 use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::Point;
@@ -69,16 +69,21 @@ fn peak_memory() -> f64 {
     usage.ru_maxrss as f64 * 1024.0
 }
 
-pub(super) fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String) -> RunRecord {
+pub(super) fn new_record(
+    lab: &Lab,
+    (profile, seed): (Profile, Option<u64>),
+    name: String,
+    host: String,
+) -> RunRecord {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     RunRecord {
         format: FORMAT,
         program: lab.version.into(),
         name,
         host,
-        profile: wanted.profile,
+        profile,
         // 53 bits, so that every reader of JSON keeps it.
-        seed: wanted.seed.unwrap_or_else(clock) & ((1 << 53) - 1),
+        seed: seed.unwrap_or_else(clock) & ((1 << 53) - 1),
         begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
@@ -87,8 +92,9 @@ pub(super) fn new_record(lab: &Lab, wanted: &Wanted, name: String, host: String)
 }
 
 /// Writes down the experiments as run and their metrics.
-pub(super) fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
-    for experiment in &wanted.experiments {
+pub(super) fn describe(record: &mut RunRecord, lab: &Lab, experiments: &[Experiment]) {
+    let profile = record.profile;
+    for experiment in experiments {
         let Some(suite) = suite::find(lab.suites, &experiment.suite) else {
             continue;
         };
@@ -109,14 +115,15 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, wanted: &Wanted) {
         measured_as: "session".into(),
         about: "What the lab itself costs".into(),
         metric: METRICS[0].name.into(),
-        baseline: Point::from([("profile", wanted.profile.name())]),
+        baseline: Point::from([("profile", profile.name())]),
         sweeps: vec![vec!["profile".into()]],
-        points: vec![Point::from([("profile", wanted.profile.name())])],
+        points: vec![Point::from([("profile", profile.name())])],
         twins: Vec::new(),
         roles: Vec::new(),
+        blocking: Vec::new(),
         batch: 1,
         limit: None,
-        effort: wanted.profile.effort(),
+        effort: profile.effort(),
     };
     record.experiments.insert(SESSION.into(), session);
 }

@@ -21,7 +21,7 @@ impl Session<'_> {
         for attempt in 1..=TRIES {
             order.attempt = attempt;
             let Some(sample) = self.one_try(experiment, &order)? else { break };
-            let last = sample.settled() || sample.error.is_some();
+            let last = sample.stands();
             self.keep(sample)?;
             if last {
                 break;

@@ -47,10 +47,13 @@ impl<'a> Session<'a> {
         let environment = here.id();
         let place = latest(&wanted.results, &here.hostname, wanted.profile, wanted.fresh)?;
         let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let new = || new_record(lab, wanted, name, here.hostname.clone());
+        let new = || {
+            let how = (wanted.profile, wanted.seed);
+            new_record(lab, how, name, here.hostname.clone())
+        };
         let mut journal = Journal::open(&place.folder, new)?;
         journal.record.environments.insert(environment.clone(), here);
-        describe(&mut journal.record, lab, wanted);
+        describe(&mut journal.record, lab, &wanted.experiments);
         journal.save_record()?;
         watch.event(Event::Opened { folder: &place.folder, samples: journal.lines() });
         let ended = Ended {

@@ -15,7 +15,9 @@ use serde::Serialize;
 
 pub use floors::Floors;
 pub(crate) use rounds::last_samples;
-pub use rounds::{CLASS, Observation, Observed, Rounds, newest_environment, paired, pairs, rounds};
+pub use rounds::{
+    CLASS, Observation, Observed, Rounds, newest_environment, paired, pairs, rounds, samples,
+};
 pub use row::{Fault, Outlier, Row};
 pub use unit::Unit;
 
@@ -99,7 +101,7 @@ pub fn summarise(
         metric: metric.into(),
         record: unit.applied(metric, record)?,
         environment: environment.into(),
-        other_environments: environments(run, experiment).len() - 1,
+        other_environments: other_environments(run, experiment, environment),
         rows: rows.iter().map(|row| row.summarise(metric, unit)).collect(),
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),
@@ -130,7 +132,10 @@ fn known_metrics(run: &Run, experiment: &str) -> String {
     names.join(", ")
 }
 
-fn environments<'a>(run: &'a Run, experiment: &str) -> BTreeSet<&'a str> {
+/// How many environments have samples of an experiment that do not count.
+fn other_environments(run: &Run, experiment: &str, environment: &str) -> usize {
+    let boots = rounds::boots(run, experiment, environment);
     let own = run.samples.iter().filter(|s| s.experiment == experiment);
-    own.map(|sample| sample.environment.as_str()).collect()
+    let others: BTreeSet<_> = own.map(|sample| sample.environment.as_str()).collect();
+    others.difference(&boots).count()
 }

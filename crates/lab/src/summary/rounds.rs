@@ -49,6 +49,34 @@ pub fn newest_environment<'a>(run: &'a Run, experiment: &str) -> Option<&'a str>
     last.map(|sample| sample.environment.as_str())
 }
 
+/// The samples of an experiment that belong together: those of one environment, and where the
+/// experiment has factors that are chosen at boot, those of its other boots too. What one boot could
+/// not measure does not stand in the way of what another did.
+pub fn samples<'a>(run: &'a Run, experiment: &str, environment: &str) -> Vec<&'a Sample> {
+    let boots = boots(run, experiment, environment);
+    let own = |s: &&Sample| s.experiment == experiment && boots.contains(s.environment.as_str());
+    let all: Vec<_> = run.samples.iter().filter(own).collect();
+    if boots.len() == 1 {
+        return all;
+    }
+    let measured: BTreeSet<_> = all.iter().filter(|s| s.counts()).map(|s| &s.point).collect();
+    let stands = |s: &&Sample| s.error.is_none() || !measured.contains(&s.point);
+    all.into_iter().filter(stands).collect()
+}
+
+/// The environments of a run that count as one for an experiment.
+pub(super) fn boots<'a>(run: &'a Run, experiment: &str, environment: &'a str) -> BTreeSet<&'a str> {
+    let mut boots = BTreeSet::from([environment]);
+    let chosen_at_boot =
+        run.record.experiments.get(experiment).is_some_and(|one| !one.blocking.is_empty());
+    let known = run.record.environments.get(environment).filter(|_| chosen_at_boot);
+    if let Some(own) = known {
+        let others = run.record.environments.iter().filter(|(_, other)| own.is_another_boot(other));
+        boots.extend(others.map(|(id, _)| id.as_str()));
+    }
+    boots
+}
+
 /// What a sample stands for in its experiment and environment: point, twin, round.
 pub(crate) type Key<'a> = (&'a Point, bool, u32);
 
@@ -58,11 +86,8 @@ pub(crate) fn last_samples<'a>(
     experiment: &str,
     environment: &str,
 ) -> BTreeMap<Key<'a>, &'a Sample> {
-    run.samples
-        .iter()
-        .filter(|s| s.experiment == experiment && s.environment == environment)
-        .map(|s| ((&s.point, s.twin, s.round), s))
-        .collect()
+    let all = samples(run, experiment, environment).into_iter();
+    all.map(|s| ((&s.point, s.twin, s.round), s)).collect()
 }
 
 /// The values of one metric by point and round. A key whose last sample is void or an error, and a

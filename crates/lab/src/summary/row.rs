@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{CLASS, Unit, last_samples, rounds};
+use super::{CLASS, Unit, last_samples, rounds, samples};
 use crate::journal::Run;
 use crate::point::{Level, Point};
 use crate::sample::{FailureKind, Sample};
@@ -73,8 +73,8 @@ pub(super) struct Samples<'a> {
 /// The samples of every point but not its twins, in the order of the declaration.
 pub(super) fn rows<'a>(run: &'a Run, experiment: &str, environment: &str) -> Vec<Samples<'a>> {
     let mut rows: BTreeMap<&Point, Samples> = BTreeMap::new();
-    let own = |s: &&Sample| s.experiment == experiment && s.environment == environment && !s.twin;
-    for sample in run.samples.iter().filter(own) {
+    let all = samples(run, experiment, environment).into_iter();
+    for sample in all.filter(|sample| !sample.twin) {
         let new = || Samples { point: &sample.point, all: Vec::new(), last: Vec::new() };
         rows.entry(&sample.point).or_insert_with(new).all.push(sample);
     }

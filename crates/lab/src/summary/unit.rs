@@ -7,6 +7,8 @@ use super::SummaryError;
 
 /// The unit of a metric that can be shown in ticks and cycles.
 const NANOSECONDS: &str = "ns";
+const TICKS: &str = "ticks";
+const CYCLES: &str = "cycles";
 
 /// The unit in which values are summarised.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +23,15 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The unit that a word means: `ticks` and `cycles`; with any other the metric's own.
+    pub fn of(word: &str) -> Self {
+        match word {
+            TICKS => Self::Ticks,
+            CYCLES => Self::Cycles,
+            _ => Self::Own,
+        }
+    }
+
     /// The metric as it reads in this unit.
     ///
     /// # Errors
@@ -28,8 +39,8 @@ impl Unit {
     pub fn applied(self, name: &str, record: &MetricRecord) -> Result<MetricRecord, SummaryError> {
         let unit = match self {
             Self::Own => return Ok(record.clone()),
-            Self::Ticks => "ticks",
-            Self::Cycles => "cycles",
+            Self::Ticks => TICKS,
+            Self::Cycles => CYCLES,
         };
         if record.unit != NANOSECONDS {
             return Err(SummaryError::NoTime { metric: name.into(), unit: record.unit.clone() });

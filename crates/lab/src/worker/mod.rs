@@ -2,20 +2,20 @@
 
 mod process;
 
-use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 use machine::tsc::Tsc;
 
-use crate::artefact;
+use crate::artefact::{self, Artefacts};
 use crate::descendants;
+use crate::guest::Guest;
 use crate::message::{Answer, Hello, Order, Request, receive, send};
+use crate::point::Point;
 use crate::probe::blank;
-use crate::sample::{Failure, FailureKind, Sample};
+use crate::sample::{Failure, FailureKind, Part, Sample};
 use crate::suite::Suite;
 use process::ProbeProcess;
 
@@ -25,8 +25,6 @@ pub const WORKER: [&str; 1] = ["worker"];
 pub const PROBE: [&str; 2] = ["worker", "--probe"];
 /// How long a probe may take to end after it was asked to.
 const GRACE: Duration = Duration::from_millis(500);
-
-type Artefacts = BTreeMap<String, Result<PathBuf, Failure>>;
 
 enum Event {
     Lab(Request),
@@ -42,7 +40,7 @@ pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
         Worker::new(suites, version)?.serve()
     };
     let served = serve();
-    descendants::end(&[]);
+    descendants::end_in_turn(&descendants::children());
     match served {
         Ok(()) => 0,
         Err(error) => {
@@ -90,7 +88,7 @@ impl<'a> Worker<'a> {
             let _ = sender.send(Event::LabGone);
             // Whatever the worker is busy with, it does not outlive the lab.
             std::thread::sleep(GRACE * 4);
-            descendants::end(&[]);
+            descendants::end_in_turn(&descendants::children());
             std::process::exit(1);
         });
     }
@@ -114,13 +112,51 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Carries one order out, with a new probe after each fault; false when the lab is gone.
+    /// Carries one order out; false when the lab is gone.
     fn carry_out(&mut self, mut order: Order) -> std::io::Result<bool> {
         let id = order.id;
         order.host.artefacts = self.prepare(&order)?;
         order.host.tsc = Tsc::get().ok().copied();
+        for (guest, part) in self.by_guest(order) {
+            if !self.carry_out_in(guest.as_ref(), part)? {
+                return Ok(false);
+            }
+        }
+        self.say(&Answer::Done { id })?;
+        Ok(true)
+    }
+
+    /// The guest of a point, unless this worker is that guest's own.
+    fn guest(&self, order: &Order, point: &Point) -> Option<Guest> {
+        let suite = crate::suite::find(self.suites, &order.suite)?;
+        (!order.inside).then(|| suite.guest(&order.measured_as, point))?
+    }
+
+    /// The order in parts, each of points that follow each other in the same place.
+    fn by_guest(&self, order: Order) -> Vec<(Option<Guest>, Order)> {
+        let mut parts: Vec<(Option<Guest>, Order)> = Vec::new();
+        let name = |guest: &Option<Guest>| guest.as_ref().map(|guest| guest.name.clone());
+        for ordered in &order.points {
+            let guest = self.guest(&order, &ordered.point);
+            match parts.last_mut() {
+                Some((last, part)) if name(last) == name(&guest) => {
+                    part.points.push(ordered.clone());
+                }
+                _ => {
+                    let points = vec![ordered.clone()];
+                    let inside = order.inside || guest.is_some();
+                    parts.push((guest, Order { points, inside, ..order.clone() }));
+                }
+            }
+        }
+        parts
+    }
+
+    /// Carries out what is measured in one place, with a new probe (a guest: a new start) after
+    /// each fault; false when the lab is gone.
+    fn carry_out_in(&mut self, guest: Option<&Guest>, mut order: Order) -> std::io::Result<bool> {
         while !order.points.is_empty() {
-            match self.one_probe(&order)? {
+            match self.one_probe(guest, &order)? {
                 Some((answered, fault)) => {
                     if let Some(failure) = fault {
                         self.report(&order, answered, failure)?;
@@ -132,7 +168,6 @@ impl<'a> Worker<'a> {
                 None => return Ok(false),
             }
         }
-        self.say(&Answer::Done { id })?;
         Ok(true)
     }
 
@@ -143,7 +178,13 @@ impl<'a> Worker<'a> {
             return Ok(made);
         };
         for ordered in &order.points {
-            for recipe in suite.artefacts(&order.measured_as, &ordered.point) {
+            let guest = self.guest(order, &ordered.point);
+            let inside = guest.map(|guest| guest.artefacts).unwrap_or_default();
+            let own = match order.inside {
+                true => Vec::new(),
+                false => suite.artefacts(&order.measured_as, &ordered.point),
+            };
+            for recipe in own.into_iter().chain(inside) {
                 if !made.contains_key(&recipe.name) {
                     self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
                     made.insert(recipe.name.clone(), artefact::prepare(&recipe));
@@ -159,10 +200,21 @@ impl<'a> Worker<'a> {
     fn report(&mut self, order: &Order, at: usize, failure: Failure) -> std::io::Result<()> {
         let mut sample = blank(order, &order.points[at], order.attempt);
         sample.error = Some(failure);
-        self.deliver(sample)
+        self.deliver(None, sample)
     }
 
-    fn deliver(&mut self, mut sample: Sample) -> std::io::Result<()> {
+    /// Hands a sample on as this host's. What a guest says of itself becomes a part of it.
+    fn deliver(&mut self, guest: Option<&str>, mut sample: Sample) -> std::io::Result<()> {
+        if let Some(environment) = guest {
+            let part = Part {
+                host: std::mem::take(&mut sample.host),
+                environment: environment.into(),
+                values: sample.values.clone(),
+                noise: sample.noise,
+                covariates: sample.covariates.clone(),
+            };
+            sample.parts.insert("guest".into(), part);
+        }
         sample.host.clone_from(&self.host);
         sample.environment.clone_from(&self.environment);
         self.say(&Answer::Sample(Box::new(sample)))
@@ -170,9 +222,18 @@ impl<'a> Worker<'a> {
 
     /// Runs one probe over the order's points. Gives how many were answered and the fault that
     /// ended it early, or nothing when the lab is gone.
-    fn one_probe(&mut self, order: &Order) -> std::io::Result<Option<(usize, Option<Failure>)>> {
-        let mut process = ProbeProcess::start(order, self.sender.clone())?;
+    fn one_probe(
+        &mut self,
+        guest: Option<&Guest>,
+        order: &Order,
+    ) -> std::io::Result<Option<(usize, Option<Failure>)>> {
+        let started = ProbeProcess::start(guest, order, self.sender.clone())?;
+        let mut process = match started {
+            Ok(process) => process,
+            Err(failure) => return Ok(Some((0, Some(failure)))),
+        };
         let mut answered = 0;
+        let mut guest_environment = None;
         loop {
             let Some(current) = order.points.get(answered) else {
                 process.end();
@@ -184,7 +245,15 @@ impl<'a> Worker<'a> {
                     process.heard = Instant::now();
                     let last = order.is_last(&sample);
                     answered += usize::from(last);
-                    self.deliver(*sample)?;
+                    self.deliver(guest_environment.as_deref(), *sample)?;
+                    continue;
+                }
+                Ok(Event::Probe(Ok(Answer::Hello(mut hello)))) if guest.is_some() => {
+                    process.heard = Instant::now();
+                    // Every start of a guest is another boot: that tells nothing.
+                    hello.environment.boot_id.clear();
+                    guest_environment = Some(hello.environment.id());
+                    self.say(&Answer::Hello(hello))?;
                     continue;
                 }
                 Ok(Event::Probe(Ok(answer @ (Answer::Ready | Answer::Stop)))) => {

@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::{Event, GRACE, PROBE};
 use crate::descendants;
+use crate::guest::Guest;
 use crate::message::{Order, Request, parse, send};
 use crate::sample::{Failure, FailureKind};
+
+/// How the line begins in which a guest's kernel says why it ends.
+const KERNEL_PANIC: &str = "Kernel panic";
 
 /// A probe under way.
 pub(super) struct ProbeProcess {
@@ -22,15 +26,20 @@ pub(super) struct ProbeProcess {
 }
 
 impl ProbeProcess {
-    pub(super) fn start(order: &Order, events: Sender<Event>) -> std::io::Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .args(PROBE)
-            // What a panic says last is its cause, not a way through the stack.
-            .env("RUST_BACKTRACE", "0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+    /// Starts a probe on this host, or the guest with a worker inside, and gives it its order. A
+    /// guest that cannot be started is a failure of its points.
+    pub(super) fn start(
+        guest: Option<&Guest>,
+        order: &Order,
+        events: Sender<Event>,
+    ) -> std::io::Result<Result<Self, Failure>> {
+        let started = guest.map(|guest| (guest.start)(&order.host.artefacts));
+        let (mut command, _held) = match started {
+            Some(Ok(start)) => (start.command, start.held),
+            Some(Err(failure)) => return Ok(Err(failure)),
+            None => (own_probe(), Vec::new()),
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         machine::child::die_with_parent(&mut command);
         let mut child = command.spawn()?;
         let (Some(mut input), Some(output), Some(errors)) =
@@ -52,9 +61,11 @@ impl ProbeProcess {
         let words = Arc::clone(&last_words);
         std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                // A panic's notes on backtraces say nothing of its cause.
-                let idle = line.trim().is_empty() || line.starts_with("note:");
-                if let (false, Ok(mut words)) = (idle, words.lock()) {
+                if let (false, Ok(mut words)) = (is_idle(&line), words.lock()) {
+                    // What a kernel says behind its panic is how it ended, not why.
+                    if words.starts_with(KERNEL_PANIC) {
+                        continue;
+                    }
                     words.clear();
                     words.extend(line.trim().chars().take(300));
                 }
@@ -62,7 +73,7 @@ impl ProbeProcess {
         });
         // A probe that dies at once is seen by its closed output.
         let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
-        Ok(Self { child, input, last_words, heard: Instant::now(), gone: false })
+        Ok(Ok(Self { child, input, last_words, heard: Instant::now(), gone: false }))
     }
 
     pub(super) fn tell(&mut self, request: &Request) {
@@ -94,10 +105,9 @@ impl ProbeProcess {
 
     /// Kills it with all that it started and left behind.
     pub(super) fn kill(&mut self) {
-        descendants::end(&[self.child.id()]);
         let _ = self.child.kill();
         let _ = self.child.wait();
-        descendants::end(&[]);
+        descendants::end_in_turn(&[]);
     }
 
     pub(super) fn cause_of_death(&mut self) -> Failure {
@@ -109,6 +119,20 @@ impl ProbeProcess {
         let words = if words.is_empty() { words } else { format!(": {words}") };
         Failure::new(FailureKind::Crashed, format!("{}{words}", describe(status)))
     }
+}
+
+/// Whether a line says nothing of the cause of an end: a panic's notes on backtraces, a kernel's
+/// farewell.
+fn is_idle(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with("note:") || line.starts_with("reboot:")
+}
+
+fn own_probe() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    // What a panic says last is its cause, not a way through the stack.
+    command.args(PROBE).env("RUST_BACKTRACE", "0");
+    command
 }
 
 fn describe(status: std::io::Result<ExitStatus>) -> String {

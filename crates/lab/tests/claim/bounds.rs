@@ -176,6 +176,51 @@ fn twins_in_the_metrics_unit() {
 }
 
 #[test]
+fn published_ticks_and_cycles_stand_beside_our_own() {
+    let mut made_up = two_lengths();
+    made_up.metric = "latency";
+    // 100 ns are 200 ticks of 2 GHz and 400 cycles of 4 GHz.
+    let run = made_up.run(|_| 100.0);
+    for (unit, ours) in [("ticks", 200.0), ("cycles", 400.0), ("ns", 100.0)] {
+        let keys = format!(
+            "carries_over = true\npublished = {{ value = {ours}, unit = \"{unit}\", tolerance = \"20%\" }}"
+        );
+        let verdict = assert_kind(&keys, &run, Reproduced);
+        assert!(verdict.why.contains(unit), "{}", verdict.why);
+    }
+    let keys = "carries_over = false\npublished = { value = 600, unit = \"ticks\" }";
+    assert_kind(keys, &run, Incomparable);
+}
+
+#[test]
+fn rounds_in_steps_of_the_counter_on_an_idle_core() {
+    let mut made_up = two_lengths();
+    made_up.metric = "latency";
+    let idle = machine::noise::NoiseDelta::default();
+    let busy = machine::noise::NoiseDelta { involuntary_switches: 1, ..idle };
+    let mut run = made_up.run(|_| 100.0);
+    // A step is 1 ns: two ticks of 2 GHz.
+    for sample in &mut run.samples {
+        let far = sample.round % 2 == 0;
+        sample.values.insert("latency".into(), if far { 100.0 } else { 101.0 });
+        sample.noise = Some(idle);
+    }
+    let keys = "expect = { rounds_differ_at_most_steps = 1 }";
+    let verdict = assert_kind(keys, &run, Reproduced);
+    assert!(verdict.why.contains("1 step of 1 ns"), "{}", verdict.why);
+    // A round that others disturbed does not count; one that they did not does.
+    run.samples[0].values.insert("latency".into(), 150.0);
+    run.samples[0].noise = Some(busy);
+    assert_kind(keys, &run, Reproduced);
+    run.samples[0].noise = Some(idle);
+    let verdict = assert_kind(keys, &run, Contradicted);
+    assert!(verdict.why.contains("50 steps"), "{}", verdict.why);
+    run.samples.iter_mut().for_each(|sample| sample.noise = Some(busy));
+    let verdict = assert_kind(keys, &run, Inconclusive);
+    assert!(verdict.why.contains("idle"), "{}", verdict.why);
+}
+
+#[test]
 fn the_labs_own_cost_is_judged_by_one_row() {
     let mut run = two_lengths().run(|_| 10e9);
     let mut session = run.samples[0].clone();

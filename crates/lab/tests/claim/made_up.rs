@@ -82,6 +82,7 @@ impl MadeUp {
             points: self.points.clone(),
             twins: self.twins.clone(),
             roles: Vec::new(),
+            blocking: Vec::new(),
             batch: 1,
             limit: None,
             effort: Effort {

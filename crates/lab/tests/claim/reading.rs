@@ -77,6 +77,7 @@ fn faults_name_file_line_and_key() {
         ("expect = { at_least = nan }", "finite"),
         ("expect = { hold = \"some\" }", "'at_least' or 'at_most'"),
         ("expect = { twins_differ_at_most = -1 }", "0 or more"),
+        ("expect = { rounds_differ_at_most_steps = -1 }", "0 or more"),
         ("rounds = 0\nexpect = { at_least = 1 }", "rounds must be 1 or more"),
         ("cores = 2", "needs 'published' or 'expect'"),
         ("published = { value = 1, unit = \"B/s\" }", "needs 'tolerance'"),

@@ -6,7 +6,7 @@ use lab::journal::Run;
 use lab::measure::decode_histogram;
 use lab::point::Point;
 use lab::sample::Sample;
-use lab::summary::Summary;
+use lab::summary::{self, Summary};
 
 use super::curve::{Curve, Mark};
 use super::select::Selection;
@@ -49,15 +49,11 @@ fn distribution(
     summary: &Summary,
     point: &Point,
 ) -> Result<Vec<Mark>, FigureError> {
-    let own = |sample: &&Sample| {
-        sample.experiment == summary.experiment
-            && sample.environment == summary.environment
-            && sample.point == *point
-            && !sample.twin
-    };
+    let own = |sample: &&Sample| sample.point == *point && !sample.twin;
+    let all = summary::samples(run, &summary.experiment, &summary.environment).into_iter();
     // Of several samples of a round the last one counts.
     let last: BTreeMap<u32, &Sample> =
-        run.samples.iter().filter(own).map(|sample| (sample.round, sample)).collect();
+        all.filter(own).map(|sample| (sample.round, sample)).collect();
     let mut merged = None;
     for sample in last.values().filter(|sample| sample.counts()) {
         let Some(text) = sample.histograms.get(&summary.metric) else { continue };

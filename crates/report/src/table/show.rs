@@ -1,6 +1,6 @@
 //! The results of experiments as tables.
 
-use lab::experiment::Experiment;
+use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::{Filter, Point};
@@ -86,8 +86,7 @@ struct Shown<'a> {
 impl<'a> Shown<'a> {
     fn new(run: &'a Run, id: &str, question: &'a Question) -> Result<Self, SummaryError> {
         let experiment = run.record.experiments.get(id);
-        let suite = id.split('/').next().unwrap_or_default();
-        let first = || run.record.metrics.get(suite)?.keys().next().cloned();
+        let first = || run.record.metrics.get(suite_name(id))?.keys().next().cloned();
         let metric = question.metric.clone().or_else(|| Some(experiment?.metric.clone()));
         let metric = metric.or_else(first).unwrap_or_default();
         let summary = summarise(run, id, &metric, question.unit)?;

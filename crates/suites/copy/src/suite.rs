@@ -112,88 +112,22 @@ impl Suite for CopySuite {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use lab::experiment::{self, Profile};
-    use lab::sample::FailureKind;
-    use std::collections::BTreeSet;
-
-    const SUITES: &[&dyn Suite] = &[&crate::SUITE];
-
-    fn experiments(profile: Profile) -> Vec<experiment::Experiment> {
-        let text = CopySuite.data().experiments;
-        experiment::read("experiments.toml", text, Some("copy"), SUITES, profile).unwrap()
-    }
+    use lab::experiment::Profile;
+    use lab::soundness;
 
     #[test]
-    fn every_experiment_is_sound_in_every_profile() {
-        for profile in [Profile::Quick, Profile::Standard, Profile::Full] {
-            for experiment in experiments(profile) {
-                assert!(!experiment.twins.is_empty(), "{} has no twins", experiment.id());
-                for point in &experiment.points {
-                    if let Err(failure) = CopySuite.available(&experiment.measured_as, point) {
-                        let lacking = [FailureKind::Unavailable, FailureKind::Unsupported];
-                        assert!(
-                            lacking.contains(&failure.kind),
-                            "{}: {point}: {failure}",
-                            experiment.id()
-                        );
-                    }
-                }
-            }
-        }
+    fn experiments_claims_and_figures_go_together() {
+        assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
     }
 
     #[test]
     fn quick_is_quick_and_standard_takes_a_coffee() {
         let seconds = |profile| -> f64 {
-            let all = experiments(profile);
-            all.iter().map(|one| lab::plan::expected(one, &CopySuite).as_secs_f64()).sum()
+            let all = soundness::experiments(&crate::SUITE, profile).unwrap();
+            all.iter().map(|one| lab::plan::expected(one, &crate::SUITE).as_secs_f64()).sum()
         };
         let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
         println!("quick {quick:.0} s, standard {standard:.0} s");
         assert!(quick < 150.0 && standard < 2700.0, "quick {quick:.0} s, standard {standard:.0} s");
-    }
-
-    #[test]
-    fn every_claim_fits_its_experiment() {
-        let standard = experiments(Profile::Standard);
-        let mut ids = BTreeSet::new();
-        let data = CopySuite.data();
-        for (file, text) in [("claims.toml", data.claims), ("promises.toml", data.promises)] {
-            for claim in lab::claim::read(file, text).unwrap() {
-                let claim = lab::claim::check(&claim, SUITES, &standard).unwrap();
-                assert!(ids.insert(claim.id.clone()), "{} twice", claim.id);
-                let needs: usize =
-                    standard.iter().map(|one| lab::claim::needs(&claim, one).len()).sum();
-                assert!(
-                    needs > 0 || claim.experiment == "lab/session",
-                    "{} needs no point",
-                    claim.id
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn experiments_and_figures_go_together() {
-        let standard = experiments(Profile::Standard);
-        let names: BTreeSet<_> = standard.iter().map(|one| one.id()).collect();
-        assert_eq!(names.len(), standard.len(), "an experiment is declared twice");
-        let file: toml::Table = toml::from_str(CopySuite.data().figures).unwrap();
-        let figures = file["figure"].as_array().unwrap();
-        assert!(figures.len() >= 3);
-        for figure in figures {
-            let experiment = figure["experiment"].as_str().unwrap();
-            let experiment = standard.iter().find(|one| one.id() == experiment).unwrap();
-            let filter = figure.get("where").cloned().unwrap_or(toml::Table::new().into());
-            let wanted: lab::point::Filter = filter.try_into().unwrap();
-            let wanted = wanted.spelled(CopySuite.factors()).unwrap();
-            let shown = experiment.points.iter().filter(|point| wanted.matches(point)).count();
-            assert!(shown >= 4, "figure {} shows {shown} points", figure["id"]);
-            for key in ["x", "series"] {
-                let Some(factor) = figure.get(key).and_then(toml::Value::as_str) else { continue };
-                assert!(experiment.baseline.get(factor).is_some(), "{}: {factor}", figure["id"]);
-            }
-        }
     }
 }

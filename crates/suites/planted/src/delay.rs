@@ -8,7 +8,6 @@ use lab::point::Point;
 use lab::sample::Failure;
 use lab::statistics;
 use lab::suite::Probe;
-use machine::tsc;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -36,18 +35,19 @@ impl Probe for Delay {
             .ok_or_else(|| Failure::failed("the point has no effect"))?;
         let mut disturbance = Disturbance::of(point.text("disturbance"), context);
         let adds = (ADDS * (1.0 + effect) * disturbance.drift / 8.0).round() as u64;
+        let tsc = context.tsc()?;
         let mut times = Vec::new();
         let begun = Instant::now();
         while begun.elapsed() < context.budget || times.len() < 5 {
-            let start = tsc::start();
+            let start = machine::tsc::start();
             chain(adds);
             disturbance.stall();
-            let ticks = tsc::stop() - start;
-            times.push(ticks.saturating_sub(context.tsc.overhead) as f64);
+            let ticks = machine::tsc::stop() - start;
+            times.push(ticks.saturating_sub(tsc.overhead) as f64);
         }
         let ticks =
             statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;
-        Ok(Measurement::default().value("time", context.tsc.nanoseconds(ticks)))
+        Ok(Measurement::default().value("time", tsc.nanoseconds(ticks)))
     }
 }
 

@@ -5,10 +5,12 @@
 
 mod delay;
 mod fault;
+mod guest;
 mod parts;
 
 use lab::artefact::Recipe;
 use lab::factor::{Factor, Levels};
+use lab::guest::Guest;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
@@ -39,6 +41,11 @@ const FACTORS: &[Factor] = &[
         about: "What the host must make",
         levels: Levels::Names(&["table", "impossible"]),
     },
+    Factor {
+        name: "place",
+        about: "Where it runs: here, in a guest, or in one that does not come to be",
+        levels: Levels::Names(&["host", "guest", "panic", "unmakeable"]),
+    },
 ];
 
 const METRICS: &[Metric] = &[
@@ -46,6 +53,7 @@ const METRICS: &[Metric] = &[
     Metric { name: "waited", unit: "ns", better: Better::Neither, about: "From start to stop" },
     Metric { name: "sent", unit: "1", better: Better::Neither, about: "Stops sent" },
     Metric { name: "found", unit: "1", better: Better::Higher, about: "The edge that was found" },
+    Metric { name: "inside", unit: "1", better: Better::Neither, about: "Whether in a guest" },
 ];
 
 impl Suite for Planted {
@@ -86,6 +94,10 @@ impl Suite for Planted {
         }
     }
 
+    fn guest(&self, experiment: &str, point: &Point) -> Option<Guest> {
+        if experiment == "guest" { guest::of(point) } else { None }
+    }
+
     fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
         match experiment {
             "delay" | "disturbed" => Ok(Box::new(delay::Delay)),
@@ -93,6 +105,7 @@ impl Suite for Planted {
             "roles" => Ok(Box::new(parts::Roles)),
             "search" => Ok(Box::new(parts::Edge)),
             "artefact" => Ok(Box::new(parts::Artefact)),
+            "guest" => Ok(Box::new(guest::Place)),
             other => Err(Failure::failed(format!("there is no experiment 'planted/{other}'"))),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use lab::claim::{self, Claim, Place, Verdict, VerdictKind};
-use lab::experiment::{Experiment, Profile};
+use lab::experiment::{Experiment, Profile, suite_name};
 use lab::journal::{self, JournalError, Run};
 use report::table;
 
@@ -27,6 +27,7 @@ pub(crate) fn run(given: &Claims) -> Result<u8, Fault> {
         print_json(&table::verdicts_json(&judged))?;
     } else {
         print(&table::verdicts(&judged, page()))?;
+        run.as_ref().map_or(Ok(()), super::show::print_inconsistencies)?;
     }
     let contradicted = judged.iter().any(|(_, verdict)| verdict.kind == VerdictKind::Contradicted);
     Ok(u8::from(given.check && contradicted))
@@ -39,11 +40,11 @@ pub(crate) fn on(
     files: &[PathBuf],
 ) -> Result<Vec<(Claim, Verdict)>, Fault> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let mut claims = all(files)?;
+    let asked = |claim: &Claim| ids.contains(&claim.experiment);
     let own_cost = |claim: &Claim| claim.experiment.starts_with("lab/");
-    claims.retain(|claim| ids.contains(&claim.experiment));
+    let (mut claims, others): (Vec<_>, Vec<_>) = all(files)?.into_iter().partition(asked);
     if !claims.is_empty() {
-        claims.extend(all(files)?.into_iter().filter(own_cost));
+        claims.extend(others.into_iter().filter(own_cost));
     }
     Ok(judge(claims, Some(run)))
 }
@@ -85,13 +86,12 @@ fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
 /// instrument are meant only by name.
 fn meant(names: &[String], files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
     let all = all(files)?;
-    let suite = |claim: &Claim| claim.experiment.split('/').next().map(str::to_string);
     let is = |claim: &Claim, name: &String| {
-        let suite = suite(claim);
+        let suite = suite_name(&claim.experiment);
         // Our promises are those on boundaries; those on the instrument are asked for by suite.
-        let of_instrument = claim.is_promise() && suite.as_deref().is_some_and(is_self_test);
+        let of_instrument = claim.is_promise() && is_self_test(suite);
         let published = claim.source == *name && !of_instrument;
-        claim.id == *name || suite.as_ref() == Some(name) || published
+        claim.id == *name || suite == name || published
     };
     if let Some(name) = names.iter().find(|name| !all.iter().any(|claim| is(claim, name))) {
         let line = format!(
@@ -100,7 +100,7 @@ fn meant(names: &[String], files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
         return Err(Fault::usage(line));
     }
     let wanted = |claim: &Claim| match names {
-        [] => suite(claim).is_none_or(|suite| !is_self_test(&suite)),
+        [] => !is_self_test(suite_name(&claim.experiment)),
         names => names.iter().any(|name| is(claim, name)),
     };
     Ok(all.into_iter().filter(wanted).collect())

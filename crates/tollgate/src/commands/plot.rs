@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::experiment::Experiment;
+use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
 use report::chart::Form;
-use report::figure::{self, Axis, Figure};
+use report::figure::{self, Axis, Figure, Picture, picture};
 use report::table;
 
 use crate::SUITES;
@@ -19,17 +19,17 @@ const FORMS: [Form; 3] = [Form::Svg, Form::Pdf, Form::Png];
 /// Draws figures of the newest run into files.
 pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
     let run = super::show::open(&given.place.results)?;
-    let figures = match &given.x {
-        Some(x) => vec![by_hand(given, x, &run)?],
+    let pictures = match &given.x {
+        Some(x) => vec![picture(&by_hand(given, x, &run)?, &run).map_err(Fault::failed)?],
         None => declared(given, &run)?,
     };
-    if figures.is_empty() {
+    if pictures.is_empty() {
         let folder = run.folder.display();
         return Err(Fault::usage(format!(
             "{folder}: no figure has samples here; name one with --x"
         )));
     }
-    let drawn = draw(&figures, &run, &given.output)?;
+    let drawn = draw(&pictures, &given.output)?;
     print(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
     Ok(0)
 }
@@ -42,16 +42,20 @@ pub(crate) fn after_run(
     files: &[PathBuf],
 ) -> Result<Vec<PathBuf>, Fault> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let figures = all(files)?.into_iter().filter(|one| ids.contains(&one.experiment));
-    let possible: Vec<_> = figures.filter(|one| figure::picture(one, run).is_ok()).collect();
-    draw(&possible, run, &run.folder.join("figures"))
+    let pictures = possible(&all(files)?, &ids, run);
+    draw(&pictures, &run.folder.join("figures"))
 }
 
-fn draw(figures: &[Figure], run: &Run, folder: &Path) -> Result<Vec<PathBuf>, Fault> {
+/// The figures of some experiments that the run has samples for.
+fn possible(figures: &[Figure], experiments: &[String], run: &Run) -> Vec<Picture> {
+    let meant = figures.iter().filter(|one| experiments.contains(&one.experiment));
+    meant.filter_map(|one| picture(one, run).ok()).collect()
+}
+
+fn draw(pictures: &[Picture], folder: &Path) -> Result<Vec<PathBuf>, Fault> {
     let mut drawn = Vec::new();
-    for one in figures {
-        let picture = figure::picture(one, run).map_err(Fault::failed)?;
-        drawn.extend(figure::write(&picture, folder, &FORMS).map_err(Fault::failed)?);
+    for one in pictures {
+        drawn.extend(figure::write(one, folder, &FORMS).map_err(Fault::failed)?);
     }
     Ok(drawn)
 }
@@ -74,7 +78,7 @@ fn all(files: &[PathBuf]) -> Result<Vec<Figure>, Fault> {
 
 fn spell(figure: &mut Figure) -> Result<(), Fault> {
     let factors = |experiment: &str| {
-        let suite = experiment.split('/').next().and_then(|name| lab::suite::find(SUITES, name));
+        let suite = lab::suite::find(SUITES, suite_name(experiment));
         suite.map(lab::suite::Suite::factors).ok_or_else(|| {
             Fault::usage(format!("figure '{}': there is no experiment '{experiment}'", figure.id))
         })
@@ -90,7 +94,7 @@ fn spell(figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// The named figures, or all that the run has samples for.
-fn declared(given: &Plot, run: &Run) -> Result<Vec<Figure>, Fault> {
+fn declared(given: &Plot, run: &Run) -> Result<Vec<Picture>, Fault> {
     let all = all(&given.files)?;
     for id in &given.figures {
         if !all.iter().any(|one| one.id == *id) {
@@ -99,12 +103,11 @@ fn declared(given: &Plot, run: &Run) -> Result<Vec<Figure>, Fault> {
             return Err(Fault::usage(format!("there is no figure '{id}'; there are: {known}")));
         }
     }
-    let measured = table::measured(run);
-    let wanted = |one: &Figure| match given.figures.as_slice() {
-        [] => measured.contains(&one.experiment) && figure::picture(one, run).is_ok(),
-        ids => ids.contains(&one.id),
-    };
-    Ok(all.into_iter().filter(wanted).collect())
+    if given.figures.is_empty() {
+        return Ok(possible(&all, &table::measured(run), run));
+    }
+    let named = all.iter().filter(|one| given.figures.contains(&one.id));
+    named.map(|one| picture(one, run).map_err(Fault::failed)).collect()
 }
 
 /// A figure as the command line asks for it.

@@ -115,24 +115,25 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
     let judged = super::claims::on(&run, &wanted.experiments, &given.choice.files)?;
     let figures = super::plot::after_run(&run, &wanted.experiments, &given.choice.files)?;
     let samples = ended.folder.join("samples.csv");
+    to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
     let question = Question::default();
     if given.json {
         let shown = table::show_json(&run, &experiments, &question).map_err(Fault::failed)?;
-        to_file(&[run], &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
         return print_json(&json!({
             "folder": ended.folder,
             "samples": ended.samples,
             "tables": shown,
             "claims": table::verdicts_json(&judged),
             "figures": figures,
+            "inconsistencies": super::show::inconsistencies(&run),
         }));
     }
     print(&table::show(&run, &experiments, &question, page()).map_err(Fault::failed)?)?;
+    super::show::print_inconsistencies(&run)?;
     if !judged.is_empty() {
         print("")?;
         print(&table::verdicts(&judged, page()))?;
     }
-    to_file(&[run], &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
     let mut told = format!(
         "\n{} samples measured; the run is in {}\nsamples as a table: {}\n",
         ended.samples,

@@ -38,6 +38,7 @@ pub(crate) fn run(given: &Show) -> Result<u8, Fault> {
     } else {
         let text = table::show(&run, &experiments, &question, page()).map_err(Fault::failed)?;
         print(&text)?;
+        print_inconsistencies(&run)?;
     }
     Ok(0)
 }
@@ -46,6 +47,19 @@ pub(crate) fn run(given: &Show) -> Result<u8, Fault> {
 pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
     let measured = table::measured(run);
     experiments.iter().map(Experiment::id).filter(|id| measured.contains(id)).collect()
+}
+
+/// Says which figures of a run cannot all be right.
+pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), Fault> {
+    for line in inconsistencies(run) {
+        print(&format!("inconsistent: {line}"))?;
+    }
+    Ok(())
+}
+
+/// Which figures of a run cannot all be right, as its suites see it.
+pub(crate) fn inconsistencies(run: &Run) -> Vec<String> {
+    crate::SUITES.iter().flat_map(|suite| suite.inconsistencies(run)).collect()
 }
 
 /// The run in a folder, or the newest in a folder of runs.

@@ -73,6 +73,15 @@ impl Bench {
         journal::open(&journal::newest(&self.path().join("results")).unwrap()).unwrap()
     }
 
+    /// How many samples there are so far.
+    pub fn samples(&self) -> usize {
+        let newest = journal::newest(&self.path().join("results"));
+        newest
+            .ok()
+            .and_then(|folder| journal::open(&folder).ok())
+            .map_or(0, |run| run.samples.len())
+    }
+
     /// The processes that the program started and that still live.
     pub fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
@@ -109,7 +118,7 @@ pub fn by_level<'a>(
 ) -> BTreeMap<String, Vec<&'a Sample>> {
     let mut levels: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
     let own = run.samples.iter().filter(|sample| sample.experiment == experiment);
-    for sample in own.filter(|sample| sample.settled() || sample.error.is_some()) {
+    for sample in own.filter(|sample| sample.stands()) {
         levels.entry(sample.point.text(factor).to_string()).or_default().push(sample);
     }
     levels

@@ -28,6 +28,8 @@ pub use count::Faults;
 pub use shootdown::{Shot, shootdown};
 pub use touch::{Touched, touch};
 
+use crate::metrics::{count, time};
+
 /// Pages that each thread touches: what one page table maps.
 pub const PAGES: usize = 512;
 /// Pages whose protection changes: few enough that the kernel flushes them one by one.
@@ -46,56 +48,32 @@ pub const FACTORS: &[Factor] = &[Factor {
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    metric(
-        "rate",
-        "1/s",
-        Better::Higher,
-        "pages touched (shootdown: protected) a second by all threads",
-    ),
-    metric("page", "ns", Better::Lower, "time a page in its thread, median over passes"),
-    metric(
-        "fault",
-        "ns",
-        Better::Lower,
-        "time a fault that the kernel counted, all threads and passes",
-    ),
-    metric("evict", "ns", Better::Lower, "time a page to evict it, median over passes"),
-    metric(
-        "protect",
-        "ns",
-        Better::Lower,
-        "time to make 16 pages read-only that other threads read, median",
-    ),
-    metric(
-        "slowdown",
-        "1",
-        Better::Lower,
-        "a reading loop's rate undisturbed over its rate disturbed, median",
-    ),
-    metric(
-        "faults_counted",
-        "1",
-        Better::Neither,
-        "page faults that the kernel counted, minor and major",
-    ),
-    metric("pages_touched", "1", Better::Neither, "pages touched in all passes"),
-    metric(
-        "tlb_shootdowns",
-        "1",
-        Better::Neither,
-        "TLB interrupts on all CPUs meanwhile, whoever caused them",
-    ),
-    metric("tlb_per_page", "1", Better::Lower, "the same a page touched or protected"),
+    Metric {
+        name: "rate",
+        unit: "1/s",
+        better: Better::Higher,
+        about: "pages touched (shootdown: protected) a second by all threads",
+    },
+    time("page", "time a page in its thread, median over passes"),
+    time("fault", "time a fault that the kernel counted, all threads and passes"),
+    time("evict", "time a page to evict it, median over passes"),
+    time("protect", "time to make 16 pages read-only that other threads read, median"),
+    Metric {
+        name: "slowdown",
+        unit: "1",
+        better: Better::Lower,
+        about: "a reading loop's rate undisturbed over its rate disturbed, median",
+    },
+    count("faults_counted", "page faults that the kernel counted, minor and major"),
+    count("pages_touched", "pages touched in all passes"),
+    count("tlb_shootdowns", "TLB interrupts on all CPUs meanwhile, whoever caused them"),
+    Metric {
+        name: "tlb_per_page",
+        unit: "1",
+        better: Better::Lower,
+        about: "the same a page touched or protected",
+    },
 ];
-
-const fn metric(
-    name: &'static str,
-    unit: &'static str,
-    better: Better,
-    about: &'static str,
-) -> Metric {
-    Metric { name, unit, better, about }
-}
 
 /// What happens to the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +164,7 @@ impl Probe for Touching {
         let touched = touch(setup.event, setup.backing, pages, context.cpus, context.budget)?;
         let interrupts = tlb_shootdowns().zip(before).map(|(after, before)| after - before);
         let counted = touched.pages;
-        Ok(with_interrupts(told(&setup, touched, context.tsc), interrupts, counted))
+        Ok(with_interrupts(told(&setup, touched, context.tsc()?), interrupts, counted))
     }
 }
 
@@ -229,7 +207,7 @@ fn told(setup: &Setup, mut touched: Touched, tsc: &Tsc) -> Measurement {
 }
 
 fn shot(setup: &Setup, context: &Context) -> Result<Measurement, Failure> {
-    let tsc = context.tsc;
+    let tsc = context.tsc()?;
     let pages = Arc::new(Pages::new(setup.backing, SHOT, &std::env::temp_dir())?);
     let (own, others) = context.cpus.split_at(1);
     // Where there is but one CPU, all share it.

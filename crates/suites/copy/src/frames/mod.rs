@@ -17,7 +17,7 @@ mod writer;
 use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
-use lab::metric::{Better, Metric};
+use lab::metric::Metric;
 use lab::point::Point;
 use lab::quantity;
 use lab::sample::Failure;
@@ -32,6 +32,7 @@ pub use transfer::{Outcome, transfer};
 pub use writer::{Faithful, Line};
 
 use crate::functions;
+use crate::metrics::{count, time};
 
 /// The most bytes of slots.
 const LARGEST: usize = 1 << 30;
@@ -61,39 +62,15 @@ pub const FACTORS: &[Factor] = &[
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    Metric {
-        name: "latency",
-        unit: "ns",
-        better: Better::Lower,
-        about: "from before a frame is copied until the other process has checked it, median",
-    },
-    Metric {
-        name: "latency_p99",
-        unit: "ns",
-        better: Better::Lower,
-        about: "the same, 99th percentile inside the round",
-    },
+    time("latency", "from before a frame is copied until the other process has checked it, median"),
+    time("latency_p99", "the same, 99th percentile inside the round"),
     count("frames", "frames sent"),
     count("lost", "frames that never came; must be 0"),
     count("torn", "frames that were not whole; must be 0"),
     count("repeated", "frames that came again, or late; must be 0"),
-    Metric {
-        name: "write_time",
-        unit: "ns",
-        better: Better::Lower,
-        about: "of the ceiling: to write a frame where the other core read last",
-    },
-    Metric {
-        name: "read_time",
-        unit: "ns",
-        better: Better::Lower,
-        about: "of the ceiling: to read and check a frame that the other core wrote",
-    },
+    time("write_time", "of the ceiling: to write a frame where the other core read last"),
+    time("read_time", "of the ceiling: to read and check a frame that the other core wrote"),
 ];
-
-const fn count(name: &'static str, about: &'static str) -> Metric {
-    Metric { name, unit: "1", better: Better::Neither, about }
-}
 
 fn slots(text: &str) -> Result<String, String> {
     match text.parse::<usize>() {

@@ -33,9 +33,9 @@ impl Probe for Frames {
         let pool = self.pool(setup.bytes())?;
         let before = pair.proximity()?;
         let measurement = if point.text("pass") == "ceiling" {
-            by_turns(pool, &setup, function.pointer(), pair, context.budget, context.tsc)
+            by_turns(pool, &setup, function.pointer(), pair, context.budget, context.tsc()?)
         } else {
-            through_ring(pool, &setup, function.pointer(), pair, context.budget, context.tsc)
+            through_ring(pool, &setup, function.pointer(), pair, context.budget, context.tsc()?)
         }?;
         Ok(classed(measurement, before, pair.proximity()?))
     }

@@ -67,6 +67,7 @@ pub(super) fn experiment(options: &Options, pairs: &[Pair]) -> Experiment {
         twins: if slow { Vec::new() } else { points.first().cloned().into_iter().collect() },
         points,
         roles: Vec::new(),
+        blocking: Vec::new(),
         batch: 64,
         limit: slow.then_some(limit),
         effort: Effort { min_rounds: rounds, rounds, budget: BUDGET, resolve: 0.02 },

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
-use lab::metric::{Better, Metric};
+use lab::metric::Metric;
 use lab::point::Point;
 use lab::quantity;
 use lab::sample::Failure;
@@ -31,6 +31,7 @@ pub use rules::{Access, HOSTS, Range, Right, Rules};
 pub use tally::Tally;
 
 use crate::functions;
+use crate::metrics::{count, time};
 
 /// Pages of each range at which accesses are tried.
 const PLACES: usize = 8;
@@ -63,17 +64,8 @@ pub const METRICS: &[Metric] = &[
     count("allowed", "allowed accesses that came through"),
     count("stopped", "forbidden accesses, and attempts to get round the rules, that were stopped"),
     count("leaked", "forbidden accesses that came through; must be 0"),
-    Metric {
-        name: "rule_change",
-        unit: "ns",
-        better: Better::Lower,
-        about: "from deciding to change a rule until it is in force for both hosts",
-    },
+    time("rule_change", "from deciding to change a rule until it is in force for both hosts"),
 ];
-
-const fn count(name: &'static str, about: &'static str) -> Metric {
-    Metric { name, unit: "1", better: Better::Neither, about }
-}
 
 fn scale(text: &str) -> Result<String, String> {
     match text.parse::<u64>() {
@@ -168,11 +160,11 @@ impl Probe for Mediation {
         let mut mediator = Mediator::new(setup.rules.clone(), &terms)?;
         let mut tally = Tally::default();
         mediator.verify(PLACES, &mut tally)?;
-        let ticks = context.tsc.ticks(context.budget);
+        let ticks = context.tsc()?.ticks(context.budget);
         let copy = mediator.copy(setup.range, CHANGED, &source, ticks)?;
         let mut measurement = Measurement::default().value(
             "throughput",
-            setup.length as f64 * context.tsc.hertz / copy.max(f64::MIN_POSITIVE),
+            setup.length as f64 * context.tsc()?.hertz / copy.max(f64::MIN_POSITIVE),
         );
         if setup.mediated {
             mediator.attack(setup.range, CHANGED, &mut tally)?;
@@ -210,8 +202,8 @@ fn changes(
         }
     }
     taken.sort_unstable();
-    let median = taken[taken.len() / 2].saturating_sub(context.tsc.overhead);
-    Ok(context.tsc.nanoseconds(median as f64))
+    let median = taken[taken.len() / 2].saturating_sub(context.tsc()?.overhead);
+    Ok(context.tsc()?.nanoseconds(median as f64))
 }
 
 fn filled(length: usize) -> Result<Mapping, Failure> {

@@ -118,7 +118,7 @@ impl Probe for Copies {
             budget: context.budget,
             seed: context.seed,
             cpus: context.cpus,
-            tsc: context.tsc,
+            tsc: context.tsc()?,
             options: context.options,
         };
         self.measure_under(&conditions, point)

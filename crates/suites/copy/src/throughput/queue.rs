@@ -6,12 +6,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lab::sample::Failure;
 use machine::tsc;
 
-use super::runner::{Stamps, Walk};
+use super::runner::{Batch, Walk};
 use super::timed::Mover;
-use crate::pool::{Barrier, Pool};
+use crate::pool::Panicked;
 
 /// Jobs that are queued at once: the runs of the source's example.
 pub(super) const QUEUED: usize = 1000;
@@ -19,14 +18,8 @@ pub(super) const QUEUED: usize = 1000;
 const POLL: Duration = Duration::from_micros(10);
 
 impl<M: Mover + Sync> Walk<'_, M> {
-    pub(super) fn queue(
-        &self,
-        pool: &mut Pool,
-        barrier: &Barrier,
-        stamps: &Stamps,
-        first: usize,
-        count: usize,
-    ) -> Result<(), Failure> {
+    pub(super) fn queue(&self, batch: Batch<'_>) -> Result<(), Panicked> {
+        let Batch { pool, barrier, stamps, first, count } = batch;
         let jobs = Mutex::new(Vec::with_capacity(QUEUED));
         let left = || jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let pop = || {
@@ -53,6 +46,6 @@ impl<M: Mover + Sync> Walk<'_, M> {
             }
             stamps.set(thread, begin, tsc::stop());
         };
-        pool.run(&body).map_err(|panicked| Failure::failed(panicked.to_string()))
+        pool.run(&body)
     }
 }

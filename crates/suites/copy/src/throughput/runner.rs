@@ -8,7 +8,7 @@ use machine::tsc;
 use super::layout::Layout;
 use super::settings::{Mode, Settings, Use};
 use super::timed::{Call, Mover, Ring};
-use crate::pool::{Barrier, Pool};
+use crate::pool::{Barrier, Panicked, Pool};
 
 /// Bytes of jobs that a thread takes at once, where a job is shorter.
 const GRAB: usize = 32 << 10;
@@ -100,25 +100,30 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
             return Ok(tsc::stop().saturating_sub(begin));
         };
         let stamps = Stamps::new(pool.threads());
+        let batch = Batch { pool, barrier, stamps: &stamps, first, count };
         let outcome = match self.mode {
-            Mode::Jobs => self.walk.jobs(pool, barrier, &stamps, first, count),
-            Mode::Split => self.walk.split(pool, barrier, &stamps, first, count),
-            Mode::Queue => self.walk.queue(pool, barrier, &stamps, first, count),
+            Mode::Jobs => self.walk.jobs(batch),
+            Mode::Split => self.walk.split(batch),
+            Mode::Queue => self.walk.queue(batch),
         };
-        outcome.map(|()| stamps.elapsed())
+        outcome.map_err(|panicked| Failure::failed(panicked.to_string()))?;
+        Ok(stamps.elapsed())
     }
+}
+
+/// The copies from number `first` on that the threads of a pool share out.
+pub(super) struct Batch<'b> {
+    pub(super) pool: &'b mut Pool,
+    pub(super) barrier: &'b Barrier,
+    pub(super) stamps: &'b Stamps,
+    pub(super) first: usize,
+    pub(super) count: usize,
 }
 
 impl<M: Mover + Sync> Walk<'_, M> {
     /// Each thread takes whole copies, several at a time where they are short, by one counter.
-    fn jobs(
-        &self,
-        pool: &mut Pool,
-        barrier: &Barrier,
-        stamps: &Stamps,
-        first: usize,
-        count: usize,
-    ) -> Result<(), Failure> {
+    fn jobs(&self, batch: Batch<'_>) -> Result<(), Panicked> {
+        let Batch { pool, barrier, stamps, first, count } = batch;
         let length = self.ring.iter().take(64).map(|call| call.length).max().unwrap_or(1) as usize;
         let fair = count.div_ceil(pool.threads().max(1));
         let grab = (GRAB / length.max(1)).clamp(1, MOST_JOBS).min(fair);
@@ -140,18 +145,12 @@ impl<M: Mover + Sync> Walk<'_, M> {
                 stamps.set(thread, begin, tsc::stop());
             }
         };
-        pool.run(&body).map_err(|panicked| Failure::failed(panicked.to_string()))
+        pool.run(&body)
     }
 
     /// All threads take part in each copy, and meet after it.
-    fn split(
-        &self,
-        pool: &mut Pool,
-        barrier: &Barrier,
-        stamps: &Stamps,
-        first: usize,
-        count: usize,
-    ) -> Result<(), Failure> {
+    fn split(&self, batch: Batch<'_>) -> Result<(), Panicked> {
+        let Batch { pool, barrier, stamps, first, count } = batch;
         let (threads, mask) = (pool.threads(), self.ring.len() - 1);
         let body = |thread: usize| {
             let Spans { destination, source } = self.spans.lane(0);
@@ -168,7 +167,7 @@ impl<M: Mover + Sync> Walk<'_, M> {
             }
             stamps.set(thread, begin, tsc::stop());
         };
-        pool.run(&body).map_err(|panicked| Failure::failed(panicked.to_string()))
+        pool.run(&body)
     }
 }
 

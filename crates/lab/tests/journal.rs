@@ -1,29 +1,18 @@
-use std::collections::BTreeMap;
+//! What is written is read again, whatever was cut off, damaged or held by another.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod record;
+
 use std::fs;
 use std::path::Path;
 
+use lab::journal::{Journal, JournalError, RECORD, SAMPLES, open};
+use lab::plan::Item;
+use lab::point::Point;
+use lab::sample::Sample;
 use proptest::prelude::*;
-
-use super::*;
-use crate::experiment::Profile;
-use crate::plan::Item;
-use crate::point::Point;
-use crate::sample::Sample;
-
-fn record() -> RunRecord {
-    RunRecord {
-        format: FORMAT,
-        program: "0".into(),
-        name: "test".into(),
-        host: "here".into(),
-        profile: Profile::Quick,
-        seed: 1,
-        begun: "2026-01-01T00:00:00Z".into(),
-        environments: BTreeMap::new(),
-        experiments: BTreeMap::new(),
-        metrics: BTreeMap::new(),
-    }
-}
+use record::record;
 
 fn sample(round: u32, value: f64) -> Sample {
     Sample {

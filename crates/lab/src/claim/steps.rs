@@ -1,0 +1,70 @@
+//! How far the rounds of a point lie apart, in steps of the time-stamp counter.
+
+use super::evidence::Evidence;
+use super::verdict::{Lack, Ours, Outcome};
+use super::{VerdictKind, words};
+use crate::point::Point;
+use crate::sample::Sample;
+
+/// Of a step: what adding and subtracting floating-point numbers may leave.
+const ROUNDING: f64 = 1e-6;
+
+impl Evidence<'_> {
+    /// One outcome for each point: the span of its rounds on an idle core, in steps of the counter.
+    pub(super) fn judge_steps(&self, most: f64) -> Vec<Outcome> {
+        let outcome = |point| Outcome::of_all(vec![self.steps_part(point, most)]);
+        self.known.iter().map(outcome).collect()
+    }
+
+    fn steps_part(&self, point: &Point, most: f64) -> Ours {
+        let label = point.to_string();
+        let Some(rounds) = self.observed.points.get(point) else {
+            return Ours::nothing(label, self.lack_of(point));
+        };
+        let idle: Vec<(f64, f64)> = rounds
+            .iter()
+            .filter_map(|(round, one)| Some((one.value, step(self.sample(point, *round)?)?)))
+            .collect();
+        let Some(&(_, step)) = idle.first() else {
+            let why = "in no round was the core idle: others took it meanwhile; measure again";
+            return Ours::nothing(label, Lack::inconclusive(why));
+        };
+        let least = idle.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
+        let highest = idle.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);
+        let apart = (highest - least) / step;
+        let unit = &self.record.unit;
+        let why = format!(
+            "{} to {} over {} on an idle core (of {}): {} of {}, claimed at most {}",
+            words::value(least, unit),
+            words::value(highest, unit),
+            words::rounds(idle.len()),
+            rounds.len(),
+            words::steps(apart),
+            words::value(step, unit),
+            words::steps(most),
+        );
+        let kind = match apart <= most + ROUNDING {
+            true => VerdictKind::Reproduced,
+            false => VerdictKind::Contradicted,
+        };
+        let (kind, why) = self.enough(kind, idle.len(), why);
+        Ours {
+            label,
+            value: Some(highest - least),
+            interval: None,
+            unit: unit.clone(),
+            rounds: idle.len(),
+            lost: rounds.len() - idle.len(),
+            kind,
+            why,
+        }
+    }
+}
+
+/// One step of the counter under a sample, ns, where nothing else ran on its core.
+fn step(sample: &Sample) -> Option<f64> {
+    let noise = sample.noise?;
+    let clock = sample.clock?;
+    let idle = noise.involuntary_switches == 0 && noise.steal_ns == 0;
+    idle.then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
+}

@@ -1,0 +1,21 @@
+//! The record of a run without experiments, for tests of the journal alone.
+
+use std::collections::BTreeMap;
+
+use lab::experiment::Profile;
+use lab::journal::{FORMAT, RunRecord};
+
+pub(crate) fn record() -> RunRecord {
+    RunRecord {
+        format: FORMAT,
+        program: "0".into(),
+        name: "test".into(),
+        host: "here".into(),
+        profile: Profile::Quick,
+        seed: 1,
+        begun: "2026-01-01T00:00:00Z".into(),
+        environments: BTreeMap::new(),
+        experiments: BTreeMap::new(),
+        metrics: BTreeMap::new(),
+    }
+}

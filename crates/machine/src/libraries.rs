@@ -1,0 +1,44 @@
+//! The shared libraries with which this process runs.
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The files of the shared libraries that are loaded, the dynamic linker among them, by the names
+/// under which the linker found them. None in a static program.
+pub fn loaded() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    // SAFETY: `note` matches the type that the call asks for, and the pointer that it is handed is
+    // that of `found`, which outlives the call and which nothing else touches meanwhile.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut found).cast()) };
+    found
+}
+
+unsafe extern "C" fn note(
+    object: *mut libc::dl_phdr_info,
+    _size: usize,
+    found: *mut c_void,
+) -> c_int {
+    // SAFETY: the linker hands a valid object with a name that ends in a zero byte.
+    let name = unsafe { CStr::from_ptr((*object).dlpi_name) };
+    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    // The program itself has no name, and what the kernel maps by itself has no path.
+    if path.is_absolute() {
+        // SAFETY: the pointer is the one that `loaded` passed.
+        unsafe { (*found.cast::<Vec<PathBuf>>()).push(path) };
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_library_and_the_linker_are_loaded() {
+        let loaded = loaded();
+        let named = |part: &str| loaded.iter().any(|path| path.to_string_lossy().contains(part));
+        assert!(named("libc.so") && named("ld-linux"), "{loaded:?}");
+        assert!(loaded.iter().all(|path| path.is_file()), "{loaded:?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! A process that puts something back when the one that changed it is gone, however it went.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+/// How often, and after which pause in ns, a removal is tried while files are still being closed.
+const TRIES: u32 = 500;
+const PAUSE: i64 = 10_000_000;
+
+/// What is put back.
+#[derive(Debug)]
+pub struct Restore {
+    target: OwnedFd,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    /// The target is a file, and these bytes are written at its beginning.
+    Write(Vec<u8>),
+    /// The target is a folder, and the empty folder of this name is removed from it.
+    RemoveFolder(CString),
+}
+
+impl Restore {
+    /// Writes a text to the beginning of a file, as the kernel's settings take it.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened for writing.
+    pub fn file(path: &Path, text: &str) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        Ok(Self { target: file.into(), how: How::Write(text.as_bytes().into()) })
+    }
+
+    /// Removes the folder `name` from `parent`.
+    ///
+    /// # Errors
+    /// Where a name holds a zero byte.
+    pub fn folder(parent: OwnedFd, name: &Path) -> io::Result<Self> {
+        let name = CString::new(name.as_os_str().as_bytes())?;
+        Ok(Self { target: parent, how: How::RemoveFolder(name) })
+    }
+}
+
+/// The process that waits for our end; sent away when dropped, with nothing put back.
+#[derive(Debug)]
+pub struct Restorer {
+    process: libc::pid_t,
+}
+
+impl Restorer {
+    /// Starts it. When this process ends, by SIGKILL too, it puts back what it was given.
+    ///
+    /// # Errors
+    /// The kernel's; a kernel before 5.9 has not all that it takes.
+    pub fn start(restore: Restore) -> io::Result<Self> {
+        let ourselves = pidfd_open(getpid(), PidfdFlags::empty())?;
+        // The highest descriptor, which is never open: asks only whether the call exists.
+        close_range(u32::MAX, u32::MAX)?;
+        // SAFETY: the child only makes system calls that are async-signal-safe, on what was made
+        // before the fork, and never returns.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => wait_and_restore(ourselves.as_raw_fd(), &restore),
+            process => Ok(Self { process }),
+        }
+    }
+}
+
+impl Drop for Restorer {
+    fn drop(&mut self) {
+        // SAFETY: our child, not reaped yet, so that the number is its own; both calls take numbers.
+        unsafe {
+            libc::kill(self.process, libc::SIGKILL);
+            libc::waitpid(self.process, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// The child's whole life.
+fn wait_and_restore(ourselves: RawFd, restore: &Restore) -> ! {
+    // It sleeps until the end, and must then be quicker than who may kill it along with us.
+    let first = libc::sched_param { sched_priority: 1 };
+    // What the terminal or a shell sends to the group is not for this process.
+    // SAFETY: system calls on numbers and on structures that live through them.
+    unsafe {
+        libc::setsid();
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &first);
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+    let target = restore.target.as_raw_fd();
+    // Copies of the other's files would keep its pipes open and what is removed in use.
+    keep_only(ourselves, target);
+    let mut gone = libc::pollfd { fd: ourselves, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid pollfd. No signal can interrupt.
+    unsafe { libc::poll(&mut gone, 1, -1) };
+    match &restore.how {
+        How::Write(bytes) => {
+            // SAFETY: the descriptor is open and the bytes live through the call.
+            unsafe { libc::pwrite(target, bytes.as_ptr().cast(), bytes.len(), 0) };
+        }
+        How::RemoveFolder(name) => remove(target, name),
+    }
+    // SAFETY: ends this process at once, without the other's destructors.
+    unsafe { libc::_exit(0) }
+}
+
+fn remove(parent: RawFd, name: &CString) {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE };
+    for _ in 0..TRIES {
+        // SAFETY: the descriptor is open and the name ends in zero; the time lives through the call.
+        unsafe {
+            if libc::unlinkat(parent, name.as_ptr(), libc::AT_REMOVEDIR) == 0
+                || *libc::__errno_location() != libc::EBUSY
+            {
+                return;
+            }
+            libc::nanosleep(&pause, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Closes all descriptors but two, which differ.
+fn keep_only(one: RawFd, other: RawFd) {
+    let (low, high) = (one.min(other) as u32, one.max(other) as u32);
+    // That the call exists was tried before the fork.
+    if low > 0 {
+        let _ = close_range(0, low - 1);
+    }
+    if high > low + 1 {
+        let _ = close_range(low + 1, high - 1);
+    }
+    let _ = close_range(high + 1, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: only numbers; closes descriptors that nobody in the calling process uses any more.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// Runs a body in a child that then dies by SIGKILL, and waits until a condition holds.
+    fn after_a_sudden_death(body: impl FnOnce(), holds: impl Fn() -> bool) {
+        // SAFETY: the child only runs the body and ends; this test has no other threads' locks in it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            body();
+            // SAFETY: numbers only.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        // SAFETY: reaps the child.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "nothing was put back");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_setting_is_put_back_after_a_sudden_death() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = folder.path().join("setting");
+        std::fs::write(&setting, "before").unwrap();
+        let change = || {
+            let restorer = Restorer::start(Restore::file(&setting, "before").unwrap()).unwrap();
+            std::fs::write(&setting, "change").unwrap();
+            std::mem::forget(restorer);
+        };
+        after_a_sudden_death(change, || std::fs::read_to_string(&setting).unwrap() == "before");
+    }
+
+    #[test]
+    fn a_folder_is_removed_after_a_sudden_death() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("made");
+        let make = || {
+            let parent = std::fs::File::open(folder.path()).unwrap();
+            let restore = Restore::folder(parent.into(), Path::new("made")).unwrap();
+            std::fs::create_dir(&made).unwrap();
+            std::mem::forget(Restorer::start(restore).unwrap());
+        };
+        after_a_sudden_death(make, || !made.exists());
+    }
+
+    #[test]
+    fn one_that_is_sent_away_puts_nothing_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = folder.path().join("setting");
+        std::fs::write(&setting, "before").unwrap();
+        drop(Restorer::start(Restore::file(&setting, "wrong!").unwrap()).unwrap());
+        assert_eq!(std::fs::read_to_string(&setting).unwrap(), "before");
+    }
+}

@@ -1,0 +1,132 @@
+//! Whether a point can be measured under this machine's KVM, and why not.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind};
+use lab::suite::{Capability, State};
+use machine::tsc::Tsc;
+
+use super::image::Image;
+use super::kind::Kind;
+use super::kvm::{self, Guest};
+use super::measure::START;
+use super::proof;
+
+/// Crossings by which ring 0 is tried.
+const TRY: u64 = 64;
+
+/// Whether a point can be measured here: a guest's start at the first call, then nothing.
+///
+/// # Errors
+/// No KVM, one whose guests do not run ring 0, or one that takes this kind of crossing itself; and
+/// the remedy.
+pub fn available(point: &Point) -> Result<(), Failure> {
+    match Kind::of(point)? {
+        Kind::None => kvm::open().map(|_| ()),
+        // Source: Linux 6.12, vmx_update_exception_bitmap and init_vmcb: both always intercept #UD.
+        Kind::InvalidOpcode => tried().clone().and(Err(Failure::unavailable(
+            "KVM takes invalid opcodes itself, since it emulates some: the time would be an exit's",
+            "boot the guest on bare metal: tollgate crossing guest --write FILE",
+        ))),
+        _ => tried().clone().map(|_| ()),
+    }
+}
+
+/// Whether this machine's KVM runs a guest's ring 0.
+pub fn capability() -> Capability {
+    let state = match tried() {
+        Ok(seen) => State::Present { detail: seen.clone() },
+        Err(failure) => State::Absent {
+            reason: failure.why.clone(),
+            remedy: failure.remedy.clone().unwrap_or_else(|| proof::REMEDY.to_owned()),
+        },
+    };
+    Capability { name: "kvm-ring-0".into(), about: "a KVM whose guests run ring 0".into(), state }
+}
+
+/// Ring 0 as a few page faults see it, tried once a process.
+pub(super) fn tried() -> &'static Result<String, Failure> {
+    static TRIED: OnceLock<Result<String, Failure>> = OnceLock::new();
+    TRIED.get_or_init(|| {
+        kvm::open()?;
+        nested_paging(Path::new("/sys/module"))?;
+        let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), proof::REMEDY))?;
+        let tally = Guest::new(&Image::new())
+            .and_then(|mut guest| guest.sample(Kind::PageFault, false, TRY, TRY, START))
+            .map_err(|failure| match failure.kind {
+                FailureKind::Unavailable => failure,
+                _ => Failure::unavailable(
+                    format!("the guest does not run under this KVM: {}", failure.why),
+                    proof::REMEDY,
+                ),
+            })?;
+        proof::ring_0(Kind::PageFault, &tally, tsc.step)?;
+        Ok(format!(
+            "CS {:#x}; two rdtsc in a row {} ticks, in ring 3 {}",
+            tally.cs, tally.floor_handler, tally.floor_user
+        ))
+    })
+}
+
+/// Whether page faults and CR3 stay inside the guest: with shadow page tables each is an exit to KVM.
+fn nested_paging(modules: &Path) -> Result<(), Failure> {
+    for (module, parameter) in [("kvm_intel", "ept"), ("kvm_amd", "npt")] {
+        let file = modules.join(module).join("parameters").join(parameter);
+        let value = std::fs::read_to_string(file).unwrap_or_default();
+        if ["N", "0"].contains(&value.trim()) {
+            return Err(Failure::unavailable(
+                format!(
+                    "KVM runs without nested paging ({module} {parameter}={}), so page faults \
+                         and CR3 switches are exits to it",
+                    value.trim()
+                ),
+                format!(
+                    "load it with {parameter}=1, where the processor or the hypervisor above has it"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_0_is_real_or_named() {
+        match tried() {
+            Ok(seen) => println!("{seen}"),
+            Err(failure) => {
+                println!("{failure}");
+                assert_eq!(failure.kind, FailureKind::Unavailable);
+                assert!(failure.remedy.is_some() && !failure.why.contains('\n'));
+            }
+        }
+        let capability = capability();
+        assert_eq!(capability.name, "kvm-ring-0");
+        assert_eq!(capability.state.is_present(), tried().is_ok());
+    }
+
+    #[test]
+    fn a_kvm_with_shadow_page_tables_is_named() {
+        let modules = tempfile::tempdir().unwrap();
+        assert_eq!(nested_paging(modules.path()), Ok(()));
+        let parameters = modules.path().join("kvm_intel/parameters");
+        std::fs::create_dir_all(&parameters).unwrap();
+        std::fs::write(parameters.join("ept"), "Y\n").unwrap();
+        assert_eq!(nested_paging(modules.path()), Ok(()));
+        std::fs::write(parameters.join("ept"), "N\n").unwrap();
+        let why = nested_paging(modules.path()).unwrap_err().to_string();
+        assert!(why.contains("without nested paging (kvm_intel ept=N)"), "{why}");
+        assert!(why.contains("ept=1"), "{why}");
+    }
+
+    #[test]
+    fn invalid_opcodes_are_never_timed_under_kvm() {
+        let point = Point::default().with("kind", "invalid-opcode");
+        assert_eq!(available(&point).unwrap_err().kind, FailureKind::Unavailable);
+    }
+}

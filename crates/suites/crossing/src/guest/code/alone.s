@@ -1,0 +1,224 @@
+# The whole schedule, printed: where no host reads the memory. In the kernel's page table alone.
+
+guest_alone:
+    call guest_serial
+    mov $VGA, %edi
+    mov $2000, %ecx
+    mov $0x0f20, %eax
+    rep stosw
+    lea .Lbanner(%rip), %rsi
+    mov $1, %edi
+    call guest_show
+    call guest_new_line
+    call guest_header
+    xor %ebx, %ebx
+.Lsample:
+    mov %ebx, POSITION
+    mov SCHEDULE(,%rbx,4), %eax
+    movzbl %al, %ecx
+    mov %ecx, KIND
+    movzbl %ah, %ecx
+    mov %ecx, ISOLATION
+    shr $16, %eax
+    mov %eax, ROUND
+    mov $(VGA + 3 * 160), %edi
+    mov %ebx, %eax
+    inc %eax
+    call guest_show_number
+    mov $(VGA + 3 * 160 + 2 * 10), %edi
+    mov SAMPLES, %eax
+    call guest_show_number
+    call guest_core_chain
+    mov %rax, CORE_BEFORE
+    call guest_sample
+    call guest_core_chain
+    mov %rax, CORE_AFTER
+    call guest_print_sample
+    inc %ebx
+    cmp SAMPLES, %ebx
+    jb .Lsample
+    call guest_line
+    NUMBER "end samples=", SAMPLES
+    call guest_line_end
+    lea .Lfinished(%rip), %rsi
+    mov $5, %edi
+    call guest_show
+    mov $EXIT_DONE, %eax
+guest_stop:
+    call guest_exit
+.Lhalt:
+    cli
+    hlt
+    jmp .Lhalt
+
+guest_print_sample:
+    push %rbx
+    call guest_line
+    SMALL_NUMBER "sample position=", POSITION
+    SMALL_NUMBER " round=", ROUND
+    SAY " kind="
+    mov KIND, %ecx
+    lea .Lkinds(%rip), %rsi
+    jecxz .Lkind
+.Lnext_kind:
+    lodsb
+    test %al, %al
+    jnz .Lnext_kind
+    dec %ecx
+    jnz .Lnext_kind
+.Lkind:
+    call guest_put_text
+    SAY " isolation="
+    mov ISOLATION, %eax
+    test %eax, %eax
+    jz .Loff
+    SAY "on"
+    jmp .Lisolation
+.Loff:
+    SAY "off"
+.Lisolation:
+    NUMBER " made=", MADE
+    NUMBER " stamped=", STAMPED
+    SMALL_NUMBER " cs=", SEEN_CS
+    SMALL_NUMBER " floor-user=", FLOOR_USER
+    SMALL_NUMBER " floor-handler=", FLOOR_HANDLER
+    NUMBER " core-before=", CORE_BEFORE
+    NUMBER " core-after=", CORE_AFTER
+    NUMBER " longest=", EMPTY_LONGEST
+    NUMBER ",", U2K_LONGEST
+    NUMBER ",", K2U_LONGEST
+    SAY " empty="
+    mov $EMPTY_BINS, %edi
+    mov $(EMPTY_LAST + 1), %ecx
+    call guest_put_bins
+    SAY " u2k="
+    mov $U2K_BINS, %edi
+    mov $(BINS_LAST + 1), %ecx
+    call guest_put_bins
+    SAY " k2u="
+    mov $K2U_BINS, %edi
+    mov $(BINS_LAST + 1), %ecx
+    call guest_put_bins
+    call guest_line_end
+    pop %rbx
+    ret
+
+# What the report needs to know of the machine.
+guest_header:
+    push %rbx
+    call guest_line
+    SAY "begin version=1"
+    NUMBER " samples=", SAMPLES
+    NUMBER " rounds=", ROUNDS
+    NUMBER " crossings=", CROSSINGS
+    NUMBER " warmup=", WARMUP
+    NUMBER " seed=", SEED
+    call guest_line_end
+    xor %eax, %eax
+    cpuid
+    mov %ebx, TEXT
+    mov %edx, TEXT + 4
+    mov %ecx, TEXT + 8
+    movl $0, TEXT + 12
+    call guest_line
+    SAY "vendor "
+    call .Lput_text
+    mov $0x80000002, %edi
+    mov $TEXT, %esi
+.Lbrand:
+    mov %edi, %eax
+    cpuid
+    mov %eax, (%rsi)
+    mov %ebx, 4(%rsi)
+    mov %ecx, 8(%rsi)
+    mov %edx, 12(%rsi)
+    add $16, %esi
+    inc %edi
+    cmp $0x80000005, %edi
+    jb .Lbrand
+    movl $0, (%rsi)
+    call guest_line
+    SAY "brand "
+    call .Lput_text
+    movl $0, TEXT
+    movl $0, TEXT + 12
+    mov $1, %eax
+    cpuid
+    bt $31, %ecx
+    jnc .Lbare
+    mov $0x40000000, %eax
+    cpuid
+    mov %ebx, TEXT
+    mov %ecx, TEXT + 4
+    mov %edx, TEXT + 8
+.Lbare:
+    call guest_line
+    SAY "hypervisor "
+    call .Lput_text
+    mov $1, %eax
+    cpuid
+    mov %eax, TEXT
+    call guest_line
+    SMALL_NUMBER "cpu signature=", TEXT
+    mov $1, %eax
+    cpuid
+    shr $31, %ecx
+    mov %ecx, %eax
+    SAY " hypervisor="
+    call guest_put_yes
+    SAY " pcid="
+    mov PCID, %eax
+    call guest_put_yes
+    call guest_line_end
+    call guest_stated_hertz
+    mov %rax, TEXT
+    call guest_pit_ticks
+    mov %rax, TEXT + 8
+    call guest_line
+    NUMBER "clock stated-hertz=", TEXT
+    NUMBER " pit-ticks=", TEXT + 8
+    SAY " pit-count="
+    mov $PIT_COUNT, %eax
+    call guest_put_number
+    SAY " core-cycles="
+    mov $CORE_CYCLES, %eax
+    call guest_put_number
+    call guest_line_end
+    pop %rbx
+    ret
+.Lput_text:
+    mov $TEXT, %esi
+    call guest_put_text
+    jmp guest_line_end
+
+# The exception that nobody expected: one line, and the end.
+guest_report_fault:
+    cmpl $0, ALONE
+    je .Lfault_exit
+    # A line under way is cut off.
+    call guest_new_line
+    call guest_line
+    NUMBER "fault vector=", FAULT_VECTOR
+    NUMBER " error=", FAULT_ERROR
+    NUMBER " rip=", FAULT_RIP
+    NUMBER " cs=", FAULT_CS
+    NUMBER " cr2=", FAULT_CR2
+    SMALL_NUMBER " kind=", KIND
+    SMALL_NUMBER " isolation=", ISOLATION
+    call guest_line_end
+    lea .Lfaulted(%rip), %rsi
+    mov $5, %edi
+    call guest_show
+.Lfault_exit:
+    mov $EXIT_FAULT, %eax
+    jmp guest_stop
+
+.Lkinds:
+    .asciz "page-fault", "software-interrupt", "breakpoint", "invalid-opcode"
+    .asciz "syscall-sysret", "syscall-iretq", "same-ring", "none"
+.Lbanner:
+    .asciz "tollgate crossing guest: sample, of, as lines on COM1 and port 0xe9"
+.Lfinished:
+    .asciz "done: import what came over the serial line"
+.Lfaulted:
+    .asciz "an exception that nobody expected: the serial line has it"

@@ -1,0 +1,97 @@
+# The clocks, where no Linux knows them: the counter's hertz and the core's. Kernel's page table alone.
+
+# Ticks of CORE_CYCLES dependent adds, the least of five runs, the empty pair not subtracted: rax.
+guest_core_chain:
+    push %rbx
+    mov $-1, %rbx
+    mov $5, %r10d
+.Lchain_run:
+    xor %esi, %esi
+    mov $1, %edi
+    mov $(CORE_CYCLES / 64), %r11d
+    START %r8d, %r9d
+    .balign 64, 0x90
+.Lchain:
+.rept 64
+    add %rdi, %rsi
+.endr
+    dec %r11d
+    jnz .Lchain
+    STOP
+    JOIN %rax, %rdx, %rax
+    JOIN %r8, %r9, %r8
+    sub %r8, %rax
+    cmp %rbx, %rax
+    cmovb %rax, %rbx
+    dec %r10d
+    jnz .Lchain_run
+    mov %rbx, %rax
+    pop %rbx
+    ret
+
+# Ticks that pass in PIT_COUNT steps of the PIT's channel 2, the least of three; 0 where it never ends: rax.
+guest_pit_ticks:
+    push %rbx
+    mov $-1, %rbx
+    mov $3, %r10d
+.Lpit_run:
+    # The speaker off, the gate low; mode 0, both bytes; the gate high starts the count.
+    in $0x61, %al
+    and $0xfc, %al
+    out %al, $0x61
+    mov $0xb0, %al
+    out %al, $0x43
+    mov $(PIT_COUNT & 0xff), %al
+    out %al, $0x42
+    mov $(PIT_COUNT >> 8), %al
+    out %al, $0x42
+    in $0x61, %al
+    or $1, %al
+    out %al, $0x61
+    START %r8d, %r9d
+    mov $10000000, %r11d
+.Lpit_wait:
+    in $0x61, %al
+    test $0x20, %al
+    jnz .Lpit_done
+    dec %r11d
+    jnz .Lpit_wait
+    xor %eax, %eax
+    pop %rbx
+    ret
+.Lpit_done:
+    STOP
+    JOIN %rax, %rdx, %rax
+    JOIN %r8, %r9, %r8
+    sub %r8, %rax
+    cmp %rbx, %rax
+    cmovb %rax, %rbx
+    dec %r10d
+    jnz .Lpit_run
+    mov %rbx, %rax
+    pop %rbx
+    ret
+
+# The counter's hertz as CPUID leaf 0x15 states it, 0 where it does not: rax.
+guest_stated_hertz:
+    push %rbx
+    xor %eax, %eax
+    cpuid
+    cmp $0x15, %eax
+    jb .Lnot_stated
+    mov $0x15, %eax
+    xor %ecx, %ecx
+    cpuid
+    test %eax, %eax
+    jz .Lnot_stated
+    mov %eax, %esi
+    mov %ebx, %eax
+    mov %ecx, %ecx
+    mul %rcx
+    div %rsi
+    pop %rbx
+    ret
+.Lnot_stated:
+    xor %eax, %eax
+    pop %rbx
+    ret

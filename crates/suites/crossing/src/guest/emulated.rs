@@ -1,0 +1,143 @@
+//! The guest under QEMU's emulator: counts alone, for emulated times mean nothing.
+
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::measure::Measurement;
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind};
+use machine::child::die_with_parent;
+use machine::memfd::Memfd;
+
+use super::image::Turn;
+use super::kind::Kind;
+use super::multiboot::{Settings, image_of};
+use super::report::{Report, parse};
+
+/// How long the emulator may take to start.
+const START: Duration = Duration::from_secs(30);
+/// How long an emulated crossing may take on average.
+const CROSSING: Duration = Duration::from_micros(100);
+/// Crossings that do not count.
+const WARMUP: u64 = 100;
+
+/// Makes a point's crossings in the emulator and counts those that were stamped.
+///
+/// # Errors
+/// Where QEMU does not start or the guest does not end well; a failed check where a crossing was not
+/// stamped or not handled in ring 0.
+pub fn emulated(point: &Point) -> Result<Measurement, Failure> {
+    let kind = Kind::of(point)?;
+    let isolation = point.text("isolation") == "on";
+    let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
+    let settings = Settings { rounds: 1, crossings, warmup: WARMUP, seed: 0 };
+    let image = image_of(&[Turn { round: 0, kind, isolation }], &settings)
+        .map_err(|why| Failure::failed(why.to_string()))?;
+    let limit = START + CROSSING * crossings.min(u32::MAX.into()) as u32;
+    let text = run(&image, limit)?;
+    told(&parse(&text).map_err(|why| Failure::failed(format!("the guest's output: {why}")))?)
+}
+
+/// The counts of the one sample.
+fn told(report: &Report) -> Result<Measurement, Failure> {
+    let [sample] = report.samples.as_slice() else {
+        return Err(Failure::check(format!("the guest took {} samples", report.samples.len())));
+    };
+    let tally = &sample.tally;
+    tally.check(sample.kind)?;
+    if sample.kind.needs_ring_0() && (tally.cs == 0 || tally.cs & 3 != 0) {
+        return Err(Failure::check(format!("the guest's kernel read CS {:#x}", tally.cs)));
+    }
+    Ok(Measurement::default()
+        .value("crossings_made", tally.made as f64)
+        .value("crossings_stamped", tally.stamped as f64))
+}
+
+/// What an image prints under the emulator.
+fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
+    let memory = loaded(image)?;
+    let number = memory.inherit()?;
+    let mut command =
+        Command::new(crate::vm::qemu().unwrap_or_else(|| "qemu-system-x86_64".into()));
+    command
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-accel", "tcg", "-cpu", "max", "-m", "16"])
+        .args(["-kernel", &format!("/proc/self/fd/{number}")])
+        .args(["-chardev", "stdio,id=out,signal=off", "-device", "isa-debugcon,chardev=out"])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    die_with_parent(&mut command);
+    let mut child = command.spawn().map_err(|why| Failure::failed(format!("QEMU: {why}")))?;
+    let output = child.stdout.take();
+    // Both streams end with the emulator, which the limit ends at the latest.
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        output.map(|mut output| output.read_to_string(&mut text)).transpose().map(|_| text)
+    });
+    ended(&mut child, limit)?;
+    let text = reader.join().map_err(|_| Failure::failed("QEMU's output was not read"))??;
+    if text.is_empty() {
+        let mut why = String::new();
+        if let Some(mut errors) = child.stderr.take() {
+            errors.read_to_string(&mut why)?;
+        }
+        let why = why.lines().last().unwrap_or("it printed nothing");
+        return Err(Failure::failed(format!("QEMU: {why}")));
+    }
+    Ok(text)
+}
+
+/// The image as a file that needs no folder.
+fn loaded(image: &[u8]) -> Result<Memfd, Failure> {
+    let memory = Memfd::create("guest", image.len())?;
+    let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
+    file.write_all_at(image, 0)?;
+    Ok(memory)
+}
+
+/// Waits for the emulator's end, and ends it at the limit.
+fn ended(child: &mut Child, limit: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + limit;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            let why = format!("the emulated guest did not end in {} s", limit.as_secs());
+            return Err(Failure::new(FailureKind::Timeout, why));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(kind: &str, isolation: &str) -> Point {
+        [("kind", kind), ("isolation", isolation), ("crossings", "2000")]
+            .into_iter()
+            .fold(Point::default(), |point, (factor, level)| point.with(factor, level))
+    }
+
+    #[test]
+    fn one_point_is_counted_and_no_time_is_told() {
+        for (kind, isolation) in [("syscall-sysret", "on"), ("page-fault", "off"), ("none", "on")] {
+            let told = emulated(&point(kind, isolation)).unwrap();
+            let names: Vec<&String> = told.values.keys().collect();
+            assert_eq!(names, ["crossings_made", "crossings_stamped"]);
+            assert!(told.values.values().all(|count| *count == 2000.0), "{:?}", told.values);
+        }
+    }
+
+    #[test]
+    fn what_never_ends_is_ended() {
+        let failure = run(&[0; 4096], Duration::from_secs(1)).unwrap_err();
+        assert_eq!(failure.to_string(), "timeout: the emulated guest did not end in 1 s");
+    }
+}

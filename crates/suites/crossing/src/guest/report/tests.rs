@@ -1,0 +1,310 @@
+//! Whole reports survive, and no damage passes.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::line::{PREFIX, checksum};
+use super::*;
+use crate::guest::layout::{BINS_LAST, EMPTY_PAIRS};
+use crate::guest::tally::Counts;
+
+/// Prints a report as the guest does.
+fn printed(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |body: String| {
+        let body = format!("{PREFIX}{body}");
+        let sum = checksum(&body);
+        let _ = write!(text, "{body} #{sum:08x}\r\n");
+    };
+    let Report { rounds, crossings, warmup, seed, .. } = report;
+    let samples = report.samples.len();
+    line(format!(
+        "begin version=1 samples={samples} rounds={rounds} crossings={crossings} warmup={warmup} seed={seed}"
+    ));
+    let Processor { vendor, brand, signature, hypervisor, pcid } = &report.processor;
+    let yes = |fact: bool| if fact { "yes" } else { "no" };
+    line(format!("vendor {vendor}"));
+    line(format!("brand {brand}"));
+    line(format!("hypervisor {}", hypervisor.as_deref().unwrap_or("")));
+    let above = yes(hypervisor.is_some());
+    line(format!("cpu signature={signature} hypervisor={above} pcid={}", yes(*pcid)));
+    let Clocks { stated_hertz, pit_ticks, pit_count, core_cycles } = report.clocks;
+    line(format!(
+        "clock stated-hertz={stated_hertz} pit-ticks={pit_ticks} pit-count={pit_count} core-cycles={core_cycles}"
+    ));
+    for (position, sample) in report.samples.iter().enumerate() {
+        let Sample { round, kind, isolation, tally, core_before, core_after } = sample;
+        let Tally { made, stamped, cs, floor_user, floor_handler, empty, u2k, k2u } = tally;
+        let (kind, isolation) = (kind.name(), if *isolation { "on" } else { "off" });
+        let longest = format!("{},{},{}", empty.longest, u2k.longest, k2u.longest);
+        let (empty, u2k, k2u) = (bins(empty), bins(u2k), bins(k2u));
+        line(format!(
+            "sample position={position} round={round} kind={kind} isolation={isolation} made={made} \
+             stamped={stamped} cs={cs} floor-user={floor_user} floor-handler={floor_handler} \
+             core-before={core_before} core-after={core_after} longest={longest} empty={empty} \
+             u2k={u2k} k2u={k2u}"
+        ));
+    }
+    line(format!("end samples={samples}"));
+    text
+}
+
+fn bins(counts: &Counts) -> String {
+    let bins: Vec<String> = counts.bins.iter().map(|(t, c)| format!("{t}:{c}")).collect();
+    if bins.is_empty() { "-".into() } else { bins.join(",") }
+}
+
+prop_compose! {
+    /// Counts that add up.
+    fn counted(total: u64)(
+        ticks in proptest::collection::btree_set(0u32..=BINS_LAST as u32, 1..4),
+        beyond in 0u64..1 << 40,
+    ) -> Counts {
+        let mut bins: std::collections::BTreeMap<u32, u64> =
+            ticks.iter().map(|ticks| (*ticks, 1)).collect();
+        let rest = total - (bins.len() as u64 - 1);
+        if let Some(first) = bins.values_mut().next() {
+            *first = rest;
+        }
+        let last = bins.contains_key(&(BINS_LAST as u32));
+        Counts { bins, longest: if last { BINS_LAST as u64 + beyond } else { 0 } }
+    }
+}
+
+prop_compose! {
+    fn tally(crossings: u64)(
+        u2k in counted(crossings),
+        k2u in counted(crossings),
+        cs in any::<u32>(),
+        floors in any::<(u32, u32)>(),
+    ) -> Tally {
+        let empty = Counts { bins: [(26, EMPTY_PAIRS)].into(), longest: 0 };
+        let (floor_user, floor_handler) = floors;
+        Tally { made: crossings, stamped: crossings, cs, floor_user, floor_handler, empty, u2k, k2u }
+    }
+}
+
+prop_compose! {
+    fn report()(rounds in 1u64..3, crossings in 4u64..1000)(
+        tallies in proptest::collection::vec(tally(crossings), 16 * rounds as usize),
+        names in ("[A-Z][a-z]{0,11}", "[A-Z][A-Za-z0-9 ()@.-]{0,40}[a-z]", proptest::option::of("[ -~]{0,12}")),
+        numbers in any::<(u32, bool, u64, u64, u64)>(),
+        rounds in Just(rounds),
+        crossings in Just(crossings),
+    ) -> Report {
+        let (vendor, brand, hypervisor) = names;
+        let (signature, pcid, seed, stated_hertz, pit_ticks) = numbers;
+        let samples = tallies.into_iter().enumerate().map(|(index, tally)| Sample {
+            round: index as u64 / 16,
+            kind: Kind::ALL[index % 8],
+            isolation: index / 8 % 2 == 1,
+            tally,
+            core_before: 28_000,
+            core_after: seed,
+        });
+        Report {
+            rounds,
+            crossings,
+            warmup: 7,
+            seed,
+            processor: Processor { vendor, brand, signature, hypervisor, pcid },
+            clocks: Clocks { stated_hertz, pit_ticks, pit_count: 59_659, core_cycles: 49_152 },
+            samples: samples.collect(),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_report_reads_back_between_other_lines(report in report(), noise in "[^t\n]{0,40}") {
+        let text = printed(&report).replace("\r\n", &format!("\r\n{noise}\n"));
+        prop_assert_eq!(parse(&format!("{noise}\n{text}")), Ok(report));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in any::<String>()) {
+        let _ = parse(&text);
+    }
+
+    /// Valid lines in any order, some left out or doubled, with other values.
+    #[test]
+    fn no_lines_make_it_panic(
+        report in report(),
+        picks in proptest::collection::vec(any::<prop::sample::Index>(), 0..40),
+        swap in any::<(prop::sample::Index, char)>(),
+    ) {
+        let text = printed(&report);
+        let lines: Vec<&str> = text.lines().collect();
+        let mut shuffled = String::new();
+        for pick in picks {
+            let line = lines[pick.index(lines.len())];
+            let body = line.rsplit_once(" #").map_or(line, |(body, _)| body);
+            let (at, with) = (swap.0.index(body.len()), swap.1);
+            let body = [&body[..at], &with.to_string(), &body[at + 1..]].concat();
+            shuffled += &format!("{body} #{:08x}\n", checksum(&body));
+        }
+        let _ = parse(&shuffled);
+    }
+
+    #[test]
+    fn one_byte_that_differs_never_passes_unseen(
+        report in report(),
+        at in any::<prop::sample::Index>(),
+        byte in 0x20u8..0x7f,
+    ) {
+        let text = printed(&report);
+        let at = at.index(text.len());
+        let mut bytes = text.clone().into_bytes();
+        bytes[at] = byte;
+        let damaged = String::from_utf8(bytes).unwrap();
+        match parse(&damaged) {
+            // A line's end may be written otherwise.
+            Ok(read) => prop_assert!(read == report),
+            Err(error) => prop_assert!(!error.to_string().contains('\n')),
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_never_passes(report in report(), at in any::<prop::sample::Index>()) {
+        let text = printed(&report);
+        let whole = text.trim_end().len();
+        let error = parse(&text[..at.index(whole)]).unwrap_err();
+        prop_assert!(error.line >= 1);
+    }
+}
+
+/// A report of one round.
+fn small() -> Report {
+    let counts = |ticks: u32| Counts { bins: [(ticks, 10)].into(), longest: 0 };
+    let tally = Tally {
+        made: 10,
+        stamped: 10,
+        cs: 8,
+        floor_user: 26,
+        floor_handler: 26,
+        empty: Counts { bins: [(52, EMPTY_PAIRS)].into(), longest: 0 },
+        u2k: counts(520),
+        k2u: counts(260),
+    };
+    let samples = Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
+    let sample = |(kind, isolation)| Sample {
+        round: 0,
+        kind,
+        isolation,
+        tally: tally.clone(),
+        core_before: 24_628,
+        core_after: 49_204,
+    };
+    Report {
+        rounds: 1,
+        crossings: 10,
+        warmup: 1,
+        seed: 1,
+        processor: Processor {
+            vendor: "AuthenticAMD".into(),
+            brand: "AMD EPYC".into(),
+            signature: 0x00a1_0f11,
+            hypervisor: None,
+            pcid: true,
+        },
+        clocks: Clocks {
+            stated_hertz: 0,
+            pit_ticks: 130_000_000,
+            pit_count: 59_659,
+            core_cycles: 49_152,
+        },
+        samples: samples.map(sample).collect(),
+    }
+}
+
+/// The error of a text.
+fn refused(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn each_damage_is_told_by_line_kind_and_remedy() {
+    let text = printed(&small());
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |line: usize| {
+        let kept = lines.iter().enumerate().filter(|(at, _)| *at != line).map(|(_, line)| *line);
+        kept.collect::<Vec<_>>().join("\n")
+    };
+    let damaged = text.replacen("stamped=10", "stamped=11", 1);
+    assert_eq!(
+        refused(&damaged),
+        format!("line 7: the line is damaged: its checksum does not fit: {AGAIN}")
+    );
+    assert_eq!(refused(&without(8)), format!("line 9: sample 2 should come next, not 3: {AGAIN}"));
+    let doubled = text.replacen(lines[6], &format!("{}\n{}", lines[6], lines[6]), 1);
+    assert_eq!(refused(&doubled), format!("line 8: sample 1 should come next, not 0: {AGAIN}"));
+    let cut = &text[..text.len() - 6];
+    assert_eq!(refused(cut), format!("line 23: the line is cut off in its checksum: {AGAIN}"));
+    let short = lines[..22].join("\n");
+    assert_eq!(
+        refused(&short),
+        format!("line 22: the text ends before the guest's line 'end': {AGAIN}")
+    );
+    let twice = format!("{text}{text}");
+    assert_eq!(
+        refused(&twice),
+        "line 24: more follows the report's end: import one report at a time"
+    );
+    assert_eq!(
+        refused(""),
+        format!("line 1: the text ends before the guest's line 'begin': {AGAIN}")
+    );
+    let mixed = text.replacen("tollgate-guest vendor", "GRUB tollgate-guest vendor", 1);
+    assert_eq!(refused(&mixed), format!("line 2: other text stands in the guest's line: {AGAIN}"));
+}
+
+use super::line::AGAIN;
+
+#[test]
+fn a_newer_guest_and_a_fault_are_named() {
+    let line =
+        |body: &str| format!("{PREFIX}{body} #{:08x}\n", checksum(&format!("{PREFIX}{body}")));
+    assert_eq!(
+        refused(&line("begin version=2 samples=16 rounds=1 crossings=1 warmup=0 seed=1")),
+        "line 1: the report's version is 2, and this program reads 1: use the tollgate that wrote the guest"
+    );
+    let header: String =
+        printed(&small()).lines().take(6).map(|line| format!("{line}\n")).collect();
+    let fault = line("fault vector=13 error=0 rip=1056768 cs=43 cr2=0 kind=3 isolation=0");
+    assert_eq!(
+        refused(&(header + &fault)),
+        "line 7: the guest met an exception that it did not expect (vector=13 error=0 rip=1056768 cs=43 \
+         cr2=0 kind=3 isolation=0): run the guest again; if it comes again, this machine cannot run it"
+    );
+}
+
+#[test]
+fn clocks_and_names_follow() {
+    let report = small();
+    let cpu = &report.processor;
+    assert_eq!((cpu.family(), cpu.model(), cpu.stepping()), (25, 17, 1));
+    let hertz = report.tsc_hertz().unwrap();
+    assert!((hertz / 2.6e9 - 1.0).abs() < 1e-4, "{hertz}");
+    // 26 divides 52, 260 and 520, but 52 divides more: the step is at most what is known.
+    assert_eq!(report.step(), 52);
+    let clock = report.clock(&report.samples[0]).unwrap();
+    assert!((clock.core_before / hertz - 2.0).abs() < 1e-9, "{clock:?}");
+    assert!((clock.core_after / hertz - 1.0).abs() < 1e-9, "{clock:?}");
+    let told = report.measurement(&report.samples[0]).unwrap();
+    assert!((told.values["u2k"] - 468.0 / hertz * 1e9).abs() < 1e-9);
+    let stated = Clocks { stated_hertz: 2_600_100_000, ..report.clocks };
+    assert_eq!(stated.tsc_hertz(), Some(2_600_100_000.0));
+    let wrong = Clocks { stated_hertz: 2_400_000_000, ..report.clocks };
+    assert_eq!(wrong.tsc_hertz(), report.clocks.tsc_hertz());
+    let none = Clocks { pit_ticks: 0, ..report.clocks };
+    assert_eq!(none.tsc_hertz(), None);
+}
+
+#[test]
+fn emulated_times_are_refused() {
+    let mut report = small();
+    report.processor.hypervisor = Some("TCGTCGTCGTCG".into());
+    let why = report.measurement(&report.samples[0]).unwrap_err().to_string();
+    assert!(why.starts_with("unavailable: the guest ran on an emulated processor"), "{why}");
+}

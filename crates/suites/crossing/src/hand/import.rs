@@ -1,0 +1,126 @@
+//! What the guest printed where it ran by itself, as a run of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lab::experiment::{self, Experiment, Profile};
+use lab::journal::{self, Run};
+use lab::plan::seed_of;
+use lab::point::Point;
+use lab::run::{Imported, Lab};
+use lab::sample::Sample;
+use lab::suite::Suite;
+use machine::cpu::Cpu;
+use machine::environment::Environment;
+
+use super::Error;
+use crate::SUITE;
+use crate::guest::report::{self, Report};
+use crate::one_way::with_ratio;
+
+/// Under which name the suite measures one way each.
+const ONE_WAY: &str = "one-way";
+/// The level of the route that these samples took.
+const ROUTE: &str = "bare-metal";
+
+/// Journals what a file holds; gives the run's folder.
+pub(super) fn main(file: &Path, host: &str, results: &Path, lab: &Lab) -> Result<PathBuf, Error> {
+    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let bytes = std::fs::read(file).map_err(|why| named(&why))?;
+    // A serial line brings what it brings: the lines that count carry checksums.
+    let text = String::from_utf8_lossy(&bytes);
+    let report = report::parse(&text).map_err(|why| named(&why))?;
+    if let Some(hypervisor) = &report.processor.hypervisor {
+        let why = format!(
+            "the guest ran under a hypervisor ({hypervisor}), and these would be figures of bare \
+             metal; boot it on a machine without one"
+        );
+        return Err(named(&why).into());
+    }
+    let samples = samples(&report).map_err(|why| named(&why))?;
+    let imported = Imported {
+        environment: environment(&report, host, &text)?,
+        profile: Profile::Standard,
+        experiment: experiment(&samples)?,
+        samples,
+    };
+    Ok(lab.import(results, imported)?)
+}
+
+/// The newest run that holds what a guest printed.
+pub(super) fn newest(results: &Path) -> Option<Run> {
+    let runs = journal::runs(results).ok()?;
+    let holds = |run: &Run| run.samples.iter().any(|sample| sample.point.text("route") == ROUTE);
+    runs.iter().rev().filter_map(|folder| journal::open(folder).ok()).find(holds)
+}
+
+fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
+    let mut positions: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut samples = Vec::new();
+    for printed in &report.samples {
+        let position = positions.entry(printed.round).or_default();
+        let measured = with_ratio(report.measurement(printed)?);
+        samples.push(Sample {
+            experiment: format!("{}/{ONE_WAY}", SUITE.name()),
+            point: Point::from([
+                ("route", ROUTE),
+                ("kind", printed.kind.name()),
+                ("isolation", if printed.isolation { "on" } else { "off" }),
+                ("crossings", &report.crossings.to_string()),
+            ]),
+            round: u32::try_from(printed.round)?,
+            position: *position,
+            attempt: 1,
+            values: measured.values,
+            histograms: measured.histograms,
+            covariates: measured.covariates,
+            clock: Some(report.clock(printed)?),
+            ..Sample::default()
+        });
+        *position += 1;
+    }
+    Ok(samples)
+}
+
+/// The suite's experiment with the points that were measured.
+fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
+    let text = SUITE.data().experiments;
+    let file = "crossing/experiments.toml";
+    let all = experiment::read(file, text, Some(SUITE.name()), &[&SUITE], Profile::Standard)?;
+    let mut one = all
+        .into_iter()
+        .find(|one| one.name == ONE_WAY)
+        .ok_or_else(|| format!("{file}: it has no experiment '{ONE_WAY}'"))?;
+    one.points.clear();
+    one.twins.clear();
+    for sample in samples {
+        if !one.points.contains(&sample.point) {
+            one.points.push(sample.point.clone());
+        }
+    }
+    one.baseline = one.points.first().cloned().unwrap_or_default();
+    Ok(one)
+}
+
+/// The machine, as far as the guest saw it. Each file is an environment of its own, for nobody knows
+/// whether two came from one boot.
+fn environment(report: &Report, host: &str, text: &str) -> Result<Environment, Error> {
+    let processor = &report.processor;
+    let cpu = Cpu {
+        vendor: processor.vendor.clone(),
+        brand: processor.brand.clone(),
+        family: processor.family(),
+        model: processor.model(),
+        stepping: processor.stepping(),
+        hypervisor: processor.hypervisor.clone(),
+        ..Cpu::default()
+    };
+    Ok(Environment {
+        hostname: host.into(),
+        kernel_release: "tollgate's guest".into(),
+        boot_id: format!("{:016x}", seed_of(text, 0)),
+        cpu,
+        tsc_hertz: Some(report.tsc_hertz()?),
+        ..Environment::default()
+    })
+}

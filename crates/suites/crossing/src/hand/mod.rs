@@ -1,0 +1,139 @@
+//! The suite by hand: `tollgate crossing`.
+
+mod import;
+mod options;
+mod table;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use lab::experiment::{self, Experiment};
+use lab::journal;
+use lab::point::{Level, Point};
+use lab::quantity::format_duration;
+use lab::run::{Lab, Unwatched, Wanted};
+use lab::suite::Suite;
+
+use crate::SUITE;
+use crate::guest::{Settings, multiboot_image};
+use options::{Command, Measure, Options};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The experiments of the table, and the round trips that it shows.
+const SHOWN: &[&str] = &["one-way", "tracepoint", "round-trips"];
+const TRIPS: &[&str] = &["fault-anonymous", "unknown-syscall", "getppid"];
+
+/// Does what the arguments ask for. Gives the exit status: 0, 1 where measuring failed, 2 where the
+/// arguments are wrong.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
+    let words = std::iter::once("tollgate crossing").chain(arguments.iter().map(String::as_str));
+    let options = match Options::try_parse_from(words) {
+        Ok(options) => options,
+        Err(told) if !told.use_stderr() => {
+            told.print()?;
+            return Ok(0);
+        }
+        Err(told) => {
+            let told = told.to_string();
+            let what = told.lines().next().unwrap_or_default();
+            writeln!(std::io::stderr(), "{what}; see tollgate crossing --help")?;
+            return Ok(2);
+        }
+    };
+    match options.command {
+        None => measure(&options.measure, &options.results, lab),
+        Some(Command::Guest { write, rounds, crossings }) => {
+            write_guest(&write, &Settings { rounds, crossings, ..Settings::default() })
+        }
+        Some(Command::Import { file, host }) => {
+            let folder = import::main(&file, &host, &options.results, lab)?;
+            let folder = folder.display();
+            writeln!(std::io::stdout(), "{folder}: tollgate show --results {folder}")?;
+            Ok(0)
+        }
+        Some(Command::GuestInit) => {
+            crate::vm::inside::main()?;
+            Ok(0)
+        }
+    }
+}
+
+fn write_guest(path: &Path, settings: &Settings) -> Result<i32, Error> {
+    let image = multiboot_image(settings)?;
+    std::fs::write(path, &image)
+        .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
+    let (path, length) = (path.display(), image.len());
+    writeln!(
+        std::io::stdout(),
+        "{path}: {length} bytes; boot it by GRUB's 'multiboot' with a serial line at 115200 8N1, keep \
+         what it prints, then: tollgate crossing import OUTPUT"
+    )?;
+    Ok(0)
+}
+
+/// Measures what the table shows and prints it.
+fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
+    let experiments = experiments(how)?;
+    let expected = experiments.iter().map(|one| lab::plan::expected(one, &SUITE)).sum();
+    writeln!(std::io::stderr(), "measuring: about {} at most", format_duration(expected))?;
+    let options = how.allow.iter().map(|what| (format!("allow-{what}"), "yes".to_owned()));
+    let wanted = Wanted {
+        experiments,
+        profile: how.profile.into(),
+        // Apart from what `run` resumes and `show` shows.
+        results: results.join("by-hand"),
+        fresh: true,
+        seed: None,
+        options: options.collect::<BTreeMap<_, _>>(),
+        interrupted: &AtomicBool::new(false),
+    };
+    let ended = lab.run(&wanted, &mut Unwatched)?;
+    let run = journal::open(&ended.folder)?;
+    let imported = import::newest(results);
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", table::write(&run, imported.as_ref())?)?;
+    writeln!(out, "\n{}", ended.folder.display())?;
+    for sample in &ended.faults {
+        if let Some(failure) = &sample.error {
+            writeln!(std::io::stderr(), "{} {}: {failure}", sample.experiment, sample.point)?;
+        }
+    }
+    Ok(i32::from(!ended.faults.is_empty()))
+}
+
+/// The suite's own experiments, as far as the table shows them.
+fn experiments(how: &Measure) -> Result<Vec<Experiment>, Error> {
+    let text = SUITE.data().experiments;
+    let file = "crossing/experiments.toml";
+    let all = experiment::read(file, text, Some(SUITE.name()), &[&SUITE], how.profile.into())?;
+    let shown = all.into_iter().filter(|one| SHOWN.contains(&one.name.as_str()));
+    Ok(shown.map(|one| prepared(one, how)).filter(|one| !one.points.is_empty()).collect())
+}
+
+fn prepared(mut one: Experiment, how: &Measure) -> Experiment {
+    let is_shown = |point: &Point| match point.get("trip") {
+        Some(trip) => TRIPS.contains(&trip.as_str()) && point.text("by") == "tollgate",
+        None => point.get("kind").is_none_or(|kind| kind.as_str() == "page-fault"),
+    };
+    one.keep(is_shown);
+    if let Some(rounds) = how.rounds {
+        one.effort.rounds = rounds;
+        one.effort.min_rounds = rounds;
+    }
+    if let Some(crossings) = how.crossings {
+        let told = |point: &Point| match point.get("crossings") {
+            Some(_) => point.clone().with("crossings", Level::from(crossings.to_string())),
+            None => point.clone(),
+        };
+        one.points = one.points.iter().map(told).collect();
+        one.twins = one.twins.iter().map(told).collect();
+    }
+    one
+}

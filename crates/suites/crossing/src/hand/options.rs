@@ -1,0 +1,90 @@
+//! The words of `tollgate crossing`.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use lab::experiment::Profile;
+
+use crate::guest::Settings;
+
+/// From user to kernel and back: prints the seed's table beside this machine's, and what a round
+/// trip consists of
+#[derive(Debug, Parser)]
+#[command(
+    name = "tollgate crossing",
+    disable_version_flag = true,
+    args_conflicts_with_subcommands = true,
+    max_term_width = 100
+)]
+pub(super) struct Options {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+    #[command(flatten)]
+    pub(super) measure: Measure,
+    /// The folder of all results
+    #[arg(long, value_name = "DIR", default_value = "results", global = true)]
+    pub(super) results: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Measure {
+    /// Crossings a sample (default: those of the profile; the seed makes 1,000,000)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(super) crossings: Option<u32>,
+    /// Rounds, each in a fresh process
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: Option<u32>,
+    /// How much is measured
+    #[arg(long, value_enum, default_value = "quick")]
+    pub(super) profile: ProfileName,
+    /// Allow what is not done unless asked for: tracefs (an instance of our own), bpf (a program)
+    #[arg(long, value_name = "WHAT", value_parser = ["tracefs", "bpf"])]
+    pub(super) allow: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum ProfileName {
+    /// A look
+    Quick,
+    /// Figures to rely on
+    Standard,
+    /// Figures to publish
+    Full,
+}
+
+impl From<ProfileName> for Profile {
+    fn from(name: ProfileName) -> Self {
+        match name {
+            ProfileName::Quick => Self::Quick,
+            ProfileName::Standard => Self::Standard,
+            ProfileName::Full => Self::Full,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Write the guest as an image that a multiboot loader such as GRUB starts on bare metal
+    Guest {
+        /// Where to
+        #[arg(long, value_name = "FILE")]
+        write: PathBuf,
+        /// Rounds that it measures
+        #[arg(long, value_name = "N", default_value_t = Settings::default().rounds)]
+        rounds: u32,
+        /// Crossings of each kind in a round
+        #[arg(long, value_name = "N", default_value_t = Settings::default().crossings)]
+        crossings: u64,
+    },
+    /// Journal what the guest printed on bare metal, as a run of its own
+    Import {
+        /// What came through the serial line
+        file: PathBuf,
+        /// What the machine is called
+        #[arg(long, value_name = "NAME", default_value = "bare-metal")]
+        host: String,
+    },
+    /// Run as the first process of a virtual machine (the lab starts this itself)
+    #[command(hide = true)]
+    GuestInit,
+}

@@ -1,0 +1,26 @@
+//! From user to kernel and back.
+//!
+//! One way each, without the kernel's glue code, in a guest of our own ([`guest`]) and in a patched
+//! Linux ([`patched`]); and what any Linux shows: the time to its first tracepoint ([`trace`]) and
+//! round trips ([`trips`]).
+
+pub mod clock;
+pub mod consistency;
+mod counted;
+pub mod factors;
+pub mod guest;
+pub mod hand;
+pub mod metrics;
+pub mod one_way;
+pub mod patched;
+pub mod stamping;
+mod suite;
+pub mod ticks;
+pub mod trace;
+pub mod trips;
+pub mod vm;
+
+pub use suite::CrossingSuite;
+
+/// The suite, for the program that holds all suites.
+pub static SUITE: CrossingSuite = CrossingSuite;

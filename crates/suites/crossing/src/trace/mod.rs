@@ -1,0 +1,283 @@
+//! `crossing/tracepoint`: from user to the kernel's first tracepoint, on any Linux. An upper bound of
+//! the crossing alone, for the entry's glue and the tracer's own work until it stamps are in it.
+//!
+//! The tracepoint is read in two ways: by an [`instance`] of the kernel's tracer of our own, whose
+//! clock is the time-stamp counter itself, or by a [BPF program](bpf), whose clock must be
+//! [converted](clocks). Each changes the kernel while it lasts (all processes' faults or system calls
+//! pass the tracepoint), so each is done only where it was allowed by name.
+
+pub mod bpf;
+pub mod clocks;
+pub mod events;
+pub mod instance;
+pub mod matching;
+pub mod stamps;
+pub mod tracefs;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lab::factor::{Factor, Levels};
+use lab::measure::{Context, Measurement};
+use lab::metric::Metric;
+use lab::point::Point;
+use lab::sample::Failure;
+use lab::suite::Probe;
+use machine::tsc::Tsc;
+
+use crate::metrics::{count, time};
+use crate::ticks::Ticks;
+use instance::Instance;
+pub use instance::clean_stale;
+use stamps::Crossings;
+
+/// Crossings between two readings of what was traced: 16 MiB of pages, each of which faults once.
+pub const BATCH: usize = 4096;
+/// Crossings before those that count.
+const WARM_UP: usize = 256;
+
+/// The factors of this experiment that the others do not have.
+pub const FACTORS: &[Factor] = &[
+    Factor {
+        name: "event",
+        about: "which tracepoint: page-fault (exceptions:page_fault_user) or syscall \
+                (raw_syscalls:sys_enter)",
+        levels: Levels::Names(&["page-fault", "syscall"]),
+    },
+    Factor {
+        name: "through",
+        about: "what stamps there: tracefs (an instance of its own, in ticks) or bpf (a program, by \
+                the system's clock)",
+        levels: Levels::Names(&["tracefs", "bpf"]),
+    },
+];
+
+/// The metrics of this experiment that the others do not have.
+pub const METRICS: &[Metric] = &[
+    time("u2t", "user to the first tracepoint: median, the empty fenced pair subtracted"),
+    time("u2t_min", "user to the first tracepoint: the least"),
+    time("u2t_p99", "user to the first tracepoint: what 99% of crossings stay under"),
+    time("u2t_p999", "user to the first tracepoint: what 99.9% of crossings stay under"),
+    time("u2t_uncertainty", "by how much turning the system's clock into ticks may be wrong"),
+    count("events_matched", "events of the tracepoint that belong to a crossing, each its own"),
+];
+
+/// Which way into the kernel is traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// `exceptions:page_fault_user`.
+    PageFault,
+    /// `raw_syscalls:sys_enter`.
+    Syscall,
+}
+
+impl Event {
+    /// Its folder under `events`.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::PageFault => "exceptions/page_fault_user",
+            Self::Syscall => "raw_syscalls/sys_enter",
+        }
+    }
+}
+
+/// What stamps in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Through {
+    /// An instance of the kernel's tracer.
+    Tracefs,
+    /// A BPF program.
+    Bpf,
+}
+
+/// What gives the events of a batch of crossings.
+pub trait Tracer {
+    /// Forgets what was seen before.
+    ///
+    /// # Errors
+    /// Where the kernel's records or clocks are not as they must be.
+    fn begin(&mut self) -> Result<(), Failure>;
+
+    /// Adds what was seen since, in order; gives by how much the times may be wrong, ns.
+    ///
+    /// # Errors
+    /// Where the kernel's records or clocks are not as they must be.
+    fn end(&mut self, traced: &mut Vec<events::Traced>) -> Result<f64, Failure>;
+}
+
+struct Setup {
+    event: Event,
+    through: Through,
+    crossings: usize,
+}
+
+impl Setup {
+    fn of(point: &Point) -> Result<Self, Failure> {
+        let event =
+            if point.text("event") == "syscall" { Event::Syscall } else { Event::PageFault };
+        let through = if point.text("through") == "bpf" { Through::Bpf } else { Through::Tracefs };
+        let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
+        if crossings == 0 {
+            return Err(Failure::unavailable("no crossing is asked for", "set crossings"));
+        }
+        Ok(Self { event, through, crossings: crossings as usize })
+    }
+}
+
+/// Whether a point can be measured here; what must be allowed by name is asked when it is measured.
+///
+/// # Errors
+/// The reason why not, and the remedy.
+pub fn available(point: &Point) -> Result<(), Failure> {
+    let setup = Setup::of(point)?;
+    tracefs::numbers_of_the_host()?;
+    match setup.through {
+        Through::Tracefs => tracefs::available(setup.event.path()),
+        Through::Bpf => bpf::available(),
+    }
+}
+
+/// Whether a person has allowed what a way of tracing changes.
+///
+/// # Errors
+/// Unavailable, with how to allow it.
+pub fn allowed(through: Through, options: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let (name, why) = match through {
+        Through::Tracefs => ("tracefs", "tracing changes tracefs, which was not asked for"),
+        Through::Bpf => ("bpf", "a BPF program in the kernel was not asked for"),
+    };
+    match options.get(&format!("allow-{name}")).map(String::as_str) {
+        Some("yes") => Ok(()),
+        _ => Err(Failure::unavailable(
+            why,
+            format!("tollgate run crossing/tracepoint --allow {name}"),
+        )),
+    }
+}
+
+/// How long a sample takes with all that it prepares.
+pub fn expected(point: &Point, _: Duration) -> Duration {
+    let crossings = Setup::of(point).map_or(0, |setup| setup.crossings);
+    // Making and removing an instance waits for all CPUs several times.
+    Duration::from_millis(300) + Duration::from_micros(5) * crossings as u32
+}
+
+/// What measures the points of one order.
+pub fn probe() -> Box<dyn Probe> {
+    Box::new(Tracepoint { instance: None })
+}
+
+struct Tracepoint {
+    /// Made once: making one takes longer than many crossings.
+    instance: Option<Instance>,
+}
+
+impl Probe for Tracepoint {
+    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        available(point)?;
+        let setup = Setup::of(point)?;
+        allowed(setup.through, context.options)?;
+        let tsc = context.tsc()?;
+        let crossed = match setup.through {
+            Through::Bpf => {
+                let mut program = bpf::Program::attach(setup.event)?;
+                cross(&mut program, setup.event, setup.crossings, tsc)?
+            }
+            Through::Tracefs => {
+                let instance = match &self.instance {
+                    Some(instance) => instance,
+                    None => self.instance.insert(Instance::create()?),
+                };
+                let cpu = machine::pin::current_cpu();
+                let mut recording = instance.record(setup.event, thread_id(), cpu)?;
+                cross(&mut recording, setup.event, setup.crossings, tsc)?
+            }
+        };
+        crossed.into_measurement(setup.through, tsc)
+    }
+}
+
+/// This thread, as the kernel numbers it.
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// What crossings took until the tracepoint.
+pub struct Crossed {
+    /// Each, without the empty fenced pair.
+    pub ticks: Ticks,
+    /// Crossings made.
+    pub made: u64,
+    /// Events of which each belongs to a crossing of its own.
+    pub matched: u64,
+    /// By how much their times may be wrong, ns.
+    pub uncertainty: f64,
+}
+
+impl Crossed {
+    fn into_measurement(self, through: Through, tsc: &Tsc) -> Result<Measurement, Failure> {
+        let mut measurement = Measurement::default()
+            .value("crossings_made", self.made as f64)
+            .value("events_matched", self.matched as f64)
+            .value("step", tsc.nanoseconds(tsc.step as f64));
+        if through == Through::Bpf {
+            measurement = measurement.value("u2t_uncertainty", self.uncertainty);
+        }
+        self.ticks.into_measurement(measurement, "u2t", tsc.hertz)
+    }
+}
+
+/// Crosses so many times on this thread, which must be held to one CPU.
+///
+/// # Errors
+/// A check where a crossing and an event of the tracepoint do not belong together.
+pub fn cross(
+    tracer: &mut dyn Tracer,
+    event: Event,
+    count: usize,
+    tsc: &Tsc,
+) -> Result<Crossed, Failure> {
+    let mut crossings = Crossings::new(event, BATCH)?;
+    let mut traced = Vec::with_capacity(2 * BATCH);
+    let nothing = || {
+        Ok::<_, Failure>(Crossed { ticks: Ticks::new()?, made: 0, matched: 0, uncertainty: 0.0 })
+    };
+    let mut crossed = nothing()?;
+    batch(tracer, &mut crossings, WARM_UP, &mut traced, tsc, &mut crossed)?;
+    crossed = nothing()?;
+    let mut left = count;
+    while left > 0 {
+        let size = left.min(crossings.most());
+        batch(tracer, &mut crossings, size, &mut traced, tsc, &mut crossed)?;
+        left -= size;
+    }
+    Ok(crossed)
+}
+
+fn batch(
+    tracer: &mut dyn Tracer,
+    crossings: &mut Crossings,
+    size: usize,
+    traced: &mut Vec<events::Traced>,
+    tsc: &Tsc,
+    crossed: &mut Crossed,
+) -> Result<(), Failure> {
+    crossings.prepare();
+    traced.clear();
+    tracer.begin()?;
+    let marks = crossings.marks();
+    let stamps = crossings.make(size);
+    let uncertainty = tracer.end(traced)?;
+    // A reading is as good as a step of the counter, too.
+    let tolerance = match uncertainty {
+        0.0 => 0,
+        ns => (ns * tsc.hertz / 1e9).ceil() as u64 + tsc.step,
+    };
+    crossed.made += stamps.len() as u64;
+    crossed.uncertainty = crossed.uncertainty.max(uncertainty);
+    matching::pair(stamps, traced, &marks, tolerance, |stamp, event| {
+        let took = event.ticks.saturating_sub(stamp.before).saturating_sub(tsc.overhead);
+        crossed.ticks.record(took);
+        crossed.matched += 1;
+    })
+}

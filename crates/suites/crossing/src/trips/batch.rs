@@ -1,0 +1,245 @@
+//! Operations timed in batches, and one by one.
+
+use std::ops::{Range, RangeInclusive};
+use std::time::{Duration, Instant};
+
+use lab::measure::Measurement;
+use lab::sample::Failure;
+use lab::statistics;
+use machine::tsc::{self, Tsc};
+
+use crate::ticks::Ticks;
+
+/// A batch lasts at least this many steps of the counter, so that a step is 0.1% of it.
+const STEPS: u64 = 1000;
+/// A batch that lasted fewer steps than this is no measurement: a step would be over 1% of it.
+const LEAST_STEPS: u64 = 100;
+/// The least batches that make a median.
+const LEAST_BATCHES: usize = 5;
+/// The most batches of a sample: they are kept until its end.
+const MOST_BATCHES: usize = 1 << 16;
+/// Tries of one size of batch before a longer one is tried: a stall makes a short batch look long.
+const TRIES: usize = 3;
+
+/// Something that is done again and again, and proves that it was done.
+pub(super) trait Operation {
+    /// How many may be made in a row: the least, and what [`prepare`](Self::prepare) can prepare.
+    fn sizes(&self) -> RangeInclusive<usize>;
+
+    /// Makes ready for so many, outside all time.
+    fn prepare(&mut self, _: usize) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Makes those of these numbers. This alone is timed.
+    fn make(&mut self, numbers: Range<usize>);
+
+    /// Whether all those that were prepared were made, outside all time; how many to divide by.
+    fn check(&mut self, made: usize) -> Result<u64, Failure>;
+}
+
+/// By what operations are timed.
+#[derive(Clone, Copy)]
+pub(super) struct Timing {
+    pub(super) tsc: &'static Tsc,
+    pub(super) budget: Duration,
+}
+
+/// What batches of one operation took.
+pub(super) struct Batches {
+    /// Of each batch: ticks an operation.
+    each: Vec<f64>,
+    /// Operations of all batches.
+    pub(super) operations: u64,
+}
+
+impl Timing {
+    /// The same for a part of the budget.
+    pub(super) fn half(self) -> Self {
+        Self { budget: self.budget / 2, ..self }
+    }
+
+    /// Times batches until the budget is spent, all of one size.
+    pub(super) fn batches(self, operation: &mut impl Operation) -> Result<Batches, Failure> {
+        let size = self.size(operation)?;
+        let mut batches = Batches { each: Vec::with_capacity(4096), operations: 0 };
+        let end = Instant::now() + self.budget;
+        let enough = |made: usize| made >= LEAST_BATCHES && Instant::now() > end;
+        while !enough(batches.each.len()) && batches.each.len() < MOST_BATCHES {
+            let (ticks, made) = self.batch(operation, size)?;
+            batches.each.push(ticks as f64 / made as f64);
+            batches.operations += made;
+        }
+        Ok(batches)
+    }
+
+    /// Times operations one by one until the budget is spent, at least once through the greatest size.
+    pub(super) fn one_by_one(self, operation: &mut impl Operation) -> Result<Ticks, Failure> {
+        let size = *operation.sizes().end();
+        let mut ticks = Ticks::new()?;
+        let end = Instant::now() + self.budget;
+        while ticks.count() == 0 || Instant::now() < end {
+            operation.prepare(size)?;
+            for number in 0..size {
+                let begin = tsc::start();
+                operation.make(number..number + 1);
+                let passed = tsc::stop().saturating_sub(begin);
+                ticks.record(passed.saturating_sub(self.tsc.overhead));
+            }
+            operation.check(size)?;
+        }
+        Ok(ticks)
+    }
+
+    /// The least size of batch that lasts long enough, or the most that there is. It warms up too.
+    fn size(self, operation: &mut impl Operation) -> Result<usize, Failure> {
+        let sizes = operation.sizes();
+        let mut size = *sizes.start();
+        loop {
+            let mut least = u64::MAX;
+            for _ in 0..TRIES {
+                least = least.min(self.batch(operation, size)?.0);
+            }
+            if least >= STEPS * self.tsc.step {
+                return Ok(size);
+            }
+            if size == *sizes.end() {
+                let short = least < LEAST_STEPS * self.tsc.step;
+                return if short { Err(too_short(size, least)) } else { Ok(size) };
+            }
+            size = (size * 2).min(*sizes.end());
+        }
+    }
+
+    fn batch(self, operation: &mut impl Operation, size: usize) -> Result<(u64, u64), Failure> {
+        operation.prepare(size)?;
+        let begin = tsc::start();
+        operation.make(0..size);
+        let ticks = tsc::stop().saturating_sub(begin).saturating_sub(self.tsc.overhead);
+        let made = operation.check(size)?;
+        if made == 0 {
+            return Err(Failure::check(format!("a batch of {size} made no operation")));
+        }
+        Ok((ticks, made))
+    }
+}
+
+fn too_short(size: usize, ticks: u64) -> Failure {
+    Failure::failed(format!(
+        "{size} operations took {ticks} ticks, too few for this counter's step"
+    ))
+}
+
+impl Batches {
+    /// Adds `time`, `time_min` and `operations`.
+    pub(super) fn told(&self, tsc: &Tsc) -> Result<Measurement, Failure> {
+        let median = statistics::median(&self.each);
+        let median = median.ok_or_else(|| Failure::failed("no batch was timed"))?;
+        let least = self.each.iter().copied().fold(f64::INFINITY, f64::min);
+        Ok(Measurement::default()
+            .value("time", tsc.nanoseconds(median))
+            .value("time_min", tsc.nanoseconds(least))
+            .value("operations", self.operations as f64))
+    }
+}
+
+/// Half of the budget for batches, half for operations one by one: `time` and `each`.
+pub(super) fn with_tails(
+    operation: &mut impl Operation,
+    timing: Timing,
+) -> Result<Measurement, Failure> {
+    let told = timing.half().batches(operation)?.told(timing.tsc)?;
+    let ticks = timing.half().one_by_one(operation)?;
+    ticks.into_measurement(told, "each", timing.tsc.hertz)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits so many ticks an operation; says that it made fewer than it did where `lost` are.
+    struct Waiting {
+        ticks: u64,
+        most: usize,
+        made: usize,
+        lost: usize,
+    }
+
+    impl Operation for Waiting {
+        fn sizes(&self) -> RangeInclusive<usize> {
+            1..=self.most
+        }
+
+        fn prepare(&mut self, _: usize) -> Result<(), Failure> {
+            self.made = 0;
+            Ok(())
+        }
+
+        fn make(&mut self, numbers: Range<usize>) {
+            for _ in numbers {
+                let end = tsc::start() + self.ticks;
+                while tsc::start() < end {}
+                self.made += 1;
+            }
+        }
+
+        fn check(&mut self, made: usize) -> Result<u64, Failure> {
+            match self.made - self.lost {
+                counted if counted == made => Ok(counted as u64),
+                counted => Err(Failure::check(format!("{counted} of {made}"))),
+            }
+        }
+    }
+
+    fn timing() -> Timing {
+        Timing { tsc: Tsc::get().unwrap(), budget: Duration::from_millis(2) }
+    }
+
+    fn waiting(ticks: u64, most: usize) -> Waiting {
+        Waiting { ticks, most, made: 0, lost: 0 }
+    }
+
+    #[test]
+    fn the_value_is_the_time_of_one_operation() {
+        let told = with_tails(&mut waiting(20_000, 64), timing()).unwrap();
+        let due = timing().tsc.nanoseconds(20_000.0);
+        for name in ["time_min", "each_min"] {
+            let ratio = told.values[name] / due;
+            assert!((0.98..1.5).contains(&ratio), "{name} is {ratio} of what is due");
+        }
+        assert!(told.values["time"] >= told.values["time_min"]);
+        assert!(told.values["operations"] >= 5.0 && told.histograms.contains_key("each"));
+    }
+
+    #[test]
+    fn short_operations_are_made_many_at_once() {
+        let size = timing().size(&mut waiting(100, 1 << 20)).unwrap();
+        assert!(size > 1 && size as u64 <= 2 * STEPS * timing().tsc.step, "{size}");
+        assert_eq!(timing().size(&mut waiting(1 << 20, 64)).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_batch_that_the_step_would_spoil_is_refused() {
+        struct Nothing;
+        impl Operation for Nothing {
+            fn sizes(&self) -> RangeInclusive<usize> {
+                1..=1
+            }
+            fn make(&mut self, _: Range<usize>) {}
+            fn check(&mut self, made: usize) -> Result<u64, Failure> {
+                Ok(made as u64)
+            }
+        }
+        let coarse = Tsc { step: 1_000_000, ..*timing().tsc };
+        let timing = Timing { tsc: Box::leak(Box::new(coarse)), ..timing() };
+        assert!(timing.size(&mut Nothing).unwrap_err().why.contains("too few for"));
+    }
+
+    #[test]
+    fn an_operation_that_was_not_made_fails_the_sample() {
+        let mut waiting = waiting(1000, 64);
+        waiting.lost = 1;
+        assert!(timing().batches(&mut waiting).is_err());
+        assert!(timing().one_by_one(&mut waiting).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! Page faults that the kernel serves from memory, counted by the kernel.
+
+use std::ops::{Range, RangeInclusive};
+
+use lab::measure::Measurement;
+use lab::sample::Failure;
+
+use crate::counted::faults_of_thread;
+
+use super::batch::{Operation, Timing};
+use super::order::permutation;
+use super::pages::{FILLED, Pages};
+
+/// Pages of a mapping: what one page table maps.
+pub(super) const PAGES: usize = 512;
+/// The least pages of a batch: its first faults find the kernel's code out of the cache.
+const LEAST_PAGES: usize = 128;
+/// Faults of a batch that may have other causes: a page of the program or its stack that comes back.
+const STRAY: u64 = 8;
+/// Pages that one page table maps: no fault brings in more of a file.
+const MOST_AT_ONCE: u64 = 512;
+
+/// How a page is touched, and so which fault it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touch {
+    /// A word is written: each page faults.
+    Write,
+    /// A word is read, and is zero: each page faults.
+    ReadZero,
+    /// A word of the file is read: one fault may bring in pages around it.
+    ReadFile,
+}
+
+/// Touches pages in an order, each once, none of them there before.
+pub(super) struct Touching<'a> {
+    pages: &'a Pages,
+    touch: Touch,
+    order: Vec<usize>,
+    /// Whether a fault may bring in pages that are touched later.
+    around: bool,
+    wrong: u64,
+    before: u64,
+    /// Faults counted so far.
+    faults: u64,
+    /// Pages touched so far.
+    touched: u64,
+}
+
+impl<'a> Touching<'a> {
+    /// Of these pages in this order, all of them always; one fault may serve several.
+    pub(super) fn around(pages: &'a Pages, touch: Touch, order: Vec<usize>) -> Self {
+        Self { pages, touch, order, around: true, wrong: 0, before: 0, faults: 0, touched: 0 }
+    }
+
+    /// Of those pages alone that fault where all are touched in a random order: each is a fault.
+    pub(super) fn faulting(pages: &'a Pages, touch: Touch, seed: u64) -> Result<Self, Failure> {
+        let mut all = Self::around(pages, touch, permutation(pages.count(), seed));
+        all.prepare(pages.count())?;
+        let mut order = Vec::new();
+        for number in 0..pages.count() {
+            let before = faults_of_thread();
+            all.make(number..number + 1);
+            if faults_of_thread() > before {
+                order.push(all.order[number]);
+            }
+        }
+        Ok(Self { order, around: false, ..all })
+    }
+
+    /// Adds the counts.
+    fn told(&self, told: Measurement) -> Measurement {
+        told.value("faults_counted", self.faults as f64).value("pages_touched", self.touched as f64)
+    }
+
+    /// Whether the faults that were counted are those that so many touches must have.
+    fn due(&self, faults: u64, touches: u64) -> Result<(), Failure> {
+        let least = if self.around { touches.div_ceil(MOST_AT_ONCE) } else { touches };
+        if (least..=touches + STRAY).contains(&faults) {
+            return Ok(());
+        }
+        let most = touches + STRAY;
+        Err(Failure::check(format!(
+            "{faults} faults were counted over {touches} pages, where {least} to {most} are due"
+        )))
+    }
+
+    /// Whether what was read or written is what is there.
+    fn right(&self, made: usize) -> Result<(), Failure> {
+        // SAFETY: the word lies in this readable mapping.
+        let word = |page: usize| unsafe { self.pages.word(page).read_volatile() };
+        let written = |page: &&usize| word(**page) == **page as u64 + 1;
+        let right = match self.touch {
+            Touch::Write => self.order[..made].iter().filter(written).count() == made,
+            _ => self.wrong == 0,
+        };
+        if right { Ok(()) } else { Err(Failure::check("a page does not hold what it must")) }
+    }
+
+    /// Whether none of the pages is there, or all that were touched.
+    fn present(&self, due: usize) -> Result<(), Failure> {
+        let present = self.pages.present(0, self.pages.count())?;
+        let enough = if due == 0 { present == 0 } else { present >= due };
+        if enough {
+            return Ok(());
+        }
+        Err(Failure::check(format!("{present} pages are mapped where {due} are due")))
+    }
+}
+
+impl Operation for Touching<'_> {
+    fn sizes(&self) -> RangeInclusive<usize> {
+        let all = self.order.len();
+        if self.around { all..=all } else { LEAST_PAGES.min(all)..=all }
+    }
+
+    fn prepare(&mut self, _: usize) -> Result<(), Failure> {
+        self.pages.unmap()?;
+        self.present(0)?;
+        self.before = faults_of_thread();
+        Ok(())
+    }
+
+    fn make(&mut self, numbers: Range<usize>) {
+        let (start, order) = (self.pages.start().cast::<u64>(), &self.order[numbers]);
+        match self.touch {
+            Touch::Write => write(start, order),
+            Touch::ReadZero => self.wrong |= read(start, order, 0),
+            Touch::ReadFile => self.wrong |= read(start, order, u64::from_ne_bytes([FILLED; 8])),
+        }
+    }
+
+    /// Divides by the faults counted.
+    fn check(&mut self, made: usize) -> Result<u64, Failure> {
+        let faults = faults_of_thread() - self.before;
+        self.due(faults, made as u64)?;
+        self.present(made)?;
+        self.right(made)?;
+        self.faults += faults;
+        self.touched += made as u64;
+        Ok(faults)
+    }
+}
+
+/// Words of a page.
+const WORDS: usize = machine::mapping::PAGE / 8;
+
+/// Writes to each page its number and one.
+#[inline(never)]
+fn write(start: *mut u64, order: &[usize]) {
+    for page in order {
+        // SAFETY: every page of an order lies in the writable mapping that begins at `start`.
+        unsafe { start.add(page * WORDS).write_volatile(*page as u64 + 1) };
+    }
+}
+
+/// Reads a word of each page; the bits in which one ever differed from what is due.
+#[inline(never)]
+pub(super) fn read(start: *const u64, order: &[usize], due: u64) -> u64 {
+    let mut wrong = 0;
+    for page in order {
+        // SAFETY: every page of an order lies in the readable mapping that begins at `start`.
+        wrong |= unsafe { start.add(page * WORDS).read_volatile() } ^ due;
+    }
+    wrong
+}
+
+/// Times faults of these pages: `time` in batches and `each` one by one. Batches of a file touch all
+/// pages, as lmbench does, so that both tell of the same thing.
+pub(super) fn measure(
+    pages: &Pages,
+    touch: Touch,
+    seed: u64,
+    timing: Timing,
+) -> Result<Measurement, Failure> {
+    let mut faulting = Touching::faulting(pages, touch, seed)?;
+    let told = if touch == Touch::ReadFile {
+        let order = permutation(pages.count(), seed);
+        let mut all = Touching::around(pages, touch, order);
+        let told = timing.half().batches(&mut all)?.told(timing.tsc)?;
+        let told = all.told(told);
+        let per_page = told.values["time"] * all.faults as f64 / all.touched as f64;
+        told.value("time_per_page", per_page)
+    } else {
+        let told = timing.half().batches(&mut faulting)?.told(timing.tsc)?;
+        faulting.told(told)
+    };
+    let ticks = timing.half().one_by_one(&mut faulting)?;
+    ticks.into_measurement(told, "each", timing.tsc.hertz)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Touches all pages, some of which are there already.
+    fn touched(pages: &Pages, touch: Touch, planted: usize) -> Result<u64, Failure> {
+        let mut touching = Touching::faulting(pages, touch, 1)?;
+        let count = touching.order.len();
+        touching.prepare(count)?;
+        touching.make(0..planted);
+        touching.before = faults_of_thread();
+        touching.make(0..count);
+        touching.check(count)
+    }
+
+    #[test]
+    fn each_page_faults_once_unless_it_is_there() {
+        let folder = std::env::temp_dir();
+        for (pages, touch, due) in [
+            (Pages::anonymous(64), Touch::Write, 64..=72),
+            (Pages::anonymous(64), Touch::ReadZero, 64..=72),
+            (Pages::shared(64), Touch::Write, 64..=72),
+            // A page table's worth may come with one fault, or a page with each.
+            (Pages::file(PAGES, &folder), Touch::ReadFile, 1..=520),
+        ] {
+            let pages = pages.unwrap();
+            let faults = touched(&pages, touch, 0).unwrap();
+            assert!(due.contains(&faults), "{faults} {touch:?}");
+            let there = Touching::faulting(&pages, touch, 1).unwrap().order.len();
+            if there as u64 > STRAY {
+                let failure = touched(&pages, touch, there).unwrap_err();
+                assert!(failure.why.contains("faults were counted over"), "{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_brings_in_more_of_a_file_and_is_counted_once() {
+        let pages = Pages::file(PAGES, &std::env::temp_dir()).unwrap();
+        let mut all = Touching::around(&pages, Touch::ReadFile, permutation(PAGES, 1));
+        all.prepare(PAGES).unwrap();
+        all.make(0..PAGES);
+        let faults = all.check(PAGES).unwrap();
+        let faulting = Touching::faulting(&pages, Touch::ReadFile, 1).unwrap().order.len() as u64;
+        assert!((faulting..=faulting + STRAY).contains(&faults), "{faulting} {faults}");
+    }
+
+    #[test]
+    fn wrong_contents_and_pages_that_stay_are_seen() {
+        let pages = Pages::anonymous(64).unwrap();
+        let mut touching = Touching::faulting(&pages, Touch::Write, 1).unwrap();
+        touching.prepare(64).unwrap();
+        touching.make(0..64);
+        // SAFETY: the word lies in this writable mapping.
+        unsafe { pages.word(5).write_volatile(0) };
+        assert!(touching.check(64).unwrap_err().why.contains("does not hold"));
+        assert!(touching.present(0).unwrap_err().why.contains("64 pages are mapped"));
+        touching.touch = Touch::ReadZero;
+        touching.make(0..64);
+        assert!(touching.right(64).is_err());
+    }
+}

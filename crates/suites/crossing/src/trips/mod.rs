@@ -1,0 +1,199 @@
+//! `crossing/round-trips`: what a whole way into the kernel and back costs on any Linux.
+//!
+//! Every trip proves that it was made: calls return what they must, faults are counted by the kernel,
+//! signals by their handler, bytes come back. Times are of batches, in which the counter's step is at
+//! most 1%; trips that are long enough are timed one by one too, for their tails.
+
+mod batch;
+mod enter;
+mod faults;
+mod futex;
+mod lmbench;
+mod order;
+mod pages;
+mod partner;
+pub mod perf;
+mod pipe;
+mod rings;
+mod setup;
+mod signals;
+mod syscalls;
+mod user_faults;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lab::factor::{Factor, Levels};
+use lab::measure::{Context, Measurement};
+use lab::metric::Metric;
+use lab::point::Point;
+use lab::sample::Failure;
+use lab::suite::Probe;
+use machine::tsc::Tsc;
+
+use crate::metrics::{count, time};
+use batch::{Timing, with_tails};
+use faults::Touch;
+use pages::Pages;
+pub use setup::{By, Setup, Trip};
+
+/// The option that names the folder of the mapped file.
+const FILE_FOLDER: &str = "file-folder";
+
+/// The factors of this experiment that the others do not have.
+pub const FACTORS: &[Factor] = &[
+    Factor {
+        name: "trip",
+        about: "the way into the kernel and back; none is the loop and the fenced pair alone",
+        levels: Levels::Names(setup::NAMES),
+    },
+    Factor {
+        name: "cpus",
+        about: "whether the two threads of futex, pipe and userfaultfd share one CPU or have two",
+        levels: Levels::Names(&["one", "two"]),
+    },
+    Factor {
+        name: "by",
+        about: "whose loop: tollgate, perf (bench syscall basic) or lmbench (lat_pagefault, counted)",
+        levels: Levels::Names(&["tollgate", "perf", "lmbench"]),
+    },
+];
+
+/// The metrics of this experiment that the others do not have.
+pub const METRICS: &[Metric] = &[
+    time("time", "a round trip, of faults each that was counted: median over batches"),
+    time("time_min", "a round trip: the batch that took least"),
+    time("time_per_page", "of a file: the same time over the pages touched, as lmbench divides"),
+    time("each", "a round trip timed by itself: median"),
+    time("each_min", "a round trip timed by itself: the least"),
+    time("each_p99", "a round trip timed by itself: what 99% stay under"),
+    time("each_p999", "a round trip timed by itself: what 99.9% stay under"),
+    count("operations", "round trips made in batches"),
+    count("faults_counted", "page faults that the kernel counted in batches, minor and major"),
+    count("pages_touched", "pages touched in batches"),
+];
+
+/// Whether a point can be measured here.
+///
+/// # Errors
+/// The reason why not, and the remedy.
+pub fn available(point: &Point) -> Result<(), Failure> {
+    let setup = Setup::of(point)?;
+    if setup.two_cpus {
+        partner::other_cpu(&machine::topology::allowed_cpus())?;
+    }
+    setup.available()
+}
+
+/// How long a sample takes with all that it prepares.
+pub fn expected(point: &Point, budget: Duration) -> Duration {
+    Setup::of(point).map_or(budget, |setup| setup.expected(budget))
+}
+
+/// What measures the points of one order.
+pub fn probe() -> Box<dyn Probe> {
+    Box::new(Trips::default())
+}
+
+/// Makes round trips; keeps the file, for writing one costs more than a sample.
+#[derive(Default)]
+pub struct Trips {
+    file: Option<Pages>,
+}
+
+/// Under what a point is measured.
+#[derive(Debug, Clone)]
+pub struct Conditions<'a> {
+    /// The CPUs that may be used; the first is this thread's own.
+    pub cpus: &'a [usize],
+    /// How long to measure; preparing is not counted.
+    pub budget: Duration,
+    /// Of the order in which pages are touched.
+    pub seed: u64,
+    /// Where the mapped file is made.
+    pub folder: PathBuf,
+}
+
+impl Probe for Trips {
+    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        let folder = context.options.get(FILE_FOLDER);
+        let conditions = Conditions {
+            cpus: context.cpus,
+            budget: context.budget,
+            seed: context.seed,
+            folder: folder.map_or_else(std::env::temp_dir, PathBuf::from),
+        };
+        self.make(Setup::of(point)?, &conditions, context.tsc()?)
+    }
+}
+
+impl Trips {
+    /// Makes one kind of round trip until the budget is spent. Pins this thread to the first CPU.
+    ///
+    /// # Errors
+    /// What stands in the sample's place; a trip that was not made fails a check.
+    pub fn make(
+        &mut self,
+        setup: Setup,
+        conditions: &Conditions,
+        tsc: &'static Tsc,
+    ) -> Result<Measurement, Failure> {
+        setup.available()?;
+        let Some(&own) = conditions.cpus.first() else {
+            return Err(Failure::failed("no CPU may be used"));
+        };
+        machine::pin::pin_to(own)?;
+        let other = if setup.two_cpus { partner::other_cpu(conditions.cpus)? } else { own };
+        let timing = Timing { tsc, budget: conditions.budget };
+        partner::between(own, other, || match (setup.by, setup.trip) {
+            (By::Perf, _) => perf::measure(timing),
+            (By::Lmbench, _) => {
+                lmbench::measure(self.file(&conditions.folder)?, conditions.seed, timing.budget)
+            }
+            (_, Trip::FaultFile) => {
+                let file = self.file(&conditions.folder)?;
+                faults::measure(file, Touch::ReadFile, conditions.seed, timing)
+            }
+            (_, trip) => by_tollgate(trip, other, conditions.seed, timing),
+        })
+    }
+
+    fn file(&mut self, folder: &Path) -> Result<&Pages, Failure> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => Pages::file(faults::PAGES, folder)?,
+        };
+        Ok(self.file.insert(file))
+    }
+}
+
+fn by_tollgate(
+    trip: Trip,
+    other: usize,
+    seed: u64,
+    timing: Timing,
+) -> Result<Measurement, Failure> {
+    let anonymous = || Pages::anonymous(faults::PAGES);
+    let tsc = timing.tsc;
+    match trip {
+        Trip::None => timing.batches(&mut syscalls::Nothing)?.told(tsc),
+        Trip::Getppid => timing.batches(&mut syscalls::Calls::getppid())?.told(tsc),
+        Trip::GetppidLibc => timing.batches(&mut syscalls::ThroughLibc::new())?.told(tsc),
+        Trip::UnknownSyscall => timing.batches(&mut syscalls::Calls::unknown())?.told(tsc),
+        Trip::IoUring => timing.batches(&mut rings::Nops::new(1)?)?.told(tsc),
+        Trip::IoUringBatched => timing.batches(&mut rings::Nops::new(rings::TOGETHER)?)?.told(tsc),
+        Trip::FaultAnonymous => faults::measure(&anonymous()?, Touch::Write, seed, timing),
+        Trip::FaultZeroPage => faults::measure(&anonymous()?, Touch::ReadZero, seed, timing),
+        Trip::FaultShared => {
+            faults::measure(&Pages::shared(faults::PAGES)?, Touch::Write, seed, timing)
+        }
+        Trip::FaultFile => Err(Failure::failed("the file of this trip is the probe's")),
+        Trip::Sigsegv => with_tails(&mut signals::Raising::new(signals::Signal::Fault)?, timing),
+        Trip::BreakpointSignal => {
+            with_tails(&mut signals::Raising::new(signals::Signal::Breakpoint)?, timing)
+        }
+        Trip::Futex => with_tails(&mut futex::Turns::with(other)?, timing),
+        Trip::Pipe => with_tails(&mut pipe::Turns::with(other)?, timing),
+        Trip::Userfaultfd => with_tails(&mut user_faults::Missing::with(other)?, timing),
+    }
+}

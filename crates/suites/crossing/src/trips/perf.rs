@@ -1,0 +1,203 @@
+//! `perf bench syscall basic`, a program of its own: getppid through libc, timed by gettimeofday.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lab::measure::Measurement;
+use lab::sample::Failure;
+use lab::statistics;
+use machine::capability::{Capability, State};
+
+use super::batch::Timing;
+use super::syscalls::ThroughLibc;
+
+/// Runs of the program in one sample; the value is their median, for each is a mean.
+const RUNS: u32 = 5;
+/// The least that a run lasts: its clock counts microseconds.
+const SHORTEST: Duration = Duration::from_millis(2);
+/// What starting the program takes, which it does not count.
+const START: Duration = Duration::from_millis(15);
+
+const ABSENT: &str = "the program perf is not installed";
+const REMEDY: &str = "apt-get install linux-perf";
+
+fn find() -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join("perf")).find(|file| file.is_file())
+}
+
+/// Whether the program is here.
+///
+/// # Errors
+/// Says how to install it.
+pub(super) fn available() -> Result<(), Failure> {
+    find().map(drop).ok_or_else(absent)
+}
+
+/// The same for those who ask what this machine can measure.
+pub fn capability() -> Capability {
+    let state = match find() {
+        Some(file) => State::Present { detail: file.display().to_string() },
+        None => State::Absent { reason: ABSENT.into(), remedy: REMEDY.into() },
+    };
+    Capability { name: "perf".into(), about: "perf bench, another's round trips".into(), state }
+}
+
+fn absent() -> Failure {
+    Failure::unavailable(ABSENT, REMEDY)
+}
+
+/// How long a sample takes with the program's starts.
+pub(super) fn expected(budget: Duration) -> Duration {
+    ((budget / RUNS).max(SHORTEST) + START) * RUNS
+}
+
+/// Has perf call getppid for about the budget.
+///
+/// # Errors
+/// Where it is absent, fails or prints something else.
+pub(super) fn measure(timing: Timing) -> Result<Measurement, Failure> {
+    let loops = loops(timing)?;
+    let times: Result<Vec<f64>, Failure> = (0..RUNS).map(|_| run(loops)).collect();
+    let times = times?;
+    let median = statistics::median(&times).ok_or_else(|| Failure::failed("perf never ran"))?;
+    Ok(Measurement::default()
+        .value("time", median)
+        .value("time_min", times.into_iter().fold(f64::INFINITY, f64::min))
+        .value("operations", f64::from(RUNS) * loops as f64))
+}
+
+/// Calls that fill one run's share of the budget, by a short look at what one takes.
+fn loops(timing: Timing) -> Result<u64, Failure> {
+    let look = Timing { budget: Duration::ZERO, ..timing };
+    let took = look.batches(&mut ThroughLibc::new())?.told(timing.tsc)?.values["time"];
+    let share = (timing.budget / RUNS).max(SHORTEST);
+    Ok((share.as_nanos() as f64 / took.max(1.0)).ceil() as u64)
+}
+
+/// One run of so many calls; ns a call.
+fn run(loops: u64) -> Result<f64, Failure> {
+    let mut command = Command::new("perf");
+    command.args(["bench", "syscall", "basic", "-l", &loops.to_string()]);
+    // In other locales it groups digits.
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    machine::child::die_with_parent(&mut command);
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => absent(),
+        _ => Failure::failed(format!("perf does not start: {error}")),
+    })?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let words = words.lines().next().unwrap_or_default().to_owned();
+        return Err(Failure::failed(format!("perf ended with {}: {words}", output.status)));
+    }
+    parse(&String::from_utf8_lossy(&output.stdout), loops).map_err(Failure::failed)
+}
+
+/// Reads what perf prints; ns a call.
+///
+/// ```text
+/// # Running 'syscall/basic' benchmark:
+/// # Executed 100000 getppid() calls
+///      Total time: 0.019 [sec]
+///
+///        0.199310 usecs/op
+///         5017309 ops/sec
+/// ```
+fn parse(output: &str, loops: u64) -> Result<f64, String> {
+    let lines: Vec<Vec<&str>> = output
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .filter(|words: &Vec<&str>| !words.is_empty())
+        .collect();
+    let wrong = || format!("perf printed '{}'", output.trim().replace('\n', "|"));
+    let [title, executed, total, each, rate] = &lines[..] else { return Err(wrong()) };
+    let title_is_right = title[..] == ["#", "Running", "'syscall/basic'", "benchmark:"];
+    let ["#", "Executed", calls, "getppid()", "calls"] = executed[..] else { return Err(wrong()) };
+    let ["Total", "time:", total, "[sec]"] = total[..] else { return Err(wrong()) };
+    let ([each, "usecs/op"], [rate, "ops/sec"]) = (&each[..], &rate[..]) else {
+        return Err(wrong());
+    };
+    let number = |text: &str| {
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.filter(|number| *number >= 0.0).ok_or_else(wrong)
+    };
+    let (total, each, rate) = (number(total)?, number(each)?, number(rate)?);
+    // It says the same three times, rounded: to a millisecond, a picosecond and a call.
+    let (microseconds, million) = (each * loops as f64, 1e6);
+    let agrees = (microseconds / million - total).abs() <= 1.1e-3
+        && (rate * each / million - 1.0).abs() <= 1e-4 + 1.0 / rate.max(1.0);
+    if title_is_right && *calls == loops.to_string() && each > 0.0 && agrees {
+        Ok(each * 1000.0)
+    } else {
+        Err(wrong())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OUTPUT: &str = "# Running 'syscall/basic' benchmark:\n\
+        # Executed 100000 getppid() calls\n     Total time: 0.019 [sec]\n\n       \
+        0.199310 usecs/op\n        5017309 ops/sec\n";
+
+    #[test]
+    fn its_lines_are_read() {
+        assert!((parse(OUTPUT, 100_000).unwrap() - 199.31).abs() < 1e-9);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        assert!(parse("", 100_000).is_err() && parse(OUTPUT, 99_999).is_err());
+        for (from, to) in [
+            ("syscall/basic", "syscall/fork"),
+            ("getppid()", "fork()"),
+            ("100000", "100,000"),
+            ("0.019 [sec]", "0.025 [sec]"),
+            ("0.019 [sec]", "nan [sec]"),
+            ("[sec]", "[ms]"),
+            ("0.199310", "-0.199310"),
+            ("0.199310", "0"),
+            ("0.199310", "0.299310"),
+            ("usecs/op", "nsecs/op"),
+            ("5017309", "6017309"),
+            ("5017309 ops/sec\n", "5017309 ops/sec\nmore\n"),
+            ("0.199310 usecs/op", ""),
+        ] {
+            let why = parse(&OUTPUT.replacen(from, to, 1), 100_000).unwrap_err();
+            assert!(why.starts_with("perf printed '# Running") && !why.contains('\n'), "{why}");
+        }
+    }
+
+    #[test]
+    fn it_runs_or_says_how_to_install_it() {
+        match available() {
+            Ok(()) => assert!(run(1000).unwrap() > 1.0),
+            Err(failure) => assert_eq!(failure.remedy.as_deref(), Some(REMEDY)),
+        }
+        assert!(expected(Duration::ZERO) >= SHORTEST * RUNS);
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_is_read_or_refused(output in "(# Running|'syscall/basic'|Total time:|[0-9.]{1,5}|usecs/op|ops/sec|calls|\n| ){0,40}") {
+            let _ = parse(&output, 1000);
+        }
+
+        #[test]
+        fn what_is_printed_is_what_is_read(loops in 1_000u64..100_000_000, ns in 20.0f64..100_000.0) {
+            let seconds = loops as f64 * ns / 1e9;
+            let milliseconds = (seconds * 1e3) as u64;
+            let output = format!(
+                "# Running 'syscall/basic' benchmark:\n# Executed {loops} getppid() calls\n\
+                 Total time: {}.{:03} [sec]\n\n {:.6} usecs/op\n {} ops/sec\n",
+                milliseconds / 1000, milliseconds % 1000, ns / 1e3, (1e9 / ns) as u64
+            );
+            let read = parse(&output, loops).unwrap();
+            prop_assert!((read - ns).abs() <= 1e-3, "{read} {ns}");
+        }
+    }
+}

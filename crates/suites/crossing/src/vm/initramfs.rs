@@ -1,0 +1,88 @@
+//! The guest's files: this program, the libraries that it runs with, and the first device nodes.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use cpio::newc::Builder;
+use lab::sample::Failure;
+use machine::memfd::Memfd;
+
+/// Where every x86-64 program for glibc looks for its dynamic linker.
+const LINKER: &str = "lib64/ld-linux-x86-64.so.2";
+const FOLDER: u32 = 0o040_755;
+const EXECUTABLE: u32 = 0o100_755;
+const CHARACTERS: u32 = 0o020_666;
+
+/// An archive in memory, which no file outlasts.
+pub(super) fn of_this_program() -> Result<Memfd, Failure> {
+    let written = || -> io::Result<Memfd> {
+        let memory = Memfd::create("initramfs", 0)?;
+        let file = memory.as_fd().try_clone_to_owned()?;
+        write(BufWriter::new(File::from(file)))?;
+        Ok(memory)
+    };
+    written().map_err(|e| Failure::failed(format!("the guest's files: {e}")))
+}
+
+fn write(mut archive: impl Write) -> io::Result<()> {
+    let entry = |name: &str, mode: u32| Builder::new(name).mode(mode);
+    for folder in ["dev", "lib", "lib64", "proc", "sys", "tmp"] {
+        entry(folder, FOLDER).write(&mut archive, 0).finish()?;
+    }
+    // The first process begins with these, before it mounts any file system.
+    for (name, major, minor) in [("dev/console", 5, 1), ("dev/null", 1, 3)] {
+        let node = entry(name, CHARACTERS).rdev_major(major).rdev_minor(minor);
+        node.write(&mut archive, 0).finish()?;
+    }
+    let mut file = |name: String, path: &Path| -> io::Result<()> {
+        let mut source = File::open(path)?;
+        let length = u32::try_from(source.metadata()?.len())
+            .map_err(|_| io::Error::other(format!("{} is over 4 GiB", path.display())))?;
+        let mut place = entry(&name, EXECUTABLE).write(&mut archive, length);
+        io::copy(&mut source, &mut place)?;
+        place.finish()?;
+        Ok(())
+    };
+    file("init".into(), Path::new("/proc/self/exe"))?;
+    for library in machine::libraries::loaded() {
+        let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if LINKER.ends_with(&name) {
+            file(LINKER.into(), &library)?;
+        } else {
+            file(format!("lib/{name}"), &library)?;
+        }
+    }
+    cpio::newc::trailer(archive)?.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    #[test]
+    fn holds_this_program_and_all_that_it_is_linked_with() {
+        let archive = of_this_program().unwrap();
+        let mut file = File::from(archive.as_fd().try_clone_to_owned().unwrap());
+        io::Seek::rewind(&mut file).unwrap();
+        let mut names = BTreeSet::new();
+        let mut init = 0;
+        loop {
+            let reader = cpio::NewcReader::new(file).unwrap();
+            if reader.entry().is_trailer() {
+                break;
+            }
+            names.insert(reader.entry().name().to_owned());
+            if reader.entry().name() == "init" {
+                init = u64::from(reader.entry().file_size());
+            }
+            file = reader.finish().unwrap();
+        }
+        assert_eq!(init, fs::metadata("/proc/self/exe").unwrap().len());
+        assert!(names.contains(LINKER) && names.contains("dev/console"), "{names:?}");
+        assert!(names.iter().any(|name| name.starts_with("lib/libc.so")), "{names:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Each round trip is made, counted and takes a plausible time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crossing::trips::{By, Conditions, METRICS, Setup, Trip, Trips};
+use lab::measure::{Measurement, decode_histogram};
+use lab::point::Point;
+use lab::sample::FailureKind;
+use machine::topology::allowed_cpus;
+use machine::tsc::Tsc;
+
+const ALL: [Trip; 15] = [
+    Trip::None,
+    Trip::Getppid,
+    Trip::GetppidLibc,
+    Trip::UnknownSyscall,
+    Trip::FaultAnonymous,
+    Trip::FaultZeroPage,
+    Trip::FaultFile,
+    Trip::FaultShared,
+    Trip::Sigsegv,
+    Trip::BreakpointSignal,
+    Trip::Futex,
+    Trip::Pipe,
+    Trip::IoUring,
+    Trip::IoUringBatched,
+    Trip::Userfaultfd,
+];
+
+/// Held by who measures: trips on one CPU at the same time would be in each other's times.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn setup(trip: Trip) -> Setup {
+    Setup { trip, two_cpus: false, by: By::Tollgate }
+}
+
+/// Makes the trip in a thread of its own, which it pins; none where this machine cannot.
+fn made(setup: Setup, budget: Duration) -> Option<Measurement> {
+    let cpus: Vec<usize> = allowed_cpus().into_iter().rev().collect();
+    let conditions = Conditions { cpus: &cpus, budget, seed: 1, folder: std::env::temp_dir() };
+    let _alone = ALONE.lock();
+    let make = || Trips::default().make(setup, &conditions, Tsc::get().unwrap());
+    let made = std::thread::scope(|scope| scope.spawn(make).join().unwrap());
+    match made {
+        Ok(measurement) => Some(measurement),
+        Err(failure) => {
+            assert_eq!(failure.kind, FailureKind::Unavailable, "{setup:?}: {failure}");
+            machine::untested::note(&format!("{setup:?}"), &failure);
+            None
+        }
+    }
+}
+
+/// Whether all that was measured is declared, and hangs together.
+fn plausible(setup: Setup, told: &Measurement) {
+    let value = |name: &str| told.values.get(name).copied();
+    for name in told.values.keys().chain(told.histograms.keys()) {
+        assert!(METRICS.iter().any(|metric| metric.name == name), "{name} is not declared");
+    }
+    let (time, least) = (value("time").unwrap(), value("time_min").unwrap());
+    assert!(least > 0.0 && least <= time && time < 1e6, "{setup:?} {told:?}");
+    assert!(value("operations").unwrap() >= 5.0);
+    if let Some(each) = value("each") {
+        assert!(value("each_min").unwrap() <= each && each <= value("each_p999").unwrap());
+        let histogram = decode_histogram(&told.histograms["each"]).unwrap();
+        assert!(histogram.len() >= 32, "{setup:?} {}", histogram.len());
+        // The same trip in two ways; others may hold the CPU in either.
+        let ratio = each / time;
+        assert!((0.1..10.0).contains(&ratio), "{setup:?} {told:?}");
+    }
+}
+
+#[test]
+fn every_trip_is_made_and_takes_a_plausible_time() {
+    for trip in ALL {
+        let Some(told) = made(setup(trip), Duration::from_millis(2)) else { continue };
+        plausible(setup(trip), &told);
+        // No way into the kernel takes under 20 ns; the loop alone takes less in optimised code.
+        assert!(trip == Trip::None || told.values["time"] > 20.0, "{trip:?} {told:?}");
+        assert!(told.covariates.is_empty() && told.void.is_none());
+    }
+}
+
+#[test]
+fn two_threads_have_a_cpu_each_and_their_distance_is_told() {
+    if allowed_cpus().len() < 2 {
+        return machine::untested::note("round trips between two CPUs", &"there is one CPU");
+    }
+    for trip in [Trip::Futex, Trip::Pipe, Trip::Userfaultfd] {
+        let two = Setup { two_cpus: true, ..setup(trip) };
+        let Some(told) = made(two, Duration::from_millis(2)) else { continue };
+        plausible(two, &told);
+        // Where others held the CPUs it is unknown, and the sample says so.
+        assert!(told.covariates.contains_key("proximity") || told.void.is_some());
+    }
+}
+
+#[test]
+fn faults_are_counted_one_a_page_or_fewer_of_a_file() {
+    for trip in [Trip::FaultAnonymous, Trip::FaultZeroPage, Trip::FaultShared] {
+        let told = made(setup(trip), Duration::from_millis(2)).unwrap();
+        let (faults, pages) = (told.values["faults_counted"], told.values["pages_touched"]);
+        assert!(faults >= pages && faults < pages * 1.5, "{trip:?} {faults} {pages}");
+        assert!(told.values["operations"] <= faults);
+    }
+    for by in [By::Tollgate, By::Lmbench] {
+        let file = Setup { by, ..setup(Trip::FaultFile) };
+        let told = made(file, Duration::from_millis(2)).unwrap();
+        plausible(file, &told);
+        let (faults, pages) = (told.values["faults_counted"], told.values["pages_touched"]);
+        assert!(faults >= pages / 512.0 && faults <= pages * 1.5, "{faults} {pages}");
+        let ratio = told.values["time"] * faults / (told.values["time_per_page"] * pages);
+        assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");
+    }
+}
+
+#[test]
+fn lmbenchs_loop_agrees_on_what_a_fault_costs() {
+    let lmbench = Setup { by: By::Lmbench, ..setup(Trip::FaultFile) };
+    // Other processes may hold the CPU while either measures: one quiet try of some is enough.
+    let agree = (0..10).any(|_| {
+        let time = |setup| made(setup, Duration::from_millis(5)).unwrap().values["time_min"];
+        let ratio = time(lmbench) / time(setup(Trip::FaultFile));
+        println!("lmbench / tollgate: {ratio:.3}");
+        (0.7..1.4).contains(&ratio) || cfg!(debug_assertions)
+    });
+    assert!(agree, "ten tries disagree");
+}
+
+#[test]
+fn perf_agrees_on_what_a_system_call_costs() {
+    let by_perf = Setup { by: By::Perf, ..setup(Trip::GetppidLibc) };
+    // Other processes may hold the CPU while either measures: one quiet try of some is enough.
+    let ratio = (0..10).find_map(|_| {
+        let ours = made(setup(Trip::GetppidLibc), Duration::from_millis(5))?.values["time"];
+        let ratio = made(by_perf, Duration::from_millis(5)).map(|told| told.values["time"] / ours);
+        println!("perf / tollgate: {ratio:?}");
+        ratio.filter(|ratio| (0.7..1.4).contains(ratio) || cfg!(debug_assertions))
+    });
+    assert!(ratio.is_some() || Setup::available(by_perf).is_err(), "ten tries disagree");
+}
+
+#[test]
+fn a_signal_costs_more_than_a_call_and_a_switch_more_than_nothing() {
+    for (less, more) in [
+        (Trip::None, Trip::Getppid),
+        (Trip::Getppid, Trip::Sigsegv),
+        (Trip::Getppid, Trip::BreakpointSignal),
+        (Trip::UnknownSyscall, Trip::FaultAnonymous),
+        (Trip::Getppid, Trip::Pipe),
+        (Trip::FaultZeroPage, Trip::Userfaultfd),
+    ] {
+        let least =
+            |trip| made(setup(trip), Duration::from_millis(2)).map(|t| t.values["time_min"]);
+        let holds = (0..10).any(|_| match (least(less), least(more)) {
+            (Some(less), Some(more)) => more > 2.0 * less,
+            _ => true,
+        });
+        assert!(holds, "{more:?} is not over twice {less:?} in ten tries");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    for (trip, cpus, by) in
+        [("getppid", "two", "tollgate"), ("pipe", "one", "perf"), ("futex", "one", "lmbench")]
+    {
+        let point = Point::from([("trip", trip), ("cpus", cpus), ("by", by)]);
+        let failure = crossing::trips::available(&point).unwrap_err();
+        assert!(failure.kind == FailureKind::Unavailable && failure.remedy.is_some());
+    }
+    let none = Conditions { cpus: &[], budget: Duration::ZERO, seed: 0, folder: "/".into() };
+    let refused = Trips::default().make(setup(Trip::None), &none, Tsc::get().unwrap());
+    assert!(refused.unwrap_err().why.contains("no CPU"));
+}

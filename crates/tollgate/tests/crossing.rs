@@ -1,0 +1,152 @@
+//! The crossing suite as a person meets it, with the real QEMU and a real patched Linux.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use harness::{Bench, file};
+use lab::sample::{FailureKind, Sample};
+
+/// Runs the guest whole under QEMU on a processor of this name; gives what its serial line brought.
+fn on_its_own(bench: &Bench, image: &Path, processor: &str) -> PathBuf {
+    let printed = bench.path().join("printed.txt");
+    let status = Command::new("qemu-system-x86_64")
+        .args(["-accel", "tcg", "-cpu", processor, "-m", "16", "-nodefaults"])
+        .args(["-display", "none", "-monitor", "none", "-no-reboot"])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
+        .arg("-serial")
+        .arg(format!("file:{}", printed.display()))
+        .arg("-kernel")
+        .arg(image)
+        .stdin(Stdio::null())
+        // It says which features of the processor it lacks.
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(33), "the guest did not come to its end");
+    printed
+}
+
+fn value(sample: &Sample, metric: &str) -> f64 {
+    *sample.values.get(metric).unwrap_or_else(|| panic!("no {metric}: {sample:?}"))
+}
+
+#[test]
+fn every_crossing_is_stamped_and_nothing_else() {
+    let bench = Bench::new();
+    let arguments = ["run", "crossing/stamping", "--profile", "standard", "--quiet"];
+    // The patched Linux is built once a machine, not once a test.
+    let output = bench.command(&arguments).env_remove("XDG_CACHE_HOME").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = bench.journal();
+    for isolation in ["off", "on"] {
+        for route in ["guest-emulated", "patched-emulated"] {
+            let is = |sample: &&Sample| {
+                sample.point.text("route") == route && sample.point.text("isolation") == isolation
+            };
+            let sample = run.samples.iter().find(is).unwrap();
+            assert_eq!(sample.error, None, "{route}");
+            assert_eq!(value(sample, "crossings_made"), 100_000.0);
+            assert_eq!(value(sample, "crossings_stamped"), 100_000.0);
+            // Emulated time is never a cost: there is none, not even a clock.
+            assert!(sample.clock.is_none() || route == "guest-emulated", "{sample:?}");
+            assert!(sample.histograms.is_empty());
+            if route == "patched-emulated" {
+                assert_eq!(value(sample, "stamps_ordered"), 100_000.0);
+                assert_eq!(value(sample, "quiet_touches"), 100_000.0);
+                assert_eq!(value(sample, "spurious_stamps"), 0.0);
+                assert_eq!(value(sample, "signals_sent"), 1000.0);
+                assert_eq!(value(sample, "signals_survived"), 1000.0);
+                let guest = &run.record.environments[&sample.parts["guest"].environment];
+                assert!(guest.kernel_release.starts_with("6.12."), "{}", guest.kernel_release);
+                let pti = format!("pti={isolation}");
+                assert!(guest.mitigation_words.contains(&pti), "{:?}", guest.mitigation_words);
+            }
+        }
+    }
+    for sample in &run.samples {
+        let Some(failure) = &sample.error else { continue };
+        assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+        machine::untested::note(&format!("crossing/stamping {}", sample.point), &failure.why);
+    }
+}
+
+#[test]
+fn the_guest_boots_on_its_own_and_its_figures_come_back() {
+    let bench = Bench::new();
+    let image = bench.path().join("guest.img");
+    let image_text = image.display().to_string();
+    let told = bench.ok(&[
+        "crossing",
+        "guest",
+        "--write",
+        &image_text,
+        "--rounds",
+        "3",
+        "--crossings",
+        "200",
+    ]);
+    assert!(told.contains("multiboot") && told.contains("tollgate crossing import"), "{told}");
+    // Where it shows, the emulator's time is no figure of bare metal.
+    let printed = on_its_own(&bench, &image, "max").display().to_string();
+    let line = bench.refused(&["crossing", "import", &printed], 1);
+    assert!(line.contains("hypervisor") || line.contains("emulated"), "{line}");
+    assert!(!bench.path().join("results").exists(), "nothing was journalled");
+    // A processor that shows neither hypervisor nor emulator, as bare metal does.
+    let printed_text = on_its_own(&bench, &image, "EPYC,-hypervisor").display().to_string();
+    let told = bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
+    assert!(told.contains("results/metal-standard-1"), "{told}");
+    let run = bench.journal();
+    assert_eq!(run.record.host, "metal");
+    // Eight kinds, isolation off and on, three rounds.
+    assert_eq!(run.samples.len(), 8 * 2 * 3);
+    for sample in &run.samples {
+        assert_eq!(sample.point.text("route"), "bare-metal");
+        assert_eq!(value(sample, "crossings_stamped"), 200.0);
+        assert!(sample.clock.unwrap().tsc_hertz > 1e8);
+    }
+    let shown = bench.ok(&["show", "crossing/one-way", "--unit", "ticks"]);
+    assert!(shown.contains("syscall-sysret"), "{shown}");
+    // Another import is another run.
+    bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
+    assert!(bench.path().join("results/metal-standard-2").is_dir());
+}
+
+#[test]
+fn what_is_no_report_is_refused_in_one_line() {
+    let bench = Bench::new();
+    let line = bench.refused(&["crossing", "import", "nowhere.txt"], 1);
+    assert!(line.contains("nowhere.txt"), "{line}");
+    let noise = file(&bench, "noise.txt", "GRUB loading.\nWelcome to GRUB!\n");
+    let line = bench.refused(&["crossing", "import", &noise.display().to_string()], 1);
+    assert!(line.contains("noise.txt"), "{line}");
+    assert!(!bench.path().join("results").exists(), "nothing was journalled");
+}
+
+#[test]
+fn by_hand_the_published_rows_stand_beside_ours() {
+    let bench = Bench::new();
+    let table = bench.ok(&["crossing", "--rounds", "6", "--crossings", "500"]);
+    println!("{table}");
+    for words in ["~600", "~370", "~440", "~270", "published: VM", "published: bare metal"] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    let line = |start: &str| {
+        table
+            .lines()
+            .find(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("{start}: {table}"))
+    };
+    let guest = line("guest of our own under KVM, isolation off");
+    let kvm = crossing::guest::capability();
+    if kvm.state.is_present() {
+        assert!(guest.chars().any(|c| c.is_ascii_digit()), "{guest}");
+    } else {
+        assert!(guest.contains("not ring 0") || guest.contains('—'), "{guest}");
+    }
+    assert!(line("system call: all, with work (getppid)").chars().any(|c| c.is_ascii_digit()));
+    assert!(table.contains("--allow tracefs"), "tracefs is not touched unasked: {table}");
+}
