@@ -15,6 +15,7 @@ pub struct Noise {
     major_faults: u64,
     migrations: Option<u64>,
     steal_ns: u64,
+    waited_ns: Option<u64>,
     tlb_shootdowns: Option<u64>,
 }
 
@@ -31,6 +32,10 @@ pub struct NoiseDelta {
     /// Time that the hypervisor gave to others while CPUs of this machine wanted to run, all CPUs
     /// together, ns. The kernel counts in steps of 10 ms.
     pub steal_ns: u64,
+    /// Time that the measuring thread was ready and waited for its CPU, which others had, ns; none
+    /// where the kernel does not say (no `/proc/thread-self/schedstat`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ns: Option<u64>,
     /// Page faults served from memory.
     pub minor_faults: u64,
     /// Page faults that waited for a disk.
@@ -52,6 +57,7 @@ impl Noise {
             major_faults: count(usage.ru_majflt),
             migrations: migrations(),
             steal_ns: steal_ns(),
+            waited_ns: waited_ns(),
             tlb_shootdowns: None,
         }
     }
@@ -72,6 +78,7 @@ impl Noise {
             voluntary_switches: self.voluntary_switches.saturating_sub(before.voluntary_switches),
             migrations: both(self.migrations, before.migrations),
             steal_ns: self.steal_ns.saturating_sub(before.steal_ns),
+            waited_ns: both(self.waited_ns, before.waited_ns),
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             major_faults: self.major_faults.saturating_sub(before.major_faults),
             tlb_shootdowns: both(self.tlb_shootdowns, before.tlb_shootdowns),
@@ -105,6 +112,16 @@ fn parse_migrations(sched: &str) -> Option<u64> {
     line.rsplit(':').next()?.trim().parse().ok()
 }
 
+/// Time that this thread was ready and waited for a CPU, ns.
+fn waited_ns() -> Option<u64> {
+    parse_waited(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// The second of the three numbers of `schedstat`: time run, time waited, slices.
+fn parse_waited(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Steal on all CPUs since boot, ns. Bare metal has none, and there the file can be long.
 fn steal_ns() -> u64 {
     if cpu::hypervisor().is_none() {
@@ -131,6 +148,13 @@ mod tests {
         assert_eq!(parse_steal("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1\n"), Some(88));
         assert_eq!(parse_steal("intr 1 2 3 4 5 6 7 88"), None);
         assert_eq!(parse_steal("cpu 1"), None);
+    }
+
+    #[test]
+    fn waiting_is_the_second_number() {
+        assert_eq!(parse_waited("951750 77 3\n"), Some(77));
+        assert_eq!(parse_waited("951750"), None);
+        assert_eq!(parse_waited("a b c"), None);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use super::{VerdictKind, words};
 use crate::point::Point;
 use crate::sample::Sample;
 
+/// The share of a sample for which others may have had the core that is called idle.
+const WAITED: f64 = 0.01;
 /// Of a step: what adding and subtracting floating-point numbers may leave.
 const ROUNDING: f64 = 1e-6;
 
@@ -61,10 +63,13 @@ impl Evidence<'_> {
     }
 }
 
-/// One step of the counter under a sample, ns, where nothing else ran on its core.
+/// One step of the counter under a sample, ns, where next to nothing else ran on its core.
 fn step(sample: &Sample) -> Option<f64> {
     let noise = sample.noise?;
     let clock = sample.clock?;
-    let idle = noise.involuntary_switches == 0 && noise.steal_ns == 0;
-    idle.then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
+    let idle = match noise.waited_ns {
+        Some(waited) => waited as f64 <= WAITED * sample.seconds * 1e9,
+        None => noise.involuntary_switches == 0,
+    };
+    (idle && noise.steal_ns == 0).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
 }

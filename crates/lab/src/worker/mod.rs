@@ -227,6 +227,7 @@ impl<'a> Worker<'a> {
         guest: Option<&Guest>,
         order: &Order,
     ) -> std::io::Result<Option<(usize, Option<Failure>)>> {
+        let mut begun = Instant::now();
         let started = ProbeProcess::start(guest, order, self.sender.clone())?;
         let mut process = match started {
             Ok(process) => process,
@@ -241,8 +242,13 @@ impl<'a> Worker<'a> {
                 return Ok(Some((answered, None)));
             };
             let fault = match self.events.recv_timeout(process.left(current.limit)) {
-                Ok(Event::Probe(Ok(Answer::Sample(sample)))) => {
-                    process.heard = Instant::now();
+                Ok(Event::Probe(Ok(Answer::Sample(mut sample)))) => {
+                    // A guest's start is part of its first sample, as all that a sample prepares.
+                    if guest.is_some() {
+                        sample.seconds = begun.elapsed().as_secs_f64();
+                    }
+                    begun = Instant::now();
+                    process.heard = begun;
                     let last = order.is_last(&sample);
                     answered += usize::from(last);
                     self.deliver(guest_environment.as_deref(), *sample)?;

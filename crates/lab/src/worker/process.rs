@@ -19,6 +19,8 @@ const KERNEL_PANIC: &str = "Kernel panic";
 /// A probe under way.
 pub(super) struct ProbeProcess {
     child: Child,
+    /// A guest has nothing of the host's to put back, and does not end by itself.
+    is_guest: bool,
     input: ChildStdin,
     last_words: Arc<Mutex<String>>,
     pub(super) heard: Instant,
@@ -33,6 +35,7 @@ impl ProbeProcess {
         order: &Order,
         events: Sender<Event>,
     ) -> std::io::Result<Result<Self, Failure>> {
+        let is_guest = guest.is_some();
         let started = guest.map(|guest| (guest.start)(&order.host.artefacts));
         let (mut command, _held) = match started {
             Some(Ok(start)) => (start.command, start.held),
@@ -73,7 +76,7 @@ impl ProbeProcess {
         });
         // A probe that dies at once is seen by its closed output.
         let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
-        Ok(Ok(Self { child, input, last_words, heard: Instant::now(), gone: false }))
+        Ok(Ok(Self { child, is_guest, input, last_words, heard: Instant::now(), gone: false }))
     }
 
     pub(super) fn tell(&mut self, request: &Request) {
@@ -93,7 +96,7 @@ impl ProbeProcess {
         let begun = Instant::now();
         let mut asked = false;
         while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < GRACE {
-            if begun.elapsed() > GRACE / 2 && !asked {
+            if (self.is_guest || begun.elapsed() > GRACE / 2) && !asked {
                 // SAFETY: kill takes numbers only; the probe is not reaped yet.
                 unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
                 asked = true;

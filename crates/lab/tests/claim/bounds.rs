@@ -196,8 +196,9 @@ fn published_ticks_and_cycles_stand_beside_our_own() {
 fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     let mut made_up = two_lengths();
     made_up.metric = "latency";
-    let idle = machine::noise::NoiseDelta::default();
-    let busy = machine::noise::NoiseDelta { involuntary_switches: 1, ..idle };
+    // 1% of a sample of 250 ms.
+    let waited = |ns| machine::noise::NoiseDelta { waited_ns: Some(ns), ..Default::default() };
+    let (idle, busy) = (waited(2_500_000), waited(2_500_001));
     let mut run = made_up.run(|_| 100.0);
     // A step is 1 ns: two ticks of 2 GHz.
     for sample in &mut run.samples {

@@ -179,7 +179,8 @@ impl<'a> Page<'a> {
         if self.is_joined() {
             svg.path(&format!("M{}", points.join("L")), &style.stroke());
         }
-        if places.len() <= MOST_MARKS {
+        // A distribution has no places of its own to mark.
+        if !self.picture.x_levels.is_empty() && places.len() <= MOST_MARKS {
             for (x, y) in &places {
                 let filled =
                     format!(r##"fill="{}" stroke="#ffffff" stroke-width="0.6""##, style.colour);

@@ -153,6 +153,7 @@ fn noise() -> Vec<Column> {
         whole("noise.voluntary_switches", |row| Some(row.sample.noise?.voluntary_switches)),
         whole("noise.migrations", |row| row.sample.noise?.migrations),
         whole("noise.steal_ns", |row| Some(row.sample.noise?.steal_ns)),
+        whole("noise.waited_ns", |row| row.sample.noise?.waited_ns),
         whole("noise.minor_faults", |row| Some(row.sample.noise?.minor_faults)),
         whole("noise.major_faults", |row| Some(row.sample.noise?.major_faults)),
         whole("noise.tlb_shootdowns", |row| row.sample.noise?.tlb_shootdowns),

@@ -12,8 +12,13 @@ use super::curve::{Curve, Mark};
 use super::select::Selection;
 use super::{Figure, FigureError};
 
+/// Values from which a curve ends at [`END`]: one stall of milliseconds among a million crossings would
+/// press all others against the axis.
+const MANY: f64 = 10_000.0;
+/// Where the curve of many values ends.
+pub(super) const END: f64 = 0.999;
 /// Shares at which the distribution is drawn beside every half percent: the tail.
-const TAIL: [f64; 6] = [0.998, 0.999, 0.9995, 0.9999, 0.99999, 0.999_999];
+const TAIL: [f64; 3] = [0.997, 0.998, END];
 
 /// A curve for each row of the selection: x is the metric, y the share.
 pub(super) fn curves(
@@ -75,7 +80,8 @@ fn distribution(
     let count = all.len() as f64;
     // A share that one value in all cannot show is left out.
     let tail = TAIL.into_iter().filter(|share| (1.0 - share) * count >= 1.0);
-    let shares = (0..200).map(|half| f64::from(half) / 200.0).chain(tail).chain([1.0]);
+    let end = (count < MANY).then_some(1.0);
+    let shares = (0..200).map(|half| f64::from(half) / 200.0).chain(tail).chain(end);
     let mut marks: Vec<Mark> = Vec::new();
     for share in shares {
         let x = all.value_at_quantile(share) as f64;

@@ -101,6 +101,10 @@ fn distribution(
     for mark in curves.iter_mut().flat_map(|curve| &mut curve.marks) {
         mark.x = scale.scaled(mark.x);
     }
+    let mut notes = vec!["all rounds' histograms together".to_owned()];
+    if curves.iter().filter_map(|curve| curve.marks.last()).any(|mark| mark.y == cdf::END) {
+        notes[0] += &format!("; curves of many values end at {}%", cdf::END * 100.0);
+    }
     Ok(Picture {
         id: figure.id.clone(),
         title: figure.title.clone(),
@@ -112,7 +116,7 @@ fn distribution(
         series: figure.series.clone().unwrap_or_default(),
         curves,
         lines: Vec::new(),
-        notes: vec!["all rounds' histograms together".into()],
+        notes,
     })
 }
 

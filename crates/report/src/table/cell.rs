@@ -62,7 +62,12 @@ impl Figure {
         let Some(estimate) = &row.estimate else {
             let fault = row.errors.keys().any(|kind| kind.is_fault());
             let tone = if fault { Tone::Bad } else { Tone::Faint };
-            let mark = if row.errors.is_empty() { "void".into() } else { faults };
+            let mark = match (row.errors.is_empty(), row.void_rounds) {
+                (false, _) => faults,
+                // Its samples count, and have no value of this metric.
+                (true, 0) => String::new(),
+                (true, _) => "void".into(),
+            };
             return Self { number: "—".into(), mark, tone, ..Self::default() };
         };
         let mut mark = String::new();

@@ -15,6 +15,7 @@ use machine::environment::Environment;
 
 use super::Error;
 use crate::SUITE;
+use crate::factors::KINDS;
 use crate::guest::report::{self, Report};
 use crate::one_way::with_ratio;
 
@@ -98,6 +99,8 @@ fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
             one.points.push(sample.point.clone());
         }
     }
+    let place = |point: &Point| KINDS.iter().position(|kind| *kind == point.text("kind"));
+    one.points.sort_by_key(|point| (place(point), point.text("isolation").to_owned()));
     one.baseline = one.points.first().cloned().unwrap_or_default();
     Ok(one)
 }

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use lab::claim::{self, Claim};
 use lab::journal::Run;
 use lab::point::Point;
-use lab::statistics::Estimate;
 use lab::summary::{Row, Unit, summarise};
 
 use crate::SUITE;
@@ -15,6 +14,8 @@ use lab::suite::Suite as _;
 const ONE_WAY: &str = "crossing/one-way";
 const TRACEPOINT: &str = "crossing/tracepoint";
 const ROUND_TRIPS: &str = "crossing/round-trips";
+/// Columns of the table.
+const WIDTH: usize = 82;
 /// The source of the published rows.
 const SOURCE: &str = "xperf";
 
@@ -39,7 +40,8 @@ pub(super) fn write(run: &Run, imported: Option<&Run>) -> Result<String, Error> 
         writeln!(table.text)?;
     }
     for (at, note) in table.notes.iter().enumerate() {
-        writeln!(table.text, "[{}] {note}", at + 1)?;
+        let note = format!("[{}] {note}", at + 1);
+        writeln!(table.text, "{}", wrapped(&note))?;
     }
     Ok(table.text)
 }
@@ -55,7 +57,7 @@ impl Table {
     }
 
     fn rule(&mut self) -> std::fmt::Result {
-        writeln!(self.text, "{}", "─".repeat(82))
+        writeln!(self.text, "{}", "─".repeat(WIDTH))
     }
 
     /// The rows that the seed published, from the suite's claims.
@@ -112,49 +114,50 @@ impl Table {
         Ok(())
     }
 
-    /// Hardware, entry glue and work of a page fault and of a system call, as far as it is known.
+    /// Hardware, entry glue and work of a page fault and of a system call, as far as they are known.
     fn round_trip(&mut self, run: &Run) -> Result<(), Error> {
-        writeln!(self.text, "\nWhat a round trip consists of")?;
+        let trip = |name: &'static str| {
+            let is =
+                move |point: &Point| point.text("trip") == name && point.text("by") == "tollgate";
+            medians(run, ROUND_TRIPS, "time", is)
+        };
+        let is_fault =
+            |point: &Point| point.text("route") == "patched" && point.text("kind") == "page-fault";
+        let is_traced = |point: &Point| point.text("event") == "page-fault";
+        let way_in = medians(run, ONE_WAY, "u2k", is_fault);
+        let way_out = medians(run, ONE_WAY, "k2u", is_fault);
+        let traced = medians(run, TRACEPOINT, "u2t", is_traced);
+        let (fault, call, none) =
+            (trip("fault-anonymous"), trip("getppid"), trip("unknown-syscall"));
+
+        writeln!(self.text, "\nWhat a round trip consists of: medians, and what is left of them")?;
         writeln!(self.text, "{:<46}{:>10}{:>13}{:>13}", "", "ns", "ticks", "cycles")?;
         self.rule()?;
-        let fault =
-            |point: &Point| point.text("route") == "patched" && point.text("kind") == "page-fault";
-        let trip = |name: &'static str| {
-            move |point: &Point| point.text("trip") == name && point.text("by") == "tollgate"
-        };
-        let to_tracepoint = |point: &Point| point.text("event") == "page-fault";
-        self.part(run, "page fault: hardware, in", ONE_WAY, "u2k", fault)?;
-        self.part(run, "page fault: hardware, out", ONE_WAY, "k2u", fault)?;
-        let name = "page fault: hardware and entry glue, in";
-        self.part(run, name, TRACEPOINT, "u2t", to_tracepoint)?;
-        let name = "page fault: all, with the work (anonymous write)";
-        self.part(run, name, ROUND_TRIPS, "time", trip("fault-anonymous"))?;
-        let name = "system call: hardware and glue (no such call)";
-        self.part(run, name, ROUND_TRIPS, "time", trip("unknown-syscall"))?;
-        self.part(
-            run,
-            "system call: all, with work (getppid)",
-            ROUND_TRIPS,
-            "time",
-            trip("getppid"),
-        )
+        writeln!(self.text, "page fault: the first write of anonymous memory")?;
+        self.part("  in: hardware", way_in)?;
+        match way_in {
+            Some(_) => self.part("  in: entry glue, to the tracepoint", less(traced, &[way_in]))?,
+            None => self.part("  in: hardware and entry glue, to the tracepoint", traced)?,
+        }
+        match way_out {
+            Some(_) => self.part("  work and exit glue", less(fault, &[traced, way_out]))?,
+            None => self.part("  work, exit glue and the way out", less(fault, &[traced]))?,
+        }
+        self.part("  out: hardware", way_out)?;
+        self.part("  all", fault)?;
+        writeln!(self.text, "system call: getppid")?;
+        self.part("  hardware and glue, both ways (no such call)", none)?;
+        self.part("  work", less(call, &[none]))?;
+        self.part("  all", call)
     }
 
-    /// One line in all three units; the least of several points, for each is an upper bound.
-    fn part(
-        &mut self,
-        run: &Run,
-        name: &str,
-        experiment: &str,
-        metric: &str,
-        is: impl Fn(&Point) -> bool + Copy,
-    ) -> Result<(), Error> {
-        let units = [Unit::Own, Unit::Ticks, Unit::Cycles];
-        let [ns, ticks, cycles] = units.map(|unit| self.cell(run, experiment, metric, unit, is));
-        if ns.starts_with(char::is_numeric) {
-            writeln!(self.text, "{name:<46}{ns:>10}{ticks:>13}{cycles:>13}")?;
-        } else {
-            writeln!(self.text, "{name:<46}{ns:>10}")?;
+    /// One line in all three units.
+    fn part(&mut self, name: &str, medians: Option<[f64; 3]>) -> Result<(), Error> {
+        match medians.map(|medians| medians.map(figure)) {
+            Some([ns, ticks, cycles]) => {
+                writeln!(self.text, "{name:<46}{ns:>10}{ticks:>13}{cycles:>13}")?;
+            }
+            None => writeln!(self.text, "{name:<46}{:>10}", "—")?,
         }
         Ok(())
     }
@@ -171,10 +174,8 @@ impl Table {
         let rows = summarise(run, experiment, metric, unit).map(|summary| summary.rows);
         let rows: Vec<Row> =
             rows.unwrap_or_default().into_iter().filter(|row| is(&row.point)).collect();
-        let least =
-            rows.iter().filter_map(|row| row.estimate).min_by(|a, b| a.median.total_cmp(&b.median));
-        if let Some(estimate) = least {
-            return figure(&estimate);
+        if let Some(median) = least(&rows) {
+            return figure(median);
         }
         let Some(fault) = rows.iter().find_map(|row| row.errors.values().next()) else {
             return "not measured".into();
@@ -197,15 +198,60 @@ impl Table {
     }
 }
 
-fn figure(estimate: &Estimate) -> String {
-    if estimate.median < 100.0 {
-        format!("{:.1}", estimate.median)
-    } else {
-        format!("{:.0}", estimate.median)
+/// The least median of some points in ns, ticks and core cycles: each of them is an upper bound.
+fn medians(
+    run: &Run,
+    experiment: &str,
+    metric: &str,
+    is: impl Fn(&Point) -> bool,
+) -> Option<[f64; 3]> {
+    let of = |unit| {
+        let mut rows = summarise(run, experiment, metric, unit).ok()?.rows;
+        rows.retain(|row| is(&row.point));
+        least(&rows)
+    };
+    Some([of(Unit::Own)?, of(Unit::Ticks)?, of(Unit::Cycles)?])
+}
+
+fn least(rows: &[Row]) -> Option<f64> {
+    let medians = rows.iter().filter_map(|row| Some(row.estimate?.median));
+    medians.min_by(f64::total_cmp)
+}
+
+/// What is left of a whole without some parts; nothing where one of them is not known.
+fn less(whole: Option<[f64; 3]>, parts: &[Option<[f64; 3]>]) -> Option<[f64; 3]> {
+    let mut left = whole?;
+    for part in parts {
+        let part = (*part)?;
+        left = std::array::from_fn(|at| left[at] - part[at]);
     }
+    Some(left)
+}
+
+fn figure(median: f64) -> String {
+    if median.abs() < 100.0 { format!("{median:.1}") } else { format!("{median:.0}") }
 }
 
 /// The step of the counter under the run's samples, ticks.
 fn step(run: &Run) -> Option<u64> {
     run.samples.iter().rev().find_map(|sample| Some(sample.clock?.tsc_step))
+}
+
+/// A note in lines that are no wider than the table.
+fn wrapped(note: &str) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for word in note.split_whitespace() {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > WIDTH {
+            text.push_str("\n    ");
+            width = 4;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(word);
+        width += length;
+    }
+    text
 }

@@ -17,6 +17,8 @@ pub(super) const PAGES: usize = 512;
 const LEAST_PAGES: usize = 128;
 /// Faults of a batch that may have other causes: a page of the program or its stack that comes back.
 const STRAY: u64 = 8;
+/// Which pages of a file one fault brings in is the kernel's choice, and it may choose anew.
+const BROUGHT_IN: &str = "the kernel brought in pages of the file that had faulted before";
 /// Pages that one page table maps: no fault brings in more of a file.
 const MOST_AT_ONCE: u64 = 512;
 
@@ -77,6 +79,9 @@ impl<'a> Touching<'a> {
         let least = if self.around { touches.div_ceil(MOST_AT_ONCE) } else { touches };
         if (least..=touches + STRAY).contains(&faults) {
             return Ok(());
+        }
+        if faults < least && self.touch == Touch::ReadFile {
+            return Err(Failure::check(BROUGHT_IN));
         }
         let most = touches + STRAY;
         Err(Failure::check(format!(
@@ -184,13 +189,26 @@ pub(super) fn measure(
         let told = timing.half().batches(&mut faulting)?.told(timing.tsc)?;
         faulting.told(told)
     };
-    let ticks = timing.half().one_by_one(&mut faulting)?;
-    ticks.into_measurement(told, "each", timing.tsc.hertz)
+    match timing.half().one_by_one(&mut faulting) {
+        Ok(ticks) => ticks.into_measurement(told, "each", timing.tsc.hertz),
+        Err(failure) if failure.why == BROUGHT_IN => {
+            Ok(Measurement { void: Some(BROUGHT_IN.into()), ..told })
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The same, where the kernel may choose anew what it brings in of a file.
+    fn touched_by_turns(pages: &Pages, touch: Touch) -> u64 {
+        let choice = |failure: &Failure| failure.why == BROUGHT_IN;
+        let mut tries = (0..20).map(|_| touched(pages, touch, 0));
+        let settled = tries.find(|tried| !tried.as_ref().is_err_and(choice));
+        settled.expect("the kernel chose anew 20 times").unwrap()
+    }
 
     /// Touches all pages, some of which are there already.
     fn touched(pages: &Pages, touch: Touch, planted: usize) -> Result<u64, Failure> {
@@ -214,12 +232,13 @@ mod tests {
             (Pages::file(PAGES, &folder), Touch::ReadFile, 1..=520),
         ] {
             let pages = pages.unwrap();
-            let faults = touched(&pages, touch, 0).unwrap();
+            let faults = touched_by_turns(&pages, touch);
             assert!(due.contains(&faults), "{faults} {touch:?}");
             let there = Touching::faulting(&pages, touch, 1).unwrap().order.len();
             if there as u64 > STRAY {
                 let failure = touched(&pages, touch, there).unwrap_err();
-                assert!(failure.why.contains("faults were counted over"), "{failure}");
+                let told = failure.why.contains("faults were counted over");
+                assert!(told || failure.why == BROUGHT_IN, "{failure}");
             }
         }
     }
@@ -232,7 +251,7 @@ mod tests {
         all.make(0..PAGES);
         let faults = all.check(PAGES).unwrap();
         let faulting = Touching::faulting(&pages, Touch::ReadFile, 1).unwrap().order.len() as u64;
-        assert!((faulting..=faulting + STRAY).contains(&faults), "{faulting} {faults}");
+        assert!(faults.abs_diff(faulting) <= STRAY, "{faulting} {faults}");
     }
 
     #[test]
