@@ -35,6 +35,10 @@ impl Metric {
     }
 }
 
+/// The metric by which samples say what one step of the time-stamp counter amounts to, where what is
+/// timed cannot repeat between two readings: values then come in such steps. In `ns`.
+pub const STEP: &str = "step";
+
 /// A metric as written down with a run, for readers who have no suite at hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricRecord {

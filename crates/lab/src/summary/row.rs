@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{CLASS, Unit, last_samples, rounds, samples};
 use crate::journal::Run;
+use crate::metric::STEP;
 use crate::point::{Level, Point};
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{Estimate, estimate, mad, median};
@@ -37,6 +38,9 @@ pub struct Row {
     pub core_hertz: Option<f64>,
     /// The median frequency of the time-stamp counter, in Hz.
     pub tsc_hertz: Option<f64>,
+    /// What one step of the time-stamp counter amounts to, in the row's unit, where values come in
+    /// such steps.
+    pub step: Option<f64>,
     /// How long all samples of the point took, void ones and failures included, twins not.
     pub seconds: f64,
 }
@@ -94,6 +98,7 @@ pub(super) fn rows<'a>(run: &'a Run, experiment: &str, environment: &str) -> Vec
 impl Samples<'_> {
     pub(super) fn summarise(&self, metric: &str, unit: Unit) -> Row {
         let with_value = |sample: &&Sample| rounds::value(sample, metric, unit);
+        let step = |sample: &&Sample| rounds::value(sample, STEP, unit);
         let values: Vec<f64> = self.last.iter().filter_map(with_value).collect();
         let counting: Vec<_> = self.last.iter().copied().filter(|s| s.counts()).collect();
         let clocks = || counting.iter().filter_map(|sample| sample.clock);
@@ -109,6 +114,7 @@ impl Samples<'_> {
             by_class: self.by_class(metric, unit),
             outliers: self.outliers(metric, unit, &values),
             core_hertz: median(&clocks().map(|c| c.core_hertz()).collect::<Vec<_>>()),
+            step: median(&self.last.iter().filter_map(step).collect::<Vec<_>>()),
             tsc_hertz: median(&clocks().map(|c| c.tsc_hertz).collect::<Vec<_>>()),
             seconds: self.all.iter().map(|sample| sample.seconds).sum(),
         }

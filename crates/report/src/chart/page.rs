@@ -18,6 +18,8 @@ const TITLE: f64 = 14.0;
 const NOTE: f64 = 9.5;
 /// A curve with more marks than this is a line alone.
 const MOST_MARKS: usize = 40;
+/// The shares at which a distribution bears its curve's mark.
+const MARKED_SHARES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 const INK: &str = "#222222";
 
 /// Draws a picture as SVG.
@@ -179,14 +181,22 @@ impl<'a> Page<'a> {
         if self.is_joined() {
             svg.path(&format!("M{}", points.join("L")), &style.stroke());
         }
-        // A distribution has no places of its own to mark.
-        if !self.picture.x_levels.is_empty() && places.len() <= MOST_MARKS {
-            for (x, y) in &places {
-                let filled =
-                    format!(r##"fill="{}" stroke="#ffffff" stroke-width="0.6""##, style.colour);
-                svg.path(&style.mark.path(*x, *y, 3.4), &filled);
-            }
+        for at in self.marked(curve) {
+            let (x, y) = places[at];
+            let filled =
+                format!(r##"fill="{}" stroke="#ffffff" stroke-width="0.6""##, style.colour);
+            svg.path(&style.mark.path(x, y, 3.4), &filled);
         }
+    }
+
+    /// Which places of a curve bear its mark. A distribution has none of its own: some tell the
+    /// curves apart where colours do not.
+    fn marked(&self, curve: &Curve) -> Vec<usize> {
+        if self.picture.x_levels.is_empty() {
+            let at = |share: &f64| curve.marks.iter().position(|mark| mark.y >= *share);
+            return MARKED_SHARES.iter().filter_map(at).collect();
+        }
+        (0..curve.marks.len()).filter(|_| curve.marks.len() <= MOST_MARKS).collect()
     }
 
     fn axes(&self, svg: &mut Svg) {

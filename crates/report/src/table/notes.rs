@@ -108,6 +108,11 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         let samples = format::count(voids, "sample");
         lines.push(format!("void: {samples} ({}); {again}", causes.join("; ")));
     }
+    let steps = rows.iter().filter(|row| row.estimate.is_some()).filter_map(|row| row.step);
+    if let (Some(step), true) = (steps.reduce(f64::max), is_time(unit)) {
+        let step = format::value(step, None, unit);
+        lines.push(format!("values come in steps of the counter: {step} each"));
+    }
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
         let points = rows.iter().filter(|row| !row.outliers.is_empty()).count();
@@ -123,6 +128,10 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         format!("{}: {}", apart(&row.point, baseline), classes.join(", "))
     }));
     lines
+}
+
+fn is_time(unit: &str) -> bool {
+    matches!(unit, "ns" | "ticks" | "cycles")
 }
 
 /// A point by what sets it apart from the baseline.

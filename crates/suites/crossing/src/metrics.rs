@@ -1,6 +1,6 @@
 //! What a sample of a crossing measures.
 
-use lab::metric::{Better, Metric};
+use lab::metric::{Better, Metric, STEP};
 
 /// A time that is better when it is less.
 pub const fn time(name: &'static str, about: &'static str) -> Metric {
@@ -34,7 +34,7 @@ pub const METRICS: &[Metric] = &[
         better: Better::Neither,
         about: "user to kernel over kernel to user: medians",
     },
-    time("step", "what one step of the time-stamp counter amounts to"),
+    time(STEP, "what one step of the time-stamp counter amounts to"),
     count("crossings_made", "crossings made"),
     count("crossings_stamped", "crossings with both stamps, each its own"),
 ];
