@@ -19,6 +19,7 @@ pub mod metric;
 pub mod plan;
 pub mod point;
 pub mod probe;
+pub mod proximity;
 pub mod quantity;
 pub mod run;
 pub mod sample;

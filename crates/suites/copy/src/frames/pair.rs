@@ -5,8 +5,6 @@ use std::time::Duration;
 use lab::sample::Failure;
 use machine::child::{Forked, fork_child};
 use machine::pin::pin_to;
-use machine::proximity::{self, Class};
-use machine::topology::Topology;
 use machine::tsc::{self, Tsc};
 
 use super::pool::{Pool, spin};
@@ -15,8 +13,6 @@ use super::pool::{Pool, spin};
 const START: Duration = Duration::from_secs(2);
 /// How long it may take to end, once its work is done or its deadline has passed.
 const END: Duration = Duration::from_secs(2);
-/// Tries to learn how near the CPUs are; on a busy machine the two threads may miss each other.
-const TRIES: usize = 3;
 
 /// The CPUs of writer and reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,28 +29,8 @@ impl Pair {
     /// # Errors
     /// Where there are fewer than two CPUs.
     pub fn of(cpus: &[usize]) -> Result<Self, Failure> {
-        let [writer, others @ ..] = cpus else {
-            return Err(too_few(0));
-        };
-        let topology = Topology::detect();
-        let apart = others.iter().find(|cpu| !topology.siblings(*writer).contains(cpu));
-        let reader = apart.or(others.first()).ok_or_else(|| too_few(1))?;
-        Ok(Self { writer: *writer, reader: *reader })
-    }
-
-    /// How near they are now; none where others held the CPUs.
-    ///
-    /// # Errors
-    /// Where it cannot be measured at all.
-    pub fn proximity(self) -> Result<Option<Class>, Failure> {
-        for _ in 0..TRIES {
-            match proximity::measure(self.writer, self.reader) {
-                Ok(proximity) => return Ok(Some(proximity.class)),
-                Err(proximity::Error::TimedOut(..)) => {}
-                Err(why) => return Err(Failure::failed(why.to_string())),
-            }
-        }
-        Ok(None)
+        let (writer, reader) = lab::proximity::pair(cpus)?;
+        Ok(Self { writer, reader })
     }
 
     /// Runs `read` in a process on the reader's CPU, and `write` here on the writer's, once the
@@ -110,23 +86,4 @@ fn ended(child: &mut Forked) -> Result<Option<i32>, Failure> {
         return Ok(None);
     };
     Ok(Some(status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))))
-}
-
-fn too_few(cpus: usize) -> Failure {
-    Failure::unavailable(
-        format!("frames pass between two CPUs, and {cpus} may be used"),
-        "allow two: taskset, cgroup cpuset, or a machine with more cores",
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_cpu_is_no_pair() {
-        assert!(Pair::of(&[]).unwrap_err().why.contains("0 may"));
-        assert!(Pair::of(&[0]).unwrap_err().remedy.is_some());
-        assert_eq!(Pair::of(&[1, 0]), Ok(Pair { writer: 1, reader: 0 }));
-    }
 }

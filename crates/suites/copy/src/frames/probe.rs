@@ -6,9 +6,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use lab::measure::{Context, Measurement};
 use lab::point::Point;
+use lab::proximity::between;
 use lab::sample::{Failure, Trial};
 use lab::suite::Probe;
-use machine::proximity::Class;
 use machine::tsc::Tsc;
 
 use super::{
@@ -31,13 +31,11 @@ impl Probe for Frames {
         let function = loaded(point)?;
         let pair = Pair::of(context.cpus)?;
         let pool = self.pool(setup.bytes())?;
-        let before = pair.proximity()?;
-        let measurement = if point.text("pass") == "ceiling" {
-            by_turns(pool, &setup, function.pointer(), pair, context.budget, context.tsc()?)
-        } else {
-            through_ring(pool, &setup, function.pointer(), pair, context.budget, context.tsc()?)
-        }?;
-        Ok(classed(measurement, before, pair.proximity()?))
+        let (copy, budget, tsc) = (function.pointer(), context.budget, context.tsc()?);
+        between(pair.writer, pair.reader, || match point.text("pass") {
+            "ceiling" => by_turns(pool, &setup, copy, pair, budget, tsc),
+            _ => through_ring(pool, &setup, copy, pair, budget, tsc),
+        })
     }
 }
 
@@ -50,33 +48,6 @@ impl Frames {
             None => Pool::new(bytes).map_err(|why| Failure::failed(why.to_string()))?,
         };
         Ok(self.pool.insert(pool))
-    }
-}
-
-/// Adds how near the CPUs are; where that is unsure, the sample does not count.
-fn classed(
-    mut measurement: Measurement,
-    before: Option<Class>,
-    after: Option<Class>,
-) -> Measurement {
-    measurement.void = match (before, after) {
-        (Some(before), Some(after)) if before == after => None,
-        (Some(before), Some(after)) => {
-            Some(format!("the CPUs were {} before and {} after", name(before), name(after)))
-        }
-        _ => Some("others held the CPUs, so how near they are is unknown".into()),
-    };
-    match before.or(after) {
-        Some(class) => measurement.covariate("proximity", name(class)),
-        None => measurement,
-    }
-}
-
-fn name(class: Class) -> &'static str {
-    match class {
-        Class::Same => "same",
-        Class::Near => "near",
-        Class::Far => "far",
     }
 }
 
@@ -176,18 +147,4 @@ fn counted(outcome: &Outcome, setup: &Setup) -> Measurement {
         .value("torn", outcome.torn as f64)
         .value("repeated", outcome.repeated as f64)
         .value("checked", checked)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sample_whose_distance_is_unsure_is_void() {
-        let classed = |before, after| classed(Measurement::default(), before, after);
-        let near = classed(Some(Class::Near), Some(Class::Near));
-        assert_eq!((near.void, near.covariates["proximity"].as_str()), (None, "near"));
-        assert!(classed(Some(Class::Near), Some(Class::Far)).void.unwrap().contains("near before"));
-        assert!(classed(None, Some(Class::Far)).void.is_some());
-    }
 }

@@ -11,7 +11,6 @@ mod futex;
 mod lmbench;
 mod order;
 mod pages;
-mod partner;
 pub mod perf;
 mod pipe;
 mod rings;
@@ -27,6 +26,7 @@ use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
 use lab::metric::Metric;
 use lab::point::Point;
+use lab::proximity::{between, pair};
 use lab::sample::Failure;
 use lab::suite::Probe;
 use machine::tsc::Tsc;
@@ -80,7 +80,7 @@ pub const METRICS: &[Metric] = &[
 pub fn available(point: &Point) -> Result<(), Failure> {
     let setup = Setup::of(point)?;
     if setup.two_cpus {
-        partner::other_cpu(&machine::topology::allowed_cpus())?;
+        pair(&machine::topology::allowed_cpus())?;
     }
     setup.available()
 }
@@ -143,9 +143,9 @@ impl Trips {
             return Err(Failure::failed("no CPU may be used"));
         };
         machine::pin::pin_to(own)?;
-        let other = if setup.two_cpus { partner::other_cpu(conditions.cpus)? } else { own };
+        let other = if setup.two_cpus { pair(conditions.cpus)?.1 } else { own };
         let timing = Timing { tsc, budget: conditions.budget };
-        partner::between(own, other, || match (setup.by, setup.trip) {
+        between(own, other, || match (setup.by, setup.trip) {
             (By::Perf, _) => perf::measure(timing),
             (By::Lmbench, _) => {
                 lmbench::measure(self.file(&conditions.folder)?, conditions.seed, timing.budget)
