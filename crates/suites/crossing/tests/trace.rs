@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossing::trace::instance::{Instance, instances};
 use crossing::trace::{
-    Crossed, Event, FACTORS, METRICS, Through, allowed, available, bpf, clean_stale, cross,
-    thread_id,
+    Crossed, Event, FACTORS, METRICS, Through, allowed, available, bpf, cross, thread_id,
 };
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
@@ -127,7 +126,7 @@ fn two_instances_do_not_disturb_each_other() {
         let second = other.record(Event::PageFault, thread_id(), cpu).unwrap();
         drop(second);
         drop(other);
-        clean_stale();
+        drop(Instance::create().unwrap());
         assert!(instances().unwrap().iter().any(|name| name == one.name()), "it is in use");
         holds(&cross(&mut first, Event::PageFault, CROSSINGS, tsc).unwrap(), tsc, CROSSINGS);
     });
@@ -212,21 +211,15 @@ fn what_was_killed_with_its_cleaner_is_removed_by_the_next() {
     if counter(test, "tracefs").is_none() {
         return;
     }
-    for by_hand in [true, false] {
-        let (mut child, name) = held();
-        let cleaners = children(child.id());
-        assert_eq!(cleaners.len(), 1);
-        signalled(cleaners[0], libc::SIGKILL);
-        assert!(instances().unwrap().contains(&name));
-        signalled(child.id(), libc::SIGKILL);
-        child.wait().unwrap();
-        if by_hand {
-            clean_stale();
-        } else {
-            pinned(|_| drop(Instance::create().unwrap()));
-        }
-        assert!(!instances().unwrap().contains(&name), "{name} is left");
-    }
+    let (mut child, name) = held();
+    let cleaners = children(child.id());
+    assert_eq!(cleaners.len(), 1);
+    signalled(cleaners[0], libc::SIGKILL);
+    assert!(instances().unwrap().contains(&name));
+    signalled(child.id(), libc::SIGKILL);
+    child.wait().unwrap();
+    pinned(|_| drop(Instance::create().unwrap()));
+    assert!(!instances().unwrap().contains(&name), "{name} is left");
 }
 
 fn children(process: u32) -> Vec<u32> {

@@ -2,7 +2,7 @@
 //!
 //! All settings lie in the instance's folder and go with it. It goes when it is dropped; where that
 //! never comes, a [restorer](machine::restorer) removes it as soon as this process is gone; and where that
-//! was killed too, the next one that starts does, or whoever calls [`clean_stale`]. Until then it
+//! was killed too, the next one that starts does. Until then it
 //! records nothing, for the kernel stops it and shrinks its buffer when our files are closed; its event
 //! stays enabled, which costs every process some ticks at that tracepoint.
 
@@ -178,17 +178,6 @@ impl Drop for Recording<'_> {
         // The instance takes it along when it goes, should this fail.
         let _ = self.instance.folder.write(&self.switch, "0");
     }
-}
-
-/// Removes what processes that are gone left behind; gives how many instances.
-///
-/// For whoever ends probes by SIGKILL, and their restorers with them. Does nothing where no tracefs can
-/// be reached.
-pub fn clean_stale() -> usize {
-    Folder::root()
-        .and_then(|root| root.folder("instances"))
-        .and_then(|instances| remove_stale(&instances))
-        .unwrap_or(0)
 }
 
 /// The instances of ours that there are, those of living processes too.

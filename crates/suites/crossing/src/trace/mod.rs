@@ -28,7 +28,6 @@ use machine::tsc::Tsc;
 use crate::metrics::{count, time};
 use crate::ticks::Ticks;
 use instance::Instance;
-pub use instance::clean_stale;
 use stamps::Crossings;
 
 /// Crossings between two readings of what was traced: 16 MiB of pages, each of which faults once.
