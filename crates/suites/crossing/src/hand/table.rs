@@ -32,6 +32,7 @@ pub(super) fn write(run: &Run, imported: Option<&Run>) -> Result<String, Error> 
     let mut table = Table { text: String::new(), notes: Vec::new() };
     table.published()?;
     table.ours(run, imported)?;
+    table.spread(run, imported)?;
     table.round_trip(run)?;
     for line in crate::consistency::breaks(run) {
         writeln!(table.text, "\ninconsistent: {line}")?;
@@ -110,6 +111,40 @@ impl Table {
         }
         if let Some(step) = step(run) {
             writeln!(self.text, "one step of the counter here is {step} ticks")?;
+        }
+        Ok(())
+    }
+
+    /// Least, median and tails of what has values, in ticks; nothing where nothing has.
+    fn spread(&mut self, run: &Run, imported: Option<&Run>) -> Result<(), Error> {
+        let mut lines = Vec::new();
+        for (route, name) in ROUTES {
+            let run = if *route == "bare-metal" { imported.unwrap_or(run) } else { run };
+            for (metric, way) in [("u2k", "in"), ("k2u", "out")] {
+                let is = |point: &Point| {
+                    point.text("route") == *route && point.text("kind") == "page-fault"
+                };
+                lines.extend(
+                    spread(run, ONE_WAY, metric, is).map(|s| (format!("{name}, {way}"), s)),
+                );
+            }
+        }
+        for through in ["tracefs", "bpf"] {
+            let is = |point: &Point| {
+                point.text("event") == "page-fault" && point.text("through") == through
+            };
+            let name = format!("this Linux, to its tracepoint ({through})");
+            lines.extend(spread(run, TRACEPOINT, "u2t", is).map(|spread| (name, spread)));
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        writeln!(self.text, "\nHow page faults spread, in ticks")?;
+        let head = ["least", "median", "99%", "99.9%"];
+        writeln!(self.text, "{:<46}{:>9}{:>9}{:>9}{:>9}", "", head[0], head[1], head[2], head[3])?;
+        self.rule()?;
+        for (name, [least, median, p99, p999]) in lines {
+            writeln!(self.text, "{name:<46}{least:>9.0}{median:>9.0}{p99:>9.0}{p999:>9.0}")?;
         }
         Ok(())
     }
@@ -196,6 +231,22 @@ impl Table {
         });
         format!("[{}]", at + 1)
     }
+}
+
+/// Least, median, 99% and 99.9% of some points in ticks, each the median over rounds.
+fn spread(
+    run: &Run,
+    experiment: &str,
+    metric: &str,
+    is: impl Fn(&Point) -> bool,
+) -> Option<[f64; 4]> {
+    let of = |end: &str| {
+        let metric = format!("{metric}{end}");
+        let mut rows = summarise(run, experiment, &metric, Unit::Ticks).ok()?.rows;
+        rows.retain(|row| is(&row.point));
+        least(&rows)
+    };
+    Some([of("_min")?, of("")?, of("_p99")?, of("_p999")?])
 }
 
 /// The least median of some points in ns, ticks and core cycles: each of them is an upper bound.
