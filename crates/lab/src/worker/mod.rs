@@ -2,14 +2,16 @@
 
 mod process;
 
+use std::collections::HashMap;
 use std::io::{BufReader, Write};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 use machine::tsc::Tsc;
 
-use crate::artefact::{self, Artefacts};
+use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::Guest;
 use crate::message::{Answer, Hello, Order, Request, receive, send};
@@ -57,6 +59,8 @@ struct Worker<'a> {
     events: Receiver<Event>,
     sender: Sender<Event>,
     output: std::io::Stdout,
+    /// The artefacts that could not be made, by their hash.
+    unmade: HashMap<String, Failure>,
 }
 
 impl<'a> Worker<'a> {
@@ -70,6 +74,7 @@ impl<'a> Worker<'a> {
             events,
             sender,
             output: std::io::stdout(),
+            unmade: HashMap::new(),
         };
         worker.listen();
         worker.say(&Answer::Hello(Box::new(Hello { version: version.into(), environment })))?;
@@ -186,13 +191,28 @@ impl<'a> Worker<'a> {
             };
             for recipe in own.into_iter().chain(inside) {
                 if !made.contains_key(&recipe.name) {
-                    self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
-                    made.insert(recipe.name.clone(), artefact::prepare(&recipe));
+                    let lies = self.made(&recipe)?;
+                    made.insert(recipe.name.clone(), lies);
                 }
             }
         }
         if !made.is_empty() {
             self.say(&Answer::Prepared)?;
+        }
+        Ok(made)
+    }
+
+    /// An artefact, made now if it is not in the cache. One that could not be made is not tried again:
+    /// that may take minutes each time.
+    fn made(&mut self, recipe: &Recipe) -> std::io::Result<Result<PathBuf, Failure>> {
+        let hash = recipe.hash();
+        if let Some(failure) = self.unmade.get(&hash) {
+            return Ok(Err(failure.clone()));
+        }
+        self.say(&Answer::Preparing { artefact: recipe.name.clone() })?;
+        let made = artefact::prepare(recipe);
+        if let Err(failure) = &made {
+            self.unmade.insert(hash, failure.clone());
         }
         Ok(made)
     }
