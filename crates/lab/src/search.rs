@@ -1,4 +1,4 @@
-//! Searches: the largest level at which a condition holds, by bisection, with void trials kept.
+//! Searches: the largest or smallest level at which a condition holds, by bisection, with void trials kept.
 
 use std::collections::BTreeMap;
 
@@ -100,6 +100,23 @@ pub fn largest(
     Ok(Found { level, trials })
 }
 
+/// Finds the smallest level at which `trial` holds: [`largest`] in a mirror. `low` is tried first.
+///
+/// # Errors
+/// Those of the trial.
+pub fn smallest(
+    search: &Search,
+    mut trial: impl FnMut(f64) -> Result<(Shown, Values), Failure>,
+) -> Result<Found, Failure> {
+    let mirrored = |level: f64| search.low + search.high - level;
+    let mut found = largest(search, |level| trial(mirrored(level)))?;
+    found.level = found.level.map(mirrored);
+    for trial in &mut found.trials {
+        trial.level = mirrored(trial.level);
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +135,16 @@ mod tests {
             let level = found.level.unwrap();
             prop_assert!(level <= edge && level >= edge.min(100.0) - 0.1, "{level} for {edge}");
             prop_assert!(found.trials.len() < 20);
+        }
+
+        #[test]
+        fn the_lower_edge_is_found_within_the_precision(edge in -5.0f64..99.8) {
+            let found = smallest(&search(2), |level| {
+                Ok((if level >= edge { Shown::Holds } else { Shown::Fails }, Values::new()))
+            }).unwrap();
+            let level = found.level.unwrap();
+            prop_assert!(level >= edge && level <= edge.max(0.0) + 0.1, "{level} for {edge}");
+            prop_assert!(found.trials.iter().all(|t| t.holds == Some(t.level >= edge)));
         }
 
         #[test]

@@ -1,0 +1,128 @@
+// snmalloc on a fixed range, behind tollgate's interface. Its heap is FixedRangeConfig's, its platform
+// one that allocates nothing; a thread's allocator comes from the pool at each root call and goes back.
+#include <tollgate_allocator.h>
+
+#include <snmalloc/aal/aal.h>
+
+namespace snmalloc
+{
+  // What is below snmalloc here: no system.
+  class EnclaveBase
+  {
+  public:
+    static constexpr size_t address_bits = Aal::address_bits;
+    static constexpr size_t page_size = Aal::smallest_page_size;
+    static void print_stack_trace() {}
+    static void message(const char* const) noexcept {}
+    [[noreturn]] static void error(const char* const) noexcept
+    {
+      __builtin_trap();
+    }
+    // Keys that free lists are hidden by.
+    static uint64_t get_entropy64()
+    {
+      return __builtin_ia32_rdtsc();
+    }
+  };
+}
+
+#define SNMALLOC_MEMORY_PROVIDER PALNoAlloc<EnclaveBase>
+#define SNMALLOC_PLATFORM_HAS_GETENTROPY
+#define SNMALLOC_PROVIDE_OWN_CONFIG
+#define SNMALLOC_EXTERNAL_THREAD_ALLOC
+#include <snmalloc/backend/fixedglobalconfig.h>
+#include <snmalloc/snmalloc_core.h>
+
+namespace snmalloc
+{
+  using Config = FixedRangeConfig<DefaultPal>;
+  using Alloc = Allocator<Config>;
+
+  class ThreadAllocExternal
+  {
+  public:
+    static inline thread_local Alloc* alloc = nullptr;
+
+    static Alloc& get()
+    {
+      return *alloc;
+    }
+  };
+}
+
+#include <snmalloc/snmalloc_front.h>
+
+#include <errno.h>
+
+using namespace snmalloc;
+
+extern "C"
+{
+  void tollgate_allocator_init(void* start, void* end)
+  {
+    Config::init(nullptr, start, pointer_diff(start, end));
+  }
+
+  void tollgate_allocator_cleanup() {}
+
+  void tollgate_allocator_thread_init()
+  {
+    ThreadAllocExternal::alloc = AllocPool<Config>::acquire();
+  }
+
+  void tollgate_allocator_thread_cleanup()
+  {
+    ThreadAllocExternal::alloc->flush();
+    AllocPool<Config>::release(ThreadAllocExternal::alloc);
+    ThreadAllocExternal::alloc = nullptr;
+  }
+
+  void* tollgate_allocator_malloc(size_t size)
+  {
+    return alloc(size);
+  }
+
+  void tollgate_allocator_free(void* pointer)
+  {
+    dealloc(pointer);
+  }
+
+  void* tollgate_allocator_calloc(size_t count, size_t size)
+  {
+    size_t bytes;
+    return __builtin_mul_overflow(count, size, &bytes) ? nullptr : alloc<Zero>(bytes);
+  }
+
+  // What fits its class stays.
+  void* tollgate_allocator_realloc(void* pointer, size_t size)
+  {
+    size_t usable = tollgate_allocator_usable_size(pointer);
+    if (pointer && usable == round_size(size))
+      return pointer;
+    void* moved = alloc(size);
+    if (moved && pointer)
+    {
+      __builtin_memcpy(moved, pointer, usable < size ? usable : size);
+      dealloc(pointer);
+    }
+    return moved;
+  }
+
+  int tollgate_allocator_posix_memalign(void** pointer, size_t alignment, size_t size)
+  {
+    if (alignment < sizeof(void*) || !bits::is_pow2(alignment))
+      return EINVAL;
+    *pointer = alloc_aligned(alignment, size);
+    return *pointer ? 0 : ENOMEM;
+  }
+
+  void* tollgate_allocator_aligned_alloc(size_t alignment, size_t size)
+  {
+    return alloc_aligned(alignment, size);
+  }
+
+  size_t tollgate_allocator_usable_size(void* pointer)
+  {
+    return pointer ? alloc_size(pointer) : 0;
+  }
+}

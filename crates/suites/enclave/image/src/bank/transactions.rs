@@ -1,0 +1,157 @@
+//! SmallBank's five transactions, as Alomari et al. define them.
+
+use super::store::{Key, Record, Store};
+use super::{alone, alone_with_both};
+use crate::allocator;
+use crate::heap::Tally;
+use crate::random::Random;
+use core::ptr;
+
+/// The largest amount of a transaction.
+const LARGEST: u64 = 100;
+/// What a cheque that is not covered costs.
+const PENALTY: i64 = 1;
+/// How many entries of its log a thread keeps.
+const KEPT: usize = 15;
+
+/// One thread's transactions.
+pub struct Teller {
+    store: &'static Store,
+    /// What they put in, less what they took out.
+    pub put_in: i64,
+    log: Log,
+}
+
+/// A customer's records.
+struct Accounts {
+    savings: &'static Record,
+    checking: &'static Record,
+}
+
+impl Teller {
+    /// Begins.
+    pub fn new(store: &'static Store) -> Self {
+        Self { store, put_in: 0, log: Log { entries: [ptr::null_mut(); KEPT], oldest: 0 } }
+    }
+
+    /// One of the five, equally likely; none where there was no room for it, and then nothing has changed.
+    pub fn any(&mut self, random: &mut Random) -> Option<()> {
+        let customer = self.customer(Key::name(random.below(self.store.customers)))?;
+        let amount = random.below(LARGEST) as i64 + 1;
+        match random.below(5) {
+            0 => self.balance(customer).map(drop),
+            1 => self.deposit_checking(customer, amount),
+            2 => {
+                self.transact_savings(customer, if random.below(2) == 0 { amount } else { -amount })
+            }
+            3 => {
+                let to = self.customer(Key::name(random.below(self.store.customers)))?;
+                self.amalgamate(customer, to)
+            }
+            _ => self.write_check(customer, amount),
+        }
+    }
+
+    /// A customer's number, by name.
+    fn customer(&self, name: Key) -> Option<u64> {
+        self.store.find(name).map(|record| record.value() as u64)
+    }
+
+    fn accounts(&self, customer: u64) -> Option<Accounts> {
+        Some(Accounts {
+            savings: self.store.find(Key::savings(customer))?,
+            checking: self.store.find(Key::checking(customer))?,
+        })
+    }
+
+    /// What a customer has.
+    fn balance(&self, customer: u64) -> Option<i64> {
+        let of = self.accounts(customer)?;
+        Some(alone(customer, || of.savings.value() + of.checking.value()))
+    }
+
+    /// Puts money in.
+    fn deposit_checking(&mut self, customer: u64, amount: i64) -> Option<()> {
+        let of = self.accounts(customer)?;
+        alone(customer, || self.log.write([(of.checking, of.checking.value() + amount)]))?;
+        self.put_in += amount;
+        Some(())
+    }
+
+    /// Puts money in or takes it out; refuses to take out what is not there.
+    fn transact_savings(&mut self, customer: u64, amount: i64) -> Option<()> {
+        let of = self.accounts(customer)?;
+        self.put_in += alone(customer, || {
+            let left = of.savings.value() + amount;
+            if left < 0 { Some(0) } else { self.log.write([(of.savings, left)]).map(|()| amount) }
+        })?;
+        Some(())
+    }
+
+    /// Gives all that one customer has to another.
+    fn amalgamate(&mut self, from: u64, to: u64) -> Option<()> {
+        let (of, other) = (self.accounts(from)?, self.accounts(to)?);
+        alone_with_both(from, to, || {
+            let all = of.savings.value() + of.checking.value();
+            if from == to {
+                return self.log.write([(of.savings, 0), (of.checking, all)]);
+            }
+            let gets = other.checking.value() + all;
+            self.log.write([(of.savings, 0), (of.checking, 0), (other.checking, gets)])
+        })
+    }
+
+    /// Takes money out, whether it is there or not; if not, at a penalty.
+    fn write_check(&mut self, customer: u64, amount: i64) -> Option<()> {
+        let of = self.accounts(customer)?;
+        self.put_in -= alone(customer, || {
+            let covered = of.savings.value() + of.checking.value() >= amount;
+            let taken = if covered { amount } else { amount + PENALTY };
+            self.log.write([(of.checking, of.checking.value() - taken)]).map(|()| taken)
+        })?;
+        Some(())
+    }
+}
+
+/// The last entries of a thread's log: a transaction that writes leaves one, as a ledger's would.
+struct Log {
+    entries: [*mut u8; KEPT],
+    oldest: usize,
+}
+
+impl Log {
+    /// Writes all records or, where there is no room, none. All that is needed is allocated before the first
+    /// is changed.
+    fn write<const N: usize>(&mut self, changes: [(&'static Record, i64); N]) -> Option<()> {
+        let entry = Tally::default().malloc(size_of_val(&changes) as u64);
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: long enough, and aligned.
+        unsafe { entry.cast::<[(&Record, i64); N]>().write(changes) };
+        self.keep(entry);
+        let mut prepared = changes.map(|(record, number)| record.prepare(number));
+        if prepared.iter().any(Option::is_none) {
+            return None;
+        }
+        prepared.iter_mut().flatten().for_each(|value| value.commit());
+        Some(())
+    }
+
+    /// Keeps an entry, and frees the oldest.
+    fn keep(&mut self, entry: *mut u8) {
+        let leaves = core::mem::replace(&mut self.entries[self.oldest], entry);
+        self.oldest = (self.oldest + 1) % KEPT;
+        // SAFETY: NULL, or allocated by `write`, and nobody else has it.
+        unsafe { allocator::free(leaves) };
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        for entry in self.entries {
+            // SAFETY: as in `keep`.
+            unsafe { allocator::free(entry) };
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! An image with buddy.
+#![no_std]
+#![no_main]
+
+inside::link!(inside::linked::buddy::Buddy);

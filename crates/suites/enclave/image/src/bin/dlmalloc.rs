@@ -1,0 +1,5 @@
+//! An image with dlmalloc.
+#![no_std]
+#![no_main]
+
+inside::link!(inside::linked::dlmalloc::Dlmalloc);

@@ -1,0 +1,5 @@
+//! An image with rlsf.
+#![no_std]
+#![no_main]
+
+inside::link!(inside::linked::rlsf::Rlsf);

@@ -1,0 +1,5 @@
+//! An image with talc.
+#![no_std]
+#![no_main]
+
+inside::link!(inside::linked::talc::Talc);

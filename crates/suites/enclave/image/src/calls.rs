@@ -1,0 +1,140 @@
+//! The calls' answers, made from the interface.
+
+use crate::heap::{self, holds};
+use crate::thread::Host;
+use crate::{allocation, allocator, bank, misbehave, shared};
+use interface::{Leave, Trusted};
+
+/// The enclave, as its callers see it.
+pub struct Inside;
+
+impl Trusted for Inside {
+    fn initialise(&self, heap_start: u64, heap_end: u64) -> u64 {
+        heap::set(heap_start, heap_end);
+        // SAFETY: the loader made the heap for this.
+        unsafe { allocator::init(heap_start as *mut u8, heap_end as *mut u8) };
+        0
+    }
+
+    fn nothing(&self) -> u64 {
+        0
+    }
+
+    fn leave(&self, times: u64) -> u64 {
+        let mut right = 0;
+        for _ in 0..times {
+            let Ok(result) = Host.nothing();
+            right += u64::from(result == 0);
+        }
+        right
+    }
+
+    fn enclave_thread(
+        &self,
+        num_allocations: u64,
+        max_allocation_size: u64,
+        seed: u64,
+        touch: u64,
+    ) -> u64 {
+        allocation::enclave_thread(num_allocations, max_allocation_size, seed, touch == 1)
+    }
+
+    fn malloc(&self, size: u64) -> u64 {
+        // SAFETY: it asks nothing of its caller.
+        unsafe { allocator::malloc(size as usize) as u64 }
+    }
+
+    fn free(&self, pointer: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { allocator::free(pointer as *mut u8) };
+        0
+    }
+
+    fn calloc(&self, count: u64, size: u64) -> u64 {
+        // SAFETY: it asks nothing of its caller.
+        unsafe { allocator::calloc(count as usize, size as usize) as u64 }
+    }
+
+    fn realloc(&self, pointer: u64, size: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { allocator::realloc(pointer as *mut u8, size as usize) as u64 }
+    }
+
+    fn aligned_alloc(&self, alignment: u64, size: u64) -> u64 {
+        if alignment.is_power_of_two() && alignment >= allocator::ALIGNMENT as u64 {
+            // SAFETY: it is an alignment.
+            return unsafe { allocator::aligned_alloc(alignment as usize, size as usize) as u64 };
+        }
+        // By the function that refuses what is no alignment.
+        let mut pointer = core::ptr::null_mut();
+        // SAFETY: the place can be written.
+        let failed =
+            unsafe { allocator::posix_memalign(&mut pointer, alignment as usize, size as usize) };
+        if failed == 0 { pointer as u64 } else { 0 }
+    }
+
+    fn usable_size(&self, pointer: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { allocator::usable_size(pointer as *mut u8) as u64 }
+    }
+
+    fn fill(&self, pointer: u64, length: u64, byte: u64) -> u64 {
+        if !holds(pointer, length) {
+            return 0;
+        }
+        // SAFETY: in the heap; that it is the caller's block is the caller's promise.
+        unsafe { core::ptr::write_bytes(pointer as *mut u8, byte as u8, length as usize) };
+        length
+    }
+
+    fn equal(&self, pointer: u64, length: u64, byte: u64) -> u64 {
+        if !holds(pointer, length) {
+            return 0;
+        }
+        // SAFETY: in the heap.
+        let bytes = unsafe { core::slice::from_raw_parts(pointer as *const u8, length as usize) };
+        bytes.iter().take_while(|at| **at == byte as u8).count() as u64
+    }
+
+    fn drain(&self, size: u64) -> u64 {
+        allocation::drain(size)
+    }
+
+    fn larson(&self, rounds: u64, slots: u64, max_size: u64, seed: u64) -> u64 {
+        shared::larson(rounds, slots, max_size, seed)
+    }
+
+    fn produce(&self, blocks: u64, max_size: u64, seed: u64) -> u64 {
+        shared::produce(blocks, max_size, seed)
+    }
+
+    fn consume(&self, blocks: u64) -> u64 {
+        shared::consume(blocks)
+    }
+
+    fn bank_open(&self, customers: u64) -> u64 {
+        bank::open(customers)
+    }
+
+    fn bank_run(&self, transactions: u64, seed: u64) -> u64 {
+        bank::run(transactions, seed)
+    }
+
+    fn bank_money(&self) -> u64 {
+        bank::money()
+    }
+
+    fn bank_close(&self) -> u64 {
+        bank::close()
+    }
+
+    fn misbehave(&self, how: u64) -> u64 {
+        misbehave::misbehave(how)
+    }
+
+    fn finish(&self) -> u64 {
+        // SAFETY: it is the last call.
+        unsafe { allocator::cleanup() };
+        0
+    }
+}

@@ -1,0 +1,169 @@
+//! An enclave's configuration: the seed's `.conf` file of `Key=number` lines.
+
+use std::path::Path;
+
+use lab::sample::Failure;
+
+/// The size of a page, in bytes.
+pub const PAGE: usize = 4096;
+
+/// What an enclave is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conf {
+    /// `NumHeapPages`: pages of the heap, which cannot grow.
+    pub heap_pages: usize,
+    /// `NumStackPages`: pages of each thread's stack.
+    pub stack_pages: usize,
+    /// `NumTCS`: how many threads can be inside at once.
+    pub tcs: usize,
+    /// `Debug`: an SGX enclave that a debugger may read; the other kinds hide nothing from one anyway.
+    pub debug: bool,
+}
+
+/// As the sample's own file has it.
+impl Default for Conf {
+    fn default() -> Self {
+        Self { heap_pages: 4096, stack_pages: 16, tcs: 8, debug: false }
+    }
+}
+
+/// The keys, with the least and the largest number that each takes.
+const KEYS: [(&str, usize, usize); 4] = [
+    ("NumHeapPages", 1, 1 << 24),
+    ("NumStackPages", 1, 1 << 16),
+    ("NumTCS", 1, 1024),
+    ("Debug", 0, 1),
+];
+
+impl Conf {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or what [`Conf::parse`] refuses.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|why| {
+            Failure::failed(format!("{file}: {why}: give a .conf file that can be read"))
+        })?;
+        Self::parse(&file, &text)
+    }
+
+    /// Reads a text; a key that it does not name keeps its default. `#` begins a comment.
+    ///
+    /// # Errors
+    /// The first line that is wrong, by file, line and key.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Failure> {
+        let mut given = [None; KEYS.len()];
+        for (number, line) in (1..).zip(text.lines()) {
+            let bad = |why: String| Failure::failed(format!("{file}:{number}: {why}"));
+            let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
+            if line.is_empty() {
+                continue;
+            }
+            let Some((key, value)) =
+                line.split_once('=').map(|(key, value)| (key.trim(), value.trim()))
+            else {
+                return Err(bad(format!("'{line}' has no '=': write it as NumHeapPages=4096")));
+            };
+            let Some(which) = KEYS.iter().position(|(name, ..)| *name == key) else {
+                let names = KEYS.map(|(name, ..)| name).join(", ");
+                return Err(bad(format!("there is no key '{key}': the keys are {names}")));
+            };
+            let (_, least, largest) = KEYS[which];
+            let count = digits(value).ok_or_else(|| {
+                bad(format!("{key} is '{value}': give a number from {least} to {largest}"))
+            })?;
+            if !(least..=largest).contains(&count) {
+                return Err(bad(format!(
+                    "{key} is {count}: give a number from {least} to {largest}"
+                )));
+            }
+            if given[which].replace(count).is_some() {
+                return Err(bad(format!("{key} is given twice: keep one of the lines")));
+            }
+        }
+        let all = Self::default();
+        let [heap, stack, tcs, debug] = given;
+        Ok(Self {
+            heap_pages: heap.unwrap_or(all.heap_pages),
+            stack_pages: stack.unwrap_or(all.stack_pages),
+            tcs: tcs.unwrap_or(all.tcs),
+            debug: debug.map_or(all.debug, |given| given == 1),
+        })
+    }
+}
+
+/// A number of decimal digits alone: no sign, which `parse` would take.
+fn digits(value: &str) -> Option<usize> {
+    value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn why(text: &str) -> String {
+        let why = Conf::parse("enclave.conf", text).unwrap_err().to_string();
+        assert!(!why.contains('\n'), "{why}");
+        why
+    }
+
+    #[test]
+    fn the_seeds_file_is_read_and_the_rest_keeps_its_default() {
+        let text =
+            "# snmalloc needs 256 KB a thread\nNumHeapPages=8192\n\n NumTCS = 16 # threads\n";
+        let conf = Conf::parse("enclave.conf", text).unwrap();
+        assert_eq!(conf, Conf { heap_pages: 8192, tcs: 16, ..Conf::default() });
+        assert_eq!(
+            Conf::parse("", "").unwrap(),
+            Conf { heap_pages: 4096, stack_pages: 16, tcs: 8, debug: false }
+        );
+        assert!(Conf::parse("", "Debug=1\r\n").unwrap().debug);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_file_line_and_key() {
+        for (text, expected) in [
+            (
+                "\nNumHeapPage=1",
+                "enclave.conf:2: there is no key 'NumHeapPage': the keys are NumHeapPages",
+            ),
+            ("NumTCS 8", "enclave.conf:1: 'NumTCS 8' has no '='"),
+            ("NumTCS=8\nNumTCS=8", "enclave.conf:2: NumTCS is given twice"),
+            ("NumTCS=eight", "enclave.conf:1: NumTCS is 'eight': give a number from 1 to 1024"),
+            ("NumTCS=+8", "NumTCS is '+8'"),
+            ("NumTCS=", "NumTCS is ''"),
+            ("NumTCS=0", "NumTCS is 0: give a number from 1 to 1024"),
+            ("Debug=2", "Debug is 2: give a number from 0 to 1"),
+            ("NumStackPages=99999999999999999999999", "NumStackPages is '999"),
+        ] {
+            assert!(why(text).contains(expected), "{}", why(text));
+        }
+        let file = Conf::read(Path::new("/no/such.conf")).unwrap_err().to_string();
+        assert!(file.contains("/no/such.conf") && !file.contains('\n'), "{file}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_in_range_come_back(heap in 1usize..=1 << 24, stack in 1usize..=1 << 16,
+            tcs in 1usize..=1024, debug: bool, order in Just([0usize, 1, 2, 3]).prop_shuffle()) {
+            let lines = [
+                format!("NumHeapPages={heap}"), format!("NumStackPages = {stack}"),
+                format!("NumTCS={tcs} # so many"), format!("Debug={}", u8::from(debug)),
+            ];
+            let text = order.map(|line| lines[line].clone()).join("\n");
+            let conf = Conf::parse("a.conf", &text).unwrap();
+            prop_assert_eq!(conf, Conf { heap_pages: heap, stack_pages: stack, tcs, debug });
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused_in_one_line(text in "(Num(HeapPages|TCS)|Debug|[ -~])?[=# \n]?[0-9]{0,30}\n?.*") {
+            if let Err(failure) = Conf::parse("a.conf", &text) {
+                let why = failure.to_string();
+                prop_assert!(why.contains("a.conf:") && !why.contains('\n'), "{}", why);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Enclaves as the experiments use them: loaded by name, entered, and checked.
+
+use lab::sample::Failure;
+
+use crate::conf::Conf;
+use crate::error::EcallError;
+use crate::factors::OUTSIDE_ONLY;
+use crate::images::{self, Image};
+use crate::kinds::{self, Enclave, Kind};
+use crate::setting::Setting;
+
+/// A loaded enclave.
+pub struct Entered {
+    enclave: Box<dyn Enclave>,
+    kind: Kind,
+}
+
+impl Entered {
+    /// Loads what a setting asks for.
+    ///
+    /// # Errors
+    /// What this machine or build lacks, or why it does not load: a heap too small for its allocator.
+    pub fn load(setting: &Setting) -> Result<Self, Failure> {
+        let kind = kind(&setting.kind)?;
+        let conf = Conf {
+            heap_pages: setting.heap as usize,
+            stack_pages: setting.stack as usize,
+            tcs: setting.tcs as usize,
+            ..Conf::default()
+        };
+        Ok(Self { enclave: kinds::load(kind, image(&setting.allocator)?, &conf)?, kind })
+    }
+
+    /// What is entered.
+    pub fn enclave(&self) -> &dyn Enclave {
+        &*self.enclave
+    }
+
+    /// Whether the host's threads themselves do the work, so that their clocks have its CPU time.
+    pub fn on_our_threads(&self) -> bool {
+        self.kind != Kind::Process
+    }
+
+    /// That nothing inside tried what an inside must not.
+    ///
+    /// # Errors
+    /// How many system calls were blocked.
+    pub fn behaved(&self) -> Result<(), Failure> {
+        match self.enclave.blocked() {
+            0 => Ok(()),
+            blocked => {
+                Err(Failure::check(format!("{blocked} system calls from inside were blocked")))
+            }
+        }
+    }
+}
+
+/// Whether an enclave of this kind and allocator can be loaded here.
+///
+/// # Errors
+/// The reason why not, and the remedy.
+pub fn available(setting: &Setting) -> Result<(), Failure> {
+    image(&setting.allocator)?;
+    kinds::available(kind(&setting.kind)?)
+}
+
+fn kind(name: &str) -> Result<Kind, Failure> {
+    Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+        Failure::unavailable(
+            format!("this build of tollgate has no enclaves of kind '{name}'"),
+            "measure kind=simulate or kind=process",
+        )
+    })
+}
+
+fn image(allocator: &str) -> Result<&'static Image, Failure> {
+    images::find(allocator).ok_or_else(|| {
+        let there: Vec<_> = images::all().iter().map(|image| image.allocator).collect();
+        let there = format!("measure one of {}", there.join(", "));
+        if OUTSIDE_ONLY.contains(&allocator) {
+            let why =
+                format!("{allocator} needs an operating system below it, so no enclave has it");
+            Failure::unavailable(why, there)
+        } else {
+            let why = format!("this build of tollgate has no enclave image with {allocator}");
+            Failure::unavailable(why, there)
+        }
+    })
+}
+
+/// What came to nothing in a thread's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flaws {
+    /// Allocations that gave NULL.
+    pub nulls: u64,
+    /// Pointers outside the enclave's heap.
+    pub outside: u64,
+}
+
+impl Flaws {
+    /// What a part's answer says: NULLs in the low half, pointers outside in the high half.
+    pub fn told(answer: u64) -> Self {
+        Self { nulls: answer & 0xffff_ffff, outside: answer >> 32 }
+    }
+}
+
+/// What went wrong in a thread's part: failures are fast, and their time is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// Allocations gave NULL.
+    #[error("thread {thread}: {nulls} allocations gave NULL: the heap is too small")]
+    Null {
+        /// The thread's number.
+        thread: usize,
+        /// How many.
+        nulls: u64,
+    },
+    /// Pointers lay outside.
+    #[error("thread {thread}: {outside} pointers lay outside the enclave's heap")]
+    Outside {
+        /// The thread's number.
+        thread: usize,
+        /// How many.
+        outside: u64,
+    },
+    /// The ECALL failed.
+    #[error("thread {thread}: the ECALL failed: {why}")]
+    Ecall {
+        /// The thread's number.
+        thread: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+impl From<Flaw> for Failure {
+    fn from(flaw: Flaw) -> Self {
+        Self::check(flaw.to_string())
+    }
+}
+
+/// Whether nothing went wrong in any thread's part.
+///
+/// # Errors
+/// What went wrong first.
+pub fn flawless(answers: &[Result<u64, EcallError>]) -> Result<(), Flaw> {
+    for (thread, answer) in answers.iter().enumerate() {
+        match answer.as_ref().map(|answer| Flaws::told(*answer)) {
+            Ok(Flaws { nulls: 0, outside: 0 }) => {}
+            Ok(Flaws { nulls, outside: 0 }) => return Err(Flaw::Null { thread, nulls }),
+            Ok(Flaws { outside, .. }) => return Err(Flaw::Outside { thread, outside }),
+            Err(why) => return Err(Flaw::Ecall { thread, why: why.to_string() }),
+        }
+    }
+    Ok(())
+}
+
+/// A thread's failed ECALL.
+pub fn failed(thread: usize, why: &EcallError) -> Failure {
+    Flaw::Ecall { thread, why: why.to_string() }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_tells_nulls_and_pointers_outside() {
+        assert_eq!(Flaws::told(0), Flaws::default());
+        assert_eq!(Flaws::told(3 << 32 | 7), Flaws { nulls: 7, outside: 3 });
+    }
+
+    #[test]
+    fn one_flaw_of_one_thread_fails_all() {
+        assert_eq!(flawless(&[Ok(0), Ok(0)]), Ok(()));
+        let why = |answers| flawless(answers).unwrap_err().to_string();
+        assert_eq!(
+            why(&[Ok(0), Ok(2)]),
+            "thread 1: 2 allocations gave NULL: the heap is too small"
+        );
+        assert!(why(&[Ok(1 << 32), Ok(0)]).contains("1 pointers lay outside"));
+        assert!(
+            why(&[Err(EcallError::OutOfThreads { tcs: 1 })])
+                .starts_with("thread 0: the ECALL failed")
+        );
+    }
+
+    #[test]
+    fn what_is_not_built_is_unavailable_by_name() {
+        let setting = |kind: &str, allocator: &str| {
+            let point = lab::point::Point::from([("kind", kind), ("allocator", allocator)]);
+            Setting::of(&point).unwrap()
+        };
+        let failure = available(&setting("simulate", "glibc")).unwrap_err();
+        assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
+        assert!(failure.remedy.unwrap().contains("dlmalloc"));
+        assert_eq!(available(&setting("simulate", "snmalloc")), Ok(()));
+    }
+}

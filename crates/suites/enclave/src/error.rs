@@ -1,0 +1,106 @@
+//! Why an ECALL came to nothing.
+
+use crate::tcs::Tcs;
+
+/// Why an ECALL came to nothing. The host lives, and the next ECALL finds its thread's variables as new;
+/// what the enclave's own locks and lists were left as is the enclave's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EcallError {
+    /// No TCS is free.
+    #[error("out of threads: all {tcs} TCS are taken: raise NumTCS")]
+    OutOfThreads {
+        /// How many there are.
+        tcs: usize,
+    },
+    /// The enclave did what the processor refuses.
+    #[error("a fault inside the enclave: {} at {at:#x}, touching {address:#x} ({place})", name(*signal))]
+    Fault {
+        /// The signal.
+        signal: i32,
+        /// The address that was touched.
+        address: u64,
+        /// The instruction's address.
+        at: u64,
+        /// Where the address lies.
+        place: Place,
+    },
+    /// The enclave made a system call, which was blocked.
+    #[error("system call {number} inside the enclave at {at:#x} was blocked: leave by an OCALL")]
+    SystemCall {
+        /// Its number.
+        number: u64,
+        /// The address after the instruction.
+        at: u64,
+    },
+    /// The process that held the enclave has ended.
+    #[error("the enclave is gone: its process has ended")]
+    Gone,
+    /// The calling thread could not be made ready to enter.
+    #[error("this thread cannot enter: {what}: error {errno}")]
+    Unprepared {
+        /// The system call that failed.
+        what: &'static str,
+        /// Its error.
+        errno: i32,
+    },
+}
+
+/// Where an address lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the guard page below or above the stack of this TCS.
+    Guard,
+    /// Elsewhere in the enclave's region.
+    Inside,
+    /// Outside it.
+    Outside,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(match self {
+            Self::Guard => "a guard page of its stack: raise NumStackPages",
+            Self::Inside => "inside the enclave",
+            Self::Outside => "outside the enclave",
+        })
+    }
+}
+
+impl EcallError {
+    /// Why an ECALL of a TCS was cut short; counts it where it was a system call.
+    #[cold]
+    pub(crate) fn cut(tcs: &Tcs, stack: std::ops::Range<usize>) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (signal, what, at) = (
+            tcs.cut.signal.load(Relaxed) as i32,
+            tcs.cut.what.load(Relaxed),
+            tcs.cut.at.load(Relaxed),
+        );
+        if signal == libc::SIGSYS {
+            tcs.blocked.fetch_add(1, Relaxed);
+            return Self::SystemCall { number: what, at };
+        }
+        let page = crate::conf::PAGE;
+        let address = what as usize;
+        let guards = [stack.start - page..stack.start, stack.end..stack.end + page];
+        let place = if guards.iter().any(|guard| guard.contains(&address)) {
+            Place::Guard
+        } else if (tcs.start..tcs.end).contains(&address) {
+            Place::Inside
+        } else {
+            Place::Outside
+        };
+        Self::Fault { signal, address: what, at, place }
+    }
+}
+
+fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGILL => "SIGILL",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGTRAP => "SIGTRAP",
+        _ => "a signal",
+    }
+}

@@ -1,0 +1,50 @@
+//! What the enclave experiments vary.
+
+use lab::factor::{Factor, Levels};
+
+/// Every allocator that an enclave or the host may be given.
+pub const ALLOCATORS: &[&str] = &[
+    "dlmalloc", "snmalloc", "jemalloc", "mimalloc", "rpmalloc", "talc", "rlsf", "buddy", "glibc",
+    "scudo",
+];
+/// Those that need an operating system below them, so that they work outside alone.
+pub const OUTSIDE_ONLY: &[&str] = &["glibc", "scudo"];
+/// What separates the inside from the host.
+pub const KINDS: &[&str] = &["none", "simulate", "simulate-arch-prctl", "process", "kvm", "sgx"];
+
+/// The factors of all experiments.
+pub const FACTORS: &[Factor] = &[
+    Factor {
+        name: "kind",
+        about: "what separates the inside from the host; none is the same image, called plainly",
+        levels: Levels::Names(KINDS),
+    },
+    Factor {
+        name: "allocator",
+        about: "the allocator that the enclave is linked with",
+        levels: Levels::Names(ALLOCATORS),
+    },
+    Factor { name: "threads", about: "host threads inside at once", levels: Levels::Count },
+    Factor {
+        name: "mode",
+        about: "larson: threads replace one another's blocks; producer-consumer: one half \
+                allocates, the other frees",
+        levels: Levels::Names(&["larson", "producer-consumer"]),
+    },
+    Factor { name: "max_size", about: "sizes are below this", levels: Levels::Bytes },
+    Factor {
+        name: "touch",
+        about: "whether each page of what was allocated is written",
+        levels: Levels::Names(&["no", "yes"]),
+    },
+    Factor {
+        name: "accounts",
+        about: "customers of the bank, two accounts each",
+        levels: Levels::Count,
+    },
+    Factor { name: "transactions", about: "of all threads together", levels: Levels::Count },
+    Factor { name: "num_allocations", about: "allocations of each thread", levels: Levels::Count },
+    Factor { name: "heap", about: "NumHeapPages", levels: Levels::Count },
+    Factor { name: "stack", about: "NumStackPages", levels: Levels::Count },
+    Factor { name: "tcs", about: "NumTCS: how many threads may be inside", levels: Levels::Count },
+];

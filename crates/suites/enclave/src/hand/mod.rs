@@ -1,0 +1,164 @@
+//! The suite by hand: `tollgate enclave`, with the options and the output of the seed's sample.
+//!
+//! The options mean what they mean there; what is measured is measured by the lab: in rounds of a random
+//! order, each in a fresh process. What is printed is the median over rounds; the speed-up is taken
+//! inside rounds.
+
+mod options;
+mod output;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use lab::experiment::{Effort, Experiment, Profile};
+use lab::point::Point;
+use lab::quantity::{format_bytes, format_duration};
+use lab::run::{Event, Lab, Wanted, Watch};
+use lab::sample::Failure;
+
+use crate::SUITE;
+use crate::conf::Conf;
+use crate::entered;
+use crate::setting::Setting;
+use options::Options;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures what the arguments ask for and prints it as the seed's sample does. Gives the exit status:
+/// 0, 1 where measuring failed, 2 where the arguments are wrong.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
+    let words = std::iter::once("tollgate enclave").chain(arguments.iter().map(String::as_str));
+    let options = match Options::try_parse_from(words) {
+        Ok(options) => options,
+        Err(told) if !told.use_stderr() => {
+            told.print()?;
+            return Ok(0);
+        }
+        Err(told) => {
+            let told = told.to_string();
+            let what = told.lines().next().unwrap_or_default();
+            writeln!(std::io::stderr(), "{what}; see tollgate enclave --help")?;
+            return Ok(2);
+        }
+    };
+    let conf = options.conf()?;
+    let kind = kind(&options)?;
+    let rows = rows(&options, &conf, kind);
+    let experiment = experiment(&rows, options.rounds);
+    let mut out = std::io::stdout().lock();
+    output::head(&mut out, kind, &options)?;
+    out.flush()?;
+    let expected = lab::plan::expected(&experiment, &SUITE);
+    writeln!(std::io::stderr(), "measuring: about {}", format_duration(expected))?;
+    let wanted = Wanted {
+        experiments: vec![experiment],
+        profile: Profile::Quick,
+        // Apart from what `run` resumes and `show` shows.
+        results: options.results.join("by-hand"),
+        fresh: true,
+        seed: None,
+        options: BTreeMap::new(),
+        interrupted: &AtomicBool::new(false),
+    };
+    let mut gathered = Gathered::default();
+    let ended = lab.run(&wanted, &mut gathered)?;
+    let cores = machine::topology::Topology::detect().physical_cores();
+    for threads in rows.chunks(options.allocators.len()) {
+        output::threads(&mut out, threads, &gathered, cores)?;
+    }
+    writeln!(out, "{}", ended.folder.display())?;
+    Ok(i32::from(!ended.faults.is_empty()))
+}
+
+/// Hardware where it is asked for and there; simulated where it is asked for.
+fn kind(options: &Options) -> Result<&'static str, Failure> {
+    if options.simulate {
+        return Ok("simulate");
+    }
+    let hardware = Setting::of(&Point::from([("kind", "sgx")]))?;
+    entered::available(&hardware).map_err(|failure| {
+        Failure::unavailable(failure.why, "add --simulate to simulate the enclave")
+    })?;
+    Ok("sgx")
+}
+
+/// A line of the output: one allocator under so many threads.
+struct Row {
+    threads: u64,
+    allocator: String,
+    point: Point,
+}
+
+/// The lines in the seed's order.
+fn rows(options: &Options, conf: &Conf, kind: &str) -> Vec<Row> {
+    let row = |threads: u64, allocator: &String| Row {
+        threads,
+        allocator: allocator.clone(),
+        point: Point::from([
+            ("kind", kind),
+            ("allocator", allocator),
+            ("threads", &threads.to_string()),
+            ("max_size", &format_bytes(options.max_allocation_size)),
+            ("touch", "no"),
+            ("num_allocations", &options.num_allocations.to_string()),
+            ("heap", &conf.heap_pages.to_string()),
+            ("stack", &conf.stack_pages.to_string()),
+            ("tcs", &conf.tcs.to_string()),
+        ]),
+    };
+    let row = &row;
+    (1..=options.max_threads)
+        .flat_map(|threads| options.allocators.iter().map(move |allocator| row(threads, allocator)))
+        .collect()
+}
+
+/// The experiment that measures them.
+fn experiment(rows: &[Row], rounds: u32) -> Experiment {
+    let points: Vec<Point> = rows.iter().map(|row| row.point.clone()).collect();
+    Experiment {
+        suite: "enclave".into(),
+        name: "allocation".into(),
+        measured_as: "allocation".into(),
+        about: "by hand, with the options of the seed's sample".into(),
+        metric: "wall".into(),
+        baseline: points.first().cloned().unwrap_or_default(),
+        sweeps: vec![["allocator", "threads"].map(String::from).into()],
+        twins: points.first().cloned().into_iter().collect(),
+        points,
+        roles: Vec::new(),
+        blocking: Vec::new(),
+        batch: 64,
+        limit: None,
+        effort: Effort {
+            min_rounds: rounds,
+            rounds,
+            budget: Profile::Quick.effort().budget,
+            resolve: 0.02,
+        },
+    }
+}
+
+/// What the rounds gave for each point: by round, ns.
+#[derive(Default)]
+struct Gathered {
+    wall: BTreeMap<Point, BTreeMap<u32, f64>>,
+    failures: BTreeMap<Point, Failure>,
+}
+
+impl Watch for Gathered {
+    fn event(&mut self, event: Event<'_>) {
+        let Event::Sample(sample) = event else { return };
+        if let Some(failure) = &sample.error {
+            self.failures.entry(sample.point.clone()).or_insert_with(|| failure.clone());
+        }
+        if let (true, false, Some(wall)) = (sample.counts(), sample.twin, sample.values.get("wall"))
+        {
+            self.wall.entry(sample.point.clone()).or_default().insert(sample.round, *wall);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The options of the seed's sample, and a few of our own.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use lab::sample::Failure;
+
+use crate::conf::Conf;
+use crate::factors::ALLOCATORS;
+
+/// The seed's benchmark: many threads in one enclave allocate and free, with its default allocator and
+/// with a pluggable one
+#[derive(Debug, Parser)]
+#[command(name = "tollgate enclave", disable_version_flag = true, max_term_width = 100)]
+pub(super) struct Options {
+    /// Simulate the enclave in this process (default: by SGX, where it is there)
+    #[arg(long)]
+    pub(super) simulate: bool,
+    /// Allocations of each thread
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(super) num_allocations: u64,
+    /// From one thread to so many
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(super) max_threads: u64,
+    /// Sizes are below this, bytes
+    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u64).range(1..=1_u64 << 40))]
+    pub(super) max_allocation_size: u64,
+    /// The enclave's configuration: lines of NumHeapPages=N, NumStackPages=N, NumTCS=N
+    #[arg(long, value_name = "FILE")]
+    conf: Option<PathBuf>,
+    /// Pages of the heap (default: 4096, or as --conf says)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    heap_pages: Option<u64>,
+    /// Threads that may be inside at once (default: 8, or as --conf says)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    tcs: Option<u64>,
+    /// The default allocator and the others
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = clap::builder::PossibleValuesParser::new(ALLOCATORS))]
+    pub(super) allocators: Vec<String>,
+    /// Rounds, each in a fresh process
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+    /// The folder of all results
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(super) results: PathBuf,
+}
+
+impl Options {
+    /// The enclave's configuration: the file's, and what stands beside it.
+    ///
+    /// # Errors
+    /// What is wrong in the file, by line and key.
+    pub(super) fn conf(&self) -> Result<Conf, Failure> {
+        let mut conf = self.conf.as_deref().map_or_else(|| Ok(Conf::default()), Conf::read)?;
+        if let Some(pages) = self.heap_pages {
+            conf.heap_pages = pages as usize;
+        }
+        if let Some(tcs) = self.tcs {
+            conf.tcs = tcs as usize;
+        }
+        Ok(conf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(words: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("enclave").chain(words.split_whitespace()))
+    }
+
+    #[test]
+    fn the_defaults_are_the_seeds() {
+        let options = options("").unwrap();
+        assert_eq!((options.num_allocations, options.max_threads), (100_000, 8));
+        assert_eq!(options.max_allocation_size, 16384);
+        assert_eq!(options.allocators, ["dlmalloc", "snmalloc"]);
+        assert_eq!(options.conf().unwrap(), Conf::default());
+    }
+
+    #[test]
+    fn options_go_before_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("allocator_demo.conf");
+        std::fs::write(&file, "NumHeapPages=8192\nNumTCS=16\n").unwrap();
+        let words = format!("--conf {} --tcs 4", file.display());
+        let conf = options(&words).unwrap().conf().unwrap();
+        assert_eq!((conf.heap_pages, conf.tcs), (8192, 4));
+        std::fs::write(&file, "NumHeaps=1\n").unwrap();
+        let why = options(&words).unwrap().conf().unwrap_err().why;
+        assert!(why.contains("NumHeaps"), "{why}");
+    }
+
+    #[test]
+    fn an_allocator_that_is_not_known_is_refused() {
+        let told = options("--allocators dlmalloc,tcmalloc").unwrap_err().to_string();
+        assert!(told.contains("tcmalloc"), "{told}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The seed's output, and the speed-up.
+
+use std::io::{self, Write};
+
+use lab::statistics::median;
+
+use super::options::Options;
+use super::{Gathered, Row};
+
+/// How wide the seed's names are.
+const NAME: usize = 32;
+/// How wide the part before the seed's equal signs is.
+const LABEL: usize = 36;
+
+/// The configuration, as the seed prints it.
+pub(super) fn head(out: &mut impl Write, kind: &str, options: &Options) -> io::Result<()> {
+    let mode = if kind == "sgx" { "hardware" } else { "simulation" };
+    writeln!(out, "Configuration:")?;
+    writeln!(out, "{:>LABEL$} = {mode}", "mode")?;
+    writeln!(out, "{:>LABEL$} = {}", "num-allocations (per-thread)", options.num_allocations)?;
+    writeln!(out, "{:>LABEL$} = {} bytes", "max-allocation-size", options.max_allocation_size)
+}
+
+/// What one number of threads took with each allocator; the first is the default one.
+pub(super) fn threads(
+    out: &mut impl Write,
+    rows: &[Row],
+    gathered: &Gathered,
+    cores: usize,
+) -> io::Result<()> {
+    let Some(default) = rows.first() else { return Ok(()) };
+    writeln!(out, "num-threads = {}:", default.threads)?;
+    for (index, row) in rows.iter().enumerate() {
+        let part = if index == 0 { "default" } else { "pluggable" };
+        let name = format!("{:<10} ({part} allocator)", row.allocator);
+        match of_rounds(gathered, row, |_, wall| Some(wall)) {
+            Some(wall) => {
+                writeln!(out, "    {name:>NAME$} = {:4} milliseconds", (wall / 1e6) as u64)?;
+            }
+            None => writeln!(out, "    {name:>NAME$} = {}", why_not(gathered, row))?,
+        }
+    }
+    let base = gathered.wall.get(&default.point);
+    for row in &rows[1..] {
+        let ratio = |round: u32, wall: f64| Some(base?.get(&round)? / wall);
+        let Some(speed_up) = of_rounds(gathered, row, ratio) else { continue };
+        let name = match rows.len() {
+            2 => "speed-up".to_owned(),
+            _ => format!("speed-up of {}", row.allocator),
+        };
+        let crowded = match default.threads as f64 / cores.max(1) as f64 {
+            crowd if crowd > 1.0 => format!(" ({crowd} threads a core)"),
+            _ => String::new(),
+        };
+        writeln!(out, "    {name:>NAME$} = {speed_up:7.2}{crowded}")?;
+    }
+    writeln!(out)
+}
+
+/// The median over the rounds of a row.
+fn of_rounds(
+    gathered: &Gathered,
+    row: &Row,
+    value: impl Fn(u32, f64) -> Option<f64>,
+) -> Option<f64> {
+    let rounds = gathered.wall.get(&row.point)?;
+    let values: Vec<f64> = rounds.iter().filter_map(|(round, wall)| value(*round, *wall)).collect();
+    median(&values)
+}
+
+fn why_not(gathered: &Gathered, row: &Row) -> String {
+    let failure = gathered.failures.get(&row.point);
+    failure.map_or_else(|| "no sample counts".into(), |failure| format!("not measured: {failure}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use lab::sample::Failure;
+
+    use super::super::rows;
+    use super::*;
+    use crate::conf::Conf;
+
+    fn printed(words: &[&str], measured: &[&[f64]], cores: usize) -> String {
+        let words = [&["enclave"], words].concat();
+        let options = Options::try_parse_from(words).unwrap();
+        let rows = rows(&options, &Conf::default(), "sgx");
+        let mut gathered = Gathered::default();
+        for (row, rounds) in rows.iter().zip(measured) {
+            let rounds = (0..).zip(rounds.iter().map(|ms| ms * 1e6)).collect();
+            gathered.wall.insert(row.point.clone(), rounds);
+        }
+        for row in &rows[measured.len()..] {
+            let why = Failure::check("thread 3: the ECALL failed: out of threads");
+            gathered.failures.insert(row.point.clone(), why);
+        }
+        let mut out = Vec::new();
+        head(&mut out, "sgx", &options).unwrap();
+        for several in rows.chunks(options.allocators.len()) {
+            threads(&mut out, several, &gathered, cores).unwrap();
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_output_is_the_seeds_with_the_speed_up() {
+        let measured: [&[f64]; 4] =
+            [&[12.0, 12.9, 12.5], &[12.3, 12.2, 12.1], &[70.0, 72.0, 71.0], &[17.0, 17.9, 17.5]];
+        assert_eq!(
+            printed(&["--max-threads", "2"], &measured, 8),
+            "Configuration:
+                                mode = hardware
+        num-allocations (per-thread) = 100000
+                 max-allocation-size = 16384 bytes
+num-threads = 1:
+      dlmalloc   (default allocator) =   12 milliseconds
+    snmalloc   (pluggable allocator) =   12 milliseconds
+                            speed-up =    1.03
+
+num-threads = 2:
+      dlmalloc   (default allocator) =   71 milliseconds
+    snmalloc   (pluggable allocator) =   17 milliseconds
+                            speed-up =    4.06
+
+"
+        );
+    }
+
+    #[test]
+    fn more_threads_than_cores_and_what_failed_are_told() {
+        let measured: [&[f64]; 3] = [&[10.0], &[10.0], &[20.0]];
+        let text = printed(&["--max-threads", "2"], &measured, 1);
+        assert!(text.contains("speed-up =    1.00\n"), "{text}");
+        assert!(
+            text.ends_with("= not measured: check: thread 3: the ECALL failed: out of threads\n\n")
+        );
+        let measured: [&[f64]; 3] = [&[20.0], &[10.0], &[5.0]];
+        let text =
+            printed(&["--max-threads", "1", "--allocators", "talc,rlsf,buddy"], &measured, 1);
+        assert!(text.contains("             speed-up of rlsf =    2.00\n"), "{text}");
+        assert!(text.contains("            speed-up of buddy =    4.00\n"), "{text}");
+    }
+}

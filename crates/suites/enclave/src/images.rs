@@ -1,0 +1,28 @@
+//! The images, one an allocator, as they were built with this program.
+
+/// An image: a static, movable ELF file.
+#[derive(Debug)]
+pub struct Image {
+    /// The allocator that it links.
+    pub allocator: &'static str,
+    /// The file.
+    pub bytes: &'static [u8],
+}
+
+static IMAGES: &[Image] = &include!(concat!(env!("OUT_DIR"), "/images.rs"));
+
+/// All images, by name.
+pub fn all() -> &'static [Image] {
+    IMAGES
+}
+
+/// An allocator's image.
+pub fn find(allocator: &str) -> Option<&'static Image> {
+    IMAGES.iter().find(|image| image.allocator == allocator)
+}
+
+mod link;
+#[cfg(test)]
+mod tests;
+
+pub use link::{LinkError, link};

@@ -1,0 +1,93 @@
+//! An allocator of somebody else's: a static library by `include/tollgate_allocator.h`, linked with the inside
+//! to an image.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use thiserror::Error;
+
+/// The inside, which lacks an allocator alone.
+const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
+
+/// How the images in this program are linked too: alone, static and movable.
+const ARGUMENTS: [&str; 8] = [
+    "-nostdlib",
+    "-static-pie",
+    "-Wl,-e,enclave_entry",
+    "-Wl,--gc-sections",
+    "-Wl,--build-id=none",
+    "-Wl,-z,max-page-size=4096",
+    "-Wl,-z,noexecstack",
+    "-Wl,--strip-all",
+];
+
+/// Why there is no image of an allocator.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// A file could not be read or written.
+    #[error("{path}: {why}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// The linker cannot be run.
+    #[error("cc, which links {library}: {why}; install a C compiler", library = library.display())]
+    NoLinker {
+        /// The static library.
+        library: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// The library defines no whole allocator, or needs what is not inside.
+    #[error(
+        "{library} does not link to an image: {why}; define all of tollgate_allocator.h, and use nothing else",
+        library = library.display()
+    )]
+    Incomplete {
+        /// The static library.
+        library: PathBuf,
+        /// What the linker misses.
+        why: String,
+    },
+}
+
+/// Links a static library to an image in a folder, which must be there; gives the image's bytes.
+///
+/// # Errors
+/// The library cannot be read, is no whole allocator, or there is no linker.
+pub fn link(library: &Path, folder: &Path) -> Result<Vec<u8>, LinkError> {
+    let file = |path: &Path| {
+        let path = path.to_path_buf();
+        move |why| LinkError::File { path, why }
+    };
+    let library = library.canonicalize().map_err(file(library))?;
+    let (inside, image) = (folder.join("inside.o"), folder.join("image"));
+    std::fs::write(&inside, INSIDE).map_err(file(&inside))?;
+    let linked = Command::new("cc")
+        .env("LC_ALL", "C")
+        .args(ARGUMENTS)
+        .args([&inside, &library])
+        .arg("-o")
+        .arg(&image)
+        .output()
+        .map_err(|why| LinkError::NoLinker { library: library.clone(), why })?;
+    if !linked.status.success() {
+        return Err(LinkError::Incomplete { library, why: complaints(&linked.stderr) });
+    }
+    std::fs::read(&image).map_err(file(&image))
+}
+
+/// What the linker misses, in one line: the names, or else its own first words.
+fn complaints(told: &[u8]) -> String {
+    let told = String::from_utf8_lossy(told);
+    let mut missing: Vec<_> =
+        told.lines().filter_map(|line| line.split("undefined reference to ").nth(1)).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if missing.is_empty() {
+        return told.lines().next().unwrap_or_default().to_owned();
+    }
+    format!("it lacks {}", missing.join(", "))
+}

@@ -1,0 +1,99 @@
+use super::all;
+use std::process::Command;
+
+/// A number of so many bytes in a file.
+fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
+    bytes[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The program headers: type, flags, offset, address, length in the file.
+fn segments(image: &[u8]) -> Vec<[u64; 5]> {
+    let (start, size, count) = (number(image, 32, 8), number(image, 54, 2), number(image, 56, 2));
+    (0..count)
+        .map(|at| (start + at * size) as usize)
+        .map(|at| {
+            [(at, 4), (at + 4, 4), (at + 8, 8), (at + 16, 8), (at + 32, 8)]
+                .map(|(at, length)| number(image, at, length))
+        })
+        .collect()
+}
+
+/// Where in the file an address of the image is.
+fn offset(image: &[u8], address: u64) -> usize {
+    let within = |[kind, _, _, start, length]: &[u64; 5]| {
+        *kind == 1 && (*start..start + length).contains(&address)
+    };
+    let segment = segments(image).into_iter().find(within).expect("an address in the file");
+    (address - segment[3] + segment[2]) as usize
+}
+
+/// The entries of the dynamic section.
+fn dynamic(image: &[u8]) -> Vec<(u64, u64)> {
+    let [_, _, offset, _, length] =
+        segments(image).into_iter().find(|s| s[0] == 2).expect("PT_DYNAMIC");
+    (offset..offset + length)
+        .step_by(16)
+        .map(|at| (number(image, at as usize, 8), number(image, at as usize + 8, 8)))
+        .take_while(|(tag, _)| *tag != 0)
+        .collect()
+}
+
+#[test]
+fn every_allocator_has_an_image() {
+    let names: Vec<_> = all().iter().map(|image| image.allocator).collect();
+    for name in ["buddy", "dlmalloc", "rlsf", "rpmalloc", "snmalloc", "talc"] {
+        assert!(names.contains(&name), "{name} among {names:?}");
+    }
+}
+
+#[test]
+fn images_stand_alone() {
+    for image in all() {
+        let (name, bytes) = (image.allocator, image.bytes);
+        assert_eq!(bytes[..6], *b"\x7fELF\x02\x01", "{name}");
+        assert_eq!(
+            (number(bytes, 16, 2), number(bytes, 18, 2)),
+            (3, 62),
+            "{name}: ET_DYN for x86-64"
+        );
+        assert!(
+            segments(bytes).iter().all(|segment| segment[0] != 3),
+            "{name} asks for an interpreter"
+        );
+        let entries = dynamic(bytes);
+        assert!(entries.iter().all(|(tag, _)| *tag != 1), "{name} needs a library");
+        let entry =
+            |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map_or(0, |(_, value)| *value);
+        let (rela, length) = (offset(bytes, entry(7)), entry(8) as usize);
+        assert!(length > 0, "{name} has relocations");
+        for at in (rela..rela + length).step_by(24) {
+            assert_eq!(
+                number(bytes, at + 8, 8),
+                8,
+                "{name}: a relocation that is not R_X86_64_RELATIVE"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_one_system_call_is_the_forbidden_one() {
+    for image in all() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), image.bytes).expect("written");
+        let read =
+            Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(file.path()).output();
+        // Binutils come with the linker that built the image.
+        let listing = String::from_utf8(read.expect("objdump runs").stdout).expect("text");
+        let mut section = "";
+        let mut found = Vec::new();
+        for line in listing.lines() {
+            section = line.strip_prefix("Disassembly of section ").unwrap_or(section);
+            let mut words = line.split_ascii_whitespace().skip(1);
+            if words.any(|word| ["syscall", "sysenter", "int"].contains(&word)) {
+                found.push(section);
+            }
+        }
+        assert_eq!(found, ["forbidden:"], "{}", image.allocator);
+    }
+}

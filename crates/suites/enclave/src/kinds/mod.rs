@@ -1,0 +1,171 @@
+//! The kinds of enclave: one image, kept apart from its host in different ways.
+
+mod arch_prctl;
+mod here;
+mod none;
+mod process;
+mod simulate;
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use enclave_interface::{Ecall, Enter};
+use lab::sample::Failure;
+use lab::suite::{Capability, State};
+
+use crate::conf::Conf;
+use crate::elf::Elf;
+use crate::error::EcallError;
+use crate::images::Image;
+use crate::{system_calls, trampoline};
+
+/// How an enclave is kept apart from its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Not at all: the same image on the same heap, called on the host's own stack, its system calls not
+    /// blocked. Its thread's variables are the enclave's, so FS is changed once around the call, or around
+    /// all calls of [`Enclave::repeat`], whose body is therefore a plain call. A TCS is bound as elsewhere.
+    None,
+    /// In this process: a stack and an FS of its own, set by instructions; system calls blocked.
+    Simulate,
+    /// The same with FS and GS read and set by six `arch_prctl` system calls an ECALL, as Open Enclave's
+    /// simulation does, and as many an OCALL.
+    ArchPrctl,
+    /// Another process under seccomp, with a thread a TCS, asked through shared memory.
+    Process,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Simulate, Self::ArchPrctl, Self::Process];
+
+    /// Its name, as the factor's level has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Simulate => "simulate",
+            Self::ArchPrctl => "simulate-arch-prctl",
+            Self::Process => "process",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = Failure;
+
+    fn from_str(name: &str) -> Result<Self, Failure> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Failure::failed(format!("there is no kind of enclave '{name}': give one of {names}"))
+        })
+    }
+}
+
+/// An enclave that is loaded and has begun; it ends when it is dropped.
+pub trait Enclave: Send + Sync {
+    /// Enters by a free TCS.
+    ///
+    /// # Errors
+    /// No TCS is free, or the enclave did what it must not.
+    fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError>;
+
+    /// Makes the same call so many times in a row and gives what the last one gave; 0 for none.
+    ///
+    /// # Errors
+    /// The first call's that failed.
+    fn repeat(&self, call: Ecall, words: [u64; 5], times: u64) -> Result<u64, EcallError> {
+        let mut gave = 0;
+        for _ in 0..times {
+            gave = self.ecall(call, words)?;
+        }
+        Ok(gave)
+    }
+
+    /// How many OCALLs were made. Exact while nobody is inside.
+    fn ocalls(&self) -> u64;
+
+    /// How many system calls were blocked. Exact while nobody is inside.
+    fn blocked(&self) -> u64;
+
+    /// The heap's addresses.
+    fn heap(&self) -> Range<usize>;
+}
+
+impl Enter for dyn Enclave + '_ {
+    type Error = EcallError;
+
+    #[inline]
+    fn call(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
+        self.ecall(call, words)
+    }
+}
+
+/// Whether a kind can be loaded here.
+pub fn capability(kind: Kind) -> Capability {
+    let state = match available(kind) {
+        Ok(()) => State::Present { detail: "an image can be loaded and entered".into() },
+        Err(failure) => {
+            let remedy = failure.remedy.unwrap_or_default();
+            State::Absent { reason: failure.why, remedy }
+        }
+    };
+    Capability {
+        name: format!("enclave-{}", kind.name()),
+        about: format!("enclaves of kind {}", kind.name()),
+        state,
+    }
+}
+
+/// Whether this machine has a kind of enclave.
+///
+/// # Errors
+/// It does not: why, and the remedy.
+pub fn available(kind: Kind) -> Result<(), Failure> {
+    if !trampoline::fs_base_is_writable() {
+        return Err(Failure::unavailable(
+            "this kernel does not let programs set FS (no FSGSBASE in AT_HWCAP2)",
+            "run Linux 5.9 or later on a processor with FSGSBASE, without the option nofsgsbase",
+        ));
+    }
+    match kind {
+        Kind::None => Ok(()),
+        Kind::Simulate | Kind::ArchPrctl => system_calls::available(),
+        Kind::Process => process::available(),
+    }
+}
+
+/// Loads an image as an enclave and lets it begin.
+///
+/// # Errors
+/// A kind that is not available, an image or a configuration that cannot be loaded, or an allocator that
+/// does not begin in its heap.
+pub fn load(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
+    available(kind)?;
+    let elf = Elf::parse(image.bytes)?;
+    let enclave: Box<dyn Enclave> = match kind {
+        Kind::None => Box::new(none::None::load(&elf, conf)?),
+        Kind::Simulate => Box::new(simulate::Simulate::load(&elf, conf)?),
+        Kind::ArchPrctl => Box::new(arch_prctl::ArchPrctl::load(&elf, conf)?),
+        Kind::Process => Box::new(process::Process::load(&elf, conf)?),
+    };
+    let heap = enclave.heap();
+    let begun = enclave.ecall(Ecall::initialise, [heap.start as u64, heap.end as u64, 0, 0, 0]);
+    let not = |why: String| {
+        let (allocator, pages) = (image.allocator, conf.heap_pages);
+        Failure::failed(format!(
+            "{allocator} does not begin in {pages} pages: {why}: raise NumHeapPages"
+        ))
+    };
+    match begun {
+        Ok(0) => Ok(enclave),
+        Ok(code) => Err(not(format!("its code is {code}"))),
+        Err(why) => Err(not(why.to_string())),
+    }
+}

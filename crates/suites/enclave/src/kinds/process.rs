@@ -1,0 +1,190 @@
+//! An enclave in another process, under seccomp, asked through shared memory.
+//!
+//! The process is forked with the region loaded, so that addresses are the same on both sides. It holds
+//! one serving thread a TCS and one that ends it all when the host's end of a pipe is closed.
+
+mod mailbox;
+mod serve;
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use enclave_interface::Ecall;
+use lab::sample::Failure;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+use self::mailbox::{Mailboxes, State};
+use super::Enclave;
+use crate::conf::Conf;
+use crate::elf::Elf;
+use crate::error::EcallError;
+use crate::faults::{self, Watched};
+use crate::ocalls;
+use crate::region::{Region, Sharing};
+use crate::tcs::{Tcs, TcsSet};
+use crate::thread::Thread;
+use crate::trampoline::tollgate_enclave_ocall;
+
+/// How long the process may take to serve.
+const START: Duration = Duration::from_secs(10);
+
+/// A loaded enclave of kind `process`.
+pub(super) struct Process {
+    tcs: TcsSet,
+    mailboxes: Mailboxes,
+    gone: AtomicBool,
+    child: Child,
+    _watched: Watched,
+    region: Region,
+}
+
+/// The process, killed and waited for when this goes; or ended by its pipe when this process does.
+struct Child {
+    id: libc::pid_t,
+    _pipe: File,
+}
+
+/// Whether processes can be put under seccomp here.
+pub(super) fn available() -> Result<(), Failure> {
+    let actions =
+        std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    if actions.split_whitespace().any(|action| action == "trap") {
+        return Ok(());
+    }
+    Err(Failure::unavailable(
+        "this kernel has no seccomp filters",
+        "build Linux with CONFIG_SECCOMP_FILTER=y",
+    ))
+}
+
+/// What a serving thread may ask of the kernel: to sleep and wake by a word of memory, and to return from
+/// a signal's handler. Anything else is SIGSYS.
+fn filter() -> Result<BpfProgram, Failure> {
+    let allowed = [libc::SYS_futex, libc::SYS_rt_sigreturn].map(|call| (call, Vec::new()));
+    let filter = SeccompFilter::new(
+        allowed.into_iter().collect(),
+        SeccompAction::Trap,
+        SeccompAction::Allow,
+        TargetArch::x86_64,
+    );
+    let program = filter.and_then(BpfProgram::try_from);
+    program.map_err(|why| Failure::failed(format!("the seccomp filter cannot be made: {why}")))
+}
+
+impl Process {
+    pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<Self, Failure> {
+        let region = Region::load(elf, conf, Sharing::Forked)?;
+        let tcs = TcsSet::new(&region, conf.tcs, tollgate_enclave_ocall, serve::answer_by_host);
+        let watched = faults::watch(region.range())?;
+        let mailboxes = Mailboxes::new(conf.tcs)?;
+        let child = serve::fork(tcs.all(), &mailboxes, &filter()?)?;
+        let process =
+            Self { tcs, mailboxes, gone: AtomicBool::new(false), child, _watched: watched, region };
+        process.wait_until_served()?;
+        Ok(process)
+    }
+
+    fn wait_until_served(&self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        for mailbox in self.mailboxes.all() {
+            loop {
+                match mailbox.ready.load(Ordering::Acquire) {
+                    mailbox::READY => break,
+                    0 if self.child.lives() && begun.elapsed() < START => {
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                    0 => return Err(Failure::failed("the enclave's process does not serve")),
+                    error => {
+                        let errno = error - mailbox::READY;
+                        let why = format!("seccomp gives error {errno} in the enclave's process");
+                        return Err(Failure::unavailable(
+                            why,
+                            "allow seccomp filters where this runs",
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers what the enclave asks until its call ends.
+    fn attend(&self, tcs: &Tcs) -> Result<u64, EcallError> {
+        let mailbox = &self.mailboxes.all()[tcs.number];
+        loop {
+            let waiting = |state| matches!(state, State::Call | State::Resume);
+            let Some(state) = mailbox.host_waits_while(waiting, || self.child.lives()) else {
+                self.gone.store(true, Ordering::Relaxed);
+                return Err(EcallError::Gone);
+            };
+            match state {
+                State::Answer => return Ok(mailbox.word(0)),
+                State::Failed => {
+                    let [signal, what, at] = [0, 1, 2].map(|word| mailbox.word(word));
+                    tcs.cut.signal.store(signal, Ordering::Relaxed);
+                    tcs.cut.what.store(what, Ordering::Relaxed);
+                    tcs.cut.at.store(at, Ordering::Relaxed);
+                    self.region.reset_tls(tcs.number);
+                    return Err(EcallError::cut(tcs, self.region.stack(tcs.number)));
+                }
+                _ => {
+                    let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
+                    tcs.ocalls.fetch_add(1, Ordering::Relaxed);
+                    let gave = ocalls::answer(self.region.range(), mailbox.word(0), words);
+                    mailbox.put([gave, 0, 0, 0, 0, 0]);
+                    mailbox.tell_enclave(State::Resume);
+                }
+            }
+        }
+    }
+}
+
+impl Enclave for Process {
+    fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
+        let tcs = self.tcs.bind(Thread::current(false)?)?;
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(EcallError::Gone);
+        }
+        let mailbox = &self.mailboxes.all()[tcs.number];
+        let [w0, w1, w2, w3, w4] = words;
+        mailbox.put([call as u64, w0, w1, w2, w3, w4]);
+        mailbox.tell_enclave(State::Call);
+        self.attend(&tcs)
+    }
+
+    fn ocalls(&self) -> u64 {
+        self.tcs.all().iter().map(|tcs| tcs.ocalls.load(Ordering::Relaxed)).sum()
+    }
+
+    fn blocked(&self) -> u64 {
+        self.tcs.all().iter().map(|tcs| tcs.blocked.load(Ordering::Relaxed)).sum()
+    }
+
+    fn heap(&self) -> Range<usize> {
+        self.region.heap()
+    }
+}
+
+impl Child {
+    fn lives(&self) -> bool {
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: all zero is a valid siginfo; the call writes it and changes nothing of the child.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let gave = libc::waitid(libc::P_PID, self.id.unsigned_abs(), &raw mut info, flags);
+            gave == 0 && info.si_pid() == 0
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: the process is this one's child, not yet waited for, so that its number is still its own.
+        unsafe {
+            libc::kill(self.id, libc::SIGKILL);
+            libc::waitpid(self.id, std::ptr::null_mut(), 0);
+        }
+    }
+}

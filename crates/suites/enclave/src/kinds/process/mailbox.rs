@@ -1,0 +1,194 @@
+//! The shared memory by which the host and a serving thread ask each other.
+//!
+//! Who waits spins for a while, then sleeps by a futex. It touches no thread-local variable, since the
+//! serving threads have none of their own.
+
+use std::hint;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use lab::sample::Failure;
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+use crate::system_calls;
+
+/// [`Mailbox::ready`] of a thread that serves; anything above is an error's number more.
+pub(super) const READY: u32 = 1;
+
+/// How often who waits looks before it sleeps: some tens of microseconds.
+const LOOKS: u32 = 1000;
+
+/// How long the host sleeps before it looks whether the process lives, in nanoseconds.
+const SLEEP: i64 = 20_000_000;
+
+/// Whose turn it is, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum State {
+    /// Nobody asks.
+    Idle,
+    /// The host makes an ECALL: number and five words.
+    Call,
+    /// It gave a word.
+    Answer,
+    /// It was cut short: signal, what, at.
+    Failed,
+    /// The enclave makes an OCALL: number and five words.
+    Ocall,
+    /// It gave a word.
+    Resume,
+}
+
+impl State {
+    fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Call,
+            2 => Self::Answer,
+            3 => Self::Failed,
+            4 => Self::Ocall,
+            5 => Self::Resume,
+            _ => Self::Idle,
+        }
+    }
+}
+
+/// One TCS's. All zero is a valid one.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct Mailbox {
+    state: AtomicU32,
+    host_sleeps: AtomicU32,
+    enclave_sleeps: AtomicU32,
+    /// 0 until its thread serves.
+    pub(super) ready: AtomicU32,
+    words: [AtomicU64; 6],
+}
+
+impl Mailbox {
+    /// A word of what was last put.
+    pub(super) fn word(&self, number: usize) -> u64 {
+        self.words[number].load(Ordering::Relaxed)
+    }
+
+    /// Puts words, which the next state tells of.
+    pub(super) fn put(&self, words: [u64; 6]) {
+        for (to, word) in self.words.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The host's turn is over.
+    pub(super) fn tell_enclave(&self, state: State) {
+        self.tell(state, &self.enclave_sleeps);
+    }
+
+    /// The enclave's turn is over.
+    pub(super) fn tell_host(&self, state: State) {
+        self.tell(state, &self.host_sleeps);
+    }
+
+    fn tell(&self, state: State, sleeps: &AtomicU32) {
+        self.state.store(state as u32, Ordering::SeqCst);
+        if sleeps.load(Ordering::SeqCst) != 0 {
+            self.futex(libc::FUTEX_WAKE, 1, ptr::null());
+        }
+    }
+
+    /// The state once it is another; nothing where the enclave no longer lives.
+    pub(super) fn host_waits_while(
+        &self,
+        waits: impl Fn(State) -> bool,
+        lives: impl Fn() -> bool,
+    ) -> Option<State> {
+        let timeout = libc::timespec { tv_sec: 0, tv_nsec: SLEEP };
+        loop {
+            if let Some(state) =
+                self.look(&waits).or_else(|| self.sleep(&waits, &self.host_sleeps, &timeout))
+            {
+                return Some(state);
+            }
+            if !lives() {
+                return None;
+            }
+        }
+    }
+
+    /// The state once it is this.
+    pub(super) fn enclave_waits_for(&self, state: State) {
+        let waits = |now| now != state;
+        while self
+            .look(&waits)
+            .or_else(|| self.sleep(&waits, &self.enclave_sleeps, ptr::null()))
+            .is_none()
+        {}
+    }
+
+    fn look(&self, waits: &impl Fn(State) -> bool) -> Option<State> {
+        for _ in 0..LOOKS {
+            let now = State::of(self.state.load(Ordering::Acquire));
+            if !waits(now) {
+                return Some(now);
+            }
+            hint::spin_loop();
+        }
+        None
+    }
+
+    fn sleep(
+        &self,
+        waits: &impl Fn(State) -> bool,
+        sleeps: &AtomicU32,
+        timeout: *const libc::timespec,
+    ) -> Option<State> {
+        sleeps.store(1, Ordering::SeqCst);
+        let seen = self.state.load(Ordering::SeqCst);
+        if waits(State::of(seen)) {
+            self.futex(libc::FUTEX_WAIT, seen, timeout);
+        }
+        sleeps.store(0, Ordering::SeqCst);
+        let now = State::of(self.state.load(Ordering::SeqCst));
+        (!waits(now)).then_some(now)
+    }
+
+    fn futex(&self, operation: i32, value: u32, timeout: *const libc::timespec) {
+        let words =
+            [self.state.as_ptr() as u64, operation as u64, value.into(), timeout as u64, 0, 0];
+        // SAFETY: the kernel reads a word of the mailbox, and a timeout that the caller keeps.
+        unsafe { system_calls::raw(libc::SYS_futex, words) };
+    }
+}
+
+/// All mailboxes of an enclave, in memory that a forked process shares.
+pub(super) struct Mailboxes {
+    first: *const Mailbox,
+    count: usize,
+}
+
+// SAFETY: mailboxes are made of atomics.
+unsafe impl Send for Mailboxes {}
+// SAFETY: as above.
+unsafe impl Sync for Mailboxes {}
+
+impl Mailboxes {
+    pub(super) fn new(count: usize) -> Result<Self, Failure> {
+        let (access, length) = (ProtFlags::READ | ProtFlags::WRITE, count * size_of::<Mailbox>());
+        // SAFETY: a new mapping, wherever the kernel finds room.
+        let first =
+            unsafe { mm::mmap_anonymous(ptr::null_mut(), length, access, MapFlags::SHARED) }
+                .map_err(|why| Failure::failed(format!("no room for {count} mailboxes: {why}")))?;
+        Ok(Self { first: first.cast(), count })
+    }
+
+    pub(super) fn all(&self) -> &[Mailbox] {
+        // SAFETY: the mapping holds so many, zeroed and aligned, until this goes.
+        unsafe { std::slice::from_raw_parts(self.first, self.count) }
+    }
+}
+
+impl Drop for Mailboxes {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is its own.
+        let _ =
+            unsafe { mm::munmap(self.first.cast_mut().cast(), self.count * size_of::<Mailbox>()) };
+    }
+}

@@ -1,0 +1,35 @@
+//! Allocators inside an enclave.
+//!
+//! An image with one allocator ([`images`]) is loaded into a region of its own ([`region`]) and entered
+//! by many threads ([`kinds`]); the experiments ask what that costs.
+
+pub mod allocation;
+pub mod batch;
+pub mod conf;
+pub mod crew;
+pub mod cross_thread;
+pub mod ecall;
+pub mod elf;
+pub mod entered;
+pub mod error;
+pub mod factors;
+mod faults;
+pub mod hand;
+pub mod heap;
+pub mod images;
+pub mod kinds;
+pub mod metrics;
+mod ocalls;
+pub mod region;
+pub mod setting;
+pub mod smallbank;
+mod suite;
+mod system_calls;
+mod tcs;
+mod thread;
+mod trampoline;
+
+pub use suite::EnclaveSuite;
+
+/// The suite, for the program that holds all suites.
+pub static SUITE: EnclaveSuite = EnclaveSuite;

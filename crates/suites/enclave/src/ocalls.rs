@@ -1,0 +1,104 @@
+//! How the host answers what the inside asks.
+
+use std::ops::Range;
+
+use enclave_interface::{Ocall, Untrusted};
+
+use crate::system_calls;
+use crate::tcs::Tcs;
+
+/// Answers an OCALL of a TCS.
+pub(crate) type AnswerFn = unsafe extern "sysv64" fn(
+    number: u64,
+    w0: u64,
+    w1: u64,
+    w2: u64,
+    w3: u64,
+    w4: u64,
+    tcs: *const Tcs,
+) -> u64;
+
+/// Answers in this process. It touches nothing of the host's thread, so that it may run with the
+/// enclave's FS, as kind `none` calls it.
+///
+/// # Safety
+/// The TCS is bound to the calling thread.
+pub(crate) unsafe extern "sysv64" fn answer_here(
+    number: u64,
+    w0: u64,
+    w1: u64,
+    w2: u64,
+    w3: u64,
+    w4: u64,
+    tcs: *const Tcs,
+) -> u64 {
+    // SAFETY: the caller's.
+    let tcs = unsafe { &*tcs };
+    answer(tcs.start..tcs.end, number, [w0, w1, w2, w3, w4])
+}
+
+/// Answers an OCALL out of a region. An unknown one gives all ones.
+pub(crate) fn answer(region: Range<usize>, number: u64, words: [u64; 5]) -> u64 {
+    match Ocall::of(number) {
+        Some(call) => Host { region }.answer(call, words),
+        None => u64::MAX,
+    }
+}
+
+/// The host, as one enclave sees it.
+struct Host {
+    region: Range<usize>,
+}
+
+impl Host {
+    /// A futex on a word of the region: other addresses are refused, as the kernel would touch them.
+    fn futex(&self, address: u64, operation: i32, value: u64) -> u64 {
+        let inside = self.region.contains(&(address as usize)) && address.is_multiple_of(4);
+        if !inside {
+            return libc::EFAULT as u64;
+        }
+        let words = [address, operation as u64, value & 0xffff_ffff, 0, 0, 0];
+        // SAFETY: the kernel reads a word of the region and puts the thread to sleep, or wakes some.
+        let gave = unsafe { system_calls::raw(libc::SYS_futex, words) };
+        if gave < 0 { gave.unsigned_abs() } else { 0 }
+    }
+}
+
+impl Untrusted for Host {
+    fn nothing(&self) -> u64 {
+        0
+    }
+
+    // Not private to the process: the region may be another's too.
+    fn wait(&self, address: u64, value: u64) -> u64 {
+        self.futex(address, libc::FUTEX_WAIT, value)
+    }
+
+    fn wake(&self, address: u64, count: u64) -> u64 {
+        self.futex(address, libc::FUTEX_WAKE, count.min(i32::MAX as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_words_of_the_region_are_waited_for() {
+        let word = 7u32;
+        let at = &raw const word as usize;
+        let region = at..at + 4;
+        assert_eq!(answer(region.clone(), Ocall::nothing as u64, [0; 5]), 0);
+        assert_eq!(answer(region.clone(), Ocall::wake as u64, [at as u64, 1, 0, 0, 0]), 0);
+        // It differs already, so that nobody sleeps.
+        let differs = answer(region.clone(), Ocall::wait as u64, [at as u64, 8, 0, 0, 0]);
+        assert_eq!(differs, libc::EAGAIN as u64);
+        for wrong in [0, at as u64 + 1, at as u64 + 4, u64::MAX] {
+            assert_eq!(
+                answer(region.clone(), Ocall::wait as u64, [wrong, 7, 0, 0, 0]),
+                libc::EFAULT as u64
+            );
+        }
+        assert_eq!(answer(region, 1 << 40, [0; 5]), u64::MAX);
+    }
+}

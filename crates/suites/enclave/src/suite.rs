@@ -1,0 +1,112 @@
+//! What the lab asks of the suite.
+
+use std::time::Duration;
+
+use lab::factor::Factor;
+use lab::metric::Metric;
+use lab::point::Point;
+use lab::run::Lab;
+use lab::sample::Failure;
+use lab::suite::{Capability, Data, Probe, Suite};
+
+use crate::kinds::{self, Kind};
+use crate::setting::Setting;
+use crate::{allocation, cross_thread, ecall, entered, factors, hand, heap, metrics, smallbank};
+
+/// Allocators inside an enclave.
+pub struct EnclaveSuite;
+
+impl Suite for EnclaveSuite {
+    fn name(&self) -> &'static str {
+        "enclave"
+    }
+
+    fn about(&self) -> &'static str {
+        "allocators inside an enclave, entered by many threads, on a heap that cannot grow"
+    }
+
+    fn data(&self) -> Data {
+        Data {
+            experiments: include_str!("../experiments.toml"),
+            claims: include_str!("../claims.toml"),
+            promises: include_str!("../promises.toml"),
+            figures: include_str!("../figures.toml"),
+        }
+    }
+
+    fn factors(&self) -> &'static [Factor] {
+        factors::FACTORS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn capabilities(&self) -> Vec<Capability> {
+        Kind::ALL.into_iter().map(kinds::capability).collect()
+    }
+
+    fn by_hand(
+        &self,
+        arguments: &[String],
+        lab: &Lab,
+    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
+        hand::main(arguments, lab)
+    }
+
+    fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {
+        match experiment {
+            "cross-thread" => cross_thread::available(point),
+            _ => entered::available(&Setting::of(point)?),
+        }
+    }
+
+    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
+        match experiment {
+            "heap" => heap::expected(point),
+            "ecall" => ecall::expected(point, budget),
+            "cross-thread" => cross_thread::expected(point),
+            "smallbank" => smallbank::expected(point),
+            _ => allocation::expected(point),
+        }
+    }
+
+    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
+        Ok(match experiment {
+            "allocation" => allocation::probe(),
+            "room" => allocation::with_any_room(),
+            "heap" => heap::probe(),
+            "ecall" => ecall::probe(),
+            "cross-thread" => cross_thread::probe(),
+            "smallbank" => smallbank::probe(),
+            other => {
+                let ways = "allocation, room, heap, ecall, cross-thread, smallbank";
+                return Err(Failure::failed(format!(
+                    "nothing is measured as '{other}'; set measured_as to one of {ways}"
+                )));
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::experiment::Profile;
+    use lab::soundness;
+
+    #[test]
+    fn experiments_claims_and_figures_go_together() {
+        assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn quick_is_quick_and_standard_takes_a_coffee() {
+        let seconds = |profile| -> f64 {
+            let all = soundness::experiments(&crate::SUITE, profile).unwrap();
+            all.iter().map(|one| lab::plan::expected(one, &crate::SUITE).as_secs_f64()).sum()
+        };
+        let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
+        println!("quick {quick:.0} s, standard {standard:.0} s");
+        assert!(quick < 30.0 && standard < 1200.0, "quick {quick:.0} s, standard {standard:.0} s");
+    }
+}

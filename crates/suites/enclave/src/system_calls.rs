@@ -1,0 +1,80 @@
+//! No system calls from inside: Syscall User Dispatch, for one thread at a time.
+//!
+//! The kernel looks at a byte of the thread's at each system call. While it is 1 the call is not made and
+//! the thread gets SIGSYS ([`crate::faults`]). The trampolines write the byte, so that an ECALL pays two
+//! stores. No range is exempt: the handler never returns into the enclave.
+
+use std::arch::asm;
+use std::ptr;
+
+use lab::sample::Failure;
+
+// Source: Linux, Documentation/admin-guide/syscall-user-dispatch.rst.
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const OFF: u64 = 0;
+const ON: u64 = 1;
+
+/// Makes a system call, touching no thread-local variable; gives its result or the negated error.
+///
+/// # Safety
+/// What the call does must be sound.
+#[inline]
+pub(crate) unsafe fn raw(number: i64, words: [u64; 6]) -> i64 {
+    let gave;
+    // SAFETY: the kernel changes RCX and R11 besides the result; what it does else is the caller's.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => gave,
+            in("rdi") words[0], in("rsi") words[1], in("rdx") words[2],
+            in("r10") words[3], in("r8") words[4], in("r9") words[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    gave
+}
+
+/// Begins to dispatch the calling thread's system calls by a byte.
+///
+/// # Errors
+/// The kernel's, as a number.
+///
+/// # Safety
+/// The byte must live until [`end`], and be 0 while the thread runs the host's code.
+pub(crate) unsafe fn begin(selector: *const u8) -> Result<(), i32> {
+    dispatch(ON, selector)
+}
+
+/// Ends it.
+pub(crate) fn end() {
+    // It cannot fail where it could begin.
+    let _ = dispatch(OFF, ptr::null());
+}
+
+fn dispatch(mode: u64, selector: *const u8) -> Result<(), i32> {
+    let words = [PR_SET_SYSCALL_USER_DISPATCH, mode, 0, 0, selector as u64, 0];
+    // SAFETY: it changes how this thread's system calls go; `begin` states what the byte must be.
+    match unsafe { raw(libc::SYS_prctl, words) } {
+        0 => Ok(()),
+        error => Err(-error as i32),
+    }
+}
+
+/// Whether this kernel dispatches system calls.
+///
+/// # Errors
+/// It does not; and the remedy.
+pub(crate) fn available() -> Result<(), Failure> {
+    let tried = std::thread::spawn(|| {
+        let selector = 0u8;
+        // SAFETY: the byte is 0 and outlives the dispatch.
+        let begun = unsafe { begin(&raw const selector) };
+        end();
+        begun
+    });
+    match tried.join() {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(errno)) => Err(Failure::unavailable(
+            format!("this kernel has no Syscall User Dispatch (prctl gives error {errno})"),
+            "run Linux 5.11 or later, where no seccomp filter refuses prctl",
+        )),
+        Err(_) => Err(Failure::failed("the thread that tries Syscall User Dispatch panicked")),
+    }
+}

@@ -1,0 +1,169 @@
+//! The thread control structures of an enclave: who is inside, at most one thread each.
+
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use enclave_interface::ThreadBlock;
+
+use crate::error::EcallError;
+use crate::ocalls::AnswerFn;
+use crate::region::{Region, Top};
+use crate::thread::Thread;
+
+/// The host's side of one TCS. The trampolines read it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Tcs {
+    /// What stands at FS:0 inside.
+    pub(crate) top: *mut Top,
+    /// The high end of its stack.
+    pub(crate) stack: usize,
+    /// Where the image is entered.
+    pub(crate) entry: usize,
+    /// The byte that blocks system calls while it is 1: the bound thread's.
+    pub(crate) selector: AtomicPtr<u8>,
+    /// Who answers its OCALLs.
+    pub(crate) answer: AnswerFn,
+    /// How many OCALLs it made. The bound thread alone writes it.
+    pub(crate) ocalls: AtomicU64,
+    /// How many of its system calls were blocked.
+    pub(crate) blocked: AtomicU64,
+    /// Its number.
+    pub(crate) number: usize,
+    /// The region's first byte.
+    pub(crate) start: usize,
+    /// The region's end.
+    pub(crate) end: usize,
+    /// Why the last ECALL was cut short; the fault's handler writes it.
+    pub(crate) cut: Cut,
+    busy: AtomicBool,
+}
+
+/// Why an ECALL was cut short, as a signal's handler notes it for the same thread.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Cut {
+    /// The signal.
+    pub(crate) signal: AtomicU64,
+    /// The address that was touched, or the number of the system call.
+    pub(crate) what: AtomicU64,
+    /// The instruction's address.
+    pub(crate) at: AtomicU64,
+}
+
+// SAFETY: `top` is used by the trampolines alone, on the thread that bound the TCS.
+unsafe impl Send for Tcs {}
+// SAFETY: as above; everything else is atomic or never changes.
+unsafe impl Sync for Tcs {}
+
+/// Stands for a thread's selector where system calls are not dispatched.
+static NO_SELECTOR: AtomicBool = AtomicBool::new(false);
+
+/// All TCS of an enclave.
+#[derive(Debug)]
+pub(crate) struct TcsSet {
+    /// Tells this enclave from others that were loaded in this process.
+    serial: u64,
+    all: Box<[Tcs]>,
+}
+
+impl TcsSet {
+    /// Makes the TCS of a region, with their blocks and TLS areas. `ocall` is the trampoline to which the
+    /// image's OCALLs go, `answer` who answers them.
+    pub(crate) fn new(
+        region: &Region,
+        count: usize,
+        ocall: unsafe extern "sysv64" fn(),
+        answer: AnswerFn,
+    ) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let one = |number| Tcs {
+            top: region.top(number),
+            stack: region.stack(number).end,
+            entry: region.entry(),
+            selector: AtomicPtr::new(NO_SELECTOR.as_ptr().cast()),
+            answer,
+            ocalls: AtomicU64::new(0),
+            blocked: AtomicU64::new(0),
+            number,
+            start: region.range().start,
+            end: region.range().end,
+            cut: Cut::default(),
+            busy: AtomicBool::new(false),
+        };
+        let all: Box<[Tcs]> = (0..count).map(one).collect();
+        for tcs in &all {
+            let block = ThreadBlock {
+                own: tcs.top as u64,
+                host_stack: 0,
+                ocall: ocall as usize as u64,
+                number: tcs.number as u64,
+                host_fs: 0,
+                host_gs: 0,
+                depth: 0,
+                reserved: [0; 9],
+            };
+            // SAFETY: the region keeps this place, aligned, for the block; nobody is inside yet.
+            unsafe { tcs.top.write(Top { block, tcs: ptr::from_ref(tcs) as u64 }) };
+            region.reset_tls(tcs.number);
+        }
+        Self { serial: SERIAL.fetch_add(1, Ordering::Relaxed), all }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Tcs] {
+        &self.all
+    }
+
+    /// Binds a free TCS to the calling thread: its last one where that is free, else the first.
+    ///
+    /// # Errors
+    /// All are taken.
+    #[inline]
+    pub(crate) fn bind(&self, thread: &Thread) -> Result<Bound<'_>, EcallError> {
+        let (serial, last) = thread.last.get();
+        if serial == self.serial {
+            let tcs = &self.all[last];
+            if tcs.take() {
+                return Ok(Bound(tcs));
+            }
+        }
+        self.search(thread)
+    }
+
+    #[cold]
+    fn search(&self, thread: &Thread) -> Result<Bound<'_>, EcallError> {
+        let free = self.all.iter().find(|tcs| tcs.take());
+        let tcs = free.ok_or(EcallError::OutOfThreads { tcs: self.all.len() })?;
+        thread.last.set((self.serial, tcs.number));
+        Ok(Bound(tcs))
+    }
+}
+
+impl Tcs {
+    #[inline]
+    fn take(&self) -> bool {
+        self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A TCS that is bound to the calling thread, until it goes.
+#[derive(Debug)]
+pub(crate) struct Bound<'a>(&'a Tcs);
+
+impl Deref for Bound<'_> {
+    type Target = Tcs;
+
+    #[inline]
+    fn deref(&self) -> &Tcs {
+        self.0
+    }
+}
+
+impl Drop for Bound<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,237 @@
+//! The way in and out: assembly that changes the stack and the FS base.
+//!
+//! FS is read from FS:0, where the x86-64 ABI keeps its own address, and written by `wrfsbase`. GS is left
+//! alone where that is enough: neither the host nor an image uses it, and each write of a base costs as
+//! much as the rest of an ECALL. The byte at [`Tcs::selector`] tells Syscall User Dispatch which side runs.
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+use enclave_interface::ThreadBlock;
+
+use crate::region::Top;
+use crate::tcs::Tcs;
+
+/// What an ECALL leaves in RAX and RDX.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Left {
+    /// What the enclave gave.
+    pub(crate) word: u64,
+    /// 0; 1 where the ECALL was cut short by a fault.
+    pub(crate) failed: u64,
+}
+
+/// The way into an enclave, with the five words of a call.
+pub(crate) type EnterFn =
+    unsafe extern "sysv64" fn(tcs: *const Tcs, number: u64, words: *const u64) -> Left;
+
+unsafe extern "sysv64" {
+    /// An ECALL that sets FS by `wrfsbase`.
+    pub(crate) fn tollgate_enclave_enter(tcs: *const Tcs, number: u64, words: *const u64) -> Left;
+    /// Where an image's OCALLs go that was entered so.
+    pub(crate) fn tollgate_enclave_ocall();
+    /// An ECALL that reads and writes FS and GS by six system calls.
+    pub(crate) fn tollgate_enclave_enter_prctl(
+        tcs: *const Tcs,
+        number: u64,
+        words: *const u64,
+    ) -> Left;
+    /// Where an image's OCALLs go that was entered so.
+    pub(crate) fn tollgate_enclave_ocall_prctl();
+    /// So many calls on the host's own stack, at least one, with FS bound once around all of them.
+    pub(crate) fn tollgate_enclave_call(
+        tcs: *const Tcs,
+        number: u64,
+        words: *const u64,
+        times: u64,
+    ) -> Left;
+    /// Where the OCALLs of such calls go: a call.
+    pub(crate) fn tollgate_enclave_ocall_plain();
+    /// Where a fault's handler lets an ECALL end, with the host's FS, on the host's stack as it was.
+    pub(crate) fn tollgate_enclave_aborted();
+}
+
+global_asm!(
+    // Saves the host's FS and makes the block in RBX the thread.
+    ".macro tollgate_in_base",
+    "mov rax, qword ptr fs:[0]",
+    "mov [rbx + {host_fs}], rax",
+    "wrfsbase rbx",
+    ".endm",
+    // Back to the thread that the block in RBX saved. Keeps all but RAX.
+    ".macro tollgate_out_base",
+    "mov rax, [rbx + {host_fs}]",
+    "wrfsbase rax",
+    ".endm",
+    ".macro tollgate_arch_prctl code",
+    "mov eax, 158",
+    "mov edi, \\code",
+    "syscall",
+    ".endm",
+    ".macro tollgate_in_prctl",
+    "lea rsi, [rbx + {host_fs}]",
+    "tollgate_arch_prctl 0x1003", // ARCH_GET_FS
+    "lea rsi, [rbx + {host_gs}]",
+    "tollgate_arch_prctl 0x1004", // ARCH_GET_GS
+    "mov rsi, rbx",
+    "tollgate_arch_prctl 0x1002", // ARCH_SET_FS
+    "tollgate_arch_prctl 0x1001", // ARCH_SET_GS
+    ".endm",
+    ".macro tollgate_out_prctl",
+    "push rdi",
+    "push rsi",
+    "push rcx",
+    "mov rsi, [rbx + {host_gs}]",
+    "tollgate_arch_prctl 0x1001",
+    "mov rsi, [rbx + {host_fs}]",
+    "tollgate_arch_prctl 0x1002",
+    "pop rcx",
+    "pop rsi",
+    "pop rdi",
+    ".endm",
+    // Six registers and the TCS, which leaves the stack aligned to 16 bytes.
+    ".macro tollgate_save",
+    "push rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "push rdi",
+    ".endm",
+    ".macro tollgate_restore_and_return",
+    "add rsp, 8",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    ".endm",
+    ".macro tollgate_words from",
+    "mov rsi, [\\from]",
+    "mov rdx, [\\from + 8]",
+    "mov rcx, [\\from + 16]",
+    "mov r8, [\\from + 24]",
+    "mov r9, [\\from + 32]",
+    ".endm",
+    ".macro tollgate_way enter, ocall, in, out",
+    ".globl \\enter",
+    ".p2align 6",
+    "\\enter:",
+    "tollgate_save",
+    "mov r12, rdi",
+    "mov r13, rsi",
+    "mov r14, rdx",
+    "mov rbx, [rdi + {top}]",
+    "mov [rbx + {host_stack}], rsp",
+    "\\in",
+    "mov rdi, r13",
+    "tollgate_words r14",
+    // RBX is kept by the convention; an image that breaks it faults below, still inside.
+    "mov r13, [r12 + {entry}]",
+    "mov rax, [r12 + {selector}]",
+    "mov rsp, [r12 + {stack}]",
+    "mov byte ptr [rax], 1",
+    "call r13",
+    "mov rsp, [rbx + {host_stack}]",
+    "mov r12, [rsp]",
+    "mov rcx, [r12 + {selector}]",
+    "mov byte ptr [rcx], 0",
+    "mov r13, rax",
+    "\\out",
+    "mov rax, r13",
+    "xor edx, edx",
+    "tollgate_restore_and_return",
+    ".globl \\ocall",
+    ".p2align 6",
+    "\\ocall:",
+    "push rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "mov rbx, qword ptr fs:[0]",
+    "mov rbp, rsp",
+    "mov rsp, [rbx + {host_stack}]",
+    "mov r12, [rsp]",
+    "mov rax, [r12 + {selector}]",
+    "mov byte ptr [rax], 0",
+    "\\out",
+    "inc qword ptr [r12 + {ocalls}]",
+    // The seventh argument, and the same again to keep the stack aligned.
+    "push r12",
+    "push r12",
+    "call qword ptr [r12 + {answer}]",
+    "mov r13, rax",
+    "\\in",
+    "mov rax, [r12 + {selector}]",
+    "mov byte ptr [rax], 1",
+    "mov rax, r13",
+    "mov rsp, rbp",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    ".endm",
+    ".pushsection .text.tollgate_enclave,\"ax\",@progbits",
+    "tollgate_way tollgate_enclave_enter, tollgate_enclave_ocall, tollgate_in_base, tollgate_out_base",
+    "tollgate_way tollgate_enclave_enter_prctl, tollgate_enclave_ocall_prctl, tollgate_in_prctl, tollgate_out_prctl",
+    ".globl tollgate_enclave_call",
+    ".p2align 6",
+    "tollgate_enclave_call:",
+    "tollgate_save",
+    "mov r12, rsi",
+    "mov r14, rdx",
+    "mov r15, rcx",
+    "mov rbp, [rdi + {entry}]",
+    "mov rbx, [rdi + {top}]",
+    "mov [rbx + {host_stack}], rsp",
+    "tollgate_in_base",
+    "2:",
+    "mov rdi, r12",
+    "tollgate_words r14",
+    "call rbp",
+    "dec r15",
+    "jnz 2b",
+    "mov r13, rax",
+    "tollgate_out_base",
+    "mov rax, r13",
+    "xor edx, edx",
+    "tollgate_restore_and_return",
+    ".globl tollgate_enclave_ocall_plain",
+    ".p2align 6",
+    "tollgate_enclave_ocall_plain:",
+    "mov rax, qword ptr fs:[0]",
+    "mov rax, [rax + {top_tcs}]",
+    "inc qword ptr [rax + {ocalls}]",
+    "push rax",
+    "call qword ptr [rax + {answer}]",
+    "add rsp, 8",
+    "ret",
+    ".globl tollgate_enclave_aborted",
+    "tollgate_enclave_aborted:",
+    "mov edx, 1",
+    "tollgate_restore_and_return",
+    ".popsection",
+    host_stack = const offset_of!(ThreadBlock, host_stack),
+    host_fs = const offset_of!(ThreadBlock, host_fs),
+    host_gs = const offset_of!(ThreadBlock, host_gs),
+    top_tcs = const offset_of!(Top, tcs),
+    top = const offset_of!(Tcs, top),
+    stack = const offset_of!(Tcs, stack),
+    entry = const offset_of!(Tcs, entry),
+    selector = const offset_of!(Tcs, selector),
+    answer = const offset_of!(Tcs, answer),
+    ocalls = const offset_of!(Tcs, ocalls),
+);
+
+/// Whether the kernel lets programs write the FS base, as the trampolines do.
+pub(crate) fn fs_base_is_writable() -> bool {
+    // Source: Linux, Documentation/arch/x86/x86_64/fsgs.rst: HWCAP2_FSGSBASE.
+    const HWCAP2_FSGSBASE: u64 = 1 << 1;
+    // SAFETY: reads the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}

@@ -1,0 +1,313 @@
+//! What the boundary stops, for every kind of enclave: each gives its clear error, the host lives, and
+//! the next ECALL works.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use enclave::conf::Conf;
+use enclave::error::{EcallError, Place};
+use enclave::images::Image;
+use enclave::kinds::{self, Enclave, Kind};
+use enclave_interface::{Ecall, Ocall};
+
+const SUM: Ecall = Ecall::usable_size;
+const FIVE: Ecall = Ecall::fill;
+const STAY: Ecall = Ecall::consume;
+const LET_GO: Ecall = Ecall::produce;
+
+/// The kinds with a boundary.
+const BOUND: [Kind; 3] = [Kind::Simulate, Kind::ArchPrctl, Kind::Process];
+
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boundary/image.c");
+        let calls = [
+            ("INITIALISE", Ecall::initialise),
+            ("NOTHING", Ecall::nothing),
+            ("LEAVE", Ecall::leave),
+            ("SUM", SUM),
+            ("FIVE", FIVE),
+            ("STAY", STAY),
+            ("LET_GO", LET_GO),
+        ];
+        let ocalls = [("NOTHING", Ocall::nothing), ("WAIT", Ocall::wait), ("WAKE", Ocall::wake)];
+        let made = Command::new("cc")
+            .args([
+                "-O1",
+                "-Wall",
+                "-ffreestanding",
+                "-fno-stack-protector",
+                "-fPIE",
+                "-ftls-model=local-exec",
+            ])
+            .args([
+                "-fno-optimize-sibling-calls",
+                "-Wno-infinite-recursion",
+                "-fcf-protection=none",
+            ])
+            .args([
+                "-nostdlib",
+                "-static-pie",
+                "-Wl,-e,enclave_entry,-z,noexecstack,-z,separate-code",
+            ])
+            .args(calls.map(|(name, call)| format!("-D{name}={}", call as u64)))
+            .args(ocalls.map(|(name, call)| format!("-DOCALL_{name}={}", call as u64)))
+            .arg(source)
+            .arg("-o")
+            .arg(&file)
+            .status()
+            .unwrap();
+        assert!(made.success());
+        Image { allocator: "of the test", bytes: Vec::leak(std::fs::read(file).unwrap()) }
+    })
+}
+
+fn load(kind: Kind) -> Box<dyn Enclave> {
+    kinds::load(kind, image(), &Conf { heap_pages: 16, tcs: 4, ..Conf::default() }).unwrap()
+}
+
+fn call(enclave: &dyn Enclave, call: Ecall, words: &[u64]) -> Result<u64, EcallError> {
+    let mut five = [0; 5];
+    five[..words.len()].copy_from_slice(words);
+    enclave.ecall(call, five)
+}
+
+fn misbehave(enclave: &dyn Enclave, how: u64, address: u64) -> EcallError {
+    let why = call(enclave, Ecall::misbehave, &[how, address]).unwrap_err();
+    assert!(!why.to_string().contains('\n'));
+    for _ in 0..3 {
+        assert_eq!(call(enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "after {why}");
+        assert_eq!(call(enclave, Ecall::leave, &[2]), Ok(2), "after {why}");
+    }
+    why
+}
+
+fn fault(why: EcallError) -> (i32, u64, Place) {
+    let EcallError::Fault { signal, address, place, .. } = why else { panic!("{why}") };
+    (signal, address, place)
+}
+
+#[test]
+fn every_kind_carries_words_and_counts_ocalls() {
+    for kind in Kind::ALL {
+        let enclave = load(kind);
+        assert_eq!(call(&*enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind}");
+        assert_eq!(call(&*enclave, Ecall::leave, &[100]), Ok(100), "{kind}");
+        assert_eq!((enclave.ocalls(), enclave.blocked()), (100, 0), "{kind}");
+        assert_eq!(enclave.repeat(Ecall::leave, [3, 0, 0, 0, 0], 5), Ok(3), "{kind}");
+        assert_eq!(enclave.repeat(Ecall::leave, [3, 0, 0, 0, 0], 0), Ok(0), "{kind}");
+        assert_eq!(enclave.ocalls(), 115, "{kind}");
+        assert_eq!(enclave.heap().len(), 16 * 4096);
+        assert_eq!(enclave.heap().start % 4096, 0);
+    }
+}
+
+#[test]
+fn a_threads_variables_are_its_tcs_own_and_new_after_a_fault() {
+    for kind in Kind::ALL {
+        let enclave = load(kind);
+        assert_eq!(call(&*enclave, SUM, &[1]), Ok(8), "{kind}");
+        // The same thread comes by the same TCS.
+        assert_eq!(call(&*enclave, SUM, &[1]), Ok(9), "{kind}");
+        misbehave(&*enclave, 3, 0);
+        assert_eq!(call(&*enclave, SUM, &[0]), Ok(7), "{kind}");
+    }
+}
+
+#[test]
+fn a_system_call_is_blocked_and_counted() {
+    for kind in BOUND {
+        let enclave = load(kind);
+        for count in 1..=3 {
+            let why = misbehave(&*enclave, 0, 0);
+            assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{kind}: {why}");
+            assert_eq!(enclave.blocked(), count, "{kind}");
+        }
+        // The host makes its own.
+        assert!(std::fs::read("/proc/self/stat").is_ok());
+    }
+    let plain = load(Kind::None);
+    let id = u64::from(std::process::id());
+    assert_eq!(call(&*plain, Ecall::misbehave, &[0]), Ok(id), "kind none blocks nothing");
+}
+
+#[test]
+fn an_overrun_meets_the_guard_page() {
+    for kind in BOUND {
+        let enclave = load(kind);
+        let why = misbehave(&*enclave, 1, 0);
+        assert_eq!((fault(why).0, fault(why).2), (libc::SIGSEGV, Place::Guard), "{kind}: {why}");
+        assert!(why.to_string().contains("raise NumStackPages"), "{why}");
+    }
+}
+
+#[test]
+fn wild_pointers_and_refused_instructions_end_the_call() {
+    for kind in Kind::ALL {
+        let enclave = load(kind);
+        let enclave = &*enclave;
+        assert_eq!(
+            fault(misbehave(enclave, 2, 0x18)),
+            (libc::SIGSEGV, 0x18, Place::Outside),
+            "{kind}"
+        );
+        let past = enclave.heap().end as u64;
+        assert_eq!(
+            fault(misbehave(enclave, 2, past)),
+            (libc::SIGSEGV, past, Place::Guard),
+            "{kind}"
+        );
+        assert_eq!(fault(misbehave(enclave, 3, 0)).0, libc::SIGILL, "{kind}");
+        assert_eq!(fault(misbehave(enclave, 4, 0)).0, libc::SIGFPE, "{kind}");
+        assert_eq!(fault(misbehave(enclave, 5, 0)), (libc::SIGSEGV, 0, Place::Outside), "{kind}");
+        // Neither is the heap executed nor the code written.
+        let heap = enclave.heap().start as u64;
+        assert_eq!(
+            fault(misbehave(enclave, 5, heap)),
+            (libc::SIGSEGV, heap, Place::Inside),
+            "{kind}"
+        );
+        assert_eq!(fault(misbehave(enclave, 6, 0)).2, Place::Inside, "{kind}");
+        assert_eq!(enclave.blocked(), 0, "{kind}");
+    }
+}
+
+#[test]
+fn a_tcs_too_many_is_out_of_threads() {
+    for kind in Kind::ALL {
+        let enclave = load(kind);
+        let enclave = &*enclave;
+        let word = enclave.heap().start;
+        // SAFETY: the heap is mapped while the enclave is, and begins on a page.
+        let inside = unsafe { AtomicU32::from_ptr(word as *mut u32) };
+        let come = |so_many| {
+            let begun = Instant::now();
+            while inside.load(Ordering::SeqCst) != so_many {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{kind}");
+                std::thread::yield_now();
+            }
+        };
+        let stay = || call(enclave, STAY, &[word as u64, 100]);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(stay)).collect();
+            come(4);
+            let refused = call(enclave, Ecall::nothing, &[]).unwrap_err();
+            assert_eq!(refused, EcallError::OutOfThreads { tcs: 4 }, "{kind}");
+            assert!(refused.to_string().contains("raise NumTCS"), "{refused}");
+            inside.store(100, Ordering::SeqCst);
+            // SAFETY: wakes who sleeps by the word.
+            unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1000) };
+            let mut tcs: Vec<_> =
+                threads.into_iter().map(|one| one.join().unwrap().unwrap()).collect();
+            tcs.sort_unstable();
+            assert_eq!(tcs, [0, 1, 2, 3], "{kind}");
+            // Again, woken from inside.
+            inside.store(0, Ordering::SeqCst);
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(stay)).collect();
+            come(3);
+            assert_eq!(call(enclave, LET_GO, &[word as u64, 100]), Ok(0), "{kind}");
+            assert!(threads.into_iter().all(|one| one.join().unwrap().is_ok()), "{kind}");
+        });
+        assert!(enclave.ocalls() >= 8, "{kind}");
+    }
+}
+
+#[test]
+fn eight_threads_are_inside_at_once() {
+    const CALLS: u64 = 2000;
+    for kind in Kind::ALL {
+        let enclave = kinds::load(kind, image(), &Conf::default()).unwrap();
+        let enclave = &*enclave;
+        std::thread::scope(|scope| {
+            for thread in 0..8u64 {
+                scope.spawn(move || {
+                    for time in 0..CALLS {
+                        let words = [thread, time, 1, 2, 3];
+                        let expected = thread + 2 * time + 3 + 8 + 15;
+                        assert_eq!(enclave.ecall(FIVE, words), Ok(expected), "{kind}");
+                        if time % 100 == 0 {
+                            assert_eq!(call(enclave, Ecall::leave, &[3]), Ok(3), "{kind}");
+                        }
+                        if time % 500 == 7 && kind != Kind::None {
+                            assert!(matches!(
+                                call(enclave, Ecall::misbehave, &[thread % 5, 8]).unwrap_err(),
+                                EcallError::Fault { .. } | EcallError::SystemCall { .. }
+                            ));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(enclave.ocalls(), 8 * CALLS / 100 * 3, "{kind}");
+        // Threads 0 and 5 made a system call each time that they misbehaved.
+        assert_eq!(
+            enclave.blocked(),
+            if kind == Kind::None { 0 } else { 2 * CALLS / 500 },
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_ended_is_gone() {
+    let enclave = load(Kind::Process);
+    // Other tests' processes have mapped it too if they were forked meanwhile; those are younger.
+    let id = children().into_iter().filter(|id| maps(*id, enclave.heap().start)).min().unwrap();
+    // SAFETY: ends a process that this test began.
+    unsafe { libc::kill(id, libc::SIGKILL) };
+    for _ in 0..2 {
+        assert_eq!(call(&*enclave, FIVE, &[1]), Err(EcallError::Gone));
+    }
+    drop(enclave);
+    assert!(!Path::new(&format!("/proc/{id}")).exists(), "it is waited for");
+}
+
+/// The processes that this one began.
+fn children() -> Vec<i32> {
+    let me = std::process::id();
+    let tasks = std::fs::read_dir(format!("/proc/{me}/task")).unwrap();
+    let of = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
+    };
+    let all: String = tasks.flatten().map(of).collect();
+    all.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Whether a process has something mapped at an address.
+fn maps(id: i32, address: usize) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{id}/maps")).unwrap_or_default();
+    maps.lines().any(|line| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|end| usize::from_str_radix(end, 16).unwrap());
+        (start..end).contains(&address)
+    })
+}
+
+/// Runs the test of a name in a process of its own and gives how that ended, and what it said.
+fn alone(test: &str) -> std::process::Output {
+    let program = std::env::current_exe().unwrap();
+    Command::new(program).args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap()
+}
+
+#[test]
+fn a_crash_of_the_host_is_still_a_crash() {
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(alone("crashes").status.signal(), Some(libc::SIGSEGV));
+}
+
+#[test]
+#[ignore = "it crashes; another test runs it in a process of its own"]
+fn crashes() {
+    let enclave = load(Kind::Simulate);
+    misbehave(&*enclave, 2, 8);
+    // SAFETY: none: it is the wild pointer that the test is about.
+    unsafe { std::ptr::without_provenance_mut::<u64>(8).write_volatile(1) };
+}
