@@ -112,13 +112,14 @@ extern "C"
   {
     if (alignment < sizeof(void*) || !bits::is_pow2(alignment))
       return EINVAL;
-    *pointer = alloc_aligned(alignment, size);
+    *pointer = tollgate_allocator_aligned_alloc(alignment, size);
     return *pointer ? 0 : ENOMEM;
   }
 
   void* tollgate_allocator_aligned_alloc(size_t alignment, size_t size)
   {
-    return alloc_aligned(alignment, size);
+    // Of no bytes at all, snmalloc gives no alignment.
+    return alloc_aligned(alignment, size ? size : 1);
   }
 
   size_t tollgate_allocator_usable_size(void* pointer)
