@@ -6,6 +6,7 @@
 //! journals.
 
 pub mod artefact;
+pub mod capability;
 pub mod claim;
 pub mod compare;
 pub mod descendants;
@@ -19,6 +20,7 @@ pub mod metric;
 pub mod plan;
 pub mod point;
 pub mod probe;
+pub mod program;
 pub mod proximity;
 pub mod quantity;
 pub mod run;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use machine::capability::{Capability, State};
+pub use crate::capability::{Capability, State};
 
 use crate::artefact::Recipe;
 use crate::factor::Factor;

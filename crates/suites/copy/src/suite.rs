@@ -65,7 +65,7 @@ impl Suite for CopySuite {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        vec![mbw::capability()]
+        vec![mbw::PROGRAM.capability()]
     }
 
     fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {

@@ -56,8 +56,8 @@ impl Suite for CrossingSuite {
         vec![
             guest::capability(),
             patched::capability(),
-            vm::capability(),
-            trips::perf::capability(),
+            vm::QEMU.capability(),
+            trips::perf::PROGRAM.capability(),
         ]
     }
 

@@ -3,11 +3,10 @@
 //! mbw copies one array to another, both on its heap, and prints MiB copied a second; a byte counts
 //! once, as here. It allocates and fills its arrays before it times.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use lab::program::Program;
 use lab::sample::Failure;
-use machine::capability::{Capability, State};
 
 /// Copies in one run of the program; the value is their median.
 const RUNS: u32 = 3;
@@ -70,34 +69,13 @@ pub struct Run {
     pub step: f64,
 }
 
-const ABSENT: &str = "the program mbw is not installed";
-const REMEDY: &str = "apt-get install mbw";
-
-fn find() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).map(|folder| folder.join("mbw")).find(|file| file.is_file())
-}
-
-/// Whether the program is here.
-///
-/// # Errors
-/// Says how to install it.
-pub fn available() -> Result<(), Failure> {
-    find().map(drop).ok_or_else(absent)
-}
-
-/// The same for those who ask what this machine can measure.
-pub fn capability() -> Capability {
-    let state = match find() {
-        Some(file) => State::Present { detail: file.display().to_string() },
-        None => State::Absent { reason: ABSENT.into(), remedy: REMEDY.into() },
-    };
-    Capability { name: "mbw".into(), about: "Debian's memory bandwidth benchmark".into(), state }
-}
-
-fn absent() -> Failure {
-    Failure::unavailable(ABSENT, REMEDY)
-}
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "mbw",
+    capability: "mbw",
+    about: "Debian's memory bandwidth benchmark",
+    package: "mbw",
+};
 
 /// Has mbw copy so many bytes a few times; at least one run.
 ///
@@ -116,7 +94,7 @@ pub fn run(method: Method, length: u64) -> Result<Vec<Run>, Failure> {
     command.stdin(Stdio::null());
     machine::child::die_with_parent(&mut command);
     let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => absent(),
+        std::io::ErrorKind::NotFound => PROGRAM.absent(),
         _ => Failure::failed(format!("mbw does not start: {error}")),
     })?;
     if !output.status.success() {
@@ -201,12 +179,12 @@ mod tests {
 
     #[test]
     fn it_copies_or_says_how_to_install_it() {
-        match available() {
-            Ok(()) => {
+        match PROGRAM.find() {
+            Ok(_) => {
                 let runs = run(Method::Mcblock, 1 << 20).unwrap();
                 assert!(runs.iter().all(|run| run.rate > 1e7), "{runs:?}");
             }
-            Err(failure) => assert_eq!(failure.remedy.as_deref(), Some(REMEDY)),
+            Err(failure) => assert_eq!(failure.remedy.as_deref(), Some("apt-get install mbw")),
         }
         assert!(run(Method::Dumb, 1000).is_err());
     }

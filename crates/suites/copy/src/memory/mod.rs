@@ -8,8 +8,8 @@ mod region;
 use std::fmt;
 use std::path::Path;
 
+use lab::capability::has;
 use lab::sample::Failure;
-use machine::capability::{self, State};
 use machine::huge_pages;
 use machine::topology::Topology;
 
@@ -102,13 +102,6 @@ impl Kind {
     /// Whether the pages of a mapping can be taken away, so that a copy touches them first.
     pub fn can_be_cold(self) -> bool {
         !self.is_physical() && self != Self::FileIo
-    }
-}
-
-fn has(capability: &str) -> Result<(), Failure> {
-    match capability::find(capability).map(|capability| capability.state) {
-        Some(State::Absent { reason, remedy }) => Err(Failure::unavailable(reason, remedy)),
-        Some(State::Present { .. }) | None => Ok(()),
     }
 }
 

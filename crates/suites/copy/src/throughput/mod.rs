@@ -66,7 +66,7 @@ pub fn available(point: &Point) -> Result<(), Failure> {
     settings.consistent()?;
     settings.memory.available()?;
     if settings.mbw().is_some() {
-        return mbw::available();
+        return mbw::PROGRAM.find().map(drop);
     }
     // Loading a person's shared object runs its code, which is for the probe to do.
     if settings.function.contains(':') || settings.function == NAIVE_COMPILED {

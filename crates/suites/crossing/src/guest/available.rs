@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use lab::capability::{Capability, state_of};
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
-use lab::suite::{Capability, State};
 use machine::tsc::Tsc;
 
 use super::image::Image;
@@ -30,19 +30,21 @@ pub fn available(point: &Point) -> Result<(), Failure> {
             "KVM takes invalid opcodes itself, since it emulates some: the time would be an exit's",
             "boot the guest on bare metal: tollgate crossing guest --write FILE",
         ))),
-        _ => tried().clone().map(|_| ()),
+        _ => ring_0(),
     }
 }
 
 /// Whether this machine's KVM runs a guest's ring 0.
+///
+/// # Errors
+/// What was seen instead, and the remedy.
+pub fn ring_0() -> Result<(), Failure> {
+    tried().clone().map(drop)
+}
+
+/// The same for those who ask what this machine can measure.
 pub fn capability() -> Capability {
-    let state = match tried() {
-        Ok(seen) => State::Present { detail: seen.clone() },
-        Err(failure) => State::Absent {
-            reason: failure.why.clone(),
-            remedy: failure.remedy.clone().unwrap_or_else(|| proof::REMEDY.to_owned()),
-        },
-    };
+    let state = state_of(tried().clone());
     Capability { name: "kvm-ring-0".into(), about: "a KVM whose guests run ring 0".into(), state }
 }
 

@@ -60,8 +60,7 @@ fn told(report: &Report) -> Result<Measurement, Failure> {
 fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
     let memory = loaded(image)?;
     let number = memory.inherit()?;
-    let mut command =
-        Command::new(crate::vm::qemu().unwrap_or_else(|| "qemu-system-x86_64".into()));
+    let mut command = Command::new(crate::vm::QEMU.find()?);
     command
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-accel", "tcg", "-cpu", "max", "-m", "16"])

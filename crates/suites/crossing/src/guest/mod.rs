@@ -67,7 +67,7 @@ mod tables;
 mod tally;
 mod watchdog;
 
-pub use available::{available, capability};
+pub use available::{available, capability, ring_0};
 pub use emulated::emulated;
 pub use kind::Kind;
 pub use measure::measure;

@@ -15,10 +15,10 @@ mod refused_touch;
 mod stamp;
 mod touch;
 
+use lab::capability::{Capability, state_of};
 use lab::measure::{Context, Measurement};
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::{Capability, State};
 use machine::tsc::Tsc;
 
 pub use check::{Checked, check};
@@ -51,15 +51,8 @@ pub fn available(point: &Point) -> Result<(), Failure> {
 
 /// Whether this kernel stamps crossings.
 pub fn capability() -> Capability {
-    let state = match stamp::available() {
-        Ok(()) => {
-            State::Present { detail: "a program may register one of its instructions".into() }
-        }
-        Err(failure) => {
-            let remedy = failure.remedy.unwrap_or_default();
-            State::Absent { reason: failure.why, remedy }
-        }
-    };
+    let present = "a program may register one of its instructions";
+    let state = state_of(stamp::available().map(|()| present.into()));
     Capability {
         name: "crossing-stamps".into(),
         about: "a Linux that stamps page faults on the way in and out".into(),

@@ -1,13 +1,12 @@
 //! `perf bench syscall basic`, a program of its own: getppid through libc, timed by gettimeofday.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lab::measure::Measurement;
+use lab::program::Program;
 use lab::sample::Failure;
 use lab::statistics;
-use machine::capability::{Capability, State};
 
 use super::batch::Timing;
 use super::syscalls::ThroughLibc;
@@ -19,34 +18,13 @@ const SHORTEST: Duration = Duration::from_millis(2);
 /// What starting the program takes, which it does not count.
 const START: Duration = Duration::from_millis(15);
 
-const ABSENT: &str = "the program perf is not installed";
-const REMEDY: &str = "apt-get install linux-perf";
-
-fn find() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).map(|folder| folder.join("perf")).find(|file| file.is_file())
-}
-
-/// Whether the program is here.
-///
-/// # Errors
-/// Says how to install it.
-pub(super) fn available() -> Result<(), Failure> {
-    find().map(drop).ok_or_else(absent)
-}
-
-/// The same for those who ask what this machine can measure.
-pub fn capability() -> Capability {
-    let state = match find() {
-        Some(file) => State::Present { detail: file.display().to_string() },
-        None => State::Absent { reason: ABSENT.into(), remedy: REMEDY.into() },
-    };
-    Capability { name: "perf".into(), about: "perf bench, another's round trips".into(), state }
-}
-
-fn absent() -> Failure {
-    Failure::unavailable(ABSENT, REMEDY)
-}
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "perf",
+    capability: "perf",
+    about: "perf bench, another's round trips",
+    package: "linux-perf",
+};
 
 /// How long a sample takes with the program's starts.
 pub(super) fn expected(budget: Duration) -> Duration {
@@ -84,7 +62,7 @@ fn run(loops: u64) -> Result<f64, Failure> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     machine::child::die_with_parent(&mut command);
     let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => absent(),
+        std::io::ErrorKind::NotFound => PROGRAM.absent(),
         _ => Failure::failed(format!("perf does not start: {error}")),
     })?;
     if !output.status.success() {
@@ -174,9 +152,11 @@ mod tests {
 
     #[test]
     fn it_runs_or_says_how_to_install_it() {
-        match available() {
-            Ok(()) => assert!(run(1000).unwrap() > 1.0),
-            Err(failure) => assert_eq!(failure.remedy.as_deref(), Some(REMEDY)),
+        match PROGRAM.find() {
+            Ok(_) => assert!(run(1000).unwrap() > 1.0),
+            Err(failure) => {
+                assert_eq!(failure.remedy.as_deref(), Some("apt-get install linux-perf"))
+            }
         }
         assert!(expected(Duration::ZERO) >= SHORTEST * RUNS);
     }

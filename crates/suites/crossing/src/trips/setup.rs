@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use lab::capability::has;
 use lab::point::Point;
 use lab::sample::Failure;
-use machine::capability::{self, State};
 
 use super::{perf, syscalls};
 
@@ -151,10 +151,10 @@ impl Setup {
     /// The reason why not, and the remedy.
     pub fn available(self) -> Result<(), Failure> {
         match (self.trip, self.by) {
-            (_, By::Perf) => perf::available(),
+            (_, By::Perf) => perf::PROGRAM.find().map(drop),
             (Trip::UnknownSyscall, _) => syscalls::unknown_is_refused(),
-            (Trip::IoUring | Trip::IoUringBatched, _) => capable("io-uring"),
-            (Trip::Userfaultfd, _) => capable("userfaultfd"),
+            (Trip::IoUring | Trip::IoUringBatched, _) => has("io-uring"),
+            (Trip::Userfaultfd, _) => has("userfaultfd"),
             _ => Ok(()),
         }
     }
@@ -170,13 +170,6 @@ impl Setup {
             _ => 2,
         };
         budget + Duration::from_millis(prepared)
-    }
-}
-
-fn capable(name: &str) -> Result<(), Failure> {
-    match capability::find(name).map(|capability| capability.state) {
-        Some(State::Absent { reason, remedy }) => Err(Failure::unavailable(reason, remedy)),
-        _ => Ok(()),
     }
 }
 

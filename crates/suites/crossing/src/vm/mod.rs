@@ -7,21 +7,24 @@
 mod initramfs;
 pub mod inside;
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts};
 use lab::guest::{Guest, Start};
 use lab::point::Point;
+use lab::program::Program;
 use lab::sample::Failure;
-use lab::suite::{Capability, State};
 
 use crate::patched::build::recipe;
 
 /// The emulator and virtual machine monitor.
-const QEMU: &str = "qemu-system-x86_64";
-const INSTALL: &str = "apt-get install qemu-system-x86";
+pub const QEMU: Program = Program {
+    name: "qemu-system-x86_64",
+    capability: "qemu",
+    about: "virtual machines, real and emulated",
+    package: "qemu-system-x86",
+};
 /// The name of the port through which the worker inside talks.
 const PORT: &str = "tollgate";
 /// Memory of the guest: this program lies in it twice, and a debug build is large.
@@ -32,30 +35,8 @@ const MEMORY: &str = "1024";
 /// # Errors
 /// The reason why not, and the remedy.
 pub fn available(route: &str) -> Result<(), Failure> {
-    if qemu().is_none() {
-        return Err(Failure::unavailable(format!("there is no {QEMU}"), INSTALL));
-    }
-    match (route, crate::guest::capability().state) {
-        ("patched-vm", State::Absent { reason, remedy }) => {
-            Err(Failure::unavailable(reason, remedy))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether QEMU is here.
-pub fn capability() -> Capability {
-    let state = match qemu() {
-        Some(path) => State::Present { detail: path.display().to_string() },
-        None => State::Absent { reason: format!("there is no {QEMU}"), remedy: INSTALL.into() },
-    };
-    Capability { name: "qemu".into(), about: "virtual machines, real and emulated".into(), state }
-}
-
-/// Where QEMU lies.
-pub fn qemu() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(QEMU)).find(|file| file.is_file())
+    QEMU.find()?;
+    if route == "patched-vm" { crate::guest::ring_0() } else { Ok(()) }
 }
 
 /// The guest in which a point is measured, where it asks for one that can be started here.
@@ -85,7 +66,7 @@ fn start(artefacts: &Artefacts, processor: [&str; 4], isolation: &str) -> Result
         inside::WORDS[0],
         inside::WORDS[1],
     ];
-    let mut command = Command::new(qemu().unwrap_or_else(|| QEMU.into()));
+    let mut command = Command::new(QEMU.find()?);
     command
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(processor)

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use enclave_interface::{Ecall, Enter};
+use lab::capability::{Capability, state_of};
 use lab::sample::Failure;
-use lab::suite::{Capability, State};
 
 use crate::conf::Conf;
 use crate::elf::Elf;
@@ -109,13 +109,7 @@ impl Enter for dyn Enclave + '_ {
 
 /// Whether a kind can be loaded here.
 pub fn capability(kind: Kind) -> Capability {
-    let state = match available(kind) {
-        Ok(()) => State::Present { detail: "an image can be loaded and entered".into() },
-        Err(failure) => {
-            let remedy = failure.remedy.unwrap_or_default();
-            State::Absent { reason: failure.why, remedy }
-        }
-    };
+    let state = state_of(available(kind).map(|()| "an image can be loaded and entered".into()));
     Capability {
         name: format!("enclave-{}", kind.name()),
         about: format!("enclaves of kind {}", kind.name()),
