@@ -105,7 +105,8 @@ pub trait Suite: Sync {
     /// The suite by hand: the options that its source has. Gives the exit status.
     ///
     /// # Errors
-    /// One line: what, where, and what to do.
+    /// One line: what, where, and what to do. What clap says of the words goes through as it is: the
+    /// program prints it for all suites alike.
     fn by_hand(
         &self,
         arguments: &[String],

@@ -68,6 +68,23 @@ fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
     let words: Vec<String> = given.get_many("arguments").into_iter().flatten().cloned().collect();
     let suite = lab::suite::find(SUITES, name)
         .ok_or_else(|| Fault::usage(format!("there is no suite '{name}'")))?;
-    let status = suite.by_hand(&words, &LAB).map_err(|e| Fault::failed(e.to_string()))?;
-    Ok(u8::try_from(status).unwrap_or(1))
+    match suite.by_hand(&words, &LAB) {
+        Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
+        Err(error) => match error.downcast::<clap::Error>() {
+            Ok(told) => Ok(tell(name, &told)),
+            Err(other) => Err(Fault::failed(other.to_string())),
+        },
+    }
+}
+
+/// Prints the help that was asked for, or what is wrong with a suite's own words.
+fn tell(suite: &str, told: &clap::Error) -> u8 {
+    if !told.use_stderr() {
+        // A reader that went away is no fault.
+        let _ = told.print();
+        return 0;
+    }
+    let told = told.to_string();
+    anstream::eprintln!("{}; see tollgate {suite} --help", told.lines().next().unwrap_or_default());
+    2
 }

@@ -27,25 +27,13 @@ use options::Options;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures what the arguments ask for, prints the seed's table and writes its CSV file. Gives the
-/// exit status: 0, 1 where measuring failed, 2 where the arguments are wrong.
+/// exit status: 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
 pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate copy").chain(arguments.iter().map(String::as_str));
-    let options = match Options::try_parse_from(words) {
-        Ok(options) => options,
-        Err(told) if !told.use_stderr() => {
-            told.print()?;
-            return Ok(0);
-        }
-        Err(told) => {
-            let told = told.to_string();
-            let what = told.lines().next().unwrap_or_default();
-            writeln!(std::io::stderr(), "{what}; see tollgate copy --help")?;
-            return Ok(2);
-        }
-    };
+    let options = Options::try_parse_from(words)?;
     let pairs = options.pairs()?;
     let _priority = options.priority.map(machine::priority::raise).transpose()?;
     let experiment = plan::experiment(&options, &pairs);

@@ -27,26 +27,13 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const SHOWN: &[&str] = &["one-way", "tracepoint", "round-trips"];
 const TRIPS: &[&str] = &["fault-anonymous", "unknown-syscall", "getppid"];
 
-/// Does what the arguments ask for. Gives the exit status: 0, 1 where measuring failed, 2 where the
-/// arguments are wrong.
+/// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
 pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate crossing").chain(arguments.iter().map(String::as_str));
-    let options = match Options::try_parse_from(words) {
-        Ok(options) => options,
-        Err(told) if !told.use_stderr() => {
-            told.print()?;
-            return Ok(0);
-        }
-        Err(told) => {
-            let told = told.to_string();
-            let what = told.lines().next().unwrap_or_default();
-            writeln!(std::io::stderr(), "{what}; see tollgate crossing --help")?;
-            return Ok(2);
-        }
-    };
+    let options = Options::try_parse_from(words)?;
     match options.command {
         None => measure(&options.measure, &options.results, lab),
         Some(Command::Guest { write, rounds, crossings }) => {
