@@ -28,6 +28,26 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// A metric with all that it has.
+    pub const fn new(
+        name: &'static str,
+        unit: &'static str,
+        better: Better,
+        about: &'static str,
+    ) -> Self {
+        Self { name, unit, better, about }
+    }
+
+    /// A time in ns that is better when it is less.
+    pub const fn time(name: &'static str, about: &'static str) -> Self {
+        Self::new(name, "ns", Better::Lower, about)
+    }
+
+    /// A count that is only reported.
+    pub const fn count(name: &'static str, about: &'static str) -> Self {
+        Self::new(name, "1", Better::Neither, about)
+    }
+
     /// Whether time is in its values: all that an emulated CPU must not emit. Counts, bytes and
     /// shares of counts (`1`, `B`) hold none.
     pub fn is_timed(&self) -> bool {

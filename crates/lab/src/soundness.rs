@@ -17,6 +17,15 @@ pub fn experiments(suite: &dyn Suite, profile: Profile) -> Result<Vec<Experiment
         .map_err(|fault| fault.to_string())
 }
 
+/// How long all experiments of a suite are expected to take at most under a profile, seconds.
+///
+/// # Errors
+/// Where `experiments.toml` is at fault.
+pub fn seconds(suite: &dyn Suite, profile: Profile) -> Result<f64, String> {
+    let all = experiments(suite, profile)?;
+    Ok(all.iter().map(|one| crate::plan::expected(one, suite).as_secs_f64()).sum())
+}
+
 /// What is wrong with a suite's experiments, claims, promises and figures; one line each.
 ///
 /// # Errors

@@ -13,16 +13,6 @@ pub const RESOLUTION: &str = "resolution";
 /// Bytes whose delivery was verified.
 pub const CHECKED: &str = "checked";
 
-/// A time that is better when it is less.
-pub(crate) const fn time(name: &'static str, about: &'static str) -> Metric {
-    Metric { name, unit: "ns", better: Better::Lower, about }
-}
-
-/// A count that is only reported.
-pub(crate) const fn count(name: &'static str, about: &'static str) -> Metric {
-    Metric { name, unit: "1", better: Better::Neither, about }
-}
-
 /// The metrics of the copying experiments.
 pub const METRICS: &[Metric] = &[
     Metric {
@@ -31,9 +21,9 @@ pub const METRICS: &[Metric] = &[
         better: Better::Higher,
         about: "bytes copied a second, each byte counted once",
     },
-    time(TIME, "time a copy, median over the batches of a sample"),
-    time(TIME_MIN, "time a copy in the fastest batch of a sample"),
-    time(RESOLUTION, "what one step of the timer amounts to in the time of a copy"),
+    Metric::time(TIME, "time a copy, median over the batches of a sample"),
+    Metric::time(TIME_MIN, "time a copy in the fastest batch of a sample"),
+    Metric::time(RESOLUTION, "what one step of the timer amounts to in the time of a copy"),
     Metric {
         name: CHECKED,
         unit: "B",

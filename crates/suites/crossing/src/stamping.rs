@@ -9,17 +9,16 @@ use lab::point::Point;
 use lab::sample::Failure;
 use lab::suite::Probe;
 
-use crate::metrics::count;
 use crate::patched::Checked;
 use crate::{guest, patched, vm};
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    count("stamps_ordered", "crossings whose four stamps follow each other in time"),
-    count("quiet_touches", "touches of an armed instruction where nothing faults"),
-    count("spurious_stamps", "stamps seen there"),
-    count("signals_sent", "faults of an armed instruction that end in a signal"),
-    count("signals_survived", "how many of them came back"),
+    Metric::count("stamps_ordered", "crossings whose four stamps follow each other in time"),
+    Metric::count("quiet_touches", "touches of an armed instruction where nothing faults"),
+    Metric::count("spurious_stamps", "stamps seen there"),
+    Metric::count("signals_sent", "faults of an armed instruction that end in a signal"),
+    Metric::count("signals_survived", "how many of them came back"),
 ];
 
 /// Whether a point can be checked here.

@@ -99,12 +99,12 @@ fn fault(why: EcallError) -> (i32, u64, Place) {
 fn every_kind_carries_words_and_counts_ocalls() {
     for kind in Kind::ALL {
         let enclave = load(kind);
-        assert_eq!(call(&*enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind}");
-        assert_eq!(call(&*enclave, Ecall::leave, &[100]), Ok(100), "{kind}");
-        assert_eq!((enclave.ocalls(), enclave.blocked()), (100, 0), "{kind}");
-        assert_eq!(enclave.repeat(Ecall::leave, [3, 0, 0, 0, 0], 5), Ok(3), "{kind}");
-        assert_eq!(enclave.repeat(Ecall::leave, [3, 0, 0, 0, 0], 0), Ok(0), "{kind}");
-        assert_eq!(enclave.ocalls(), 115, "{kind}");
+        assert_eq!(call(&*enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind:?}");
+        assert_eq!(call(&*enclave, Ecall::leave, &[100]), Ok(100), "{kind:?}");
+        assert_eq!((enclave.ocalls(), enclave.blocked()), (100, 0), "{kind:?}");
+        assert_eq!(enclave.repeat(Ecall::leave, [3, 0, 0, 0, 0], 5), Ok(3), "{kind:?}");
+        assert_eq!(enclave.repeat(Ecall::leave, [3, 0, 0, 0, 0], 0), Ok(0), "{kind:?}");
+        assert_eq!(enclave.ocalls(), 115, "{kind:?}");
         assert_eq!(enclave.heap().len(), 16 * 4096);
         assert_eq!(enclave.heap().start % 4096, 0);
     }
@@ -114,11 +114,11 @@ fn every_kind_carries_words_and_counts_ocalls() {
 fn a_threads_variables_are_its_tcs_own_and_new_after_a_fault() {
     for kind in Kind::ALL {
         let enclave = load(kind);
-        assert_eq!(call(&*enclave, SUM, &[1]), Ok(8), "{kind}");
+        assert_eq!(call(&*enclave, SUM, &[1]), Ok(8), "{kind:?}");
         // The same thread comes by the same TCS.
-        assert_eq!(call(&*enclave, SUM, &[1]), Ok(9), "{kind}");
+        assert_eq!(call(&*enclave, SUM, &[1]), Ok(9), "{kind:?}");
         misbehave(&*enclave, 3, 0);
-        assert_eq!(call(&*enclave, SUM, &[0]), Ok(7), "{kind}");
+        assert_eq!(call(&*enclave, SUM, &[0]), Ok(7), "{kind:?}");
     }
 }
 
@@ -128,8 +128,8 @@ fn a_system_call_is_blocked_and_counted() {
         let enclave = load(kind);
         for count in 1..=3 {
             let why = misbehave(&*enclave, 0, 0);
-            assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{kind}: {why}");
-            assert_eq!(enclave.blocked(), count, "{kind}");
+            assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{kind:?}: {why}");
+            assert_eq!(enclave.blocked(), count, "{kind:?}");
         }
         // The host makes its own.
         assert!(std::fs::read("/proc/self/stat").is_ok());
@@ -144,7 +144,7 @@ fn an_overrun_meets_the_guard_page() {
     for kind in BOUND {
         let enclave = load(kind);
         let why = misbehave(&*enclave, 1, 0);
-        assert_eq!((fault(why).0, fault(why).2), (libc::SIGSEGV, Place::Guard), "{kind}: {why}");
+        assert_eq!((fault(why).0, fault(why).2), (libc::SIGSEGV, Place::Guard), "{kind:?}: {why}");
         assert!(why.to_string().contains("raise NumStackPages"), "{why}");
     }
 }
@@ -157,26 +157,26 @@ fn wild_pointers_and_refused_instructions_end_the_call() {
         assert_eq!(
             fault(misbehave(enclave, 2, 0x18)),
             (libc::SIGSEGV, 0x18, Place::Outside),
-            "{kind}"
+            "{kind:?}"
         );
         let past = enclave.heap().end as u64;
         assert_eq!(
             fault(misbehave(enclave, 2, past)),
             (libc::SIGSEGV, past, Place::Guard),
-            "{kind}"
+            "{kind:?}"
         );
-        assert_eq!(fault(misbehave(enclave, 3, 0)).0, libc::SIGILL, "{kind}");
-        assert_eq!(fault(misbehave(enclave, 4, 0)).0, libc::SIGFPE, "{kind}");
-        assert_eq!(fault(misbehave(enclave, 5, 0)), (libc::SIGSEGV, 0, Place::Outside), "{kind}");
+        assert_eq!(fault(misbehave(enclave, 3, 0)).0, libc::SIGILL, "{kind:?}");
+        assert_eq!(fault(misbehave(enclave, 4, 0)).0, libc::SIGFPE, "{kind:?}");
+        assert_eq!(fault(misbehave(enclave, 5, 0)), (libc::SIGSEGV, 0, Place::Outside), "{kind:?}");
         // Neither is the heap executed nor the code written.
         let heap = enclave.heap().start as u64;
         assert_eq!(
             fault(misbehave(enclave, 5, heap)),
             (libc::SIGSEGV, heap, Place::Inside),
-            "{kind}"
+            "{kind:?}"
         );
-        assert_eq!(fault(misbehave(enclave, 6, 0)).2, Place::Inside, "{kind}");
-        assert_eq!(enclave.blocked(), 0, "{kind}");
+        assert_eq!(fault(misbehave(enclave, 6, 0)).2, Place::Inside, "{kind:?}");
+        assert_eq!(enclave.blocked(), 0, "{kind:?}");
     }
 }
 
@@ -191,7 +191,7 @@ fn a_tcs_too_many_is_out_of_threads() {
         let come = |so_many| {
             let begun = Instant::now();
             while inside.load(Ordering::SeqCst) != so_many {
-                assert!(begun.elapsed() < Duration::from_secs(20), "{kind}");
+                assert!(begun.elapsed() < Duration::from_secs(20), "{kind:?}");
                 std::thread::yield_now();
             }
         };
@@ -200,7 +200,7 @@ fn a_tcs_too_many_is_out_of_threads() {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(stay)).collect();
             come(4);
             let refused = call(enclave, Ecall::nothing, &[]).unwrap_err();
-            assert_eq!(refused, EcallError::OutOfThreads { tcs: 4 }, "{kind}");
+            assert_eq!(refused, EcallError::OutOfThreads { tcs: 4 }, "{kind:?}");
             assert!(refused.to_string().contains("raise NumTCS"), "{refused}");
             inside.store(100, Ordering::SeqCst);
             // SAFETY: wakes who sleeps by the word.
@@ -208,15 +208,15 @@ fn a_tcs_too_many_is_out_of_threads() {
             let mut tcs: Vec<_> =
                 threads.into_iter().map(|one| one.join().unwrap().unwrap()).collect();
             tcs.sort_unstable();
-            assert_eq!(tcs, [0, 1, 2, 3], "{kind}");
+            assert_eq!(tcs, [0, 1, 2, 3], "{kind:?}");
             // Again, woken from inside.
             inside.store(0, Ordering::SeqCst);
             let threads: Vec<_> = (0..3).map(|_| scope.spawn(stay)).collect();
             come(3);
-            assert_eq!(call(enclave, LET_GO, &[word as u64, 100]), Ok(0), "{kind}");
-            assert!(threads.into_iter().all(|one| one.join().unwrap().is_ok()), "{kind}");
+            assert_eq!(call(enclave, LET_GO, &[word as u64, 100]), Ok(0), "{kind:?}");
+            assert!(threads.into_iter().all(|one| one.join().unwrap().is_ok()), "{kind:?}");
         });
-        assert!(enclave.ocalls() >= 8, "{kind}");
+        assert!(enclave.ocalls() >= 8, "{kind:?}");
     }
 }
 
@@ -232,9 +232,9 @@ fn eight_threads_are_inside_at_once() {
                     for time in 0..CALLS {
                         let words = [thread, time, 1, 2, 3];
                         let expected = thread + 2 * time + 3 + 8 + 15;
-                        assert_eq!(enclave.ecall(FIVE, words), Ok(expected), "{kind}");
+                        assert_eq!(enclave.ecall(FIVE, words), Ok(expected), "{kind:?}");
                         if time % 100 == 0 {
-                            assert_eq!(call(enclave, Ecall::leave, &[3]), Ok(3), "{kind}");
+                            assert_eq!(call(enclave, Ecall::leave, &[3]), Ok(3), "{kind:?}");
                         }
                         if time % 500 == 7 && kind != Kind::None {
                             assert!(matches!(
@@ -246,12 +246,12 @@ fn eight_threads_are_inside_at_once() {
                 });
             }
         });
-        assert_eq!(enclave.ocalls(), 8 * CALLS / 100 * 3, "{kind}");
+        assert_eq!(enclave.ocalls(), 8 * CALLS / 100 * 3, "{kind:?}");
         // Threads 0 and 5 made a system call each time that they misbehaved.
         assert_eq!(
             enclave.blocked(),
             if kind == Kind::None { 0 } else { 2 * CALLS / 500 },
-            "{kind}"
+            "{kind:?}"
         );
     }
 }

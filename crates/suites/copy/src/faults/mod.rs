@@ -28,8 +28,6 @@ pub use count::Faults;
 pub use shootdown::{Shot, shootdown};
 pub use touch::{Touched, touch};
 
-use crate::metrics::{count, time};
-
 /// Pages that each thread touches: what one page table maps.
 pub const PAGES: usize = 512;
 /// Pages whose protection changes: few enough that the kernel flushes them one by one.
@@ -54,19 +52,19 @@ pub const METRICS: &[Metric] = &[
         better: Better::Higher,
         about: "pages touched (shootdown: protected) a second by all threads",
     },
-    time("page", "time a page in its thread, median over passes"),
-    time("fault", "time a fault that the kernel counted, all threads and passes"),
-    time("evict", "time a page to evict it, median over passes"),
-    time("protect", "time to make 16 pages read-only that other threads read, median"),
+    Metric::time("page", "time a page in its thread, median over passes"),
+    Metric::time("fault", "time a fault that the kernel counted, all threads and passes"),
+    Metric::time("evict", "time a page to evict it, median over passes"),
+    Metric::time("protect", "time to make 16 pages read-only that other threads read, median"),
     Metric {
         name: "slowdown",
         unit: "1",
         better: Better::Lower,
         about: "a reading loop's rate undisturbed over its rate disturbed, median",
     },
-    count("faults_counted", "page faults that the kernel counted, minor and major"),
-    count("pages_touched", "pages touched in all passes"),
-    count("tlb_shootdowns", "TLB interrupts on all CPUs meanwhile, whoever caused them"),
+    Metric::count("faults_counted", "page faults that the kernel counted, minor and major"),
+    Metric::count("pages_touched", "pages touched in all passes"),
+    Metric::count("tlb_shootdowns", "TLB interrupts on all CPUs meanwhile, whoever caused them"),
     Metric {
         name: "tlb_per_page",
         unit: "1",

@@ -32,7 +32,6 @@ pub use transfer::{Outcome, transfer};
 pub use writer::{Faithful, Line};
 
 use crate::functions;
-use crate::metrics::{count, time};
 
 /// The most bytes of slots.
 const LARGEST: usize = 1 << 30;
@@ -62,14 +61,20 @@ pub const FACTORS: &[Factor] = &[
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    time("latency", "from before a frame is copied until the other process has checked it, median"),
-    time("latency_p99", "the same, 99th percentile inside the round"),
-    count("frames", "frames sent"),
-    count("lost", "frames that never came; must be 0"),
-    count("torn", "frames that were not whole; must be 0"),
-    count("repeated", "frames that came again, or late; must be 0"),
-    time("write_time", "of the ceiling: to write a frame where the other core read last"),
-    time("read_time", "of the ceiling: to read and check a frame that the other core wrote"),
+    Metric::time(
+        "latency",
+        "from before a frame is copied until the other process has checked it, median",
+    ),
+    Metric::time("latency_p99", "the same, 99th percentile inside the round"),
+    Metric::count("frames", "frames sent"),
+    Metric::count("lost", "frames that never came; must be 0"),
+    Metric::count("torn", "frames that were not whole; must be 0"),
+    Metric::count("repeated", "frames that came again, or late; must be 0"),
+    Metric::time("write_time", "of the ceiling: to write a frame where the other core read last"),
+    Metric::time(
+        "read_time",
+        "of the ceiling: to read and check a frame that the other core wrote",
+    ),
 ];
 
 fn slots(text: &str) -> Result<String, String> {

@@ -31,7 +31,6 @@ pub use rules::{Access, HOSTS, Range, Right, Rules};
 pub use tally::Tally;
 
 use crate::functions;
-use crate::metrics::{count, time};
 
 /// Pages of each range at which accesses are tried.
 const PLACES: usize = 8;
@@ -61,10 +60,16 @@ pub const FACTORS: &[Factor] = &[
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    count("allowed", "allowed accesses that came through"),
-    count("stopped", "forbidden accesses, and attempts to get round the rules, that were stopped"),
-    count("leaked", "forbidden accesses that came through; must be 0"),
-    time("rule_change", "from deciding to change a rule until it is in force for both hosts"),
+    Metric::count("allowed", "allowed accesses that came through"),
+    Metric::count(
+        "stopped",
+        "forbidden accesses, and attempts to get round the rules, that were stopped",
+    ),
+    Metric::count("leaked", "forbidden accesses that came through; must be 0"),
+    Metric::time(
+        "rule_change",
+        "from deciding to change a rule until it is in force for both hosts",
+    ),
 ];
 
 fn scale(text: &str) -> Result<String, String> {

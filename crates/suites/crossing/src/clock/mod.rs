@@ -19,7 +19,6 @@ use lab::suite::Probe;
 use machine::core_clock;
 use machine::tsc::Tsc;
 
-use crate::metrics::time;
 use crate::trips::{Conditions, Setup, Trips};
 use load::Load;
 
@@ -58,7 +57,7 @@ pub const METRICS: &[Metric] = &[
         better: Better::Neither,
         about: "the core clock under the load",
     },
-    time("time_unloaded", "a round trip in the turns without the load: median"),
+    Metric::time("time_unloaded", "a round trip in the turns without the load: median"),
     Metric {
         name: "clock_moved",
         unit: "1",

@@ -25,7 +25,6 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 use machine::tsc::Tsc;
 
-use crate::metrics::{count, time};
 use crate::ticks::Ticks;
 use instance::Instance;
 use stamps::Crossings;
@@ -53,12 +52,18 @@ pub const FACTORS: &[Factor] = &[
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    time("u2t", "user to the first tracepoint: median, the empty fenced pair subtracted"),
-    time("u2t_min", "user to the first tracepoint: the least"),
-    time("u2t_p99", "user to the first tracepoint: what 99% of crossings stay under"),
-    time("u2t_p999", "user to the first tracepoint: what 99.9% of crossings stay under"),
-    time("u2t_uncertainty", "by how much turning the system's clock into ticks may be wrong"),
-    count("events_matched", "events of the tracepoint that belong to a crossing, each its own"),
+    Metric::time("u2t", "user to the first tracepoint: median, the empty fenced pair subtracted"),
+    Metric::time("u2t_min", "user to the first tracepoint: the least"),
+    Metric::time("u2t_p99", "user to the first tracepoint: what 99% of crossings stay under"),
+    Metric::time("u2t_p999", "user to the first tracepoint: what 99.9% of crossings stay under"),
+    Metric::time(
+        "u2t_uncertainty",
+        "by how much turning the system's clock into ticks may be wrong",
+    ),
+    Metric::count(
+        "events_matched",
+        "events of the tracepoint that belong to a crossing, each its own",
+    ),
 ];
 
 /// Which way into the kernel is traced.

@@ -31,7 +31,6 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 use machine::tsc::Tsc;
 
-use crate::metrics::{count, time};
 use batch::{Timing, with_tails};
 use faults::Touch;
 use pages::Pages;
@@ -61,16 +60,22 @@ pub const FACTORS: &[Factor] = &[
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
-    time("time", "a round trip, of faults each that was counted: median over batches"),
-    time("time_min", "a round trip: the batch that took least"),
-    time("time_per_page", "of a file: the same time over the pages touched, as lmbench divides"),
-    time("each", "a round trip timed by itself: median"),
-    time("each_min", "a round trip timed by itself: the least"),
-    time("each_p99", "a round trip timed by itself: what 99% stay under"),
-    time("each_p999", "a round trip timed by itself: what 99.9% stay under"),
-    count("operations", "round trips made in batches"),
-    count("faults_counted", "page faults that the kernel counted in batches, minor and major"),
-    count("pages_touched", "pages touched in batches"),
+    Metric::time("time", "a round trip, of faults each that was counted: median over batches"),
+    Metric::time("time_min", "a round trip: the batch that took least"),
+    Metric::time(
+        "time_per_page",
+        "of a file: the same time over the pages touched, as lmbench divides",
+    ),
+    Metric::time("each", "a round trip timed by itself: median"),
+    Metric::time("each_min", "a round trip timed by itself: the least"),
+    Metric::time("each_p99", "a round trip timed by itself: what 99% stay under"),
+    Metric::time("each_p999", "a round trip timed by itself: what 99.9% stay under"),
+    Metric::count("operations", "round trips made in batches"),
+    Metric::count(
+        "faults_counted",
+        "page faults that the kernel counted in batches, minor and major",
+    ),
+    Metric::count("pages_touched", "pages touched in batches"),
 ];
 
 /// Whether a point can be measured here.

@@ -1,14 +1,11 @@
 //! The kinds of enclave: one image, kept apart from its host in different ways.
 
-mod arch_prctl;
+mod entering;
 mod here;
 mod none;
 mod process;
-mod simulate;
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use enclave_interface::{Ecall, Enter};
 use lab::capability::{Capability, state_of};
@@ -19,6 +16,7 @@ use crate::elf::Elf;
 use crate::error::EcallError;
 use crate::images::Image;
 use crate::{system_calls, trampoline};
+use entering::{ArchPrctl, Entering, Instructions};
 
 /// How an enclave is kept apart from its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,23 +46,6 @@ impl Kind {
             Self::ArchPrctl => "simulate-arch-prctl",
             Self::Process => "process",
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = Failure;
-
-    fn from_str(name: &str) -> Result<Self, Failure> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Failure::failed(format!("there is no kind of enclave '{name}': give one of {names}"))
-        })
     }
 }
 
@@ -145,8 +126,8 @@ pub fn load(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, 
     let elf = Elf::parse(image.bytes)?;
     let enclave: Box<dyn Enclave> = match kind {
         Kind::None => Box::new(none::None::load(&elf, conf)?),
-        Kind::Simulate => Box::new(simulate::Simulate::load(&elf, conf)?),
-        Kind::ArchPrctl => Box::new(arch_prctl::ArchPrctl::load(&elf, conf)?),
+        Kind::Simulate => Box::new(Entering::<Instructions>::load(&elf, conf)?),
+        Kind::ArchPrctl => Box::new(Entering::<ArchPrctl>::load(&elf, conf)?),
         Kind::Process => Box::new(process::Process::load(&elf, conf)?),
     };
     let heap = enclave.heap();
