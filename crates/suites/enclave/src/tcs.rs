@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use enclave_interface::ThreadBlock;
 
@@ -66,6 +66,9 @@ pub(crate) struct TcsSet {
     /// Tells this enclave from others that were loaded in this process.
     serial: u64,
     all: Box<[Tcs]>,
+    /// Where the next new thread looks first, so that each has a TCS of its own while there are enough, also
+    /// where threads take turns on few cores.
+    next: AtomicUsize,
 }
 
 impl TcsSet {
@@ -108,7 +111,7 @@ impl TcsSet {
             unsafe { tcs.top.write(Top { block, tcs: ptr::from_ref(tcs) as u64 }) };
             region.reset_tls(tcs.number);
         }
-        Self { serial: SERIAL.fetch_add(1, Ordering::Relaxed), all }
+        Self { serial: SERIAL.fetch_add(1, Ordering::Relaxed), all, next: AtomicUsize::new(0) }
     }
 
     /// All of them.
@@ -116,7 +119,7 @@ impl TcsSet {
         &self.all
     }
 
-    /// Binds a free TCS to the calling thread: its last one where that is free, else the first.
+    /// Binds a free TCS to the calling thread: its last one where that is free, else the next that is.
     ///
     /// # Errors
     /// All are taken.
@@ -134,7 +137,9 @@ impl TcsSet {
 
     #[cold]
     fn search(&self, thread: &Thread) -> Result<Bound<'_>, EcallError> {
-        let free = self.all.iter().find(|tcs| tcs.take());
+        let (before, after) =
+            self.all.split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.all.len());
+        let free = after.iter().chain(before).find(|tcs| tcs.take());
         let tcs = free.ok_or(EcallError::OutOfThreads { tcs: self.all.len() })?;
         thread.last.set((self.serial, tcs.number));
         Ok(Bound(tcs))

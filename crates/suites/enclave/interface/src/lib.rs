@@ -87,7 +87,8 @@ interface! { Ecall, Trusted, Enter:
     fn leave(times);
     /// The seed's loop: a queue of 15, sizes below the largest from a generator of this seed, each byte's
     /// page touched where `touch` is 1. Gives how many allocations came to nothing (NULL) in the low 32
-    /// bits, and how many pointers lay outside the heap in the high 32.
+    /// bits, and how many pointers lay outside the heap in the high 32. The last 15 stay allocated, as in the
+    /// seed.
     fn enclave_thread(num_allocations, max_allocation_size, seed, touch);
     /// Allocates; 0 where there is no room.
     fn malloc(size);
