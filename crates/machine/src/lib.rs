@@ -17,6 +17,7 @@ pub mod interrupts;
 pub mod libraries;
 pub mod mapping;
 pub mod memfd;
+pub mod memory;
 pub mod noise;
 pub mod pin;
 pub mod priority;

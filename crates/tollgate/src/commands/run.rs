@@ -142,7 +142,8 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
     );
     if let Some(folder) = figures.first().and_then(|path| path.parent()) {
         let count = figures.len() / 3;
-        told += &format!("{count} figures, each as SVG, PDF and PNG: {}\n", folder.display());
+        let figures = if count == 1 { "figure" } else { "figures, each" };
+        told += &format!("{count} {figures} as SVG, PDF and PNG: {}\n", folder.display());
     }
     print(&told)
 }

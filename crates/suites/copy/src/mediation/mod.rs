@@ -115,7 +115,7 @@ pub fn available(point: &Point) -> Result<(), Failure> {
     let setup = Setup::of(point)?;
     loaded(point)?;
     // While a rule changes, a range is there twice.
-    let (needed, free) = (2 * setup.rules.length() as u64, free_memory());
+    let (needed, free) = (2 * setup.rules.length() as u64, machine::memory::available());
     if needed > free {
         return Err(Failure::unavailable(
             format!("the pool needs {} MiB and {} MiB are free", needed >> 20, free >> 20),
@@ -123,14 +123,6 @@ pub fn available(point: &Point) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// Memory that could be had without swapping, bytes; all there is where the kernel does not say.
-fn free_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kibibytes.map_or(u64::MAX, |kibibytes| kibibytes << 10)
 }
 
 /// How long a sample takes with all that it prepares: the pool is made once, and its shared range

@@ -79,7 +79,7 @@ impl Process {
         let tcs = TcsSet::new(&region, conf.tcs, tollgate_enclave_ocall, serve::answer_by_host);
         let watched = faults::watch(region.range())?;
         let mailboxes = Mailboxes::new(conf.tcs)?;
-        let child = serve::fork(tcs.all(), &mailboxes, &filter()?)?;
+        let child = serve::fork(tcs.all(), &mailboxes, &filter()?, &region)?;
         let process =
             Self { tcs, mailboxes, gone: AtomicBool::new(false), child, _watched: watched, region };
         process.wait_until_served()?;

@@ -17,6 +17,7 @@ use seccompiler::BpfProgram;
 
 use super::Child;
 use super::mailbox::{Mailbox, Mailboxes, READY, State};
+use crate::region::Region;
 use crate::system_calls::raw;
 use crate::tcs::Tcs;
 use crate::thread::{SIGNAL_STACK, use_signal_stack};
@@ -42,6 +43,7 @@ pub(super) fn fork(
     tcs: &[Tcs],
     mailboxes: &Mailboxes,
     filter: &BpfProgram,
+    region: &Region,
 ) -> Result<Child, Failure> {
     let failed = |what: &str, why: std::io::Error| {
         Failure::failed(format!("the enclave's process: {what}: {why}"))
@@ -74,7 +76,7 @@ pub(super) fn fork(
     let id = unsafe { libc::fork() };
     if id == 0 {
         // SAFETY: this is the child, which alone has these copies, and it does not return.
-        unsafe { stay(&serving, mailboxes.all().as_ptr(), theirs.as_raw_fd()) };
+        unsafe { stay(&serving, mailboxes.all().as_ptr(), theirs.as_raw_fd(), region) };
     }
     let forked = std::io::Error::last_os_error();
     // SAFETY: the child has its own copy.
@@ -83,7 +85,7 @@ pub(super) fn fork(
 }
 
 /// Starts the serving threads and stays until the host has gone.
-unsafe fn stay(serving: &[Serving], mailboxes: *const Mailbox, pipe: c_int) -> ! {
+unsafe fn stay(serving: &[Serving], mailboxes: *const Mailbox, pipe: c_int, region: &Region) -> ! {
     const THREAD: c_int = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
@@ -91,6 +93,8 @@ unsafe fn stay(serving: &[Serving], mailboxes: *const Mailbox, pipe: c_int) -> !
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM;
     MAILBOXES.store(mailboxes.cast_mut(), Ordering::Relaxed);
+    // The memory is there; what it is mapped by is not copied. Without it pages are mapped as they are touched.
+    let _ = region.populate();
     // SAFETY: the host's files are not this process's to keep; stacks are each thread's own.
     unsafe {
         let pipe = pipe as u64;
