@@ -6,6 +6,7 @@
 //! journals.
 
 pub mod artefact;
+pub mod by_hand;
 pub mod capability;
 pub mod claim;
 pub mod compare;

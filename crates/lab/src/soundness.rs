@@ -12,9 +12,7 @@ use crate::suite::Suite;
 /// # Errors
 /// Where `experiments.toml` is at fault.
 pub fn experiments(suite: &dyn Suite, profile: Profile) -> Result<Vec<Experiment>, String> {
-    let text = suite.data().experiments;
-    experiment::read("experiments.toml", text, Some(suite.name()), &[suite], profile)
-        .map_err(|fault| fault.to_string())
+    experiment::of_suite(suite, profile).map_err(|fault| fault.to_string())
 }
 
 /// How long all experiments of a suite are expected to take at most under a profile, seconds.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::experiment::{Experiment, Profile, read, suite_name};
+use lab::experiment::{Experiment, Profile, of_suite, read, suite_name};
 use lab::point::Filter;
 use lab::suite::{Purpose, Suite};
 
@@ -19,9 +19,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, Fault> {
 pub(crate) fn all(profile: Profile, files: &[PathBuf]) -> Result<Vec<Experiment>, Fault> {
     let mut experiments = Vec::new();
     for suite in SUITES {
-        let file = format!("{}/experiments.toml", suite.name());
-        let text = suite.data().experiments;
-        experiments.extend(read(&file, text, Some(suite.name()), SUITES, profile)?);
+        experiments.extend(of_suite(*suite, profile)?);
     }
     for path in files {
         let own = read(&path.display().to_string(), &text_of(path)?, None, SUITES, profile)?;

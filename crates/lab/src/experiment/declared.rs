@@ -85,6 +85,15 @@ struct File {
     _figure: Vec<toml::Value>,
 }
 
+/// The experiments that a suite declares, for one profile.
+///
+/// # Errors
+/// One line with the file and the place.
+pub fn of_suite(suite: &dyn Suite, profile: Profile) -> Result<Vec<Experiment>, DataError> {
+    let file = format!("{}/experiments.toml", suite.name());
+    read(&file, suite.data().experiments, Some(suite.name()), &[suite], profile)
+}
+
 /// Reads the experiments of one file for one profile. `suite` is the suite whose file it is; a
 /// person's own file names the suite in each experiment.
 ///

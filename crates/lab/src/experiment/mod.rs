@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::point::Point;
 
 pub use data::{DataError, read_toml};
-pub use declared::read;
+pub use declared::{of_suite, read};
 
 /// How much is measured: rounds, time a sample, how narrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -9,19 +9,13 @@ mod options;
 mod output;
 mod plan;
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use lab::by_hand::{ByHand, Gathered, Measured};
 use lab::experiment::Profile;
-use lab::point::Point;
-use lab::quantity::format_duration;
-use lab::run::{Event, Lab, Wanted, Watch};
-use lab::sample::Failure;
-use lab::statistics::median;
+use lab::run::Lab;
 
-use crate::metrics;
 use options::Options;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -40,58 +34,21 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let mut out = std::io::stdout().lock();
     output::head(&mut out, &options, &pairs)?;
     out.flush()?;
-    let expected = lab::plan::expected(&experiment, &crate::SUITE) + plan::asleep(&options, &pairs);
-    writeln!(std::io::stderr(), "measuring: about {}", format_duration(expected))?;
-    let wanted = Wanted {
+    let by_hand = ByHand {
+        suite: &crate::SUITE,
         experiments: vec![experiment],
         profile: Profile::Quick,
-        // Apart from what `run` resumes and `show` shows.
-        results: options.results.join("by-hand"),
-        fresh: true,
-        seed: None,
+        results: &options.results,
         options: options.for_probes()?,
-        interrupted: &AtomicBool::new(false),
     };
-    let mut gathered = Gathered::default();
-    let ended = lab.run(&wanted, &mut gathered)?;
+    let Measured { run, status } = by_hand.measure(lab, plan::asleep(&options, &pairs))?;
+    let gathered = Gathered::of(&run.samples);
     let rows = plan::rows(&options, &pairs);
     for pair in &pairs {
         output::pair(&mut out, *pair, &rows, &gathered, &options)?;
     }
     output::csv(&options.csv, &rows, &gathered, &options)?;
     writeln!(out, "run_per_mem_type_pair Done")?;
-    writeln!(out, "{} and {}", options.csv.display(), ended.folder.display())?;
-    Ok(i32::from(!ended.faults.is_empty()))
-}
-
-/// What the rounds gave for each point.
-#[derive(Default)]
-struct Gathered {
-    values: BTreeMap<Point, Vec<(f64, f64)>>,
-    failures: BTreeMap<Point, Failure>,
-}
-
-impl Watch for Gathered {
-    fn event(&mut self, event: Event<'_>) {
-        let Event::Sample(sample) = event else { return };
-        if let Some(failure) = &sample.error {
-            self.failures.entry(sample.point.clone()).or_insert_with(|| failure.clone());
-        }
-        let value = |metric| sample.values.get(metric).copied();
-        if let (true, Some(rate), Some(time)) =
-            (sample.counts(), value(metrics::THROUGHPUT), value(metrics::TIME))
-        {
-            self.values.entry(sample.point.clone()).or_default().push((rate, time));
-        }
-    }
-}
-
-impl Gathered {
-    /// The medians over the rounds of a point: B/s, and ns a copy.
-    fn medians(&self, point: &Point) -> Option<(f64, f64)> {
-        let values = self.values.get(point)?;
-        let of =
-            |part: fn(&(f64, f64)) -> f64| median(&values.iter().map(part).collect::<Vec<_>>());
-        Some((of(|value| value.0)?, of(|value| value.1)?))
-    }
+    writeln!(out, "{} and {}", options.csv.display(), run.folder.display())?;
+    Ok(status)
 }

@@ -4,9 +4,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+use lab::by_hand::Gathered;
+
+use super::Error;
 use super::options::{Options, Pair};
 use super::plan::Row;
-use super::{Error, Gathered};
+use crate::metrics::{THROUGHPUT, TIME};
 
 const CSV_HEADER: &str = "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads";
 const RULE: &str =
@@ -48,11 +51,11 @@ pub(super) fn pair(
     writeln!(out, "{}) {} (len={megabytes:.6} MB)", pair.id, pair.description)?;
     let mut told: Vec<String> = Vec::new();
     for row in rows.iter().filter(|row| row.pair == pair) {
-        if let Some((rate, time)) = gathered.medians(&row.point) {
+        let median = |metric| gathered.median(&row.point, metric);
+        if let (Some(rate), Some(time)) = (median(THROUGHPUT), median(TIME)) {
             writeln!(out, "{}", line(row, rate, time, options.made()))?;
         } else {
-            let failure = gathered.failures.get(&row.point);
-            let why = failure.map_or_else(|| "no sample counts".to_owned(), ToString::to_string);
+            let why = gathered.why_not(&row.point);
             if !told.contains(&why) {
                 writeln!(out, "    not measured: {why}")?;
                 told.push(why);
@@ -101,7 +104,7 @@ fn table(
     writeln!(out, "{CSV_HEADER}")?;
     let mut table = csv::Writer::from_writer(out);
     for row in rows {
-        let Some((rate, _)) = gathered.medians(&row.point) else { continue };
+        let Some(rate) = gathered.median(&row.point, THROUGHPUT) else { continue };
         table.write_record([
             row.pair.description,
             &row.length.to_string(),
@@ -120,21 +123,25 @@ mod tests {
     use super::super::plan::rows;
     use super::*;
     use clap::Parser;
-    use lab::sample::Failure;
+    use lab::sample::{Failure, Sample};
 
     fn gathered(rows: &[Row]) -> Gathered {
-        let mut gathered = Gathered::default();
-        for row in &rows[..2] {
-            gathered
-                .values
-                .insert(row.point.clone(), vec![(5.0e9, 3.2), (5.785e9, 2.766), (9.0e9, 1.0)]);
-        }
+        let measured = rows[..2].iter().flat_map(|row| {
+            (0..).zip([(5.0e9, 3.2), (5.785e9, 2.766), (9.0e9, 1.0)]).map(
+                |(round, (rate, time))| {
+                    let values = [(THROUGHPUT.to_owned(), rate), (TIME.to_owned(), time)].into();
+                    Sample { point: row.point.clone(), round, values, ..Sample::default() }
+                },
+            )
+        });
         let failure =
             Failure::unavailable("there is no /dev/mem", "use a kernel with CONFIG_DEVMEM");
-        for row in &rows[2..] {
-            gathered.failures.insert(row.point.clone(), failure.clone());
-        }
-        gathered
+        let failed = rows[2..].iter().map(|row| Sample {
+            point: row.point.clone(),
+            error: Some(failure.clone()),
+            ..Sample::default()
+        });
+        Gathered::of(&measured.chain(failed).collect::<Vec<_>>())
     }
 
     #[test]

@@ -85,13 +85,10 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
 
 /// The suite's experiment with the points that were measured.
 fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
-    let text = SUITE.data().experiments;
-    let file = "crossing/experiments.toml";
-    let all = experiment::read(file, text, Some(SUITE.name()), &[&SUITE], Profile::Standard)?;
-    let mut one = all
+    let mut one = experiment::of_suite(&SUITE, Profile::Standard)?
         .into_iter()
         .find(|one| one.name == ONE_WAY)
-        .ok_or_else(|| format!("{file}: it has no experiment '{ONE_WAY}'"))?;
+        .ok_or_else(|| format!("there is no experiment '{ONE_WAY}'"))?;
     one.points.clear();
     one.twins.clear();
     for sample in samples {

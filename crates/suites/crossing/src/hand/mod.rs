@@ -4,18 +4,15 @@ mod import;
 mod options;
 mod table;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Parser;
+use lab::by_hand::{ByHand, Measured};
 use lab::experiment::{self, Experiment};
-use lab::journal;
 use lab::point::{Level, Point};
-use lab::quantity::format_duration;
-use lab::run::{Lab, Unwatched, Wanted};
-use lab::suite::Suite;
+use lab::run::Lab;
 
 use crate::SUITE;
 use crate::guest::{Settings, multiboot_image};
@@ -67,39 +64,25 @@ fn write_guest(path: &Path, settings: &Settings) -> Result<i32, Error> {
 
 /// Measures what the table shows and prints it.
 fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
-    let experiments = experiments(how)?;
-    let expected = experiments.iter().map(|one| lab::plan::expected(one, &SUITE)).sum();
-    writeln!(std::io::stderr(), "measuring: about {} at most", format_duration(expected))?;
     let options = how.allow.iter().map(|what| (format!("allow-{what}"), "yes".to_owned()));
-    let wanted = Wanted {
-        experiments,
+    let by_hand = ByHand {
+        suite: &SUITE,
+        experiments: experiments(how)?,
         profile: how.profile.into(),
-        // Apart from what `run` resumes and `show` shows.
-        results: results.join("by-hand"),
-        fresh: true,
-        seed: None,
-        options: options.collect::<BTreeMap<_, _>>(),
-        interrupted: &AtomicBool::new(false),
+        results,
+        options: options.collect(),
     };
-    let ended = lab.run(&wanted, &mut Unwatched)?;
-    let run = journal::open(&ended.folder)?;
+    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
     let imported = import::newest(results);
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table::write(&run, imported.as_ref())?)?;
-    writeln!(out, "\n{}", ended.folder.display())?;
-    for sample in &ended.faults {
-        if let Some(failure) = &sample.error {
-            writeln!(std::io::stderr(), "{} {}: {failure}", sample.experiment, sample.point)?;
-        }
-    }
-    Ok(i32::from(!ended.faults.is_empty()))
+    writeln!(out, "\n{}", run.folder.display())?;
+    Ok(status)
 }
 
 /// The suite's own experiments, as far as the table shows them.
 fn experiments(how: &Measure) -> Result<Vec<Experiment>, Error> {
-    let text = SUITE.data().experiments;
-    let file = "crossing/experiments.toml";
-    let all = experiment::read(file, text, Some(SUITE.name()), &[&SUITE], how.profile.into())?;
+    let all = experiment::of_suite(&SUITE, how.profile.into())?;
     let shown = all.into_iter().filter(|one| SHOWN.contains(&one.name.as_str()));
     Ok(shown.map(|one| prepared(one, how)).filter(|one| !one.points.is_empty()).collect())
 }

@@ -9,13 +9,14 @@ mod output;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Parser;
+use lab::by_hand::{ByHand, Gathered, Measured};
 use lab::experiment::{Effort, Experiment, Profile};
 use lab::point::Point;
-use lab::quantity::{format_bytes, format_duration};
-use lab::run::{Event, Lab, Wanted, Watch};
+use lab::quantity::format_bytes;
+use lab::run::Lab;
 use lab::sample::Failure;
 
 use crate::SUITE;
@@ -41,26 +42,21 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let mut out = std::io::stdout().lock();
     output::head(&mut out, kind, &options)?;
     out.flush()?;
-    let expected = lab::plan::expected(&experiment, &SUITE);
-    writeln!(std::io::stderr(), "measuring: about {}", format_duration(expected))?;
-    let wanted = Wanted {
+    let by_hand = ByHand {
+        suite: &SUITE,
         experiments: vec![experiment],
         profile: Profile::Quick,
-        // Apart from what `run` resumes and `show` shows.
-        results: options.results.join("by-hand"),
-        fresh: true,
-        seed: None,
+        results: &options.results,
         options: BTreeMap::new(),
-        interrupted: &AtomicBool::new(false),
     };
-    let mut gathered = Gathered::default();
-    let ended = lab.run(&wanted, &mut gathered)?;
+    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let gathered = Gathered::of(&run.samples);
     let cores = machine::topology::Topology::detect().physical_cores();
     for threads in rows.chunks(options.allocators.len()) {
         output::threads(&mut out, threads, &gathered, cores)?;
     }
-    writeln!(out, "{}", ended.folder.display())?;
-    Ok(i32::from(!ended.faults.is_empty()))
+    writeln!(out, "{}", run.folder.display())?;
+    Ok(status)
 }
 
 /// Hardware where it is asked for and there; simulated where it is asked for.
@@ -128,25 +124,5 @@ fn experiment(rows: &[Row], rounds: u32) -> Experiment {
             budget: Profile::Quick.effort().budget,
             resolve: 0.02,
         },
-    }
-}
-
-/// What the rounds gave for each point: by round, ns.
-#[derive(Default)]
-struct Gathered {
-    wall: BTreeMap<Point, BTreeMap<u32, f64>>,
-    failures: BTreeMap<Point, Failure>,
-}
-
-impl Watch for Gathered {
-    fn event(&mut self, event: Event<'_>) {
-        let Event::Sample(sample) = event else { return };
-        if let Some(failure) = &sample.error {
-            self.failures.entry(sample.point.clone()).or_insert_with(|| failure.clone());
-        }
-        if let (true, false, Some(wall)) = (sample.counts(), sample.twin, sample.values.get("wall"))
-        {
-            self.wall.entry(sample.point.clone()).or_default().insert(sample.round, *wall);
-        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 
-use lab::statistics::median;
+use lab::by_hand::Gathered;
 
+use super::Row;
 use super::options::Options;
-use super::{Gathered, Row};
 
+/// What is printed.
+const METRIC: &str = "wall";
 /// How wide the seed's names are.
 const NAME: usize = 32;
 /// How wide the part before the seed's equal signs is.
@@ -33,17 +35,16 @@ pub(super) fn threads(
     for (index, row) in rows.iter().enumerate() {
         let part = if index == 0 { "default" } else { "pluggable" };
         let name = format!("{:<10} ({part} allocator)", row.allocator);
-        match of_rounds(gathered, row, |_, wall| Some(wall)) {
+        match gathered.median(&row.point, METRIC) {
             Some(wall) => {
                 writeln!(out, "    {name:>NAME$} = {:4} milliseconds", (wall / 1e6) as u64)?;
             }
-            None => writeln!(out, "    {name:>NAME$} = {}", why_not(gathered, row))?,
+            None => writeln!(out, "    {name:>NAME$} = {}", not_measured(gathered, row))?,
         }
     }
-    let base = gathered.wall.get(&default.point);
     for row in &rows[1..] {
-        let ratio = |round: u32, wall: f64| Some(base?.get(&round)? / wall);
-        let Some(speed_up) = of_rounds(gathered, row, ratio) else { continue };
+        let ratio = gathered.ratio(&default.point, &row.point, METRIC);
+        let Some(speed_up) = ratio else { continue };
         let name = match rows.len() {
             2 => "speed-up".to_owned(),
             _ => format!("speed-up of {}", row.allocator),
@@ -57,26 +58,14 @@ pub(super) fn threads(
     writeln!(out)
 }
 
-/// The median over the rounds of a row.
-fn of_rounds(
-    gathered: &Gathered,
-    row: &Row,
-    value: impl Fn(u32, f64) -> Option<f64>,
-) -> Option<f64> {
-    let rounds = gathered.wall.get(&row.point)?;
-    let values: Vec<f64> = rounds.iter().filter_map(|(round, wall)| value(*round, *wall)).collect();
-    median(&values)
-}
-
-fn why_not(gathered: &Gathered, row: &Row) -> String {
-    let failure = gathered.failures.get(&row.point);
-    failure.map_or_else(|| "no sample counts".into(), |failure| format!("not measured: {failure}"))
+fn not_measured(gathered: &Gathered, row: &Row) -> String {
+    format!("not measured: {}", gathered.why_not(&row.point))
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use lab::sample::Failure;
+    use lab::sample::{Failure, Sample};
 
     use super::super::rows;
     use super::*;
@@ -86,15 +75,17 @@ mod tests {
         let words = [&["enclave"], words].concat();
         let options = Options::try_parse_from(words).unwrap();
         let rows = rows(&options, &Conf::default(), "sgx");
-        let mut gathered = Gathered::default();
-        for (row, rounds) in rows.iter().zip(measured) {
-            let rounds = (0..).zip(rounds.iter().map(|ms| ms * 1e6)).collect();
-            gathered.wall.insert(row.point.clone(), rounds);
-        }
-        for row in &rows[measured.len()..] {
+        let measured_ones = rows.iter().zip(measured).flat_map(|(row, rounds)| {
+            (0..).zip(*rounds).map(|(round, ms)| {
+                let values = [(METRIC.to_owned(), ms * 1e6)].into();
+                Sample { point: row.point.clone(), round, values, ..Sample::default() }
+            })
+        });
+        let failed = rows[measured.len()..].iter().map(|row| {
             let why = Failure::check("thread 3: the ECALL failed: out of threads");
-            gathered.failures.insert(row.point.clone(), why);
-        }
+            Sample { point: row.point.clone(), error: Some(why), ..Sample::default() }
+        });
+        let gathered = Gathered::of(&measured_ones.chain(failed).collect::<Vec<_>>());
         let mut out = Vec::new();
         head(&mut out, "sgx", &options).unwrap();
         for several in rows.chunks(options.allocators.len()) {

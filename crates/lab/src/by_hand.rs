@@ -1,0 +1,161 @@
+//! A suite by hand: its own command measures by the lab, apart from what `run` resumes and `show` shows.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::experiment::{Experiment, Profile};
+use crate::journal::{self, Run};
+use crate::plan;
+use crate::point::Point;
+use crate::quantity::format_duration;
+use crate::run::{Lab, RunError, Unwatched, Wanted};
+use crate::sample::{Failure, Sample};
+use crate::statistics::median;
+use crate::suite::Suite;
+
+/// What is measured by hand.
+pub struct ByHand<'a> {
+    /// Whose command it is.
+    pub suite: &'a dyn Suite,
+    /// What is measured, in order.
+    pub experiments: Vec<Experiment>,
+    /// How much is measured.
+    pub profile: Profile,
+    /// The folder of all results, in which that of what was measured by hand lies.
+    pub results: &'a Path,
+    /// What the person allowed or set by name.
+    pub options: BTreeMap<String, String>,
+}
+
+/// What was measured by hand.
+pub struct Measured {
+    /// Its run.
+    pub run: Run,
+    /// The exit status: 1 where measuring failed.
+    pub status: i32,
+}
+
+impl ByHand<'_> {
+    /// Measures: says first on standard error how long that takes at most, `besides` counted in, and at
+    /// the end what failed.
+    ///
+    /// # Errors
+    /// The journal cannot be read or written, or no worker starts: one line.
+    pub fn measure(self, lab: &Lab, besides: Duration) -> Result<Measured, RunError> {
+        let each = self.experiments.iter().map(|one| plan::expected(one, self.suite));
+        told(&format!(
+            "measuring: about {} at most",
+            format_duration(each.sum::<Duration>() + besides)
+        ));
+        let wanted = Wanted {
+            experiments: self.experiments,
+            profile: self.profile,
+            results: self.results.join("by-hand"),
+            fresh: true,
+            seed: None,
+            options: self.options,
+            interrupted: &AtomicBool::new(false),
+        };
+        let ended = lab.run(&wanted, &mut Unwatched)?;
+        for sample in &ended.faults {
+            if let Some(failure) = &sample.error {
+                told(&format!("{} {}: {failure}", sample.experiment, sample.point));
+            }
+        }
+        let run = journal::open(&ended.folder)?;
+        Ok(Measured { run, status: i32::from(!ended.faults.is_empty()) })
+    }
+}
+
+/// Tells a person. That nobody listens is no fault.
+fn told(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What the rounds gave for each point, twins aside.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    samples: BTreeMap<Point, BTreeMap<u32, BTreeMap<String, f64>>>,
+    failures: BTreeMap<Point, Failure>,
+}
+
+impl Gathered {
+    /// Sorts samples by point and round; those that do not count are left out.
+    pub fn of(samples: &[Sample]) -> Self {
+        let mut gathered = Self::default();
+        for sample in samples {
+            let point = sample.point.clone();
+            if let Some(failure) = &sample.error {
+                gathered.failures.entry(point).or_insert_with(|| failure.clone());
+            } else if sample.counts() && !sample.twin {
+                gathered
+                    .samples
+                    .entry(point)
+                    .or_default()
+                    .insert(sample.round, sample.values.clone());
+            }
+        }
+        gathered
+    }
+
+    /// A metric of a point by round.
+    pub fn rounds(&self, point: &Point, metric: &str) -> BTreeMap<u32, f64> {
+        let rounds = self.samples.get(point).into_iter().flatten();
+        rounds.filter_map(|(round, values)| Some((*round, *values.get(metric)?))).collect()
+    }
+
+    /// Its median over the rounds.
+    pub fn median(&self, point: &Point, metric: &str) -> Option<f64> {
+        median(&self.rounds(point, metric).into_values().collect::<Vec<_>>())
+    }
+
+    /// The median of the ratio of one point to another, taken inside rounds.
+    pub fn ratio(&self, of: &Point, to: &Point, metric: &str) -> Option<f64> {
+        let to = self.rounds(to, metric);
+        let of = self.rounds(of, metric).into_iter();
+        median(&of.filter_map(|(round, value)| Some(value / to.get(&round)?)).collect::<Vec<_>>())
+    }
+
+    /// Why a point has no value.
+    pub fn why_not(&self, point: &Point) -> String {
+        let failure = self.failures.get(point);
+        failure.map_or_else(|| "no sample counts".into(), ToString::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(level: &str, round: u32, value: f64) -> Sample {
+        let values = BTreeMap::from([("wall".to_owned(), value)]);
+        Sample { point: Point::from([("length", level)]), round, values, ..Sample::default() }
+    }
+
+    #[test]
+    fn values_are_by_point_and_round_and_ratios_inside_rounds() {
+        let twin = Sample { twin: true, ..sample("1 B", 1, 99.0) };
+        let void = Sample { void: Some("the clock moved".into()), ..sample("1 B", 1, 98.0) };
+        let failed = Sample { error: Some(Failure::check("no")), ..sample("2 B", 2, 97.0) };
+        let all = [
+            sample("1 B", 0, 10.0),
+            void,
+            sample("1 B", 1, 40.0),
+            twin,
+            sample("2 B", 0, 5.0),
+            sample("2 B", 1, 10.0),
+            failed,
+        ];
+        let gathered = Gathered::of(&all);
+        let [one, two] = ["1 B", "2 B"].map(|level| Point::from([("length", level)]));
+        assert_eq!(gathered.rounds(&one, "wall"), BTreeMap::from([(0, 10.0), (1, 40.0)]));
+        assert_eq!(gathered.median(&one, "wall"), Some(25.0));
+        assert_eq!(gathered.ratio(&one, &two, "wall"), Some(3.0));
+        assert_eq!(gathered.median(&one, "cpu"), None);
+        assert_eq!(gathered.why_not(&two), "check: no");
+        assert_eq!(gathered.why_not(&one), "no sample counts");
+    }
+}
