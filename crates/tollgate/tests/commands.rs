@@ -46,10 +46,17 @@ fn masked(text: &str, bench: &Bench) -> String {
         .replace(&format!("{}-quick", run.record.host), "HOST-quick")
 }
 
+/// A folder with a run in which no sample is void, as on a busy machine some are: tables say so, and have
+/// fewer rounds.
 fn measured() -> Bench {
-    let bench = Bench::new();
-    bench.ok(&["run", "planted/search", "planted/artefact", "--quiet", "--seed", "1"]);
-    bench
+    for _ in 0..10 {
+        let bench = Bench::new();
+        bench.ok(&["run", "planted/search", "planted/artefact", "--quiet", "--seed", "1"]);
+        if bench.journal().samples.iter().all(|sample| sample.void.is_none()) {
+            return bench;
+        }
+    }
+    panic!("no run without a void sample");
 }
 
 #[test]
