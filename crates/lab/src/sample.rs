@@ -213,6 +213,12 @@ impl Failure {
     }
 }
 
+impl From<machine::kvm::Absence> for Failure {
+    fn from(absence: machine::kvm::Absence) -> Self {
+        Self::unavailable(absence.why, absence.remedy)
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::failed(error.to_string())

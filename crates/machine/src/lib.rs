@@ -14,6 +14,7 @@ pub mod cpu_list;
 pub mod environment;
 pub mod huge_pages;
 pub mod interrupts;
+pub mod kvm;
 pub mod libraries;
 pub mod mapping;
 pub mod memfd;

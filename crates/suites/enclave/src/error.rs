@@ -35,6 +35,14 @@ pub enum EcallError {
     /// The process that held the enclave has ended.
     #[error("the enclave is gone: its process has ended")]
     Gone,
+    /// The virtual machine that held the enclave stopped.
+    #[error(
+        "the enclave's virtual machine stopped: KVM gives exit reason {reason}: see linux/kvm.h"
+    )]
+    Stopped {
+        /// KVM's number for the reason.
+        reason: u32,
+    },
     /// The calling thread could not be made ready to enter.
     #[error("this thread cannot enter: {what}: error {errno}")]
     Unprepared {

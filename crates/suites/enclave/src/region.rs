@@ -127,22 +127,12 @@ impl Region {
                 "an enclave of {length} bytes has no room in {free} bytes of memory: ask fewer pages"
             )));
         }
-        let writable = MprotectFlags::READ | MprotectFlags::WRITE;
-        region.protect(0..layout.image + layout.heap, writable).map_err(refused)?;
-        for tcs in 0..layout.tcs {
-            let (stack, tls) = (layout.stack(tcs), layout.tls(tcs));
-            region.protect(stack..stack + layout.stack, writable).map_err(refused)?;
-            region.protect(tls..tls + layout.tls, writable).map_err(refused)?;
-        }
+        region
+            .protect(base as usize..base as usize + layout.image, Access::Write)
+            .map_err(refused)?;
         region.place(elf);
-        for part in &elf.segments {
-            let access = match part.access {
-                Access::Read => MprotectFlags::READ,
-                Access::Write => writable,
-                Access::Execute => MprotectFlags::READ | MprotectFlags::EXEC,
-            };
-            let end = (part.address + part.length).next_multiple_of(PAGE);
-            region.protect(part.address / PAGE * PAGE..end, access).map_err(refused)?;
+        for (part, access) in region.parts(elf) {
+            region.protect(part, access).map_err(refused)?;
         }
         region.populate().map_err(refused)?;
         Ok(region)
@@ -171,9 +161,14 @@ impl Region {
         }
     }
 
-    fn protect(&self, range: Range<usize>, access: MprotectFlags) -> rustix::io::Result<()> {
-        // SAFETY: the range lies in the mapping, which this region alone owns.
-        unsafe { mm::mprotect(self.pointer(range.start).cast(), range.len(), access) }
+    fn protect(&self, part: Range<usize>, access: Access) -> rustix::io::Result<()> {
+        let access = match access {
+            Access::Read => MprotectFlags::READ,
+            Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
+            Access::Execute => MprotectFlags::READ | MprotectFlags::EXEC,
+        };
+        // SAFETY: the part lies in the mapping, which this region alone owns.
+        unsafe { mm::mprotect(part.start as *mut c_void, part.len(), access) }
     }
 
     /// Copies the image's segments and sets its relocations; all of the image is writable.
@@ -202,6 +197,22 @@ impl Region {
     /// All of its addresses.
     pub fn range(&self) -> Range<usize> {
         self.base..self.base + self.length
+    }
+
+    /// The addresses that may be used, whole pages, with what may be done there; guards are not
+    /// among them.
+    pub fn parts(&self, elf: &Elf<'_>) -> Vec<(Range<usize>, Access)> {
+        let mut parts = vec![(self.heap(), Access::Write)];
+        for part in &elf.segments {
+            let end = (part.address + part.length).next_multiple_of(PAGE);
+            parts.push((self.base + part.address / PAGE * PAGE..self.base + end, part.access));
+        }
+        for tcs in 0..self.layout.tcs {
+            let tls = self.base + self.layout.tls(tcs);
+            parts.push((self.stack(tcs), Access::Write));
+            parts.push((tls..tls + self.layout.tls, Access::Write));
+        }
+        parts
     }
 
     /// The heap's addresses.

@@ -72,14 +72,9 @@ pub(crate) struct TcsSet {
 }
 
 impl TcsSet {
-    /// Makes the TCS of a region, with their blocks and TLS areas. `ocall` is the trampoline to which the
-    /// image's OCALLs go, `answer` who answers them.
-    pub(crate) fn new(
-        region: &Region,
-        count: usize,
-        ocall: unsafe extern "sysv64" fn(),
-        answer: AnswerFn,
-    ) -> Self {
+    /// Makes the TCS of a region, with their blocks and TLS areas. `ocall` is the address to which the
+    /// image's OCALLs go, `answer` who answers them in this process.
+    pub(crate) fn new(region: &Region, count: usize, ocall: usize, answer: AnswerFn) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let one = |number| Tcs {
             top: region.top(number),
@@ -100,7 +95,7 @@ impl TcsSet {
             let block = ThreadBlock {
                 own: tcs.top as u64,
                 host_stack: 0,
-                ocall: ocall as usize as u64,
+                ocall: ocall as u64,
                 number: tcs.number as u64,
                 host_fs: 0,
                 host_gs: 0,

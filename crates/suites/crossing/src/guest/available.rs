@@ -1,16 +1,16 @@
 //! Whether a point can be measured under this machine's KVM, and why not.
 
-use std::path::Path;
 use std::sync::OnceLock;
 
 use lab::capability::{Capability, state_of};
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
+use machine::kvm;
 use machine::tsc::Tsc;
 
 use super::image::Image;
 use super::kind::Kind;
-use super::kvm::{self, Guest};
+use super::kvm::Guest;
 use super::measure::START;
 use super::proof;
 
@@ -24,7 +24,7 @@ const TRY: u64 = 64;
 /// the remedy.
 pub fn available(point: &Point) -> Result<(), Failure> {
     match Kind::of(point)? {
-        Kind::None => kvm::open().map(|_| ()),
+        Kind::None => Ok(kvm::open().map(drop)?),
         // Source: Linux 6.12, vmx_update_exception_bitmap and init_vmcb: both always intercept #UD.
         Kind::InvalidOpcode => tried().clone().and(Err(Failure::unavailable(
             "KVM takes invalid opcodes itself, since it emulates some: the time would be an exit's",
@@ -53,7 +53,7 @@ pub(super) fn tried() -> &'static Result<String, Failure> {
     static TRIED: OnceLock<Result<String, Failure>> = OnceLock::new();
     TRIED.get_or_init(|| {
         kvm::open()?;
-        nested_paging(Path::new("/sys/module"))?;
+        kvm::nested_paging()?;
         let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), proof::REMEDY))?;
         let tally = Guest::new(&Image::new())
             .and_then(|mut guest| guest.sample(Kind::PageFault, false, TRY, TRY, START))
@@ -70,27 +70,6 @@ pub(super) fn tried() -> &'static Result<String, Failure> {
             tally.cs, tally.floor_handler, tally.floor_user
         ))
     })
-}
-
-/// Whether page faults and CR3 stay inside the guest: with shadow page tables each is an exit to KVM.
-fn nested_paging(modules: &Path) -> Result<(), Failure> {
-    for (module, parameter) in [("kvm_intel", "ept"), ("kvm_amd", "npt")] {
-        let file = modules.join(module).join("parameters").join(parameter);
-        let value = std::fs::read_to_string(file).unwrap_or_default();
-        if ["N", "0"].contains(&value.trim()) {
-            return Err(Failure::unavailable(
-                format!(
-                    "KVM runs without nested paging ({module} {parameter}={}), so page faults \
-                         and CR3 switches are exits to it",
-                    value.trim()
-                ),
-                format!(
-                    "load it with {parameter}=1, where the processor or the hypervisor above has it"
-                ),
-            ));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -110,20 +89,6 @@ mod tests {
         let capability = capability();
         assert_eq!(capability.name, "kvm-ring-0");
         assert_eq!(capability.state.is_present(), tried().is_ok());
-    }
-
-    #[test]
-    fn a_kvm_with_shadow_page_tables_is_named() {
-        let modules = tempfile::tempdir().unwrap();
-        assert_eq!(nested_paging(modules.path()), Ok(()));
-        let parameters = modules.path().join("kvm_intel/parameters");
-        std::fs::create_dir_all(&parameters).unwrap();
-        std::fs::write(parameters.join("ept"), "Y\n").unwrap();
-        assert_eq!(nested_paging(modules.path()), Ok(()));
-        std::fs::write(parameters.join("ept"), "N\n").unwrap();
-        let why = nested_paging(modules.path()).unwrap_err().to_string();
-        assert!(why.contains("without nested paging (kvm_intel ept=N)"), "{why}");
-        assert!(why.contains("ept=1"), "{why}");
     }
 
     #[test]

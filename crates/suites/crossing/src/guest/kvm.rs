@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_userspace_memory_region};
-use kvm_ioctls::{Error, Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_bindings::kvm_userspace_memory_region;
+use kvm_ioctls::{Error, VcpuExit, VcpuFd, VmFd};
 use lab::sample::Failure;
+use machine::kvm;
 
 use super::image::Image;
 use super::kind::Kind;
@@ -18,32 +19,11 @@ use super::memory::Memory;
 use super::tally::{Counts, Tally};
 use super::watchdog::Watchdog;
 
-/// Where KVM may keep three pages of its own on older Intel processors: below 4 GiB, far from the guest.
-const KVM_PAGES: usize = 0xfffb_d000;
-
 /// A guest that is loaded and waits for its first sample.
 pub(super) struct Guest {
     vcpu: VcpuFd,
     _vm: VmFd,
     memory: Memory,
-}
-
-/// Opens KVM.
-///
-/// # Errors
-/// Why there is none, and the remedy.
-pub(super) fn open() -> Result<Kvm, Failure> {
-    Kvm::new().map_err(|error| match error.errno() {
-        libc::ENOENT | libc::ENODEV => Failure::unavailable(
-            "there is no /dev/kvm",
-            "load kvm_intel or kvm_amd; in a VM, have the hypervisor allow nested KVM",
-        ),
-        libc::EACCES | libc::EPERM => Failure::unavailable(
-            "/dev/kvm may not be opened",
-            "join the group kvm: usermod -aG kvm USER, then log in again",
-        ),
-        _ => Failure::unavailable(format!("/dev/kvm: {error}"), "give the process access to it"),
-    })
 }
 
 /// Says in which step KVM failed.
@@ -57,9 +37,8 @@ impl Guest {
     /// # Errors
     /// Where there is no KVM, and what it refused.
     pub(super) fn new(image: &Image) -> Result<Self, Failure> {
-        let kvm = open()?;
-        let vm = kvm.create_vm().map_err(step("make a VM"))?;
-        vm.set_tss_address(KVM_PAGES).map_err(step("place its own pages"))?;
+        let kvm = kvm::open()?;
+        let vm = kvm::machine(&kvm).map_err(step("make a VM"))?;
         let memory = Memory::load(image)?;
         let region = kvm_userspace_memory_region {
             slot: 0,
@@ -71,11 +50,8 @@ impl Guest {
         // SAFETY: the memory is mapped for as long as the VM lives: both are fields of Self, and the
         // VM is dropped first.
         unsafe { vm.set_user_memory_region(region) }.map_err(step("give the guest memory"))?;
-        let vcpu = vm.create_vcpu(0).map_err(step("make a vCPU"))?;
-        let cpuid = kvm
-            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(step("ask which CPUID it supports"))?;
-        vcpu.set_cpuid2(&cpuid).map_err(step("set CPUID"))?;
+        let cpuid = kvm::cpuid(&kvm).map_err(step("ask which CPUID it supports"))?;
+        let vcpu = kvm::processor(&vm, 0, &cpuid).map_err(step("make a vCPU"))?;
         enter_long_mode(&vcpu, image.start64())?;
         Ok(Self { vcpu, _vm: vm, memory })
     }
@@ -182,24 +158,7 @@ impl Guest {
 /// 64-bit mode in ring 0, paging by the kernel's page table, interrupts off.
 fn enter_long_mode(vcpu: &VcpuFd, start: u64) -> Result<(), Failure> {
     let mut sregs = vcpu.get_sregs().map_err(step("read the vCPU's registers"))?;
-    let code = kvm_segment {
-        limit: u32::MAX,
-        selector: KERNEL_CS as u16,
-        type_: 11,
-        present: 1,
-        s: 1,
-        l: 1,
-        g: 1,
-        ..Default::default()
-    };
-    let data = kvm_segment { selector: KERNEL_SS as u16, type_: 3, l: 0, db: 1, ..code };
-    sregs.cs = code;
-    (sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss) = (data, data, data, data, data);
-    sregs.cr3 = TABLES;
-    // PAE; then paging, write protection, native FPU errors and protection; then long mode, active.
-    sregs.cr4 = 1 << 5;
-    sregs.cr0 = 0x8001_0033;
-    sregs.efer = 1 << 8 | 1 << 10;
+    kvm::long_mode(&mut sregs, TABLES, KERNEL_CS as u16, KERNEL_SS as u16);
     vcpu.set_sregs(&sregs).map_err(step("set the vCPU's system registers"))?;
     let mut regs = vcpu.get_regs().map_err(step("read the vCPU's registers"))?;
     regs.rip = start;

@@ -1,17 +1,10 @@
-//! Whether the handler's ring 0 was ring 0.
-//!
-//! Some hypervisors have no hardware beneath them and run a guest's kernel in ring 3, or emulate it: then
-//! the time of a crossing is that of the hypervisor's software. Two things show it from inside: the
-//! ring in CS as the handler reads it, and the time of an `rdtsc`, which hardware does not make
-//! dearer in ring 0 than in ring 3.
+//! Whether the handler's ring 0 was ring 0, by what each sample itself saw of it: see [`machine::kvm::ring_0`].
 
 use lab::sample::Failure;
+use machine::kvm::Seen;
 
 use super::kind::Kind;
 use super::tally::Tally;
-
-/// How many times what it is in ring 3 the floor may be in the handler.
-const DEARER: u64 = 4;
 
 /// What helps where ring 0 is not real.
 pub(super) const REMEDY: &str = "use a machine whose KVM is backed by hardware, or boot the guest on \
@@ -25,20 +18,9 @@ pub(super) fn ring_0(kind: Kind, tally: &Tally, step: u64) -> Result<(), Failure
     if !kind.needs_ring_0() {
         return Ok(());
     }
-    let ring = tally.cs & 3;
-    if tally.cs == 0 || ring != 0 {
-        let why = format!("not ring 0: the guest's kernel reads CS {:#x}, ring {ring}", tally.cs);
-        return Err(Failure::unavailable(why, REMEDY));
-    }
-    let (user, handler) = (u64::from(tally.floor_user), u64::from(tally.floor_handler));
-    if handler > DEARER * user.max(step) + step {
-        let why = format!(
-            "not ring 0: two rdtsc in a row take {handler} ticks in the guest's kernel and {user} \
-             outside it, so the kernel is emulated"
-        );
-        return Err(Failure::unavailable(why, REMEDY));
-    }
-    Ok(())
+    let seen =
+        Seen { cs: tally.cs, user: tally.floor_user.into(), kernel: tally.floor_handler.into() };
+    machine::kvm::ring_0(seen, step).map_err(|why| Failure::unavailable(why, REMEDY))
 }
 
 #[cfg(test)]
@@ -51,17 +33,8 @@ mod tests {
     }
 
     #[test]
-    fn hardware_passes_with_any_step() {
+    fn a_kernel_that_is_not_ring_0_is_named_with_the_remedy() {
         assert_eq!(seen(0x8, 26, 52), Ok(()));
-        assert_eq!(seen(0x8, 0, 26), Ok(()));
-        let coarse = Tally { cs: 8, floor_user: 18, floor_handler: 25, ..Tally::default() };
-        assert_eq!(ring_0(Kind::Breakpoint, &coarse, 1), Ok(()));
-    }
-
-    #[test]
-    fn a_kernel_in_ring_3_or_emulated_is_named() {
-        let why = seen(0x33, 26, 26).unwrap_err().to_string();
-        assert!(why.contains("not ring 0: the guest's kernel reads CS 0x33, ring 3"), "{why}");
         let why = seen(0x8, 26, 14_000).unwrap_err().to_string();
         assert!(why.contains("take 14000 ticks in the guest's kernel and 26 outside"), "{why}");
         assert!(why.contains("tollgate crossing guest --write FILE"), "{why}");

@@ -156,8 +156,9 @@ pub struct ThreadBlock {
     pub own: u64,
     /// The host's stack pointer while the thread is inside.
     pub host_stack: u64,
-    /// Where an OCALL goes: `fn(number, words...) -> u64`, in the host, by the System V convention, called
-    /// with the enclave's stack and thread; it changes both and changes them back.
+    /// Where an OCALL goes: `fn(number, words...) -> u64`, by the System V convention, called with the
+    /// enclave's stack and thread. In the host, it changes both and changes them back; in a virtual machine
+    /// it stands beside the image, and exits.
     pub ocall: u64,
     /// The number of this TCS.
     pub number: u64,

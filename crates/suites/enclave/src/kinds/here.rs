@@ -32,7 +32,7 @@ impl Here {
         ocall: unsafe extern "sysv64" fn(),
     ) -> Result<Self, Failure> {
         let region = Region::load(elf, conf, Sharing::Private)?;
-        let tcs = TcsSet::new(&region, conf.tcs, ocall, ocalls::answer_here);
+        let tcs = TcsSet::new(&region, conf.tcs, ocall as usize, ocalls::answer_here);
         Ok(Self { tcs, _watched: faults::watch(region.range())?, region })
     }
 

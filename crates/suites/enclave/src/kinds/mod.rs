@@ -2,6 +2,7 @@
 
 mod entering;
 mod here;
+mod kvm;
 mod none;
 mod process;
 
@@ -32,11 +33,14 @@ pub enum Kind {
     ArchPrctl,
     /// Another process under seccomp, with a thread a TCS, asked through shared memory.
     Process,
+    /// A virtual machine that holds nothing else, with a vCPU a TCS, entered on the caller's thread.
+    Kvm,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Simulate, Self::ArchPrctl, Self::Process];
+    pub const ALL: [Self; 5] =
+        [Self::None, Self::Simulate, Self::ArchPrctl, Self::Process, Self::Kvm];
 
     /// Its name, as the factor's level has it.
     pub fn name(self) -> &'static str {
@@ -45,6 +49,7 @@ impl Kind {
             Self::Simulate => "simulate",
             Self::ArchPrctl => "simulate-arch-prctl",
             Self::Process => "process",
+            Self::Kvm => "kvm",
         }
     }
 }
@@ -98,11 +103,23 @@ pub fn capability(kind: Kind) -> Capability {
     }
 }
 
-/// Whether this machine has a kind of enclave.
+/// Whether this machine has a kind of enclave, and its costs are what the kind is named after.
 ///
 /// # Errors
-/// It does not: why, and the remedy.
+/// It does not, or they are not: why, and the remedy.
 pub fn available(kind: Kind) -> Result<(), Failure> {
+    runs(kind)?;
+    if kind == Kind::Kvm { kvm::measures() } else { Ok(()) }
+}
+
+/// Whether a kind can be loaded and entered here, whatever that costs.
+///
+/// # Errors
+/// It cannot: why, and the remedy.
+pub fn runs(kind: Kind) -> Result<(), Failure> {
+    if kind == Kind::Kvm {
+        return kvm::runs();
+    }
     if !trampoline::fs_base_is_writable() {
         return Err(Failure::unavailable(
             "this kernel does not let programs set FS (no FSGSBASE in AT_HWCAP2)",
@@ -110,7 +127,7 @@ pub fn available(kind: Kind) -> Result<(), Failure> {
         ));
     }
     match kind {
-        Kind::None => Ok(()),
+        Kind::None | Kind::Kvm => Ok(()),
         Kind::Simulate | Kind::ArchPrctl => system_calls::available(),
         Kind::Process => process::available(),
     }
@@ -123,12 +140,22 @@ pub fn available(kind: Kind) -> Result<(), Failure> {
 /// does not begin in its heap.
 pub fn load(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
     available(kind)?;
+    load_untimed(kind, image, conf)
+}
+
+/// The same where the kind only runs, so that its times would mean nothing: for tests of what it does.
+///
+/// # Errors
+/// As [`load`], but for costs that are not the kind's.
+pub fn load_untimed(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
+    runs(kind)?;
     let elf = Elf::parse(image.bytes)?;
     let enclave: Box<dyn Enclave> = match kind {
         Kind::None => Box::new(none::None::load(&elf, conf)?),
         Kind::Simulate => Box::new(Entering::<Instructions>::load(&elf, conf)?),
         Kind::ArchPrctl => Box::new(Entering::<ArchPrctl>::load(&elf, conf)?),
         Kind::Process => Box::new(process::Process::load(&elf, conf)?),
+        Kind::Kvm => Box::new(kvm::Kvm::load(&elf, conf)?),
     };
     let heap = enclave.heap();
     let begun = enclave.ecall(Ecall::initialise, [heap.start as u64, heap.end as u64, 0, 0, 0]);

@@ -76,7 +76,12 @@ fn filter() -> Result<BpfProgram, Failure> {
 impl Process {
     pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<Self, Failure> {
         let region = Region::load(elf, conf, Sharing::Forked)?;
-        let tcs = TcsSet::new(&region, conf.tcs, tollgate_enclave_ocall, serve::answer_by_host);
+        let tcs = TcsSet::new(
+            &region,
+            conf.tcs,
+            tollgate_enclave_ocall as *const () as usize,
+            serve::answer_by_host,
+        );
         let watched = faults::watch(region.range())?;
         let mailboxes = Mailboxes::new(conf.tcs)?;
         let child = serve::fork(tcs.all(), &mailboxes, &filter()?, &region)?;

@@ -35,6 +35,7 @@ static __attribute__((noipa)) u64 misbehave(u64 how, u64 address) {
     case 3: __asm__ volatile("std; ud2"); return 0;
     case 4: __asm__ volatile("xor %%edx, %%edx; xor %%ecx, %%ecx; div %%ecx" ::: "rax", "rcx", "rdx"); return 0;
     case 5: ((void (*)(void))address)(); return 0;
+    case 7: __asm__ volatile("outb %%al, $0x80" ::"a"(0)); return 0;
     default: *(volatile char *)(void *)&misbehave = 0; return 0;
     }
 }
@@ -49,6 +50,12 @@ u64 enclave_entry(u64 number, u64 w0, u64 w1, u64 w2, u64 w3, u64 w4) {
         return right;
     case SUM: sum += w0; return sum + zero;
     case FIVE: return w0 + 2 * w1 + 3 * w2 + 4 * w3 + 5 * w4;
+    case WIDE: { /* Through the upper half of a vector of 256 bits. */
+        u64 back;
+        __asm__("vmovq %1, %%xmm0; vinsertf128 $1, %%xmm0, %%ymm0, %%ymm0; vextractf128 $1, %%ymm0, %%xmm1;"
+                "vmovq %%xmm1, %0; vzeroupper" : "=r"(back) : "r"(w0) : "xmm0", "xmm1");
+        return back;
+    }
     case STAY: { /* Until the word at w0 is w1, sleeping by an OCALL. */
         unsigned *word = (unsigned *)w0, seen;
         __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);

@@ -9,8 +9,9 @@ use enclave::conf::Conf;
 use enclave::images::Image;
 use enclave::kinds::{self, Enclave, Kind};
 use enclave_interface::Enter;
+use lab::sample::Failure;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 mod example;
 
@@ -24,8 +25,12 @@ fn images() -> impl Iterator<Item = &'static Image> {
 
 /// An allocator's enclave.
 fn load(image: &Image, pages: usize) -> Box<dyn Enclave> {
+    load_as(Kind::Simulate, image, pages).expect("it loads")
+}
+
+fn load_as(kind: Kind, image: &Image, pages: usize) -> Result<Box<dyn Enclave>, Failure> {
     let conf = Conf { heap_pages: pages, stack_pages: 16, tcs: 4, debug: true };
-    kinds::load(Kind::Simulate, image, &conf).expect("it loads")
+    kinds::load_untimed(kind, image, &conf)
 }
 
 /// What a test does with the allocator. Blocks are picked among those that live.
@@ -138,21 +143,48 @@ impl Model<'_> {
     }
 }
 
+/// Random steps in an enclave, as often as asked.
+fn keeps_the_contract(enclave: &dyn Enclave, cases: u32) -> Result<(), TestError<Vec<Step>>> {
+    let mut runner =
+        TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(cases) });
+    runner.run(&prop::collection::vec(step(), 1..60), |steps| {
+        let mut model = Model { enclave, blocks: Vec::new(), byte: 0 };
+        let result = steps.into_iter().try_for_each(|step| model.step(step));
+        for block in std::mem::take(&mut model.blocks) {
+            enclave.free(block.pointer).expect("free");
+        }
+        result
+    })
+}
+
 #[test]
 fn blocks_are_whole_apart_and_inside() {
     for image in images() {
-        let enclave = load(image, PAGES);
-        let mut runner =
-            TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(64) });
-        let ran = runner.run(&prop::collection::vec(step(), 1..60), |steps| {
-            let mut model = Model { enclave: &*enclave, blocks: Vec::new(), byte: 0 };
-            let result = steps.into_iter().try_for_each(|step| model.step(step));
-            for block in std::mem::take(&mut model.blocks) {
-                enclave.free(block.pointer).expect("free");
-            }
-            result
-        });
+        let ran = keeps_the_contract(&*load(image, PAGES), 64);
         assert!(ran.is_ok(), "{}: {ran:?}", image.allocator);
+    }
+}
+
+/// The image is the same, and so is what it does: with vectors, threads and locks that leave by OCALLs.
+#[test]
+fn a_virtual_machine_keeps_the_contract_too() {
+    if let Err(why) = kinds::runs(Kind::Kvm) {
+        return machine::untested::note("allocators in enclaves of kind kvm", &why);
+    }
+    for image in images() {
+        let (name, enclave) =
+            (image.allocator, load_as(Kind::Kvm, image, PAGES).expect(image.allocator));
+        let ran = keeps_the_contract(&*enclave, 16);
+        assert!(ran.is_ok(), "{name}: {ran:?}");
+        assert_eq!(enclave.enclave_thread(10_000, 16_384, 1, 1), Ok(0), "{name}");
+        let produce = |enclave: &dyn Enclave| enclave.produce(5000, 1000, 1).expect("produce");
+        let consume = |enclave: &dyn Enclave| enclave.consume(5000).expect("consume");
+        let gave = at_once(&*enclave, [&produce, &consume, &produce, &consume]);
+        assert_eq!(gave, [0, 5000, 0, 5000], "{name}");
+        assert!(enclave.malloc(1 << 40) == Ok(0) && enclave.misbehave(1).is_err(), "{name}");
+        assert!(enclave.misbehave(0).is_err() && enclave.blocked() == 1, "{name}");
+        assert!(enclave.malloc(64).is_ok_and(|block| block != 0), "{name}: after two faults");
+        assert_eq!(enclave.finish(), Ok(0), "{name}");
     }
 }
 

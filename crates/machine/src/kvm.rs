@@ -1,0 +1,213 @@
+//! Virtual machines by KVM: opening it, a vCPU in 64-bit mode, and whether its guests' ring 0 is real.
+
+use std::path::Path;
+
+use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_sregs};
+use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
+
+/// What KVM or this machine's KVM lacks, and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why} ({remedy})")]
+pub struct Absence {
+    /// The reason, in one line.
+    pub why: String,
+    /// What would help, in one line.
+    pub remedy: String,
+}
+
+impl Absence {
+    fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { why: why.into(), remedy: remedy.into() }
+    }
+}
+
+/// Where KVM may keep three pages of its own on older Intel processors: below 4 GiB, with nothing of a
+/// guest's near.
+const KVM_PAGES: usize = 0xfffb_d000;
+
+/// Opens KVM.
+///
+/// # Errors
+/// Why there is none, and the remedy.
+pub fn open() -> Result<Kvm, Absence> {
+    Kvm::new().map_err(|error| match error.errno() {
+        libc::ENOENT | libc::ENODEV => Absence::new(
+            "there is no /dev/kvm",
+            "load kvm_intel or kvm_amd; in a VM, have the hypervisor allow nested KVM",
+        ),
+        libc::EACCES | libc::EPERM => Absence::new(
+            "/dev/kvm may not be opened",
+            "join the group kvm: usermod -aG kvm USER, then log in again",
+        ),
+        _ => Absence::new(format!("/dev/kvm: {error}"), "give the process access to it"),
+    })
+}
+
+/// Makes a VM without memory. Guests keep clear of the addresses from 0xfffb_c000 to 4 GiB.
+///
+/// # Errors
+/// KVM's.
+pub fn machine(kvm: &Kvm) -> Result<VmFd, Error> {
+    let vm = kvm.create_vm()?;
+    vm.set_tss_address(KVM_PAGES)?;
+    Ok(vm)
+}
+
+/// All that KVM supports, as a vCPU may have it.
+///
+/// # Errors
+/// KVM's.
+pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
+    kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+}
+
+/// Makes a vCPU.
+///
+/// # Errors
+/// KVM's.
+pub fn processor(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
+    let vcpu = vm.create_vcpu(number)?;
+    vcpu.set_cpuid2(cpuid)?;
+    Ok(vcpu)
+}
+
+/// Sets a vCPU's system registers for 64-bit mode with paging, in the ring of its selectors.
+pub fn long_mode(sregs: &mut kvm_sregs, page_table: u64, code: u16, data: u16) {
+    let code = kvm_segment {
+        limit: u32::MAX,
+        selector: code,
+        type_: 11,
+        present: 1,
+        dpl: (code & 3) as u8,
+        s: 1,
+        l: 1,
+        g: 1,
+        ..Default::default()
+    };
+    let data = kvm_segment { selector: data, type_: 3, l: 0, db: 1, ..code };
+    sregs.cs = code;
+    (sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss) = (data, data, data, data, data);
+    sregs.cr3 = page_table;
+    // PAE; then paging, write protection, native FPU errors and protection; then long mode, active.
+    sregs.cr4 = 1 << 5;
+    sregs.cr0 = 0x8001_0033;
+    sregs.efer = 1 << 8 | 1 << 10;
+}
+
+/// Whether page faults and CR3 stay inside a guest: with shadow page tables each is an exit to KVM.
+///
+/// # Errors
+/// They do not, by the module's parameter, and the remedy.
+pub fn nested_paging() -> Result<(), Absence> {
+    nested_paging_of(Path::new("/sys/module"))
+}
+
+fn nested_paging_of(modules: &Path) -> Result<(), Absence> {
+    for (module, parameter) in [("kvm_intel", "ept"), ("kvm_amd", "npt")] {
+        let file = modules.join(module).join("parameters").join(parameter);
+        let value = std::fs::read_to_string(file).unwrap_or_default();
+        if ["N", "0"].contains(&value.trim()) {
+            return Err(Absence::new(
+                format!(
+                    "KVM runs without nested paging ({module} {parameter}={}), so page faults \
+                         and CR3 switches are exits to it",
+                    value.trim()
+                ),
+                format!(
+                    "load it with {parameter}=1, where the processor or the hypervisor above has it"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a guest saw of its own ring 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// CS as code in ring 0 reads it; 0 where none ran.
+    pub cs: u32,
+    /// The least that two `rdtsc` in a row took in the guest's ring 3, ticks.
+    pub user: u64,
+    /// The least that they took in its ring 0, ticks.
+    pub kernel: u64,
+}
+
+/// Whether a guest's ring 0 is ring 0.
+///
+/// Some hypervisors have no hardware beneath them and run a guest's kernel in ring 3, or emulate it. Two
+/// things show it from inside: the ring in CS, and the time of an `rdtsc`, which hardware does not make
+/// dearer in ring 0 than in ring 3. `step` is the counter's own, in ticks.
+///
+/// # Errors
+/// 'not ring 0', with what was seen.
+pub fn ring_0(seen: Seen, step: u64) -> Result<(), String> {
+    /// How many times what it is in ring 3 the time may be in ring 0.
+    const DEARER: u64 = 4;
+    let Seen { cs, user, kernel } = seen;
+    if cs == 0 || cs & 3 != 0 {
+        let ring = cs & 3;
+        return Err(format!("not ring 0: the guest's kernel reads CS {cs:#x}, ring {ring}"));
+    }
+    if kernel > DEARER * user.max(step) + step {
+        return Err(format!(
+            "not ring 0: two rdtsc in a row take {kernel} ticks in the guest's kernel and {user} \
+             outside it, so the kernel is emulated"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kvm_with_shadow_page_tables_is_named() {
+        let modules = tempfile::tempdir().unwrap();
+        assert_eq!(nested_paging_of(modules.path()), Ok(()));
+        let parameters = modules.path().join("kvm_intel/parameters");
+        std::fs::create_dir_all(&parameters).unwrap();
+        std::fs::write(parameters.join("ept"), "Y\n").unwrap();
+        assert_eq!(nested_paging_of(modules.path()), Ok(()));
+        std::fs::write(parameters.join("ept"), "N\n").unwrap();
+        let why = nested_paging_of(modules.path()).unwrap_err().to_string();
+        assert!(why.contains("without nested paging (kvm_intel ept=N)"), "{why}");
+        assert!(why.contains("ept=1"), "{why}");
+    }
+
+    #[test]
+    fn hardware_passes_with_any_step() {
+        for (user, kernel, step) in [(26, 52, 26), (0, 26, 26), (18, 25, 1)] {
+            assert_eq!(ring_0(Seen { cs: 8, user, kernel }, step), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_kernel_in_ring_3_or_emulated_is_named() {
+        let why = |cs, kernel| ring_0(Seen { cs, user: 26, kernel }, 26).unwrap_err();
+        let ring = why(0x33, 26);
+        assert!(ring.contains("not ring 0: the guest's kernel reads CS 0x33, ring 3"), "{ring}");
+        let time = why(0x8, 14_000);
+        assert!(time.contains("take 14000 ticks in the guest's kernel and 26 outside"), "{time}");
+        // None ran.
+        why(0, u32::MAX.into());
+    }
+
+    #[test]
+    fn a_vcpu_is_made_or_its_lack_is_named() {
+        match open() {
+            Ok(kvm) => {
+                let vm = machine(&kvm).unwrap();
+                let vcpu = processor(&vm, 0, &cpuid(&kvm).unwrap()).unwrap();
+                let mut sregs = vcpu.get_sregs().unwrap();
+                long_mode(&mut sregs, 0x1000, 0x8, 0x10);
+                vcpu.set_sregs(&sregs).unwrap();
+            }
+            Err(why) => {
+                crate::untested::note("KVM", &why);
+                assert!(!why.to_string().contains('\n'), "{why}");
+            }
+        }
+    }
+}

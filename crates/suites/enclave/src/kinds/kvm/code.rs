@@ -1,0 +1,174 @@
+//! The guest's own code: the way in and out in ring 3, and in ring 0 the ends of what went wrong.
+//!
+//! Ring 3 leaves by `out` to a port that the TSS's bitmap allows it, so that an ECALL is one entry of the
+//! guest and one exit, with no ring 0 between. It finds the call's words in its mailbox.
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+use enclave_interface::ThreadBlock;
+
+use super::kernel::{MAILBOXES, Mailbox};
+
+/// A call ended: its result is in the mailbox.
+pub(super) const ENDED: u16 = 0;
+/// The inside makes an OCALL: number and words are in the mailbox, and the result is expected there.
+pub(super) const OCALL: u16 = 1;
+/// An exception: see [`super::kernel::Frame`]. Ring 0's alone.
+pub(super) const FAULT: u16 = 2;
+
+/// Bytes of a stub of an exception.
+pub(super) const STUB: usize = 16;
+
+global_asm!(
+    ".pushsection .rodata.tollgate_enclave_kvm, \"a\", @progbits",
+    ".balign 4096",
+    "tollgate_kvm_code:",
+    // RBX is the mailbox; it is kept by the convention, and an image that breaks it faults.
+    "tollgate_kvm_enter:",
+    "mov rsp, [rbx + {stack}]",
+    "mov rdi, [rbx]",
+    "mov rsi, [rbx + 8]",
+    "mov rdx, [rbx + 16]",
+    "mov rcx, [rbx + 24]",
+    "mov r8, [rbx + 32]",
+    "mov r9, [rbx + 40]",
+    "call qword ptr [rbx + {entry}]",
+    "mov [rbx], rax",
+    "out {ENDED}, al",
+    "jmp tollgate_kvm_enter",
+    ".balign 64",
+    "tollgate_kvm_ocall:",
+    "mov rax, qword ptr fs:[{number}]",
+    "shl rax, {mailbox_shift}",
+    "lea r10, [rip + tollgate_kvm_code + {MAILBOXES}]",
+    "add r10, rax",
+    "mov [r10], rdi",
+    "mov [r10 + 8], rsi",
+    "mov [r10 + 16], rdx",
+    "mov [r10 + 24], rcx",
+    "mov [r10 + 32], r8",
+    "mov [r10 + 40], r9",
+    "out {OCALL}, al",
+    "mov rax, [r10]",
+    "ret",
+    // The least that two rdtsc in a row take, in R8, and CS in R9: for ring 3 and ring 0.
+    ".balign 64",
+    "tollgate_kvm_floor:",
+    "mov r8, -1",
+    "mov r10d, 200",
+    "2:",
+    "lfence",
+    "rdtsc",
+    "lfence",
+    "mov esi, eax",
+    "lfence",
+    "rdtsc",
+    "lfence",
+    "sub eax, esi",
+    "cmp rax, r8",
+    "cmovb r8, rax",
+    "dec r10d",
+    "jnz 2b",
+    "mov r9d, cs",
+    "out {ENDED}, al",
+    "ud2",
+    ".balign 4096",
+    // Ring 0.
+    "tollgate_kvm_stubs:",
+    ".set vector, 0",
+    ".rept 32",
+    ".balign 16",
+    ".if vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30",
+    ".else",
+    "push 0",
+    ".endif",
+    "push vector",
+    "jmp tollgate_kvm_fault",
+    ".set vector, vector + 1",
+    ".endr",
+    ".balign 16",
+    "tollgate_kvm_fault:",
+    "push rax",
+    "mov rax, cr2",
+    "push rax",
+    "out {FAULT}, al",
+    "hlt",
+    ".balign 4096",
+    "tollgate_kvm_end:",
+    ".globl tollgate_kvm_code",
+    ".hidden tollgate_kvm_code",
+    ".globl tollgate_kvm_parts",
+    ".hidden tollgate_kvm_parts",
+    ".balign 4",
+    "tollgate_kvm_parts:",
+    ".long tollgate_kvm_enter - tollgate_kvm_code",
+    ".long tollgate_kvm_ocall - tollgate_kvm_code",
+    ".long tollgate_kvm_floor - tollgate_kvm_code",
+    ".long tollgate_kvm_stubs - tollgate_kvm_code",
+    ".long tollgate_kvm_end - tollgate_kvm_code",
+    ".popsection",
+    stack = const offset_of!(Mailbox, stack),
+    entry = const offset_of!(Mailbox, entry),
+    number = const offset_of!(ThreadBlock, number),
+    mailbox_shift = const size_of::<Mailbox>().ilog2(),
+    MAILBOXES = const MAILBOXES,
+    ENDED = const ENDED,
+    OCALL = const OCALL,
+    FAULT = const FAULT,
+);
+
+unsafe extern "C" {
+    static tollgate_kvm_code: u8;
+    static tollgate_kvm_parts: [u32; 5];
+}
+
+/// The code, and where its parts lie in it, in bytes. Its first page is ring 3's, its second ring 0's.
+pub(super) struct Code {
+    /// All of it: two pages.
+    pub(super) bytes: &'static [u8],
+    /// Where calls begin.
+    pub(super) enter: usize,
+    /// Where the image's OCALLs go.
+    pub(super) ocall: usize,
+    /// What shows which ring it runs in.
+    pub(super) floor: usize,
+    /// The stubs of the exceptions 0 to 31.
+    pub(super) stubs: usize,
+}
+
+/// The code as it was assembled.
+pub(super) fn code() -> Code {
+    // SAFETY: the assembler emits the table, and as many bytes of code as its last number says; both are
+    // read-only data of this program.
+    unsafe {
+        let [enter, ocall, floor, stubs, end] = tollgate_kvm_parts.map(|part| part as usize);
+        let bytes = std::slice::from_raw_parts(&raw const tollgate_kvm_code, end);
+        Code { bytes, enter, ocall, floor, stubs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conf::PAGE;
+
+    #[test]
+    fn ring_0_has_a_page_of_its_own() {
+        let code = code();
+        assert_eq!((code.bytes.len(), code.stubs), (2 * PAGE, PAGE));
+        assert!(code.enter < PAGE && code.ocall < PAGE && code.floor < PAGE);
+    }
+
+    /// Each stub pushes its own vector: what a fault says depends on it.
+    #[test]
+    fn stubs_stand_by_their_vectors() {
+        let code = code();
+        for vector in 0..32u8 {
+            let stub = &code.bytes[code.stubs + usize::from(vector) * STUB..][..STUB];
+            let has_code = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30].contains(&vector);
+            let expected: &[u8] = if has_code { &[0x6a, vector] } else { &[0x6a, 0, 0x6a, vector] };
+            assert!(stub.starts_with(expected), "{vector}: {stub:x?}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! A virtual machine with a vCPU for each TCS, entered on the caller's thread.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kvm_bindings::{
+    CpuId, Msrs, kvm_fpu, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs,
+    kvm_userspace_memory_region, kvm_xcr, kvm_xcrs,
+};
+use kvm_ioctls::{Error, VcpuExit, VcpuFd, VmFd};
+use lab::sample::Failure;
+use machine::kvm;
+use machine::mapping::Mapping;
+
+use super::code::{ENDED, FAULT, OCALL};
+use super::kernel::{KERNEL_CS, KERNEL_SS, Kernel, SYSRET_BASE, TSS, USER_CS, USER_SS};
+use super::paging::{PageTable, Part};
+use crate::error::EcallError;
+
+// Where the guest's memory has what: all apart for any heap, and clear of the pages that KVM itself uses.
+const KERNEL: u64 = 1 << 20;
+const PAGE_TABLE: u64 = 1 << 30;
+const REGION: u64 = 1 << 32;
+
+/// x87, SSE, AVX and AVX-512: what of the state components an inside may use.
+const VECTORS: u64 = 0xe7;
+
+/// A virtual machine. The vCPUs go first.
+#[derive(Debug)]
+pub(super) struct Guest {
+    processors: Box<[Mutex<Processor>]>,
+    _vm: VmFd,
+    _page_table: Mapping,
+    kernel: Kernel,
+}
+
+/// A vCPU, and how it begins.
+#[derive(Debug)]
+pub(super) struct Processor {
+    vcpu: VcpuFd,
+    sregs: kvm_sregs,
+    regs: kvm_regs,
+    fpu: kvm_fpu,
+}
+
+/// Why a guest left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// A call ended.
+    Ended,
+    /// It asks.
+    Ocall,
+    /// An exception.
+    Fault,
+}
+
+/// Says in which step KVM failed.
+fn step(step: &'static str) -> impl Fn(Error) -> Failure {
+    move |error| Failure::failed(format!("KVM: {step}: {error}: see `dmesg`"))
+}
+
+impl Guest {
+    /// Makes a VM that holds the parts of a region and what a guest itself needs. A vCPU begins with FS at
+    /// the address that `fs` gives for its number, where it enters.
+    ///
+    /// # Errors
+    /// No KVM, or what it refused.
+    ///
+    /// # Safety
+    /// The region's memory must live longer than this.
+    pub(super) unsafe fn new(
+        region: Range<usize>,
+        parts: &[Part],
+        tcs: usize,
+        fs: impl Fn(usize) -> u64,
+    ) -> Result<Self, Failure> {
+        let kvm = kvm::open()?;
+        let most = kvm.get_max_vcpus();
+        if tcs > most {
+            let why = format!("{tcs} TCS need as many vCPUs, and KVM gives a VM {most}");
+            return Err(Failure::unavailable(why, format!("set NumTCS to {most} or less")));
+        }
+        let vm = kvm::machine(&kvm).map_err(step("make a VM"))?;
+        let kernel = Kernel::new(tcs)?;
+        let page_table = page_table(&kernel, &region, parts)?;
+        let slots = [
+            (KERNEL, kernel.base(), kernel.len()),
+            (PAGE_TABLE, page_table.as_ptr() as usize, page_table.len()),
+            (REGION, region.start, region.len()),
+        ];
+        for (slot, (guest, host, length)) in (0..).zip(slots).filter(|(_, slot)| slot.2 > 0) {
+            let memory = kvm_userspace_memory_region {
+                slot,
+                flags: 0,
+                guest_phys_addr: guest,
+                memory_size: length as u64,
+                userspace_addr: host as u64,
+            };
+            // SAFETY: the first two are fields of Self behind the VM, and the region outlives it.
+            unsafe { vm.set_user_memory_region(memory) }.map_err(step("give the guest memory"))?;
+        }
+        let cpuid = kvm::cpuid(&kvm).map_err(step("ask which CPUID it supports"))?;
+        let components = components(&cpuid);
+        let one = |number| {
+            let vcpu = kvm::processor(&vm, number as u64, &cpuid).map_err(step("make a vCPU"))?;
+            Processor::new(vcpu, &kernel, number, fs(number), components).map(Mutex::new)
+        };
+        let processors = (0..tcs).map(one).collect::<Result<_, Failure>>()?;
+        Ok(Self { processors, _vm: vm, _page_table: page_table, kernel })
+    }
+
+    /// What the guest holds beside the region.
+    pub(super) fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// The vCPU of a TCS. Nobody else has it while the TCS is bound.
+    pub(super) fn processor(&self, tcs: usize) -> MutexGuard<'_, Processor> {
+        // What a thread left that panicked is put right by the next call or fails it.
+        self.processors[tcs].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The page table of both, in memory of its own.
+fn page_table(kernel: &Kernel, region: &Range<usize>, parts: &[Part]) -> Result<Mapping, Failure> {
+    let mut table = PageTable::new(PAGE_TABLE);
+    for part in kernel.parts() {
+        table.map(&part, KERNEL + (part.range.start - kernel.base()) as u64);
+    }
+    for part in parts {
+        table.map(part, REGION + (part.range.start - region.start) as u64);
+    }
+    let entries = table.entries();
+    let memory = Mapping::anonymous(size_of_val(entries))
+        .map_err(|why| Failure::failed(format!("the guest's page table: {why}")))?;
+    // SAFETY: the mapping is new, aligned to pages, and as long as the entries.
+    unsafe {
+        let to = memory.as_ptr().cast_mut().cast::<u64>();
+        to.copy_from_nonoverlapping(entries.as_ptr(), entries.len());
+    }
+    Ok(memory)
+}
+
+impl Processor {
+    fn new(
+        vcpu: VcpuFd,
+        kernel: &Kernel,
+        number: usize,
+        fs: u64,
+        components: u64,
+    ) -> Result<Self, Failure> {
+        let mut sregs = vcpu.get_sregs().map_err(step("read a vCPU's system registers"))?;
+        kvm::long_mode(&mut sregs, PAGE_TABLE, USER_CS, USER_SS);
+        // FXSAVE and SSE's exceptions; with state components XSAVE.
+        sregs.cr4 |= 1 << 9 | 1 << 10 | u64::from(components != 0) << 18;
+        // SYSCALL, which is how one is known; pages that are not executed.
+        sregs.efer |= 1 | 1 << 11;
+        sregs.fs.base = fs;
+        (sregs.gdt.base, sregs.gdt.limit) = kernel.gdt();
+        (sregs.idt.base, sregs.idt.limit) = kernel.idt();
+        sregs.tr = kvm_segment {
+            base: kernel.tss(number) as u64,
+            limit: TSS as u32 - 1,
+            selector: 0x30,
+            type_: 11,
+            present: 1,
+            ..Default::default()
+        };
+        let regs = kvm_regs {
+            rip: kernel.code(|code| code.enter),
+            rbx: std::ptr::from_ref(kernel.mailbox(number)) as u64,
+            rflags: 2,
+            ..Default::default()
+        };
+        let mut fpu = vcpu.get_fpu().map_err(step("read a vCPU's vector registers"))?;
+        // As the System V ABI has them at a function's entry.
+        (fpu.fcw, fpu.mxcsr) = (0x37f, 0x1f80);
+        system_calls(&vcpu, kernel.system_call())?;
+        let mut processor = Self { vcpu, sregs, regs, fpu };
+        processor.begin().map_err(step("set a vCPU's registers"))?;
+        if components != 0 {
+            let mut xcrs = kvm_xcrs { nr_xcrs: 1, ..Default::default() };
+            xcrs.xcrs[0] = kvm_xcr { value: components, ..Default::default() };
+            processor.vcpu.set_xcrs(&xcrs).map_err(step("enable a vCPU's vector registers"))?;
+        }
+        Ok(processor)
+    }
+
+    /// Runs until the guest leaves.
+    ///
+    /// # Errors
+    /// The VM stopped in a way that the guest has none of.
+    pub(super) fn run(&mut self) -> Result<Exit, EcallError> {
+        loop {
+            match self.vcpu.run() {
+                Ok(VcpuExit::IoOut(ENDED, _)) => return Ok(Exit::Ended),
+                Ok(VcpuExit::IoOut(OCALL, _)) => return Ok(Exit::Ocall),
+                Ok(VcpuExit::IoOut(FAULT, _)) => return Ok(Exit::Fault),
+                Ok(VcpuExit::Intr) => {}
+                Ok(_) => {
+                    let reason = self.vcpu.get_kvm_run().exit_reason;
+                    return Err(EcallError::Stopped { reason });
+                }
+                Err(error) if [libc::EINTR, libc::EAGAIN].contains(&error.errno()) => {}
+                Err(error) => return Err(refused("KVM_RUN")(error)),
+            }
+        }
+    }
+
+    /// RCX, in which `syscall` leaves the address after it.
+    pub(super) fn rcx(&self) -> Result<u64, EcallError> {
+        Ok(self.vcpu.get_regs().map_err(refused("KVM_GET_REGS"))?.rcx)
+    }
+
+    /// Makes the vCPU as new after a call that did not end.
+    pub(super) fn reset(&mut self) -> Result<(), EcallError> {
+        // KVM completes an exit only when it is entered again, which must not become a step of the guest.
+        self.vcpu.set_kvm_immediate_exit(1);
+        let _ = self.vcpu.run();
+        self.vcpu.set_kvm_immediate_exit(0);
+        self.begin().map_err(refused("KVM_SET_SREGS"))
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.vcpu.set_sregs(&self.sregs)?;
+        self.vcpu.set_regs(&self.regs)?;
+        self.vcpu.set_fpu(&self.fpu)
+    }
+
+    /// The least time between two `rdtsc` in a row, ticks, and CS, as seen in a ring.
+    pub(super) fn floor(&mut self, kernel: &Kernel, zero: bool) -> Result<(u64, u32), Failure> {
+        let (mut sregs, mut regs) = (self.sregs, self.regs);
+        if zero {
+            let (cr4, efer) = (sregs.cr4, sregs.efer);
+            kvm::long_mode(&mut sregs, PAGE_TABLE, KERNEL_CS, KERNEL_SS);
+            (sregs.cr4, sregs.efer) = (cr4, efer);
+        }
+        regs.rip = kernel.code(|code| code.floor);
+        self.vcpu.set_sregs(&sregs).map_err(step("set a vCPU's system registers"))?;
+        self.vcpu.set_regs(&regs).map_err(step("set a vCPU's registers"))?;
+        match self.run() {
+            Ok(Exit::Ended) => {}
+            other => return Err(Failure::failed(format!("the guest left by {other:?}"))),
+        }
+        let regs = self.vcpu.get_regs().map_err(step("read a vCPU's registers"))?;
+        Ok((regs.r8, regs.r9 as u32))
+    }
+}
+
+/// Where `syscall` goes, and in which segments.
+fn system_calls(vcpu: &VcpuFd, to: u64) -> Result<(), Failure> {
+    const STAR: u32 = 0xc000_0081;
+    const LSTAR: u32 = 0xc000_0082;
+    const MASK: u32 = 0xc000_0084;
+    let star = u64::from(SYSRET_BASE) << 48 | u64::from(KERNEL_CS) << 32;
+    // The mask: trap, interrupt, direction, IOPL, nested task and alignment check.
+    let entries = [(STAR, star), (LSTAR, to), (MASK, 0x4_7700)]
+        .map(|(index, data)| kvm_msr_entry { index, data, ..Default::default() });
+    let refused = |why: String| Failure::failed(format!("KVM: set where syscall goes: {why}"));
+    let msrs = Msrs::from_entries(&entries).map_err(|why| refused(format!("{why:?}")))?;
+    match vcpu.set_msrs(&msrs).map_err(|error| refused(error.to_string()))? {
+        3 => Ok(()),
+        set => Err(refused(format!("{set} of 3 registers were set"))),
+    }
+}
+
+/// The state components that an inside may use and KVM supports; 0 where there is no XSAVE.
+fn components(cpuid: &CpuId) -> u64 {
+    let leaf = cpuid.as_slice().iter().find(|leaf| (leaf.function, leaf.index) == (0xd, 0));
+    leaf.map_or(0, |leaf| u64::from(leaf.eax) & VECTORS)
+}
+
+/// A thread could not enter, by KVM's error.
+fn refused(what: &'static str) -> impl Fn(Error) -> EcallError {
+    move |error| EcallError::Unprepared { what, errno: error.errno() }
+}

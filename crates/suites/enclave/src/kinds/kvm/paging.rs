@@ -1,0 +1,138 @@
+//! A guest's page table: exactly the pages that it may use, at the host's own addresses.
+
+use std::ops::Range;
+
+use crate::conf::PAGE;
+use crate::elf::Access;
+
+/// Who may use a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ring {
+    /// The guest's ring 0 alone.
+    Zero,
+    /// The inside too.
+    Three,
+}
+
+/// Pages of one use.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Their addresses: whole pages.
+    pub(super) range: Range<usize>,
+    /// What may be done with them.
+    pub(super) access: Access,
+    /// By whom.
+    pub(super) ring: Ring,
+}
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+/// Set beforehand, so that the processor never writes them.
+const ACCESSED_DIRTY: u64 = 3 << 5;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Entries of a page of the table.
+const ENTRIES: usize = 512;
+
+/// A page table of four levels, as it is in the guest's memory.
+#[derive(Debug)]
+pub(super) struct PageTable {
+    at: u64,
+    entries: Vec<u64>,
+}
+
+impl PageTable {
+    /// An empty one, for an address in the guest's memory.
+    pub(super) fn new(at: u64) -> Self {
+        Self { at, entries: vec![0; ENTRIES] }
+    }
+
+    /// Maps a part. Its first page is at this address of the guest's memory, and the others follow.
+    pub(super) fn map(&mut self, part: &Part, memory: u64) {
+        let mut flags = PRESENT | ACCESSED_DIRTY;
+        flags |= if part.access == Access::Write { WRITABLE } else { 0 };
+        flags |= if part.access == Access::Execute { 0 } else { NO_EXECUTE };
+        flags |= if part.ring == Ring::Three { USER } else { 0 };
+        for (address, memory) in part.range.clone().step_by(PAGE).zip((memory..).step_by(PAGE)) {
+            let entry = self.last(address);
+            self.entries[entry] = memory | flags;
+        }
+    }
+
+    /// The last level's entry of an address; makes the levels above.
+    fn last(&mut self, address: usize) -> usize {
+        let index = |level: usize| address >> (12 + 9 * level) & (ENTRIES - 1);
+        let mut table = 0;
+        for level in [3, 2, 1] {
+            let entry = table * ENTRIES + index(level);
+            if self.entries[entry] == 0 {
+                let next = self.at + (self.entries.len() / ENTRIES * PAGE) as u64;
+                self.entries[entry] = next | PRESENT | WRITABLE | USER | ACCESSED_DIRTY;
+                self.entries.resize(self.entries.len() + ENTRIES, 0);
+            }
+            table = ((self.entries[entry] & ADDRESS) - self.at) as usize / PAGE;
+        }
+        table * ENTRIES + index(0)
+    }
+
+    /// All of it: whole pages.
+    pub(super) fn entries(&self) -> &[u64] {
+        &self.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Where a table sends an address, with its last entry, as the processor walks it.
+    fn walk(table: &PageTable, address: usize) -> Option<u64> {
+        let mut page = table.at;
+        let mut entry = 0;
+        for shift in [39, 30, 21, 12] {
+            let index = (page - table.at) as usize / 8 + (address >> shift & 0x1ff);
+            entry = table.entries[index];
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            page = entry & ADDRESS;
+        }
+        Some(entry)
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_the_pages_of_parts_are_mapped(
+            base in 1usize..1 << 34,
+            lengths in prop::collection::vec((1usize..600, 1usize..3, 0usize..4), 1..6),
+        ) {
+            let mut table = PageTable::new(1 << 30);
+            let (mut page, mut memory, mut parts) = (base, 1 << 32, vec![]);
+            for (pages, hole, kind) in lengths {
+                let (access, ring) = [
+                    (Access::Read, Ring::Three), (Access::Write, Ring::Three),
+                    (Access::Execute, Ring::Three), (Access::Write, Ring::Zero),
+                ][kind];
+                let part = Part { range: page * PAGE..(page + pages) * PAGE, access, ring };
+                table.map(&part, memory);
+                prop_assert_eq!(walk(&table, part.range.start - PAGE), None);
+                page += pages + hole;
+                parts.push((part, memory));
+                memory += ((pages + hole) * PAGE) as u64;
+            }
+            for (part, memory) in parts {
+                prop_assert_eq!(walk(&table, part.range.end), None);
+                for (number, address) in part.range.clone().step_by(PAGE).enumerate() {
+                    let entry = walk(&table, address).unwrap();
+                    prop_assert_eq!(entry & ADDRESS, memory + (number * PAGE) as u64);
+                    prop_assert_eq!(entry & WRITABLE != 0, part.access == Access::Write);
+                    prop_assert_eq!(entry & NO_EXECUTE == 0, part.access == Access::Execute);
+                    prop_assert_eq!(entry & USER != 0, part.ring == Ring::Three);
+                }
+            }
+        }
+    }
+}
