@@ -2,7 +2,8 @@
 //!
 //! The inside is a package by itself: its binaries are linked with no C library and for no system, by
 //! flags that nothing else here may have. So cargo builds it in a build of its own. Its library becomes one
-//! object, `inside.o`, which lacks an allocator alone: `src/images/link.rs` links it with a user's own.
+//! object, `inside.o`, which lacks an allocator alone: `src/images/link.rs` links it with a user's own. Allocators
+//! that need a system have the same inside in a shared library of the host.
 
 use std::env;
 use std::error::Error;
@@ -15,6 +16,12 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Static and movable: the loader places it, and applies the relocations.
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=pie"];
+
+/// Calls inside a library go where they go in an image: straight, and not by a table that others may change.
+const OUTSIDE_FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-Bsymbolic"];
+
+/// The libraries with a system below them.
+const OUTSIDE: [&str; 2] = ["glibc", "scudo"];
 
 /// The outer build's own settings, which would change or disturb the inner one.
 const OUTER: [&str; 7] = [
@@ -39,17 +46,25 @@ const OFFERED: [&str; 7] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for place in ["build.rs", "image", "interface", "include"] {
+    for place in ["build.rs", "image", "interface", "include", "outside"] {
         println!("cargo:rerun-if-changed={place}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let built = build(&out.join("images"))?;
-    std::fs::write(out.join("images.rs"), table(&built)?)?;
-    object(&built.join("libinside.a"), &out.join("inside.o"))
+    let built = build("image", &["--lib", "--bins"], &FLAGS, &out.join("images"))?;
+    std::fs::write(out.join("images.rs"), table(&images()?, |name| built.join(name))?)?;
+    object(&built.join("libinside.a"), &out.join("inside.o"))?;
+    let built = build("outside", &["--workspace"], &OUTSIDE_FLAGS, &out.join("outside"))?;
+    let library = |name: &str| built.join(format!("lib{name}.so"));
+    Ok(std::fs::write(out.join("outside.rs"), table(&OUTSIDE.map(String::from), library)?)?)
 }
 
-/// Builds all images; gives the folder where they are.
-fn build(target: &Path) -> Result<PathBuf, Box<dyn Error>> {
+/// Builds a package by itself; gives the folder where its files are.
+fn build(
+    package: &str,
+    parts: &[&str],
+    flags: &[&str],
+    target: &Path,
+) -> Result<PathBuf, Box<dyn Error>> {
     let mut cargo = Command::new(env::var("CARGO")?);
     for (name, _) in env::vars_os() {
         if OUTER.iter().any(|outer| name.to_string_lossy().starts_with(outer)) {
@@ -57,9 +72,10 @@ fn build(target: &Path) -> Result<PathBuf, Box<dyn Error>> {
         }
     }
     cargo
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"))
-        .args(["build", "--release", "--locked", "--lib", "--bins", "--quiet", "--target", TARGET])
-        .args(["--manifest-path", "image/Cargo.toml", "--target-dir"])
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .args(["build", "--release", "--locked", "--quiet", "--target", TARGET])
+        .args(parts)
+        .args(["--manifest-path", &format!("{package}/Cargo.toml"), "--target-dir"])
         .arg(target);
     run(&mut cargo)?;
     Ok(target.join(TARGET).join("release"))
@@ -74,16 +90,21 @@ fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The table of images: one for each of the inner package's binaries.
-fn table(built: &Path) -> Result<String, Box<dyn Error>> {
+/// The images' names: those of the inner package's binaries.
+fn images() -> Result<Vec<String>, Box<dyn Error>> {
     let mut names: Vec<String> = std::fs::read_dir("image/src/bin")?
         .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
         .collect();
     names.sort();
+    Ok(names)
+}
+
+/// A table of files, one an allocator.
+fn table(names: &[String], file: impl Fn(&str) -> PathBuf) -> Result<String, Box<dyn Error>> {
     let mut table = String::from("[\n");
     for name in names {
-        let image = built.join(&name);
-        writeln!(table, "    Image {{ allocator: {name:?}, bytes: include_bytes!({image:?}) }},")?;
+        let file = file(name);
+        writeln!(table, "    Image {{ allocator: {name:?}, bytes: include_bytes!({file:?}) }},")?;
     }
     table.push_str("]\n");
     Ok(table)

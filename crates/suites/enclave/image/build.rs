@@ -3,13 +3,19 @@
 use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+mod sources;
+
+use sources::sources;
 
 /// Libraries that dependencies ask for by habit. Empty ones stand in, so that nothing of the system's gets
 /// inside: what an image lacks is an error of the linker.
 const ABSENT: [&str; 9] = ["c", "m", "rt", "pthread", "util", "dl", "gcc", "gcc_eh", "gcc_s"];
 
 fn main() -> Result<(), Box<dyn Error>> {
+    if env::var_os("CARGO_FEATURE_OUTSIDE").is_some() {
+        return Ok(());
+    }
     let out = PathBuf::from(env::var("OUT_DIR")?);
     for library in ABSENT {
         std::fs::write(out.join(format!("lib{library}.a")), "!<arch>\n")?;
@@ -31,27 +37,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     snmalloc(&sources("snmalloc-sys")?.join("upstream/src"), &out);
     rpmalloc(&sources("rpmalloc-sys")?.join("rpmalloc/rpmalloc"), &out);
     Ok(())
-}
-
-/// Where cargo keeps the sources of a package that is locked here.
-fn sources(package: &str) -> Result<PathBuf, Box<dyn Error>> {
-    let metadata = Command::new(env::var("CARGO")?)
-        .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])
-        .arg(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml"))
-        .output()?;
-    if !metadata.status.success() {
-        return Err(String::from_utf8_lossy(&metadata.stderr).into());
-    }
-    String::from_utf8(metadata.stdout)?
-        .split('"')
-        .map(Path::new)
-        .filter(|path| path.is_absolute() && path.ends_with("Cargo.toml"))
-        .filter_map(Path::parent)
-        .find(|folder| {
-            folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(package))
-        })
-        .map(Path::to_path_buf)
-        .ok_or_else(|| format!("cargo metadata names no sources of {package}").into())
 }
 
 /// snmalloc's headers, with no C++ library and no system below them.

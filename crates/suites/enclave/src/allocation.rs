@@ -42,6 +42,9 @@ impl Probe for Allocation {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
         let setting = Setting::of(point)?;
+        if self.may_be_too_small {
+            entered::available_with_own_heap(&setting)?;
+        }
         let enclave = Entered::load(&setting)?;
         let Setting { num_allocations, max_size, .. } = setting;
         let round = context.round;

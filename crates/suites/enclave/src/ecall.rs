@@ -36,6 +36,7 @@ impl Probe for Calls {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
         let setting = Setting::of(point)?;
+        entered::available_with_own_heap(&setting)?;
         let budget = context.budget / PARTS;
         let load = load(tsc, budget, &setting)?;
         let enclave = Entered::load(&setting)?;
@@ -110,7 +111,7 @@ fn hertz() -> Result<f64, Failure> {
 /// How long a sample takes with all that it prepares.
 pub fn expected(point: &Point, budget: Duration) -> Duration {
     let Ok(setting) = Setting::of(point) else { return Duration::ZERO };
-    match entered::available(&setting) {
+    match entered::available_with_own_heap(&setting) {
         Ok(()) => budget + crate::allocation::LOADING * 4,
         Err(_) => Duration::ZERO,
     }

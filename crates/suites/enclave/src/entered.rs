@@ -4,7 +4,6 @@ use lab::sample::Failure;
 
 use crate::conf::Conf;
 use crate::error::EcallError;
-use crate::factors::OUTSIDE_ONLY;
 use crate::images::{self, Image};
 use crate::kinds::{self, Enclave, Kind};
 use crate::setting::Setting;
@@ -22,6 +21,9 @@ impl Entered {
     /// What this machine or build lacks, or why it does not load: a heap too small for its allocator.
     pub fn load(setting: &Setting) -> Result<Self, Failure> {
         let kind = kind(&setting.kind)?;
+        if let (Kind::None, Some(library)) = (kind, images::find_outside(&setting.allocator)) {
+            return Ok(Self { enclave: kinds::load_outside(library)?, kind });
+        }
         let conf = Conf {
             heap_pages: setting.heap as usize,
             stack_pages: setting.stack as usize,
@@ -60,8 +62,32 @@ impl Entered {
 /// # Errors
 /// The reason why not, and the remedy.
 pub fn available(setting: &Setting) -> Result<(), Failure> {
+    let kind = kind(&setting.kind)?;
+    if kind == Kind::None && images::find_outside(&setting.allocator).is_some() {
+        return Ok(());
+    }
     image(&setting.allocator)?;
-    kinds::available(kind(&setting.kind)?)
+    kinds::available(kind)
+}
+
+/// The same where the heap must be the enclave's own, to be loaded, searched or drained.
+///
+/// # Errors
+/// As [`available`]; or the heap is the system's, which grows.
+pub fn available_with_own_heap(setting: &Setting) -> Result<(), Failure> {
+    available(setting)?;
+    if images::find_outside(&setting.allocator).is_none() {
+        return Ok(());
+    }
+    Err(Failure::unavailable(
+        format!("{} is outside, on the system's heap, which grows", setting.allocator),
+        format!("take an allocator that enclaves can have: {}", inside()),
+    ))
+}
+
+/// The allocators that enclaves can have.
+fn inside() -> String {
+    images::all().iter().map(|image| image.allocator).collect::<Vec<_>>().join(", ")
 }
 
 fn kind(name: &str) -> Result<Kind, Failure> {
@@ -75,15 +101,13 @@ fn kind(name: &str) -> Result<Kind, Failure> {
 
 fn image(allocator: &str) -> Result<&'static Image, Failure> {
     images::find(allocator).ok_or_else(|| {
-        let there: Vec<_> = images::all().iter().map(|image| image.allocator).collect();
-        let there = format!("measure one of {}", there.join(", "));
-        if OUTSIDE_ONLY.contains(&allocator) {
+        if images::find_outside(allocator).is_some() {
             let why =
                 format!("{allocator} needs an operating system below it, so no enclave has it");
-            Failure::unavailable(why, there)
+            Failure::unavailable(why, format!("measure kind=none, or one of {}", inside()))
         } else {
             let why = format!("this build of tollgate has no enclave image with {allocator}");
-            Failure::unavailable(why, there)
+            Failure::unavailable(why, format!("measure one of {}", inside()))
         }
     })
 }
@@ -195,5 +219,23 @@ mod tests {
         assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
         assert!(failure.remedy.unwrap().contains("dlmalloc"));
         assert_eq!(available(&setting("simulate", "snmalloc")), Ok(()));
+    }
+
+    #[test]
+    fn what_needs_a_system_is_outside_alone_and_has_no_heap_of_its_own() {
+        for allocator in ["glibc", "scudo"] {
+            let point = lab::point::Point::from([("kind", "none"), ("allocator", allocator)]);
+            let setting = Setting::of(&point).unwrap();
+            assert_eq!(available(&setting), Ok(()));
+            let failure = available_with_own_heap(&setting).unwrap_err();
+            assert!(failure.why.contains(&format!("{allocator} is outside")), "{failure}");
+            assert!(failure.remedy.unwrap().contains("dlmalloc"));
+            for kind in ["simulate", "simulate-arch-prctl", "process"] {
+                let setting = Setting { kind: kind.into(), ..setting.clone() };
+                let failure = available(&setting).unwrap_err();
+                assert!(failure.why.contains("needs an operating system"), "{failure}");
+                assert!(failure.remedy.unwrap().contains("kind=none"));
+            }
+        }
     }
 }

@@ -7,8 +7,6 @@ pub const ALLOCATORS: &[&str] = &[
     "dlmalloc", "snmalloc", "jemalloc", "mimalloc", "rpmalloc", "talc", "rlsf", "buddy", "glibc",
     "scudo",
 ];
-/// Those that need an operating system below them, so that they work outside alone.
-pub const OUTSIDE_ONLY: &[&str] = &["glibc", "scudo"];
 /// What separates the inside from the host.
 pub const KINDS: &[&str] = &["none", "simulate", "simulate-arch-prctl", "process", "kvm", "sgx"];
 

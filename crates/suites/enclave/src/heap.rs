@@ -35,7 +35,7 @@ impl Probe for Heap {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let setting = Setting::of(point)?;
         // What this machine lacks is no heap that is too small.
-        entered::available(&setting)?;
+        entered::available_with_own_heap(&setting)?;
         let top = LARGEST as f64;
         let search =
             Search { low: STEP, high: top + STEP, precision: STEP, confirmations: CONFIRMATIONS };

@@ -1,6 +1,6 @@
 //! The images, one an allocator, as they were built with this program.
 
-/// An image: a static, movable ELF file.
+/// An image: a static, movable ELF file. One for outside is a shared library.
 #[derive(Debug)]
 pub struct Image {
     /// The allocator that it links.
@@ -19,6 +19,18 @@ pub fn all() -> &'static [Image] {
 /// An allocator's image.
 pub fn find(allocator: &str) -> Option<&'static Image> {
     IMAGES.iter().find(|image| image.allocator == allocator)
+}
+
+static OUTSIDE: &[Image] = &include!(concat!(env!("OUT_DIR"), "/outside.rs"));
+
+/// The same inside as shared libraries of the host, with the allocators that need a system, by name.
+pub fn outside() -> &'static [Image] {
+    OUTSIDE
+}
+
+/// An allocator's library for outside.
+pub fn find_outside(allocator: &str) -> Option<&'static Image> {
+    OUTSIDE.iter().find(|image| image.allocator == allocator)
 }
 
 mod link;

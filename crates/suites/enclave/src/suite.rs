@@ -57,6 +57,7 @@ impl Suite for EnclaveSuite {
     fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {
         match experiment {
             "cross-thread" => cross_thread::available(point),
+            "heap" | "room" | "ecall" => entered::available_with_own_heap(&Setting::of(point)?),
             _ => entered::available(&Setting::of(point)?),
         }
     }

@@ -1,8 +1,12 @@
 //! What runs inside an enclave, with no system below: the calls' answers, and the allocators.
 //!
-//! An image is a binary of this package that links one allocator by [`link!`].
+//! An image is a binary of this package that links one allocator by [`link!`]. With the feature `outside` the
+//! same code has the system below it, for the allocators that need one.
 #![no_std]
 #![warn(clippy::undocumented_unsafe_blocks)]
+
+#[cfg(feature = "outside")]
+extern crate std;
 
 mod allocation;
 pub mod allocator;
@@ -12,8 +16,10 @@ mod entry;
 mod heap;
 pub mod linked;
 mod lock;
+#[cfg(not(feature = "outside"))]
 mod memory;
 mod misbehave;
 mod random;
 mod shared;
 mod thread;
+mod trap;

@@ -126,18 +126,7 @@ pub extern "C" fn __errno_location() -> *mut i32 {
 /// C's abort.
 #[unsafe(no_mangle)]
 pub extern "C" fn abort() -> ! {
-    trap()
-}
-
-/// Ends the call with a fault, which the host sees as such: nothing inside could report it.
-pub fn trap() -> ! {
-    // SAFETY: the instruction does nothing but fault.
-    unsafe { asm!("ud2", options(noreturn, nomem, nostack)) }
-}
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    trap()
+    crate::trap::trap()
 }
 
 /// Named by the compiled core library; nothing unwinds here.

@@ -27,7 +27,7 @@ pub fn misbehave(how: u64) -> u64 {
             unsafe { core::ptr::without_provenance_mut::<u8>(0x10).write_volatile(1) };
             0
         }
-        3 => crate::memory::trap(),
+        3 => crate::trap::trap(),
         4 => loop {
             core::hint::spin_loop();
         },

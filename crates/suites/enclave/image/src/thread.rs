@@ -1,17 +1,49 @@
 //! The thread inside: its block, and how it leaves by OCALLs.
 
-use core::arch::asm;
 use core::convert::Infallible;
-use interface::{Leave, Ocall, ThreadBlock, WORDS};
+use interface::{Leave, Ocall, WORDS};
 
-/// The block of the thread that runs.
-#[inline]
-pub fn block() -> &'static ThreadBlock {
-    let own: *const ThreadBlock;
-    // SAFETY: the loader writes the block's own address at its beginning, which is FS:0.
-    unsafe { asm!("mov {}, fs:0", out(reg) own, options(nostack, preserves_flags, readonly)) };
-    // SAFETY: the block lives as long as the enclave.
-    unsafe { &*own }
+pub use place::block;
+
+/// A thread's block is where the ABI has a thread's own address.
+#[cfg(not(feature = "outside"))]
+mod place {
+    use core::arch::asm;
+    use interface::ThreadBlock;
+
+    /// The block of the thread that runs.
+    #[inline]
+    pub fn block() -> &'static ThreadBlock {
+        let own: *const ThreadBlock;
+        // SAFETY: the loader writes the block's own address at its beginning, which is FS:0.
+        unsafe { asm!("mov {}, fs:0", out(reg) own, options(nostack, preserves_flags, readonly)) };
+        // SAFETY: the block lives as long as the enclave.
+        unsafe { &*own }
+    }
+}
+
+/// Outside, FS is the system's, and the block is a variable of the thread.
+#[cfg(feature = "outside")]
+mod place {
+    use core::cell::Cell;
+    use core::ptr;
+    use interface::ThreadBlock;
+
+    std::thread_local! {
+        static BLOCK: Cell<*const ThreadBlock> = const { Cell::new(ptr::null()) };
+    }
+
+    /// The block of the thread that runs.
+    pub fn block() -> &'static ThreadBlock {
+        // SAFETY: the host gave it before it called, and keeps it until the call ends.
+        unsafe { &*BLOCK.get() }
+    }
+
+    /// Takes the calling thread's block, before its calls.
+    #[unsafe(no_mangle)]
+    extern "sysv64" fn enclave_bind(block: *const ThreadBlock) {
+        BLOCK.set(block);
+    }
 }
 
 /// The host, as seen from inside.

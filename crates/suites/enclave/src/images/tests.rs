@@ -1,4 +1,4 @@
-use super::all;
+use super::{all, outside};
 use std::process::Command;
 
 /// A number of so many bytes in a file.
@@ -95,5 +95,36 @@ fn the_one_system_call_is_the_forbidden_one() {
             }
         }
         assert_eq!(found, ["forbidden:"], "{}", image.allocator);
+    }
+}
+
+/// The instructions of the seed's loop, from the generator's last step to the two calls of the allocator.
+/// Where they go, and where variables lie, differs.
+fn the_loop(image: &[u8]) -> Vec<String> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), image).expect("written");
+    let read = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(file.path()).output();
+    let listing = String::from_utf8(read.expect("objdump runs").stdout).expect("text");
+    // Of all that use a generator the loop comes first.
+    let of_the_loop = listing.lines().skip_while(|line| !line.contains("$0x94d049bb133111eb"));
+    let instruction = |line: &str| {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<_> = line.split_ascii_whitespace().skip(1).collect();
+        let goes = words[0].starts_with('j') || words[0] == "call" || line.contains("(%rip)");
+        if goes { words[0].to_owned() } else { words.join(" ") }
+    };
+    of_the_loop.take(95).map(instruction).collect()
+}
+
+#[test]
+fn the_loop_is_the_same_outside() {
+    let inside = the_loop(super::find("dlmalloc").expect("it is there").bytes);
+    assert!(
+        inside.iter().any(|line| line.starts_with("cmp $0xf")),
+        "the queue's length: {inside:?}"
+    );
+    assert!(inside.iter().filter(|line| *line == "call").count() >= 3, "{inside:?}");
+    for library in outside() {
+        assert_eq!(the_loop(library.bytes), inside, "{}", library.allocator);
     }
 }

@@ -4,6 +4,7 @@ mod entering;
 mod here;
 mod kvm;
 mod none;
+mod outside;
 mod process;
 
 use std::ops::Range;
@@ -133,6 +134,16 @@ pub fn runs(kind: Kind) -> Result<(), Failure> {
     }
 }
 
+/// Loads a library for outside ([`crate::images::outside`]), where it is called plainly and its heap, being the
+/// system's, is all of memory. It stays in this process, and a fault in it is the process's own.
+///
+/// # Errors
+/// The system's loader says why it cannot be loaded.
+pub fn load_outside(library: &Image) -> Result<Box<dyn Enclave>, Failure> {
+    let begun = begin(outside::Outside::load(library)?);
+    begun.map_err(|why| Failure::failed(format!("{} outside: {why}", library.allocator)))
+}
+
 /// Loads an image as an enclave and lets it begin.
 ///
 /// # Errors
@@ -150,24 +161,30 @@ pub fn load(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, 
 pub fn load_untimed(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
     runs(kind)?;
     let elf = Elf::parse(image.bytes)?;
-    let enclave: Box<dyn Enclave> = match kind {
-        Kind::None => Box::new(none::None::load(&elf, conf)?),
-        Kind::Simulate => Box::new(Entering::<Instructions>::load(&elf, conf)?),
-        Kind::ArchPrctl => Box::new(Entering::<ArchPrctl>::load(&elf, conf)?),
-        Kind::Process => Box::new(process::Process::load(&elf, conf)?),
-        Kind::Kvm => Box::new(kvm::Kvm::load(&elf, conf)?),
+    let begun = match kind {
+        Kind::None => begin(none::None::load(&elf, conf)?),
+        Kind::Simulate => begin(Entering::<Instructions>::load(&elf, conf)?),
+        Kind::ArchPrctl => begin(Entering::<ArchPrctl>::load(&elf, conf)?),
+        Kind::Process => begin(process::Process::load(&elf, conf)?),
+        Kind::Kvm => begin(kvm::Kvm::load(&elf, conf)?),
     };
-    let heap = enclave.heap();
-    let begun = enclave.ecall(Ecall::initialise, [heap.start as u64, heap.end as u64, 0, 0, 0]);
-    let not = |why: String| {
+    begun.map_err(|why| {
         let (allocator, pages) = (image.allocator, conf.heap_pages);
         Failure::failed(format!(
             "{allocator} does not begin in {pages} pages: {why}: raise NumHeapPages"
         ))
-    };
-    match begun {
-        Ok(0) => Ok(enclave),
-        Ok(code) => Err(not(format!("its code is {code}"))),
-        Err(why) => Err(not(why.to_string())),
+    })
+}
+
+/// Lets a loaded enclave begin in its heap.
+///
+/// # Errors
+/// Why it does not.
+fn begin<E: Enclave + 'static>(enclave: E) -> Result<Box<dyn Enclave>, String> {
+    let heap = enclave.heap();
+    match enclave.ecall(Ecall::initialise, [heap.start as u64, heap.end as u64, 0, 0, 0]) {
+        Ok(0) => Ok(Box::new(enclave)),
+        Ok(code) => Err(format!("its code is {code}")),
+        Err(why) => Err(why.to_string()),
     }
 }

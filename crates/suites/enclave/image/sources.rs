@@ -1,0 +1,27 @@
+//! The sources of packages that are compiled in our own way.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where cargo keeps the sources of a package that is locked here.
+pub fn sources(package: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let metadata = Command::new(env::var("CARGO")?)
+        .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])
+        .arg(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml"))
+        .output()?;
+    if !metadata.status.success() {
+        return Err(String::from_utf8_lossy(&metadata.stderr).into());
+    }
+    String::from_utf8(metadata.stdout)?
+        .split('"')
+        .map(Path::new)
+        .filter(|path| path.is_absolute() && path.ends_with("Cargo.toml"))
+        .filter_map(Path::parent)
+        .find(|folder| {
+            folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(package))
+        })
+        .map(Path::to_path_buf)
+        .ok_or_else(|| format!("cargo metadata names no sources of {package}").into())
+}

@@ -1,0 +1,48 @@
+//! Compiles Scudo behind tollgate's interface.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+#[path = "../../image/sources.rs"]
+mod sources;
+
+/// What scudo.cpp needs of Scudo; its own wrappers define malloc, and stay out.
+const PARTS: [&str; 9] = [
+    "checksum",
+    "common",
+    "crc32_hw",
+    "flags",
+    "flags_parser",
+    "linux",
+    "release",
+    "report",
+    "string_utils",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for place in ["build.rs", "scudo.cpp", "../../include", "../../image/sources.rs"] {
+        println!("cargo:rerun-if-changed={place}");
+    }
+    let scudo = sources::sources("scudo-sys")?.join("scudo-standalone");
+    let parts: Vec<PathBuf> = PARTS.map(|part| scudo.join(part).with_extension("cpp")).into();
+    cc::Build::new()
+        .cpp(true)
+        .cpp_link_stdlib(None)
+        .std("c++17")
+        .opt_level(3)
+        .debug(false)
+        .pic(true)
+        .warnings(false)
+        .define("NDEBUG", None)
+        .include(&scudo)
+        .include(scudo.join("include"))
+        .include("../../include")
+        .flags(["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc++"])
+        // A library that is loaded late finds its threads' variables by a call; this is the short one.
+        .flag_if_supported("-mtls-dialect=gnu2")
+        .files(parts)
+        .file("scudo.cpp")
+        .link_lib_modifier("+whole-archive")
+        .compile("scudo_outside");
+    Ok(())
+}

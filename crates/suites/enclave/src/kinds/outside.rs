@@ -1,0 +1,108 @@
+//! The inside as a shared library of the host, for allocators that need a system below them.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use enclave_interface::{Ecall, ThreadBlock};
+use lab::sample::Failure;
+use libloading::Library;
+use machine::memfd::Memfd;
+
+use super::Enclave;
+use crate::error::EcallError;
+use crate::images::Image;
+use crate::ocalls;
+
+/// Where calls come in.
+type Entry = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> u64;
+/// Where a thread's block goes before its calls.
+type Bind = extern "sysv64" fn(*const ThreadBlock);
+
+thread_local! {
+    /// What counts the OCALLs of the library that this thread is in.
+    static OCALLS: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
+}
+
+/// A loaded library.
+pub(super) struct Outside {
+    entry: Entry,
+    bind: Bind,
+    ocalls: AtomicU64,
+    /// The library stays for as long as the process: threads that used its allocator end in it. So does its
+    /// file, by whose name the system's loader would take another for it.
+    _stays: ManuallyDrop<(Library, Memfd)>,
+}
+
+impl Outside {
+    /// Loads a fresh copy.
+    pub(super) fn load(image: &Image) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::failed(format!("{} outside: {why}", image.allocator));
+        let file = Memfd::create(image.allocator, 0).map_err(|why| failed(why.to_string()))?;
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        std::fs::write(&path, image.bytes).map_err(|why| failed(format!("{path}: {why}")))?;
+        // SAFETY: the library was built with this program, and has no constructors but its allocator's.
+        let library = unsafe { Library::new(&path) }.map_err(|why| failed(why.to_string()))?;
+        // SAFETY: the inside defines both, of these types (image/src/entry.rs, image/src/thread.rs).
+        let found = unsafe {
+            let entry = library.get::<Entry>("enclave_entry").map(|entry| *entry);
+            entry.and_then(|entry| {
+                Ok((entry, library.get::<Bind>("enclave_bind").map(|bind| *bind)?))
+            })
+        };
+        let (entry, bind) = found.map_err(|why| failed(why.to_string()))?;
+        let stays = ManuallyDrop::new((library, file));
+        Ok(Self { entry, bind, ocalls: AtomicU64::new(0), _stays: stays })
+    }
+}
+
+impl Enclave for Outside {
+    fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
+        self.repeat(call, words, 1)
+    }
+
+    fn repeat(&self, call: Ecall, words: [u64; 5], times: u64) -> Result<u64, EcallError> {
+        let block = ThreadBlock {
+            own: 0,
+            host_stack: 0,
+            ocall: answer as *const () as u64,
+            number: 0,
+            host_fs: 0,
+            host_gs: 0,
+            depth: 0,
+            reserved: [0; 9],
+        };
+        OCALLS.set(&raw const self.ocalls);
+        (self.bind)(&raw const block);
+        let [w0, w1, w2, w3, w4] = words;
+        let mut gave = 0;
+        for _ in 0..times {
+            gave = (self.entry)(call as u64, w0, w1, w2, w3, w4);
+        }
+        Ok(gave)
+    }
+
+    fn ocalls(&self) -> u64 {
+        self.ocalls.load(Ordering::Relaxed)
+    }
+
+    fn blocked(&self) -> u64 {
+        0
+    }
+
+    fn heap(&self) -> Range<usize> {
+        0..usize::MAX
+    }
+}
+
+/// Answers an OCALL of the calling thread.
+extern "sysv64" fn answer(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4: u64) -> u64 {
+    // SAFETY: a thread makes OCALLs within a call, whose library is there meanwhile.
+    if let Some(ocalls) = unsafe { OCALLS.get().as_ref() } {
+        ocalls.fetch_add(1, Ordering::Relaxed);
+    }
+    ocalls::answer(0..usize::MAX, number, [w0, w1, w2, w3, w4])
+}
