@@ -4,7 +4,10 @@
 
 mod harness;
 
-use harness::Bench;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{Bench, file};
 
 /// Whether Syscall User Dispatch and FSGSBASE are here, without which nothing is simulated.
 fn simulates(bench: &Bench, test: &str) -> bool {
@@ -82,4 +85,88 @@ fn what_is_wrong_is_told_in_one_line() {
         let told = bench.refused(&["enclave"], 1);
         assert!(told.contains("add --simulate"), "{told}");
     }
+}
+
+/// Where the header and its example lie.
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../suites/enclave/include")
+}
+
+/// The text of the documentation's first block in a language that holds some words.
+fn documented(language: &str, words: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/enclave.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut blocks = page.split("```").skip(1).step_by(2);
+    let block = blocks.find(|block| block.starts_with(language) && block.contains(words)).unwrap();
+    block.strip_prefix(language).unwrap().to_owned()
+}
+
+/// Runs commands of the documentation in the bench's folder, in which the example lies.
+fn shell(bench: &Bench, commands: &str) -> String {
+    for name in ["example.c", "tollgate_allocator.h"] {
+        std::fs::copy(include().join(name), bench.path().join(name)).unwrap();
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let ran = Command::new("sh")
+        .args(["-e", "-c", commands])
+        .current_dir(bench.path())
+        .env("XDG_CACHE_HOME", bench.path().join("cache"))
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn an_allocator_of_ones_own_is_measured_as_documented() {
+    let bench = Bench::new();
+    if !simulates(&bench, "an_allocator_of_ones_own_is_measured_as_documented") {
+        return;
+    }
+    let text = shell(&bench, &documented("sh", "libmine.a"));
+    for threads in ["num-threads = 1:", "num-threads = 2:"] {
+        let (_, part) = text.split_once(threads).unwrap();
+        let mine = part.lines().nth(2).unwrap();
+        assert!(mine.trim_start().starts_with("./libmine.a (pluggable allocator) = "), "{text}");
+        assert!(mine.ends_with(" milliseconds"), "{text}");
+    }
+    let images = || {
+        let cache = std::fs::read_dir(bench.path().join("cache/tollgate")).unwrap();
+        cache.flatten().filter(|one| one.file_name().to_string_lossy().contains("image")).count()
+    };
+    assert_eq!(images(), 1, "it is linked once");
+    file(&bench, "my.toml", &documented("toml", "libmine.a"));
+    let few = ["run", "-e", "my.toml", "enclave/mine", "--rounds", "2", "--quiet"];
+    bench.ok(&few);
+    let run = bench.journal();
+    let own = harness::by_level(&run, "enclave/mine", "allocator");
+    assert!(own["./libmine.a"].iter().all(|sample| sample.counts()), "{own:?}");
+    assert_eq!((own["./libmine.a"].len(), images()), (4, 1), "and once for both");
+}
+
+#[test]
+fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
+    let bench = Bench::new();
+    let mine = ["enclave", "--simulate", "--allocators", "dlmalloc,./libmine.a"];
+    let told = bench.refused(&mine, 1);
+    assert!(told.contains("./libmine.a: No such file"), "{told}");
+    shell(
+        &bench,
+        "cc -c -fPIE -Dtollgate_allocator_free=somebody_elses example.c && ar rcs libmine.a example.o",
+    );
+    let told = bench.refused(&mine, 1);
+    assert!(
+        told.contains("./libmine.a does not link") && told.contains("`tollgate_allocator_free'"),
+        "{told}"
+    );
+    file(&bench, "my.toml", &documented("toml", "libmine.a"));
+    let run = bench.run(&["run", "-e", "my.toml", "enclave/mine", "--rounds", "1", "--quiet"]);
+    assert_eq!(run.status.code(), Some(1));
+    let run = bench.journal();
+    let own = harness::by_level(&run, "enclave/mine", "allocator");
+    let why = own["./libmine.a"][0].error.clone().unwrap().why;
+    assert!(why.contains("`tollgate_allocator_free'") && !why.contains('\n'), "{why}");
+    assert!(own["dlmalloc"].iter().all(|sample| sample.error.is_none()));
 }

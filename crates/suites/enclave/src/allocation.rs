@@ -45,7 +45,7 @@ impl Probe for Allocation {
         if self.may_be_too_small {
             entered::available_with_own_heap(&setting)?;
         }
-        let enclave = Entered::load(&setting)?;
+        let enclave = Entered::load(&setting, context)?;
         let Setting { num_allocations, max_size, .. } = setting;
         let round = context.round;
         let (answers, took) = Crew::of(setting.threads, context).work(&enclave, |thread| {

@@ -41,7 +41,7 @@ impl Probe for CrossThread {
         available(point)?;
         let tsc = context.tsc()?;
         let setting = Setting::of(point)?;
-        let enclave = Entered::load(&setting)?;
+        let enclave = Entered::load(&setting, context)?;
         let inside = enclave.enclave();
         let Setting { num_allocations: blocks, max_size, threads, .. } = setting;
         let round = context.round;

@@ -38,8 +38,8 @@ impl Probe for Calls {
         let setting = Setting::of(point)?;
         entered::available_with_own_heap(&setting)?;
         let budget = context.budget / PARTS;
-        let load = load(tsc, budget, &setting)?;
-        let enclave = Entered::load(&setting)?;
+        let load = load(tsc, budget, &setting, context)?;
+        let enclave = Entered::load(&setting, context)?;
         let inside = enclave.enclave();
         let failed = |why| failed(0, &why);
         let before = hertz()?;
@@ -76,12 +76,12 @@ impl Probe for Calls {
 }
 
 /// What loading takes, ns: the median; unloading is outside.
-fn load(tsc: &Tsc, budget: Duration, setting: &Setting) -> Result<f64, Failure> {
+fn load(tsc: &Tsc, budget: Duration, setting: &Setting, context: &Context) -> Result<f64, Failure> {
     let end = Instant::now() + budget;
     let mut times = Vec::new();
     while times.len() < LOADS.start || (Instant::now() < end && times.len() < LOADS.end) {
         let begin = tsc::start();
-        let enclave = Entered::load(setting)?;
+        let enclave = Entered::load(setting, context)?;
         let ticks = tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead);
         drop(enclave);
         times.push(tsc.nanoseconds(ticks as f64));

@@ -1,10 +1,13 @@
 //! Enclaves as the experiments use them: loaded by name, entered, and checked.
 
+use std::path::Path;
+
+use lab::measure::Context;
 use lab::sample::Failure;
 
 use crate::conf::Conf;
 use crate::error::EcallError;
-use crate::images::{self, Image};
+use crate::images::{self, Image, supplied};
 use crate::kinds::{self, Enclave, Kind};
 use crate::setting::Setting;
 
@@ -15,11 +18,11 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Loads what a setting asks for.
+    /// Loads what a setting asks for; a person's own allocator from the artefact that was made of it.
     ///
     /// # Errors
     /// What this machine or build lacks, or why it does not load: a heap too small for its allocator.
-    pub fn load(setting: &Setting) -> Result<Self, Failure> {
+    pub fn load(setting: &Setting, context: &Context) -> Result<Self, Failure> {
         let kind = kind(&setting.kind)?;
         if let (Kind::None, Some(library)) = (kind, images::find_outside(&setting.allocator)) {
             return Ok(Self { enclave: kinds::load_outside(library)?, kind });
@@ -30,7 +33,11 @@ impl Entered {
             tcs: setting.tcs as usize,
             ..Conf::default()
         };
-        Ok(Self { enclave: kinds::load(kind, image(&setting.allocator)?, &conf)?, kind })
+        let image = match linked(setting, context)? {
+            Some(folder) => supplied::image(&setting.allocator, folder)?,
+            None => image(&setting.allocator)?,
+        };
+        Ok(Self { enclave: kinds::load(kind, image, &conf)?, kind })
     }
 
     /// What is entered.
@@ -57,6 +64,15 @@ impl Entered {
     }
 }
 
+/// Where the image of a person's own allocator was made; none where the allocator is one of ours.
+///
+/// # Errors
+/// It could not be made.
+pub fn linked<'a>(setting: &Setting, context: &'a Context) -> Result<Option<&'a Path>, Failure> {
+    let path = Some(&setting.allocator).filter(|allocator| supplied::is_path(allocator));
+    path.map(|path| context.artefact(&supplied::artefact(path))).transpose()
+}
+
 /// Whether an enclave of this kind and allocator can be loaded here.
 ///
 /// # Errors
@@ -66,7 +82,9 @@ pub fn available(setting: &Setting) -> Result<(), Failure> {
     if kind == Kind::None && images::find_outside(&setting.allocator).is_some() {
         return Ok(());
     }
-    image(&setting.allocator)?;
+    if !supplied::is_path(&setting.allocator) {
+        image(&setting.allocator)?;
+    }
     kinds::available(kind)
 }
 

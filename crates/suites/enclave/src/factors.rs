@@ -2,6 +2,8 @@
 
 use lab::factor::{Factor, Levels};
 
+use crate::images::supplied;
+
 /// Every allocator that an enclave or the host may be given.
 pub const ALLOCATORS: &[&str] = &[
     "dlmalloc", "snmalloc", "jemalloc", "mimalloc", "rpmalloc", "talc", "rlsf", "buddy", "glibc",
@@ -19,8 +21,8 @@ pub const FACTORS: &[Factor] = &[
     },
     Factor {
         name: "allocator",
-        about: "the allocator that the enclave is linked with",
-        levels: Levels::Names(ALLOCATORS),
+        about: "the allocator that the enclave is linked with: a name, or the path of a static library (*.a)",
+        levels: Levels::Checked(allocator),
     },
     Factor { name: "threads", about: "host threads inside at once", levels: Levels::Count },
     Factor {
@@ -46,3 +48,15 @@ pub const FACTORS: &[Factor] = &[
     Factor { name: "stack", about: "NumStackPages", levels: Levels::Count },
     Factor { name: "tcs", about: "NumTCS: how many threads may be inside", levels: Levels::Count },
 ];
+
+/// A level of `allocator`.
+///
+/// # Errors
+/// What would have been right.
+pub fn allocator(text: &str) -> Result<String, String> {
+    if ALLOCATORS.contains(&text) || supplied::is_path(text) {
+        return Ok(text.into());
+    }
+    let names = ALLOCATORS.join(", ");
+    Err(format!("'{text}' is not one of {names}, nor the path of a static library (*.a)"))
+}

@@ -34,8 +34,9 @@ struct Heap;
 impl Probe for Heap {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let setting = Setting::of(point)?;
-        // What this machine lacks is no heap that is too small.
+        // What this machine lacks, or could not link, is no heap that is too small.
         entered::available_with_own_heap(&setting)?;
+        entered::linked(&setting, context)?;
         let top = LARGEST as f64;
         let search =
             Search { low: STEP, high: top + STEP, precision: STEP, confirmations: CONFIRMATIONS };
@@ -55,7 +56,7 @@ impl Probe for Heap {
             .value("pages", pages)
             .value("heap_a_thread", pages * PAGE as f64 / setting.threads as f64);
         // Draining is one thread's.
-        if setting.threads == 1 { drained(&setting, measurement) } else { Ok(measurement) }
+        if setting.threads == 1 { drained(&setting, context, measurement) } else { Ok(measurement) }
     }
 }
 
@@ -68,7 +69,7 @@ fn whole(level: f64) -> f64 {
 /// Whether the seed's loop fails nowhere with this heap.
 fn trial(setting: &Setting, context: &Context, round: u32) -> Result<(Shown, Values), Failure> {
     let not = |values: Values| Ok((Shown::Fails, values));
-    let enclave = match Entered::load(setting) {
+    let enclave = match Entered::load(setting, context) {
         Ok(enclave) => enclave,
         Err(failure) if failure.kind == FailureKind::Unavailable => return Err(failure),
         Err(_) => return not(Values::new()),
@@ -100,8 +101,12 @@ fn trial(setting: &Setting, context: &Context, round: u32) -> Result<(Shown, Val
 }
 
 /// How much of the point's heap small blocks can use, twice.
-fn drained(setting: &Setting, measurement: Measurement) -> Result<Measurement, Failure> {
-    let enclave = Entered::load(setting)?;
+fn drained(
+    setting: &Setting,
+    context: &Context,
+    measurement: Measurement,
+) -> Result<Measurement, Failure> {
+    let enclave = Entered::load(setting, context)?;
     let inside = enclave.enclave();
     let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
     let block = told(inside.malloc(BLOCK))?;

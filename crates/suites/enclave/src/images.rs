@@ -34,6 +34,7 @@ pub fn find_outside(allocator: &str) -> Option<&'static Image> {
 }
 
 mod link;
+pub mod supplied;
 #[cfg(test)]
 mod tests;
 

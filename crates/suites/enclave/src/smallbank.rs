@@ -31,7 +31,7 @@ impl Probe for SmallBank {
         let setting = Setting::of(point)?;
         let customers = count(point, "accounts", 10)?;
         let transactions = transactions(point)?;
-        let enclave = Entered::load(&setting)?;
+        let enclave = Entered::load(&setting, context)?;
         let inside = enclave.enclave();
         let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
         if told(inside.bank_open(customers))? != customers {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use lab::artefact::Recipe;
 use lab::factor::Factor;
 use lab::metric::Metric;
-use lab::point::Point;
+use lab::point::{Level, Point};
 use lab::run::Lab;
 use lab::sample::Failure;
 use lab::suite::{Capability, Data, Probe, Suite};
 
+use crate::images::supplied;
 use crate::kinds::{self, Kind};
 use crate::setting::Setting;
 use crate::{allocation, cross_thread, ecall, entered, factors, hand, heap, metrics, smallbank};
@@ -70,6 +72,11 @@ impl Suite for EnclaveSuite {
             "smallbank" => smallbank::expected(point),
             _ => allocation::expected(point),
         }
+    }
+
+    fn artefacts(&self, _: &str, point: &Point) -> Vec<Recipe> {
+        let allocator = point.get("allocator").map(Level::as_str);
+        allocator.filter(|one| supplied::is_path(one)).map(supplied::recipe).into_iter().collect()
     }
 
     fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Parser;
+use lab::artefact;
 use lab::by_hand::{ByHand, Gathered, Measured};
 use lab::experiment::{Effort, Experiment, Profile};
 use lab::point::Point;
@@ -22,6 +23,7 @@ use lab::sample::Failure;
 use crate::SUITE;
 use crate::conf::Conf;
 use crate::entered;
+use crate::images::supplied;
 use crate::setting::Setting;
 use options::Options;
 
@@ -37,6 +39,9 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let options = Options::try_parse_from(words)?;
     let conf = options.conf()?;
     let kind = kind(&options)?;
+    for library in options.allocators.iter().filter(|one| supplied::is_path(one)) {
+        artefact::prepare(&supplied::recipe(library))?;
+    }
     let rows = rows(&options, &conf, kind);
     let experiment = experiment(&rows, options.rounds);
     let mut out = std::io::stdout().lock();

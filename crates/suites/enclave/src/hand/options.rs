@@ -6,7 +6,7 @@ use clap::Parser;
 use lab::sample::Failure;
 
 use crate::conf::Conf;
-use crate::factors::ALLOCATORS;
+use crate::factors;
 
 /// The seed's benchmark: many threads in one enclave allocate and free, with its default allocator and
 /// with a pluggable one
@@ -34,8 +34,8 @@ pub(super) struct Options {
     /// Threads that may be inside at once (default: 8, or as --conf says)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     tcs: Option<u64>,
-    /// The default allocator and the others
-    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = clap::builder::PossibleValuesParser::new(ALLOCATORS))]
+    /// The default allocator and the others: names, or paths of static libraries (*.a)
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = factors::allocator)]
     pub(super) allocators: Vec<String>,
     /// Rounds, each in a fresh process
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]

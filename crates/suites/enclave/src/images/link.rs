@@ -7,7 +7,7 @@ use std::process::Command;
 use thiserror::Error;
 
 /// The inside, which lacks an allocator alone.
-const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
+pub(super) const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
 
 /// How the images in this program are linked too: alone, static and movable.
 const ARGUMENTS: [&str; 8] = [
@@ -21,6 +21,9 @@ const ARGUMENTS: [&str; 8] = [
     "-Wl,--strip-all",
 ];
 
+/// What the image is called in its folder.
+pub(super) const IMAGE: &str = "image";
+
 /// Why there is no image of an allocator.
 #[derive(Debug, Error)]
 pub enum LinkError {
@@ -32,8 +35,16 @@ pub enum LinkError {
         /// Why.
         why: std::io::Error,
     },
+    /// The library cannot be read.
+    #[error("{library}: {why}: give the path of a static library", library = library.display())]
+    Unreadable {
+        /// The static library.
+        library: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
     /// The linker cannot be run.
-    #[error("cc, which links {library}: {why}; install a C compiler", library = library.display())]
+    #[error("cc, which links {library}, does not run: {why}: install a C compiler", library = library.display())]
     NoLinker {
         /// The static library.
         library: PathBuf,
@@ -58,22 +69,31 @@ pub enum LinkError {
 /// # Errors
 /// The library cannot be read, is no whole allocator, or there is no linker.
 pub fn link(library: &Path, folder: &Path) -> Result<Vec<u8>, LinkError> {
+    link_by("cc", library, folder)
+}
+
+/// Links by a linker of this name.
+pub(super) fn link_by(linker: &str, library: &Path, folder: &Path) -> Result<Vec<u8>, LinkError> {
     let file = |path: &Path| {
         let path = path.to_path_buf();
         move |why| LinkError::File { path, why }
     };
-    let library = library.canonicalize().map_err(file(library))?;
-    let (inside, image) = (folder.join("inside.o"), folder.join("image"));
+    let unreadable = |why| LinkError::Unreadable { library: library.to_path_buf(), why };
+    let found = library.canonicalize().map_err(unreadable)?;
+    std::fs::File::open(&found).map_err(unreadable)?;
+    let (inside, image) = (folder.join("inside.o"), folder.join(IMAGE));
     std::fs::write(&inside, INSIDE).map_err(file(&inside))?;
-    let linked = Command::new("cc")
+    let linked = Command::new(linker)
         .env("LC_ALL", "C")
         .args(ARGUMENTS)
-        .args([&inside, &library])
+        .args([&inside, &found])
         .arg("-o")
         .arg(&image)
         .output()
-        .map_err(|why| LinkError::NoLinker { library: library.clone(), why })?;
+        .map_err(|why| LinkError::NoLinker { library: library.to_path_buf(), why })?;
+    std::fs::remove_file(&inside).map_err(file(&inside))?;
     if !linked.status.success() {
+        let library = library.to_path_buf();
         return Err(LinkError::Incomplete { library, why: complaints(&linked.stderr) });
     }
     std::fs::read(&image).map_err(file(&image))

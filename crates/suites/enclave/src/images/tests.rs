@@ -128,3 +128,34 @@ fn the_loop_is_the_same_outside() {
         assert_eq!(the_loop(library.bytes), inside, "{}", library.allocator);
     }
 }
+
+#[test]
+fn no_linker_is_told_in_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libmine.a");
+    std::fs::write(&library, "!<arch>\n").expect("written");
+    let linked = super::link::link_by("no-such-cc", &library, folder.path());
+    let told = linked.expect_err("there is none").to_string();
+    assert!(
+        told.starts_with("cc, which links ") && told.contains("install a C compiler"),
+        "{told}"
+    );
+    assert!(!told.contains('\n'));
+}
+
+#[test]
+fn what_is_no_library_is_told_in_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libmine.a");
+    for (holds, why) in
+        [("!<arch>\n", "it lacks `tollgate_allocator_"), ("no library", "libmine.a")]
+    {
+        std::fs::write(&library, holds).expect("written");
+        let told = super::link(&library, folder.path()).expect_err("no allocator").to_string();
+        assert!(told.contains(why) && !told.contains('\n'), "{told}");
+        assert!(
+            told.ends_with("define all of tollgate_allocator.h, and use nothing else"),
+            "{told}"
+        );
+    }
+}

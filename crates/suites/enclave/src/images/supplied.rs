@@ -1,0 +1,85 @@
+//! A person's own allocator: a level that is the path of a static library. Its image is an artefact, linked once
+//! for what the library holds.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use lab::artefact::Recipe;
+use lab::sample::Failure;
+
+use super::Image;
+use super::link::{self, INSIDE, link};
+
+/// Whether a level is a path and no name.
+pub fn is_path(allocator: &str) -> bool {
+    allocator.strip_suffix(".a").is_some_and(|before| !before.is_empty() && !before.ends_with('/'))
+}
+
+/// How the image of a library is made.
+pub fn recipe(library: &str) -> Recipe {
+    // A library that cannot be read is an error of making.
+    let holds = std::fs::read(library).unwrap_or_default();
+    Recipe {
+        name: artefact(library),
+        inputs: vec![library.into(), holds, INSIDE.into()],
+        make: |recipe, folder| {
+            let library = String::from_utf8_lossy(&recipe.inputs[0]);
+            let linked = link(Path::new(&*library), folder);
+            linked.map(drop).map_err(|why| Failure::failed(why.to_string()))
+        },
+    }
+}
+
+/// The artefact's name, which is one of a file: a path is none.
+pub fn artefact(library: &str) -> String {
+    let path = Recipe { name: library.into(), inputs: Vec::new(), make: |_, _| Ok(()) };
+    format!("enclave-image-{}", path.hash())
+}
+
+/// The image in an artefact's folder. It stays in memory for as long as the process, read once.
+///
+/// # Errors
+/// It cannot be read.
+pub fn image(library: &str, folder: &Path) -> Result<&'static Image, Failure> {
+    static READ: LazyLock<Mutex<BTreeMap<String, &'static Image>>> = LazyLock::new(Mutex::default);
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = folder.join(link::IMAGE).display().to_string();
+    if let Some(image) = read.get(&file) {
+        return Ok(image);
+    }
+    let bytes = std::fs::read(&file).map_err(|why| Failure::failed(format!("{file}: {why}")))?;
+    let allocator = String::leak(library.to_owned());
+    let image = &*Box::leak(Box::new(Image { allocator, bytes: Vec::leak(bytes) }));
+    read.insert(file, image);
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_no_name() {
+        for path in ["./libmine.a", "libmine.a", "/opt/my allocators/libmine.a", "../x.a"] {
+            assert!(is_path(path), "{path}");
+        }
+        for other in ["dlmalloc", ".a", "./.a", "libmine.so", ""] {
+            assert!(!is_path(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_artefact_is_of_what_the_library_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("libmine.a");
+        let path = file.to_str().unwrap();
+        let hash = |holds: &str| {
+            std::fs::write(&file, holds).unwrap();
+            recipe(path).hash()
+        };
+        let (one, other, again) = (hash("one"), hash("other"), hash("one"));
+        assert!(one == again && one != other);
+        assert!(artefact(path) != artefact("libmine.a") && !artefact(path).contains('/'));
+    }
+}
