@@ -17,6 +17,7 @@ struct head {
     size_t used;
 };
 
+static char *start;
 /* No block before the lowest is free. */
 static struct head *lowest, *end;
 static atomic_flag taken = ATOMIC_FLAG_INIT;
@@ -35,6 +36,7 @@ static struct head *after(struct head *block) {
 }
 
 void tollgate_allocator_init(void *heap_start, void *heap_end) {
+    start = heap_start;
     lowest = heap_start;
     end = heap_end;
     lowest->size = (size_t)((char *)heap_end - (char *)heap_start) - sizeof *lowest;
@@ -130,4 +132,14 @@ int tollgate_allocator_posix_memalign(void **pointer, size_t alignment, size_t s
         return 22;
     *pointer = tollgate_allocator_aligned_alloc(alignment < UNIT ? UNIT : alignment, size);
     return *pointer ? 0 : 12;
+}
+
+/* Optional. It need not be fast. */
+int tollgate_allocator_mallinfo(struct tollgate_mallinfo *info) {
+    *info = (struct tollgate_mallinfo){.max_heap_size = (size_t)((char *)end - start)};
+    lock();
+    for (struct head *block = (struct head *)start; block < end; block = after(block))
+        info->current += block->used ? block->size : 0;
+    unlock();
+    return 0;
 }

@@ -1,6 +1,6 @@
 /* What an allocator must define to be linked into an enclave of tollgate.
  *
- * All of them: a missing one is an error of the linker. They may call each other, and nothing outside the
+ * All of them but mallinfo: a missing one is an error of the linker. They may call each other, and nothing outside the
  * image: there is no C library below them but memcpy, memmove, memset and memcmp. Compile with
  * -ffreestanding -fPIE -fno-stack-protector -ftls-model=local-exec. Locks spin, or wait by
  * tollgate_enclave_wait. */
@@ -17,7 +17,7 @@ extern "C" {
 /* Once, before all else: the heap's first byte and the first one behind it, both at page bounds. The
  * memory is zero. */
 void tollgate_allocator_init(void *heap_start, void *heap_end);
-/* Once, after all else. */
+/* Once, after all else, when the enclave is unloaded; not where a fault ended a call before. */
 void tollgate_allocator_cleanup(void);
 /* Around each root call into the enclave, on the thread that makes it. Thread-local variables keep their
  * values from one call of a TCS to the next. */
@@ -35,6 +35,18 @@ void *tollgate_allocator_aligned_alloc(size_t alignment, size_t size);
 int tollgate_allocator_posix_memalign(void **pointer, size_t alignment, size_t size);
 /* How many bytes may be used: at least as many as were asked for. 0 for NULL. */
 size_t tollgate_allocator_usable_size(void *pointer);
+
+/* What an allocator tells of itself, in bytes; 0 where it does not know one of them. */
+struct tollgate_mallinfo {
+    /* In use: in whatever pieces the allocator counts by. */
+    size_t current;
+    /* The most that ever was. */
+    size_t peak;
+    /* What the heap can hold. */
+    size_t max_heap_size;
+};
+/* Optional: 0 once it has told. An allocator that lacks it tells nothing. */
+int tollgate_allocator_mallinfo(struct tollgate_mallinfo *info);
 
 /* Offered to allocators. Leaves the enclave until the word differs from the value, or was woken. */
 void tollgate_enclave_wait(const uint32_t *address, uint32_t value);

@@ -2,8 +2,8 @@
 
 use crate::tcs::Tcs;
 
-/// Why an ECALL came to nothing. The host lives, and the next ECALL finds its thread's variables as new;
-/// what the enclave's own locks and lists were left as is the enclave's.
+/// Why an ECALL came to nothing. The host lives. After a fault or a system call inside, no ECALL comes any more: a
+/// lock may be held, a list half changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EcallError {
     /// No TCS is free.
@@ -32,6 +32,10 @@ pub enum EcallError {
         /// The address after the instruction.
         at: u64,
     },
+    /// An ECALL was cut short before: the enclave is not entered any more, as with SGX, where an exception
+    /// that nobody handles leaves it aborting.
+    #[error("the enclave is aborting since a fault inside it: load it anew")]
+    Aborting,
     /// The process that held the enclave has ended.
     #[error("the enclave is gone: its process has ended")]
     Gone,
@@ -75,7 +79,8 @@ impl std::fmt::Display for Place {
 }
 
 impl EcallError {
-    /// Why an ECALL of a TCS was cut short; counts it where it was a system call.
+    /// Why an ECALL of a TCS was cut short, after which its enclave is aborting; counts it where it was a system
+    /// call.
     #[cold]
     pub(crate) fn cut(tcs: &Tcs, stack: std::ops::Range<usize>) -> Self {
         use std::sync::atomic::Ordering::Relaxed;

@@ -1,6 +1,6 @@
 //! The thread control structures of an enclave: who is inside, at most one thread each.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -65,6 +65,8 @@ static NO_SELECTOR: AtomicBool = AtomicBool::new(false);
 pub(crate) struct TcsSet {
     /// Tells this enclave from others that were loaded in this process.
     serial: u64,
+    /// Whether an ECALL was cut short.
+    aborting: AtomicBool,
     all: Box<[Tcs]>,
     /// Where the next new thread looks first, so that each has a TCS of its own while there are enough, also
     /// where threads take turns on few cores.
@@ -106,7 +108,12 @@ impl TcsSet {
             unsafe { tcs.top.write(Top { block, tcs: ptr::from_ref(tcs) as u64 }) };
             region.reset_tls(tcs.number);
         }
-        Self { serial: SERIAL.fetch_add(1, Ordering::Relaxed), all, next: AtomicUsize::new(0) }
+        Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            aborting: AtomicBool::new(false),
+            all,
+            next: AtomicUsize::new(0),
+        }
     }
 
     /// All of them.
@@ -117,9 +124,12 @@ impl TcsSet {
     /// Binds a free TCS to the calling thread: its last one where that is free, else the next that is.
     ///
     /// # Errors
-    /// All are taken.
+    /// All are taken, or the enclave is aborting.
     #[inline]
     pub(crate) fn bind(&self, thread: &Thread) -> Result<Bound<'_>, EcallError> {
+        if self.aborting.load(Ordering::Relaxed) {
+            return Err(EcallError::Aborting);
+        }
         let (serial, last) = thread.last.get();
         if serial == self.serial {
             let tcs = &self.all[last];
@@ -128,6 +138,18 @@ impl TcsSet {
             }
         }
         self.search(thread)
+    }
+
+    /// From now on nobody enters; who is inside may leave.
+    pub(crate) fn abort(&self) {
+        self.aborting.store(true, Ordering::Relaxed);
+    }
+
+    /// Why the ECALL of a TCS was cut short, after which nobody enters.
+    #[cold]
+    pub(crate) fn cut(&self, tcs: &Tcs, stack: Range<usize>) -> EcallError {
+        self.abort();
+        EcallError::cut(tcs, stack)
     }
 
     #[cold]

@@ -156,3 +156,15 @@ size_t tollgate_allocator_usable_size(void* pointer)
 {
   return rpmalloc_usable_size(pointer);
 }
+
+// By the spans that it took from the heap.
+int tollgate_allocator_mallinfo(struct tollgate_mallinfo* info)
+{
+  size_t taken_now = 0;
+  lock();
+  for (size_t at = 0; at < count; ++at)
+    taken_now += used[at];
+  unlock();
+  *info = (struct tollgate_mallinfo){.current = taken_now * SPAN, .max_heap_size = count * SPAN};
+  return 0;
+}

@@ -58,9 +58,12 @@ using namespace snmalloc;
 
 extern "C"
 {
+  static size_t heap;
+
   void tollgate_allocator_init(void* start, void* end)
   {
-    Config::init(nullptr, start, pointer_diff(start, end));
+    heap = pointer_diff(start, end);
+    Config::init(nullptr, start, heap);
   }
 
   void tollgate_allocator_cleanup() {}
@@ -125,5 +128,12 @@ extern "C"
   size_t tollgate_allocator_usable_size(void* pointer)
   {
     return pointer ? alloc_size(pointer) : 0;
+  }
+
+  // By the chunks that its threads took from the heap.
+  int tollgate_allocator_mallinfo(struct tollgate_mallinfo* info)
+  {
+    *info = {Config::Backend::get_current_usage(), Config::Backend::get_peak_usage(), heap};
+    return 0;
   }
 }

@@ -9,8 +9,22 @@ pub const ALIGNMENT: usize = 16;
 
 /// ENOMEM: no room.
 const NO_ROOM: i32 = 12;
+/// Whatever is not 0: nothing is told.
+const NOT_TOLD: i32 = 1;
 /// EINVAL: an alignment that is none.
 const BAD_ALIGNMENT: i32 = 22;
+
+/// What an allocator tells of itself, in bytes; 0 where it does not know one of them.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Mallinfo {
+    /// In use: in whatever pieces the allocator counts by.
+    pub current: usize,
+    /// The most that ever was.
+    pub peak: usize,
+    /// What the heap can hold.
+    pub max_heap_size: usize,
+}
 
 /// An allocator on a heap that cannot grow.
 ///
@@ -59,6 +73,22 @@ pub unsafe trait Allocator: Sync {
     /// # Safety
     /// As `free`.
     unsafe fn usable_size(&self, pointer: *mut u8) -> usize;
+
+    /// What it tells of itself; nothing where it counts nothing.
+    fn mallinfo(&self) -> Option<Mallinfo> {
+        None
+    }
+
+    /// As the C function: 0 where it has told.
+    ///
+    /// # Safety
+    /// The place can be written.
+    unsafe fn write_mallinfo(&self, place: *mut Mallinfo) -> i32 {
+        let Some(told) = self.mallinfo() else { return NOT_TOLD };
+        // SAFETY: passed on.
+        unsafe { place.write(told) };
+        0
+    }
 
     /// Zeroed memory; NULL where there is no room.
     fn calloc(&self, count: usize, size: usize) -> *mut u8 {
@@ -162,13 +192,27 @@ functions! {
         = posix_memalign(place: *mut *mut u8, alignment: usize, size: usize) -> i32;
     /// [`Allocator::usable_size`]
     fn tollgate_allocator_usable_size = usable_size(pointer: *mut u8) -> usize;
+    /// [`Allocator::write_mallinfo`]
+    fn tollgate_allocator_mallinfo = write_mallinfo(place: *mut inside::allocator::Mallinfo) -> i32;
 }
+
+// An allocator in C may lack it: then this tells nothing.
+core::arch::global_asm!(
+    ".pushsection .text.tollgate_allocator_mallinfo, \"ax\", @progbits",
+    ".weak tollgate_allocator_mallinfo",
+    ".type tollgate_allocator_mallinfo, @function",
+    "tollgate_allocator_mallinfo:",
+    "mov eax, {not_told}",
+    "ret",
+    ".popsection",
+    not_told = const NOT_TOLD,
+);
 
 pub use {
     tollgate_allocator_aligned_alloc as aligned_alloc, tollgate_allocator_calloc as calloc,
     tollgate_allocator_cleanup as cleanup, tollgate_allocator_free as free,
-    tollgate_allocator_init as init, tollgate_allocator_malloc as malloc,
-    tollgate_allocator_posix_memalign as posix_memalign, tollgate_allocator_realloc as realloc,
-    tollgate_allocator_thread_cleanup as thread_cleanup,
+    tollgate_allocator_init as init, tollgate_allocator_mallinfo as mallinfo,
+    tollgate_allocator_malloc as malloc, tollgate_allocator_posix_memalign as posix_memalign,
+    tollgate_allocator_realloc as realloc, tollgate_allocator_thread_cleanup as thread_cleanup,
     tollgate_allocator_thread_init as thread_init, tollgate_allocator_usable_size as usable_size,
 };

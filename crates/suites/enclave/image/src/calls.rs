@@ -1,5 +1,6 @@
 //! The calls' answers, made from the interface.
 
+use crate::allocator::Mallinfo;
 use crate::heap::{self, holds};
 use crate::thread::Host;
 use crate::{allocation, allocator, bank, misbehave, shared};
@@ -76,6 +77,17 @@ impl Trusted for Inside {
     fn usable_size(&self, pointer: u64) -> u64 {
         // SAFETY: the caller's promise.
         unsafe { allocator::usable_size(pointer as *mut u8) as u64 }
+    }
+
+    fn mallinfo(&self, which: u64) -> u64 {
+        let mut told = Mallinfo::default();
+        // SAFETY: the place can be written.
+        match (unsafe { allocator::mallinfo(&mut told) }, which) {
+            (0, 0) => told.current as u64,
+            (0, 1) => told.peak as u64,
+            (0, 2) => told.max_heap_size as u64,
+            _ => u64::MAX,
+        }
     }
 
     fn fill(&self, pointer: u64, length: u64, byte: u64) -> u64 {

@@ -8,6 +8,9 @@
 #[cfg(feature = "outside")]
 extern crate std;
 
+// By its name here too, since what `link!` names is named in other packages.
+extern crate self as inside;
+
 mod allocation;
 pub mod allocator;
 mod bank;

@@ -102,6 +102,9 @@ interface! { Ecall, Trusted, Enter:
     fn aligned_alloc(alignment, size);
     /// Bytes that may be used at a pointer.
     fn usable_size(pointer);
+    /// What the allocator tells of itself, in bytes: 0 what is in use, 1 the most that ever was, 2 what the heap
+    /// can hold. All ones where it does not tell.
+    fn mallinfo(which);
     /// Fills bytes inside the heap; gives how many: none where they reach beyond it.
     fn fill(pointer, length, byte);
     /// How many bytes inside the heap are this byte, up to the first that is not; none where they reach

@@ -86,7 +86,9 @@ pub(super) fn link_by(linker: &str, library: &Path, folder: &Path) -> Result<Vec
     let linked = Command::new(linker)
         .env("LC_ALL", "C")
         .args(ARGUMENTS)
-        .args([&inside, &found])
+        // What is optional may stand in an object of its own, and is looked for first.
+        .arg("-Wl,-u,tollgate_allocator_mallinfo")
+        .args([&found, &inside, &found])
         .arg("-o")
         .arg(&image)
         .output()

@@ -50,6 +50,7 @@ impl<T: Trampoline> Entering<T> {
 }
 
 impl<T: Trampoline> Enclave for Entering<T> {
+    #[inline]
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
         self.0.enter(T::ENTER, call, words)
     }

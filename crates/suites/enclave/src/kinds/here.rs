@@ -56,13 +56,11 @@ impl Here {
     /// What an ECALL gave.
     #[inline(always)]
     pub(super) fn left(&self, tcs: &Tcs, left: Left) -> Result<u64, EcallError> {
-        if left.failed == 0 { Ok(left.word) } else { Err(self.cut(tcs)) }
-    }
-
-    #[cold]
-    fn cut(&self, tcs: &Tcs) -> EcallError {
-        self.region.reset_tls(tcs.number);
-        EcallError::cut(tcs, self.region.stack(tcs.number))
+        if left.failed == 0 {
+            Ok(left.word)
+        } else {
+            Err(self.tcs.cut(tcs, self.region.stack(tcs.number)))
+        }
     }
 
     pub(super) fn ocalls(&self) -> u64 {

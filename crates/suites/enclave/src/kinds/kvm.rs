@@ -5,7 +5,7 @@
 //! page table holds it as a process's does, and a KVM that must emulate ring 0 still runs it as it is. An
 //! ECALL is one `KVM_RUN` on the caller's thread: the inside leaves by `out`, which the TSS allows it, and
 //! finds the next call's words in its mailbox. So no register is set or read between calls. Exceptions come
-//! to the guest's ring 0, which exits; the vCPU then begins anew.
+//! to the guest's ring 0, which exits for good.
 
 mod code;
 mod guest;
@@ -74,7 +74,7 @@ impl Kvm {
     fn attend(&self, tcs: &Tcs, processor: &mut Processor) -> Result<u64, EcallError> {
         let mailbox = self.guest.kernel().mailbox(tcs.number);
         loop {
-            match processor.run()? {
+            match processor.run().inspect_err(|_| self.tcs.abort())? {
                 Exit::Ended => return Ok(mailbox.word(0)),
                 Exit::Ocall => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
@@ -101,7 +101,7 @@ impl Kvm {
         tcs.cut.signal.store(signal as u64, Ordering::Relaxed);
         tcs.cut.what.store(what, Ordering::Relaxed);
         tcs.cut.at.store(at, Ordering::Relaxed);
-        EcallError::cut(tcs, self.region.stack(tcs.number))
+        self.tcs.cut(tcs, self.region.stack(tcs.number))
     }
 }
 
@@ -123,12 +123,7 @@ impl Enclave for Kvm {
         let mut processor = self.guest.processor(tcs.number);
         let [w0, w1, w2, w3, w4] = words;
         self.guest.kernel().mailbox(tcs.number).put([call as u64, w0, w1, w2, w3, w4]);
-        let gave = self.attend(&tcs, &mut processor);
-        if gave.is_err() {
-            self.region.reset_tls(tcs.number);
-            processor.reset()?;
-        }
-        gave
+        self.attend(&tcs, &mut processor)
     }
 
     fn ocalls(&self) -> u64 {

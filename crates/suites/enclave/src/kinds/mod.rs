@@ -1,5 +1,6 @@
 //! The kinds of enclave: one image, kept apart from its host in different ways.
 
+mod begun;
 mod entering;
 mod here;
 mod kvm;
@@ -183,7 +184,7 @@ pub fn load_untimed(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn En
 fn begin<E: Enclave + 'static>(enclave: E) -> Result<Box<dyn Enclave>, String> {
     let heap = enclave.heap();
     match enclave.ecall(Ecall::initialise, [heap.start as u64, heap.end as u64, 0, 0, 0]) {
-        Ok(0) => Ok(Box::new(enclave)),
+        Ok(0) => Ok(Box::new(begun::Begun(enclave))),
         Ok(code) => Err(format!("its code is {code}")),
         Err(why) => Err(why.to_string()),
     }

@@ -29,6 +29,7 @@ impl Enclave for None {
         self.repeat(call, words, 1)
     }
 
+    #[inline]
     fn repeat(&self, call: Ecall, words: [u64; 5], times: u64) -> Result<u64, EcallError> {
         if times == 0 {
             return Ok(0);

@@ -131,8 +131,7 @@ impl Process {
                     tcs.cut.signal.store(signal, Ordering::Relaxed);
                     tcs.cut.what.store(what, Ordering::Relaxed);
                     tcs.cut.at.store(at, Ordering::Relaxed);
-                    self.region.reset_tls(tcs.number);
-                    return Err(EcallError::cut(tcs, self.region.stack(tcs.number)));
+                    return Err(self.tcs.cut(tcs, self.region.stack(tcs.number)));
                 }
                 _ => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));

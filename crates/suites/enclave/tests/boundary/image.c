@@ -9,6 +9,7 @@ struct block {
 
 static __thread u64 sum = 7;
 static __thread u64 zero;
+static u64 *ended; /* Of the host: counts how often this ended. */
 static const char text[] = "relocated";
 static const char *volatile relocated = text;
 
@@ -65,6 +66,10 @@ u64 enclave_entry(u64 number, u64 w0, u64 w1, u64 w2, u64 w3, u64 w4) {
     case LET_GO:
         __atomic_store_n((unsigned *)w0, (unsigned)w1, __ATOMIC_SEQ_CST);
         return ocall(OCALL_WAKE, w0, 1000);
+    case REMEMBER: ended = (u64 *)w0; return 0;
+    case FINISH:
+        if (ended) ++*ended;
+        return 0;
     default: return misbehave(w0, w1);
     }
 }

@@ -3,14 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 
+use enclave::error::EcallError;
 use enclave::images::{Image, LinkError, link};
+use enclave_interface::Enter;
+
+use super::load;
 
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 
-/// Compiles C code to a static library.
-fn library(source: &Path, folder: &Path) -> PathBuf {
-    let (object, library) = (folder.join("allocator.o"), folder.join("liballocator.a"));
+/// Compiles C code to an object.
+fn object(source: &Path, folder: &Path) -> PathBuf {
+    let object = folder.join(source.with_extension("o").file_name().expect("a file's name"));
     let compiled = Command::new("cc")
         .args([
             "-O2",
@@ -25,9 +31,69 @@ fn library(source: &Path, folder: &Path) -> PathBuf {
         .args([Path::new(INCLUDE), Path::new("-c"), source, Path::new("-o"), &object])
         .status();
     assert!(compiled.expect("cc runs").success(), "{} compiles", source.display());
-    let packed = Command::new("ar").arg("rcs").args([&library, &object]).status();
-    assert!(packed.expect("ar runs").success(), "{} becomes a library", source.display());
+    object
+}
+
+/// Compiles C code to a static library, an object each.
+fn library(sources: &[&Path], folder: &Path) -> PathBuf {
+    let library = folder.join("liballocator.a");
+    let objects = sources.iter().map(|source| object(source, folder));
+    let packed = Command::new("ar").arg("rcs").arg(&library).args(objects).status();
+    assert!(packed.expect("ar runs").success(), "{sources:?} become a library");
     library
+}
+
+/// The example's image with its text changed before, and with more code in an object of its own.
+fn changed(change: impl FnOnce(String) -> String, more: &str) -> Image {
+    let folder = tempfile::tempdir().expect("a folder");
+    let example =
+        std::fs::read_to_string(Path::new(INCLUDE).join("example.c")).expect("the example");
+    let sources = [folder.path().join("changed.c"), folder.path().join("more.c")];
+    std::fs::write(&sources[0], change(example)).expect("written");
+    std::fs::write(&sources[1], format!("#include \"tollgate_allocator.h\"\n{more}\n"))
+        .expect("written");
+    let library = library(&[&sources[0], &sources[1]], folder.path());
+    let bytes = link(&library, folder.path()).expect("it links");
+    Image { allocator: "changed", bytes: Vec::leak(bytes) }
+}
+
+/// The example without what is optional.
+fn without_mallinfo(text: String) -> String {
+    text.split_once("/* Optional.").expect("it is the last").0.to_owned()
+}
+
+#[test]
+fn what_is_optional_may_be_absent_or_in_an_object_of_its_own() {
+    let absent = load(&changed(without_mallinfo, ""), 64);
+    assert_eq!([0, 1, 2].map(|which| absent.mallinfo(which)), [Ok(u64::MAX); 3]);
+    let more = "int tollgate_allocator_mallinfo(struct tollgate_mallinfo *info) {
+        info->current = 5, info->peak = 6, info->max_heap_size = 7;
+        return 0;
+    }";
+    let apart = load(&changed(without_mallinfo, more), 64);
+    assert_eq!(
+        [0, 1, 2, 3].map(|which| apart.mallinfo(which)),
+        [Ok(5), Ok(6), Ok(7), Ok(u64::MAX)]
+    );
+}
+
+#[test]
+fn an_allocator_cleans_up_once_when_its_enclave_is_dropped_but_not_after_a_fault() {
+    static CLEANED: AtomicU32 = AtomicU32::new(0);
+    // It has no system, but this process's memory it has.
+    let body = format!("{{ ++*(volatile unsigned *){:p}; }}", CLEANED.as_ptr());
+    let cleanup = "void tollgate_allocator_cleanup(void) ";
+    let image =
+        changed(|text| text.replace(&format!("{cleanup}{{}}"), &format!("{cleanup}{body}")), "");
+    let enclave = load(&image, 64);
+    assert_eq!((enclave.enclave_thread(1000, 1000, 1, 0), CLEANED.load(SeqCst)), (Ok(0), 0));
+    drop(enclave);
+    assert_eq!(CLEANED.load(SeqCst), 1);
+    let enclave = load(&image, 64);
+    assert!(matches!(enclave.misbehave(3), Err(EcallError::Fault { .. })));
+    assert_eq!(enclave.malloc(1), Err(EcallError::Aborting));
+    drop(enclave);
+    assert_eq!(CLEANED.load(SeqCst), 1, "a lock may be held");
 }
 
 /// The example's image.
@@ -35,7 +101,7 @@ pub(crate) fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder");
-        let library = library(&Path::new(INCLUDE).join("example.c"), folder.path());
+        let library = library(&[&Path::new(INCLUDE).join("example.c")], folder.path());
         let bytes = link(&library, folder.path()).expect("it links");
         Image { allocator: "example", bytes: Vec::leak(bytes) }
     })
@@ -48,7 +114,7 @@ fn refused(change: impl FnOnce(String) -> String) -> String {
         std::fs::read_to_string(Path::new(INCLUDE).join("example.c")).expect("the example");
     let source = folder.path().join("changed.c");
     std::fs::write(&source, change(example)).expect("written");
-    let library = library(&source, folder.path());
+    let library = library(&[&source], folder.path());
     let error = link(&library, folder.path()).expect_err("it does not link");
     assert!(matches!(error, LinkError::Incomplete { .. }), "{error}");
     error.to_string()

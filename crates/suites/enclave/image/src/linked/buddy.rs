@@ -1,6 +1,7 @@
 //! A buddy system, which takes a span. A block is a power of two of bytes, with its layout inside.
 
 use super::sized::{Layouts, WithLayout};
+use crate::allocator::Mallinfo;
 use buddy_system_allocator::Heap;
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -31,5 +32,10 @@ impl Layouts for Span {
             // SAFETY: passed on.
             unsafe { self.0.dealloc(pointer, layout) };
         }
+    }
+
+    fn mallinfo(&self) -> Option<Mallinfo> {
+        let (current, max_heap_size) = (self.0.stats_alloc_actual(), self.0.stats_total_bytes());
+        Some(Mallinfo { current, peak: 0, max_heap_size })
     }
 }

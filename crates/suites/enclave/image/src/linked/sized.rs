@@ -1,6 +1,6 @@
 //! Allocators that must be told a block's layout when it is freed: it stands before the block.
 
-use crate::allocator::{ALIGNMENT, Allocator};
+use crate::allocator::{ALIGNMENT, Allocator, Mallinfo};
 use crate::lock::Spin;
 use core::alloc::Layout;
 use core::ptr;
@@ -24,6 +24,11 @@ pub trait Layouts: Send {
     /// # Safety
     /// The pointer came from `allocate` with this layout, and is in use.
     unsafe fn deallocate(&mut self, pointer: *mut u8, layout: Layout);
+
+    /// As [`Allocator::mallinfo`].
+    fn mallinfo(&self) -> Option<Mallinfo> {
+        None
+    }
 }
 
 /// An allocator that writes each block's layout before it, under one lock.
@@ -80,6 +85,10 @@ unsafe impl<L: Layouts> Allocator for WithLayout<L> {
             pointer.cast::<Before>().sub(1).write([size, alignment]);
             pointer
         }
+    }
+
+    fn mallinfo(&self) -> Option<Mallinfo> {
+        self.0.with(|layouts| layouts.mallinfo())
     }
 
     unsafe fn usable_size(&self, pointer: *mut u8) -> usize {

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvm_bindings::{
-    CpuId, Msrs, kvm_fpu, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs,
-    kvm_userspace_memory_region, kvm_xcr, kvm_xcrs,
+    CpuId, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_userspace_memory_region,
+    kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::{Error, VcpuExit, VcpuFd, VmFd};
 use lab::sample::Failure;
@@ -40,7 +40,6 @@ pub(super) struct Processor {
     vcpu: VcpuFd,
     sregs: kvm_sregs,
     regs: kvm_regs,
-    fpu: kvm_fpu,
 }
 
 /// Why a guest left.
@@ -176,14 +175,14 @@ impl Processor {
         // As the System V ABI has them at a function's entry.
         (fpu.fcw, fpu.mxcsr) = (0x37f, 0x1f80);
         system_calls(&vcpu, kernel.system_call())?;
-        let mut processor = Self { vcpu, sregs, regs, fpu };
-        processor.begin().map_err(step("set a vCPU's registers"))?;
+        let set = vcpu.set_sregs(&sregs).and_then(|()| vcpu.set_regs(&regs));
+        set.and_then(|()| vcpu.set_fpu(&fpu)).map_err(step("set a vCPU's registers"))?;
         if components != 0 {
             let mut xcrs = kvm_xcrs { nr_xcrs: 1, ..Default::default() };
             xcrs.xcrs[0] = kvm_xcr { value: components, ..Default::default() };
-            processor.vcpu.set_xcrs(&xcrs).map_err(step("enable a vCPU's vector registers"))?;
+            vcpu.set_xcrs(&xcrs).map_err(step("enable a vCPU's vector registers"))?;
         }
-        Ok(processor)
+        Ok(Self { vcpu, sregs, regs })
     }
 
     /// Runs until the guest leaves.
@@ -210,21 +209,6 @@ impl Processor {
     /// RCX, in which `syscall` leaves the address after it.
     pub(super) fn rcx(&self) -> Result<u64, EcallError> {
         Ok(self.vcpu.get_regs().map_err(refused("KVM_GET_REGS"))?.rcx)
-    }
-
-    /// Makes the vCPU as new after a call that did not end.
-    pub(super) fn reset(&mut self) -> Result<(), EcallError> {
-        // KVM completes an exit only when it is entered again, which must not become a step of the guest.
-        self.vcpu.set_kvm_immediate_exit(1);
-        let _ = self.vcpu.run();
-        self.vcpu.set_kvm_immediate_exit(0);
-        self.begin().map_err(refused("KVM_SET_SREGS"))
-    }
-
-    fn begin(&mut self) -> Result<(), Error> {
-        self.vcpu.set_sregs(&self.sregs)?;
-        self.vcpu.set_regs(&self.regs)?;
-        self.vcpu.set_fpu(&self.fpu)
     }
 
     /// The least time between two `rdtsc` in a row, ticks, and CS, as seen in a ring.
