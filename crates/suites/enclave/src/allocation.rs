@@ -65,12 +65,12 @@ impl Probe for Allocation {
     }
 }
 
-/// The time of all threads' parts, and how often they left. The CPU time is that of our own threads.
+/// The time of all threads' parts, and how often they left.
 pub fn timed(enclave: &Entered, wall: f64, took: &Took) -> Measurement {
-    let measurement = Measurement::default()
+    Measurement::default()
         .value("wall", wall)
-        .value("ocalls", enclave.enclave().ocalls() as f64);
-    if enclave.on_our_threads() { measurement.value("cpu", took.cpu_ns) } else { measurement }
+        .value("cpu", took.cpu_ns)
+        .value("ocalls", enclave.enclave().ocalls() as f64)
 }
 
 /// How long a sample takes: loading, and allocations as slow as under a lock that many want.

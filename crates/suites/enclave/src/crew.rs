@@ -9,6 +9,7 @@ use machine::tsc::{self, Tsc};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::entered::Entered;
+use crate::kinds::Enclave;
 
 /// Threads pinned round-robin, each with a TCS free for it.
 pub struct Crew<'a> {
@@ -23,7 +24,7 @@ pub struct Crew<'a> {
 pub struct Took {
     /// From the first start to the last end, ticks of the time-stamp counter.
     pub wall_ticks: u64,
-    /// CPU time of all parts, ns.
+    /// CPU time of all parts, the enclave's own threads' with them, ns.
     pub cpu_ns: f64,
 }
 
@@ -56,19 +57,26 @@ impl<'a> Crew<'a> {
         enclave: &Entered,
         part: impl Fn(u64) -> T + Sync,
     ) -> Result<(Vec<T>, Took), Failure> {
-        let barrier = Barrier::new(usize::try_from(self.threads).unwrap_or(1));
+        // All threads and this one meet twice: once they have entered, and to begin.
+        let barrier = Barrier::new(usize::try_from(self.threads).unwrap_or(1) + 1);
         let (barrier, part) = (&barrier, &part);
+        let inside = enclave.enclave();
+        let mut own_cpu = 0.0;
         let done: Vec<Result<Done<T>, Failure>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
-                .map(|thread| scope.spawn(move || self.one(thread, enclave, barrier, part)))
+                .map(|thread| scope.spawn(move || self.one(thread, inside, barrier, part)))
                 .collect();
+            barrier.wait();
+            own_cpu = inside.own_cpu_ns();
+            barrier.wait();
             let gone = || Err(Failure::failed("a thread that enters the enclave panicked"));
             threads.into_iter().map(|one| one.join().unwrap_or_else(|_| gone())).collect()
         });
+        let own_cpu = inside.own_cpu_ns() - own_cpu;
         let done = done.into_iter().collect::<Result<Vec<_>, _>>()?;
         let begin = done.iter().map(|one| one.begin).min().unwrap_or(0);
         let end = done.iter().map(|one| one.end).max().unwrap_or(0);
-        let cpu_ns = done.iter().map(|one| one.cpu_ns).sum();
+        let cpu_ns = own_cpu + done.iter().map(|one| one.cpu_ns).sum::<f64>();
         let took = Took { wall_ticks: end.saturating_sub(begin), cpu_ns };
         Ok((done.into_iter().map(|one| one.gave).collect(), took))
     }
@@ -76,15 +84,16 @@ impl<'a> Crew<'a> {
     fn one<T>(
         &self,
         thread: u64,
-        enclave: &Entered,
+        enclave: &dyn Enclave,
         barrier: &Barrier,
         part: impl Fn(u64) -> T,
     ) -> Result<Done<T>, Failure> {
         let cpu = self.cpus.get(thread as usize % self.cpus.len().max(1));
         let pinned = cpu.map_or(Ok(()), |cpu| machine::pin::pin_to(*cpu));
         // What a host thread does once, at its first ECALL, is in no time.
-        let entered = enclave.enclave().nothing();
+        let entered = enclave.nothing();
         // Whoever fails still comes, or the others wait for ever.
+        barrier.wait();
         barrier.wait();
         pinned?;
         entered.map_err(|why| Failure::check(format!("thread {thread} cannot enter: {why}")))?;

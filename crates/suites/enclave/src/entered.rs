@@ -14,7 +14,6 @@ use crate::setting::Setting;
 /// A loaded enclave.
 pub struct Entered {
     enclave: Box<dyn Enclave>,
-    kind: Kind,
 }
 
 impl Entered {
@@ -25,7 +24,7 @@ impl Entered {
     pub fn load(setting: &Setting, context: &Context) -> Result<Self, Failure> {
         let kind = kind(&setting.kind)?;
         if let (Kind::None, Some(library)) = (kind, images::find_outside(&setting.allocator)) {
-            return Ok(Self { enclave: kinds::load_outside(library)?, kind });
+            return Ok(Self { enclave: kinds::load_outside(library)? });
         }
         let conf = Conf {
             heap_pages: setting.heap as usize,
@@ -37,17 +36,12 @@ impl Entered {
             Some(folder) => supplied::image(&setting.allocator, folder)?,
             None => image(&setting.allocator)?,
         };
-        Ok(Self { enclave: kinds::load(kind, image, &conf)?, kind })
+        Ok(Self { enclave: kinds::load(kind, image, &conf)? })
     }
 
     /// What is entered.
     pub fn enclave(&self) -> &dyn Enclave {
         &*self.enclave
-    }
-
-    /// Whether the host's threads themselves do the work, so that their clocks have its CPU time.
-    pub fn on_our_threads(&self) -> bool {
-        self.kind != Kind::Process
     }
 
     /// That nothing inside tried what an inside must not.

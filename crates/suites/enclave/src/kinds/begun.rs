@@ -33,6 +33,10 @@ impl<E: Enclave> Enclave for Begun<E> {
     fn heap(&self) -> Range<usize> {
         self.0.heap()
     }
+
+    fn own_cpu_ns(&self) -> f64 {
+        self.0.own_cpu_ns()
+    }
 }
 
 impl<E: Enclave> Drop for Begun<E> {

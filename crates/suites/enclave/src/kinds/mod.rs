@@ -84,6 +84,11 @@ pub trait Enclave: Send + Sync {
 
     /// The heap's addresses.
     fn heap(&self) -> Range<usize>;
+
+    /// CPU time so far of threads that the enclave has of its own, ns.
+    fn own_cpu_ns(&self) -> f64 {
+        0.0
+    }
 }
 
 impl Enter for dyn Enclave + '_ {
