@@ -30,7 +30,7 @@ impl Entered {
             heap_pages: setting.heap as usize,
             stack_pages: setting.stack as usize,
             tcs: setting.tcs as usize,
-            ..Conf::default()
+            debug: setting.debug,
         };
         let image = match linked(setting, context)? {
             Some(folder) => supplied::image(&setting.allocator, folder)?,

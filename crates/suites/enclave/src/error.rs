@@ -47,6 +47,14 @@ pub enum EcallError {
         /// KVM's number for the reason.
         reason: u32,
     },
+    /// The processor did not enter an enclave in hardware.
+    #[error(
+        "the processor does not enter the enclave (exception {vector}): its memory is lost: load it again"
+    )]
+    NotEntered {
+        /// The exception's vector.
+        vector: u16,
+    },
     /// The calling thread could not be made ready to enter.
     #[error("this thread cannot enter: {what}: error {errno}")]
     Unprepared {

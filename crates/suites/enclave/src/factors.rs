@@ -47,6 +47,11 @@ pub const FACTORS: &[Factor] = &[
     Factor { name: "heap", about: "NumHeapPages", levels: Levels::Count },
     Factor { name: "stack", about: "NumStackPages", levels: Levels::Count },
     Factor { name: "tcs", about: "NumTCS: how many threads may be inside", levels: Levels::Count },
+    Factor {
+        name: "debug",
+        about: "Debug: a debugger may read an enclave of kind sgx",
+        levels: Levels::Names(&["no", "yes"]),
+    },
 ];
 
 /// A level of `allocator`.

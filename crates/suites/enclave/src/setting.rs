@@ -18,6 +18,8 @@ pub struct Setting {
     pub stack: u64,
     /// NumTCS.
     pub tcs: u64,
+    /// Debug.
+    pub debug: bool,
     /// Host threads.
     pub threads: u64,
     /// Allocations a thread.
@@ -58,6 +60,7 @@ impl Setting {
             stack: count(point, "stack", conf.stack_pages as u64)?,
             // Unless a point says otherwise no thread is refused.
             tcs: count(point, "tcs", threads.max(conf.tcs as u64))?,
+            debug: word("debug", "no") == "yes",
             threads,
             num_allocations: count(point, "num_allocations", 100_000)?,
             max_size,
@@ -104,10 +107,11 @@ mod tests {
             ("max_size", "64 B"),
             ("touch", "yes"),
             ("allocator", "talc"),
+            ("debug", "yes"),
         ]);
         let setting = Setting::of(&point).unwrap();
         assert_eq!((setting.threads, setting.tcs, setting.max_size), (32, 32, 64));
-        assert!(setting.touch && setting.allocator == "talc");
+        assert!(setting.touch && setting.debug && setting.allocator == "talc");
         assert_eq!(Setting::of(&point.with("tcs", "4")).unwrap().tcs, 4);
         assert!(Setting::of(&point.with("threads", "0")).is_err());
         assert!(Setting::of(&point.with("max_size", "0 B")).is_err());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use enclave_interface::ThreadBlock;
 
 use crate::error::EcallError;
-use crate::ocalls::AnswerFn;
+use crate::ocalls::{self, AnswerFn};
 use crate::region::{Region, Top};
 use crate::thread::Thread;
 
@@ -60,6 +60,12 @@ unsafe impl Sync for Tcs {}
 /// Stands for a thread's selector where system calls are not dispatched.
 static NO_SELECTOR: AtomicBool = AtomicBool::new(false);
 
+/// A number for each enclave.
+fn serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// All TCS of an enclave.
 #[derive(Debug)]
 pub(crate) struct TcsSet {
@@ -77,7 +83,6 @@ impl TcsSet {
     /// Makes the TCS of a region, with their blocks and TLS areas. `ocall` is the address to which the
     /// image's OCALLs go, `answer` who answers them in this process.
     pub(crate) fn new(region: &Region, count: usize, ocall: usize, answer: AnswerFn) -> Self {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
         let one = |number| Tcs {
             top: region.top(number),
             stack: region.stack(number).end,
@@ -108,12 +113,31 @@ impl TcsSet {
             unsafe { tcs.top.write(Top { block, tcs: ptr::from_ref(tcs) as u64 }) };
             region.reset_tls(tcs.number);
         }
-        Self {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            aborting: AtomicBool::new(false),
-            all,
-            next: AtomicUsize::new(0),
-        }
+        Self::of(all)
+    }
+
+    /// Makes the TCS of an enclave in hardware, by which no trampoline goes: the processor has its own part
+    /// of each.
+    pub(crate) fn in_hardware(range: Range<usize>, count: usize) -> Self {
+        let one = |number| Tcs {
+            top: ptr::null_mut(),
+            stack: 0,
+            entry: 0,
+            selector: AtomicPtr::new(NO_SELECTOR.as_ptr().cast()),
+            answer: ocalls::answer_here,
+            ocalls: AtomicU64::new(0),
+            blocked: AtomicU64::new(0),
+            number,
+            start: range.start,
+            end: range.end,
+            cut: Cut::default(),
+            busy: AtomicBool::new(false),
+        };
+        Self::of((0..count).map(one).collect())
+    }
+
+    fn of(all: Box<[Tcs]>) -> Self {
+        Self { serial: serial(), aborting: AtomicBool::new(false), all, next: AtomicUsize::new(0) }
     }
 
     /// All of them.

@@ -71,7 +71,11 @@ fn kind(options: &Options) -> Result<&'static str, Failure> {
     }
     let hardware = Setting::of(&Point::from([("kind", "sgx")]))?;
     entered::available(&hardware).map_err(|failure| {
-        Failure::unavailable(failure.why, "add --simulate to simulate the enclave")
+        let remedy = failure.remedy.unwrap_or_default();
+        Failure::unavailable(
+            failure.why,
+            format!("add --simulate to simulate the enclave, or {remedy}"),
+        )
     })?;
     Ok("sgx")
 }
@@ -98,6 +102,7 @@ fn rows(options: &Options, conf: &Conf, kind: &str) -> Vec<Row> {
             ("heap", &conf.heap_pages.to_string()),
             ("stack", &conf.stack_pages.to_string()),
             ("tcs", &conf.tcs.to_string()),
+            ("debug", if conf.debug { "yes" } else { "no" }),
         ]),
     };
     let row = &row;

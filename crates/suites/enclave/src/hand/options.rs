@@ -25,7 +25,7 @@ pub(super) struct Options {
     /// Sizes are below this, bytes
     #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u64).range(1..=1_u64 << 40))]
     pub(super) max_allocation_size: u64,
-    /// The enclave's configuration: lines of NumHeapPages=N, NumStackPages=N, NumTCS=N
+    /// The enclave's configuration: lines of NumHeapPages=N, NumStackPages=N, NumTCS=N, Debug=0 or 1
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
     /// Pages of the heap (default: 4096, or as --conf says)

@@ -7,6 +7,7 @@ mod kvm;
 mod none;
 mod outside;
 mod process;
+mod sgx;
 
 use std::ops::Range;
 
@@ -37,12 +38,14 @@ pub enum Kind {
     Process,
     /// A virtual machine that holds nothing else, with a vCPU a TCS, entered on the caller's thread.
     Kvm,
+    /// An enclave of the processor's own.
+    Sgx,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::None, Self::Simulate, Self::ArchPrctl, Self::Process, Self::Kvm];
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Simulate, Self::ArchPrctl, Self::Process, Self::Kvm, Self::Sgx];
 
     /// Its name, as the factor's level has it.
     pub fn name(self) -> &'static str {
@@ -52,6 +55,7 @@ impl Kind {
             Self::ArchPrctl => "simulate-arch-prctl",
             Self::Process => "process",
             Self::Kvm => "kvm",
+            Self::Sgx => "sgx",
         }
     }
 }
@@ -127,7 +131,7 @@ pub fn runs(kind: Kind) -> Result<(), Failure> {
     if kind == Kind::Kvm {
         return kvm::runs();
     }
-    if !trampoline::fs_base_is_writable() {
+    if kind != Kind::Sgx && !trampoline::fs_base_is_writable() {
         return Err(Failure::unavailable(
             "this kernel does not let programs set FS (no FSGSBASE in AT_HWCAP2)",
             "run Linux 5.9 or later on a processor with FSGSBASE, without the option nofsgsbase",
@@ -137,6 +141,7 @@ pub fn runs(kind: Kind) -> Result<(), Failure> {
         Kind::None | Kind::Kvm => Ok(()),
         Kind::Simulate | Kind::ArchPrctl => system_calls::available(),
         Kind::Process => process::available(),
+        Kind::Sgx => sgx::available(),
     }
 }
 
@@ -173,6 +178,7 @@ pub fn load_untimed(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn En
         Kind::ArchPrctl => begin(Entering::<ArchPrctl>::load(&elf, conf)?),
         Kind::Process => begin(process::Process::load(&elf, conf)?),
         Kind::Kvm => begin(kvm::Kvm::load(&elf, conf)?),
+        Kind::Sgx => begin(sgx::load(&elf, conf)?),
     };
     begun.map_err(|why| {
         let (allocator, pages) = (image.allocator, conf.heap_pages);

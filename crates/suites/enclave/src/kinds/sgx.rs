@@ -1,0 +1,146 @@
+//! An enclave of the processor's own (Intel SGX), made by Linux's driver and entered by its vDSO.
+//!
+//! The image is the one of all kinds, laid out as in them. A page of code ([`code`]) is added by which the
+//! processor enters; it calls the image, makes OCALLs out of calls that the image makes, and ends a call that
+//! a fault cut short. #DB and #BP are the exceptions: the kernel sends them to the host as signals.
+
+mod available;
+mod code;
+mod driver;
+#[cfg(test)]
+mod emulation;
+mod entry;
+mod key;
+mod layout;
+mod made;
+mod measurement;
+mod pages;
+mod processor;
+mod signature;
+mod structures;
+#[cfg(test)]
+mod tests;
+mod vdso;
+mod waits;
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use enclave_interface::{Ecall, Ocall};
+use lab::sample::Failure;
+
+use self::driver::{Driver, Kernel, Step, advice};
+use self::entry::{Entry, Fault, Left, Vdso};
+use self::layout::Layout;
+use self::made::Made;
+use self::pages::Pages;
+use self::waits::Waits;
+use super::Enclave;
+use crate::conf::Conf;
+use crate::elf::Elf;
+use crate::error::EcallError;
+use crate::ocalls;
+use crate::tcs::{Bound, TcsSet};
+use crate::thread::Thread;
+
+/// A loaded enclave.
+struct Sgx<D> {
+    tcs: TcsSet,
+    waits: Waits,
+    vdso: Vdso,
+    layout: Layout,
+    made: Made<D>,
+}
+
+/// Whether this machine has enclaves in hardware.
+pub(super) fn available() -> Result<(), Failure> {
+    available::find().map(drop)
+}
+
+/// Loads an enclave by the kernel's driver.
+pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<impl Enclave + use<>, Failure> {
+    let (processor, vdso) = available::find()?;
+    let pages = Pages::of(elf, conf, &processor)?;
+    let kernel = Kernel::open().map_err(|why| {
+        Failure::failed(format!("{}: {why}: {}", Step::Open.name(), advice(Step::Open, &why)))
+    })?;
+    Sgx::start(&pages, kernel, vdso, conf)
+}
+
+impl<D: Driver> Sgx<D> {
+    fn start(pages: &Pages, driver: D, vdso: Vdso, conf: &Conf) -> Result<Self, Failure> {
+        let layout = pages.layout.clone();
+        let made = Made::new(pages, driver)?;
+        let tcs = TcsSet::in_hardware(made.range(), conf.tcs);
+        Ok(Self { tcs, waits: Waits::default(), vdso, layout, made })
+    }
+
+    fn base(&self) -> usize {
+        self.made.range().start
+    }
+
+    /// Answers an OCALL of a thread that had seen so many wakes when it went in.
+    fn answer(&self, number: u64, words: [u64; 5], seen: u32) -> u64 {
+        match Ocall::of(number) {
+            Some(Ocall::wait) => self.waits.wait(seen),
+            Some(Ocall::wake) => self.waits.wake(),
+            _ => ocalls::answer(self.made.range(), number, words),
+        }
+    }
+
+    #[cold]
+    fn cut(&self, tcs: &Bound<'_>, fault: &Fault) -> EcallError {
+        let (signal, what) = match fault.is_system_call() {
+            true => (libc::SIGSYS, fault.rax),
+            false => (fault.signal(), fault.address),
+        };
+        tcs.cut.signal.store(signal as u64, Ordering::Relaxed);
+        tcs.cut.what.store(what, Ordering::Relaxed);
+        tcs.cut.at.store(fault.at, Ordering::Relaxed);
+        let (base, stack) = (self.base(), self.layout.stack(tcs.number));
+        self.tcs.cut(tcs, base + stack.start..base + stack.end)
+    }
+}
+
+impl<D: Driver> Enclave for Sgx<D> {
+    fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
+        let thread = Thread::current(false)?;
+        let tcs = self.tcs.bind(thread)?;
+        let page = self.base() + self.layout.thread_control(tcs.number);
+        let mut entry = Entry::new(self.vdso, page);
+        let mut seen = self.waits.seen();
+        // SAFETY: the enclave has started with our code on its page, and the TCS is this thread's until `tcs`
+        // goes.
+        let mut left = unsafe { entry.call(call as u64, words) };
+        loop {
+            match left {
+                Left::Done(word) => return Ok(word),
+                Left::Ocall(number, words) => {
+                    tcs.ocalls.fetch_add(1, Ordering::Relaxed);
+                    let answer = self.answer(number, words, seen);
+                    seen = self.waits.seen();
+                    // SAFETY: as above; it was left by an OCALL.
+                    left = unsafe { entry.answer(answer) };
+                }
+                Left::Cut(fault) => return Err(self.cut(&tcs, &fault)),
+                Left::Refused(fault) => {
+                    self.tcs.abort();
+                    return Err(EcallError::NotEntered { vector: fault.vector() });
+                }
+            }
+        }
+    }
+
+    fn ocalls(&self) -> u64 {
+        self.tcs.all().iter().map(|tcs| tcs.ocalls.load(Ordering::Relaxed)).sum()
+    }
+
+    fn blocked(&self) -> u64 {
+        self.tcs.all().iter().map(|tcs| tcs.blocked.load(Ordering::Relaxed)).sum()
+    }
+
+    fn heap(&self) -> Range<usize> {
+        let (base, heap) = (self.base(), self.layout.heap());
+        base + heap.start..base + heap.end
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether this machine has enclaves in hardware; if not, which of what they need is missing.
+
+use std::io;
+
+use lab::sample::Failure;
+
+use super::driver::{FILE, Kernel};
+use super::entry::Vdso;
+use super::processor::{Processor, Told};
+use super::vdso;
+
+/// What was found.
+struct Found {
+    /// CPUID leaf 7, EBX bit 2.
+    extensions: bool,
+    processor: Option<Processor>,
+    /// That the driver's file could be opened.
+    driver: io::Result<()>,
+    vdso: Option<Vdso>,
+}
+
+/// The processor and the way in, where all that is needed is here.
+///
+/// # Errors
+/// What is missing first, and the remedy.
+pub(super) fn find() -> Result<(Processor, Vdso), Failure> {
+    judge(Found {
+        extensions: machine::cpu::has_sgx(),
+        processor: Told::here().processor(),
+        driver: Kernel::open().map(drop),
+        vdso: vdso::enter(),
+    })
+}
+
+fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
+    if !found.extensions {
+        return Err(Failure::unavailable(
+            "this processor has no SGX (CPUID 7, EBX bit 2 is clear)",
+            "use an Intel server from Ice Lake on, with SGX enabled in its firmware (kind=simulate needs none)",
+        ));
+    }
+    let processor = found.processor.ok_or_else(|| {
+        Failure::unavailable(
+            "SGX is not enabled (CPUID 12H says that there are no enclaves)",
+            "enable SGX, and reserve memory for it, in the firmware's set-up",
+        )
+    })?;
+    found.driver.map_err(|why| match why.kind() {
+        io::ErrorKind::NotFound => Failure::unavailable(
+            format!("there is no {FILE}"),
+            "run Linux 5.11 or later with CONFIG_X86_SGX=y, with flexible launch control enabled in the \
+             firmware",
+        ),
+        io::ErrorKind::PermissionDenied => Failure::unavailable(
+            format!("{FILE} may not be opened: {why}"),
+            "add yourself to the group sgx, or whichever ls -l shows, and log in again",
+        ),
+        _ => Failure::unavailable(
+            format!("{FILE} cannot be opened: {why}"),
+            "see the kernel's log for lines with sgx",
+        ),
+    })?;
+    let vdso = found.vdso.ok_or_else(|| {
+        Failure::unavailable(
+            "this kernel's vDSO has no __vdso_sgx_enter_enclave",
+            "run Linux 5.11 or later with CONFIG_X86_SGX=y, without vdso=0",
+        )
+    })?;
+    Ok((processor, vdso))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESSOR: Processor = Processor { xfrm: 7, frame_pages: 1, largest: 1 << 36 };
+
+    fn all() -> Found {
+        let (processor, vdso) = (Some(PROCESSOR), Some(0x1000));
+        Found { extensions: true, processor, driver: Ok(()), vdso }
+    }
+
+    #[test]
+    fn each_thing_that_is_missing_is_named_with_its_remedy() {
+        assert_eq!(judge(all()), Ok((PROCESSOR, 0x1000)));
+        let failed = |errno| Err(io::Error::from_raw_os_error(errno));
+        let why = |found, reason: &str, remedy: &str| {
+            let failure = judge(found).unwrap_err();
+            assert!(failure.why.contains(reason), "{failure}");
+            let told = failure.remedy.unwrap();
+            assert!(told.contains(remedy), "{told}");
+            assert!(!failure.why.contains('\n') && !told.contains('\n'));
+        };
+        why(Found { extensions: false, ..all() }, "CPUID 7", "kind=simulate");
+        why(Found { processor: None, ..all() }, "CPUID 12H", "firmware");
+        why(
+            Found { driver: failed(libc::ENOENT), ..all() },
+            "no /dev/sgx_enclave",
+            "CONFIG_X86_SGX",
+        );
+        why(Found { driver: failed(libc::EACCES), ..all() }, "may not be opened", "group sgx");
+        why(Found { driver: failed(libc::ENODEV), ..all() }, "cannot be opened", "log");
+        why(Found { vdso: None, ..all() }, "__vdso_sgx_enter_enclave", "vdso=0");
+    }
+
+    #[test]
+    fn this_machine_has_it_or_says_why_not() {
+        match find() {
+            Ok((processor, _)) => assert!(processor.xfrm & 3 == 3 && processor.frame_pages > 0),
+            Err(failure) => assert!(failure.remedy.is_some(), "{failure}"),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The host's way into an enclave, by the kernel's function in the vDSO.
+//!
+//! Source: Linux, `asm/sgx.h`. That function passes all registers but RAX, RBX and RCX on. How the enclave was
+//! left is told by the function of ENCLU that it writes: kernels differ in what it gives after a fault.
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+use super::code::{enclu, entering, leaving};
+
+/// The kernel's function, which is called from assembly alone.
+pub(super) type Vdso = usize;
+
+/// What the function is given and gives: `sgx_enclave_run`.
+#[derive(Debug)]
+#[repr(C)]
+struct Run {
+    thread_control: u64,
+    function: u32,
+    vector: u16,
+    error: u16,
+    address: u64,
+    handler: u64,
+    data: u64,
+    reserved: [u64; 27],
+}
+
+const _: () = assert!(size_of::<Run>() == 256 && offset_of!(Run, address) == 16);
+
+/// The registers that carry words in and out, and what is known of a fault.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+struct Words {
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    r10: u64,
+    r8: u64,
+    r9: u64,
+    /// What the entry is for; why the enclave was left.
+    r11: u64,
+    fault: Fault,
+}
+
+/// A fault inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Fault {
+    /// From the lowest: the function of ENCLU, 4 bytes; the exception's vector, 2; its error code, 2.
+    exception: u64,
+    /// The address that was touched; inside the enclave only its page is told.
+    pub(super) address: u64,
+    /// The instruction's address.
+    pub(super) at: u64,
+    /// RAX at the fault.
+    pub(super) rax: u64,
+    system_call: u64,
+}
+
+impl Fault {
+    /// The exception's vector.
+    pub(super) fn vector(&self) -> u16 {
+        (self.exception >> 32) as u16
+    }
+
+    /// Whether the instruction is a system call, which the processor refuses inside.
+    pub(super) fn is_system_call(&self) -> bool {
+        self.system_call == 1
+    }
+
+    /// As the same fault of a program is told it.
+    pub(super) fn signal(&self) -> i32 {
+        // Source: Linux, arch/x86/kernel/traps.c.
+        match self.vector() {
+            0 | 16 | 19 => libc::SIGFPE,
+            1 | 3 => libc::SIGTRAP,
+            6 => libc::SIGILL,
+            17 => libc::SIGBUS,
+            _ => libc::SIGSEGV,
+        }
+    }
+}
+
+/// Why the enclave was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// The call has ended and gives this.
+    Done(u64),
+    /// It makes this OCALL, with words.
+    Ocall(u64, [u64; 5]),
+    /// It was cut short. The enclave cannot be entered by this TCS any more.
+    Cut(Fault),
+    /// The processor does not enter by this TCS.
+    Refused(Fault),
+}
+
+/// A thread's way in and out by a TCS, for one call.
+#[derive(Debug)]
+pub(super) struct Entry {
+    vdso: Vdso,
+    run: Run,
+}
+
+impl Entry {
+    /// By a TCS's page.
+    pub(super) fn new(vdso: Vdso, thread_control: usize) -> Self {
+        let (function, vector, error, address) = (0, 0, 0, 0);
+        let thread_control = thread_control as u64;
+        let [handler, data] = [0; 2];
+        let reserved = [0; 27];
+        Self {
+            vdso,
+            run: Run { thread_control, function, vector, error, address, handler, data, reserved },
+        }
+    }
+
+    /// Makes a call.
+    ///
+    /// # Safety
+    /// The TCS must be one of a started enclave that was made by [`super::code`], and nobody inside by it.
+    pub(super) unsafe fn call(&mut self, number: u64, words: [u64; 5]) -> Left {
+        let [rsi, rdx, r10, r8, r9] = words;
+        let r11 = entering::CALL;
+        // SAFETY: the caller's.
+        unsafe { self.enter(Words { rdi: number, rsi, rdx, r10, r8, r9, r11, ..Words::default() }) }
+    }
+
+    /// Answers an OCALL.
+    ///
+    /// # Safety
+    /// As [`Self::call`]; this entry's last words were an OCALL.
+    pub(super) unsafe fn answer(&mut self, answer: u64) -> Left {
+        let words = Words { rdi: answer, r11: entering::ANSWER, ..Words::default() };
+        // SAFETY: the caller's.
+        unsafe { self.enter(words) }
+    }
+
+    unsafe fn enter(&mut self, mut words: Words) -> Left {
+        // SAFETY: the caller's; both structures are as the assembly has them.
+        unsafe { tollgate_sgx_enter(&raw mut words, &raw mut self.run, self.vdso) };
+        match words.r11 {
+            leaving::DONE => Left::Done(words.rdi),
+            leaving::OCALL => {
+                Left::Ocall(words.rdi, [words.rsi, words.rdx, words.r10, words.r8, words.r9])
+            }
+            leaving::CUT => Left::Cut(words.fault),
+            _ => Left::Refused(words.fault),
+        }
+    }
+}
+
+unsafe extern "sysv64" {
+    fn tollgate_sgx_enter(words: *mut Words, run: *mut Run, vdso: Vdso);
+}
+
+// A fault leaves the TCS with one frame of saved state in use. It is entered once more, by the second frame, and
+// the inside tells from the first what happened. Where that fails too, less is told.
+global_asm!(
+    ".macro tollgate_sgx_enclu function",
+    "mov rbx, [rsp]",
+    "mov dword ptr [rbx + {function}], 0",
+    "mov ecx, \\function",
+    "call qword ptr [rsp + 16]",
+    "cld",
+    "mov rbx, [rsp]",
+    "mov rcx, [rsp + 8]",
+    ".endm",
+    ".pushsection .text.tollgate_enclave,\"ax\",@progbits",
+    ".globl tollgate_sgx_enter",
+    ".p2align 6",
+    "tollgate_sgx_enter:",
+    "push rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    // The function, the words, and the function's seventh argument, with the stack aligned.
+    "push rdx",
+    "push rdi",
+    "push rsi",
+    "mov rax, rdi",
+    "mov rdi, [rax + {rdi}]",
+    "mov rsi, [rax + {rsi}]",
+    "mov rdx, [rax + {rdx}]",
+    "mov r10, [rax + {r10}]",
+    "mov r8, [rax + {r8}]",
+    "mov r9, [rax + {r9}]",
+    "mov r11, [rax + {r11}]",
+    "tollgate_sgx_enclu {enter}",
+    "mov [rcx + {rdi}], rdi",
+    "mov [rcx + {rsi}], rsi",
+    "mov [rcx + {rdx}], rdx",
+    "mov [rcx + {r10}], r10",
+    "mov [rcx + {r8}], r8",
+    "mov [rcx + {r9}], r9",
+    "cmp dword ptr [rbx + {function}], {exit}",
+    "je 4f",
+    "mov rax, [rbx + {function}]",
+    "mov [rcx + {exception}], rax",
+    "mov rax, [rbx + {run_address}]",
+    "mov [rcx + {address}], rax",
+    // Either ENCLU itself faulted as it entered, or the inside did: then the next would be to resume.
+    "cmp dword ptr [rbx + {function}], {resume}",
+    "jne 2f",
+    "tollgate_sgx_enclu {enter}",
+    "cmp dword ptr [rbx + {function}], {exit}",
+    "jne 3f",
+    "mov [rcx + {at}], rdi",
+    "mov [rcx + {rax}], rsi",
+    "mov [rcx + {system_call}], r9",
+    "3:",
+    "mov r11d, {cut}",
+    "jmp 4f",
+    "2: mov r11d, {refused}",
+    "4:",
+    "mov [rcx + {r11}], r11",
+    "add rsp, 24",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    ".popsection",
+    enter = const enclu::ENTER,
+    resume = const enclu::RESUME,
+    exit = const enclu::EXIT,
+    refused = const leaving::REFUSED,
+    cut = const leaving::CUT,
+    function = const offset_of!(Run, function),
+    run_address = const offset_of!(Run, address),
+    rdi = const offset_of!(Words, rdi),
+    rsi = const offset_of!(Words, rsi),
+    rdx = const offset_of!(Words, rdx),
+    r10 = const offset_of!(Words, r10),
+    r8 = const offset_of!(Words, r8),
+    r9 = const offset_of!(Words, r9),
+    r11 = const offset_of!(Words, r11),
+    exception = const offset_of!(Words, fault) + offset_of!(Fault, exception),
+    address = const offset_of!(Words, fault) + offset_of!(Fault, address),
+    at = const offset_of!(Words, fault) + offset_of!(Fault, at),
+    rax = const offset_of!(Words, fault) + offset_of!(Fault, rax),
+    system_call = const offset_of!(Words, fault) + offset_of!(Fault, system_call),
+);

@@ -1,0 +1,246 @@
+//! Where an enclave's parts lie, from its first byte.
+//!
+//! ```text
+//! image | entry code | tables | heap
+//!   | for each TCS { guard, stack, guard, TCS, frames of saved state, guard, thread's variables } | guard
+//! ```
+//!
+//! It fills a range of addresses whose length is a power of two and which begins at a multiple of that. A
+//! page that is in no part is not there.
+
+use std::ops::Range;
+
+use super::structures::{EXECUTE, READ, REGULAR_PAGE, THREAD_PAGE, WRITE};
+use crate::conf::{Conf, PAGE};
+use crate::elf::{Access, Elf, Tls};
+
+/// Frames of saved state: one for the call that a fault ends, one for the entry that lets it end.
+pub(super) const FRAMES: usize = 2;
+
+/// What a part holds; a TCS's by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// A segment of the image.
+    Segment(usize),
+    /// How the enclave is entered and left.
+    Code,
+    /// What that code reads: relocations, and the template of a thread's variables.
+    Tables,
+    /// The heap.
+    Heap,
+    /// A stack.
+    Stack,
+    /// The TCS's page.
+    ThreadControl(usize),
+    /// Its frames.
+    Frames,
+    /// The thread's variables and its block.
+    Thread(usize),
+}
+
+/// Pages that follow one another and are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Where it lies.
+    pub(super) range: Range<usize>,
+    /// What it holds.
+    pub(super) holds: Holds,
+    /// Its pages' flags, as their SECINFO has them.
+    pub(super) flags: u64,
+}
+
+/// The lengths of what lies in an enclave, in bytes: all whole pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layout {
+    image: usize,
+    code: usize,
+    tables: usize,
+    heap: usize,
+    stack: usize,
+    frames: usize,
+    template: usize,
+    tcs: usize,
+}
+
+/// The page at FS:0, where the processor wants a whole one to begin.
+const BLOCK: usize = PAGE;
+
+impl Layout {
+    /// `code` and `tables` in bytes, `frame_pages` of one frame.
+    pub(super) fn new(
+        elf: &Elf<'_>,
+        conf: &Conf,
+        code: usize,
+        tables: usize,
+        frame_pages: usize,
+    ) -> Self {
+        Self {
+            image: elf.length,
+            code: code.next_multiple_of(PAGE),
+            tables: tables.next_multiple_of(PAGE),
+            heap: conf.heap_pages * PAGE,
+            stack: conf.stack_pages * PAGE,
+            frames: FRAMES * frame_pages * PAGE,
+            template: template(elf.tls.as_ref()).next_multiple_of(PAGE),
+            tcs: conf.tcs,
+        }
+    }
+
+    /// The entry code's first byte.
+    pub(super) fn code_start(&self) -> usize {
+        self.image
+    }
+
+    /// The tables' first byte.
+    pub(super) fn tables_start(&self) -> usize {
+        self.image + self.code
+    }
+
+    /// The heap.
+    pub(super) fn heap(&self) -> Range<usize> {
+        let start = self.tables_start() + self.tables;
+        start..start + self.heap
+    }
+
+    /// The stack of a TCS.
+    pub(super) fn stack(&self, tcs: usize) -> Range<usize> {
+        let start = self.heap().end + tcs * self.stride() + PAGE;
+        start..start + self.stack
+    }
+
+    /// The page of a TCS.
+    pub(super) fn thread_control(&self, tcs: usize) -> usize {
+        self.stack(tcs).end + PAGE
+    }
+
+    /// Its frames.
+    pub(super) fn frames(&self, tcs: usize) -> Range<usize> {
+        let start = self.thread_control(tcs) + PAGE;
+        start..start + self.frames
+    }
+
+    /// Where its thread's variables begin: the template's copy ends at the block.
+    pub(super) fn thread(&self, tcs: usize) -> Range<usize> {
+        let start = self.frames(tcs).end + PAGE;
+        start..start + self.template + BLOCK
+    }
+
+    /// Its block, which is at FS:0.
+    pub(super) fn block(&self, tcs: usize) -> usize {
+        self.thread(tcs).start + self.template
+    }
+
+    fn stride(&self) -> usize {
+        PAGE + self.stack + PAGE + PAGE + self.frames + PAGE + self.template + BLOCK
+    }
+
+    /// The length of its range of addresses.
+    pub(super) fn length(&self) -> usize {
+        (self.heap().end + self.tcs * self.stride() + PAGE).next_power_of_two()
+    }
+
+    /// All parts, in the order of their addresses.
+    pub(super) fn parts(&self, elf: &Elf<'_>) -> Vec<Part> {
+        let regular = |range, holds, access| Part { range, holds, flags: REGULAR_PAGE | access };
+        let segment = |(number, part): (usize, &crate::elf::Segment<'_>)| {
+            let access = match part.access {
+                Access::Read => READ,
+                Access::Write => READ | WRITE,
+                Access::Execute => READ | EXECUTE,
+            };
+            let end = (part.address + part.length).next_multiple_of(PAGE);
+            regular(part.address / PAGE * PAGE..end, Holds::Segment(number), access)
+        };
+        let mut parts: Vec<_> = elf.segments.iter().enumerate().map(segment).collect();
+        parts.push(regular(self.code_start()..self.tables_start(), Holds::Code, READ | EXECUTE));
+        parts.push(regular(self.tables_start()..self.heap().start, Holds::Tables, READ));
+        parts.push(regular(self.heap(), Holds::Heap, READ | WRITE));
+        for tcs in 0..self.tcs {
+            let page = self.thread_control(tcs);
+            parts.push(regular(self.stack(tcs), Holds::Stack, READ | WRITE));
+            parts.push(Part {
+                range: page..page + PAGE,
+                holds: Holds::ThreadControl(tcs),
+                flags: THREAD_PAGE,
+            });
+            parts.push(regular(self.frames(tcs), Holds::Frames, READ | WRITE));
+            parts.push(regular(self.thread(tcs), Holds::Thread(tcs), READ | WRITE));
+        }
+        parts.retain(|part| !part.range.is_empty());
+        parts
+    }
+}
+
+/// The bytes of a thread's variables, which end at FS:0.
+pub(super) fn template(tls: Option<&Tls<'_>>) -> usize {
+    tls.map_or(0, |tls| tls.length.next_multiple_of(tls.align))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::elf::Segment;
+
+    fn elf(tls: usize, power: u32) -> Elf<'static> {
+        let segment = |address, length, access| Segment { address, length, bytes: &[], access };
+        Elf {
+            segments: vec![
+                segment(0, 5000, Access::Read),
+                segment(0x2800, 1, Access::Execute),
+                segment(0x5010, PAGE, Access::Write),
+            ],
+            tls: Some(Tls { bytes: &[], length: tls, align: 1 << power }),
+            relocations: vec![],
+            entry: 0x2800,
+            length: 0x7000,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_page_is_in_one_part_or_a_guard(heap in 1usize..100, stack in 1usize..100, tcs in 1usize..20,
+            tls in 0usize..9000, power in 0u32..12, code in 1usize..9000, tables in 0usize..9000,
+            frame in 1usize..4) {
+            let elf = elf(tls, power);
+            let conf = Conf { heap_pages: heap, stack_pages: stack, tcs, debug: false };
+            let layout = Layout::new(&elf, &conf, code, tables, frame);
+            let parts = layout.parts(&elf);
+            let mut end = 0;
+            for part in &parts {
+                prop_assert!(part.range.start >= end, "{part:?} begins before {end:#x}");
+                prop_assert!(part.range.start.is_multiple_of(PAGE) && part.range.end.is_multiple_of(PAGE));
+                end = part.range.end;
+                // Written and executed, or a thread's page with rights: the processor or the kernel refuses.
+                prop_assert!(part.flags & (WRITE | EXECUTE) != WRITE | EXECUTE);
+                let thread = matches!(part.holds, Holds::ThreadControl(_));
+                prop_assert_eq!(thread, part.flags == THREAD_PAGE);
+                prop_assert_eq!(thread, part.flags & (REGULAR_PAGE | READ) == 0);
+            }
+            let length = layout.length();
+            prop_assert!(length.is_power_of_two() && end < length && length < 2 * (end + PAGE));
+            let pages: usize = parts.iter().map(|part| part.range.len() / PAGE).sum();
+            let own = 2 + 1 + 2 + code.div_ceil(PAGE) + tables.div_ceil(PAGE) + heap;
+            let template = tls.next_multiple_of(1 << power).div_ceil(PAGE);
+            prop_assert_eq!(pages, own + tcs * (stack + 1 + FRAMES * frame + template + 1));
+        }
+
+        #[test]
+        fn stacks_and_variables_have_guards_around_them(stack in 1usize..9, tcs in 1usize..9, tls in 0usize..9000) {
+            let elf = elf(tls, 3);
+            let conf = Conf { heap_pages: 1, stack_pages: stack, tcs, debug: false };
+            let layout = Layout::new(&elf, &conf, 1, 1, 1);
+            let there = |at: usize| layout.parts(&elf).iter().any(|part| part.range.contains(&at));
+            for tcs in 0..tcs {
+                for range in [layout.stack(tcs), layout.thread(tcs)] {
+                    prop_assert!(there(range.start) && there(range.end - 1));
+                    prop_assert!(!there(range.start - 1) && !there(range.end));
+                }
+                prop_assert!(layout.block(tcs).is_multiple_of(PAGE));
+                prop_assert_eq!(layout.block(tcs) + BLOCK, layout.thread(tcs).end);
+                prop_assert!(layout.block(tcs) - layout.thread(tcs).start >= tls);
+            }
+        }
+    }
+}

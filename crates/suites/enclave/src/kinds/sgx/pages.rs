@@ -1,0 +1,219 @@
+//! An enclave before it is made: its pages, and the signature over what they will be measured as. Both depend
+//! on image and configuration alone, not on where the enclave will lie, and so are made once for each.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use enclave_interface::ThreadBlock;
+use lab::sample::Failure;
+
+use super::code::{self, Block};
+use super::key::Key;
+use super::layout::{Holds, Layout, Part, template};
+use super::measurement::Measurement;
+use super::processor::Processor;
+use super::signature;
+use super::structures::{
+    Attributes, DEBUG, MODE64, PageInformation, Plain, Saved, SignatureStructure, ThreadControl,
+};
+use crate::conf::{Conf, PAGE};
+use crate::elf::{Access, Elf};
+
+/// The bytes of a relocation in the tables: where, and what.
+const RELOCATION: usize = 16;
+
+/// A page.
+#[derive(Debug, Clone)]
+#[repr(C, align(4096))]
+pub(super) struct Page(pub(super) [u8; PAGE]);
+
+/// Pages that begin on a page.
+pub(super) fn bytes(pages: &[Page]) -> &[u8] {
+    // SAFETY: a page is its bytes.
+    unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), size_of_val(pages)) }
+}
+
+/// An enclave that can be made.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pub(super) layout: Layout,
+    /// All parts, and what they hold. Those that hold zeros alone are not measured beyond being there.
+    pub(super) parts: Vec<(Part, Option<Vec<Page>>)>,
+    pub(super) attributes: Attributes,
+    pub(super) frame_pages: u32,
+    pub(super) signature: Box<SignatureStructure>,
+}
+
+impl Pages {
+    /// The pages of an image, which live as long as the program, with the host's key; made at first use.
+    ///
+    /// # Errors
+    /// As [`Self::new`], or there is no key.
+    pub(super) fn of(
+        elf: &Elf<'static>,
+        conf: &Conf,
+        processor: &Processor,
+    ) -> Result<Arc<Self>, Failure> {
+        static MADE: Mutex<Vec<(usize, Conf, Arc<Pages>)>> = Mutex::new(Vec::new());
+        // Each image has bytes of its own, which stay where they are.
+        let image = elf.segments.first().map_or(0, |segment| segment.bytes.as_ptr() as usize);
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., pages)) = made.iter().find(|one| (one.0, one.1) == (image, *conf)) {
+            return Ok(Arc::clone(pages));
+        }
+        let pages = Arc::new(Self::new(elf, conf, processor, &Key::of_host()?)?);
+        made.push((image, *conf, Arc::clone(&pages)));
+        Ok(pages)
+    }
+
+    /// Fills the pages and signs them.
+    ///
+    /// # Errors
+    /// An image that writes where it may not, or an enclave larger than the processor has.
+    pub(super) fn new(
+        elf: &Elf<'_>,
+        conf: &Conf,
+        processor: &Processor,
+        key: &Key,
+    ) -> Result<Self, Failure> {
+        let tables = tables(elf)?;
+        let frame_pages = processor.frame_pages;
+        let code = code::code();
+        let layout = Layout::new(elf, conf, code.len(), tables.len(), frame_pages as usize);
+        let (length, largest) = (layout.length(), processor.largest);
+        if length as u64 > largest {
+            return Err(Failure::failed(format!(
+                "an enclave of {length} bytes is larger than this processor's {largest}: ask fewer pages"
+            )));
+        }
+        let fill = |part: Part| {
+            let held = match part.holds {
+                Holds::Segment(number) => {
+                    let segment = &elf.segments[number];
+                    Some(pages(&part, segment.address - part.range.start, segment.bytes))
+                }
+                Holds::Code => Some(pages(&part, 0, code)),
+                Holds::Tables => Some(pages(&part, 0, &tables)),
+                Holds::ThreadControl(tcs) => {
+                    Some(pages(&part, 0, thread_control(&layout, tcs).bytes()))
+                }
+                Holds::Thread(tcs) => {
+                    let block = block(elf, &layout, tcs, frame_pages as usize);
+                    let variables = variables(elf);
+                    let at = layout.block(tcs) - variables.len() - part.range.start;
+                    Some(pages(&part, at, &[&variables, code::bytes(&block)].concat()))
+                }
+                Holds::Heap | Holds::Stack | Holds::Frames => None,
+            };
+            (part, held)
+        };
+        let parts: Vec<_> = layout.parts(elf).into_iter().map(fill).collect();
+        let debug = if conf.debug { DEBUG } else { 0 };
+        let attributes = Attributes { flags: MODE64 | debug, xfrm: processor.xfrm };
+        let measured = measure(&parts, frame_pages, length);
+        let signature = signature::sign(key, measured, attributes);
+        Ok(Self { layout, parts, attributes, frame_pages, signature })
+    }
+}
+
+/// What it will be measured as.
+fn measure(parts: &[(Part, Option<Vec<Page>>)], frame_pages: u32, length: usize) -> [u8; 32] {
+    let mut measured = Measurement::begin(frame_pages, length as u64);
+    for (part, held) in parts {
+        let information = PageInformation::new(part.flags);
+        for (number, at) in part.range.clone().step_by(PAGE).enumerate() {
+            measured.add(at as u64, &information);
+            if let Some(held) = held {
+                measured.extend(at as u64, &held[number].0);
+            }
+        }
+    }
+    measured.end()
+}
+
+/// A part's pages with some bytes at a place, and zeros around them.
+fn pages(part: &Part, at: usize, bytes: &[u8]) -> Vec<Page> {
+    let mut pages = vec![Page([0; PAGE]); part.range.len() / PAGE];
+    let mut rest = bytes;
+    let mut within = at;
+    for page in pages.iter_mut().skip(at / PAGE) {
+        let start = within % PAGE;
+        let (now, later) = rest.split_at(rest.len().min(PAGE - start));
+        page.0[start..start + now.len()].copy_from_slice(now);
+        (rest, within) = (later, 0);
+    }
+    pages
+}
+
+/// The relocations, then the template of a thread's variables.
+fn tables(elf: &Elf<'_>) -> Result<Vec<u8>, Failure> {
+    let mut tables = Vec::with_capacity(elf.relocations.len() * RELOCATION);
+    for (at, addend) in &elf.relocations {
+        // The inside writes it, so that what is measured does not depend on where the enclave lies.
+        let written = elf.segments.iter().any(|segment| {
+            segment.access == Access::Write
+                && (segment.address..segment.address + segment.length).contains(at)
+        });
+        if !written {
+            return Err(Failure::failed(format!(
+                "the enclave's image has a relocation at {at:#x}, which it may not write: link it with -z norelro"
+            )));
+        }
+        tables.extend((*at as u64).to_le_bytes());
+        tables.extend(addend.to_le_bytes());
+    }
+    tables.extend(variables(elf));
+    Ok(tables)
+}
+
+/// A thread's variables as they are before anybody entered; they end at FS:0.
+fn variables(elf: &Elf<'_>) -> Vec<u8> {
+    let mut variables = elf.tls.map_or_else(Vec::new, |tls| tls.bytes.to_vec());
+    variables.resize(template(elf.tls.as_ref()), 0);
+    variables
+}
+
+fn thread_control(layout: &Layout, tcs: usize) -> ThreadControl {
+    let mut made = ThreadControl::zero();
+    made.frames = layout.frames(tcs).start as u64;
+    made.frame_count = super::layout::FRAMES as u32;
+    made.entry = layout.code_start() as u64;
+    // GS is not used inside, but has to be somewhere.
+    made.fs = layout.block(tcs) as u64;
+    made.gs = made.fs;
+    made.fs_limit = u32::MAX;
+    made.gs_limit = u32::MAX;
+    made
+}
+
+fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Block {
+    let relocations = layout.tables_start() as u64;
+    let relocation_count = elf.relocations.len() as u64;
+    let [own, host_stack, ocall, host_fs, host_gs, depth] = [0; 6];
+    let [base, exit, host_frame, inside] = [0; 4];
+    Block {
+        thread: ThreadBlock {
+            own,
+            host_stack,
+            ocall,
+            number: tcs as u64,
+            host_fs,
+            host_gs,
+            depth,
+            reserved: [0; 9],
+        },
+        thread_control: layout.thread_control(tcs) as u64,
+        own: layout.block(tcs) as u64,
+        stack: layout.stack(tcs).end as u64,
+        entry: elf.entry as u64,
+        // At the end of the first frame.
+        saved: (layout.frames(tcs).start + frame_pages * PAGE - size_of::<Saved>()) as u64,
+        relocations,
+        relocation_count,
+        template: relocations + relocation_count * RELOCATION as u64,
+        template_length: template(elf.tls.as_ref()) as u64,
+        base,
+        exit,
+        host_frame,
+        inside,
+    }
+}

@@ -1,0 +1,132 @@
+//! What the processor says of its enclaves.
+//!
+//! Source: Intel SDM, volume 3D, "Enumeration of SGX" (CPUID leaf 12H), and volume 1, "XSAVE-supported
+//! features" (CPUID leaf 0DH).
+
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::mem::size_of;
+
+use super::structures::Saved;
+use crate::conf::PAGE;
+
+/// The parts of its state that an enclave's code may use: x87, SSE, AVX and AVX-512.
+const USED: u64 = 0xe7;
+/// Those that every enclave has, x87 and SSE, which are saved in the first bytes of a frame.
+const LEGACY: u64 = 3;
+
+/// A processor with enclaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Processor {
+    /// What of its state an enclave uses, as XCR0 has it.
+    pub(super) xfrm: u64,
+    /// Pages of one frame of saved state.
+    pub(super) frame_pages: u32,
+    /// The largest enclave, in bytes.
+    pub(super) largest: u64,
+}
+
+/// What is asked of CPUID and XGETBV, in registers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    /// Leaf 12H, subleaf 0: EAX and EDX.
+    pub(super) capabilities: [u32; 2],
+    /// Subleaf 1: ECX and EDX.
+    pub(super) xfrm: [u32; 2],
+    /// XCR0.
+    pub(super) enabled: u64,
+    /// Leaf 0DH: for each part of the state from the third, its length and its place.
+    pub(super) state: [(u32, u32); 8],
+}
+
+impl Told {
+    /// By this processor; all zero where it has no such leaf.
+    pub(super) fn here() -> Self {
+        if !machine::cpu::has_sgx() || __cpuid(0).eax < 0x12 {
+            return Self::default();
+        }
+        let (capabilities, xfrm) = (__cpuid_count(0x12, 0), __cpuid_count(0x12, 1));
+        let saves = __cpuid(1).ecx >> 27 & 1 == 1;
+        Self {
+            capabilities: [capabilities.eax, capabilities.edx],
+            xfrm: [xfrm.ecx, xfrm.edx],
+            enabled: if saves { xcr0() } else { LEGACY },
+            state: std::array::from_fn(|part| {
+                let part = if saves && part >= 2 { part as u32 } else { return (0, 0) };
+                let leaf = __cpuid_count(0x0d, part);
+                (leaf.eax, leaf.ebx)
+            }),
+        }
+    }
+
+    /// The processor, where it says that it runs enclaves.
+    pub(super) fn processor(&self) -> Option<Processor> {
+        let [versions, lengths] = self.capabilities;
+        if versions & 1 == 0 {
+            return None;
+        }
+        let allowed = u64::from(self.xfrm[1]) << 32 | u64::from(self.xfrm[0]);
+        let xfrm = allowed & self.enabled & USED | LEGACY;
+        // The first 576 bytes hold x87 and SSE, and what says which parts follow.
+        let saved = (0..).zip(self.state).filter(|(part, _)| xfrm >> part & 1 == 1);
+        let state = saved.map(|(_, (length, at))| length + at).fold(576, u32::max) as usize;
+        let frame_pages = (state + size_of::<Saved>()).div_ceil(PAGE) as u32;
+        Some(Processor { xfrm, frame_pages, largest: 1 << (lengths >> 8 & 63) })
+    }
+}
+
+fn xcr0() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: asked only where CPUID says OSXSAVE; it reads a register.
+    unsafe {
+        std::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As an Ice Lake server says, with AVX-512 and PKRU.
+    const SERVER: Told = Told {
+        capabilities: [3, 0x381f],
+        xfrm: [0x2e7, 0],
+        enabled: 0x2e7,
+        state: [
+            (0, 0),
+            (0, 0),
+            (256, 576),
+            (64, 960),
+            (64, 1024),
+            (64, 1088),
+            (512, 1152),
+            (1024, 1664),
+        ],
+    };
+
+    #[test]
+    fn an_enclave_uses_what_processor_and_system_have() {
+        let server = SERVER.processor().unwrap();
+        assert_eq!(server, Processor { xfrm: 0xe7, frame_pages: 1, largest: 1 << 56 });
+        let avx = Told { enabled: 7, ..SERVER }.processor().unwrap();
+        assert_eq!((avx.xfrm, avx.frame_pages), (7, 1));
+        let none = Told { xfrm: [3, 0], ..SERVER }.processor().unwrap();
+        assert_eq!(none.xfrm, 3);
+        let mut long = SERVER;
+        // A frame of one page has room for 3912 bytes of state.
+        long.state[7] = (1024, 3912 - 1024);
+        assert_eq!(long.processor().unwrap().frame_pages, 1);
+        long.state[7].0 += 1;
+        assert_eq!(long.processor().unwrap().frame_pages, 2);
+    }
+
+    #[test]
+    fn without_enclaves_there_is_no_processor() {
+        assert_eq!(Told::default().processor(), None);
+        assert_eq!(Told { capabilities: [2, 0x381f], ..SERVER }.processor(), None);
+        if !machine::cpu::has_sgx() {
+            assert_eq!(Told::here().processor(), None);
+        }
+    }
+}

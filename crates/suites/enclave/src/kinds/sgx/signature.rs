@@ -1,0 +1,112 @@
+//! The signature without which the processor starts no enclave: SIGSTRUCT.
+//!
+//! Source: Intel SDM, volume 3D, "Enclave signature structure" and the operation of EINIT.
+
+use num_bigint::BigUint;
+use sha2::{Digest, Sha256};
+
+use super::key::{EXPONENT, Key};
+use super::structures::{Attributes, Large, Plain, SignatureStructure, SignedBody, SignedHeader};
+
+/// The header's two constants, as the manual has them.
+const FIRST: [u8; 16] = [6, 0, 0, 0, 0xe1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
+const SECOND: [u8; 16] = [1, 1, 0, 0, 0x60, 0, 0, 0, 0x60, 0, 0, 0, 1, 0, 0, 0];
+
+/// What says that SHA-256 follows. Source: RFC 8017, section 9.2, note 1.
+const SHA_256: [u8; 19] = [
+    0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05,
+    0x00, 0x04, 0x20,
+];
+
+/// Signs an enclave of these attributes and no others. On no date, which nobody looks at.
+pub(super) fn sign(
+    key: &Key,
+    measurement: [u8; 32],
+    attributes: Attributes,
+) -> Box<SignatureStructure> {
+    let mut made = Box::new(SignatureStructure::zero());
+    made.header.first = FIRST;
+    made.header.second = SECOND;
+    made.modulus = large(&key.modulus);
+    made.exponent = EXPONENT;
+    made.body.misc_mask = u32::MAX;
+    made.body.attributes = attributes.words();
+    made.body.attributes_mask = [u32::MAX; 4];
+    made.body.measurement = measurement;
+    let signed = key.sign(&padded(&made.header, &made.body));
+    let square = &signed * &signed;
+    let q1 = &square / &key.modulus;
+    let q2 = &signed * (square - &q1 * &key.modulus) / &key.modulus;
+    made.signature = large(&signed);
+    made.q1 = large(&q1);
+    made.q2 = large(&q2);
+    made
+}
+
+/// The number that is signed: the hash, padded to the modulus's length. Source: RFC 8017, section 9.2.
+fn padded(header: &SignedHeader, body: &SignedBody) -> BigUint {
+    let hash = Sha256::new().chain_update(header.bytes()).chain_update(body.bytes()).finalize();
+    let tail = [&SHA_256[..], &hash].concat();
+    let mut bytes = [0xff; size_of::<Large>()];
+    let end = bytes.len() - tail.len();
+    bytes[..2].copy_from_slice(&[0, 1]);
+    bytes[end - 1] = 0;
+    bytes[end..].copy_from_slice(&tail);
+    BigUint::from_bytes_be(&bytes)
+}
+
+/// A number below the modulus, the lowest byte first.
+fn large(number: &BigUint) -> Large {
+    let mut large = [0; size_of::<Large>()];
+    let bytes = number.to_bytes_le();
+    large[..bytes.len()].copy_from_slice(&bytes);
+    large
+}
+
+/// Checks a signature as EINIT does: by multiplications alone. For tests, and for the emulation there.
+#[cfg(test)]
+pub(super) fn holds(signed: &SignatureStructure) -> bool {
+    let number = |bytes: &Large| BigUint::from_bytes_le(bytes);
+    let (modulus, signature) = (number(&signed.modulus), number(&signed.signature));
+    let (q1, q2) = (number(&signed.q1), number(&signed.q2));
+    let square = &signature * &signature;
+    if q1 > &square / &modulus || &q1 * &modulus > square {
+        return false;
+    }
+    let rest = &signature * (square - &q1 * &modulus);
+    signed.exponent == EXPONENT
+        && signed.header.first == FIRST
+        && signed.header.second == SECOND
+        && &q2 * &modulus <= rest
+        && rest - &q2 * &modulus == padded(&signed.header, &signed.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::structures::{DEBUG, MODE64};
+    use super::*;
+
+    #[test]
+    fn a_signature_holds_for_what_was_signed_alone() {
+        let key = Key::new();
+        let attributes = Attributes { flags: MODE64 | DEBUG, xfrm: 7 };
+        let signed = sign(&key, [7; 32], attributes);
+        assert!(holds(&signed));
+        // By the public key, without the quotients.
+        let signature = BigUint::from_bytes_le(&signed.signature);
+        let cube = signature.modpow(&EXPONENT.into(), &BigUint::from_bytes_le(&signed.modulus));
+        assert_eq!(cube, padded(&signed.header, &signed.body));
+        let change = |change: fn(&mut SignatureStructure)| {
+            let mut other = signed.clone();
+            change(&mut other);
+            holds(&other)
+        };
+        assert!(!change(|other| other.body.measurement[0] ^= 1));
+        assert!(!change(|other| other.body.attributes[0] ^= 2));
+        assert!(!change(|other| other.signature[9] ^= 1));
+        assert!(!change(|other| other.q1[9] ^= 1));
+        assert!(!change(|other| other.q2[9] ^= 1));
+        assert!(!change(|other| other.modulus[9] ^= 4));
+        assert!(!change(|other| other.exponent = 5));
+    }
+}

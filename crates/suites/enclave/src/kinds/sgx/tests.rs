@@ -1,0 +1,253 @@
+//! Enclaves of every image on an emulated processor, in a process of their own.
+
+use std::process::Command;
+
+/// Runs what follows in a process of its own: the emulation has all faults to itself there.
+#[test]
+fn enclaves_run_on_an_emulated_processor() {
+    let program = std::env::current_exe().unwrap();
+    let words = ["kinds::sgx::tests::emulated::", "--ignored", "--nocapture", "--test-threads=1"];
+    let output = Command::new(program).args(words).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{told}\n{why}", output.status);
+    assert!(told.contains("7 passed; 0 failed"), "{told}");
+}
+
+#[path = "../../../tests/boundary/built.rs"]
+mod built;
+
+mod emulated {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use enclave_interface::{Ecall, Enter};
+
+    use super::super::super::{Enclave, begin};
+    use super::super::emulation::{self, Emulated};
+    use super::super::key::Key;
+    use super::super::pages::Pages;
+    use super::super::processor::Processor;
+    use super::super::{Made, Sgx};
+    use super::built::{FIVE, LET_GO, STAY, SUM};
+    use crate::conf::Conf;
+    use crate::elf::Elf;
+    use crate::error::{EcallError, Place};
+    use crate::images::{self, Image};
+
+    const PROCESSOR: Processor = Processor { xfrm: 7, frame_pages: 1, largest: 1 << 36 };
+
+    fn key() -> &'static Key {
+        static KEY: OnceLock<Key> = OnceLock::new();
+        KEY.get_or_init(Key::new)
+    }
+
+    fn pages(image: &Image, conf: &Conf, processor: &Processor) -> Pages {
+        let elf = Elf::parse(image.bytes).unwrap();
+        Pages::new(&elf, conf, processor, key()).unwrap()
+    }
+
+    fn start(image: &Image, conf: &Conf) -> Sgx<Emulated> {
+        let pages = pages(image, conf, &PROCESSOR);
+        Sgx::start(&pages, Emulated::new(), emulation::vdso(), conf).unwrap()
+    }
+
+    fn load(image: &Image, conf: &Conf) -> Box<dyn Enclave> {
+        begin(start(image, conf)).unwrap()
+    }
+
+    fn small() -> &'static Image {
+        static IMAGE: OnceLock<Image> = OnceLock::new();
+        IMAGE.get_or_init(|| Image { allocator: "of the test", bytes: super::built::bytes() })
+    }
+
+    const CONF: Conf = Conf { heap_pages: 16, stack_pages: 16, tcs: 4, debug: true };
+
+    fn call(enclave: &dyn Enclave, call: Ecall, words: &[u64]) -> Result<u64, EcallError> {
+        let mut five = [0; 5];
+        five[..words.len()].copy_from_slice(words);
+        enclave.ecall(call, five)
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn every_image_keeps_its_contract() {
+        for image in images::all() {
+            let conf = Conf { heap_pages: 16_384, ..CONF };
+            let (name, enclave) = (image.allocator, load(image, &conf));
+            let enclave = &*enclave;
+            assert_eq!(enclave.leave(100), Ok(100), "{name}");
+            assert_eq!(enclave.ocalls(), 100, "{name}");
+            let first = enclave.drain(5000).unwrap();
+            assert!(first > 0 && enclave.drain(5000) == Ok(first), "{name}");
+            assert_eq!(enclave.enclave_thread(1000, 16_384, 1, 1), Ok(0), "{name}");
+            let block = enclave.malloc(1000).unwrap();
+            assert!(enclave.heap().contains(&(block as usize)), "{name}");
+            assert_eq!(enclave.fill(block, 1000, 7), Ok(1000), "{name}");
+            assert_eq!(enclave.equal(block, 1000, 7), Ok(1000), "{name}");
+            assert_eq!(enclave.bank_open(10), Ok(10), "{name}");
+            std::thread::scope(|scope| {
+                let produce = || enclave.produce(2000, 1000, 1);
+                let consume = || enclave.consume(2000);
+                let [one, two] = [(); 2].map(|()| scope.spawn(produce));
+                let [three, four] = [(); 2].map(|()| scope.spawn(consume));
+                let gave = [one, two, three, four].map(|one| one.join().unwrap());
+                assert_eq!(gave, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
+                let run = || enclave.bank_run(2000, 1);
+                let gave = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
+                assert_eq!(gave, [Ok(2000); 4], "{name}");
+            });
+            assert_eq!(enclave.bank_money(), Ok(20_000), "{name}");
+            assert_eq!(enclave.blocked(), 0, "{name}");
+        }
+    }
+
+    /// What a fresh enclave's misbehaviour gives, after which nobody enters it.
+    fn misbehave(how: u64, address: impl FnOnce(&dyn Enclave) -> u64) -> (EcallError, u64) {
+        let enclave = load(small(), &CONF);
+        let address = address(&*enclave);
+        let why = call(&*enclave, Ecall::misbehave, &[how, address]).unwrap_err();
+        assert_eq!(call(&*enclave, FIVE, &[1]), Err(EcallError::Aborting), "after {why}");
+        let system_call = matches!(why, EcallError::SystemCall { .. });
+        assert_eq!(enclave.blocked(), u64::from(system_call), "{why}");
+        if let EcallError::Fault { at, .. } = why {
+            // The wild jump of number 5 has arrived already.
+            assert!(how == 5 || enclave.heap().start as u64 > at && at != 0, "{at:#x}");
+        }
+        (why, address)
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn a_fault_is_a_failed_ecall_with_its_cause() {
+        emulation::refuse_system_calls();
+        let fault = |how, address: &dyn Fn(&dyn Enclave) -> u64| match misbehave(how, address) {
+            (EcallError::Fault { signal, address: touched, place, .. }, address) => {
+                // Inside, the processor tells the page alone.
+                (signal, touched == address & !0xfff || touched == address, place)
+            }
+            (other, _) => panic!("{other}"),
+        };
+        let (why, _) = misbehave(0, |_| 0);
+        assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{why}");
+        let overrun = fault(1, &|_| 0);
+        assert_eq!((overrun.0, overrun.2), (libc::SIGSEGV, Place::Guard));
+        let segv = |place| (libc::SIGSEGV, true, place);
+        let heap = |enclave: &dyn Enclave| enclave.heap().start as u64;
+        assert_eq!(fault(2, &|_| 0x18), segv(Place::Outside));
+        assert_eq!(fault(2, &|enclave| enclave.heap().end as u64 + 0x18), segv(Place::Guard));
+        assert_eq!(fault(3, &|_| 0).0, libc::SIGILL);
+        assert_eq!(fault(4, &|_| 0).0, libc::SIGFPE);
+        assert_eq!(fault(5, &|_| 0), segv(Place::Outside));
+        assert_eq!(fault(5, &heap), segv(Place::Inside));
+        assert_eq!(fault(6, &|_| 0).2, Place::Inside);
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn a_threads_variables_are_its_tcs_own() {
+        let enclave = load(small(), &CONF);
+        assert_eq!(call(&*enclave, SUM, &[1]), Ok(8));
+        assert_eq!(call(&*enclave, SUM, &[1]), Ok(9));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| call(&*enclave, SUM, &[1]));
+            assert_eq!(other.join().unwrap(), Ok(8));
+        });
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn threads_wait_and_are_woken_and_one_too_many_is_refused() {
+        let enclave = &start(small(), &CONF);
+        let heap = enclave.heap();
+        let ends = [heap.start as u64, heap.end as u64];
+        assert_eq!(call(enclave, Ecall::initialise, &ends), Ok(0));
+        // SAFETY: the emulation's memory can be read, and the heap begins on a page.
+        let word = unsafe { AtomicU32::from_ptr(heap.start as *mut u32) };
+        let come = |so_many| {
+            while word.load(SeqCst) != so_many {
+                std::thread::yield_now();
+            }
+        };
+        let stay = || call(enclave, STAY, &[heap.start as u64, 100]);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(stay)).collect();
+            come(4);
+            let refused = call(enclave, Ecall::nothing, &[]);
+            assert_eq!(refused, Err(EcallError::OutOfThreads { tcs: 4 }));
+            word.store(100, SeqCst);
+            enclave.waits.wake();
+            let mut numbers: Vec<_> =
+                threads.into_iter().map(|one| one.join().unwrap().unwrap()).collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, [0, 1, 2, 3]);
+            // Again, woken from inside.
+            word.store(0, SeqCst);
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(stay)).collect();
+            come(3);
+            assert_eq!(call(enclave, LET_GO, &[heap.start as u64, 100]), Ok(0));
+            assert!(threads.into_iter().all(|one| one.join().unwrap().is_ok()));
+        });
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn eight_threads_call_and_leave_at_once() {
+        const CALLS: u64 = 300;
+        let enclave = load(small(), &Conf { tcs: 8, ..CONF });
+        let enclave = &*enclave;
+        std::thread::scope(|scope| {
+            for thread in 0..8u64 {
+                scope.spawn(move || {
+                    for time in 0..CALLS {
+                        let expected = thread + 2 * time + 3 + 8 + 15;
+                        assert_eq!(call(enclave, FIVE, &[thread, time, 1, 2, 3]), Ok(expected));
+                        assert_eq!(call(enclave, Ecall::leave, &[3]), Ok(3));
+                    }
+                });
+            }
+        });
+        assert_eq!(enclave.ocalls(), 8 * CALLS * 3);
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn what_the_processor_does_not_enter_is_told_of() {
+        let enclave = || {
+            let enclave = start(small(), &Conf { tcs: 1, ..CONF });
+            assert_eq!(call(&enclave, FIVE, &[1]), Ok(1));
+            enclave
+        };
+        // The emulation's memory: the frame that is next, and how many there are.
+        let set = |enclave: &Sgx<Emulated>, field: usize, value: u32| {
+            let page = enclave.base() + enclave.layout.thread_control(0);
+            // SAFETY: the TCS's page is mapped while the enclave is, and nobody is inside.
+            unsafe { ((page + field) as *mut u32).write_volatile(value) };
+        };
+        let full = enclave();
+        set(&full, 24, 2);
+        let why = call(&full, FIVE, &[1]).unwrap_err();
+        assert_eq!(why, EcallError::NotEntered { vector: 13 });
+        assert_eq!(call(&full, FIVE, &[1]), Err(EcallError::Aborting));
+        // With one frame alone nobody can go in after a fault: where it was is not told.
+        let narrow = enclave();
+        set(&narrow, 28, 1);
+        let why = call(&narrow, Ecall::misbehave, &[3]).unwrap_err();
+        assert!(matches!(why, EcallError::Fault { signal: libc::SIGILL, at: 0, .. }), "{why}");
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn what_was_changed_after_it_was_signed_does_not_start() {
+        let fails = |pages: &Pages| Made::new(pages, Emulated::new()).map(drop).unwrap_err().why;
+        let mut pages = pages(small(), &CONF, &PROCESSOR);
+        let held = pages.parts.iter_mut().find_map(|(_, held)| held.as_mut()).unwrap();
+        held[0].0[100] ^= 1;
+        let why = fails(&pages);
+        assert!(why.contains("SGX_IOC_ENCLAVE_INIT") && why.contains("signature"), "{why}");
+        let elf = Elf::parse(small().bytes).unwrap();
+        let little = Processor { largest: 1 << 16, ..PROCESSOR };
+        let why = Pages::new(&elf, &CONF, &little, key()).unwrap_err().why;
+        assert!(why.contains("larger than this processor's 65536"), "{why}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Every image in an enclave of the processor's own, on machines that have such.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+use enclave::conf::Conf;
+use enclave::error::{EcallError, Place};
+use enclave::images::{self, Image};
+use enclave::kinds::{self, Enclave, Kind};
+use enclave_interface::Enter;
+
+/// An image in hardware, or none where there is no such hardware.
+fn load(test: &str, image: &Image) -> Option<Box<dyn Enclave>> {
+    if let Err(why) = kinds::available(Kind::Sgx) {
+        machine::untested::note(test, &why);
+        return None;
+    }
+    let conf = Conf { heap_pages: 16_384, tcs: 4, ..Conf::default() };
+    Some(kinds::load(Kind::Sgx, image, &conf).unwrap())
+}
+
+#[test]
+fn every_image_keeps_its_contract_in_hardware() {
+    for image in images::all() {
+        let name = image.allocator;
+        let test = format!("every_image_keeps_its_contract_in_hardware: {name}");
+        let Some(enclave) = load(&test, image) else { continue };
+        let enclave = &*enclave;
+        assert_eq!(enclave.leave(100), Ok(100), "{name}");
+        assert_eq!((enclave.ocalls(), enclave.blocked()), (100, 0), "{name}");
+        for size in [16, 5000] {
+            let first = enclave.drain(size).unwrap();
+            assert!(first > 0, "{name}: blocks of {size} B");
+            assert_eq!(enclave.drain(size), Ok(first), "{name}: as many of {size} B again");
+        }
+        assert_eq!(enclave.enclave_thread(1000, 16_384, 1, 1), Ok(0), "{name}");
+        let block = enclave.malloc(1000).unwrap();
+        assert!(enclave.heap().contains(&(block as usize)), "{name}");
+        assert_eq!(enclave.fill(block, 1000, 7), Ok(1000), "{name}");
+        assert_eq!(enclave.equal(block, 1000, 7), Ok(1000), "{name}");
+        assert_eq!(enclave.bank_open(10), Ok(10), "{name}");
+        std::thread::scope(|scope| {
+            let produce = || enclave.produce(2000, 1000, 1);
+            let consume = || enclave.consume(2000);
+            let [one, two] = [(); 2].map(|()| scope.spawn(produce));
+            let [three, four] = [(); 2].map(|()| scope.spawn(consume));
+            let gave = [one, two, three, four].map(|one| one.join().unwrap());
+            assert_eq!(gave, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
+            let run = || enclave.bank_run(2000, 1);
+            let gave = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
+            assert_eq!(gave, [Ok(2000); 4], "{name}");
+        });
+        assert_eq!(enclave.bank_money(), Ok(20_000), "{name}");
+    }
+}
+
+#[test]
+fn a_fault_in_hardware_is_a_failed_ecall() {
+    let image = images::find("dlmalloc").unwrap();
+    let Some(enclave) = load("a_fault_in_hardware_is_a_failed_ecall", image) else { return };
+    for _ in 0..3 {
+        let why = enclave.misbehave(0).unwrap_err();
+        assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{why}");
+        for (how, place) in [(1, Some(Place::Guard)), (2, Some(Place::Outside)), (3, None)] {
+            let why = enclave.misbehave(how).unwrap_err();
+            let EcallError::Fault { place: found, .. } = why else { panic!("{why}") };
+            assert!(place.is_none_or(|place| place == found), "{why}");
+            assert_eq!(enclave.leave(2), Ok(2), "after {why}");
+        }
+    }
+    assert_eq!(enclave.blocked(), 3);
+}
+
+#[test]
+fn without_hardware_loading_says_why_and_what_helps() {
+    let Err(why) = kinds::available(Kind::Sgx) else { return };
+    let loaded = kinds::load(Kind::Sgx, images::find("dlmalloc").unwrap(), &Conf::default());
+    assert_eq!(loaded.err().unwrap(), why);
+    assert!(why.remedy.is_some_and(|remedy| !remedy.contains('\n')));
+}
