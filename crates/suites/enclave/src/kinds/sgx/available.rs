@@ -36,7 +36,7 @@ fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
     if !found.extensions {
         return Err(Failure::unavailable(
             "this processor has no SGX (CPUID 7, EBX bit 2 is clear)",
-            "use an Intel server from Ice Lake on, with SGX enabled in its firmware (kind=simulate needs none)",
+            "use an Intel server from Ice Lake on, with SGX enabled in its firmware; kind=simulate needs none",
         ));
     }
     let processor = found.processor.ok_or_else(|| {

@@ -5,32 +5,25 @@
 //! processor's is meant; the fault's handler does to the thread's registers what ENCLU would. So does a fault
 //! inside: it leaves the enclave as the processor would. For a process that does nothing else.
 
-use std::arch::{asm, global_asm};
-use std::cell::Cell;
-use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, offset_of};
+mod processor;
+
+use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, Once};
 use std::{io, ptr};
 
 use rustix::mm::{self, MprotectFlags, ProtFlags};
 
-use super::code::enclu;
 use super::driver::{Driver, access};
 use super::measurement::Measurement;
 use super::signature;
 use super::structures::{
-    Attributes, INVALID_OPCODE, PageInformation, Saved, Secs, SignatureStructure, THREAD_PAGE,
-    ThreadControl,
+    Attributes, PageInformation, Secs, SignatureStructure, THREAD_PAGE, ThreadControl,
 };
 use crate::conf::PAGE;
-use crate::system_calls::raw;
 
-/// The vectors of exceptions by their names.
-const INVALID: u64 = 6;
-const PROTECTION: u64 = 13;
-const PAGE_FAULT: u64 = 14;
+pub(super) use processor::{refuse_system_calls, vdso};
 
 /// A TCS of an emulated enclave: where it is, the FS of its thread, and what its processor keeps of it.
 struct Slot {
@@ -70,9 +63,27 @@ struct Making {
     started: bool,
 }
 
+impl Making {
+    /// Takes a slot for a TCS whose page lies at an address; the processor refuses one that is wrong.
+    fn claim(&self, at: usize, page: &ThreadControl) -> io::Result<()> {
+        if ![page.fs, page.gs, page.frames].iter().all(|at| at.is_multiple_of(PAGE as u64)) {
+            return Err(refused(libc::EIO));
+        }
+        let free = |slot: &&Slot| {
+            slot.thread_control.compare_exchange(0, at as u64, SeqCst, SeqCst).is_ok()
+        };
+        let slot = SLOTS.iter().find(free).ok_or_else(|| refused(libc::ENOMEM))?;
+        slot.base.store(self.base as u64, SeqCst);
+        slot.length.store(self.length as u64, SeqCst);
+        slot.frame.store(u64::from(self.frame_pages) * PAGE as u64, SeqCst);
+        slot.fs.store(self.base as u64 + page.fs, SeqCst);
+        Ok(())
+    }
+}
+
 impl Emulated {
     pub(super) fn new() -> Self {
-        install();
+        processor::install();
         Self(Mutex::default())
     }
 }
@@ -112,8 +123,8 @@ impl Driver for Emulated {
             return Err(refused(libc::EINVAL));
         }
         let mut at = making.base + offset;
-        let measurement = making.measured.as_mut().ok_or_else(|| refused(libc::EINVAL))?;
         for (page, offset) in bytes.as_chunks::<PAGE>().0.iter().zip((offset..).step_by(PAGE)) {
+            let measurement = making.measured.as_mut().ok_or_else(|| refused(libc::EINVAL))?;
             measurement.add(offset as u64, information);
             if measured {
                 measurement.extend(offset as u64, page);
@@ -126,19 +137,7 @@ impl Driver for Emulated {
             }
             if information.flags == THREAD_PAGE {
                 // SAFETY: it is one.
-                let page = unsafe { &*page.as_ptr().cast::<ThreadControl>() };
-                let wrong = |place: u64| !place.is_multiple_of(PAGE as u64);
-                if wrong(page.fs) || wrong(page.gs) || wrong(page.frames) {
-                    return Err(refused(libc::EIO));
-                }
-                let free = |slot: &&Slot| {
-                    slot.thread_control.compare_exchange(0, at as u64, SeqCst, SeqCst).is_ok()
-                };
-                let slot = SLOTS.iter().find(free).ok_or_else(|| refused(libc::ENOMEM))?;
-                slot.base.store(making.base as u64, SeqCst);
-                slot.length.store(making.length as u64, SeqCst);
-                slot.frame.store(u64::from(making.frame_pages) * PAGE as u64, SeqCst);
-                slot.fs.store(making.base as u64 + page.fs, SeqCst);
+                making.claim(at, unsafe { &*page.as_ptr().cast::<ThreadControl>() })?;
             }
             at += PAGE;
         }
@@ -191,263 +190,3 @@ impl Drop for Emulated {
         }
     }
 }
-
-/// The way in that stands for the kernel's. Source: Linux, `asm/sgx.h`, which says what it must do.
-pub(super) fn vdso() -> usize {
-    tollgate_sgx_emulated as *const () as usize
-}
-
-unsafe extern "sysv64" {
-    fn tollgate_sgx_emulated();
-    fn tollgate_sgx_emulated_enclu();
-    fn tollgate_sgx_emulated_fault();
-}
-
-global_asm!(
-    ".pushsection .text.tollgate_sgx_emulated,\"ax\",@progbits",
-    ".globl tollgate_sgx_emulated",
-    ".globl tollgate_sgx_emulated_enclu",
-    ".globl tollgate_sgx_emulated_fault",
-    "tollgate_sgx_emulated:",
-    "push rbp",
-    "mov rbp, rsp",
-    "push rbx",
-    "mov eax, ecx",
-    "mov rbx, [rbp + 16]",
-    "mov rbx, [rbx]",
-    "lea rcx, [rip + tollgate_sgx_emulated_enclu]",
-    "tollgate_sgx_emulated_enclu:",
-    "enclu",
-    "mov rbx, [rbp + 16]",
-    "mov dword ptr [rbx + 8], 4",
-    "2:",
-    "xor eax, eax",
-    "pop rbx",
-    "leave",
-    "ret",
-    "tollgate_sgx_emulated_fault:",
-    "mov rbx, [rbp + 16]",
-    "mov [rbx + 8], eax",
-    "mov [rbx + 12], di",
-    "mov [rbx + 14], si",
-    "mov [rbx + 16], rdx",
-    "jmp 2b",
-    ".popsection",
-);
-
-thread_local! {
-    /// The byte that blocks the thread's system calls while it is 1.
-    static SELECTOR: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Has system calls from inside refused on this thread, as the processor refuses them. For threads that live as
-/// long as their process.
-pub(super) fn refuse_system_calls() {
-    install();
-    let selector = Box::leak(Box::new(0u8)) as *mut u8 as u64;
-    // The kernel's own form: handler, flags, the function by which handlers return, mask.
-    let mut action = [0u64; 4];
-    let words = [libc::SIGSYS as u64, 0, &raw mut action as u64, 8, 0, 0];
-    // SAFETY: it writes the action.
-    assert_eq!(unsafe { raw(libc::SYS_rt_sigaction, words) }, 0);
-    // Handlers return by a system call, which has to pass.
-    let words = [59, 1, action[2], 16, selector, 0];
-    // SAFETY: the byte lives for ever, and is 0 outside.
-    assert_eq!(unsafe { raw(libc::SYS_prctl, words) }, 0);
-    SELECTOR.set(selector);
-}
-
-fn install() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        for signal in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGBUS, libc::SIGSYS] {
-            // SAFETY: all zero is a valid sigaction; `handle` keeps to what a handler may do.
-            unsafe {
-                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-                action.sa_sigaction = handle as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-                assert_eq!(libc::sigaction(signal, &raw const action, ptr::null_mut()), 0);
-            }
-        }
-    });
-}
-
-/// The handler. While FS is the enclave's it must touch no thread-local variable.
-unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives both; a thread with the FS of a slot is inside by it.
-    unsafe {
-        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        let at = registers[libc::REG_RIP as usize] as u64;
-        let address = (*info).si_addr() as u64;
-        let fs: u64;
-        asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags));
-        let slot = SLOTS.iter().find(|slot| fs != 0 && slot.fs.load(SeqCst) == fs);
-        // What cannot be fetched is not looked at.
-        let fetched = signal == libc::SIGILL || address != at;
-        let enclu =
-            fetched && signal != libc::SIGSYS && (at as *const [u8; 3]).read() == [0x0f, 1, 0xd7];
-        let function = registers[libc::REG_RAX as usize] as u32;
-        match slot {
-            Some(slot) if enclu && function == enclu::EXIT => leave(slot, registers),
-            Some(slot) => fault(slot, signal, address, registers),
-            None if at == tollgate_sgx_emulated_enclu as *const () as u64 => {
-                enter(function, fs, registers);
-            }
-            None => {
-                libc::signal(signal, libc::SIG_DFL);
-            }
-        }
-    }
-}
-
-type Registers = [libc::greg_t; 23];
-
-/// The registers in the order in which [`Saved`] has them.
-const ORDER: [c_int; 18] = [
-    libc::REG_RAX,
-    libc::REG_RCX,
-    libc::REG_RDX,
-    libc::REG_RBX,
-    libc::REG_RSP,
-    libc::REG_RBP,
-    libc::REG_RSI,
-    libc::REG_RDI,
-    libc::REG_R8,
-    libc::REG_R9,
-    libc::REG_R10,
-    libc::REG_R11,
-    libc::REG_R12,
-    libc::REG_R13,
-    libc::REG_R14,
-    libc::REG_R15,
-    libc::REG_EFL,
-    libc::REG_RIP,
-];
-
-impl Slot {
-    /// The TCS's fields: which frame is next, and how many there are.
-    unsafe fn frames(&self) -> (*mut u32, u32) {
-        let page = self.thread_control.load(SeqCst);
-        // SAFETY: the page is mapped while there is a slot of it.
-        unsafe { ((page + 24) as *mut u32, ((page + 28) as *const u32).read()) }
-    }
-
-    /// Where a frame keeps the registers.
-    unsafe fn saved(&self, frame: u32) -> *mut Saved {
-        let page = self.thread_control.load(SeqCst) as *const ThreadControl;
-        // SAFETY: as above.
-        let first = self.base.load(SeqCst) + unsafe { (*page).frames };
-        let end = first + u64::from(frame + 1) * self.frame.load(SeqCst);
-        (end - size_of::<Saved>() as u64) as *mut Saved
-    }
-
-    /// Lets the thread be inside, or not.
-    unsafe fn set(&self, inside: bool, fs: u64) {
-        let selector = self.selector.load(SeqCst) as *mut u8;
-        // SAFETY: the selector is the thread's own; FS is one of both that the thread has.
-        unsafe {
-            if !selector.is_null() {
-                selector.write_volatile(u8::from(inside));
-            }
-            asm!("wrfsbase {}", in(reg) fs, options(nostack, preserves_flags));
-        }
-    }
-}
-
-/// EENTER, or ERESUME.
-unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
-    let page = registers[libc::REG_RBX as usize] as u64;
-    let slot = SLOTS.iter().find(|slot| slot.thread_control.load(SeqCst) == page);
-    // SAFETY: the thread is at the function above, with a TCS.
-    unsafe {
-        let Some(slot) = slot else { return refuse(registers) };
-        let (current, count) = slot.frames();
-        let frame = match function {
-            enclu::ENTER => current.read(),
-            _ => current.read().wrapping_sub(1),
-        };
-        if frame >= count {
-            return refuse(registers);
-        }
-        let saved = slot.saved(frame);
-        (*saved).outer_rsp = registers[libc::REG_RSP as usize] as u64;
-        (*saved).outer_rbp = registers[libc::REG_RBP as usize] as u64;
-        slot.host_fs.store(fs, SeqCst);
-        slot.selector.store(SELECTOR.get(), SeqCst);
-        if function == enclu::ENTER {
-            let entry = (*(page as *const ThreadControl)).entry;
-            registers[libc::REG_RAX as usize] = i64::from(frame);
-            registers[libc::REG_RCX as usize] = registers[libc::REG_RIP as usize] + 3;
-            registers[libc::REG_RIP as usize] = (slot.base.load(SeqCst) + entry) as i64;
-        } else {
-            let from = saved.cast::<i64>();
-            for (number, register) in ORDER.into_iter().enumerate() {
-                registers[register as usize] = from.add(number).read();
-            }
-            current.write(frame);
-        }
-        slot.set(true, slot.fs.load(SeqCst));
-    }
-}
-
-/// ENCLU faults as it enters.
-fn refuse(registers: &mut Registers) {
-    tell(registers, PROTECTION, 0, 0);
-}
-
-/// What the kernel does with a fault at the vDSO's ENCLU.
-fn tell(registers: &mut Registers, vector: u64, error: i64, address: u64) {
-    registers[libc::REG_RIP as usize] = tollgate_sgx_emulated_fault as *const () as i64;
-    registers[libc::REG_RDI as usize] = vector as i64;
-    registers[libc::REG_RSI as usize] = error;
-    registers[libc::REG_RDX as usize] = address as i64;
-}
-
-/// EEXIT.
-unsafe fn leave(slot: &Slot, registers: &mut Registers) {
-    registers[libc::REG_RIP as usize] = registers[libc::REG_RBX as usize];
-    // SAFETY: the host's FS, as it was.
-    unsafe { slot.set(false, slot.host_fs.load(SeqCst)) };
-}
-
-/// A fault inside: the processor saves the registers, hides them, and leaves.
-unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Registers) {
-    // SAFETY: the thread is inside by this slot.
-    unsafe {
-        let system_call = signal == libc::SIGSYS;
-        if system_call {
-            registers[libc::REG_RIP as usize] -= 2;
-        }
-        let vector =
-            if system_call { INVALID } else { registers[libc::REG_TRAPNO as usize] as u64 };
-        let error = if system_call { 0 } else { registers[libc::REG_ERR as usize] };
-        let (current, _) = slot.frames();
-        let saved = slot.saved(current.read());
-        let to = saved.cast::<i64>();
-        for (number, register) in ORDER.into_iter().enumerate() {
-            to.add(number).write(registers[register as usize]);
-            registers[register as usize] = 0;
-        }
-        // Page faults and protection are told there only to those that ask.
-        let told = ![PROTECTION, PAGE_FAULT].contains(&vector);
-        (*saved).exit = if told { INVALID_OPCODE & !0xff | vector as u32 } else { 0 };
-        current.write(current.read() + 1);
-        let inside = (slot.base.load(SeqCst)..).contains(&address)
-            && address < slot.base.load(SeqCst) + slot.length.load(SeqCst);
-        let address = match vector {
-            PAGE_FAULT if inside => address & !(PAGE as u64 - 1),
-            PAGE_FAULT => address,
-            _ => 0,
-        };
-        registers[libc::REG_RSP as usize] = (*saved).outer_rsp as i64;
-        registers[libc::REG_RBP as usize] = (*saved).outer_rbp as i64;
-        registers[libc::REG_RAX as usize] = i64::from(enclu::RESUME);
-        registers[libc::REG_RBX as usize] = slot.thread_control.load(SeqCst) as i64;
-        registers[libc::REG_RCX as usize] = tollgate_sgx_emulated_enclu as *const () as i64;
-        registers[libc::REG_EFL as usize] = 0x202;
-        tell(registers, vector, error, address);
-        slot.set(false, slot.host_fs.load(SeqCst));
-    }
-}
-
-const _: () = assert!(offset_of!(Saved, rip) == 17 * 8 && offset_of!(Saved, flags) == 16 * 8);
