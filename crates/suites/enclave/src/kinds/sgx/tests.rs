@@ -11,7 +11,7 @@ fn enclaves_run_on_an_emulated_processor() {
     let told = String::from_utf8_lossy(&output.stdout);
     let why = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{told}\n{why}", output.status);
-    assert!(told.contains("7 passed; 0 failed"), "{told}");
+    assert!(told.contains("8 passed; 0 failed"), "{told}");
 }
 
 #[path = "../../../tests/boundary/built.rs"]
@@ -21,10 +21,11 @@ mod emulated {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-    use enclave_interface::{Ecall, Enter};
+    use enclave_interface::{Ecall, Enter, Ocall};
 
     use super::super::super::{Enclave, begin};
     use super::super::emulation::{self, Emulated};
+    use super::super::entry::{Entry, Left};
     use super::super::key::Key;
     use super::super::pages::Pages;
     use super::super::processor::Processor;
@@ -208,6 +209,26 @@ mod emulated {
             }
         });
         assert_eq!(enclave.ocalls(), 8 * CALLS * 3);
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn an_ocall_carries_five_words_out_and_one_in() {
+        let enclave = start(small(), &Conf { tcs: 1, ..CONF });
+        let heap = enclave.heap().start as u64;
+        let page = enclave.base() + enclave.layout.thread_control(0);
+        let _ = crate::thread::Thread::current(false).unwrap();
+        let mut entry = Entry::new(emulation::vdso(), page);
+        // SAFETY: nobody else is inside.
+        let left = unsafe { entry.call(LET_GO as u64, [heap, 9, 0, 0, 0]) };
+        assert_eq!(left, Left::Ocall(Ocall::wake as u64, [heap, 1000, 2, 3, 4]));
+        // SAFETY: it was left by an OCALL.
+        assert_eq!(unsafe { entry.answer(u64::MAX - 1) }, Left::Done(u64::MAX - 1));
+        // An answer that nobody waits for is refused by the inside.
+        // SAFETY: the code inside is there to find out.
+        let left = unsafe { entry.answer(1) };
+        assert!(matches!(left, Left::Cut(fault) if fault.signal() == libc::SIGILL), "{left:?}");
+        assert_eq!(call(&enclave, FIVE, &[1]), Ok(1));
     }
 
     #[test]
