@@ -33,10 +33,125 @@ fn main() -> Result<(), Box<dyn Error>> {
     for argument in arguments {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
-    println!("cargo:rerun-if-changed=../include");
+    for place in ["../include", "system"] {
+        println!("cargo:rerun-if-changed={place}");
+    }
+    jemalloc(&sources("tikv-jemalloc-sys")?.join("jemalloc"), &out)?;
+    mimalloc(&sources("libmimalloc-sys")?.join("c_src/mimalloc/v3"), &out);
     snmalloc(&sources("snmalloc-sys")?.join("upstream/src"), &out);
     rpmalloc(&sources("rpmalloc-sys")?.join("rpmalloc/rpmalloc"), &out);
     Ok(())
+}
+
+/// jemalloc's files that something inside calls. Where one is missing here, the linker says so; what others of
+/// its files define is in jemalloc/system.c.
+const JEMALLOC: [&str; 48] = [
+    "arena",
+    "background_thread",
+    "base",
+    "bin",
+    "bin_info",
+    "bitmap",
+    "cache_bin",
+    "counter",
+    "decay",
+    "div",
+    "ecache",
+    "edata",
+    "edata_cache",
+    "ehooks",
+    "emap",
+    "eset",
+    "exp_grow",
+    "extent",
+    "extent_dss",
+    "fxp",
+    "hook",
+    "hpa",
+    "hpa_central",
+    "hpa_hooks",
+    "hpa_utils",
+    "hpdata",
+    "jemalloc",
+    "large",
+    "mutex",
+    "nstime",
+    "pa",
+    "pa_extra",
+    "pac",
+    "peak_event",
+    "psset",
+    "san",
+    "san_bump",
+    "sc",
+    "sec",
+    "sz",
+    "tcache",
+    "test_hooks",
+    "thread_event",
+    "thread_event_registry",
+    "ticker",
+    "tsd",
+    "util",
+    "witness",
+];
+
+/// jemalloc with a configuration of ours, its headers that are templates filled in.
+fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+    let made = out.join("jemalloc");
+    std::fs::create_dir_all(made.join("jemalloc/internal"))?;
+    for header in
+        ["jemalloc_macros", "jemalloc_protos", "jemalloc_typedefs", "internal/jemalloc_preamble"]
+    {
+        let template = source.join(format!("include/jemalloc/{header}.h.in"));
+        let mut text = std::fs::read_to_string(template)?;
+        for (mark, with) in [
+            ("\"../jemalloc@install_suffix@.h\"", "\"jemalloc/jemalloc.h\""),
+            ("@install_suffix@", ""),
+            ("@je_@", "je_"),
+            ("@private_namespace@", "je_"),
+            ("@jemalloc_version@", "5.3.1"),
+            ("@jemalloc_version_major@", "5"),
+            ("@jemalloc_version_minor@", "3"),
+            ("@jemalloc_version_bugfix@", "1"),
+            ("@jemalloc_version_nrev@", "0"),
+            ("@jemalloc_version_gid@", "0"),
+        ] {
+            text = text.replace(mark, with);
+        }
+        std::fs::write(made.join(format!("jemalloc/{header}.h")), text)?;
+    }
+    let mut build = cc::Build::new();
+    build
+        .std("gnu11")
+        .includes([Path::new("system"), Path::new("jemalloc/include"), &made])
+        .includes([source.join("include"), source.join("src")])
+        .define("NDEBUG", None)
+        // It begins with the heap, and not before there is one.
+        .define("constructor", "unused")
+        .flag("-mpopcnt")
+        .files(["allocator", "system", "tables"].map(|file| format!("jemalloc/{file}.c")))
+        .files(JEMALLOC.map(|file| source.join(format!("src/{file}.c"))));
+    allocator(build, "jemalloc", out);
+    Ok(())
+}
+
+/// mimalloc's one file. Its pages are a quarter of what they are by default, so that those of 8 threads have room
+/// in the seed's heap, and its arena has a heap's length to within 2 MiB.
+fn mimalloc(source: &Path, out: &Path) {
+    let mut build = cc::Build::new();
+    build
+        .std("gnu11")
+        .includes([Path::new("system"), &source.join("include"), &source.join("src")])
+        .define("NDEBUG", None)
+        .define("MI_DEBUG", "0")
+        .define("MI_BUILD_RELEASE", None)
+        .define("MI_NO_GETENV", None)
+        .define("MI_ARENA_SLICE_SHIFT", "14")
+        .define("MI_BCHUNK_BITS_SHIFT", "7")
+        .flag("-mpopcnt")
+        .file("mimalloc/mimalloc.c");
+    allocator(build, "mimalloc", out);
 }
 
 /// snmalloc's headers, with no C++ library and no system below them.

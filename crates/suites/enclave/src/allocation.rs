@@ -71,6 +71,7 @@ pub fn timed(enclave: &Entered, wall: f64, took: &Took) -> Measurement {
         .value("wall", wall)
         .value("cpu", took.cpu_ns)
         .value("ocalls", enclave.enclave().ocalls() as f64)
+        .value("waits", enclave.enclave().waits() as f64)
 }
 
 /// How long a sample takes: loading, and allocations as slow as under a lock that many want.

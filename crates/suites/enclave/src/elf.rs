@@ -48,7 +48,9 @@ pub struct Segment<'a> {
 /// The template of a thread's own variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tls<'a> {
-    /// What the file gives.
+    /// Where it is in the image, relocated.
+    pub address: usize,
+    /// What the file gives, which lies in one segment.
     pub bytes: &'a [u8],
     /// Its length in memory.
     pub length: usize,
@@ -107,11 +109,12 @@ fn parse(file: &[u8]) -> Result<Elf<'_>, String> {
     }
     let headers = headers(file)?;
     let mut elf = Elf { segments: vec![], tls: None, relocations: vec![], entry: 0, length: 0 };
+    let mut tls_header = None;
     for header in &headers {
         match header.kind {
             PT_LOAD => elf.segments.push(segment(file, header, &mut elf.length)?),
-            PT_TLS if elf.tls.is_some() => return Err("has two PT_TLS headers".into()),
-            PT_TLS => elf.tls = Some(tls(file, header)?),
+            PT_TLS if tls_header.is_some() => return Err("has two PT_TLS headers".into()),
+            PT_TLS => tls_header = Some(header),
             PT_GNU_STACK if header.flags & 1 != 0 => return Err("wants an executable stack".into()),
             PT_GNU_STACK | PT_DYNAMIC => {}
             kind if NOTHING_ASKED.contains(&kind) => {}
@@ -120,6 +123,7 @@ fn parse(file: &[u8]) -> Result<Elf<'_>, String> {
             }
         }
     }
+    elf.tls = tls_header.map(|header| tls(file, header, &elf.segments)).transpose()?;
     for header in headers.iter().filter(|header| header.kind == PT_DYNAMIC) {
         relocations(file, header, &mut elf)?;
     }
@@ -177,7 +181,7 @@ fn segment<'a>(file: &'a [u8], header: &Header, length: &mut usize) -> Result<Se
     })
 }
 
-fn tls<'a>(file: &'a [u8], header: &Header) -> Result<Tls<'a>, String> {
+fn tls<'a>(file: &'a [u8], header: &Header, parts: &[Segment<'_>]) -> Result<Tls<'a>, String> {
     let align = header.align.max(1);
     let fits =
         align.is_power_of_two() && align <= PAGE as u64 && header.address.is_multiple_of(align);
@@ -185,7 +189,11 @@ fn tls<'a>(file: &'a [u8], header: &Header) -> Result<Tls<'a>, String> {
         return Err(format!("has {} bytes of PT_TLS aligned to {}", header.memory, header.align));
     }
     let bytes = range(file, header.offset, header.file)?;
-    Ok(Tls { bytes, length: header.memory as usize, align: align as usize })
+    let address = usize::try_from(header.address).unwrap_or(usize::MAX);
+    if !bytes.is_empty() && !parts.iter().any(|part| holds(part, address, bytes.len())) {
+        return Err(format!("has PT_TLS at {address:#x}, where nothing is loaded"));
+    }
+    Ok(Tls { address, bytes, length: header.memory as usize, align: align as usize })
 }
 
 /// The relocations that PT_DYNAMIC names.

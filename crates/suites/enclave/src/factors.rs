@@ -6,7 +6,16 @@ use crate::images::supplied;
 
 /// Every allocator that an enclave or the host may be given.
 pub const ALLOCATORS: &[&str] = &[
-    "dlmalloc", "snmalloc", "jemalloc", "mimalloc", "rpmalloc", "talc", "rlsf", "buddy", "glibc",
+    "dlmalloc",
+    "dlmalloc-wait",
+    "snmalloc",
+    "jemalloc",
+    "mimalloc",
+    "rpmalloc",
+    "talc",
+    "rlsf",
+    "buddy",
+    "glibc",
     "scudo",
 ];
 /// What separates the inside from the host.

@@ -54,5 +54,16 @@ pub const METRICS: &[Metric] = &[
     ),
     Metric::new("load", "ns", Better::Lower, "loading the enclave: median"),
     Metric::new("load_in_ecalls", "1", Better::Lower, "loading the enclave over one ECALL"),
-    Metric::new("ocalls", "1", Better::Neither, "OCALLs made: locks that wait outside"),
+    Metric::new(
+        "ocalls",
+        "1",
+        Better::Neither,
+        "OCALLs made: those that wait, and those that wake",
+    ),
+    Metric::new(
+        "waits",
+        "1",
+        Better::Neither,
+        "OCALLs that wait: a lock's, and in producer-consumer the queue's",
+    ),
 ];

@@ -1,6 +1,7 @@
 //! How the host answers what the inside asks.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use enclave_interface::{Ocall, Untrusted};
 
@@ -33,8 +34,15 @@ pub(crate) unsafe extern "sysv64" fn answer_here(
     tcs: *const Tcs,
 ) -> u64 {
     // SAFETY: the caller's.
-    let tcs = unsafe { &*tcs };
-    answer(tcs.start..tcs.end, number, [w0, w1, w2, w3, w4])
+    answer_for(unsafe { &*tcs }, number, [w0, w1, w2, w3, w4])
+}
+
+/// Answers an OCALL of a TCS, and counts it where it waits.
+pub(crate) fn answer_for(tcs: &Tcs, number: u64, words: [u64; 5]) -> u64 {
+    if number == Ocall::wait as u64 {
+        tcs.waits.fetch_add(1, Ordering::Relaxed);
+    }
+    answer(tcs.start..tcs.end, number, words)
 }
 
 /// Answers an OCALL out of a region. An unknown one gives all ones.

@@ -243,10 +243,10 @@ impl Region {
         let Some(tls) = &self.tls else { return };
         let used = tls.length.next_multiple_of(tls.align);
         // SAFETY: the template ends at FS:0 and fits in the TLS area (`template`), which is writable; who
-        // would use it is not inside.
+        // would use it is not inside. What the image holds of it lies in a segment (`Elf`), relocated.
         unsafe {
             let start = self.top(tcs).cast::<u8>().sub(used);
-            ptr::copy_nonoverlapping(tls.bytes.as_ptr(), start, tls.bytes.len());
+            ptr::copy_nonoverlapping(self.pointer(tls.address), start, tls.bytes.len());
             ptr::write_bytes(start.add(tls.bytes.len()), 0, used - tls.bytes.len());
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         #[test]
         fn parts_do_not_overlap(heap in 1usize..100, stack in 1usize..100, tcs in 1usize..20,
             length in 0usize..9000, power in 0u32..12) {
-            let tls = Tls { bytes: &[], length, align: 1 << power };
+            let tls = Tls { address: 0, bytes: &[], length, align: 1 << power };
             let elf = Elf { segments: vec![], tls: Some(tls), relocations: vec![], entry: 0, length: 3 * PAGE };
             let conf = Conf { heap_pages: heap, stack_pages: stack, tcs, debug: false };
             let layout = Layout::new(&elf, &conf);

@@ -27,6 +27,8 @@ pub(crate) struct Tcs {
     pub(crate) answer: AnswerFn,
     /// How many OCALLs it made. The bound thread alone writes it.
     pub(crate) ocalls: AtomicU64,
+    /// How many of them waited.
+    pub(crate) waits: AtomicU64,
     /// How many of its system calls were blocked.
     pub(crate) blocked: AtomicU64,
     /// Its number.
@@ -90,6 +92,7 @@ impl TcsSet {
             selector: AtomicPtr::new(NO_SELECTOR.as_ptr().cast()),
             answer,
             ocalls: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
             number,
             start: region.range().start,
@@ -126,6 +129,7 @@ impl TcsSet {
             selector: AtomicPtr::new(NO_SELECTOR.as_ptr().cast()),
             answer: ocalls::answer_here,
             ocalls: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
             number,
             start: range.start,
@@ -138,6 +142,25 @@ impl TcsSet {
 
     fn of(all: Box<[Tcs]>) -> Self {
         Self { serial: serial(), aborting: AtomicBool::new(false), all, next: AtomicUsize::new(0) }
+    }
+
+    /// How many OCALLs were made. Exact while nobody is inside.
+    pub(crate) fn ocalls(&self) -> u64 {
+        self.sum(|tcs| &tcs.ocalls)
+    }
+
+    /// How many of them were to wait.
+    pub(crate) fn waits(&self) -> u64 {
+        self.sum(|tcs| &tcs.waits)
+    }
+
+    /// How many system calls were blocked.
+    pub(crate) fn blocked(&self) -> u64 {
+        self.sum(|tcs| &tcs.blocked)
+    }
+
+    fn sum(&self, count: fn(&Tcs) -> &AtomicU64) -> u64 {
+        self.all.iter().map(|tcs| count(tcs).load(Ordering::Relaxed)).sum()
     }
 
     /// All of them.

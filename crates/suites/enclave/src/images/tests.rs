@@ -41,7 +41,17 @@ fn dynamic(image: &[u8]) -> Vec<(u64, u64)> {
 #[test]
 fn every_allocator_has_an_image() {
     let names: Vec<_> = all().iter().map(|image| image.allocator).collect();
-    for name in ["buddy", "dlmalloc", "rlsf", "rpmalloc", "snmalloc", "talc"] {
+    for name in [
+        "buddy",
+        "dlmalloc",
+        "dlmalloc-wait",
+        "jemalloc",
+        "mimalloc",
+        "rlsf",
+        "rpmalloc",
+        "snmalloc",
+        "talc",
+    ] {
         assert!(names.contains(&name), "{name} among {names:?}");
     }
 }

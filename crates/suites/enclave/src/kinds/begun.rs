@@ -26,6 +26,10 @@ impl<E: Enclave> Enclave for Begun<E> {
         self.0.ocalls()
     }
 
+    fn waits(&self) -> u64 {
+        self.0.waits()
+    }
+
     fn blocked(&self) -> u64 {
         self.0.blocked()
     }

@@ -59,6 +59,10 @@ impl<T: Trampoline> Enclave for Entering<T> {
         self.0.ocalls()
     }
 
+    fn waits(&self) -> u64 {
+        self.0.waits()
+    }
+
     fn blocked(&self) -> u64 {
         self.0.blocked()
     }

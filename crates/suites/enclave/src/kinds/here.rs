@@ -64,11 +64,15 @@ impl Here {
     }
 
     pub(super) fn ocalls(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.ocalls.load(Ordering::Relaxed)).sum()
+        self.tcs.ocalls()
+    }
+
+    pub(super) fn waits(&self) -> u64 {
+        self.tcs.waits()
     }
 
     pub(super) fn blocked(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.blocked.load(Ordering::Relaxed)).sum()
+        self.tcs.blocked()
     }
 
     pub(super) fn heap(&self) -> Range<usize> {

@@ -79,7 +79,7 @@ impl Kvm {
                 Exit::Ocall => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
-                    let gave = ocalls::answer(self.region.range(), mailbox.word(0), words);
+                    let gave = ocalls::answer_for(tcs, mailbox.word(0), words);
                     mailbox.answer(gave);
                 }
                 Exit::Fault => {
@@ -127,11 +127,15 @@ impl Enclave for Kvm {
     }
 
     fn ocalls(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.ocalls.load(Ordering::Relaxed)).sum()
+        self.tcs.ocalls()
+    }
+
+    fn waits(&self) -> u64 {
+        self.tcs.waits()
     }
 
     fn blocked(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.blocked.load(Ordering::Relaxed)).sum()
+        self.tcs.blocked()
     }
 
     fn heap(&self) -> Range<usize> {

@@ -83,6 +83,9 @@ pub trait Enclave: Send + Sync {
     /// How many OCALLs were made. Exact while nobody is inside.
     fn ocalls(&self) -> u64;
 
+    /// How many of them waited. Exact while nobody is inside.
+    fn waits(&self) -> u64;
+
     /// How many system calls were blocked. Exact while nobody is inside.
     fn blocked(&self) -> u64;
 

@@ -47,6 +47,10 @@ impl Enclave for None {
         self.0.ocalls()
     }
 
+    fn waits(&self) -> u64 {
+        self.0.waits()
+    }
+
     fn blocked(&self) -> u64 {
         self.0.blocked()
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use enclave_interface::{Ecall, ThreadBlock};
+use enclave_interface::{Ecall, Ocall, ThreadBlock};
 use lab::sample::Failure;
 use libloading::Library;
 use machine::memfd::Memfd;
@@ -24,14 +24,21 @@ type Bind = extern "sysv64" fn(*const ThreadBlock);
 
 thread_local! {
     /// What counts the OCALLs of the library that this thread is in.
-    static OCALLS: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
+    static COUNTS: Cell<*const Counts> = const { Cell::new(ptr::null()) };
+}
+
+/// OCALLs, and those of them that were to wait.
+#[derive(Default)]
+struct Counts {
+    ocalls: AtomicU64,
+    waits: AtomicU64,
 }
 
 /// A loaded library.
 pub(super) struct Outside {
     entry: Entry,
     bind: Bind,
-    ocalls: AtomicU64,
+    counts: Counts,
     /// The library stays for as long as the process: threads that used its allocator end in it. So does its
     /// file, by whose name the system's loader would take another for it.
     _stays: ManuallyDrop<(Library, Memfd)>,
@@ -55,7 +62,7 @@ impl Outside {
         };
         let (entry, bind) = found.map_err(|why| failed(why.to_string()))?;
         let stays = ManuallyDrop::new((library, file));
-        Ok(Self { entry, bind, ocalls: AtomicU64::new(0), _stays: stays })
+        Ok(Self { entry, bind, counts: Counts::default(), _stays: stays })
     }
 }
 
@@ -75,7 +82,7 @@ impl Enclave for Outside {
             depth: 0,
             reserved: [0; 9],
         };
-        OCALLS.set(&raw const self.ocalls);
+        COUNTS.set(&raw const self.counts);
         (self.bind)(&raw const block);
         let [w0, w1, w2, w3, w4] = words;
         let mut gave = 0;
@@ -86,7 +93,11 @@ impl Enclave for Outside {
     }
 
     fn ocalls(&self) -> u64 {
-        self.ocalls.load(Ordering::Relaxed)
+        self.counts.ocalls.load(Ordering::Relaxed)
+    }
+
+    fn waits(&self) -> u64 {
+        self.counts.waits.load(Ordering::Relaxed)
     }
 
     fn blocked(&self) -> u64 {
@@ -101,8 +112,11 @@ impl Enclave for Outside {
 /// Answers an OCALL of the calling thread.
 extern "sysv64" fn answer(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4: u64) -> u64 {
     // SAFETY: a thread makes OCALLs within a call, whose library is there meanwhile.
-    if let Some(ocalls) = unsafe { OCALLS.get().as_ref() } {
-        ocalls.fetch_add(1, Ordering::Relaxed);
+    if let Some(counts) = unsafe { COUNTS.get().as_ref() } {
+        counts.ocalls.fetch_add(1, Ordering::Relaxed);
+        if number == Ocall::wait as u64 {
+            counts.waits.fetch_add(1, Ordering::Relaxed);
+        }
     }
     ocalls::answer(0..usize::MAX, number, [w0, w1, w2, w3, w4])
 }

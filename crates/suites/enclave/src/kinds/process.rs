@@ -136,7 +136,7 @@ impl Process {
                 _ => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
-                    let gave = ocalls::answer(self.region.range(), mailbox.word(0), words);
+                    let gave = ocalls::answer_for(tcs, mailbox.word(0), words);
                     mailbox.put([gave, 0, 0, 0, 0, 0]);
                     mailbox.tell_enclave(State::Resume);
                 }
@@ -159,11 +159,15 @@ impl Enclave for Process {
     }
 
     fn ocalls(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.ocalls.load(Ordering::Relaxed)).sum()
+        self.tcs.ocalls()
+    }
+
+    fn waits(&self) -> u64 {
+        self.tcs.waits()
     }
 
     fn blocked(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.blocked.load(Ordering::Relaxed)).sum()
+        self.tcs.blocked()
     }
 
     fn heap(&self) -> Range<usize> {

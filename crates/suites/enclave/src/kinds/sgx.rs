@@ -40,7 +40,7 @@ use crate::conf::Conf;
 use crate::elf::Elf;
 use crate::error::EcallError;
 use crate::ocalls;
-use crate::tcs::{Bound, TcsSet};
+use crate::tcs::{Bound, Tcs, TcsSet};
 use crate::thread::Thread;
 
 /// A loaded enclave.
@@ -80,11 +80,14 @@ impl<D: Driver> Sgx<D> {
     }
 
     /// Answers an OCALL of a thread that had seen so many wakes when it went in.
-    fn answer(&self, number: u64, words: [u64; 5], seen: u32) -> u64 {
+    fn answer(&self, tcs: &Tcs, number: u64, words: [u64; 5], seen: u32) -> u64 {
         match Ocall::of(number) {
-            Some(Ocall::wait) => self.waits.wait(seen),
+            Some(Ocall::wait) => {
+                tcs.waits.fetch_add(1, Ordering::Relaxed);
+                self.waits.wait(seen)
+            }
             Some(Ocall::wake) => self.waits.wake(),
-            _ => ocalls::answer(self.made.range(), number, words),
+            _ => ocalls::answer_for(tcs, number, words),
         }
     }
 
@@ -117,7 +120,7 @@ impl<D: Driver> Enclave for Sgx<D> {
                 Left::Done(word) => return Ok(word),
                 Left::Ocall(number, words) => {
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
-                    let answer = self.answer(number, words, seen);
+                    let answer = self.answer(&tcs, number, words, seen);
                     seen = self.waits.seen();
                     // SAFETY: as above; it was left by an OCALL.
                     left = unsafe { entry.answer(answer) };
@@ -132,11 +135,15 @@ impl<D: Driver> Enclave for Sgx<D> {
     }
 
     fn ocalls(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.ocalls.load(Ordering::Relaxed)).sum()
+        self.tcs.ocalls()
+    }
+
+    fn waits(&self) -> u64 {
+        self.tcs.waits()
     }
 
     fn blocked(&self) -> u64 {
-        self.tcs.all().iter().map(|tcs| tcs.blocked.load(Ordering::Relaxed)).sum()
+        self.tcs.blocked()
     }
 
     fn heap(&self) -> Range<usize> {

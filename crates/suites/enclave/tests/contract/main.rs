@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by it")]
 
 use std::ops::Range;
+use std::panic;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use enclave::conf::Conf;
 use enclave::images::Image;
@@ -14,6 +18,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 mod example;
+mod waiting;
 
 /// 64 MiB: rpmalloc keeps several MiB for each thread that ever ran.
 const PAGES: usize = 16_384;
@@ -23,12 +28,38 @@ fn images() -> impl Iterator<Item = &'static Image> {
     enclave::images::all().iter().chain([example::image()])
 }
 
-/// An allocator's enclave, or the library that stands for one outside.
-fn inside_and_outside() -> impl Iterator<Item = (&'static str, Box<dyn Enclave>)> {
-    let outside = enclave::images::outside()
-        .iter()
-        .map(|library| (library.allocator, kinds::load_outside(library).expect("it loads")));
-    images().map(|image| (image.allocator, load(image, PAGES))).chain(outside)
+/// How long an allocator may take for one test: many times what the slowest does. One that hangs fails by it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Checks something of every image's allocator.
+fn every_image(check: fn(&str, Box<dyn Enclave>)) {
+    for image in images() {
+        within(LIMIT, image.allocator, move || check(image.allocator, load(image, PAGES)));
+    }
+}
+
+/// The same, and of every library that stands for one outside.
+fn every(check: fn(&str, Box<dyn Enclave>)) {
+    every_image(check);
+    for library in enclave::images::outside() {
+        within(LIMIT, library.allocator, move || {
+            check(library.allocator, kinds::load_outside(library).expect("it loads"));
+        });
+    }
+}
+
+/// Does something in a thread of its own, and fails where it does not end in time: what hangs inside an enclave
+/// cannot be stopped, and is left behind.
+fn within(limit: Duration, name: &str, work: impl FnOnce() + Send + 'static) {
+    let (ends, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _ends = ends;
+        work();
+    });
+    match ended.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => panic!("{name} does not end in {limit:?}"),
+        _ => thread.join().unwrap_or_else(|why| panic::resume_unwind(why)),
+    }
 }
 
 /// An allocator's enclave.
@@ -167,10 +198,10 @@ fn keeps_the_contract(enclave: &dyn Enclave, cases: u32) -> Result<(), TestError
 
 #[test]
 fn blocks_are_whole_apart_and_inside() {
-    for (name, enclave) in inside_and_outside() {
+    every(|name, enclave| {
         let ran = keeps_the_contract(&*enclave, 64);
         assert!(ran.is_ok(), "{name}: {ran:?}");
-    }
+    });
 }
 
 #[test]
@@ -190,7 +221,7 @@ fn a_virtual_machine_keeps_the_contract_too() {
     if let Err(why) = kinds::runs(Kind::Kvm) {
         return machine::untested::note("allocators in enclaves of kind kvm", &why);
     }
-    for image in images() {
+    let check = |image: &Image| {
         let (name, enclave) =
             (image.allocator, load_as(Kind::Kvm, image, PAGES).expect(image.allocator));
         let ran = keeps_the_contract(&*enclave, 16);
@@ -202,13 +233,15 @@ fn a_virtual_machine_keeps_the_contract_too() {
         assert_eq!(gave, [0, 5000, 0, 5000], "{name}");
         assert_eq!(enclave.malloc(1 << 40), Ok(0), "{name}");
         assert!(enclave.misbehave(0).is_err() && enclave.blocked() == 1, "{name}");
+    };
+    for image in images() {
+        within(LIMIT, image.allocator, move || check(image));
     }
 }
 
 #[test]
 fn no_room_gives_null_and_then_there_is_room_again() {
-    for image in images() {
-        let (name, enclave) = (image.allocator, load(image, PAGES));
+    every_image(|name, enclave| {
         for size in [16, 100, 5000, 100_000] {
             let first = enclave.drain(size).expect("drain");
             assert!(first > 0, "{name}: blocks of {size} B");
@@ -217,12 +250,12 @@ fn no_room_gives_null_and_then_there_is_room_again() {
         }
         let seeds_loop = enclave.enclave_thread(1000, 16_384, 1, 1);
         assert_eq!(seeds_loop, Ok(0), "{name}: after draining, nothing fails");
-    }
+    });
 }
 
 #[test]
 fn what_cannot_be_is_null() {
-    for (name, enclave) in inside_and_outside() {
+    every(|name, enclave| {
         // More than any heap, or than the one there is.
         let beyond = (enclave.heap().len() as u64).min(1 << 47) + 1;
         for size in [beyond, 1 << 62, u64::MAX / 2, u64::MAX - 4096, u64::MAX] {
@@ -237,7 +270,7 @@ fn what_cannot_be_is_null() {
         assert_eq!(enclave.equal(kept, 100, 7), Ok(100), "{name}: and the block is as it was");
         assert_eq!(enclave.free(kept), Ok(0), "{name}");
         assert_eq!((enclave.free(0), enclave.usable_size(0)), (Ok(0), Ok(0)), "{name}: NULL");
-    }
+    });
 }
 
 /// What a thread does inside, and what it gives.
@@ -254,19 +287,19 @@ fn at_once(enclave: &dyn Enclave, calls: [Inside; 4]) -> [u64; 4] {
 
 #[test]
 fn blocks_pass_between_threads() {
-    for (name, enclave) in inside_and_outside() {
+    every(|name, enclave| {
         let produce = |enclave: &dyn Enclave| enclave.produce(5000, 1000, 1).expect("produce");
         let consume = |enclave: &dyn Enclave| enclave.consume(5000).expect("consume");
         let gave = at_once(&*enclave, [&produce, &consume, &produce, &consume]);
         assert_eq!(gave, [0, 5000, 0, 5000], "{name}");
         let larson = |enclave: &dyn Enclave| enclave.larson(5000, 500, 1000, 1).expect("larson");
         assert_eq!(at_once(&*enclave, [&larson; 4]), [0; 4], "{name}");
-    }
+    });
 }
 
 #[test]
 fn the_bank_keeps_its_money() {
-    for (name, enclave) in inside_and_outside() {
+    every(|name, enclave| {
         for customers in [1, 10, 2000] {
             assert_eq!(enclave.bank_open(customers), Ok(customers), "{name}");
             let run = |enclave: &dyn Enclave| enclave.bank_run(5000, 1).expect("bank_run");
@@ -278,20 +311,19 @@ fn the_bank_keeps_its_money() {
             assert_eq!(enclave.bank_open(10_000_000), Ok(0), "{name}: a bank that does not fit");
         }
         assert_eq!(enclave.bank_open(10), Ok(10), "{name}: and one that does");
-    }
+    });
 }
 
 #[test]
 fn who_counts_tells_what_is_in_use() {
     const BLOCKS: u64 = 16;
     const SIZE: u64 = 100_000;
-    for image in images() {
-        let (name, enclave) = (image.allocator, load(image, PAGES));
+    every_image(|name, enclave| {
         let told = |which| enclave.mallinfo(which).expect("mallinfo");
         assert_eq!(told(3), u64::MAX, "{name}: there is no fourth");
         if !["buddy", "example", "rpmalloc", "snmalloc"].contains(&name) {
             assert_eq!([0, 1, 2].map(told), [u64::MAX; 3], "{name} counts nothing");
-            continue;
+            return;
         }
         let blocks = [(); BLOCKS as usize].map(|()| enclave.malloc(SIZE).expect("malloc"));
         let (used, peak, most) = (told(0), told(1), told(2));
@@ -300,12 +332,12 @@ fn who_counts_tells_what_is_in_use() {
         assert!(peak == 0 || peak >= used, "{name}: {peak} at most, now {used}");
         assert!(blocks.into_iter().all(|block| enclave.free(block) == Ok(0)), "{name}");
         assert!(told(0) < used, "{name}: {} still in use", told(0));
-    }
+    });
 }
 
 #[test]
 fn every_allocator_cleans_up() {
-    for (name, enclave) in inside_and_outside() {
+    every(|name, enclave| {
         assert_eq!(
             at_once(
                 &*enclave,
@@ -320,5 +352,5 @@ fn every_allocator_cleans_up() {
         assert_eq!(enclave.finish(), Ok(0), "{name}");
         // Dropped it would end again.
         std::mem::forget(enclave);
-    }
+    });
 }

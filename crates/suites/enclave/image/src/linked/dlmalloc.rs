@@ -1,17 +1,23 @@
 //! dlmalloc, which asks its system for memory: the system here is the heap, given whole at once.
 
 use crate::allocator::{ALIGNMENT, Allocator};
-use crate::lock::Spin;
+use crate::lock::{Lock, Spins, Waits, Way};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// dlmalloc under a lock, as its own global instance has one.
-pub struct Dlmalloc(Spin<dlmalloc::Dlmalloc<Heap>>);
+pub struct Locked<W>(Lock<W, dlmalloc::Dlmalloc<Heap>>);
+
+/// dlmalloc under a lock that spins.
+pub type Dlmalloc = Locked<Spins>;
+
+/// dlmalloc under a lock that waits.
+pub type DlmallocWait = Locked<Waits>;
 
 /// A page, and the step in which dlmalloc asks.
 const PAGE: usize = 4096;
 
-impl Dlmalloc {
+impl<W: Way> Locked<W> {
     /// With no heap yet.
     #[allow(clippy::new_without_default, reason = "it is made once, in a static")]
     pub const fn new() -> Self {
@@ -20,7 +26,7 @@ impl Dlmalloc {
         inner.set_granularity(PAGE);
         // Nothing can be given back, so there is nothing to look for.
         inner.set_max_release_check_rate(0);
-        Self(Spin::new(inner))
+        Self(Lock::new(inner))
     }
 }
 
@@ -68,7 +74,7 @@ unsafe impl dlmalloc::Allocator for Heap {
 }
 
 // SAFETY: the memory is dlmalloc's, and a lock is around.
-unsafe impl Allocator for Dlmalloc {
+unsafe impl<W: Way> Allocator for Locked<W> {
     unsafe fn init(&self, start: *mut u8, end: *mut u8) {
         self.0.with(|inner| {
             inner.allocator().start.store(start as usize, Relaxed);

@@ -64,10 +64,12 @@ pub(super) struct Block {
     pub(super) relocations: u64,
     /// How many there are.
     pub(super) relocation_count: u64,
-    /// The template of the thread's variables, which end at FS:0.
+    /// What the image holds of the thread's variables.
     pub(super) template: u64,
     /// Its bytes; 0 once it was copied.
     pub(super) template_length: u64,
+    /// Where the thread's variables begin; they end at FS:0.
+    pub(super) variables: u64,
     /// The enclave's first byte: an address, from here on.
     pub(super) base: u64,
     /// Where to leave to.
@@ -142,8 +144,8 @@ global_asm!(
     "mov r13, rdi",
     "mov rsi, qword ptr fs:[{template}]",
     "add rsi, rbx",
-    "mov rdi, qword ptr fs:[{own_address}]",
-    "sub rdi, rcx",
+    "mov rdi, qword ptr fs:[{variables}]",
+    "add rdi, rbx",
     "rep movsb",
     "mov qword ptr fs:[{template_length}], rcx",
     "mov rsi, r12",
@@ -231,6 +233,7 @@ global_asm!(
     relocations = const offset_of!(Block, relocations),
     relocation_count = const offset_of!(Block, relocation_count),
     template = const offset_of!(Block, template),
+    variables = const offset_of!(Block, variables),
     template_length = const offset_of!(Block, template_length),
     base = const offset_of!(Block, base),
     exit = const offset_of!(Block, exit),

@@ -24,7 +24,7 @@ pub(super) enum Holds {
     Segment(usize),
     /// How the enclave is entered and left.
     Code,
-    /// What that code reads: relocations, and the template of a thread's variables.
+    /// What that code reads: relocations.
     Tables,
     /// The heap.
     Heap,
@@ -191,7 +191,7 @@ mod tests {
                 segment(0x2800, 1, Access::Execute),
                 segment(0x5010, PAGE, Access::Write),
             ],
-            tls: Some(Tls { bytes: &[], length: tls, align: 1 << power }),
+            tls: Some(Tls { bytes: &[], address: 0, length: tls, align: 1 << power }),
             relocations: vec![],
             entry: 0x2800,
             length: 0x7000,

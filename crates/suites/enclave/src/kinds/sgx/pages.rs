@@ -8,7 +8,7 @@ use lab::sample::Failure;
 
 use super::code::{self, Block};
 use super::key::Key;
-use super::layout::{Holds, Layout, Part, template};
+use super::layout::{Holds, Layout, Part};
 use super::measurement::Measurement;
 use super::processor::Processor;
 use super::signature;
@@ -98,9 +98,7 @@ impl Pages {
                 }
                 Holds::Thread(tcs) => {
                     let block = block(elf, &layout, tcs, frame_pages as usize);
-                    let variables = variables(elf);
-                    let at = layout.block(tcs) - variables.len() - part.range.start;
-                    Some(pages(&part, at, &[&variables, code::bytes(&block)].concat()))
+                    Some(pages(&part, layout.block(tcs) - part.range.start, code::bytes(&block)))
                 }
                 Holds::Heap | Holds::Stack | Holds::Frames => None,
             };
@@ -144,7 +142,7 @@ fn pages(part: &Part, at: usize, bytes: &[u8]) -> Vec<Page> {
     pages
 }
 
-/// The relocations, then the template of a thread's variables.
+/// The relocations.
 fn tables(elf: &Elf<'_>) -> Result<Vec<u8>, Failure> {
     let mut tables = Vec::with_capacity(elf.relocations.len() * RELOCATION);
     for (at, addend) in &elf.relocations {
@@ -161,15 +159,7 @@ fn tables(elf: &Elf<'_>) -> Result<Vec<u8>, Failure> {
         tables.extend((*at as u64).to_le_bytes());
         tables.extend(addend.to_le_bytes());
     }
-    tables.extend(variables(elf));
     Ok(tables)
-}
-
-/// A thread's variables as they are before anybody entered; they end at FS:0.
-fn variables(elf: &Elf<'_>) -> Vec<u8> {
-    let mut variables = elf.tls.map_or_else(Vec::new, |tls| tls.bytes.to_vec());
-    variables.resize(template(elf.tls.as_ref()), 0);
-    variables
 }
 
 fn thread_control(layout: &Layout, tcs: usize) -> ThreadControl {
@@ -186,8 +176,9 @@ fn thread_control(layout: &Layout, tcs: usize) -> ThreadControl {
 }
 
 fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Block {
-    let relocations = layout.tables_start() as u64;
-    let relocation_count = elf.relocations.len() as u64;
+    let (template, template_length, variables) = elf.tls.map_or((0, 0, 0), |tls| {
+        (tls.address, tls.bytes.len(), tls.length.next_multiple_of(tls.align))
+    });
     let [own, host_stack, ocall, host_fs, host_gs, depth] = [0; 6];
     let [base, exit, host_frame, inside] = [0; 4];
     Block {
@@ -207,10 +198,11 @@ fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Bloc
         entry: elf.entry as u64,
         // At the end of the first frame.
         saved: (layout.frames(tcs).start + frame_pages * PAGE - size_of::<Saved>()) as u64,
-        relocations,
-        relocation_count,
-        template: relocations + relocation_count * RELOCATION as u64,
-        template_length: template(elf.tls.as_ref()) as u64,
+        relocations: layout.tables_start() as u64,
+        relocation_count: elf.relocations.len() as u64,
+        template: template as u64,
+        template_length: template_length as u64,
+        variables: (layout.block(tcs) - variables) as u64,
         base,
         exit,
         host_frame,

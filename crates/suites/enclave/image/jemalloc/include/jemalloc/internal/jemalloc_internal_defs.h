@@ -1,0 +1,46 @@
+// jemalloc as its configure sets it up on x86-64, less all that asks something of a system.
+#pragma once
+
+#define JEMALLOC_PREFIX "je_"
+#define JEMALLOC_NO_PRIVATE_NAMESPACE
+#define JEMALLOC_CONFIG_MALLOC_CONF ""
+
+// The processor and the compiler.
+#define CPU_SPINWAIT __asm__ volatile("pause")
+#define HAVE_CPU_SPINWAIT 1
+#define LG_VADDR 48
+#define LG_PAGE 12
+#define LG_SIZEOF_INT 2
+#define LG_SIZEOF_LONG 3
+#define LG_SIZEOF_LONG_LONG 3
+#define LG_SIZEOF_INTMAX_T 3
+#define JEMALLOC_C11_ATOMICS
+#define JEMALLOC_GCC_ATOMIC_ATOMICS
+#define JEMALLOC_GCC_U8_ATOMIC_ATOMICS
+#define JEMALLOC_HAVE_BUILTIN_CLZ
+#define JEMALLOC_HAVE_ASM_VOLATILE
+#define JEMALLOC_HAVE_INT128
+#define JEMALLOC_HAS_RESTRICT
+#define JEMALLOC_HAVE_CLOCK_MONOTONIC
+#define JEMALLOC_INTERNAL_UNREACHABLE __builtin_unreachable
+#define JEMALLOC_INTERNAL_FFSLL __builtin_ffsll
+#define JEMALLOC_INTERNAL_FFSL __builtin_ffsl
+#define JEMALLOC_INTERNAL_FFS __builtin_ffs
+#define JEMALLOC_INTERNAL_POPCOUNTL __builtin_popcountl
+#define JEMALLOC_INTERNAL_POPCOUNT __builtin_popcount
+
+// Its defaults.
+#define JEMALLOC_MAPS_COALESCE
+#define JEMALLOC_CACHE_OBLIVIOUS
+#define JEMALLOC_ZERO_REALLOC_DEFAULT_FREE
+
+// In what its own memory comes: 64 KiB, where it takes 2 MiB of a system, of which few pages are touched.
+#define LG_HUGEPAGE 16
+
+// Threads: their variables are the image's, and nothing is called when they end.
+#define JEMALLOC_HAVE_PTHREAD
+#define JEMALLOC_TLS
+#define JEMALLOC_TLS_MODEL __attribute__((tls_model("local-exec")))
+#define JEMALLOC_MALLOC_THREAD_CLEANUP
+
+#include "jemalloc/internal/jemalloc_internal_overrides.h"

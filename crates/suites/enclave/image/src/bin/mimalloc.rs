@@ -1,0 +1,5 @@
+//! An image with mimalloc, which defines the C interface: build.rs links it to this binary.
+#![no_std]
+#![no_main]
+
+use inside as _;

@@ -1,0 +1,74 @@
+// The part of pthread.h that allocators use: mutexes that spin for a while, then wait by an OCALL. The rest has
+// nobody to do it for. The protocol is that of src/lock.rs.
+#pragma once
+#include <tollgate_allocator.h>
+
+// The C library's types: of a mutex its first word is used.
+#include <bits/pthreadtypes.h>
+
+// How often a taken mutex is looked at before its taker waits outside.
+#define LOOKS 100
+
+enum
+{
+  FREE,
+  TAKEN,
+  // Taken, and somebody may wait outside.
+  WANTED
+};
+
+#define PTHREAD_MUTEX_INITIALIZER {0}
+#define PTHREAD_MUTEX_DEFAULT 0
+
+static inline uint32_t* mutex_word(pthread_mutex_t* mutex)
+{
+  return (uint32_t*)mutex;
+}
+
+// 0 where it was free.
+static inline int pthread_mutex_trylock(pthread_mutex_t* mutex)
+{
+  uint32_t free = FREE;
+  return !__atomic_compare_exchange_n(
+    mutex_word(mutex), &free, TAKEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static __attribute__((noinline, unused)) void mutex_wait(uint32_t* word)
+{
+  for (int look = 0; look < LOOKS; ++look)
+  {
+    uint32_t free = FREE;
+    if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE &&
+        __atomic_compare_exchange_n(word, &free, TAKEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+      return;
+    __builtin_ia32_pause();
+  }
+  while (__atomic_exchange_n(word, WANTED, __ATOMIC_ACQUIRE) != FREE)
+    tollgate_enclave_wait(word, WANTED);
+}
+
+static inline int pthread_mutex_lock(pthread_mutex_t* mutex)
+{
+  if (pthread_mutex_trylock(mutex))
+    mutex_wait(mutex_word(mutex));
+  return 0;
+}
+
+static inline int pthread_mutex_unlock(pthread_mutex_t* mutex)
+{
+  if (__atomic_exchange_n(mutex_word(mutex), FREE, __ATOMIC_RELEASE) == WANTED)
+    tollgate_enclave_wake(mutex_word(mutex), 1);
+  return 0;
+}
+
+static inline int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes)
+{
+  (void)attributes;
+  *mutex_word(mutex) = FREE;
+  return 0;
+}
+
+#define pthread_mutex_destroy(mutex) ((void)(mutex), 0)
+#define pthread_mutexattr_init(attributes) ((void)(attributes), 0)
+#define pthread_mutexattr_settype(attributes, type) ((void)(attributes), 0)
+#define pthread_mutexattr_destroy(attributes) ((void)(attributes), 0)

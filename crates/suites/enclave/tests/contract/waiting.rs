@@ -1,0 +1,77 @@
+//! Locks that wait: they leave the enclave to do so, and whoever waits is woken.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use enclave::conf::Conf;
+use enclave::images::{self, Image};
+use enclave::kinds::{self, Enclave, Kind};
+use enclave_interface::Enter;
+
+use super::{LIMIT, within};
+
+/// A block that takes milliseconds to copy, which a realloc that moves does under the lock.
+const LARGE: u64 = 8 << 20;
+/// What stands behind it, so that it moves.
+const BEHIND: u64 = 1 << 20;
+
+fn load(kind: Kind, allocator: &str) -> Box<dyn Enclave> {
+    let image: &Image = images::find(allocator).expect("an image");
+    let conf = Conf { heap_pages: 16_384, stack_pages: 16, tcs: 4, debug: true };
+    kinds::load(kind, image, &conf).expect("it loads")
+}
+
+/// One thread moves large blocks under the lock while two others want it; gives how often somebody waited.
+fn contend(enclave: &dyn Enclave) -> u64 {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let block = enclave.malloc(64).expect("malloc");
+                    assert_ne!(block, 0, "there is room");
+                    assert_eq!(enclave.free(block), Ok(0));
+                }
+            });
+        }
+        for _ in 0..10 {
+            let block = enclave.malloc(LARGE).expect("malloc");
+            let behind = enclave.malloc(BEHIND).expect("malloc");
+            let moved = enclave.realloc(block, LARGE + BEHIND).expect("realloc");
+            assert!(moved != 0 && moved != block, "it moves");
+            assert_eq!((enclave.free(moved), enclave.free(behind)), (Ok(0), Ok(0)));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    enclave.waits()
+}
+
+#[test]
+fn a_lock_that_waits_is_left_for_and_woken() {
+    for kind in Kind::ALL {
+        within(LIMIT, kind.name(), move || {
+            let enclave = load(kind, "dlmalloc-wait");
+            let waits = contend(&*enclave);
+            assert!(waits > 0, "{kind:?}: somebody waits");
+            assert!(waits < enclave.ocalls(), "{kind:?}: and is woken");
+            assert_eq!(enclave.blocked(), 0, "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_spins_stays_inside() {
+    for allocator in ["dlmalloc", "talc"] {
+        within(LIMIT, allocator, move || {
+            let enclave = load(Kind::Simulate, allocator);
+            contend(&*enclave);
+            assert_eq!(enclave.ocalls(), 0, "{allocator}");
+        });
+    }
+}
+
+#[test]
+#[should_panic(expected = "does not end in")]
+fn what_hangs_fails() {
+    within(Duration::from_millis(50), "a sleeper", || std::thread::sleep(LIMIT));
+}
