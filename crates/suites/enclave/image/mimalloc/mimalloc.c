@@ -175,20 +175,16 @@ void _mi_allocator_done(void)
 {
 }
 
-// One arena of as many whole chunks as the heap has; what is left over comes as pages.
+// One arena of as many whole chunks as the heap has room for beside the map's lower level, which comes as pages: for
+// the heap's addresses, two parts of it at most. So does what is left over.
 static void one_arena(void)
 {
-  size_t size = pages_count * PAGE_BYTES / MI_ARENA_MIN_SIZE * MI_ARENA_MIN_SIZE;
-  for (; size > 0; size -= MI_ARENA_MIN_SIZE)
-  {
-    bool zero = true;
-    void* start = pages_take(NULL, size, MI_ARENA_SLICE_ALIGN, &zero);
-    if (start)
-    {
-      mi_manage_os_memory(start, size, true, true, true, -1);
-      return;
-    }
-  }
+  size_t lower = 2 * MI_PAGE_MAP_SUB_SIZE, all = pages_count * PAGE_BYTES;
+  size_t size = all > lower ? (all - lower) / MI_ARENA_MIN_SIZE * MI_ARENA_MIN_SIZE : 0;
+  bool zero = true;
+  void* start = pages_take(NULL, size, MI_ARENA_SLICE_ALIGN, &zero);
+  if (start)
+    mi_manage_os_memory(start, size, true, true, true, -1);
 }
 
 void tollgate_allocator_init(void* start, void* end)
