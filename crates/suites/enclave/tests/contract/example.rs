@@ -14,8 +14,8 @@ use super::load;
 
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 
-/// Compiles C code to an object.
-fn object(source: &Path, folder: &Path) -> PathBuf {
+/// Compiles C code to an object, with headers of more folders.
+fn object(source: &Path, more: &[&Path], folder: &Path) -> PathBuf {
     let object = folder.join(source.with_extension("o").file_name().expect("a file's name"));
     let compiled = Command::new("cc")
         .args([
@@ -26,18 +26,18 @@ fn object(source: &Path, folder: &Path) -> PathBuf {
             "-Wall",
             "-Wextra",
             "-Werror",
-            "-I",
         ])
-        .args([Path::new(INCLUDE), Path::new("-c"), source, Path::new("-o"), &object])
+        .args(more.iter().chain([&Path::new(INCLUDE)]).flat_map(|folder| [Path::new("-I"), folder]))
+        .args([Path::new("-c"), source, Path::new("-o"), &object])
         .status();
     assert!(compiled.expect("cc runs").success(), "{} compiles", source.display());
     object
 }
 
 /// Compiles C code to a static library, an object each.
-fn library(sources: &[&Path], folder: &Path) -> PathBuf {
+fn library(sources: &[&Path], more: &[&Path], folder: &Path) -> PathBuf {
     let library = folder.join("liballocator.a");
-    let objects = sources.iter().map(|source| object(source, folder));
+    let objects = sources.iter().map(|source| object(source, more, folder));
     let packed = Command::new("ar").arg("rcs").arg(&library).args(objects).status();
     assert!(packed.expect("ar runs").success(), "{sources:?} become a library");
     library
@@ -101,10 +101,22 @@ pub(crate) fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder");
-        let library = library(&[&Path::new(INCLUDE).join("example.c")], folder.path());
+        let library = library(&[&Path::new(INCLUDE).join("example.c")], &[], folder.path());
         let bytes = link(&library, folder.path()).expect("it links");
         Image { allocator: "example", bytes: Vec::leak(bytes) }
     })
+}
+
+/// The example's image when its text is changed before, with headers of another folder.
+pub(crate) fn changed(change: impl FnOnce(String) -> String, headers: &Path) -> &'static Image {
+    let folder = tempfile::tempdir().expect("a folder");
+    let example =
+        std::fs::read_to_string(Path::new(INCLUDE).join("example.c")).expect("the example");
+    let source = folder.path().join("changed.c");
+    std::fs::write(&source, change(example)).expect("written");
+    let library = library(&source, &[headers], folder.path());
+    let bytes = link(&library, folder.path()).expect("it links");
+    Box::leak(Box::new(Image { allocator: "changed", bytes: Vec::leak(bytes) }))
 }
 
 /// What linking the example says when its text is changed before.
@@ -114,7 +126,7 @@ fn refused(change: impl FnOnce(String) -> String) -> String {
         std::fs::read_to_string(Path::new(INCLUDE).join("example.c")).expect("the example");
     let source = folder.path().join("changed.c");
     std::fs::write(&source, change(example)).expect("written");
-    let library = library(&[&source], folder.path());
+    let library = library(&[&source], &[], folder.path());
     let error = link(&library, folder.path()).expect_err("it does not link");
     assert!(matches!(error, LinkError::Incomplete { .. }), "{error}");
     error.to_string()

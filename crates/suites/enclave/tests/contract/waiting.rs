@@ -1,5 +1,6 @@
 //! Locks that wait: they leave the enclave to do so, and whoever waits is woken.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,15 +9,14 @@ use enclave::images::{self, Image};
 use enclave::kinds::{self, Enclave, Kind};
 use enclave_interface::Enter;
 
-use super::{LIMIT, within};
+use super::{LIMIT, example, within};
 
 /// A block that takes milliseconds to copy, which a realloc that moves does under the lock.
 const LARGE: u64 = 8 << 20;
 /// What stands behind it, so that it moves.
 const BEHIND: u64 = 1 << 20;
 
-fn load(kind: Kind, allocator: &str) -> Box<dyn Enclave> {
-    let image: &Image = images::find(allocator).expect("an image");
+fn load(kind: Kind, image: &Image) -> Box<dyn Enclave> {
     let conf = Conf { heap_pages: 16_384, stack_pages: 16, tcs: 4, debug: true };
     kinds::load(kind, image, &conf).expect("it loads")
 }
@@ -50,7 +50,7 @@ fn contend(enclave: &dyn Enclave) -> u64 {
 fn a_lock_that_waits_is_left_for_and_woken() {
     for kind in Kind::ALL {
         within(LIMIT, kind.name(), move || {
-            let enclave = load(kind, "dlmalloc-wait");
+            let enclave = load(kind, images::find("dlmalloc-wait").expect("an image"));
             let waits = contend(&*enclave);
             assert!(waits > 0, "{kind:?}: somebody waits");
             assert!(waits < enclave.ocalls(), "{kind:?}: and is woken");
@@ -59,11 +59,53 @@ fn a_lock_that_waits_is_left_for_and_woken() {
     }
 }
 
+/// The example's allocator under the mutex of C allocators, which it holds for some hundred microseconds.
+fn under_a_mutex(example: String) -> String {
+    let mut text = example;
+    for (was, is) in [
+        ("#include <stdatomic.h>", "#include <pthread.h>"),
+        ("static atomic_flag taken = ATOMIC_FLAG_INIT;", "static pthread_mutex_t taken;"),
+        (
+            "    while (atomic_flag_test_and_set_explicit(&taken, memory_order_acquire))\n        __builtin_ia32_pause();",
+            "    pthread_mutex_lock(&taken);",
+        ),
+        (
+            "    atomic_flag_clear_explicit(&taken, memory_order_release);",
+            "    for (volatile int held = 0; held < 100000; held++)\n        ;\n    pthread_mutex_unlock(&taken);",
+        ),
+    ] {
+        assert!(text.contains(was), "{was}");
+        text = text.replace(was, is);
+    }
+    text
+}
+
+#[test]
+fn the_mutex_of_c_allocators_is_left_for_and_woken() {
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("image/system");
+    let image = example::changed(under_a_mutex, &headers);
+    within(LIMIT, "the mutex", move || {
+        let enclave = load(Kind::Simulate, image);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let block = enclave.malloc(64).expect("malloc");
+                        assert_eq!(enclave.free(block), Ok(0));
+                    }
+                });
+            }
+        });
+        assert!(enclave.waits() > 0, "somebody waits");
+        assert!(enclave.waits() < enclave.ocalls(), "and is woken");
+    });
+}
+
 #[test]
 fn a_lock_that_spins_stays_inside() {
     for allocator in ["dlmalloc", "talc"] {
         within(LIMIT, allocator, move || {
-            let enclave = load(Kind::Simulate, allocator);
+            let enclave = load(Kind::Simulate, images::find(allocator).expect("an image"));
             contend(&*enclave);
             assert_eq!(enclave.ocalls(), 0, "{allocator}");
         });
