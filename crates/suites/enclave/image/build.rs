@@ -45,56 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// jemalloc's files that something inside calls. Where one is missing here, the linker says so; what others of
 /// its files define is in jemalloc/system.c.
-const JEMALLOC: [&str; 48] = [
-    "arena",
-    "background_thread",
-    "base",
-    "bin",
-    "bin_info",
-    "bitmap",
-    "cache_bin",
-    "counter",
-    "decay",
-    "div",
-    "ecache",
-    "edata",
-    "edata_cache",
-    "ehooks",
-    "emap",
-    "eset",
-    "exp_grow",
-    "extent",
-    "extent_dss",
-    "fxp",
-    "hook",
-    "hpa",
-    "hpa_central",
-    "hpa_hooks",
-    "hpa_utils",
-    "hpdata",
-    "jemalloc",
-    "large",
-    "mutex",
-    "nstime",
-    "pa",
-    "pa_extra",
-    "pac",
-    "peak_event",
-    "psset",
-    "san",
-    "san_bump",
-    "sc",
-    "sec",
-    "sz",
-    "tcache",
-    "test_hooks",
-    "thread_event",
-    "thread_event_registry",
-    "ticker",
-    "tsd",
-    "util",
-    "witness",
-];
+const JEMALLOC: &str = "\
+    arena background_thread base bin bin_info bitmap cache_bin counter decay div ecache edata \
+    edata_cache ehooks emap eset exp_grow extent extent_dss fxp hook hpa hpa_central hpa_hooks \
+    hpa_utils hpdata jemalloc large mutex nstime pa pa_extra pac peak_event psset san san_bump \
+    sc sec sz tcache test_hooks thread_event thread_event_registry ticker tsd util witness";
 
 /// jemalloc with a configuration of ours, its headers that are templates filled in.
 fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
@@ -129,9 +84,10 @@ fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         .define("NDEBUG", None)
         // It begins with the heap, and not before there is one.
         .define("constructor", "unused")
+        // Or the compiler calls its own library, which is not inside.
         .flag("-mpopcnt")
         .files(["allocator", "system", "tables"].map(|file| format!("jemalloc/{file}.c")))
-        .files(JEMALLOC.map(|file| source.join(format!("src/{file}.c"))));
+        .files(JEMALLOC.split(' ').map(|file| source.join(format!("src/{file}.c"))));
     allocator(build, "jemalloc", out);
     Ok(())
 }

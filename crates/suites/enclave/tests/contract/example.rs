@@ -43,8 +43,9 @@ fn library(sources: &[&Path], more: &[&Path], folder: &Path) -> PathBuf {
     library
 }
 
-/// The example's image with its text changed before, and with more code in an object of its own.
-fn changed(change: impl FnOnce(String) -> String, more: &str) -> Image {
+/// The example's image with its text changed before, and with more code in an object of its own, which may
+/// include headers of the images' own allocators.
+pub(crate) fn changed(change: impl FnOnce(String) -> String, more: &str) -> Image {
     let folder = tempfile::tempdir().expect("a folder");
     let example =
         std::fs::read_to_string(Path::new(INCLUDE).join("example.c")).expect("the example");
@@ -52,7 +53,8 @@ fn changed(change: impl FnOnce(String) -> String, more: &str) -> Image {
     std::fs::write(&sources[0], change(example)).expect("written");
     std::fs::write(&sources[1], format!("#include \"tollgate_allocator.h\"\n{more}\n"))
         .expect("written");
-    let library = library(&[&sources[0], &sources[1]], folder.path());
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("image/system");
+    let library = library(&[&sources[0], &sources[1]], &[&headers], folder.path());
     let bytes = link(&library, folder.path()).expect("it links");
     Image { allocator: "changed", bytes: Vec::leak(bytes) }
 }
@@ -105,18 +107,6 @@ pub(crate) fn image() -> &'static Image {
         let bytes = link(&library, folder.path()).expect("it links");
         Image { allocator: "example", bytes: Vec::leak(bytes) }
     })
-}
-
-/// The example's image when its text is changed before, with headers of another folder.
-pub(crate) fn changed(change: impl FnOnce(String) -> String, headers: &Path) -> &'static Image {
-    let folder = tempfile::tempdir().expect("a folder");
-    let example =
-        std::fs::read_to_string(Path::new(INCLUDE).join("example.c")).expect("the example");
-    let source = folder.path().join("changed.c");
-    std::fs::write(&source, change(example)).expect("written");
-    let library = library(&source, &[headers], folder.path());
-    let bytes = link(&library, folder.path()).expect("it links");
-    Box::leak(Box::new(Image { allocator: "changed", bytes: Vec::leak(bytes) }))
 }
 
 /// What linking the example says when its text is changed before.
