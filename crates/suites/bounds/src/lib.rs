@@ -1,0 +1,10 @@
+//! What a bounds check costs: as instructions, in loops, in the system, in programs; and whether it works
+//! with threads.
+
+mod suite;
+mod way;
+
+pub use suite::BoundsSuite;
+
+/// The suite, for the program that holds all suites.
+pub static SUITE: BoundsSuite = BoundsSuite;
