@@ -17,7 +17,8 @@ use arguments::{Arguments, Command};
 use fault::Fault;
 
 /// Every suite; a new one is one more line.
-static SUITES: &[&dyn Suite] = &[&bounds::SUITE, &copy::SUITE, &crossing::SUITE, &enclave::SUITE, &planted::SUITE];
+static SUITES: &[&dyn Suite] =
+    &[&copy::SUITE, &crossing::SUITE, &enclave::SUITE, &bounds::SUITE, &planted::SUITE];
 
 /// The lab with all suites.
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
