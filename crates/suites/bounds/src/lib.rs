@@ -1,6 +1,8 @@
 //! What a bounds check costs: as instructions, in loops, in the system, in programs; and whether it works
 //! with threads.
 
+mod hand;
+mod kernels;
 mod suite;
 mod way;
 

@@ -7,10 +7,12 @@ use lab::artefact::Recipe;
 use lab::factor::Factor;
 use lab::metric::Metric;
 use lab::point::Point;
+use lab::run::Lab;
 use lab::sample::Failure;
-use lab::suite::{Data, Probe, Suite};
+use lab::suite::{Capability, Data, Probe, Suite};
 
 use crate::way::{self, WAYS};
+use crate::{hand, kernels};
 
 /// What a bounds check costs.
 pub struct BoundsSuite;
@@ -59,6 +61,18 @@ impl Suite for BoundsSuite {
 
     fn metrics(&self) -> &'static [Metric] {
         &METRICS
+    }
+
+    fn capabilities(&self) -> Vec<Capability> {
+        kernels::capabilities()
+    }
+
+    fn by_hand(
+        &self,
+        arguments: &[String],
+        lab: &Lab,
+    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
+        hand::main(arguments, lab)
     }
 
     fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {

@@ -9,6 +9,8 @@ use lab::point::Point;
 use lab::sample::Failure;
 use lab::suite::Probe;
 
+use crate::kernels;
+
 /// One way of measuring.
 pub(crate) struct Way {
     /// What experiments call it: `checks`.
@@ -28,14 +30,14 @@ pub(crate) struct Way {
 }
 
 /// All of them.
-pub(crate) static WAYS: &[Way] = &[];
+pub(crate) static WAYS: &[&Way] = &[&kernels::WAY, &kernels::detection::WAY];
 
 /// The way of a name.
 ///
 /// # Errors
 /// There is none: which there are.
 pub(crate) fn find(name: &str) -> Result<&'static Way, Failure> {
-    WAYS.iter().find(|way| way.name == name).ok_or_else(|| {
+    WAYS.iter().copied().find(|way| way.name == name).ok_or_else(|| {
         let ways: Vec<_> = WAYS.iter().map(|way| way.name).collect();
         let ways = ways.join(", ");
         Failure::failed(format!(

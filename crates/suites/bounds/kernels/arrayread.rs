@@ -1,0 +1,34 @@
+//! As arrayread.c, by a slice.
+
+mod harness;
+use harness::{at, main as start, ticks, Timed};
+
+fn kernel(size: usize, first: i32) -> Timed {
+    let mut timed = Timed::default();
+    let mut a = vec![0_u8; size];
+    if first == 0 {
+        for i in 0..size {
+            a[i] = i as u8;
+        }
+    }
+    for _ in first..2 {
+        let mut sum = 0_u64;
+        timed.begin = ticks();
+        let mut i = size as isize - 1;
+        while i >= 0 {
+            sum += u64::from(*at(&mut a, i as usize));
+            i -= 2;
+        }
+        // The sum is there before the time is taken.
+        // SAFETY: no instruction at all.
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) sum) };
+        timed.end = ticks();
+        timed.checksum = sum;
+    }
+    timed.operations = (size as u64).div_ceil(2);
+    timed
+}
+
+fn main() {
+    start();
+}

@@ -1,0 +1,29 @@
+//! As arraywrite.c, by a slice.
+
+mod harness;
+use harness::{at, main as start, ticks, Timed};
+
+fn kernel(size: usize, first: i32) -> Timed {
+    let mut timed = Timed::default();
+    let mut a = vec![0_u8; size];
+    for _ in first..2 {
+        timed.begin = ticks();
+        let mut i = size as isize - 1;
+        while i >= 0 {
+            *at(&mut a, i as usize) = i as u8;
+            i -= 3;
+        }
+        timed.end = ticks();
+    }
+    let mut i = size as isize - 1;
+    while i >= 0 {
+        timed.checksum += u64::from(a[i as usize]);
+        timed.operations += 1;
+        i -= 3;
+    }
+    timed
+}
+
+fn main() {
+    start();
+}

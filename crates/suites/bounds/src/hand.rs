@@ -1,0 +1,34 @@
+//! The suite by hand: `tollgate bounds`.
+
+use clap::{Parser, Subcommand};
+use lab::run::Lab;
+
+use crate::kernels;
+
+/// What a person reads where something is wrong.
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Pointers checked against their bounds: the seed's tables beside this machine's figures
+#[derive(Debug, Parser)]
+#[command(name = "tollgate bounds", disable_version_flag = true, max_term_width = 100)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What bounds checking costs programs, and which bugs it catches
+    Kernels(kernels::hand::Options),
+}
+
+/// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
+    let words = std::iter::once("tollgate bounds").chain(arguments.iter().map(String::as_str));
+    match Options::try_parse_from(words)?.command {
+        Command::Kernels(options) => kernels::hand::main(&options, lab),
+    }
+}
