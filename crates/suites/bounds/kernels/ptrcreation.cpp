@@ -4,15 +4,15 @@
 #include <cstddef>
 #include <span>
 
-static timed kernel(size_t size, int first) {
+static timed kernel(size_t size, int passes) {
     constexpr size_t step = 6;
     timed timed = {};
     size_t count = size / sizeof(char *);
     std::span<char *> a(static_cast<char **>(allocated(count * sizeof(char *))), count);
     std::array<char *, 5> p;
     for (size_t k = 0; k < p.size(); k++) p[k] = static_cast<char *>(allocated(100 + 10 * k));
-    for (int pass = first; pass < 2; pass++) {
-        timed.begin = ticks();
+    for (int pass = 0; pass < passes; pass++) {
+        uint64_t begin = ticks();
         for (size_t i = 0; i + step <= count; i += step) {
             a[i] = p[0];
             a[i + 2] = p[1];
@@ -20,7 +20,7 @@ static timed kernel(size_t size, int first) {
             a[i + 4] = p[3];
             a[i + 5] = p[4];
         }
-        timed.end = ticks();
+        timed.passes[pass] = ticks() - begin;
     }
     for (size_t i = 0; i + step <= count; i += step) {
         for (size_t k = 0; k < p.size(); k++) {

@@ -147,7 +147,8 @@ fn expected(point: &Point) -> Result<Duration, Failure> {
     const FIRST_TOUCH: f64 = 0.3e-9;
     let setting = Setting::of(point)?;
     let operations = setting.kernel.expected(setting.size, false).operations as f64;
-    let passes = if setting.prefaulted { 3.0 } else { 2.0 };
+    // The last one checks.
+    let passes = if setting.prefaulted { 7.0 } else { 2.0 };
     let slower = setting.mechanism.slowdown;
     let work = operations * OPERATION * passes * slower + setting.memory() as f64 * FIRST_TOUCH;
     let start = quantity::duration(&setting.mechanism.start);

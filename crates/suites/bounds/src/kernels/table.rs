@@ -207,12 +207,17 @@ fn line(
 
 /// `1.44 (1.41–1.48)`; a range of few rounds is in brackets of its own.
 fn told(ratio: &Ratio) -> String {
-    let (low, high) = (ratio.interval.low, ratio.interval.high);
-    let ratio_alone = format!("{:.2}", ratio.ratio);
+    let number = |value: f64| match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    };
+    let alone = number(ratio.ratio);
+    let both = format!("{}–{}", number(ratio.interval.low), number(ratio.interval.high));
     match ratio.interval.kind {
-        IntervalKind::Single => ratio_alone,
-        IntervalKind::Range => format!("{ratio_alone} [{low:.2}–{high:.2}]"),
-        _ => format!("{ratio_alone} ({low:.2}–{high:.2})"),
+        IntervalKind::Single => alone,
+        IntervalKind::Range => format!("{alone} [{both}]"),
+        _ => format!("{alone} ({both})"),
     }
 }
 
