@@ -6,7 +6,7 @@ enum { LIVING = 16 };
 
 static struct timed kernel(size_t size, int passes) {
     struct timed timed = {0};
-    size_t count = size / 1024;
+    size_t count = size / 64;
     make_directory();
     unsigned char *ring[LIVING] = {0};
     for (int pass = 0; pass < passes; pass++) {

@@ -7,7 +7,7 @@ const LIVING: usize = 16;
 
 fn kernel(size: usize, passes: usize) -> Timed {
     let mut timed = Timed::default();
-    let count = size / 1024;
+    let count = size / 64;
     for _ in 0..passes {
         let mut ring: [Vec<u8>; LIVING] = Default::default();
         let mut sum = 0;

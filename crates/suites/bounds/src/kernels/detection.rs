@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::child::{self, Ended};
 use super::manifest::Mechanism;
-use super::{MECHANISM, build, mechanism_of, ready};
+use super::{MECHANISM, build, here};
 use crate::way::Way;
 
 /// The levels of the factor `bug`.
@@ -37,14 +37,14 @@ pub(crate) static WAY: Way = Way {
         Better::Higher,
         "1 where the mechanism stops or reports the bug, 0 where the program runs to its end",
     )],
-    available: |point| ready(mechanism_of(point)?),
+    available: |point| here(point).map(drop),
     expected: |point, _| {
-        let start = mechanism_of(point).map(|one| lab::quantity::duration(&one.start));
+        let start = here(point).map(|one| lab::quantity::duration(&one.start));
         // The control and the planted bug.
         start.ok().and_then(Result::ok).unwrap_or_default() * 2
     },
     artefacts: |point| {
-        let Ok(mechanism) = mechanism_of(point) else { return Vec::new() };
+        let Ok(mechanism) = here(point) else { return Vec::new() };
         let refused = refuses(mechanism, point.text("bug"));
         let refused = refused.then(|| build::refused_recipe(mechanism)).flatten();
         refused.into_iter().chain([build::recipe(build::BUGS, mechanism)]).collect()
@@ -61,7 +61,7 @@ struct Detection;
 
 impl Probe for Detection {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let mechanism = mechanism_of(point)?;
+        let mechanism = here(point)?;
         let bug = point.text("bug");
         let name = build::name(build::BUGS, &mechanism.name);
         let program = context.artefact(&name)?.join(build::PROGRAM);
@@ -104,6 +104,7 @@ fn to_its_end(ended: &Ended) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::manifest::{manifest, mechanism};
+    use super::super::ready;
     use super::*;
     use lab::artefact;
     use lab::sample::FailureKind;

@@ -1,6 +1,6 @@
 //! `tollgate bounds kernels`: overheads and what is caught, in one table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = manifest::spelled)]
     mechanism: Vec<String>,
     /// Bytes of the array of char; the source's is 1 GiB
-    #[arg(long, value_name = "BYTES", default_value = "16 MiB", value_parser = size)]
+    #[arg(long, value_name = "BYTES", default_value = "1 MiB", value_parser = size)]
     size: String,
     /// Page faults in the timed part, as in the source
     #[arg(long)]
@@ -66,10 +66,13 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table::write(&run)?)?;
     writeln!(out, "\n{}", ended.folder.display())?;
-    for sample in &ended.faults {
-        if let Some(failure) = &sample.error {
-            writeln!(std::io::stderr(), "{} {}: {failure}", sample.experiment, sample.point)?;
-        }
+    // What fails in every round is told once.
+    let faults = ended.faults.iter().filter_map(|sample| {
+        let failure = sample.error.as_ref()?;
+        Some(format!("{} {}: {failure}", sample.experiment, sample.point))
+    });
+    for fault in faults.collect::<BTreeSet<_>>() {
+        writeln!(std::io::stderr(), "{fault}")?;
     }
     Ok(i32::from(!ended.faults.is_empty()))
 }

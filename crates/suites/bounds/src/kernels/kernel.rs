@@ -82,7 +82,7 @@ impl Kernel {
             Self::Struct => (size / 8 * 2, (size / 8).wrapping_mul(size / 8)),
             // Five pointers, numbered from 1, to every six places.
             Self::PtrCreation => (size / 48 * 5, size / 48 * 15),
-            Self::Mallocs => (size / 1024, sum_of_bytes(size / 1024, |k| k)),
+            Self::Mallocs => (size / 64, sum_of_bytes(size / 64, |k| k)),
             Self::FuncCalls => (size / 8, sum_of_counters(size / 8)),
         };
         Expected { operations, checksum }
@@ -135,7 +135,7 @@ mod tests {
             Kernel::PtrCreation => {
                 (0..size / 48).for_each(|_| (1..=5).for_each(&mut count));
             }
-            Kernel::Mallocs => (0..size / 1024).for_each(|i| count(i % 256)),
+            Kernel::Mallocs => (0..size / 64).for_each(|i| count(i % 256)),
             Kernel::FuncCalls => {
                 let mut counters = [0_u32; 1024];
                 for i in 0..size / 8 {

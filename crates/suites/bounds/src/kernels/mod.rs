@@ -62,10 +62,10 @@ pub(crate) static WAY: Way = Way {
         Metric::time("per_operation", "an access, a call or a block"),
         Metric::new("memory", "B", Better::Lower, "most memory that the program had"),
     ],
-    available: |point| ready(mechanism_of(point)?),
+    available: |point| here(point).map(drop),
     expected: |point, _| expected(point).unwrap_or_default(),
     artefacts: |point| {
-        let mechanism = mechanism_of(point);
+        let mechanism = here(point);
         mechanism.map(|one| vec![build::recipe(point.text("kernel"), one)]).unwrap_or_default()
     },
     probe: || Box::new(Kernels),
@@ -73,6 +73,12 @@ pub(crate) static WAY: Way = Way {
 
 fn mechanism_of(point: &Point) -> Result<&'static Mechanism, Failure> {
     manifest::mechanism(point.text("mechanism"))
+}
+
+/// The mechanism of a point, where it can run here.
+fn here(point: &Point) -> Result<&'static Mechanism, Failure> {
+    let mechanism = mechanism_of(point)?;
+    ready(mechanism).map(|()| mechanism)
 }
 
 /// Whether a mechanism's programs can be made and run here, as far as can be seen without trying.
@@ -145,10 +151,11 @@ fn expected(point: &Point) -> Result<Duration, Failure> {
     /// Of a plain operation, seconds; of a byte that comes from the system for the first time.
     const OPERATION: f64 = 1.5e-9;
     const FIRST_TOUCH: f64 = 0.3e-9;
+    here(point)?;
     let setting = Setting::of(point)?;
     let operations = setting.kernel.expected(setting.size, false).operations as f64;
     // The last one checks.
-    let passes = if setting.prefaulted { 7.0 } else { 2.0 };
+    let passes = if setting.prefaulted { 13.0 } else { 2.0 };
     let slower = setting.mechanism.slowdown;
     let work = operations * OPERATION * passes * slower + setting.memory() as f64 * FIRST_TOUCH;
     let start = quantity::duration(&setting.mechanism.start);
@@ -161,6 +168,7 @@ struct Kernels;
 impl Probe for Kernels {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
+        here(point)?;
         let setting = Setting::of(point)?;
         let name = build::name(setting.kernel.name(), &setting.mechanism.name);
         let program = context.artefact(&name)?.join(build::PROGRAM);

@@ -16,7 +16,7 @@ use crate::hand::Error;
 
 const KERNELS: &str = "bounds/kernels";
 const DETECTION: &str = "bounds/detection";
-const NAME: usize = 24;
+const NAME: usize = 26;
 const CELL: usize = 18;
 /// The bugs as the table's last column has them, in the order of [`BUGS`].
 const LETTERS: [char; 6] = ['H', 'S', 'M', 'F', 'U', 'C'];
@@ -81,12 +81,12 @@ impl Table<'_> {
         line(&mut text, "", cells, "caught")?;
         let width = NAME + self.kernels.len() * CELL + 2 * LETTERS.len();
         writeln!(text, "{}", "─".repeat(width))?;
-        let mut notes = Vec::new();
+        let (mut notes, mut surprises) = (Vec::new(), Vec::new());
         for mechanism in &manifest()?.mechanisms {
-            self.rows(&mut text, mechanism, &mut notes)?;
+            self.rows(&mut text, mechanism, &mut notes, &mut surprises)?;
         }
         writeln!(text, "\n{LEGEND}")?;
-        for note in notes {
+        for note in notes.into_iter().chain(surprises) {
             writeln!(text, "{note}")?;
         }
         Ok(text)
@@ -107,6 +107,7 @@ impl Table<'_> {
         text: &mut String,
         mechanism: &Mechanism,
         notes: &mut Vec<String>,
+        surprises: &mut Vec<String>,
     ) -> Result<(), Error> {
         let failure = self.failures.get(&mechanism.name);
         let is_there = has_level(self.times, "mechanism", &mechanism.name)
@@ -116,15 +117,14 @@ impl Table<'_> {
         }
         let marked = match failure {
             Some(failure) => {
-                notes.push(format!("[{}] {}: {failure}", notes.len() + 1, mechanism.name));
-                format!("{} [{}]", mechanism.name, notes.len())
+                format!("{} [{}]", mechanism.name, numbered(notes, failure))
             }
             None => mechanism.name.clone(),
         };
         if is_there {
             let times = self.kernels.iter().map(|kernel| self.time(mechanism, kernel));
             let caught = self.caught(mechanism);
-            notes.extend(self.surprise(mechanism));
+            surprises.extend(self.surprise(mechanism));
             if mechanism.baseline.is_some() {
                 let ratios = self.kernels.iter().map(|kernel| self.overhead(mechanism, kernel));
                 line(text, &marked, ratios, &caught)?;
@@ -195,6 +195,16 @@ impl Table<'_> {
     }
 }
 
+/// The number of a failure among the notes, which have each once.
+fn numbered(notes: &mut Vec<String>, failure: &Failure) -> usize {
+    let note = |number: usize| format!("[{number}] {failure}");
+    let known = notes.iter().enumerate().find(|(at, told)| **told == note(at + 1));
+    known.map(|(at, _)| at + 1).unwrap_or_else(|| {
+        notes.push(note(notes.len() + 1));
+        notes.len()
+    })
+}
+
 fn line(
     text: &mut String,
     name: &str,
@@ -263,28 +273,31 @@ mod tests {
         };
         let text = table.write().unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], "                        struct            ptrcreation       caught");
+        assert_eq!(
+            lines[1],
+            "                          struct            ptrcreation       caught"
+        );
         assert_eq!(
             lines[3],
-            "gcc                     0.500 ns          2.00 ns           ? ? ? ? ? ?"
+            "gcc                       0.500 ns          2.00 ns           ? ? ? ? ? ?"
         );
         assert_eq!(
             lines[4],
-            "gcc-asan                2.45 [2.00–3.00]  —                 H ? ? · ? ?"
+            "gcc-asan                  2.45 [2.00–3.00]  —                 H ? ? · ? ?"
         );
-        assert_eq!(lines[5], "                        1.25 ns           —");
+        assert_eq!(lines[5], "                          1.25 ns           —");
         assert_eq!(
             lines[6],
-            "gcc-mpx [1]             —                 —                 ? ? ? ? ? ?"
+            "gcc-mpx [1]               —                 —                 ? ? ? ? ? ?"
         );
-        assert_eq!(lines[7], "  published             2.80              5.31");
+        assert_eq!(lines[7], "  published               2.80              5.31");
         assert_eq!(lines[8], "");
         // ASan is known to catch what is past a heap block and to miss what is far.
         assert!(!text.contains("unlike"), "{text}");
         let missed = observed(&[("heap", "gcc-asan", [1.0, 0.0])], "bug");
         let told = Table { caught: &missed, ..table }.write().unwrap();
         assert!(told.contains("gcc-asan: unlike what mechanisms.toml expects: heap"), "{told}");
-        let note = "[1] gcc-mpx: unavailable: the compiler gcc-mpx is not installed (buy one)";
+        let note = "[1] unavailable: the compiler gcc-mpx is not installed (buy one)";
         assert_eq!(lines.last(), Some(&note));
     }
 
