@@ -1,0 +1,30 @@
+//! `tollgate bounds kernels` as a person meets it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use harness::Bench;
+
+#[test]
+fn overhead_and_bugs_stand_in_one_table() {
+    let bench = Bench::new();
+    let words = ["bounds", "kernels", "--kernel", "struct", "--size", "64KiB", "--rounds", "2"];
+    let words = [&words[..], &["--mechanism", "gcc-registers,gcc-mpx"]].concat();
+    let text = bench.ok(&words);
+    let row = |name: &str| {
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        row.unwrap_or_else(|| panic!("no row {name}: {text}"))
+    };
+    assert!(text.lines().next().unwrap().ends_with("; 64 KiB of prefaulted pages"), "{text}");
+    assert!(row("gcc").ends_with("· · · · · ·"), "{text}");
+    // A ratio with its range over two rounds, and five of the six bugs.
+    assert!(row("gcc-registers").contains(" [") && row("gcc-registers").ends_with("H S M F · C"));
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["published", "2.80"])), "{text}");
+}
+
+#[test]
+fn a_mechanism_that_is_not_known_is_refused() {
+    let told = Bench::new().refused(&["bounds", "kernels", "--mechanism", "warp"], 2);
+    assert!(told.contains("no mechanism 'warp'"), "{told}");
+}
