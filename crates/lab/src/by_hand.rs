@@ -1,6 +1,6 @@
 //! A suite by hand: its own command measures by the lab, apart from what `run` resumes and `show` shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -60,11 +60,12 @@ impl ByHand<'_> {
             interrupted: &AtomicBool::new(false),
         };
         let ended = lab.run(&wanted, &mut Unwatched)?;
-        for sample in &ended.faults {
-            if let Some(failure) = &sample.error {
-                told(&format!("{} {}: {failure}", sample.experiment, sample.point));
-            }
-        }
+        // What fails in every round is told once.
+        let faults = ended.faults.iter().filter_map(|sample| {
+            let failure = sample.error.as_ref()?;
+            Some(format!("{} {}: {failure}", sample.experiment, sample.point))
+        });
+        faults.collect::<BTreeSet<_>>().iter().for_each(|fault| told(fault));
         let run = journal::open(&ended.folder)?;
         Ok(Measured { run, status: i32::from(!ended.faults.is_empty()) })
     }

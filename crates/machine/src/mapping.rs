@@ -48,6 +48,21 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Address space for private memory in small pages, all zero. No memory is set aside for it: a page
+    /// that is touched when there is none left ends the process.
+    ///
+    /// # Errors
+    /// The kernel's, for a length that it cannot give, or where it sets memory aside for all alike.
+    pub fn reserved(length: usize) -> Result<Self, Refusal> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let mapping = Self::without_file(length, PAGE, flags).map_err(|refusal| Refusal {
+            remedy: "let the kernel promise more than it has: sysctl vm.overcommit_memory=0".into(),
+            ..refusal
+        })?;
+        mapping.advise(Advice::LinuxNoHugepage);
+        Ok(mapping)
+    }
+
     /// Private memory in huge pages of 2 MiB from the pool; the length is rounded up to whole ones inside.
     ///
     /// # Errors

@@ -26,6 +26,26 @@ fn anonymous_holds_what_is_written() {
 }
 
 #[test]
+fn reserved_addresses_become_memory_when_touched() {
+    // More than most machines have, so that nothing can have been set aside for it.
+    let mapping = match Mapping::reserved(64 << 30) {
+        Ok(mapping) => mapping,
+        Err(why) => {
+            crate::untested::note("addresses with no memory set aside", &why);
+            return;
+        }
+    };
+    // SAFETY: both bytes are inside the mapping, which this test alone uses.
+    let sum = unsafe {
+        mapping.as_mut_ptr().write_volatile(1);
+        let last = mapping.as_mut_ptr().add(mapping.len() - 1);
+        last.write_volatile(2);
+        mapping.as_ptr().read_volatile() + last.read_volatile()
+    };
+    assert_eq!(sum, 3);
+}
+
+#[test]
 fn prefaulted_pages_fault_no_more() {
     let pages = 4096;
     let faults = |mapping: &Mapping| {

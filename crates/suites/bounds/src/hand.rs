@@ -1,9 +1,12 @@
 //! The suite by hand: `tollgate bounds`.
 
+pub(crate) mod measured;
+pub(crate) mod text;
+
 use clap::{Parser, Subcommand};
 use lab::run::Lab;
 
-use crate::kernels;
+use crate::{kernels, races, tables};
 
 /// What a person reads where something is wrong.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -18,8 +21,12 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// What tables of bounds cost in the operating system
+    Tables(tables::hand::Options),
     /// What bounds checking costs programs, and which bugs it catches
     Kernels(kernels::hand::Options),
+    /// Whether bounds hold where two threads share pointers
+    Races(races::hand::Options),
 }
 
 /// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
@@ -29,6 +36,8 @@ enum Command {
 pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate bounds").chain(arguments.iter().map(String::as_str));
     match Options::try_parse_from(words)?.command {
+        Command::Tables(options) => tables::hand::main(&options, lab),
         Command::Kernels(options) => kernels::hand::main(&options, lab),
+        Command::Races(options) => races::hand::main(&options, lab),
     }
 }

@@ -3,7 +3,11 @@
 
 mod hand;
 mod kernels;
+mod mpx;
+mod races;
+mod software;
 mod suite;
+mod tables;
 mod way;
 
 pub use suite::BoundsSuite;

@@ -12,7 +12,7 @@ use lab::sample::Failure;
 use lab::suite::{Capability, Data, Probe, Suite};
 
 use crate::way::{self, WAYS};
-use crate::{hand, kernels};
+use crate::{hand, kernels, mpx};
 
 /// What a bounds check costs.
 pub struct BoundsSuite;
@@ -64,7 +64,9 @@ impl Suite for BoundsSuite {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        kernels::capabilities()
+        let mut capabilities = kernels::capabilities();
+        capabilities.push(mpx::capability());
+        capabilities
     }
 
     fn by_hand(

@@ -1,16 +1,15 @@
 //! `tollgate bounds kernels`: overheads and what is caught, in one table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+use lab::by_hand::{ByHand, Measured};
 use lab::experiment::{self, Experiment, Profile};
-use lab::journal;
 use lab::point::Point;
-use lab::quantity::{bytes, format_bytes, format_duration};
-use lab::run::{Lab, Unwatched, Wanted};
-use lab::suite::Suite;
+use lab::quantity::{bytes, format_bytes};
+use lab::run::Lab;
 
 use super::{kernel, manifest, table};
 use crate::SUITE;
@@ -48,40 +47,22 @@ fn size(text: &str) -> Result<String, String> {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
-    let experiments = experiments(options)?;
-    let expected = experiments.iter().map(|one| lab::plan::expected(one, &SUITE)).sum();
-    writeln!(std::io::stderr(), "measuring: {} at most", format_duration(expected))?;
-    let wanted = Wanted {
-        experiments,
+    let by_hand = ByHand {
+        suite: &SUITE,
+        experiments: experiments(options)?,
         profile: Profile::Standard,
-        // Apart from what `run` resumes and `show` shows.
-        results: options.results.join("by-hand"),
-        fresh: true,
-        seed: None,
+        results: &options.results,
         options: BTreeMap::new(),
-        interrupted: &AtomicBool::new(false),
     };
-    let ended = lab.run(&wanted, &mut Unwatched)?;
-    let run = journal::open(&ended.folder)?;
+    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
     let mut out = std::io::stdout().lock();
-    write!(out, "{}", table::write(&run)?)?;
-    writeln!(out, "\n{}", ended.folder.display())?;
-    // What fails in every round is told once.
-    let faults = ended.faults.iter().filter_map(|sample| {
-        let failure = sample.error.as_ref()?;
-        Some(format!("{} {}: {failure}", sample.experiment, sample.point))
-    });
-    for fault in faults.collect::<BTreeSet<_>>() {
-        writeln!(std::io::stderr(), "{fault}")?;
-    }
-    Ok(i32::from(!ended.faults.is_empty()))
+    writeln!(out, "{}\n{}", table::write(&run)?, run.folder.display())?;
+    Ok(status)
 }
 
 /// The suite's own experiments, as far as they are asked for.
 fn experiments(options: &Options) -> Result<Vec<Experiment>, Error> {
-    let text = SUITE.data().experiments;
-    let file = "bounds/experiments.toml";
-    let all = experiment::read(file, text, Some(SUITE.name()), &[&SUITE], Profile::Standard)?;
+    let all = experiment::of_suite(&SUITE, Profile::Standard)?;
     let mechanisms = with_baselines(&options.mechanism)?;
     let shown = all.into_iter().filter(|one| ["kernels", "detection"].contains(&one.name.as_str()));
     let asked = |mut one: Experiment| {

@@ -1,0 +1,128 @@
+//! Experiments of the suite measured by hand, and the figures that they gave.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lab::by_hand::{ByHand, Measured};
+use lab::claim::{self, Claim};
+use lab::experiment::{self, Experiment, Profile};
+use lab::journal::Run;
+use lab::point::Point;
+use lab::run::Lab;
+use lab::suite::Suite as _;
+use lab::summary::{Row, Unit, newest_environment, paired, rounds, summarise};
+
+use super::Error;
+use super::text::Cell;
+use crate::SUITE;
+
+/// The words that every measurement by hand takes.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Effort {
+    /// Rounds, each in a fresh process
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// The folder of all results
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+/// Measures some experiments as they are under `quick`, changed by `adapt`, and prints what `write` makes
+/// of them. Gives the exit status.
+pub(crate) fn measure(
+    effort: &Effort,
+    names: &[&str],
+    adapt: impl Fn(&mut Experiment),
+    write: impl Fn(&Figures) -> Result<String, Error>,
+    lab: &Lab,
+) -> Result<i32, Error> {
+    let all = experiment::of_suite(&SUITE, Profile::Quick)?;
+    let mut experiments: Vec<_> =
+        all.into_iter().filter(|one| names.contains(&one.name.as_str())).collect();
+    for one in &mut experiments {
+        one.effort.rounds = effort.rounds;
+        one.effort.min_rounds = effort.rounds;
+        adapt(one);
+    }
+    let by_hand = ByHand {
+        suite: &SUITE,
+        experiments,
+        profile: Profile::Quick,
+        results: &effort.results,
+        options: BTreeMap::new(),
+    };
+    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}\n{}", write(&Figures { run: &run })?, run.folder.display())?;
+    Ok(status)
+}
+
+/// The same level in all points.
+pub(crate) fn set(one: &mut Experiment, factor: &str, level: &str) {
+    let changed = |point: &Point| point.with(factor, level);
+    one.points = one.points.iter().map(changed).collect();
+    one.twins = one.twins.iter().map(changed).collect();
+    one.baseline = changed(&one.baseline);
+}
+
+/// What a run gave.
+pub(crate) struct Figures<'a> {
+    run: &'a Run,
+}
+
+impl Figures<'_> {
+    /// The median of a metric over rounds at the point that has these levels, or why there is none.
+    pub(crate) fn median(&self, experiment: &str, metric: &str, levels: &[(&str, &str)]) -> Cell {
+        let rows = summarise(self.run, experiment, metric, Unit::Own).map(|it| it.rows);
+        let row = rows.unwrap_or_default().into_iter().find(|row| has(&row.point, levels));
+        row.map_or(Cell::Nothing, |row| cell(&row))
+    }
+
+    /// The ratio of a metric at two points, taken inside rounds.
+    pub(crate) fn ratio(
+        &self,
+        experiment: &str,
+        metric: &str,
+        of: &[(&str, &str)],
+        to: &[(&str, &str)],
+    ) -> Cell {
+        let Some(environment) = newest_environment(self.run, experiment) else {
+            return Cell::Nothing;
+        };
+        let observed = rounds(self.run, experiment, metric, environment, Unit::Own).points;
+        let find = |levels| observed.iter().find(|(point, _)| has(point, levels));
+        let (Some((_, above)), Some((_, below))) = (find(of), find(to)) else {
+            return self.median(experiment, metric, of).without_value();
+        };
+        paired(above, below).map_or(Cell::Nothing, |ratio| Cell::Value(ratio.ratio))
+    }
+}
+
+fn has(point: &Point, levels: &[(&str, &str)]) -> bool {
+    levels.iter().all(|(factor, level)| point.text(factor) == *level)
+}
+
+fn cell(row: &Row) -> Cell {
+    if let Some(estimate) = row.estimate {
+        return Cell::Value(estimate.median);
+    }
+    match row.errors.values().next() {
+        Some(fault) => Cell::Lacking(match &fault.remedy {
+            Some(remedy) => format!("{}; {remedy}", fault.why),
+            None => fault.why.clone(),
+        }),
+        None => Cell::Nothing,
+    }
+}
+
+/// A claim of the seed's.
+///
+/// # Errors
+/// Where there is none of that name.
+pub(crate) fn claimed(id: &str) -> Result<Claim, Error> {
+    let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
+    let claim = claims.into_iter().find(|claim| claim.id == id);
+    claim.ok_or_else(|| format!("bounds/claims.toml: no claim '{id}'; put it back").into())
+}

@@ -1,0 +1,77 @@
+# The instructions of MPX as bytes: this assembler knows none of them. Those that address memory by base
+# and index are followed by a no-operation, for QEMU skips the byte that says so twice.
+
+.macro BNDMK_0_RAX_RBX
+    .byte 0xf3, 0x0f, 0x1b, 0x04, 0x18
+.endm
+.macro BNDMK_2_RAX_RBX
+    .byte 0xf3, 0x0f, 0x1b, 0x14, 0x18
+.endm
+.macro BNDMK_3_RAX_RBX
+    .byte 0xf3, 0x0f, 0x1b, 0x1c, 0x18
+.endm
+.macro BNDCL_0_RAX
+    .byte 0xf3, 0x0f, 0x1a, 0xc0
+.endm
+.macro BNDCL_0_RBX
+    .byte 0xf3, 0x0f, 0x1a, 0xc3
+.endm
+.macro BNDCL_0_RAX_RBX
+    .byte 0xf3, 0x0f, 0x1a, 0x04, 0x18
+    nop
+.endm
+# With no no-operation behind it: shows whether QEMU skips the byte twice.
+.macro BNDCL_0_RAX_RBX_BARE
+    .byte 0xf3, 0x0f, 0x1a, 0x04, 0x18
+.endm
+.macro BNDCU_0_RAX
+    .byte 0xf2, 0x0f, 0x1a, 0xc0
+.endm
+.macro BNDCU_0_RBX
+    .byte 0xf2, 0x0f, 0x1a, 0xc3
+.endm
+.macro BNDCU_0_RAX_RBX
+    .byte 0xf2, 0x0f, 0x1a, 0x04, 0x18
+    nop
+.endm
+.macro BNDCN_0_RAX
+    .byte 0xf2, 0x0f, 0x1b, 0xc0
+.endm
+.macro BNDCN_0_RAX_RBX
+    .byte 0xf2, 0x0f, 0x1b, 0x04, 0x18
+    nop
+.endm
+# bndmov between a register of bounds and memory, and between two registers either way round.
+.macro BNDMOV_RAX_0
+    .byte 0x66, 0x0f, 0x1b, 0x00
+.endm
+.macro BNDMOV_0_RAX
+    .byte 0x66, 0x0f, 0x1a, 0x00
+.endm
+.macro BNDMOV_1_0
+    .byte 0x66, 0x0f, 0x1b, 0xc1
+.endm
+.macro BNDMOV_0_1
+    .byte 0x66, 0x0f, 0x1a, 0xc1
+.endm
+# The base is where the pointer lies, the index is the pointer.
+.macro BNDSTX_RAX_RBX_0
+    .byte 0x0f, 0x1b, 0x04, 0x18
+    nop
+.endm
+.macro BNDSTX_RDI_RAX_2
+    .byte 0x0f, 0x1b, 0x14, 0x07
+    nop
+.endm
+.macro BNDSTX_RDI_RAX_3
+    .byte 0x0f, 0x1b, 0x1c, 0x07
+    nop
+.endm
+.macro BNDLDX_0_RAX_RBX
+    .byte 0x0f, 0x1a, 0x04, 0x18
+    nop
+.endm
+.macro BNDLDX_0_RDI_RAX
+    .byte 0x0f, 0x1a, 0x04, 0x07
+    nop
+.endm

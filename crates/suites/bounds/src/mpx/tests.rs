@@ -1,0 +1,173 @@
+//! What the seven kinds of MPX instruction do, on a processor that has them, else under QEMU.
+
+use lab::sample::FailureKind;
+use proptest::prelude::*;
+
+use super::layout::{OBJECT_BYTES, POINTER_ROOM, SHIFTED_DIRECTORY, TRUE_DIRECTORY};
+use super::operation::Operation::{
+    self, CheckLower, CheckLowerOf, CheckUpper, CheckUpperOf, CheckUpperStored, Load, Make, Store,
+};
+use super::operation::{Answer, carry_out, faults};
+use super::proof::prove;
+use super::{Machine, Race};
+
+/// What MPX runs on here; notes the test where nothing does.
+fn machine_for(test: &str) -> Option<Machine> {
+    let all = [Machine::Native, Machine::Emulated];
+    let found = all.into_iter().find(|machine| machine.available().is_ok());
+    if let (None, Err(why)) = (found, Machine::Emulated.available()) {
+        machine::untested::note(test, &why);
+    }
+    found
+}
+
+fn done(test: &str, operations: &[Operation]) -> Option<Vec<Answer>> {
+    machine_for(test).map(|machine| carry_out(machine, operations).unwrap())
+}
+
+/// Whether each operation raised #BR for a violation.
+fn violations(test: &str, operations: &[Operation]) -> Option<Vec<bool>> {
+    Some(done(test, operations)?.iter().map(Answer::violated).collect())
+}
+
+const ALL: (u64, u64) = (0, u64::MAX);
+
+#[test]
+fn init_bounds_never_fault() {
+    let checks = [0, 1, 1 << 47, u64::MAX].map(|at| {
+        [
+            CheckLower(at),
+            CheckUpper(at),
+            CheckUpperStored(0),
+            CheckLowerOf(at, 1),
+            CheckUpperOf(at, 0),
+        ]
+    });
+    let Some(answers) = done("INIT bounds of MPX", checks.as_flattened()) else { return };
+    assert!(answers.iter().all(|one| one.status == 0 && one.bounds == ALL), "{answers:x?}");
+}
+
+#[test]
+fn each_kind_of_instruction_does_what_it_is_to_do() {
+    let Some(machine) = machine_for("the instructions of MPX") else { return };
+    assert_eq!(prove(machine), Ok(()));
+}
+
+#[test]
+fn tables_are_made_on_demand() {
+    let store = |mib: u64| Store { at: mib << 20, pointer: 1 };
+    let last = (1 << 27) - 1;
+    let list = [store(5), store(5), store(6), Load { at: (6 << 20) + 8, pointer: 1 }, store(last)];
+    let Some(answers) = done("tables on demand", &list) else { return };
+    let directory = [TRUE_DIRECTORY, SHIFTED_DIRECTORY];
+    let entry = |mib: u64| directory.map(|directory| Some(directory + 8 * mib));
+    for (answer, mib) in [(0, 5), (2, 6), (4, last)] {
+        assert!(entry(mib).contains(&answers[answer].missed_entry()), "{answers:x?}");
+    }
+    assert_eq!((answers[1].status, answers[3].status), (0, 0));
+    let tables: Vec<_> = answers.iter().map(|one| one.tables).collect();
+    assert_eq!(tables, [1, 1, 2, 2, 3]);
+}
+
+/// What is worked around is looked for each time, and where it is gone this says so.
+#[test]
+fn the_faults_of_the_emulator_are_known() {
+    if let Err(why) = Machine::Emulated.available() {
+        return machine::untested::note("faults of the emulator of MPX", &why);
+    }
+    let seen = faults(Machine::Emulated).unwrap();
+    println!("{seen:?}");
+    for gone in seen.gone() {
+        println!("{gone}: what works around it may go once no such QEMU is in use");
+    }
+    assert_eq!(
+        seen.gone().len(),
+        2 - usize::from(seen.directory_shifted) - usize::from(seen.bytes_skipped)
+    );
+    let capability = super::capability();
+    assert!(capability.state.is_present(), "{capability:?}");
+}
+
+#[test]
+fn where_it_would_do_nothing_it_is_not_run() {
+    let ran = carry_out(Machine::Native, &[Make(0x1000, 7)]);
+    match machine::cpu::has_mpx() {
+        true => assert_eq!(ran.unwrap()[0].bounds, (0x1000, 0x1007)),
+        false => assert_eq!(ran.unwrap_err().kind, FailureKind::Unavailable),
+    }
+}
+
+#[test]
+fn too_much_is_refused() {
+    assert!(carry_out(Machine::Emulated, &[]).is_err());
+    let race = Race { pointers: POINTER_ROOM + 1, passes: 1, beyond: false, own: 0, other: None };
+    assert!(race.run(Machine::Emulated).unwrap_err().why.contains("pointers"));
+}
+
+#[test]
+fn with_no_race_mpx_reports_all_that_is_beyond_and_nothing_else() {
+    let Some(machine) = machine_for("accesses checked by MPX") else { return };
+    let own = machine::topology::allowed_cpus()[0];
+    for pointers in [1, 100, POINTER_ROOM] {
+        let race = Race { pointers, passes: 3, beyond: false, own, other: None };
+        assert_eq!(race.run(machine).unwrap().reported, 0);
+        let beyond = Race { beyond: true, pointers: pointers.min(1000), ..race };
+        assert_eq!(beyond.run(machine).unwrap().reported, 3 * beyond.pointers);
+    }
+    assert_eq!(OBJECT_BYTES, 64);
+}
+
+#[test]
+fn the_race_misleads_mpx_itself() {
+    let Some(machine) = machine_for("races of MPX") else { return };
+    let [own, other, ..] = machine::topology::allowed_cpus()[..] else {
+        return machine::untested::note("races of MPX", &"there is one CPU");
+    };
+    let race = Race { pointers: 1000, passes: 20, beyond: true, own, other: Some(other) };
+    // A busy machine may part the threads; among some tries they meet.
+    let missed = (0..20).map(|_| race.run(machine).unwrap()).any(|raced| raced.reported < 20_000);
+    assert!(missed, "every violation was reported");
+    let inside = Race { beyond: false, passes: 500, ..race };
+    let alarms = (0..20).map(|_| inside.run(machine).unwrap()).any(|raced| raced.reported > 0);
+    assert!(alarms, "no false alarm was seen");
+}
+
+fn near(lower: u64, length: u64) -> impl Strategy<Value = u64> {
+    let upper = lower + length;
+    prop_oneof![
+        (0..5u64).prop_map(move |by| (lower + by).wrapping_sub(2)),
+        (0..5u64).prop_map(move |by| (upper + by).wrapping_sub(2)),
+        any::<u64>(),
+    ]
+}
+
+fn checked() -> impl Strategy<Value = (u64, u64, u64)> {
+    (0..1u64 << 47, 0..1u64 << 32).prop_flat_map(|(lower, length)| {
+        near(lower, length).prop_map(move |at| (lower, length, at))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    #[test]
+    fn checks_agree_with_arithmetic(cases in prop::collection::vec(checked(), 1..400)) {
+        let list: Vec<_> = cases
+            .iter()
+            .flat_map(|&(lower, length, at)| {
+                let index = at % 256;
+                [
+                    Make(lower, length),
+                    CheckLower(at),
+                    CheckUpper(at),
+                    CheckLowerOf(at - index, index),
+                    CheckUpperOf(at - index, index),
+                ]
+            })
+            .collect();
+        let Some(seen) = violations("checks of MPX against arithmetic", &list) else { return Ok(()) };
+        for (&(lower, length, at), seen) in cases.iter().zip(seen.chunks(5)) {
+            let (below, above) = (at < lower, at > lower + length);
+            prop_assert_eq!(seen, [false, below, above, below, above], "{:x} {:x} {:x}", lower, length, at);
+        }
+    }
+}
