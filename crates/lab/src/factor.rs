@@ -25,6 +25,9 @@ pub enum Levels {
     Names(&'static [&'static str]),
     /// Whatever this reads; it gives the level's one spelling, or what would have been right.
     Checked(fn(&str) -> Result<String, String>),
+    /// Names of a list that is too long to be written again: those that a word means, its own or all of a
+    /// group; none where the list knows no such word.
+    Listed(fn(&str) -> Vec<String>),
 }
 
 impl Factor {
@@ -44,8 +47,26 @@ impl Factor {
             Levels::Names(names) if names.contains(&text) => Ok(text.to_string()),
             Levels::Names(names) => Err(format!("'{text}' is not one of {}", names.join(", "))),
             Levels::Checked(read) => read(text),
+            Levels::Listed(meant) => match meant(text).as_slice() {
+                [one] => Ok(one.clone()),
+                [] => Err(format!("the list has no '{text}'")),
+                several => Err(format!("'{text}' is {} levels where one is wanted", several.len())),
+            },
         };
         spelled.map(Level::from).map_err(|why| format!("factor '{}': {why}", self.name))
+    }
+
+    /// The levels that a text means: one, or all of a group of a list.
+    ///
+    /// # Errors
+    /// As for [`Factor::level`].
+    pub fn levels(&self, text: &str) -> Result<Vec<Level>, String> {
+        match self.levels {
+            Levels::Listed(meant) if meant(text).len() > 1 => {
+                Ok(meant(text).into_iter().map(Level::from).collect())
+            }
+            _ => self.level(text).map(|level| vec![level]),
+        }
     }
 }
 
@@ -58,4 +79,28 @@ pub fn find<'a>(factors: &'a [Factor], name: &str) -> Result<&'a Factor, String>
         let known: Vec<_> = factors.iter().map(|factor| factor.name).collect();
         format!("unknown factor '{name}'; there are: {}", known.join(", "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::Filter;
+
+    const FRUIT: Factor = Factor { name: "fruit", about: "", levels: Levels::Listed(meant) };
+
+    fn meant(word: &str) -> Vec<String> {
+        let all = ["apple", "pear"].into_iter().filter(|one| word == "all" || word == *one);
+        all.map(String::from).collect()
+    }
+
+    #[test]
+    fn a_word_means_one_of_a_list_or_a_group() {
+        assert_eq!(FRUIT.level("pear"), Ok("pear".into()));
+        assert!(FRUIT.level("all").unwrap_err().contains("2 levels where one is wanted"));
+        assert!(FRUIT.levels("fig").unwrap_err().contains("the list has no 'fig'"));
+        let mut filter = Filter::default();
+        filter.add("fruit=all").unwrap();
+        let spelled = filter.spelled(&[FRUIT]).unwrap();
+        assert_eq!(spelled.0["fruit"].levels(), ["apple".into(), "pear".into()]);
+    }
 }

@@ -193,8 +193,8 @@ impl Filter {
         for (name, levels) in &self.0 {
             let factor = crate::factor::find(factors, name)?;
             let levels: Result<Vec<_>, _> =
-                levels.levels().iter().map(|level| factor.level(level.as_str())).collect();
-            spelled.insert(name.clone(), OneOrMany::Many(levels?));
+                levels.levels().iter().map(|level| factor.levels(level.as_str())).collect();
+            spelled.insert(name.clone(), OneOrMany::Many(levels?.concat()));
         }
         Ok(Self(spelled))
     }

@@ -12,6 +12,7 @@ pub mod core_clock;
 pub mod cpu;
 pub mod cpu_list;
 pub mod environment;
+pub mod executable;
 pub mod huge_pages;
 pub mod interrupts;
 pub mod kvm;

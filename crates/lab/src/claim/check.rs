@@ -75,7 +75,7 @@ impl Fitting<'_> {
         fitted.filter = self.spelled("where", &claim.filter)?;
         if let Some(published) = &claim.published {
             let (theirs, ours) = (&published.unit, MetricRecord::from(metric));
-            let shown = Unit::of(theirs).applied(name, &ours);
+            let shown = Unit::of(theirs, &ours.unit).applied(name, &ours);
             if !shown.is_ok_and(|shown| shown.unit == *theirs) {
                 let ours = ours.unit;
                 return Err(format!("it is published in {theirs}, but '{name}' is in {ours}"));
@@ -118,7 +118,10 @@ impl Fitting<'_> {
                 self.factor("along", along)?;
                 *form == Form::Saturates
             }
-            Kind::Value(_) | Kind::TwinsDifferAtMost(_) | Kind::RoundsDifferAtMostSteps(_) => false,
+            Kind::Value(_)
+            | Kind::TwinsDifferAtMost(_)
+            | Kind::RoundsDifferAtMostSteps(_)
+            | Kind::RoundsDifferAtMost(_) => false,
         };
         if ranks && metric.better == Better::Neither {
             return Err(format!("metric '{}' has no better direction", metric.name));

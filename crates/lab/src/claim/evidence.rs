@@ -46,8 +46,8 @@ impl<'a> Evidence<'a> {
         })?;
         let record = metric_record(run, experiment, metric)
             .map_err(|error| Lack::inconclusive(error.to_string()))?;
-        let unit =
-            claim.published.as_ref().map_or(Unit::Own, |published| Unit::of(&published.unit));
+        let published = claim.published.as_ref();
+        let unit = published.map_or(Unit::Own, |it| Unit::of(&it.unit, &record.unit));
         let record =
             unit.applied(metric, record).map_err(|error| Lack::inconclusive(error.to_string()))?;
         let mut observed = crate::summary::rounds(run, experiment, metric, environment, unit);

@@ -18,14 +18,31 @@ pub struct Expect {
 }
 
 /// Whether something must hold everywhere.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(try_from = "Level")]
 pub enum Hold {
-    /// Everywhere.
+    /// Everywhere: `all`.
     #[default]
     All,
-    /// Somewhere.
+    /// Somewhere: `some`.
     Some,
+    /// In this share of what can be measured: `95%`.
+    Share(f64),
+}
+
+impl TryFrom<Level> for Hold {
+    type Error = String;
+
+    fn try_from(level: Level) -> Result<Self, Self::Error> {
+        match level.as_str() {
+            "all" => Ok(Self::All),
+            "some" => Ok(Self::Some),
+            word => match quantity::share(word) {
+                Ok(share) => Ok(Self::Share(share)),
+                Err(_) => Err(format!("'{word}' is not all, some or a share, as \"95%\"")),
+            },
+        }
+    }
 }
 
 /// What must hold.
@@ -73,6 +90,9 @@ pub enum Kind {
     /// The rounds of a point on an idle core lie at most so many steps of the time-stamp counter
     /// apart; for metrics in `ns` alone.
     RoundsDifferAtMostSteps(f64),
+    /// The middle half of the rounds of a point on an idle core spreads by at most this share of their
+    /// median.
+    RoundsDifferAtMost(f64),
 }
 
 /// How values go along a factor.
@@ -116,6 +136,7 @@ struct Table {
     within: Option<Share>,
     twins_differ_at_most: Option<f64>,
     rounds_differ_at_most_steps: Option<f64>,
+    rounds_differ_at_most: Option<Share>,
     each: Option<Vec<String>>,
     hold: Option<Hold>,
 }
@@ -134,13 +155,14 @@ impl TryFrom<Level> for Share {
 }
 
 /// The keys that say which kind is meant, with the other keys that the kind takes.
-const KINDS: [(&str, &[&str]); 6] = [
+const KINDS: [(&str, &[&str]); 7] = [
     ("ratio_of", &["to", "at_least", "at_most", "limit", "each", "hold"]),
     ("ranking", &["each", "hold"]),
     ("winner_changes", &["along", "each", "hold"]),
     ("shape", &["along", "beyond", "within", "each", "hold"]),
     ("twins_differ_at_most", &["hold"]),
     ("rounds_differ_at_most_steps", &["hold"]),
+    ("rounds_differ_at_most", &["hold"]),
 ];
 /// The keys of the kind that no key names: bounds of a value.
 const VALUE: &[&str] = &["at_least", "at_most", "hold"];
@@ -173,6 +195,7 @@ impl Table {
             ("within", self.within.is_some()),
             ("twins_differ_at_most", self.twins_differ_at_most.is_some()),
             ("rounds_differ_at_most_steps", self.rounds_differ_at_most_steps.is_some()),
+            ("rounds_differ_at_most", self.rounds_differ_at_most.is_some()),
             ("each", self.each.is_some()),
             ("hold", self.hold.is_some()),
         ];
@@ -225,6 +248,9 @@ impl Table {
         };
         if let Some(most) = self.twins_differ_at_most {
             return not_negative("twins_differ_at_most", most).map(Kind::TwinsDifferAtMost);
+        }
+        if let Some(Share(most)) = self.rounds_differ_at_most {
+            return Ok(Kind::RoundsDifferAtMost(most));
         }
         if let Some(most) = self.rounds_differ_at_most_steps {
             let most = not_negative("rounds_differ_at_most_steps", most);

@@ -84,6 +84,7 @@ impl Evidence<'_> {
             }
             Kind::TwinsDifferAtMost(most) => return self.judge_twins(*most),
             Kind::RoundsDifferAtMostSteps(most) => return self.judge_steps(*most),
+            Kind::RoundsDifferAtMost(share) => return self.judge_repeats(*share),
             Kind::Ratio { of, to, bounds, limit } => combinations(&[of, to]).map(|all| {
                 let judged = |at| self.judge_ratio(of, to, bounds, limit.as_ref(), at);
                 all.iter().map(judged).collect()

@@ -8,6 +8,7 @@ mod expect;
 mod judge;
 mod ratio;
 mod read;
+mod repeats;
 mod shape;
 mod steps;
 mod twins;

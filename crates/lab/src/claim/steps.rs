@@ -65,11 +65,16 @@ impl Evidence<'_> {
 
 /// One step of the counter under a sample, ns, where next to nothing else ran on its core.
 fn step(sample: &Sample) -> Option<f64> {
-    let noise = sample.noise?;
     let clock = sample.clock?;
+    is_idle(sample).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
+}
+
+/// Whether next to nothing else ran on a sample's core, as far as it says.
+pub(super) fn is_idle(sample: &Sample) -> bool {
+    let Some(noise) = sample.noise else { return false };
     let idle = match noise.waited_ns {
         Some(waited) => waited as f64 <= WAITED * sample.seconds * 1e9,
         None => noise.involuntary_switches == 0,
     };
-    (idle && noise.steal_ns == 0).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
+    idle && noise.steal_ns == 0
 }

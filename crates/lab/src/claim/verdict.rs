@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Hold, Published};
+use super::{Hold, Published, words};
 use crate::statistics::Interval;
 
 /// What a run says to a claim.
@@ -160,6 +160,15 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
     let any = |kind| count(kind) > 0;
     let kind = match hold {
         _ if all == absent && all > 0 => Unmeasurable,
+        Hold::Share(share) => {
+            let needed = share * (all - absent) as f64;
+            let may = all - absent - count(Contradicted);
+            match all > 0 {
+                true if count(Reproduced) as f64 >= needed => Reproduced,
+                true if (may as f64) < needed => Contradicted,
+                _ => Inconclusive,
+            }
+        }
         Hold::All if any(Contradicted) => Contradicted,
         Hold::Some if any(Reproduced) => Reproduced,
         _ if any(Inconclusive) || all == 0 => Inconclusive,
@@ -173,6 +182,12 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
         0 | 1 => told.to_string(),
         _ => format!("{}; {told}", counted(&outcomes)),
     };
+    if let (Hold::Share(share), true) = (hold, any(Contradicted)) {
+        let against = outcomes.iter().filter(|outcome| outcome.kind == Contradicted);
+        let labels = against.flat_map(|outcome| &outcome.ours).map(|part| part.label.as_str());
+        let labels = labels.collect::<Vec<_>>().join("; ");
+        why += &format!(" (claimed of {}); it does not hold for: {labels}", words::percent(share));
+    }
     why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     (kind, why, outcomes.into_iter().flat_map(|outcome| outcome.ours).collect())
 }
@@ -192,4 +207,51 @@ fn counted(outcomes: &[Outcome]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(kind: VerdictKind, label: &str) -> Outcome {
+        let part = Ours { kind, ..Ours::nothing(label, Lack::inconclusive("so")) };
+        Outcome { kind, why: "so".into(), ours: vec![part] }
+    }
+
+    /// The verdict where so many hold, do not hold, are undecided and cannot be measured.
+    fn verdict(counts: [usize; 4], share: f64) -> (VerdictKind, String) {
+        let kinds = [
+            VerdictKind::Reproduced,
+            VerdictKind::Contradicted,
+            VerdictKind::Inconclusive,
+            VerdictKind::Unmeasurable,
+        ];
+        let of = |(kind, count)| (0..count).map(move |at| outcome(kind, &format!("{at}")));
+        let outcomes = kinds.into_iter().zip(counts).flat_map(of).collect();
+        let (kind, why, _) = combine(outcomes, Hold::Share(share));
+        (kind, why)
+    }
+
+    #[test]
+    fn a_share_is_of_what_can_be_measured() {
+        assert_eq!(verdict([19, 1, 0, 500], 0.95).0, VerdictKind::Reproduced);
+        assert_eq!(verdict([18, 2, 0, 0], 0.95).0, VerdictKind::Contradicted);
+        assert_eq!(verdict([18, 0, 2, 0], 0.95).0, VerdictKind::Inconclusive);
+        assert_eq!(verdict([0, 0, 0, 3], 0.95).0, VerdictKind::Unmeasurable);
+        assert_eq!(verdict([0, 0, 0, 0], 0.95).0, VerdictKind::Inconclusive);
+    }
+
+    #[test]
+    fn what_does_not_hold_is_listed() {
+        let why = verdict([38, 2, 0, 0], 0.95).1;
+        assert!(why.contains("claimed of 95%") && why.ends_with("for: 0; 1"), "{why}");
+    }
+
+    #[test]
+    fn a_share_is_read() {
+        let hold = |text: &str| Hold::try_from(crate::point::Level::from(text));
+        assert_eq!(hold("95%"), Ok(Hold::Share(0.95)));
+        assert_eq!((hold("all"), hold("some")), (Ok(Hold::All), Ok(Hold::Some)));
+        assert!(hold("most").unwrap_err().contains("'most' is not all, some or a share"));
+    }
 }

@@ -23,9 +23,11 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit that a word means: `ticks` and `cycles`; with any other the metric's own.
-    pub fn of(word: &str) -> Self {
+    /// The unit that a word means for a metric in `own`: `ticks` and `cycles`; with any other, and where
+    /// the metric is in that unit itself, the metric's own.
+    pub fn of(word: &str, own: &str) -> Self {
         match word {
+            _ if word == own => Self::Own,
             TICKS => Self::Ticks,
             CYCLES => Self::Cycles,
             _ => Self::Own,

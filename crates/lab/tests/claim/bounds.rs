@@ -222,6 +222,26 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
 }
 
 #[test]
+fn rounds_as_a_share_of_their_median_on_an_idle_core() {
+    let waited = |ns| machine::noise::NoiseDelta { waited_ns: Some(ns), ..Default::default() };
+    let mut run = two_lengths().run(|_| 100.0);
+    // A quarter of the rounds may lie anywhere.
+    for sample in &mut run.samples {
+        let value =
+            if sample.round % 5 == 0 { 300.0 } else { 100.0 + 0.4 * f64::from(sample.round % 2) };
+        sample.values.insert("throughput".into(), value);
+        sample.noise = Some(waited(0));
+    }
+    let keys = "expect = { rounds_differ_at_most = \"1%\" }";
+    let verdict = assert_kind(keys, &run, Reproduced);
+    assert!(verdict.why.contains("spreads by 0.398%"), "{}", verdict.why);
+    assert_kind("expect = { rounds_differ_at_most = \"0.1%\" }", &run, Contradicted);
+    run.samples.iter_mut().for_each(|sample| sample.noise = Some(waited(250_000_000)));
+    let verdict = assert_kind(keys, &run, Inconclusive);
+    assert!(verdict.why.contains("idle"), "{}", verdict.why);
+}
+
+#[test]
 fn the_labs_own_cost_is_judged_by_one_row() {
     let mut run = two_lengths().run(|_| 10e9);
     let mut session = run.samples[0].clone();

@@ -12,7 +12,7 @@ use proptest::sample::select;
 use crate::claim;
 use crate::made_up::{EXPERIMENT, MadeUp};
 
-const EXPECTED: [&str; 17] = [
+const EXPECTED: [&str; 18] = [
     "expect = { at_least = 1 }",
     "expect = { at_least = 0, at_most = 5, hold = \"some\" }",
     "published = { value = 2, unit = \"B/s\", tolerance = \"10%\" }",
@@ -30,6 +30,7 @@ const EXPECTED: [&str; 17] = [
     "expect = { shape = \"saturates\", along = \"length\", beyond = 2, within = \"5%\", each = [\"function\"] }",
     "expect = { twins_differ_at_most = 1 }",
     "expect = { rounds_differ_at_most_steps = 1 }",
+    "expect = { rounds_differ_at_most = \"1%\", hold = \"95%\" }",
 ];
 const WHERE: [&str; 4] = [
     "",

@@ -1,4 +1,4 @@
-//! The suite by hand: `tollgate bounds`.
+//! The suite by hand: `tollgate bounds`, which prints the seed's tables with its figures beside ours.
 
 pub(crate) mod measured;
 pub(crate) mod text;
@@ -6,7 +6,7 @@ pub(crate) mod text;
 use clap::{Parser, Subcommand};
 use lab::run::Lab;
 
-use crate::{kernels, races, tables};
+use crate::{checks, instructions, kernels, races, tables};
 
 /// What a person reads where something is wrong.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -21,6 +21,10 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Latency and throughput of instructions
+    Table(instructions::hand::Options),
+    /// Instructions a cycle of check sequences
+    Checks(checks::hand::Options),
     /// What tables of bounds cost in the operating system
     Tables(tables::hand::Options),
     /// What bounds checking costs programs, and which bugs it catches
@@ -36,6 +40,8 @@ enum Command {
 pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate bounds").chain(arguments.iter().map(String::as_str));
     match Options::try_parse_from(words)?.command {
+        Command::Table(options) => instructions::hand::main(&options, lab),
+        Command::Checks(options) => checks::hand::main(&options, lab),
         Command::Tables(options) => tables::hand::main(&options, lab),
         Command::Kernels(options) => kernels::hand::main(&options, lab),
         Command::Races(options) => races::hand::main(&options, lab),

@@ -1,8 +1,13 @@
 //! What a bounds check costs: as instructions, in loops, in the system, in programs; and whether it works
 //! with threads.
 
+mod assembler;
+mod bounds_registers;
+mod checks;
 mod hand;
+mod instructions;
 mod kernels;
+mod looped;
 mod mpx;
 mod races;
 mod software;

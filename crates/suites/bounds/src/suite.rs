@@ -12,7 +12,7 @@ use lab::sample::Failure;
 use lab::suite::{Capability, Data, Probe, Suite};
 
 use crate::way::{self, WAYS};
-use crate::{hand, kernels, mpx};
+use crate::{assembler, hand, instructions, kernels, mpx};
 
 /// What a bounds check costs.
 pub struct BoundsSuite;
@@ -64,7 +64,8 @@ impl Suite for BoundsSuite {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        let mut capabilities = kernels::capabilities();
+        let mut capabilities = vec![assembler::AS.capability(), instructions::audit::capability()];
+        capabilities.extend(kernels::capabilities());
         capabilities.push(mpx::capability());
         capabilities
     }

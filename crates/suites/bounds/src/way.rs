@@ -9,7 +9,7 @@ use lab::point::Point;
 use lab::sample::Failure;
 use lab::suite::Probe;
 
-use crate::{kernels, races, tables};
+use crate::{checks, instructions, kernels, races, tables};
 
 /// One way of measuring.
 pub(crate) struct Way {
@@ -30,8 +30,15 @@ pub(crate) struct Way {
 }
 
 /// All of them.
-pub(crate) static WAYS: &[&Way] =
-    &[&tables::WAY, &kernels::WAY, &kernels::detection::WAY, &races::WAY];
+pub(crate) static WAYS: &[&Way] = &[
+    &instructions::WAY,
+    &instructions::sharing::WAY,
+    &checks::WAY,
+    &tables::WAY,
+    &kernels::WAY,
+    &kernels::detection::WAY,
+    &races::WAY,
+];
 
 /// The way of a name.
 ///

@@ -1,0 +1,55 @@
+//! Whether the rounds of a point repeat: how far their middle half spreads, as a share of their median.
+
+use super::evidence::Evidence;
+use super::steps::is_idle;
+use super::verdict::{Lack, Ours, Outcome};
+use super::{VerdictKind, words};
+use crate::point::Point;
+use crate::statistics::median;
+
+impl Evidence<'_> {
+    /// One outcome for each point, from its rounds on an idle core.
+    pub(super) fn judge_repeats(&self, most: f64) -> Vec<Outcome> {
+        let outcome = |point| Outcome::of_all(vec![self.repeats_part(point, most)]);
+        self.known.iter().map(outcome).collect()
+    }
+
+    fn repeats_part(&self, point: &Point, most: f64) -> Ours {
+        let label = point.to_string();
+        let Some(rounds) = self.observed.points.get(point) else {
+            return Ours::nothing(label, self.lack_of(point));
+        };
+        let idle = |round: u32| self.sample(point, round).is_some_and(is_idle);
+        let values = rounds.iter().filter(|(round, _)| idle(**round)).map(|(_, one)| one.value);
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let Some(middle) = median(&values).filter(|middle| *middle != 0.0) else {
+            let why = "in no round was the core idle: others took it meanwhile; measure again";
+            return Ours::nothing(label, Lack::inconclusive(why));
+        };
+        let quarter = values.len() / 4;
+        let spread = ((values[values.len() - 1 - quarter] - values[quarter]) / middle).abs();
+        let kind = match spread <= most {
+            true => VerdictKind::Reproduced,
+            false => VerdictKind::Contradicted,
+        };
+        let why = format!(
+            "the middle half of {} on an idle core (of {}) spreads by {}, claimed at most {}",
+            words::rounds(values.len()),
+            rounds.len(),
+            words::percent(spread),
+            words::percent(most),
+        );
+        let (kind, why) = self.enough(kind, values.len(), why);
+        Ours {
+            label,
+            value: Some(spread),
+            interval: None,
+            unit: "share".into(),
+            rounds: values.len(),
+            lost: rounds.len() - values.len(),
+            kind,
+            why,
+        }
+    }
+}

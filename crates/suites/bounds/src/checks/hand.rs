@@ -1,0 +1,170 @@
+//! `tollgate bounds checks`: the seed's ten sequences by hand, its figures beside ours.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use lab::claim::{self, Claim};
+use lab::experiment::{self, Profile};
+use lab::journal::{self, Run};
+use lab::point::{Filter, Point};
+use lab::quantity::format_duration;
+use lab::run::{Lab, Unwatched, Wanted};
+use lab::statistics::median;
+use lab::suite::Suite as _;
+
+use crate::SUITE;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The mechanisms in the order of the columns.
+const MECHANISMS: [&str; 5] = ["mpx", "branch", "cmov", "mask", "fat-pointer"];
+/// The seed's rows: bounds and address, with its names.
+const ROWS: [(&str, &str, &str); 5] = [
+    ("none", "register", ""),
+    ("one", "register", "bndcl r +"),
+    ("one", "lea", "bndcl m +"),
+    ("both", "register", "bndcl r + bndcu r +"),
+    ("both", "lea", "bndcl m + bndcu m +"),
+];
+
+/// How often.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Rounds, each in a fresh process
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// The folder of all results
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+/// Measures the sequences and prints the table. Gives the exit status: 0, or 1 where measuring failed.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
+    let (text, profile) = (SUITE.data().experiments, Profile::Quick);
+    let all =
+        experiment::read("bounds/experiments.toml", text, Some("bounds"), &[&SUITE], profile)?;
+    let mut experiments: Vec<_> = all.into_iter().filter(|one| one.name == "checks").collect();
+    for one in &mut experiments {
+        one.effort.rounds = options.rounds;
+        one.effort.min_rounds = options.rounds;
+    }
+    let expected = experiments.iter().map(|one| lab::plan::expected(one, &SUITE)).sum();
+    writeln!(std::io::stderr(), "measuring: about {} at most", format_duration(expected))?;
+    let wanted = Wanted {
+        experiments,
+        profile,
+        // Apart from what `run` resumes and `show` shows.
+        results: options.results.join("by-hand"),
+        fresh: true,
+        seed: None,
+        options: BTreeMap::new(),
+        interrupted: &AtomicBool::new(false),
+    };
+    let ended = lab.run(&wanted, &mut Unwatched)?;
+    let run = journal::open(&ended.folder)?;
+    let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", table(&run, &claims)?)?;
+    writeln!(out, "\n{}", ended.folder.display())?;
+    for sample in &ended.faults {
+        if let Some(failure) = &sample.error {
+            writeln!(std::io::stderr(), "{} {}: {failure}", sample.experiment, sample.point)?;
+        }
+    }
+    Ok(i32::from(!ended.faults.is_empty()))
+}
+
+/// The seed's table with ours in columns: instructions a cycle, then the cycles of a whole sequence.
+fn table(run: &Run, claims: &[Claim]) -> Result<String, Error> {
+    let mut text = String::new();
+    for (title, metric) in [
+        ("Instructions a core cycle of check sequences", "ipc"),
+        ("Core cycles of a check sequence with its access", "sequence"),
+    ] {
+        writeln!(text, "{title}")?;
+        head(&mut text)?;
+        for access in ["load", "store"] {
+            for (bounds, address, name) in ROWS {
+                let point = |by: &str| {
+                    Point::from([
+                        ("checked_by", by),
+                        ("access", access),
+                        ("bounds", bounds),
+                        ("address", address),
+                    ])
+                };
+                let seeds = if bounds == "none" { "none" } else { "mpx" };
+                let published = published(claims, metric, &point(seeds));
+                let none = cell(run, metric, &point("none"));
+                write!(text, "{name:<22}{access:<8}{published:>10}{none:>8}")?;
+                for mechanism in MECHANISMS {
+                    write!(text, "{:>13}", cell(run, metric, &point(mechanism)))?;
+                }
+                writeln!(text)?;
+            }
+        }
+        writeln!(text)?;
+    }
+    let errors = run.samples.iter().filter_map(|sample| sample.error.as_ref());
+    if let Some(failure) = errors.into_iter().next() {
+        writeln!(text, "n/a: {failure}")?;
+    }
+    Ok(text)
+}
+
+fn head(text: &mut String) -> std::fmt::Result {
+    write!(text, "{:<22}{:<8}{:>10}{:>8}", "check sequence", "access", "published", "none")?;
+    for mechanism in MECHANISMS {
+        write!(text, "{mechanism:>13}")?;
+    }
+    writeln!(text)
+}
+
+fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
+    let is = |claim: &&Claim| {
+        let Filter(filter) = &claim.filter;
+        claim.metric.as_deref() == Some(metric)
+            && filter.len() == point.0.len()
+            && claim.filter.matches(point)
+    };
+    let value = claims.iter().find(is).and_then(|claim| Some(claim.published.as_ref()?.value));
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// The median over rounds; `n/a` for what cannot be measured, nothing for what is not asked.
+fn cell(run: &Run, metric: &str, point: &Point) -> String {
+    let own = || run.samples.iter().filter(|sample| sample.point == *point);
+    let counted = own().filter(|sample| sample.counts());
+    let values: Vec<f64> = counted.filter_map(|it| it.values.get(metric).copied()).collect();
+    match median(&values) {
+        Some(value) => format!("{value:.2}"),
+        None if own().next().is_some() => "n/a".into(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_seed_has_its_published_value() {
+        let claims = claim::read("claims.toml", SUITE.data().claims).unwrap();
+        let value = |by, access, bounds, address| {
+            let levels =
+                [("checked_by", by), ("access", access), ("bounds", bounds), ("address", address)];
+            published(&claims, "ipc", &Point::from(levels))
+        };
+        assert_eq!(value("none", "load", "none", "register"), "2");
+        assert_eq!(value("mpx", "load", "both", "lea"), "1.5");
+        assert_eq!(value("mpx", "store", "both", "register"), "3");
+        assert_eq!(value("branch", "store", "both", "register"), "");
+    }
+}

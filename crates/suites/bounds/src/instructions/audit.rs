@@ -1,0 +1,219 @@
+//! What `llvm-mca` predicts of the same forms, by its model of a CPU: an audit of both.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use lab::capability::Capability;
+use lab::program::Program;
+use lab::sample::Failure;
+use serde::Deserialize;
+
+use super::list::List;
+use super::plan::{Line, Share};
+use super::prepared::Prepared;
+
+/// The program, newest first: each knows more CPUs than those before.
+const MCA: [Program; 2] = [mca("llvm-mca-19", "llvm-19"), mca("llvm-mca", "llvm")];
+
+const fn mca(name: &'static str, package: &'static str) -> Program {
+    Program {
+        name,
+        capability: "llvm-mca",
+        about: "a model of CPUs by which instructions are predicted",
+        package,
+    }
+}
+
+/// Whether it is here, for those who ask what this machine can measure.
+pub(crate) fn capability() -> Capability {
+    let found = MCA.iter().find(|program| program.find().is_ok());
+    found.unwrap_or(&MCA[0]).capability()
+}
+
+/// What is predicted of one form.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Prediction {
+    /// Cycles from its inputs to its outputs.
+    pub(crate) latency: f64,
+    /// Cycles an instruction of independent ones.
+    pub(crate) throughput: f64,
+}
+
+/// Predictions by level, and the CPU whose model made them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Predictions {
+    pub(crate) cpu: String,
+    pub(crate) by_level: BTreeMap<String, Prediction>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "CodeRegions")]
+    regions: Vec<Region>,
+    #[serde(rename = "TargetInfo")]
+    target: Target,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    #[serde(rename = "CPUName")]
+    cpu: String,
+}
+
+#[derive(Deserialize)]
+struct Region {
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "InstructionInfoView")]
+    view: View,
+}
+
+#[derive(Deserialize)]
+struct View {
+    #[serde(rename = "InstructionList")]
+    instructions: Vec<Instruction>,
+}
+
+#[derive(Deserialize)]
+struct Instruction {
+    #[serde(rename = "Latency")]
+    latency: f64,
+    #[serde(rename = "RThroughput")]
+    throughput: f64,
+}
+
+/// Predicts the forms of a list that this CPU has, by the model nearest to it. What the program cannot read
+/// is left out.
+///
+/// # Errors
+/// Where it is not installed or fails.
+pub(crate) fn predict(
+    list: &List,
+    prepared: &[Result<Prepared, Failure>],
+) -> Result<Predictions, Failure> {
+    let found = MCA.iter().find_map(|program| program.find().ok());
+    let program = found.ok_or_else(|| MCA[0].absent())?;
+    let mut texts: Vec<(usize, String)> = Vec::new();
+    for (at, (form, one)) in list.forms.iter().zip(prepared).enumerate() {
+        let Ok(one) = one else { continue };
+        let copies = one.plan.independent(form, Share::Whole).unwrap_or_default();
+        if let Some(Line::Text(text)) = copies.into_iter().next() {
+            texts.push((at, text));
+        }
+    }
+    // One line that it cannot read spoils all: those it names are left out.
+    for _ in 0..3 {
+        let (answer, errors) = run(&program, &source(&texts))
+            .map_err(|e| Failure::failed(format!("{}: {e}", program.display())))?;
+        if let Ok(answer) = serde_json::from_str::<Answer>(&answer) {
+            return Ok(predictions(list, answer));
+        }
+        let unread = unread(&errors);
+        if unread.is_empty() {
+            let why = errors.lines().next().unwrap_or("it answers nothing that can be read");
+            return Err(Failure::failed(format!("{}: {why}", program.display())));
+        }
+        let mut line = 0;
+        texts.retain(|_| {
+            line += 1;
+            !unread.contains(&line)
+        });
+    }
+    Err(Failure::failed(format!("{} reads too few of the forms", program.display())))
+}
+
+/// Lines of a form's region in the source; the second is the instruction.
+const LINES: usize = 3;
+
+fn source(texts: &[(usize, String)]) -> String {
+    let region = |(at, text): &(usize, String)| {
+        format!("# LLVM-MCA-BEGIN {at}\n{text}\n# LLVM-MCA-END {at}\n")
+    };
+    format!(".intel_syntax noprefix\n{}", texts.iter().map(region).collect::<String>())
+}
+
+/// `<stdin>:3:1: error: ...`: the numbers, from 1, of the texts that were not read.
+fn unread(errors: &str) -> Vec<usize> {
+    let number = |line: &str| {
+        let (place, _) = line.split_once(": error:")?;
+        let line: usize = place.split(':').nth(1)?.parse().ok()?;
+        // The first line is the directive.
+        Some((line.checked_sub(2)?) / LINES + 1)
+    };
+    errors.lines().filter_map(number).collect()
+}
+
+fn run(program: &Path, source: &str) -> io::Result<(String, String)> {
+    let mut child = Command::new(program)
+        .args(["--json", "-iterations=1", "-mcpu=native", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let input = child.stdin.take();
+    let source = source.to_owned();
+    let writer = std::thread::spawn(move || {
+        input.map_or(Ok(()), |mut input| input.write_all(source.as_bytes()))
+    });
+    let output = child.wait_with_output()?;
+    // Where it does not read to the end it says why.
+    let _ = writer.join();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok((text(output.stdout), text(output.stderr)))
+}
+
+fn predictions(list: &List, answer: Answer) -> Predictions {
+    let one = |region: Region| {
+        let form = list.forms.get(region.name.parse::<usize>().ok()?)?;
+        let first = region.view.instructions.first()?;
+        let prediction = Prediction { latency: first.latency, throughput: first.throughput };
+        Some((form.level.clone(), prediction))
+    };
+    let by_level = answer.regions.into_iter().filter_map(one).collect();
+    Predictions { cpu: answer.target.cpu, by_level }
+}
+
+/// Whether a measured value and a predicted one are the same: within 0.1 cycle or 5%, the larger.
+pub(crate) fn agree(measured: f64, predicted: f64) -> bool {
+    (measured - predicted).abs() <= f64::max(0.1, 0.05 * predicted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepared::prepare;
+    use super::*;
+
+    const FORMS: &str = "[[class]]\nname = \"mine\"\nforms = [\n\
+        { form = \"imul R64, R64\" },\n{ form = \"bndcl BND, R64\" },\n{ form = \"add R64, R64\" },\n]\n";
+
+    #[test]
+    fn predictions_are_by_form() {
+        let list = List::read("mine.toml", FORMS).unwrap();
+        let predicted = match predict(&list, &prepare(&list)) {
+            Err(failure) if !failure.kind.is_fault() => {
+                return machine::untested::note("bounds: the audit by llvm-mca", &failure);
+            }
+            predicted => predicted.unwrap(),
+        };
+        assert!(!predicted.cpu.is_empty());
+        assert_eq!(
+            predicted.by_level["imul R64 R64"],
+            Prediction { latency: 3.0, throughput: 1.0 }
+        );
+        assert!(!predicted.by_level.contains_key("bndcl BND R64"));
+    }
+
+    #[test]
+    fn what_is_not_read_is_told_by_its_number() {
+        let errors =
+            "<stdin>:3:1: error: invalid operand\nfoo\n<stdin>:9:5: error: x\nwarning: y\n";
+        assert_eq!(unread(errors), [1, 3]);
+    }
+
+    #[test]
+    fn values_agree_within_a_tenth_of_a_cycle_or_five_percent() {
+        assert!(agree(0.25, 0.33) && agree(12.5, 13.0) && !agree(0.5, 1.0) && !agree(3.0, 4.0));
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether this CPU and its kernel have what an instruction needs: asked before it runs, for some that a CPU
+//! lacks run as something else (MPX as NOP, LZCNT as BSR).
+
+use std::arch::x86_64::__cpuid_count;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use iced_x86::CpuidFeature;
+use lab::sample::Failure;
+use serde::Deserialize;
+
+static KNOWN: LazyLock<Result<File, String>> = LazyLock::new(|| {
+    let text = include_str!("../../features.toml");
+    lab::experiment::read_toml("features.toml", text).map_err(|fault| fault.to_string())
+});
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    base: Vec<String>,
+    feature: BTreeMap<String, Bit>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bit {
+    leaf: u32,
+    #[serde(default)]
+    subleaf: u32,
+    register: Place,
+    bit: u32,
+    /// What must be set in XCR0.
+    #[serde(default)]
+    states: u64,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Place {
+    Eax,
+    Ebx,
+    Ecx,
+    Edx,
+}
+
+impl Bit {
+    fn is_set(&self) -> bool {
+        let [most, ..] = leaf(self.leaf & 0x8000_0000, 0);
+        self.leaf <= most
+            && leaf(self.leaf, self.subleaf)[self.register as usize] >> self.bit & 1 == 1
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.states == 0 || xcr0() & self.states == self.states
+    }
+}
+
+/// What CPUID says, asked once: it traps under a hypervisor.
+fn leaf(leaf: u32, subleaf: u32) -> [u32; 4] {
+    static ASKED: Mutex<BTreeMap<(u32, u32), [u32; 4]>> = Mutex::new(BTreeMap::new());
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    *asked.entry((leaf, subleaf)).or_insert_with(|| {
+        let answer = __cpuid_count(leaf, subleaf);
+        [answer.eax, answer.ebx, answer.ecx, answer.edx]
+    })
+}
+
+/// The states that the kernel has enabled; none where it has enabled no XGETBV.
+fn xcr0() -> u64 {
+    if leaf(1, 0)[2] >> 27 & 1 == 0 {
+        return 0;
+    }
+    let (low, high): (u32, u32);
+    // SAFETY: OSXSAVE is set, so XGETBV of register 0 is allowed in user mode and only reads.
+    unsafe {
+        std::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Whether all of them are here.
+///
+/// # Errors
+/// Which is not, and what is missing of it.
+pub(crate) fn all_here(features: &[CpuidFeature]) -> Result<(), Failure> {
+    let known = KNOWN.as_ref().map_err(|fault| Failure::failed(fault.clone()))?;
+    for feature in features {
+        let name = format!("{feature:?}");
+        if known.base.contains(&name) {
+            continue;
+        }
+        let bit = known.feature.get(&name).ok_or_else(|| {
+            Failure::unsupported(format!("how a CPU tells of {name} is not in features.toml"))
+        })?;
+        if !bit.is_set() {
+            return Err(Failure::unsupported(format!("this CPU has no {name} (CPUID)")));
+        }
+        if !bit.is_enabled() {
+            return Err(Failure::unsupported(format!("the kernel has not enabled {name} (XCR0)")));
+        }
+        if *feature == CpuidFeature::CET_SS && !shadow_stack_is_on() {
+            return Err(Failure::unsupported("this program has no shadow stack (CET_SS is off)"));
+        }
+    }
+    Ok(())
+}
+
+/// Bits of the widest vectors whose state these need: 128 where they need no state of their own.
+pub(crate) fn widest(features: &[CpuidFeature]) -> u16 {
+    let Ok(known) = KNOWN.as_ref() else { return 128 };
+    let of = |feature: &CpuidFeature| known.feature.get(&format!("{feature:?}"));
+    match features.iter().filter_map(of).fold(0, |states, bit| states | bit.states) {
+        states if states & 0xE0 != 0 => 512,
+        states if states & 4 != 0 => 256,
+        _ => 128,
+    }
+}
+
+/// Without one its instructions run as NOP.
+fn shadow_stack_is_on() -> bool {
+    const ARCH_SHSTK_STATUS: libc::c_long = 0x5005;
+    let mut status: u64 = 0;
+    // SAFETY: the kernel writes 8 bytes, or knows no such request.
+    let answer = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut status) };
+    answer == 0 && status & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_the_same() {
+        let flags = machine::cpu::Cpu::detect().features;
+        let same = [
+            (CpuidFeature::AVX2, "avx2"),
+            (CpuidFeature::AVX512F, "avx512f"),
+            (CpuidFeature::GFNI, "gfni"),
+            (CpuidFeature::VAES, "vaes"),
+            (CpuidFeature::SHA, "sha_ni"),
+            (CpuidFeature::BMI2, "bmi2"),
+            (CpuidFeature::PKU, "ospke"),
+            (CpuidFeature::LZCNT, "abm"),
+            (CpuidFeature::AVX512_BF16, "avx512_bf16"),
+        ];
+        for (feature, flag) in same {
+            let kernel = flags.iter().any(|one| one == flag);
+            assert_eq!(all_here(&[feature]).is_ok(), kernel, "{flag}");
+        }
+        assert_eq!(all_here(&[CpuidFeature::MPX]).is_ok(), machine::cpu::has_mpx());
+        assert_eq!(all_here(&[CpuidFeature::X64]), Ok(()));
+    }
+
+    #[test]
+    fn instructions_need_vectors_of_a_width() {
+        assert_eq!(widest(&[CpuidFeature::SSE2]), 128);
+        assert_eq!(widest(&[CpuidFeature::AVX, CpuidFeature::GFNI]), 256);
+        assert_eq!(widest(&[CpuidFeature::AVX512VL, CpuidFeature::AVX512F]), 512);
+    }
+
+    #[test]
+    fn what_nobody_has_is_unsupported_with_its_name() {
+        let failure = all_here(&[CpuidFeature::SSE2, CpuidFeature::KNC]).unwrap_err();
+        assert!(failure.to_string().contains("KNC"), "{failure}");
+    }
+}

@@ -1,0 +1,146 @@
+//! `tollgate bounds table`: the instruction table by hand, the seed's beside ours.
+
+mod print;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use lab::experiment::{Effort, Experiment, Profile};
+use lab::journal;
+use lab::point::Point;
+use lab::quantity::format_duration;
+use lab::run::{Lab, Unwatched, Wanted};
+
+use super::audit;
+use super::list::{List, OWN};
+use super::prepared::prepare;
+use super::probe::LIST;
+use crate::SUITE;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Which forms, how often, and with what beside.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Your own forms, in the form of the suite's instructions.toml
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// Only forms of these classes; repeatable
+    #[arg(long, value_name = "CLASS")]
+    class: Vec<String>,
+    /// Beside them what llvm-mca predicts, and where it disagrees
+    #[arg(long)]
+    audit: bool,
+    /// Keep the other thread of the core busy with the same instructions
+    #[arg(long)]
+    sibling_busy: bool,
+    /// Rounds, each in a fresh process
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// The folder of all results
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+/// Measures the forms and prints the table. Gives the exit status: 0, or 1 where measuring failed.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
+    let (list, text) = read(options.list.as_deref())?;
+    let levels = chosen(&list, &options.class)?;
+    let predictions = match options.audit {
+        true => Some(audit::predict(&list, &prepare(&list))?),
+        false => None,
+    };
+    let experiment = experiment(&levels, options);
+    let expected = lab::plan::expected(&experiment, &SUITE);
+    writeln!(std::io::stderr(), "measuring: about {} at most", format_duration(expected))?;
+    let wanted = Wanted {
+        experiments: vec![experiment],
+        profile: Profile::Quick,
+        // Apart from what `run` resumes and `show` shows.
+        results: options.results.join("by-hand"),
+        fresh: true,
+        seed: None,
+        options: text.map(|text| (LIST.to_owned(), text)).into_iter().collect::<BTreeMap<_, _>>(),
+        interrupted: &AtomicBool::new(false),
+    };
+    let ended = lab.run(&wanted, &mut Unwatched)?;
+    let run = journal::open(&ended.folder)?;
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", print::table(&run, &list, &levels, predictions.as_ref())?)?;
+    writeln!(out, "\n{}", ended.folder.display())?;
+    Ok(i32::from(!ended.faults.is_empty()))
+}
+
+/// The list, and where it is a person's own its name and text for the workers.
+fn read(file: Option<&Path>) -> Result<(List, Option<String>), Error> {
+    let Some(path) = file else { return Ok((OWN.clone()?, None)) };
+    let name = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}; give a list of forms"))?;
+    Ok((List::read(&name, &text)?, Some(format!("{name}\n{text}"))))
+}
+
+/// The levels of the classes asked for; all where none is.
+fn chosen(list: &List, classes: &[String]) -> Result<Vec<String>, Error> {
+    let of_class = |class: &String| {
+        let levels = list.meant(&format!("class {class}"));
+        let missing = || format!("{} has no class '{class}'", list.file);
+        if levels.is_empty() { Err(missing().into()) } else { Ok(levels) }
+    };
+    match classes {
+        [] => Ok(list.meant("all")),
+        classes => Ok(classes.iter().map(of_class).collect::<Result<Vec<_>, Error>>()?.concat()),
+    }
+}
+
+fn experiment(levels: &[String], options: &Options) -> Experiment {
+    let sibling = if options.sibling_busy { "busy" } else { "idle" };
+    let point = |level: &String| Point::from([("form", level.as_str()), ("sibling", sibling)]);
+    let points: Vec<Point> = levels.iter().map(point).collect();
+    Experiment {
+        suite: "bounds".into(),
+        name: "instructions".into(),
+        measured_as: "instructions".into(),
+        about: "by hand".into(),
+        metric: "throughput".into(),
+        baseline: points.first().cloned().unwrap_or_default(),
+        sweeps: vec![vec!["form".into()]],
+        twins: points.first().cloned().into_iter().collect(),
+        batch: points.len().max(1) + 1,
+        points,
+        roles: Vec::new(),
+        blocking: Vec::new(),
+        limit: None,
+        effort: Effort {
+            min_rounds: options.rounds,
+            rounds: options.rounds,
+            ..Profile::Quick.effort()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_choose_forms() {
+        let list = OWN.as_ref().unwrap();
+        assert!(chosen(list, &["mpx".into()]).unwrap().len() > 10);
+        assert_eq!(chosen(list, &[]).unwrap().len(), list.forms.len());
+        let fault = chosen(list, &["x87".into()]).unwrap_err().to_string();
+        assert!(fault.contains("no class 'x87'"), "{fault}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told() {
+        let fault = read(Some(Path::new("/nonexistent/forms.toml"))).unwrap_err().to_string();
+        assert!(fault.contains("/nonexistent/forms.toml"), "{fault}");
+    }
+}

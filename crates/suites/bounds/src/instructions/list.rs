@@ -1,0 +1,309 @@
+//! Lists of forms in TOML: the suite's own, and a person's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use lab::experiment::{DataError, read_toml};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::operand::Template;
+
+/// The suite's own list.
+pub(crate) const FILE: &str = "instructions.toml";
+pub(crate) static OWN: LazyLock<Result<List, DataError>> =
+    LazyLock::new(|| List::read(FILE, include_str!("../../instructions.toml")));
+
+/// What vectors and memory hold: 1 of this kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Holds {
+    #[default]
+    Integers,
+    F32,
+    F64,
+}
+
+impl Holds {
+    /// 8 bytes of a number of this kind, as often as it fits.
+    pub(crate) fn bits(self, number: f64) -> u64 {
+        match self {
+            Self::Integers => number as i64 as u64,
+            Self::F32 => u64::from((number as f32).to_bits()) * 0x1_0000_0001,
+            Self::F64 => number.to_bits(),
+        }
+    }
+}
+
+/// A value as it is written: with a point of the class's kind, without one as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Value {
+    Whole(i64),
+    Number(f64),
+}
+
+impl Value {
+    /// The 8 bytes that are set.
+    pub(crate) fn bits(self, holds: Holds) -> u64 {
+        match self {
+            Self::Whole(value) => value as u64,
+            Self::Number(number) => holds.bits(number),
+        }
+    }
+}
+
+/// One form of an instruction.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Form {
+    /// What the factor calls it: its text without commas, and the state of its operands.
+    pub(crate) level: String,
+    /// The text as written.
+    pub(crate) text: String,
+    pub(crate) class: String,
+    pub(crate) template: Template,
+    /// Its bytes, where the list gives them.
+    pub(crate) bytes: Option<Vec<u8>>,
+    /// Whether its latency is expected to be a whole number of cycles.
+    pub(crate) integer: bool,
+    pub(crate) set: BTreeMap<String, Value>,
+    /// The form that leads its output back.
+    pub(crate) back: Option<Template>,
+    pub(crate) holds: Holds,
+    /// The line in its file, from 1.
+    pub(crate) line: usize,
+}
+
+/// A list of forms.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct List {
+    pub(crate) file: String,
+    pub(crate) forms: Vec<Form>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    class: Vec<Class>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Class {
+    name: String,
+    #[serde(rename = "about")]
+    _about: Option<String>,
+    #[serde(default)]
+    holds: Holds,
+    forms: Vec<Spanned<Declared>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Declared {
+    form: String,
+    bytes: Option<String>,
+    #[serde(default)]
+    integer: bool,
+    state: Option<String>,
+    #[serde(default)]
+    set: BTreeMap<String, Value>,
+    back: Option<String>,
+}
+
+/// What `set` may name besides general registers.
+const SETTABLE: [&str; 3] = ["vector", "source", "memory"];
+/// The general registers that `set` may name, by their numbers.
+pub(crate) const NAMED: [&str; 4] = ["rax", "rcx", "rdx", "rbx"];
+
+impl List {
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// One line with the file, the line, and what is wrong there.
+    pub(crate) fn read(file: &str, text: &str) -> Result<Self, DataError> {
+        let parsed: File = read_toml(file, text)?;
+        let mut forms = Vec::new();
+        let mut levels = BTreeSet::new();
+        for class in parsed.class {
+            for declared in class.forms {
+                let line =
+                    text.bytes().take(declared.span().start).filter(|b| *b == b'\n').count() + 1;
+                let declared = declared.into_inner();
+                let written = declared.form.clone();
+                let fault = |what: String| DataError {
+                    file: file.into(),
+                    what: format!("line {line}: '{written}': {what}"),
+                };
+                let form = declared.form(&class.name, class.holds, line).map_err(fault)?;
+                if !levels.insert(form.level.clone()) {
+                    return Err(fault("it stands twice; give one a 'state'".into()));
+                }
+                forms.push(form);
+            }
+        }
+        Ok(Self { file: file.into(), forms })
+    }
+
+    /// A list of one form, given by its text alone.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub(crate) fn of_text(file: &str, text: &str) -> Result<Self, String> {
+        let declared = Declared {
+            form: text.into(),
+            bytes: None,
+            integer: false,
+            state: None,
+            set: BTreeMap::new(),
+            back: None,
+        };
+        let form = declared.form("", Holds::default(), 0)?;
+        Ok(Self { file: file.into(), forms: vec![form] })
+    }
+
+    /// The form of a level.
+    pub(crate) fn find(&self, level: &str) -> Option<usize> {
+        self.forms.iter().position(|form| form.level == level)
+    }
+
+    /// The levels that a word means: one form's, a class's, `integer` forms', or all.
+    pub(crate) fn meant(&self, word: &str) -> Vec<String> {
+        let group = |form: &&Form| match word.split_once(' ') {
+            Some(("class", class)) => form.class == class,
+            Some(("marked", "integer")) => form.integer,
+            _ => word == "all" || form.level == word,
+        };
+        self.forms.iter().filter(group).map(|form| form.level.clone()).collect()
+    }
+}
+
+impl Declared {
+    fn form(self, class: &str, holds: Holds, line: usize) -> Result<Form, String> {
+        let state = self.state.map(|state| format!(" ({state})")).unwrap_or_default();
+        let known =
+            |key: &&String| SETTABLE.contains(&key.as_str()) || NAMED.contains(&key.as_str());
+        if let Some(key) = self.set.keys().find(|key| !known(key)) {
+            let names = [&NAMED[..], &SETTABLE].concat().join(", ");
+            return Err(format!("'set' knows no '{key}', only {names}"));
+        }
+        // What is given by bytes is not taken apart: its text is for people.
+        let template = match &self.bytes {
+            Some(_) => Template::read("")?,
+            None => Template::read(&self.form)?,
+        };
+        Ok(Form {
+            level: self.form.replace(',', "") + &state,
+            text: self.form,
+            class: class.into(),
+            template,
+            bytes: self.bytes.as_deref().map(hexadecimal).transpose()?,
+            integer: self.integer,
+            set: self.set,
+            back: self.back.as_deref().map(Template::read).transpose()?,
+            holds,
+            line,
+        })
+    }
+}
+
+/// Bytes as `0F 0B`.
+fn hexadecimal(text: &str) -> Result<Vec<u8>, String> {
+    let byte = |word: &str| {
+        let two = word.len() == 2 && word.bytes().all(|b| b.is_ascii_hexdigit());
+        two.then(|| u8::from_str_radix(word, 16).ok()).flatten()
+    };
+    let bytes: Option<Vec<u8>> = text.split_whitespace().map(byte).collect();
+    let bytes = bytes.filter(|bytes| !bytes.is_empty());
+    bytes.ok_or_else(|| format!("'{text}' are no bytes, as \"0F 0B\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<List, String> {
+        List::read("mine.toml", text).map_err(|fault| fault.to_string())
+    }
+
+    fn forms(lines: &str) -> Result<List, String> {
+        read(&format!("[[class]]\nname = \"mine\"\nforms = [\n{lines}\n]\n"))
+    }
+
+    #[test]
+    fn the_suites_own_list_is_long_and_of_many_classes() {
+        let list = OWN.as_ref().unwrap();
+        let classes: BTreeSet<_> = list.forms.iter().map(|form| &form.class).collect();
+        println!("{} forms of {} classes", list.forms.len(), classes.len());
+        assert!(list.forms.len() >= 500 && classes.len() >= 20);
+        assert!(list.forms.iter().filter(|form| form.integer).count() >= 200);
+        assert!(list.forms.iter().all(|form| !form.level.contains([',', '='])));
+        assert_eq!(list.meant("all").len(), list.forms.len());
+        assert!(list.meant("class mpx").len() > 10 && list.meant("marked integer").len() > 200);
+        assert_eq!(list.meant("add R64 R64"), ["add R64 R64"]);
+        assert!(list.meant("add").is_empty());
+    }
+
+    #[test]
+    fn a_form_has_all_that_is_written() {
+        let list = forms(
+            "{ form = \"div R64\", state = \"small\", set = { rax = -1, source = 0x7 } },\n\
+             { form = \"jmp next\", bytes = \"EB 00\" },\n\
+             { form = \"mov M64, R64\", back = \"mov R64, M64\", integer = true }",
+        )
+        .unwrap();
+        let [div, jump, store] = &list.forms[..] else { panic!("{list:?}") };
+        assert_eq!((div.level.as_str(), div.line, div.integer), ("div R64 (small)", 4, false));
+        assert_eq!(div.set["rax"].bits(Holds::Integers), u64::MAX);
+        assert_eq!(jump.bytes.as_deref(), Some(&[0xEB, 0][..]));
+        assert!(store.integer && store.back.is_some() && store.line == 6);
+    }
+
+    #[test]
+    fn faults_name_the_line() {
+        let faults = [
+            (
+                "{ form = \"add R64, R64\" },\n{ form = \"add R64, R64\" }",
+                "line 5: 'add R64, R64': it stands twice",
+            ),
+            ("{ form = \"add RAX, R64\" }", "line 4: 'add RAX, R64': 'RAX' is no operand"),
+            ("{ form = \"nop\", bytes = \"9\" }", "line 4: 'nop': '9' are no bytes"),
+            ("\n{ form = \"nop\", set = { rsp = 1 } }", "line 5: 'nop': 'set' knows no 'rsp'"),
+            ("{ form = \"nop\", colour = 1 }", "line 4"),
+        ];
+        for (lines, told) in faults {
+            let fault = forms(lines).unwrap_err();
+            assert!(fault.starts_with("mine.toml: ") && fault.contains(told), "{fault}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_of_the_classs_kind() {
+        assert_eq!(Value::Number(1.0).bits(Holds::F64), 0x3FF0_0000_0000_0000);
+        assert_eq!(Value::Number(1.0).bits(Holds::F32), 0x3F80_0000_3F80_0000);
+        assert_eq!(Value::Whole(-1).bits(Holds::F64), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_in_one_line(text in ".{0,200}") {
+            if let Err(fault) = read(&text) {
+                prop_assert!(!fault.contains('\n'));
+            }
+        }
+
+        #[test]
+        fn any_form_is_read_or_refused_in_one_line(form in "[A-Za-z0-9 ,+*{}\\[\\]]{0,40}") {
+            if let Err(fault) = forms(&format!("{{ form = \"{form}\" }}")) {
+                prop_assert!(fault.contains("line 4") && !fault.contains('\n'), "{}", fault);
+            }
+        }
+
+        #[test]
+        fn bytes_survive(bytes in proptest::collection::vec(any::<u8>(), 1..16)) {
+            let text: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+            prop_assert_eq!(hexadecimal(&text.join(" ")), Ok(bytes));
+        }
+    }
+}

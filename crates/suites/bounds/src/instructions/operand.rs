@@ -1,0 +1,268 @@
+//! A form's text with its operands: words in capitals that the engine replaces by registers and memory.
+
+use std::fmt::Write as _;
+
+/// A kind of registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Bank {
+    General,
+    Mmx,
+    Vector,
+    Mask,
+    Bounds,
+}
+
+/// A register by its bank and number, of whatever width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Register {
+    pub(crate) bank: Bank,
+    pub(crate) number: u8,
+}
+
+/// What a word in capitals stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// A register of so many bits.
+    Register(Bank, u16),
+    /// Memory of so many bits.
+    Memory(u16),
+}
+
+/// Where a memory operand lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// So many bytes into the data.
+    Data(usize),
+    /// Where this general register points.
+    At(u8),
+    /// So many bytes into the data as this general register says.
+    Index(u8),
+}
+
+/// The general register that holds the data's address.
+const BASE: &str = "r14";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Operand(usize),
+}
+
+/// A form's text, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+    operands: Vec<Operand>,
+}
+
+impl Template {
+    /// Takes a form's text apart.
+    ///
+    /// # Errors
+    /// A word in capitals that is no operand.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let mut template = Self { parts: Vec::new(), operands: Vec::new() };
+        let mut rest = text;
+        while !rest.is_empty() {
+            let is_word = |c: char| c.is_ascii_alphanumeric();
+            let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+            let (word, behind) = rest.split_at(if end > 0 { end } else { first_length(rest) });
+            rest = behind;
+            if word.starts_with(|c: char| c.is_ascii_uppercase()) {
+                template.add_word(word)?;
+            } else {
+                template.parts.push(Part::Text(word.into()));
+            }
+        }
+        if template.operands.iter().filter(|it| matches!(it, Operand::Memory(_))).count() > 1 {
+            return Err("it has two operands in memory".into());
+        }
+        Ok(template)
+    }
+
+    fn add_word(&mut self, word: &str) -> Result<(), String> {
+        if word == "BASE" {
+            self.parts.push(Part::Text(BASE.into()));
+            return Ok(());
+        }
+        let operand = operand(word).ok_or_else(|| {
+            format!(
+                "'{word}' is no operand; there are R8 R16 R32 R64 MM XMM YMM ZMM K BND M8 to M512 BASE"
+            )
+        })?;
+        self.parts.push(Part::Operand(self.operands.len()));
+        self.operands.push(operand);
+        Ok(())
+    }
+
+    /// The operands, from left to right.
+    pub(crate) fn operands(&self) -> &[Operand] {
+        &self.operands
+    }
+
+    /// The bank of a register operand.
+    pub(crate) fn bank(&self, operand: usize) -> Option<Bank> {
+        match self.operands.get(operand)? {
+            Operand::Register(bank, _) => Some(*bank),
+            Operand::Memory(_) => None,
+        }
+    }
+
+    /// The memory operand, where there is one.
+    pub(crate) fn memory(&self) -> Option<usize> {
+        self.operands.iter().position(|operand| matches!(operand, Operand::Memory(_)))
+    }
+
+    /// The text with the numbers of registers for the operands (those of memory are passed over).
+    pub(crate) fn text(&self, numbers: &[u8], place: Place) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            // Writing into a String cannot fail.
+            let _ = match part {
+                Part::Text(words) => write!(text, "{words}"),
+                Part::Operand(at) => match self.operands[*at] {
+                    Operand::Register(bank, bits) => {
+                        write!(text, "{}", register(bank, bits, numbers[*at]))
+                    }
+                    Operand::Memory(bits) => write!(text, "{}", memory(bits, place)),
+                },
+            };
+        }
+        text
+    }
+}
+
+fn first_length(text: &str) -> usize {
+    text.chars().next().map_or(0, char::len_utf8)
+}
+
+fn operand(word: &str) -> Option<Operand> {
+    let register = |bank, bits| Some(Operand::Register(bank, bits));
+    match word {
+        "R8" => register(Bank::General, 8),
+        "R16" => register(Bank::General, 16),
+        "R32" => register(Bank::General, 32),
+        "R64" => register(Bank::General, 64),
+        "MM" => register(Bank::Mmx, 64),
+        "XMM" => register(Bank::Vector, 128),
+        "YMM" => register(Bank::Vector, 256),
+        "ZMM" => register(Bank::Vector, 512),
+        "K" => register(Bank::Mask, 64),
+        "BND" => register(Bank::Bounds, 128),
+        _ => {
+            let bits = word.strip_prefix('M')?.parse().ok()?;
+            size(bits).map(|_| Operand::Memory(bits))
+        }
+    }
+}
+
+/// How Intel syntax names the size of memory.
+fn size(bits: u16) -> Option<&'static str> {
+    Some(match bits {
+        8 => "byte",
+        16 => "word",
+        32 => "dword",
+        64 => "qword",
+        128 => "xmmword",
+        256 => "ymmword",
+        512 => "zmmword",
+        _ => return None,
+    })
+}
+
+fn memory(bits: u16, place: Place) -> String {
+    let size = size(bits).unwrap_or_default();
+    match place {
+        Place::Data(0) => format!("{size} ptr [{BASE}]"),
+        Place::Data(offset) => format!("{size} ptr [{BASE}+{offset}]"),
+        Place::At(number) => format!("{size} ptr [{}]", general(number, 64)),
+        Place::Index(number) => format!("{size} ptr [{BASE}+{}]", general(number, 64)),
+    }
+}
+
+fn register(bank: Bank, bits: u16, number: u8) -> String {
+    match bank {
+        Bank::General => general(number, bits),
+        Bank::Mmx => format!("mm{number}"),
+        Bank::Mask => format!("k{number}"),
+        Bank::Bounds => format!("bnd{number}"),
+        Bank::Vector => {
+            let letter = match bits {
+                128 => 'x',
+                256 => 'y',
+                _ => 'z',
+            };
+            format!("{letter}mm{number}")
+        }
+    }
+}
+
+/// The name of a general register by its number: `eax`, `r9w`.
+pub(crate) fn general(number: u8, bits: u16) -> String {
+    const OLD: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
+    let Some(old) = OLD.get(usize::from(number)) else {
+        let width = match bits {
+            8 => "b",
+            16 => "w",
+            32 => "d",
+            _ => "",
+        };
+        return format!("r{number}{width}");
+    };
+    match bits {
+        8 if number < 4 => format!("{}l", &old[..1]),
+        8 => format!("{old}l"),
+        16 => (*old).into(),
+        32 => format!("e{old}"),
+        _ => format!("r{old}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(form: &str, numbers: &[u8], place: Place) -> String {
+        Template::read(form).unwrap().text(numbers, place)
+    }
+
+    #[test]
+    fn operands_become_registers_and_memory() {
+        let data = Place::Data(64);
+        assert_eq!(text("add R64, R32", &[0, 9], data), "add rax, r9d");
+        assert_eq!(text("mov R8, M8", &[6, 0], data), "mov sil, byte ptr [r14+64]");
+        assert_eq!(text("mov R64, M64", &[7, 0], Place::At(7)), "mov rdi, qword ptr [rdi]");
+        assert_eq!(
+            text("movzx R32, M8", &[1, 0], Place::Index(1)),
+            "movzx ecx, byte ptr [r14+rcx]"
+        );
+        assert_eq!(
+            text("vaddps ZMM{K}{z}, ZMM, ZMM", &[1, 2, 3, 4], data),
+            "vaddps zmm1{k2}{z}, zmm3, zmm4"
+        );
+        assert_eq!(text("bndcl BND, [BASE+R64]", &[0, 3], data), "bndcl bnd0, [r14+rbx]");
+        assert_eq!(text("shl R64, cl", &[12], data), "shl r12, cl");
+    }
+
+    #[test]
+    fn words_that_are_no_operands_are_refused() {
+        assert!(Template::read("add R63, R64").unwrap_err().contains("'R63' is no operand"));
+        assert!(Template::read("add M7, R64").is_err());
+        assert!(Template::read("add M64, M64").unwrap_err().contains("two operands in memory"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,40}") {
+            if let Ok(template) = Template::read(&text) {
+                template.text(&vec![1; template.operands().len()], Place::Data(0));
+            }
+        }
+
+        #[test]
+        fn text_without_capitals_stays(text in "[a-z0-9 ,\\[\\]+*{}]{0,40}") {
+            prop_assert_eq!(Template::read(&text).unwrap().text(&[], Place::Data(0)), text);
+        }
+    }
+}

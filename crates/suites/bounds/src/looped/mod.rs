@@ -1,0 +1,157 @@
+//! Machine code in a loop of unrolled copies: run, timed, and left in good order when it faults.
+
+mod clock;
+mod enter;
+mod fault;
+mod state;
+
+use machine::Refusal;
+use machine::executable::Executable;
+use machine::tsc;
+
+pub(crate) use clock::{Body, Stopped, Timed};
+pub(crate) use fault::Fault;
+pub(crate) use state::{Data, State};
+
+/// `mov rsp, [r13 + saved stack]`, for bodies that move the stack pointer.
+fn restore_stack() -> Vec<u8> {
+    [[0x49, 0x8B, 0xA5].as_slice(), &state::SAVED_STACK.to_le_bytes()].concat()
+}
+
+/// Code that runs a body so often as its state says, and leaves.
+pub(crate) struct Looped {
+    code: Executable,
+}
+
+impl Looped {
+    /// The body in a loop. Its code must keep r13, r15 and, unless it `moves_stack`, rsp; r14 holds the
+    /// data's address.
+    ///
+    /// # Errors
+    /// Where the system allows no code made at run time.
+    pub(crate) fn new(body: &[u8], moves_stack: bool) -> Result<Self, Refusal> {
+        let mut code = body.to_vec();
+        if moves_stack {
+            code.extend(restore_stack());
+        }
+        code.extend([0x49, 0xFF, 0xCF]); // dec r15
+        code.extend([0x0F, 0x85]); // jnz, to the first byte
+        let back = -(code.len() as i32 + 4);
+        code.extend(back.to_le_bytes());
+        Self::whole(code)
+    }
+
+    /// Nothing at all: what entering and leaving takes.
+    pub(crate) fn empty() -> Result<Self, Refusal> {
+        Self::whole(Vec::new())
+    }
+
+    fn whole(mut code: Vec<u8>) -> Result<Self, Refusal> {
+        code.extend([0x41, 0xFF, 0xA5]); // jmp [r13 + exit]
+        code.extend(state::EXIT.to_le_bytes());
+        // Where a check that fails leads: the last two bytes.
+        code.extend(UD2);
+        Ok(Self { code: Executable::new(&code)? })
+    }
+
+    /// Runs the loop so often.
+    ///
+    /// # Errors
+    /// The signal that an instruction raised.
+    pub(crate) fn run(&self, state: &mut State, loops: u64) -> Result<(), Fault> {
+        fault::guarded(state, |state| enter::enter(state, self.code.as_ptr(), loops))
+    }
+
+    /// Runs the loop so often and gives the ticks that it took, with entering and leaving.
+    ///
+    /// # Errors
+    /// The signal that an instruction raised.
+    pub(crate) fn ticks(&self, state: &mut State, loops: u64) -> Result<u64, Fault> {
+        fault::guarded(state, |state| {
+            let begin = tsc::start();
+            enter::enter(state, self.code.as_ptr(), loops);
+            tsc::stop().saturating_sub(begin)
+        })
+    }
+}
+
+/// An instruction that always faults.
+pub(crate) const UD2: [u8; 2] = [0x0F, 0x0B];
+/// How far behind a body's last byte the [`UD2`] stands to which a failed check jumps.
+pub(crate) fn trap_behind(moves_stack: bool) -> usize {
+    let stack = if moves_stack { restore_stack().len() } else { 0 };
+    stack + 3 + 6 + 7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state with data.
+    fn state() -> (Data, State) {
+        let data = Data::new().unwrap();
+        let state = State::new(&data);
+        (data, state)
+    }
+
+    #[test]
+    fn the_body_runs_as_often_as_asked() {
+        let (_data, mut state) = state();
+        state.set_general(0, 5);
+        let inc_rax = Looped::new(&[0x48, 0xFF, 0xC0].repeat(7), false).unwrap();
+        inc_rax.run(&mut state, 1000).unwrap();
+        assert_eq!(state.general(0), 5 + 7000);
+        Looped::empty().unwrap().run(&mut state, 1).unwrap();
+        assert_eq!(state.general(0), 7005);
+    }
+
+    #[test]
+    fn a_moved_stack_is_put_back() {
+        let (_data, mut state) = state();
+        let push_rax = Looped::new(&[0x50].repeat(100), true).unwrap();
+        push_rax.run(&mut state, 100_000).unwrap();
+    }
+
+    #[test]
+    fn a_fault_is_told_and_what_follows_goes_on() {
+        let (_data, mut state) = state();
+        let faults: [(&[u8], &str); 4] = [
+            (&UD2, "SIGILL"),
+            (&[0x48, 0x31, 0xC0, 0x48, 0x8B, 0x00], "SIGSEGV"), // xor rax, rax; mov rax, [rax]
+            (&[0x31, 0xC9, 0x31, 0xD2, 0xF7, 0xF1], "SIGFPE"), // xor ecx, ecx; xor edx, edx; div ecx
+            (&[0x48, 0x31, 0xE4, 0x50], "SIGSEGV"),            // xor rsp, rsp; push rax
+        ];
+        for (body, signal) in faults {
+            let fault = Looped::new(body, true).unwrap().run(&mut state, 3).unwrap_err();
+            assert_eq!(fault.to_string(), signal);
+        }
+        a_moved_stack_is_put_back();
+    }
+
+    #[test]
+    fn the_trap_stands_where_checks_jump() {
+        let (_data, mut state) = state();
+        for moves_stack in [false, true] {
+            // jmp rel32 to the trap, from a body of these five bytes.
+            let body = [&[0xE9][..], &(trap_behind(moves_stack) as u32).to_le_bytes()].concat();
+            let looped = Looped::new(&body, moves_stack).unwrap();
+            assert_eq!(looped.run(&mut state, 1).unwrap_err().to_string(), "SIGILL");
+        }
+    }
+
+    #[test]
+    fn registers_and_data_hold_what_was_set() {
+        let (data, mut state) = state();
+        data.fill(7);
+        state.set_general(3, 40);
+        // add rbx, [r14]; movq rax, xmm5
+        let body = [0x49, 0x03, 0x1E, 0x66, 0x48, 0x0F, 0x7E, 0xE8];
+        state.set_vector(5, 99);
+        for bits in [128, 256, 512] {
+            state.set_general(3, 40);
+            state.widen(bits);
+            Looped::new(&body, false).unwrap().run(&mut state, 1).unwrap();
+            assert_eq!((state.general(3), state.general(0)), (47, 99), "{bits} bits");
+        }
+    }
+}
