@@ -1,24 +1,18 @@
 //! `tollgate bounds checks`: the seed's ten sequences by hand, its figures beside ours.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use lab::claim::{self, Claim};
-use lab::experiment::{self, Profile};
-use lab::journal::{self, Run};
+use lab::journal::Run;
 use lab::point::{Filter, Point};
-use lab::quantity::format_duration;
-use lab::run::{Lab, Unwatched, Wanted};
+use lab::run::Lab;
 use lab::statistics::median;
 use lab::suite::Suite as _;
 
 use crate::SUITE;
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
+use crate::hand::Error;
+use crate::hand::measured::{Effort, measure};
 
 /// The mechanisms in the order of the columns.
 const MECHANISMS: [&str; 5] = ["mpx", "branch", "cmov", "mask", "fat-pointer"];
@@ -31,15 +25,11 @@ const ROWS: [(&str, &str, &str); 5] = [
     ("both", "lea", "bndcl m + bndcu m +"),
 ];
 
-/// How often.
+/// The words of `tollgate bounds checks`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// The folder of all results
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    effort: Effort,
 }
 
 /// Measures the sequences and prints the table. Gives the exit status: 0, or 1 where measuring failed.
@@ -47,38 +37,8 @@ pub(crate) struct Options {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
-    let (text, profile) = (SUITE.data().experiments, Profile::Quick);
-    let all =
-        experiment::read("bounds/experiments.toml", text, Some("bounds"), &[&SUITE], profile)?;
-    let mut experiments: Vec<_> = all.into_iter().filter(|one| one.name == "checks").collect();
-    for one in &mut experiments {
-        one.effort.rounds = options.rounds;
-        one.effort.min_rounds = options.rounds;
-    }
-    let expected = experiments.iter().map(|one| lab::plan::expected(one, &SUITE)).sum();
-    writeln!(std::io::stderr(), "measuring: about {} at most", format_duration(expected))?;
-    let wanted = Wanted {
-        experiments,
-        profile,
-        // Apart from what `run` resumes and `show` shows.
-        results: options.results.join("by-hand"),
-        fresh: true,
-        seed: None,
-        options: BTreeMap::new(),
-        interrupted: &AtomicBool::new(false),
-    };
-    let ended = lab.run(&wanted, &mut Unwatched)?;
-    let run = journal::open(&ended.folder)?;
     let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
-    let mut out = std::io::stdout().lock();
-    write!(out, "{}", table(&run, &claims)?)?;
-    writeln!(out, "\n{}", ended.folder.display())?;
-    for sample in &ended.faults {
-        if let Some(failure) = &sample.error {
-            writeln!(std::io::stderr(), "{} {}: {failure}", sample.experiment, sample.point)?;
-        }
-    }
-    Ok(i32::from(!ended.faults.is_empty()))
+    measure(&options.effort, &["checks"], |_| {}, |figures| table(figures.run(), &claims), lab)
 }
 
 /// The seed's table with ours in columns: instructions a cycle, then the cycles of a whole sequence.

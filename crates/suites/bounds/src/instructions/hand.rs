@@ -2,25 +2,22 @@
 
 mod print;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Args;
+use lab::by_hand::{ByHand, Measured};
 use lab::experiment::{Effort, Experiment, Profile};
-use lab::journal;
 use lab::point::Point;
-use lab::quantity::format_duration;
-use lab::run::{Lab, Unwatched, Wanted};
+use lab::run::Lab;
 
 use super::audit;
 use super::list::{List, OWN};
 use super::prepared::prepare;
 use super::probe::LIST;
 use crate::SUITE;
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
+use crate::hand::Error;
 
 /// Which forms, how often, and with what beside.
 #[derive(Debug, Args)]
@@ -56,25 +53,18 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         true => Some(audit::predict(&list, &prepare(&list))?),
         false => None,
     };
-    let experiment = experiment(&levels, options);
-    let expected = lab::plan::expected(&experiment, &SUITE);
-    writeln!(std::io::stderr(), "measuring: about {} at most", format_duration(expected))?;
-    let wanted = Wanted {
-        experiments: vec![experiment],
+    let by_hand = ByHand {
+        suite: &SUITE,
+        experiments: vec![experiment(&levels, options)],
         profile: Profile::Quick,
-        // Apart from what `run` resumes and `show` shows.
-        results: options.results.join("by-hand"),
-        fresh: true,
-        seed: None,
-        options: text.map(|text| (LIST.to_owned(), text)).into_iter().collect::<BTreeMap<_, _>>(),
-        interrupted: &AtomicBool::new(false),
+        results: &options.results,
+        options: text.map(|text| (LIST.to_owned(), text)).into_iter().collect(),
     };
-    let ended = lab.run(&wanted, &mut Unwatched)?;
-    let run = journal::open(&ended.folder)?;
+    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
     let mut out = std::io::stdout().lock();
-    write!(out, "{}", print::table(&run, &list, &levels, predictions.as_ref())?)?;
-    writeln!(out, "\n{}", ended.folder.display())?;
-    Ok(i32::from(!ended.faults.is_empty()))
+    let table = print::table(&run, &list, &levels, predictions.as_ref())?;
+    writeln!(out, "{table}\n{}", run.folder.display())?;
+    Ok(status)
 }
 
 /// The list, and where it is a person's own its name and text for the workers.
