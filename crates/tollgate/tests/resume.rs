@@ -3,7 +3,7 @@
 mod harness;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::Bench;
 use lab::journal::Run;
@@ -35,7 +35,7 @@ fn a_run_killed_ten_times_holds_every_point_once() {
         child.wait().unwrap();
         bench.nothing_is_left(Duration::from_secs(5));
     }
-    let so_far = settled(&bench.journal()).len();
+    let so_far = bench.samples();
     bench.ok(&RUN);
     let all = settled(&bench.journal());
     // Seven effects and one twin.
@@ -48,7 +48,11 @@ fn a_run_killed_ten_times_holds_every_point_once() {
 fn an_interrupted_run_ends_cleanly_and_goes_on() {
     let bench = Bench::new();
     let mut child = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
-    std::thread::sleep(Duration::from_millis(600));
+    let begun = Instant::now();
+    while bench.samples() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it measures");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     // SAFETY: kill takes numbers only; the child is not reaped yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let status = child.wait().unwrap();
