@@ -3,13 +3,22 @@
 //! The inside is a package by itself: its binaries are linked with no C library and for no system, by
 //! flags that nothing else here may have. So cargo builds it in a build of its own. Its library becomes one
 //! object, `inside.o`, which lacks an allocator alone: `src/images/link.rs` links it with a user's own. Allocators
-//! that need a system have the same inside in a shared library of the host.
+//! that need a system have the same inside in a shared library of the host. With the feature `wasm` those that are
+//! Rust have it as a module of WebAssembly too.
 
 use std::env;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[path = "build/inner.rs"]
+mod inner;
+#[cfg(feature = "wasm")]
+#[path = "build/wasm.rs"]
+mod wasm;
+
+use inner::{Inner, run};
 
 /// What images run on.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -23,17 +32,6 @@ const OUTSIDE_FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-Bsymbolic"];
 /// The libraries with a system below them.
 const OUTSIDE: [&str; 2] = ["glibc", "scudo"];
 
-/// The outer build's own settings, which would change or disturb the inner one.
-const OUTER: [&str; 7] = [
-    "CARGO_BUILD_",
-    "CARGO_CFG_",
-    "CARGO_ENCODED_RUSTFLAGS",
-    "CARGO_FEATURE_",
-    "CARGO_PROFILE_",
-    "CARGO_TARGET_",
-    "RUSTC_WORKSPACE_WRAPPER",
-];
-
 /// Where calls come in, and what tollgate_allocator.h offers to allocators.
 const OFFERED: [&str; 7] = [
     "enclave_entry",
@@ -46,52 +44,36 @@ const OFFERED: [&str; 7] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for place in ["build.rs", "image", "interface", "include", "outside"] {
+    for place in ["build.rs", "build", "image", "interface", "include", "outside"] {
         println!("cargo:rerun-if-changed={place}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let built = build("image", &["--lib", "--bins"], &FLAGS, &out.join("images"))?;
-    std::fs::write(out.join("images.rs"), table(&images()?, |name| built.join(name))?)?;
-    object(&built.join("libinside.a"), &out.join("inside.o"))?;
-    let built = build("outside", &["--workspace"], &OUTSIDE_FLAGS, &out.join("outside"))?;
-    let library = |name: &str| built.join(format!("lib{name}.so"));
-    Ok(std::fs::write(out.join("outside.rs"), table(&OUTSIDE.map(String::from), library)?)?)
-}
 
-/// Builds a package by itself; gives the folder where its files are.
-fn build(
-    package: &str,
-    parts: &[&str],
-    flags: &[&str],
-    target: &Path,
-) -> Result<PathBuf, Box<dyn Error>> {
-    let mut cargo = Command::new(env::var("CARGO")?);
-    for (name, _) in env::vars_os() {
-        if OUTER.iter().any(|outer| name.to_string_lossy().starts_with(outer)) {
-            cargo.env_remove(name);
-        }
-    }
-    cargo
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-        .args(["build", "--release", "--locked", "--quiet", "--target", TARGET])
-        .args(parts)
-        .args(["--manifest-path", &format!("{package}/Cargo.toml"), "--target-dir"])
-        .arg(target);
-    run(&mut cargo)?;
-    Ok(target.join(TARGET).join("release"))
-}
+    let images =
+        Inner { package: "image", parts: &["--lib", "--bins"], target: TARGET, flags: &FLAGS }
+            .build(&out.join("images"))?;
+    let names = names()?;
+    let modules = modules(&names, &out.join("modules"))?;
+    let files = |name: &String| {
+        let module = modules.iter().find(|(of, _)| of == name).map(|(_, file)| file.clone());
+        (images.join(name), module)
+    };
+    std::fs::write(out.join("images.rs"), table(&names, files)?)?;
+    object(&images.join("libinside.a"), &out.join("inside.o"))?;
 
-/// Runs a command to its end.
-fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
-    let ran = command.output()?;
-    if !ran.status.success() {
-        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&ran.stderr)).into());
+    let libraries = Inner {
+        package: "outside",
+        parts: &["--workspace"],
+        target: TARGET,
+        flags: &OUTSIDE_FLAGS,
     }
-    Ok(())
+    .build(&out.join("outside"))?;
+    let files = |name: &String| (libraries.join(format!("lib{name}.so")), None);
+    Ok(std::fs::write(out.join("outside.rs"), table(&OUTSIDE.map(String::from), files)?)?)
 }
 
 /// The images' names: those of the inner package's binaries.
-fn images() -> Result<Vec<String>, Box<dyn Error>> {
+fn names() -> Result<Vec<String>, Box<dyn Error>> {
     let mut names: Vec<String> = std::fs::read_dir("image/src/bin")?
         .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
         .collect();
@@ -99,12 +81,34 @@ fn images() -> Result<Vec<String>, Box<dyn Error>> {
     Ok(names)
 }
 
-/// A table of files, one an allocator.
-fn table(names: &[String], file: impl Fn(&str) -> PathBuf) -> Result<String, Box<dyn Error>> {
+/// Builds the modules of those allocators that are Rust; gives each with its name.
+#[cfg(feature = "wasm")]
+fn modules(names: &[String], folder: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
+    // Those that are C or C++ have a folder of their name.
+    let is_rust = |name: &&String| !Path::new("image").join(name).is_dir();
+    wasm::build(names.iter().filter(is_rust), folder)
+}
+
+/// None: this build has no WebAssembly.
+#[cfg(not(feature = "wasm"))]
+fn modules(_: &[String], _: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
+    Ok(Vec::new())
+}
+
+/// A table of files, one an allocator, each with its module where it has one.
+fn table(
+    names: &[String],
+    files: impl Fn(&String) -> (PathBuf, Option<PathBuf>),
+) -> Result<String, Box<dyn Error>> {
     let mut table = String::from("[\n");
     for name in names {
-        let file = file(name);
-        writeln!(table, "    Image {{ allocator: {name:?}, bytes: include_bytes!({file:?}) }},")?;
+        let (file, module) = files(name);
+        let wasm =
+            module.map_or("None".into(), |module| format!("Some(include_bytes!({module:?}))"));
+        writeln!(
+            table,
+            "    Image {{ allocator: {name:?}, bytes: include_bytes!({file:?}), wasm: {wasm} }},"
+        )?;
     }
     table.push_str("]\n");
     Ok(table)

@@ -1,4 +1,5 @@
-//! Compiles what is not Rust, and says how an image is linked: alone, with no C library.
+//! Compiles what is not Rust, and says how an image is linked: alone, with no C library; or as a module of
+//! WebAssembly.
 
 use std::env;
 use std::error::Error;
@@ -12,8 +13,29 @@ use sources::sources;
 /// inside: what an image lacks is an error of the linker.
 const ABSENT: [&str; 9] = ["c", "m", "rt", "pthread", "util", "dl", "gcc", "gcc_eh", "gcc_s"];
 
+/// How a module is linked: the host gives one memory to all its instances, and each of them a stack. The
+/// linker's own stack is the page at address 0, which the host makes inaccessible. What objects say of the
+/// features that they were compiled with is not asked, but told: see ../build/wasm.rs.
+const MODULE: [&str; 9] = [
+    "--import-memory",
+    "--shared-memory",
+    "--max-memory=4294967296",
+    "--features=atomics,bulk-memory",
+    "--no-check-features",
+    "--stack-first",
+    "-zstack-size=4096",
+    "--export=enclave_entry",
+    "--export=__stack_pointer",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     if env::var_os("CARGO_FEATURE_OUTSIDE").is_some() {
+        return Ok(());
+    }
+    if env::var("CARGO_CFG_TARGET_ARCH")? == "wasm32" {
+        for argument in MODULE {
+            println!("cargo:rustc-link-arg-bins={argument}");
+        }
         return Ok(());
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);

@@ -79,6 +79,7 @@ pub fn available(setting: &Setting) -> Result<(), Failure> {
     if !supplied::is_path(&setting.allocator) {
         image(&setting.allocator)?;
     }
+    kinds::has(kind, &setting.allocator)?;
     kinds::available(kind)
 }
 
@@ -231,6 +232,16 @@ mod tests {
         assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
         assert!(failure.remedy.unwrap().contains("dlmalloc"));
         assert_eq!(available(&setting("simulate", "snmalloc")), Ok(()));
+        for allocator in ["snmalloc", "./libmine.a"] {
+            let failure = available(&setting("wasm", allocator)).unwrap_err();
+            let (why, remedy) = if cfg!(feature = "wasm") {
+                (&*format!("{allocator} has no module"), "measure one of buddy")
+            } else {
+                ("no WebAssembly", "--features wasm")
+            };
+            assert!(failure.why.contains(why), "{failure}");
+            assert!(failure.remedy.unwrap().contains(remedy));
+        }
     }
 
     #[test]
@@ -242,7 +253,7 @@ mod tests {
             let failure = available_with_own_heap(&setting).unwrap_err();
             assert!(failure.why.contains(&format!("{allocator} is outside")), "{failure}");
             assert!(failure.remedy.unwrap().contains("dlmalloc"));
-            for kind in ["simulate", "simulate-arch-prctl", "process"] {
+            for kind in ["simulate", "simulate-arch-prctl", "process", "wasm"] {
                 let setting = Setting { kind: kind.into(), ..setting.clone() };
                 let failure = available(&setting).unwrap_err();
                 assert!(failure.why.contains("needs an operating system"), "{failure}");

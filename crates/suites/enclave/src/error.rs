@@ -36,6 +36,12 @@ pub enum EcallError {
     /// that nobody handles leaves it aborting.
     #[error("the enclave is aborting since a fault inside it: load it anew")]
     Aborting,
+    /// WebAssembly's own checks stopped the enclave.
+    #[error("a fault inside the enclave: WebAssembly trapped: {what}")]
+    Trap {
+        /// What was stopped.
+        what: &'static str,
+    },
     /// The process that held the enclave has ended.
     #[error("the enclave is gone: its process has ended")]
     Gone,

@@ -19,7 +19,8 @@ pub const ALLOCATORS: &[&str] = &[
     "scudo",
 ];
 /// What separates the inside from the host.
-pub const KINDS: &[&str] = &["none", "simulate", "simulate-arch-prctl", "process", "kvm", "sgx"];
+pub const KINDS: &[&str] =
+    &["none", "simulate", "simulate-arch-prctl", "process", "kvm", "wasm", "sgx"];
 
 /// The factors of all experiments.
 pub const FACTORS: &[Factor] = &[

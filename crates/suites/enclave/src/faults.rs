@@ -68,6 +68,8 @@ impl Drop for Watched {
 fn install() -> Result<(), Failure> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
+        #[cfg(feature = "wasm")]
+        crate::kinds::wasm::handle_signals();
         let mut before = [const { MaybeUninit::<libc::sigaction>::zeroed() }; SIGNALS.len()];
         for (signal, before) in SIGNALS.into_iter().zip(&mut before) {
             // SAFETY: reads who handles the signal now.

@@ -1,12 +1,14 @@
 //! The images, one an allocator, as they were built with this program.
 
-/// An image: a static, movable ELF file. One for outside is a shared library.
+/// An image: a static, movable ELF file, and the same as a module of WebAssembly. One for outside is a shared library.
 #[derive(Debug)]
 pub struct Image {
     /// The allocator that it links.
     pub allocator: &'static str,
     /// The file.
     pub bytes: &'static [u8],
+    /// The module, where this build and the allocator have one.
+    pub wasm: Option<&'static [u8]>,
 }
 
 static IMAGES: &[Image] = &include!(concat!(env!("OUT_DIR"), "/images.rs"));

@@ -92,6 +92,20 @@ fn template(tls: Option<&Tls<'_>>) -> usize {
     tls.map_or(0, |tls| tls.length.next_multiple_of(tls.align.max(64)))
 }
 
+/// Whether an enclave of so many bytes has room in memory, all of which is to be there.
+///
+/// # Errors
+/// It has not.
+pub(crate) fn has_room(length: usize) -> Result<(), Failure> {
+    let free = machine::memory::available();
+    if length as u64 <= free {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "an enclave of {length} bytes has no room in {free} bytes of memory: ask fewer pages"
+    )))
+}
+
 impl Region {
     /// Reserves a region, loads an image and makes its stacks and TLS areas. All of its memory is there
     /// when this returns, as that of an enclave in hardware is, so that nothing faults while it is measured.
@@ -121,12 +135,7 @@ impl Region {
         }
         .map_err(refused)?;
         let region = Self { base: base as usize, length, layout, entry: elf.entry, tls: elf.tls };
-        let free = machine::memory::available();
-        if length as u64 > free {
-            return Err(Failure::failed(format!(
-                "an enclave of {length} bytes has no room in {free} bytes of memory: ask fewer pages"
-            )));
-        }
+        has_room(length)?;
         region
             .protect(base as usize..base as usize + layout.image, Access::Write)
             .map_err(refused)?;

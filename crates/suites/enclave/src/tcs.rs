@@ -109,8 +109,7 @@ impl TcsSet {
                 number: tcs.number as u64,
                 host_fs: 0,
                 host_gs: 0,
-                depth: 0,
-                reserved: [0; 9],
+                reserved: [0; 10],
             };
             // SAFETY: the region keeps this place, aligned, for the block; nobody is inside yet.
             unsafe { tcs.top.write(Top { block, tcs: ptr::from_ref(tcs) as u64 }) };
@@ -119,9 +118,9 @@ impl TcsSet {
         Self::of(all)
     }
 
-    /// Makes the TCS of an enclave in hardware, by which no trampoline goes: the processor has its own part
-    /// of each.
-    pub(crate) fn in_hardware(range: Range<usize>, count: usize) -> Self {
+    /// Makes the TCS of an enclave by which no trampoline goes: the processor, or a module's instance, has its own
+    /// part of each.
+    pub(crate) fn without_trampoline(range: Range<usize>, count: usize) -> Self {
         let one = |number| Tcs {
             top: ptr::null_mut(),
             stack: 0,

@@ -40,7 +40,7 @@ fn here(kinds: &[Kind]) -> Vec<Kind> {
 
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(|| Image { allocator: "of the test", bytes: built::bytes() })
+    IMAGE.get_or_init(|| Image { allocator: "of the test", bytes: built::bytes(), wasm: None })
 }
 
 fn load(kind: Kind) -> Box<dyn Enclave> {

@@ -4,8 +4,8 @@
 
 use core::ptr;
 
-/// What an address is aligned to where nothing else was asked.
-pub const ALIGNMENT: usize = 16;
+/// What an address is aligned to where nothing else was asked: two words.
+pub const ALIGNMENT: usize = 2 * size_of::<usize>();
 
 /// ENOMEM: no room.
 const NO_ROOM: i32 = 12;
@@ -197,6 +197,7 @@ functions! {
 }
 
 // An allocator in C may lack it: then this tells nothing.
+#[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .text.tollgate_allocator_mallinfo, \"ax\", @progbits",
     ".weak tollgate_allocator_mallinfo",

@@ -1,7 +1,7 @@
 //! The calls' answers, made from the interface.
 
 use crate::allocator::Mallinfo;
-use crate::heap::{self, holds};
+use crate::heap::{self, bytes, holds};
 use crate::thread::Host;
 use crate::{allocation, allocator, bank, misbehave, shared};
 use interface::{Leave, Trusted};
@@ -42,7 +42,7 @@ impl Trusted for Inside {
 
     fn malloc(&self, size: u64) -> u64 {
         // SAFETY: it asks nothing of its caller.
-        unsafe { allocator::malloc(size as usize) as u64 }
+        unsafe { allocator::malloc(bytes(size)) as u64 }
     }
 
     fn free(&self, pointer: u64) -> u64 {
@@ -53,24 +53,24 @@ impl Trusted for Inside {
 
     fn calloc(&self, count: u64, size: u64) -> u64 {
         // SAFETY: it asks nothing of its caller.
-        unsafe { allocator::calloc(count as usize, size as usize) as u64 }
+        unsafe { allocator::calloc(bytes(count), bytes(size)) as u64 }
     }
 
     fn realloc(&self, pointer: u64, size: u64) -> u64 {
         // SAFETY: the caller's promise.
-        unsafe { allocator::realloc(pointer as *mut u8, size as usize) as u64 }
+        unsafe { allocator::realloc(pointer as *mut u8, bytes(size)) as u64 }
     }
 
     fn aligned_alloc(&self, alignment: u64, size: u64) -> u64 {
         if alignment.is_power_of_two() && alignment >= allocator::ALIGNMENT as u64 {
             // SAFETY: it is an alignment.
-            return unsafe { allocator::aligned_alloc(alignment as usize, size as usize) as u64 };
+            return unsafe { allocator::aligned_alloc(bytes(alignment), bytes(size)) as u64 };
         }
         // By the function that refuses what is no alignment.
         let mut pointer = core::ptr::null_mut();
         // SAFETY: the place can be written.
         let failed =
-            unsafe { allocator::posix_memalign(&mut pointer, alignment as usize, size as usize) };
+            unsafe { allocator::posix_memalign(&mut pointer, bytes(alignment), bytes(size)) };
         if failed == 0 { pointer as u64 } else { 0 }
     }
 
@@ -104,8 +104,8 @@ impl Trusted for Inside {
             return 0;
         }
         // SAFETY: in the heap.
-        let bytes = unsafe { core::slice::from_raw_parts(pointer as *const u8, length as usize) };
-        bytes.iter().take_while(|at| **at == byte as u8).count() as u64
+        let block = unsafe { core::slice::from_raw_parts(pointer as *const u8, length as usize) };
+        block.iter().take_while(|at| **at == byte as u8).count() as u64
     }
 
     fn drain(&self, size: u64) -> u64 {

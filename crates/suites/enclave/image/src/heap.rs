@@ -11,6 +11,12 @@ pub fn set(start: u64, end: u64) {
     END.store(end, Relaxed);
 }
 
+/// A size as the allocator takes it. One too long for a pointer becomes the longest, which no heap has.
+#[inline]
+pub fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
 /// Whether so many bytes at an address lie in the heap.
 #[inline]
 pub fn holds(address: u64, length: u64) -> bool {
@@ -32,7 +38,7 @@ impl Tally {
     #[inline]
     pub fn malloc(&mut self, size: u64) -> *mut u8 {
         // SAFETY: it asks nothing of its caller.
-        let pointer = unsafe { crate::allocator::malloc(size as usize) };
+        let pointer = unsafe { crate::allocator::malloc(bytes(size)) };
         if pointer.is_null() {
             self.nothing += 1;
         } else if !holds(pointer as u64, size) {

@@ -13,16 +13,18 @@ extern crate self as inside;
 
 mod allocation;
 pub mod allocator;
+mod arch;
 mod bank;
 mod calls;
+#[cfg(not(feature = "outside"))]
+mod end;
 mod entry;
 mod heap;
 pub mod linked;
 mod lock;
-#[cfg(not(feature = "outside"))]
+#[cfg(all(target_arch = "x86_64", not(feature = "outside")))]
 mod memory;
 mod misbehave;
 mod random;
 mod shared;
 mod thread;
-mod trap;

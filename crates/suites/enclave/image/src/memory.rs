@@ -126,24 +126,9 @@ pub extern "C" fn __errno_location() -> *mut i32 {
 /// C's abort.
 #[unsafe(no_mangle)]
 pub extern "C" fn abort() -> ! {
-    crate::trap::trap()
+    crate::arch::trap()
 }
 
 /// Named by the compiled core library; nothing unwinds here.
 #[unsafe(no_mangle)]
 pub extern "C" fn rust_eh_personality() {}
-
-/// Rust's own allocations, which dependencies name and nothing makes: none.
-struct None;
-
-// SAFETY: it gives no memory.
-unsafe impl core::alloc::GlobalAlloc for None {
-    unsafe fn alloc(&self, _: core::alloc::Layout) -> *mut u8 {
-        core::ptr::null_mut()
-    }
-
-    unsafe fn dealloc(&self, _: *mut u8, _: core::alloc::Layout) {}
-}
-
-#[global_allocator]
-static NONE: None = None;

@@ -37,7 +37,7 @@ fn free(block: *mut u8) {
     }
     // SAFETY: the block is whole, and this thread alone has it.
     if unsafe { block.cast::<*mut u8>().read() } != block {
-        crate::trap::trap();
+        crate::arch::trap();
     }
     // SAFETY: as above.
     unsafe { allocator::free(block) };

@@ -169,8 +169,6 @@ pub struct ThreadBlock {
     pub host_fs: u64,
     /// Of the host: its GS base.
     pub host_gs: u64,
-    /// How deep in OCALLs the thread is.
-    pub depth: u64,
     /// Nothing: makes the block two cache lines long.
-    pub reserved: [u64; 9],
+    pub reserved: [u64; 10],
 }

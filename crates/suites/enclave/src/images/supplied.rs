@@ -50,7 +50,7 @@ pub fn image(library: &str, folder: &Path) -> Result<&'static Image, Failure> {
     }
     let bytes = std::fs::read(&file).map_err(|why| Failure::failed(format!("{file}: {why}")))?;
     let allocator = String::leak(library.to_owned());
-    let image = &*Box::leak(Box::new(Image { allocator, bytes: Vec::leak(bytes) }));
+    let image = &*Box::leak(Box::new(Image { allocator, bytes: Vec::leak(bytes), wasm: None }));
     read.insert(file, image);
     Ok(image)
 }

@@ -8,6 +8,11 @@ mod none;
 mod outside;
 mod process;
 mod sgx;
+#[cfg(feature = "wasm")]
+pub(crate) mod wasm;
+#[cfg(not(feature = "wasm"))]
+#[path = "wasm/absent.rs"]
+mod wasm;
 
 use std::ops::Range;
 
@@ -38,14 +43,23 @@ pub enum Kind {
     Process,
     /// A virtual machine that holds nothing else, with a vCPU a TCS, entered on the caller's thread.
     Kvm,
+    /// In this process: the same inside as a module of WebAssembly, with an instance a TCS.
+    Wasm,
     /// An enclave of the processor's own.
     Sgx,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::None, Self::Simulate, Self::ArchPrctl, Self::Process, Self::Kvm, Self::Sgx];
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Simulate,
+        Self::ArchPrctl,
+        Self::Process,
+        Self::Kvm,
+        Self::Wasm,
+        Self::Sgx,
+    ];
 
     /// Its name, as the factor's level has it.
     pub fn name(self) -> &'static str {
@@ -55,6 +69,7 @@ impl Kind {
             Self::ArchPrctl => "simulate-arch-prctl",
             Self::Process => "process",
             Self::Kvm => "kvm",
+            Self::Wasm => "wasm",
             Self::Sgx => "sgx",
         }
     }
@@ -89,7 +104,7 @@ pub trait Enclave: Send + Sync {
     /// How many system calls were blocked. Exact while nobody is inside.
     fn blocked(&self) -> u64;
 
-    /// The heap's addresses.
+    /// The heap's addresses, as they are inside.
     fn heap(&self) -> Range<usize>;
 
     /// CPU time so far of threads that the enclave has of its own, ns.
@@ -131,20 +146,35 @@ pub fn available(kind: Kind) -> Result<(), Failure> {
 /// # Errors
 /// It cannot: why, and the remedy.
 pub fn runs(kind: Kind) -> Result<(), Failure> {
-    if kind == Kind::Kvm {
-        return kvm::runs();
-    }
-    if kind != Kind::Sgx && !trampoline::fs_base_is_writable() {
-        return Err(Failure::unavailable(
-            "this kernel does not let programs set FS (no FSGSBASE in AT_HWCAP2)",
-            "run Linux 5.9 or later on a processor with FSGSBASE, without the option nofsgsbase",
-        ));
-    }
     match kind {
-        Kind::None | Kind::Kvm => Ok(()),
-        Kind::Simulate | Kind::ArchPrctl => system_calls::available(),
-        Kind::Process => process::available(),
+        Kind::None => fs_base(),
+        Kind::Simulate | Kind::ArchPrctl => fs_base().and_then(|()| system_calls::available()),
+        Kind::Process => fs_base().and_then(|()| process::available()),
+        Kind::Kvm => kvm::runs(),
+        Kind::Wasm => wasm::available(),
         Kind::Sgx => sgx::available(),
+    }
+}
+
+/// Whether threads can be given an FS of their own, as the inside of a trampoline has it.
+fn fs_base() -> Result<(), Failure> {
+    if trampoline::fs_base_is_writable() {
+        return Ok(());
+    }
+    Err(Failure::unavailable(
+        "this kernel does not let programs set FS (no FSGSBASE in AT_HWCAP2)",
+        "run Linux 5.9 or later on a processor with FSGSBASE, without the option nofsgsbase",
+    ))
+}
+
+/// Whether a kind can have an allocator that has an image, or is a person's own.
+///
+/// # Errors
+/// It cannot: why, and the remedy.
+pub fn has(kind: Kind, allocator: &str) -> Result<(), Failure> {
+    match kind {
+        Kind::Wasm => wasm::has(allocator),
+        _ => Ok(()),
     }
 }
 
@@ -174,14 +204,15 @@ pub fn load(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, 
 /// As [`load`], but for costs that are not the kind's.
 pub fn load_untimed(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
     runs(kind)?;
-    let elf = Elf::parse(image.bytes)?;
+    let elf = || Elf::parse(image.bytes);
     let begun = match kind {
-        Kind::None => begin(none::None::load(&elf, conf)?),
-        Kind::Simulate => begin(Entering::<Instructions>::load(&elf, conf)?),
-        Kind::ArchPrctl => begin(Entering::<ArchPrctl>::load(&elf, conf)?),
-        Kind::Process => begin(process::Process::load(&elf, conf)?),
-        Kind::Kvm => begin(kvm::Kvm::load(&elf, conf)?),
-        Kind::Sgx => begin(sgx::load(&elf, conf)?),
+        Kind::None => begin(none::None::load(&elf()?, conf)?),
+        Kind::Simulate => begin(Entering::<Instructions>::load(&elf()?, conf)?),
+        Kind::ArchPrctl => begin(Entering::<ArchPrctl>::load(&elf()?, conf)?),
+        Kind::Process => begin(process::Process::load(&elf()?, conf)?),
+        Kind::Kvm => begin(kvm::Kvm::load(&elf()?, conf)?),
+        Kind::Wasm => begin(wasm::load(image, conf)?),
+        Kind::Sgx => begin(sgx::load(&elf()?, conf)?),
     };
     begun.map_err(|why| {
         let (allocator, pages) = (image.allocator, conf.heap_pages);

@@ -53,7 +53,7 @@ impl Outside {
         std::fs::write(&path, image.bytes).map_err(|why| failed(format!("{path}: {why}")))?;
         // SAFETY: the library was built with this program, and has no constructors but its allocator's.
         let library = unsafe { Library::new(&path) }.map_err(|why| failed(why.to_string()))?;
-        // SAFETY: the inside defines both, of these types (image/src/entry.rs, image/src/thread.rs).
+        // SAFETY: the inside defines both, of these types (image/src/entry.rs, image/src/arch/x86_64/outside.rs).
         let found = unsafe {
             let entry = library.get::<Entry>("enclave_entry").map(|entry| *entry);
             entry.and_then(|entry| {
@@ -79,8 +79,7 @@ impl Enclave for Outside {
             number: 0,
             host_fs: 0,
             host_gs: 0,
-            depth: 0,
-            reserved: [0; 9],
+            reserved: [0; 10],
         };
         COUNTS.set(&raw const self.counts);
         (self.bind)(&raw const block);

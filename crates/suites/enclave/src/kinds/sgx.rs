@@ -71,7 +71,7 @@ impl<D: Driver> Sgx<D> {
     fn start(pages: &Pages, driver: D, vdso: Vdso, conf: &Conf) -> Result<Self, Failure> {
         let layout = pages.layout.clone();
         let made = Made::new(pages, driver)?;
-        let tcs = TcsSet::in_hardware(made.range(), conf.tcs);
+        let tcs = TcsSet::without_trampoline(made.range(), conf.tcs);
         Ok(Self { tcs, waits: Waits::default(), vdso, layout, made })
     }
 

@@ -56,7 +56,7 @@ pub(crate) fn changed(change: impl FnOnce(String) -> String, more: &str) -> Imag
     let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("image/system");
     let library = library(&[&sources[0], &sources[1]], &[&headers], folder.path());
     let bytes = link(&library, folder.path()).expect("it links");
-    Image { allocator: "changed", bytes: Vec::leak(bytes) }
+    Image { allocator: "changed", bytes: Vec::leak(bytes), wasm: None }
 }
 
 /// The example without what is optional.
@@ -105,7 +105,7 @@ pub(crate) fn image() -> &'static Image {
         let folder = tempfile::tempdir().expect("a folder");
         let library = library(&[&Path::new(INCLUDE).join("example.c")], &[], folder.path());
         let bytes = link(&library, folder.path()).expect("it links");
-        Image { allocator: "example", bytes: Vec::leak(bytes) }
+        Image { allocator: "example", bytes: Vec::leak(bytes), wasm: None }
     })
 }
 

@@ -2,7 +2,7 @@
 //! one takes its place.
 
 use crate::allocator;
-use crate::heap::Tally;
+use crate::heap::{self, Tally};
 use core::ptr;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -122,7 +122,7 @@ pub struct Store {
 impl Store {
     /// An empty one; none where there is no room.
     pub fn new(customers: u64) -> Option<&'static Self> {
-        let heads = (customers as usize).checked_mul(3)?.checked_next_power_of_two()?;
+        let heads = heap::bytes(customers).checked_mul(3)?.checked_next_power_of_two()?;
         // SAFETY: it asks nothing of its caller.
         let table =
             unsafe { allocator::calloc(heads, size_of::<*mut Record>()) }.cast::<*mut Record>();

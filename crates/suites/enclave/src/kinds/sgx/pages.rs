@@ -179,7 +179,7 @@ fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Bloc
     let (template, template_length, variables) = elf.tls.map_or((0, 0, 0), |tls| {
         (tls.address, tls.bytes.len(), tls.length.next_multiple_of(tls.align))
     });
-    let [own, host_stack, ocall, host_fs, host_gs, depth] = [0; 6];
+    let [own, host_stack, ocall, host_fs, host_gs] = [0; 5];
     let [base, exit, host_frame, inside] = [0; 4];
     Block {
         thread: ThreadBlock {
@@ -189,8 +189,7 @@ fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Bloc
             number: tcs as u64,
             host_fs,
             host_gs,
-            depth,
-            reserved: [0; 9],
+            reserved: [0; 10],
         },
         thread_control: layout.thread_control(tcs) as u64,
         own: layout.block(tcs) as u64,

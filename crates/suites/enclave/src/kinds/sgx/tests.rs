@@ -59,7 +59,11 @@ mod emulated {
 
     fn small() -> &'static Image {
         static IMAGE: OnceLock<Image> = OnceLock::new();
-        IMAGE.get_or_init(|| Image { allocator: "of the test", bytes: super::built::bytes() })
+        IMAGE.get_or_init(|| Image {
+            allocator: "of the test",
+            bytes: super::built::bytes(),
+            wasm: None,
+        })
     }
 
     const CONF: Conf = Conf { heap_pages: 16, stack_pages: 16, tcs: 4, debug: true };

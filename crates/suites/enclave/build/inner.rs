@@ -1,0 +1,68 @@
+//! Builds of packages by themselves, inside the build of this one.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The outer build's own settings, which would change or disturb the inner one.
+const OUTER: [&str; 7] = [
+    "CARGO_BUILD_",
+    "CARGO_CFG_",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_FEATURE_",
+    "CARGO_PROFILE_",
+    "CARGO_TARGET_",
+    "RUSTC_WORKSPACE_WRAPPER",
+];
+
+/// What is built of a package, and how.
+pub(crate) struct Inner<'a> {
+    /// Its folder.
+    pub(crate) package: &'a str,
+    /// What of it, as cargo's options say.
+    pub(crate) parts: &'a [&'a str],
+    /// What it runs on.
+    pub(crate) target: &'a str,
+    /// The compiler's flags.
+    pub(crate) flags: &'a [&'a str],
+}
+
+impl Inner<'_> {
+    /// Builds it; gives the folder where its files are.
+    pub(crate) fn build(&self, folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
+        self.build_with(folder, |_| {})
+    }
+
+    /// The same by a cargo with more settings.
+    pub(crate) fn build_with(
+        &self,
+        folder: &Path,
+        settings: impl FnOnce(&mut Command),
+    ) -> Result<PathBuf, Box<dyn Error>> {
+        let mut cargo = Command::new(env::var("CARGO")?);
+        for (name, _) in env::vars_os() {
+            if OUTER.iter().any(|outer| name.to_string_lossy().starts_with(outer)) {
+                cargo.env_remove(name);
+            }
+        }
+        cargo
+            .env("CARGO_ENCODED_RUSTFLAGS", self.flags.join("\u{1f}"))
+            .args(["build", "--release", "--locked", "--quiet", "--target", self.target])
+            .args(self.parts)
+            .args(["--manifest-path", &format!("{}/Cargo.toml", self.package), "--target-dir"])
+            .arg(folder);
+        settings(&mut cargo);
+        run(&mut cargo)?;
+        Ok(folder.join(self.target).join("release"))
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
+    let ran = command.output()?;
+    if !ran.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&ran.stderr)).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The same inside as a module of WebAssembly, run by wasmtime: many threads on one linear memory.
+//!
+//! A TCS has an instance of the module with a store of its own; all share the memory, which holds data, heap and
+//! stacks and never grows. What wasmtime checks, and the guard pages, are the boundary: there is no system call
+//! to block.
+
+mod instance;
+mod memory;
+mod module;
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use enclave_interface::Ecall;
+use lab::sample::Failure;
+use wasmtime::{Error, Trap};
+
+use super::Enclave;
+use crate::conf::Conf;
+use crate::error::EcallError;
+use crate::images::{self, Image};
+use crate::tcs::Tcs;
+use instance::Instances;
+use memory::Memory;
+
+pub(crate) use module::handle_signals;
+
+/// Whether modules can be run here.
+///
+/// # Errors
+/// wasmtime does not begin.
+pub(super) fn available() -> Result<(), Failure> {
+    module::engine().map(drop)
+}
+
+/// Whether an allocator has a module.
+///
+/// # Errors
+/// It has none.
+pub(super) fn has(allocator: &str) -> Result<(), Failure> {
+    let module = images::find(allocator).and_then(|image| image.wasm);
+    module.map(drop).ok_or_else(|| no_module(allocator))
+}
+
+fn no_module(allocator: &str) -> Failure {
+    let all = images::all().iter().filter(|image| image.wasm.is_some());
+    let there: Vec<_> = all.map(|image| image.allocator).collect();
+    Failure::unavailable(
+        format!("{allocator} has no module of WebAssembly: only tollgate's own in Rust have one"),
+        format!("measure one of {}", there.join(", ")),
+    )
+}
+
+/// Loads an image's module.
+///
+/// # Errors
+/// It has none, or there is no room.
+pub(super) fn load(image: &Image, conf: &Conf) -> Result<impl Enclave + use<>, Failure> {
+    let module = module::compiled(image.wasm.ok_or_else(|| no_module(image.allocator))?)?;
+    let memory = Memory::new(&module, conf)?;
+    let instances = Instances::new(&module, &memory, conf.tcs)?;
+    Ok(Wasm { instances, memory })
+}
+
+/// A loaded module.
+struct Wasm {
+    instances: Instances,
+    memory: Memory,
+}
+
+impl Wasm {
+    /// Why a call was cut short, after which nobody enters. Addresses are offsets, as they are inside.
+    #[cold]
+    fn cut(&self, tcs: &Tcs, why: &Error) -> EcallError {
+        let trap = why.downcast_ref::<Trap>();
+        // One that wasmtime's own checks stop has no signal.
+        if trap != Some(&Trap::MemoryOutOfBounds) || tcs.cut.signal.load(Ordering::Relaxed) == 0 {
+            self.instances.tcs.abort();
+            return EcallError::Trap { what: instance::name(trap) };
+        }
+        let (base, stack) = (self.memory.start(), self.memory.stack(tcs.number));
+        match self.instances.tcs.cut(tcs, base + stack.start..base + stack.end) {
+            EcallError::Fault { signal, address, at, place } => {
+                let address = address.wrapping_sub(base as u64);
+                EcallError::Fault { signal, address, at, place }
+            }
+            other => other,
+        }
+    }
+}
+
+impl Enclave for Wasm {
+    #[inline]
+    fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
+        self.instances.ecall(call, words, |tcs, why| self.cut(tcs, why))
+    }
+
+    fn ocalls(&self) -> u64 {
+        self.instances.tcs.ocalls()
+    }
+
+    fn waits(&self) -> u64 {
+        self.instances.tcs.waits()
+    }
+
+    fn blocked(&self) -> u64 {
+        self.instances.tcs.blocked()
+    }
+
+    /// As offsets in the linear memory, which is what a pointer is inside.
+    fn heap(&self) -> Range<usize> {
+        self.memory.heap()
+    }
+}
