@@ -30,9 +30,11 @@ struct Allocation {
 impl Allocation {
     fn failure(&self, flaw: Flaw) -> Failure {
         match flaw {
-            Flaw::Null { .. } if self.may_be_too_small => {
-                Failure::unavailable(flaw.to_string(), "take more pages")
-            }
+            // Said without numbers, so that what has one cause is told once.
+            Flaw::Null { .. } if self.may_be_too_small => Failure::unavailable(
+                "allocations gave NULL: the heap is too small",
+                "take more pages",
+            ),
             _ => flaw.into(),
         }
     }
