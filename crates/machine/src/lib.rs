@@ -9,6 +9,7 @@ pub mod cache;
 pub mod capability;
 pub mod child;
 pub mod core_clock;
+pub mod counters;
 pub mod cpu;
 pub mod cpu_list;
 pub mod environment;

@@ -4,51 +4,21 @@ use std::io;
 use std::path::Path;
 
 use super::State;
+use crate::counters::{Counters, Event, Mode};
 use crate::{core_clock, priority};
-
-/// `struct perf_event_attr` as far as its first version went, 64 bytes.
-#[repr(C)]
-#[derive(Default)]
-struct CounterAttributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_kind: u32,
-    breakpoint_address: u64,
-}
 
 /// Counts the cycles of a calibration of the core clock: a counter that opens but stands still is none.
 pub(super) fn performance_counters() -> State {
-    /// Leaves the kernel and the hypervisor out, so that less privilege is needed.
-    const USER_ONLY: u64 = 1 << 5 | 1 << 6;
-    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    // Kind 0 is hardware, config 0 its cycles.
-    let attributes =
-        CounterAttributes { size: 64, flags: USER_ONLY, ..CounterAttributes::default() };
-    // SAFETY: the attributes are 64 bytes as they say, and outlive the call. This thread, any CPU.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, 0, -1, -1, CLOSE_ON_EXEC) };
-    let Some(counter) = owned(fd) else {
-        let why = io::Error::last_os_error();
-        let remedy = match why.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => {
-                "as root: echo 1 > /proc/sys/kernel/perf_event_paranoid"
-            }
-            _ => {
-                "have the hypervisor show a PMU, or use bare metal; the core clock is calibrated without"
-            }
-        };
-        return State::absent(format!("perf_event_open of cycles: {why}"), remedy);
+    let counters = match Counters::open(&[Event::CYCLES], Mode::User) {
+        Ok(counters) => counters,
+        Err(refusal) => {
+            let remedy = format!("{}; the core clock is calibrated without", refusal.remedy);
+            return State::absent(format!("{}: {}", refusal.attempt, refusal.source), remedy);
+        }
     };
     let _ = core_clock::calibrate();
-    let mut bytes = [0; 8];
-    match rustix::io::read(&counter, &mut bytes) {
-        Ok(8) if u64::from_ne_bytes(bytes) > 0 => State::present("cycles are counted"),
+    match counters.now().as_deref() {
+        Ok([cycles]) if *cycles > 0 => State::present("cycles are counted"),
         _ => State::absent(
             "the counter of cycles opens but stands still",
             "have the hypervisor show a whole PMU",

@@ -64,7 +64,11 @@ impl Suite for BoundsSuite {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        let mut capabilities = vec![assembler::AS.capability(), instructions::audit::capability()];
+        let mut capabilities = vec![
+            assembler::AS.capability(),
+            instructions::audit::capability(),
+            instructions::counted::capability(),
+        ];
         capabilities.extend(kernels::capabilities());
         capabilities.push(mpx::capability());
         capabilities

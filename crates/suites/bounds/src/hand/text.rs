@@ -90,7 +90,7 @@ impl Table {
 }
 
 /// A note in lines that are not too wide.
-fn wrapped(note: &str) -> String {
+pub(crate) fn wrapped(note: &str) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for word in note.split_whitespace() {
         let last = lines.len() - 1;

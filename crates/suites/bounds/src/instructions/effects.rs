@@ -24,6 +24,8 @@ pub(crate) struct Effects {
     /// Whether it reads flags that it also changes.
     pub(crate) flags_feed_it: bool,
     pub(crate) moves_stack: bool,
+    /// How many instructions it is.
+    pub(crate) instructions: u64,
     /// What the processor must have.
     pub(crate) features: &'static [CpuidFeature],
 }
@@ -65,6 +67,7 @@ impl Effects {
         let mut effects = Self {
             flags_feed_it: feeds_itself(instruction),
             features: instruction.cpuid_features(),
+            instructions: 1,
             ..Self::default()
         };
         let mut factory = InstructionInfoFactory::new();

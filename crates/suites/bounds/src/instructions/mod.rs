@@ -2,7 +2,9 @@
 
 pub(crate) mod audit;
 mod chain;
+pub(crate) mod counted;
 mod effects;
+mod events;
 mod feature;
 pub(crate) mod hand;
 pub(crate) mod list;
@@ -55,6 +57,13 @@ const FACTORS: &[Factor] = &[
     },
 ];
 
+/// Ports that a processor counts as one are one metric.
+const fn port(name: &'static str) -> Metric {
+    let about =
+        "micro-operations that the port (or those ports) gets in a core cycle, where counted";
+    Metric::new(name, "1", Better::Neither, about)
+}
+
 const METRICS: &[Metric] = &[
     Metric::new(
         "throughput",
@@ -79,6 +88,19 @@ const METRICS: &[Metric] = &[
         "how far a latency that is expected to be whole is from it, over max(0.05 cycle, 0.5%)",
     ),
     Metric::count("uops", "micro-operations an instruction, where performance counters count them"),
+    port("port_0"),
+    port("port_1"),
+    port("port_2"),
+    port("port_3"),
+    port("port_4"),
+    port("port_5"),
+    port("port_6"),
+    port("port_7"),
+    port("port_2_3"),
+    port("port_2_3_10"),
+    port("port_4_9"),
+    port("port_5_11"),
+    port("port_7_8"),
     Metric::time("measuring", "what measuring the form took, preparing not counted"),
 ];
 

@@ -8,6 +8,7 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 
 use super::chain::Chased;
+use super::counted::{Counted, Counting};
 use super::list::{Form, List, OWN};
 use super::plan::{Share, memory};
 use super::prepared::{Prepared, prepare};
@@ -36,6 +37,8 @@ pub(super) fn probe() -> Box<dyn Probe> {
 #[derive(Default)]
 struct Instructions {
     forms: Forms,
+    /// Opened by the first form; nothing where there are none, of which the capability tells.
+    counting: Option<Option<Counting>>,
 }
 
 /// Each form of a list as machine code, or why not.
@@ -78,7 +81,8 @@ impl Probe for Instructions {
         // Switched off, MPX would run as NOP.
         let _registers = BoundsRegisters::for_code(prepared.plan.effects().features, &data)?;
         let timed = Timed::new(tsc, &data, context.budget / BODIES)?;
-        let form = Measured { form, prepared, data: &data, timed };
+        let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
+        let form = Measured { form, prepared, data: &data, timed, counting };
         let begun = Instant::now();
         let measurement = form.measure(point.text("sibling") == "busy")?;
         Ok(measurement.value("measuring", begun.elapsed().as_nanos() as f64))
@@ -106,6 +110,7 @@ struct Measured<'a> {
     prepared: &'a Prepared,
     data: &'a Data,
     timed: Timed<'a>,
+    counting: Option<&'a Counting>,
 }
 
 impl Measured<'_> {
@@ -128,7 +133,15 @@ impl Measured<'_> {
         let bodies: Vec<&Body> = bodies.iter().collect();
         let beside = || sibling_busy.then(|| self.sibling(copies)).transpose();
         let cycles = self.timed.cycles_beside(&bodies, beside)?;
-        Ok(self.measurement(&cycles, throughputs, feeding))
+        let measurement = self.measurement(&cycles, throughputs, feeding);
+        match self.counting.filter(|_| !sibling_busy) {
+            Some(counting) => {
+                let instructions = self.prepared.plan.effects().instructions;
+                let counted = counting.of(bodies[0], self.data, cycles[0], instructions)?;
+                Ok(with(measurement, &counted, cycles[0]))
+            }
+            None => Ok(measurement),
+        }
     }
 
     fn measurement(
@@ -240,6 +253,14 @@ impl Measured<'_> {
     }
 }
 
+/// What was counted of copies that take so many core cycles each.
+fn with(measurement: Measurement, counted: &Counted, cycles: f64) -> Measurement {
+    let measurement = measurement.value("uops", counted.uops);
+    let measurement = measurement.covariate("uops_event", counted.event);
+    let ports = counted.ports.iter();
+    ports.fold(measurement, |told, (port, uops)| told.value(port, uops / cycles))
+}
+
 fn begin(state: &mut State, chased: &Chased, data: &Data) {
     state.set_general(chased.register, if chased.holds_address { data.address() } else { 0 });
 }
@@ -267,6 +288,15 @@ pub(super) fn expected(budget: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    fn one_form<'a>(
+        list: &'a List,
+        prepared: &'a Prepared,
+        data: &'a Data,
+        timed: Timed<'a>,
+    ) -> Measured<'a> {
+        Measured { form: &list.forms[0], prepared, data, timed, counting: None }
+    }
+
     /// A form's throughput and latency, the least of some tries: other processes only add.
     fn measured(text: &str) -> (f64, f64) {
         let tsc = machine::tsc::Tsc::get().unwrap();
@@ -274,7 +304,7 @@ mod tests {
         let prepared = prepare(&list).remove(0).unwrap();
         let data = Data::new().unwrap();
         let timed = Timed::new(tsc, &data, Duration::from_millis(2)).unwrap();
-        let form = Measured { form: &list.forms[0], prepared: &prepared, data: &data, timed };
+        let form = one_form(&list, &prepared, &data, timed);
         let least = |least: (f64, f64), _| {
             let values = form.measure(false).unwrap().values;
             let latency = values.get("latency").copied().unwrap_or(f64::NAN);
@@ -312,7 +342,7 @@ mod tests {
         let data = Data::new().unwrap();
         let tsc = machine::tsc::Tsc::get().unwrap();
         let timed = Timed::new(tsc, &data, Duration::from_millis(2)).unwrap();
-        let form = Measured { form: &list.forms[0], prepared: &prepared, data: &data, timed };
+        let form = one_form(&list, &prepared, &data, timed);
         let failure = form.measure(false).unwrap_err();
         assert_eq!(failure.kind, lab::sample::FailureKind::Unsupported);
         assert!(failure.why.contains("SIGILL"), "{failure}");

@@ -21,6 +21,7 @@ fn restore_stack() -> Vec<u8> {
 /// Code that runs a body so often as its state says, and leaves.
 pub(crate) struct Looped {
     code: Executable,
+    moves_stack: bool,
 }
 
 impl Looped {
@@ -38,20 +39,25 @@ impl Looped {
         code.extend([0x0F, 0x85]); // jnz, to the first byte
         let back = -(code.len() as i32 + 4);
         code.extend(back.to_le_bytes());
-        Self::whole(code)
+        Self::whole(code, moves_stack)
     }
 
     /// Nothing at all: what entering and leaving takes.
     pub(crate) fn empty() -> Result<Self, Refusal> {
-        Self::whole(Vec::new())
+        Self::whole(Vec::new(), false)
     }
 
-    fn whole(mut code: Vec<u8>) -> Result<Self, Refusal> {
+    fn whole(mut code: Vec<u8>, moves_stack: bool) -> Result<Self, Refusal> {
         code.extend([0x41, 0xFF, 0xA5]); // jmp [r13 + exit]
         code.extend(state::EXIT.to_le_bytes());
         // Where a check that fails leads: the last two bytes.
         code.extend(UD2);
-        Ok(Self { code: Executable::new(&code)? })
+        Ok(Self { code: Executable::new(&code)?, moves_stack })
+    }
+
+    /// Instructions with which a pass ends: those that count and go back, and one for the stack.
+    pub(crate) fn closing(&self) -> u64 {
+        2 + u64::from(self.moves_stack)
     }
 
     /// Runs the loop so often.

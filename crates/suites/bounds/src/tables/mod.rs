@@ -23,7 +23,7 @@ use lab::suite::Probe;
 use machine::tsc::Tsc;
 
 use crate::way::Way;
-use instructions::Counters;
+use instructions::Instructions;
 use memory::SmallPages;
 use pass::{Kind, Took};
 use setting::Setting;
@@ -103,7 +103,7 @@ impl Probe for Measured {
         let tsc = context.tsc()?;
         let setting = Setting::of(point)?;
         let _small = SmallPages::only();
-        let counters = setting.counted.then(Counters::open).transpose()?;
+        let counters = setting.counted.then(Instructions::open).transpose()?;
         let passes = passes(&setting, tsc, counters.as_ref(), context.budget)?;
         told(&setting, &passes)
     }
@@ -119,7 +119,7 @@ struct Turn {
 fn passes(
     setting: &Setting,
     tsc: &Tsc,
-    counters: Option<&Counters>,
+    counters: Option<&Instructions>,
     budget: Duration,
 ) -> Result<Vec<Turn>, Failure> {
     let end = Instant::now() + budget;
@@ -179,7 +179,7 @@ fn system_share(turns: &[Turn]) -> Option<f64> {
 fn available(point: &Point) -> Result<(), Failure> {
     let setting = Setting::of(point)?;
     if setting.counted {
-        Counters::open()?;
+        Instructions::open()?;
     }
     setting.room(
         number("/proc/sys/vm/max_map_count", "")?,

@@ -5,7 +5,7 @@ use std::io;
 use lab::sample::Failure;
 use machine::tsc::{self, Tsc};
 
-use super::instructions::Counters;
+use super::instructions::Instructions;
 use super::slots::Slots;
 use super::usage::Usage;
 use super::ways::{Arena, Base, Inline, Tables, Trap, Untracked};
@@ -53,7 +53,7 @@ impl Pass {
         &self,
         kind: Kind,
         tsc: &Tsc,
-        counters: Option<&Counters>,
+        counters: Option<&Instructions>,
     ) -> Result<Took, Failure> {
         let base = || Base::new().map_err(|why| Failure::failed(why.to_string()));
         match kind {
@@ -73,16 +73,16 @@ impl Pass {
         tables: &mut T,
         tracked: bool,
         tsc: &Tsc,
-        counters: Option<&Counters>,
+        counters: Option<&Instructions>,
     ) -> Result<Took, Failure> {
         let mut slots = Slots::new(self.own, self.count)?;
-        let counted = counters.map(Counters::now).transpose()?;
+        let counted = counters.map(Instructions::now).transpose()?;
         let usage = Usage::now();
         let begin = tsc::start();
         let stored = self.store_all(&mut slots, tables);
         let ticks = tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead);
         let usage = Usage::now() - usage;
-        let now = counters.map(Counters::now).transpose()?;
+        let now = counters.map(Instructions::now).transpose()?;
         stored.map_err(|why| Failure::failed(format!("a table of 4 MiB: {why}")))?;
         let instructions =
             counted.zip(now).map(|(before, now)| [now[0] - before[0], now[1] - before[1]]);

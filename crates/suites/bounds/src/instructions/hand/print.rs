@@ -1,7 +1,9 @@
 //! The instruction table as text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use lab::capability::State;
 use lab::claim::{self, Claim};
 use lab::journal::Run;
 use lab::point::Point;
@@ -11,7 +13,9 @@ use lab::suite::Suite as _;
 
 use super::Error;
 use crate::SUITE;
+use crate::hand::text::wrapped;
 use crate::instructions::audit::{Predictions, agree};
+use crate::instructions::counted;
 use crate::instructions::list::List;
 
 /// The chains whose latency a model of registers predicts.
@@ -34,6 +38,7 @@ pub(super) fn table(
         notes: Vec::new(),
         agreed: [(0, 0); 2],
         disagreed: Vec::new(),
+        counted: run.samples.iter().any(|it| it.values.contains_key("uops")),
     };
     table.head()?;
     let mut class = "";
@@ -45,6 +50,7 @@ pub(super) fn table(
         table.row(&form.level)?;
     }
     table.notes()?;
+    table.counters(levels)?;
     table.audit()?;
     Ok(table.text)
 }
@@ -65,6 +71,8 @@ struct Table<'a> {
     /// Of latencies and of throughputs: how many agree, of how many.
     agreed: [(usize, usize); 2],
     disagreed: Vec<String>,
+    /// Whether micro-operations were.
+    counted: bool,
 }
 
 impl Table<'_> {
@@ -76,8 +84,13 @@ impl Table<'_> {
         let predicted = if self.predictions.is_some() { "  predicted: lat  tput" } else { "" };
         writeln!(
             self.text,
-            "{:NAME$}{:>9}{:>9}{:>9}  {:<18}{predicted}",
-            "", "latency", "tput", "trip", "published: lat tput"
+            "{:NAME$}{:>9}{:>9}{:>9}{}  {:<18}{predicted}",
+            "",
+            "latency",
+            "tput",
+            "trip",
+            if self.counted { "   uops" } else { "" },
+            "published: lat tput"
         )
     }
 
@@ -98,6 +111,10 @@ impl Table<'_> {
         for value in values {
             let shown = value.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
             write!(self.text, "{shown:>9}")?;
+        }
+        if self.counted {
+            let shown = value("uops").map_or_else(|| "-".into(), |value| format!("{value:.2}"));
+            write!(self.text, "{shown:>7}")?;
         }
         let published = self.published(level);
         write!(self.text, "  {published:<18}")?;
@@ -174,6 +191,44 @@ impl Table<'_> {
     fn notes(&mut self) -> std::fmt::Result {
         for (at, note) in self.notes.iter().enumerate() {
             writeln!(self.text, "[{}] {note}", at + 1)?;
+        }
+        Ok(())
+    }
+
+    /// What performance counters counted beside: for each form the micro-operations that each port got in a
+    /// cycle; or why nothing was.
+    fn counters(&mut self, levels: &[String]) -> std::fmt::Result {
+        if !self.counted {
+            if let State::Absent { reason, remedy } = counted::capability().state {
+                let why = format!("Micro-operations and ports are not counted: {reason}; {remedy}");
+                writeln!(self.text, "\n{}", wrapped(&why))?;
+            }
+            return Ok(());
+        }
+        let ports: BTreeSet<String> =
+            self.run.samples.iter().flat_map(|it| it.values.keys()).cloned().collect();
+        let ports: Vec<String> = ports.into_iter().filter(|it| it.starts_with("port_")).collect();
+        if ports.is_empty() {
+            return Ok(());
+        }
+        writeln!(self.text, "\nMicro-operations that each port gets in a core cycle")?;
+        let names: String = ports
+            .iter()
+            .map(|port| format!("{:>8}", port.replacen("port_", "P", 1).replace('_', ",")))
+            .collect();
+        writeln!(self.text, "{:NAME$}{names}", "")?;
+        for level in levels {
+            let samples = self.samples(level);
+            let shown = |port: &String| {
+                let values: Vec<f64> =
+                    samples.iter().filter_map(|it| it.values.get(port).copied()).collect();
+                format!(
+                    "{:>8}",
+                    median(&values).map_or_else(|| "-".into(), |it| format!("{it:.2}"))
+                )
+            };
+            let cells: String = ports.iter().map(shown).collect();
+            writeln!(self.text, "  {level:<width$}{cells}", width = NAME - 2)?;
         }
         Ok(())
     }
