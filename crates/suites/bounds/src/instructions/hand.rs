@@ -1,5 +1,7 @@
 //! `tollgate bounds table`: the instruction table by hand, the seed's beside ours.
 
+mod agreement;
+mod ports;
 mod print;
 
 use std::io::Write;

@@ -1,27 +1,32 @@
 //! The instruction table as text.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use lab::capability::State;
 use lab::claim::{self, Claim};
 use lab::journal::Run;
-use lab::point::Point;
 use lab::sample::Sample;
 use lab::statistics::median;
 use lab::suite::Suite as _;
 
 use super::Error;
+use super::agreement::Agreement;
+use super::ports;
 use crate::SUITE;
 use crate::hand::text::wrapped;
-use crate::instructions::audit::{Predictions, agree};
-use crate::instructions::counted;
+use crate::instructions::audit::Predictions;
 use crate::instructions::list::List;
 
+/// What is measured, with the words above its columns.
+const MEASURED: [(&str, &str); 4] =
+    [("latency", "latency"), ("throughput", "tput"), ("round_trip", "trip"), ("uops", "uops")];
+/// What the seed published, in its order.
+const PUBLISHED: [(&str, &str); 3] = [("uops", "uops"), ("latency", "lat"), ("throughput", "tput")];
+/// Columns of each figure of ours, and of others'.
+const OURS: usize = 8;
+const OTHERS: usize = 6;
 /// The chains whose latency a model of registers predicts.
 const COMPARED: [&str; 3] = ["register", "implicit-register", "pointer-chase"];
-/// Columns of a form's name.
-const NAME: usize = 36;
 
 /// Writes the table: for each form our figures, the seed's where it has the form, and the prediction.
 pub(super) fn table(
@@ -30,116 +35,176 @@ pub(super) fn table(
     levels: &[String],
     predictions: Option<&Predictions>,
 ) -> Result<String, Error> {
+    let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
+    let samples = Samples::new(run, levels);
+    let longest = levels.iter().map(|level| level.chars().count()).max().unwrap_or_default();
     let mut table = Table {
-        run,
-        claims: claim::read("bounds/claims.toml", SUITE.data().claims)?,
+        measured: MEASURED.into_iter().filter(|(metric, _)| samples.have(metric)).collect(),
+        published: levels.iter().any(|level| claimed(&claims, level, "throughput").is_some()),
+        claims,
         predictions,
+        name: longest + 4,
         text: String::new(),
         notes: Vec::new(),
-        agreed: [(0, 0); 2],
-        disagreed: Vec::new(),
-        counted: run.samples.iter().any(|it| it.values.contains_key("uops")),
+        agreement: Agreement::default(),
+        samples,
     };
-    table.head()?;
+    table.head();
     let mut class = "";
     for form in list.forms.iter().filter(|form| levels.contains(&form.level)) {
         if form.class != class {
             class = &form.class;
-            writeln!(table.text, "{class}")?;
+            table.line(class);
         }
-        table.row(&form.level)?;
+        table.row(&form.level);
     }
-    table.notes()?;
-    table.counters(levels)?;
-    table.audit()?;
-    Ok(table.text)
+    for (at, note) in table.notes.iter().enumerate() {
+        writeln!(table.text, "{}", wrapped(&format!("[{}] {note}", at + 1)))?;
+    }
+    let Table { mut text, samples, agreement, .. } = table;
+    text.push_str(&ports::table(&samples, levels, longest + 4));
+    if let Some(predictions) = predictions {
+        text.push_str(&agreement.table(&predictions.cpu));
+    }
+    Ok(text)
 }
 
-fn is_chase(samples: &[Sample]) -> bool {
-    samples
-        .iter()
-        .any(|it| it.covariates.get("chain").is_some_and(|chain| chain.as_str() == COMPARED[2]))
+/// The samples of a run by form.
+pub(super) struct Samples<'a> {
+    by_level: BTreeMap<&'a str, Vec<&'a Sample>>,
 }
 
-struct Table<'a> {
-    run: &'a Run,
-    claims: Vec<Claim>,
-    predictions: Option<&'a Predictions>,
-    text: String,
-    /// Why figures are missing, each once.
-    notes: Vec<String>,
-    /// Of latencies and of throughputs: how many agree, of how many.
-    agreed: [(usize, usize); 2],
-    disagreed: Vec<String>,
-    /// Whether micro-operations were.
-    counted: bool,
-}
-
-impl Table<'_> {
-    fn head(&mut self) -> std::fmt::Result {
-        writeln!(
-            self.text,
-            "Core cycles an instruction: the median over rounds of the least of 10 repeats"
-        )?;
-        let predicted = if self.predictions.is_some() { "  predicted: lat  tput" } else { "" };
-        writeln!(
-            self.text,
-            "{:NAME$}{:>9}{:>9}{:>9}{}  {:<18}{predicted}",
-            "",
-            "latency",
-            "tput",
-            "trip",
-            if self.counted { "   uops" } else { "" },
-            "published: lat tput"
-        )
+impl<'a> Samples<'a> {
+    fn new(run: &'a Run, levels: &'a [String]) -> Self {
+        let mut by_level: BTreeMap<&str, Vec<&Sample>> =
+            levels.iter().map(|level| (level.as_str(), Vec::new())).collect();
+        for sample in &run.samples {
+            let form = sample.point.text("form");
+            if let Some(all) = by_level.get_mut(&*form) {
+                all.push(sample);
+            }
+        }
+        Self { by_level }
     }
 
-    fn row(&mut self, level: &str) -> std::fmt::Result {
-        let samples = self.samples(level);
-        let value = |metric: &str| {
-            let values: Vec<f64> =
-                samples.iter().filter_map(|it| it.values.get(metric).copied()).collect();
-            median(&values)
-        };
-        let values = [value("latency"), value("throughput"), value("round_trip")];
-        write!(self.text, "  {level:<width$}", width = NAME - 2)?;
-        if values.iter().all(Option::is_none) {
-            let failure = self.failure(level);
-            let mark = self.note(failure);
-            return writeln!(self.text, "{:>9}  {}", format!("[{mark}]"), self.published(level));
-        }
-        for value in values {
-            let shown = value.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
-            write!(self.text, "{shown:>9}")?;
-        }
-        if self.counted {
-            let shown = value("uops").map_or_else(|| "-".into(), |value| format!("{value:.2}"));
-            write!(self.text, "{shown:>7}")?;
-        }
-        let published = self.published(level);
-        write!(self.text, "  {published:<18}")?;
-        // What passes through memory, or past it, is no latency of the model's kind.
-        let through_register = samples.iter().any(|it| {
-            it.covariates.get("chain").is_some_and(|chain| COMPARED.contains(&chain.as_str()))
-        });
-        let comparable = through_register && (!level.contains(" M") || is_chase(&samples));
-        self.predicted(level, values[0].filter(|_| comparable), values[1])?;
-        writeln!(self.text)
+    fn of(&self, level: &str) -> &[&'a Sample] {
+        self.by_level.get(level).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The samples of a form that count.
-    fn samples(&self, level: &str) -> Vec<Sample> {
-        let is = |point: &Point| point.text("form") == level;
-        self.run.samples.iter().filter(|it| it.counts() && is(&it.point)).cloned().collect()
+    /// Whether any has this metric.
+    pub(super) fn have(&self, metric: &str) -> bool {
+        self.by_level.values().flatten().any(|sample| sample.values.contains_key(metric))
+    }
+
+    /// The median over the rounds that count.
+    pub(super) fn median(&self, level: &str, metric: &str) -> Option<f64> {
+        let counted = self.of(level).iter().filter(|sample| sample.counts());
+        let values: Vec<f64> = counted.filter_map(|it| it.values.get(metric).copied()).collect();
+        median(&values)
+    }
+
+    /// By what its copies feed one another.
+    fn chain(&self, level: &str) -> String {
+        let chain = self.of(level).iter().find_map(|it| it.covariates.get("chain"));
+        chain.map(ToString::to_string).unwrap_or_default()
     }
 
     fn failure(&self, level: &str) -> String {
-        let own = self.run.samples.iter().filter(|it| it.point.text("form") == level);
-        let failure = own.filter_map(|sample| sample.error.as_ref()).next();
+        let failure = self.of(level).iter().find_map(|sample| sample.error.as_ref());
         failure.map_or_else(|| "no sample counts".into(), ToString::to_string)
     }
+}
 
-    fn note(&mut self, note: String) -> usize {
+/// A figure in as many digits as stand in a column.
+pub(super) fn figure(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(value) if value >= 1000.0 => format!("{value:.0}"),
+        Some(value) if value >= 100.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
+/// What the seed published of a form.
+fn claimed(claims: &[Claim], level: &str, metric: &str) -> Option<f64> {
+    let is = |claim: &&Claim| {
+        let form = claim.filter.0.get("form");
+        claim.metric.as_deref() == Some(metric)
+            && form.is_some_and(|it| it.levels().iter().any(|one| one.as_str() == level))
+    };
+    claims.iter().find(is).and_then(|claim| Some(claim.published.as_ref()?.value))
+}
+
+struct Table<'a> {
+    samples: Samples<'a>,
+    /// Those of [`MEASURED`] that are there.
+    measured: Vec<(&'static str, &'static str)>,
+    /// Whether the seed has any of the forms.
+    published: bool,
+    claims: Vec<Claim>,
+    predictions: Option<&'a Predictions>,
+    /// Columns of a form's name.
+    name: usize,
+    text: String,
+    /// Why figures are missing, each once.
+    notes: Vec<String>,
+    agreement: Agreement,
+}
+
+impl Table<'_> {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn head(&mut self) {
+        self.line("Core cycles an instruction: the median over rounds of the least of 10 repeats");
+        let measured: String = self.measured.iter().map(|(_, it)| format!("{it:>OURS$}")).collect();
+        let (mut above, mut below) = (" ".repeat(self.name + measured.len()), measured);
+        below.insert_str(0, &" ".repeat(self.name));
+        let mut add = |title: &str, words: &[&str]| {
+            let width = words.len() * OTHERS + 2;
+            above += &format!("{title:>width$}");
+            let words: String = words.iter().map(|it| format!("{it:>OTHERS$}")).collect();
+            below += &format!("  {words}");
+        };
+        if self.published {
+            add("published", &PUBLISHED.map(|(_, word)| word));
+        }
+        if self.predictions.is_some() {
+            add("llvm-mca", &["lat", "tput"]);
+        }
+        if !above.trim().is_empty() {
+            self.line(&above);
+        }
+        self.line(&below);
+    }
+
+    fn row(&mut self, level: &str) {
+        let values: Vec<Option<f64>> =
+            self.measured.iter().map(|(metric, _)| self.samples.median(level, metric)).collect();
+        let mut line = format!("  {level:<width$}", width = self.name - 2);
+        if values.iter().all(Option::is_none) {
+            let mark = format!("[{}]", self.note(level));
+            let width = OURS * self.measured.len().max(1);
+            line += &format!("{mark:>OURS$}{:<rest$}", "", rest = width - OURS);
+        } else {
+            line.extend(values.iter().map(|value| format!("{:>OURS$}", figure(*value))));
+        }
+        if self.published {
+            let cell = |(metric, _)| match claimed(&self.claims, level, metric) {
+                Some(value) => format!("{value:>OTHERS$.2}"),
+                None => " ".repeat(OTHERS),
+            };
+            line += &format!("  {}", PUBLISHED.map(cell).concat());
+        }
+        line += &self.predicted(level);
+        self.line(&line);
+    }
+
+    /// The number of the note that says why there is no figure.
+    fn note(&mut self, level: &str) -> usize {
+        let note = self.samples.failure(level);
         let known = self.notes.iter().position(|one| *one == note);
         known.unwrap_or_else(|| {
             self.notes.push(note);
@@ -147,104 +212,38 @@ impl Table<'_> {
         }) + 1
     }
 
-    /// What the seed published, as cycles.
-    fn published(&self, level: &str) -> String {
-        let figure = |metric: &str| {
-            let is = |claim: &&Claim| {
-                let form = claim.filter.0.get("form");
-                claim.metric.as_deref() == Some(metric)
-                    && form.is_some_and(|it| it.levels().iter().any(|one| one.as_str() == level))
-            };
-            self.claims.iter().find(is).and_then(|claim| Some(claim.published.as_ref()?.value))
-        };
-        match (figure("latency"), figure("throughput")) {
-            (Some(latency), Some(throughput)) => format!("{latency:.0} {throughput:.2}"),
-            _ => String::new(),
-        }
+    fn predicted(&mut self, level: &str) -> String {
+        let prediction = self.predictions.and_then(|it| it.by_level.get(level));
+        let Some(prediction) = prediction else { return String::new() };
+        // What passes through memory, or past it, is no latency of the model's kind.
+        let chain = self.samples.chain(level);
+        let comparable = COMPARED.contains(&chain.as_str())
+            && (!level.contains(" M") || chain == "pointer-chase");
+        let latency = self.samples.median(level, "latency").filter(|_| comparable);
+        let throughput = self.samples.median(level, "throughput");
+        self.agreement.add(level, [latency, throughput], prediction);
+        let shown = [prediction.latency, prediction.throughput].map(|it| figure(Some(it)));
+        format!("  {:>OTHERS$}{:>OTHERS$}", shown[0], shown[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_in_their_columns() {
+        assert_eq!(
+            [0.25, 99.99, 123.45, 12976.42].map(|it| figure(Some(it))),
+            ["0.25", "99.99", "123.5", "12976"]
+        );
+        assert_eq!(figure(None), "-");
     }
 
-    fn predicted(
-        &mut self,
-        level: &str,
-        latency: Option<f64>,
-        throughput: Option<f64>,
-    ) -> std::fmt::Result {
-        let Some(predictions) = self.predictions else { return Ok(()) };
-        let Some(prediction) = predictions.by_level.get(level) else { return Ok(()) };
-        write!(self.text, "  {:>13.2}{:>6.2}", prediction.latency, prediction.throughput)?;
-        let pairs = [
-            ("latency", latency, prediction.latency),
-            ("throughput", throughput, prediction.throughput),
-        ];
-        for (count, (name, ours, theirs)) in self.agreed.iter_mut().zip(pairs) {
-            let Some(ours) = ours else { continue };
-            count.1 += 1;
-            if agree(ours, theirs) {
-                count.0 += 1;
-            } else {
-                self.disagreed.push(format!("{level}: {name} {ours:.2}, predicted {theirs:.2}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn notes(&mut self) -> std::fmt::Result {
-        for (at, note) in self.notes.iter().enumerate() {
-            writeln!(self.text, "[{}] {note}", at + 1)?;
-        }
-        Ok(())
-    }
-
-    /// What performance counters counted beside: for each form the micro-operations that each port got in a
-    /// cycle; or why nothing was.
-    fn counters(&mut self, levels: &[String]) -> std::fmt::Result {
-        if !self.counted {
-            if let State::Absent { reason, remedy } = counted::capability().state {
-                let why = format!("Micro-operations and ports are not counted: {reason}; {remedy}");
-                writeln!(self.text, "\n{}", wrapped(&why))?;
-            }
-            return Ok(());
-        }
-        let ports: BTreeSet<String> =
-            self.run.samples.iter().flat_map(|it| it.values.keys()).cloned().collect();
-        let ports: Vec<String> = ports.into_iter().filter(|it| it.starts_with("port_")).collect();
-        if ports.is_empty() {
-            return Ok(());
-        }
-        writeln!(self.text, "\nMicro-operations that each port gets in a core cycle")?;
-        let names: String = ports
-            .iter()
-            .map(|port| format!("{:>8}", port.replacen("port_", "P", 1).replace('_', ",")))
-            .collect();
-        writeln!(self.text, "{:NAME$}{names}", "")?;
-        for level in levels {
-            let samples = self.samples(level);
-            let shown = |port: &String| {
-                let values: Vec<f64> =
-                    samples.iter().filter_map(|it| it.values.get(port).copied()).collect();
-                format!(
-                    "{:>8}",
-                    median(&values).map_or_else(|| "-".into(), |it| format!("{it:.2}"))
-                )
-            };
-            let cells: String = ports.iter().map(shown).collect();
-            writeln!(self.text, "  {level:<width$}{cells}", width = NAME - 2)?;
-        }
-        Ok(())
-    }
-
-    fn audit(&mut self) -> std::fmt::Result {
-        let Some(predictions) = self.predictions else { return Ok(()) };
-        let [(latency, latencies), (throughput, throughputs)] = self.agreed;
-        writeln!(
-            self.text,
-            "\nllvm-mca by its model of {}: agrees on {latency} of {latencies} latencies and \
-             {throughput} of {throughputs} throughputs (within 0.1 cycle or 5%)",
-            predictions.cpu
-        )?;
-        for line in &self.disagreed {
-            writeln!(self.text, "  {line}")?;
-        }
-        Ok(())
+    #[test]
+    fn the_seeds_figures_are_found_by_form() {
+        let claims = claim::read("claims.toml", SUITE.data().claims).unwrap();
+        assert_eq!(claimed(&claims, "bndmk BND [BASE+R64]", "uops"), Some(2.0));
+        assert_eq!(claimed(&claims, "add R64 R64", "uops"), None);
     }
 }
