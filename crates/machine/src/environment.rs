@@ -167,7 +167,8 @@ fn memory(meminfo: &str) -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-fn program_hash() -> Option<String> {
+/// The hash of this program's file, by BLAKE3.
+pub fn program_hash() -> Option<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(fs::File::open("/proc/self/exe").ok()?).ok()?;
     Some(hasher.finalize().to_hex().to_string())

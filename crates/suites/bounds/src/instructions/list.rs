@@ -12,7 +12,9 @@ use super::operand::Template;
 /// The suite's own list.
 pub(crate) const FILE: &str = "instructions.toml";
 pub(crate) static OWN: LazyLock<Result<List, DataError>> =
-    LazyLock::new(|| List::read(FILE, include_str!("../../instructions.toml")));
+    LazyLock::new(|| List::read(FILE, OWN_TEXT));
+/// Its text.
+pub(crate) const OWN_TEXT: &str = include_str!("../../instructions.toml");
 
 /// What vectors and memory hold: 1 of this kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -123,13 +125,13 @@ impl List {
     /// One line with the file, the line, and what is wrong there.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, DataError> {
         let parsed: File = read_toml(file, text)?;
-        // Each suite's data are read whenever the program starts.
-        let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         let mut forms = Vec::new();
         let mut levels = BTreeSet::new();
+        // Where lines end: each suite's data are read whenever the program starts.
+        let breaks: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         for class in parsed.class {
             for declared in class.forms {
-                let line = ends.partition_point(|end| *end < declared.span().start) + 1;
+                let line = breaks.partition_point(|at| *at < declared.span().start) + 1;
                 let declared = declared.into_inner();
                 let written = declared.form.clone();
                 let fault = |what: String| DataError {

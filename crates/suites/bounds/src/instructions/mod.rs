@@ -1,5 +1,6 @@
 //! `bounds/instructions`: latency and reciprocal throughput of forms given as text.
 
+mod artefact;
 pub(crate) mod audit;
 mod chain;
 pub(crate) mod counted;
@@ -33,7 +34,7 @@ pub(crate) static WAY: Way = Way {
         Ok(()) => probe::expected(budget),
         Err(_) => Duration::ZERO,
     },
-    artefacts: |_| Vec::new(),
+    artefacts: |_| vec![artefact::recipe()],
     probe: probe::probe,
 };
 

@@ -7,7 +7,7 @@ use super::effects::Effects;
 use super::feature;
 use super::list::{Form, List};
 use super::plan::{Line, Plan, Share, first_look};
-use crate::assembler;
+use crate::assembler::{self, Code};
 
 /// A form as machine code, for each way in which it is measured.
 #[derive(Debug)]
@@ -30,12 +30,21 @@ pub(crate) struct Link {
 
 /// The machine code of lines, in their order; those of text in one run.
 pub(crate) fn assembled(lines: impl IntoIterator<Item = Line>) -> Vec<Result<Vec<u8>, Failure>> {
+    completed(lines, &mut Code::new())
+}
+
+/// The same; what is not among known code is assembled and added to it.
+fn completed(
+    lines: impl IntoIterator<Item = Line>,
+    code: &mut Code,
+) -> Vec<Result<Vec<u8>, Failure>> {
     let lines: Vec<Line> = lines.into_iter().collect();
     let texts = lines.iter().filter_map(|line| match line {
         Line::Text(text) => Some(text.clone()),
         Line::Bytes(_) => None,
     });
-    let code = assembler::assemble(texts);
+    let unknown: Vec<String> = texts.filter(|text| !code.contains_key(text)).collect();
+    code.extend(assembler::assemble(unknown));
     let one = |line: Line| match line {
         Line::Bytes(bytes) => Ok(bytes),
         Line::Text(text) => code[&text].clone(),
@@ -43,34 +52,43 @@ pub(crate) fn assembled(lines: impl IntoIterator<Item = Line>) -> Vec<Result<Vec
     lines.into_iter().map(one).collect()
 }
 
-/// Prepares all forms of a list: it is assembled in two runs, one to look at each form and one with the
-/// registers that its copies get.
+/// Prepares all forms of a list.
 pub(crate) fn prepare(list: &List) -> Vec<Result<Prepared, Failure>> {
-    let looks = assembled(list.forms.iter().map(first_look));
-    let forms = || list.forms.iter();
+    prepare_with(&list.file, &list.forms, &mut Code::new())
+}
+
+/// Prepares some forms of a file. What is not among known code is assembled in two runs, one to look at each
+/// form and one with the registers that its copies get, and added.
+pub(crate) fn prepare_with(
+    file: &str,
+    forms: &[Form],
+    code: &mut Code,
+) -> Vec<Result<Prepared, Failure>> {
+    let looks = completed(forms.iter().map(first_look), code);
+    let forms = || forms.iter();
     let planned: Vec<Result<Planned, Failure>> = forms()
         .zip(looks)
         .map(|(form, code)| {
             let planned = code.and_then(|code| Planned::new(form, &code));
-            planned.map_err(|failure| placed(list, form, failure))
+            planned.map_err(|failure| placed(file, form, failure))
         })
         .collect();
     let lines = planned.iter().flatten().flat_map(Planned::lines);
-    let mut codes = assembled(lines).into_iter();
+    let mut codes = completed(lines, code).into_iter();
     let with_code = |(form, planned): (&Form, Result<Planned, Failure>)| {
         // Whatever becomes of a form, its codes are taken from the row.
         let planned = planned?;
         let own: Vec<_> = codes.by_ref().take(planned.lines().count()).collect();
         let own = own.into_iter().collect::<Result<Vec<_>, _>>();
-        own.map(|codes| planned.prepared(codes)).map_err(|failure| placed(list, form, failure))
+        own.map(|codes| planned.prepared(codes)).map_err(|failure| placed(file, form, failure))
     };
     forms().zip(planned).map(with_code).collect()
 }
 
 /// A failure with the file and line of the form that it is about; what this CPU lacks is no fault of theirs.
-fn placed(list: &List, form: &Form, failure: Failure) -> Failure {
+fn placed(file: &str, form: &Form, failure: Failure) -> Failure {
     if failure.kind.is_fault() {
-        let (file, line, text) = (&list.file, form.line, &form.text);
+        let (line, text) = (form.line, &form.text);
         return Failure {
             why: format!("{file}: line {line}: '{text}': {}", failure.why),
             ..failure

@@ -1,18 +1,23 @@
 //! Measures one form after another.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use lab::experiment::DataError;
 use lab::measure::{Context, Measurement};
 use lab::point::Point;
 use lab::sample::Failure;
 use lab::suite::Probe;
 
+use super::artefact;
 use super::chain::Chased;
 use super::counted::{Counted, Counting};
 use super::list::{Form, List, OWN};
 use super::plan::{Share, memory};
-use super::prepared::{Prepared, prepare};
+use super::prepared::{Prepared, prepare_with};
 use super::sibling::Sibling;
+use crate::assembler::Code;
 use crate::bounds_registers::BoundsRegisters;
 use crate::looped::{Body, Data, Looped, State, Stopped, Timed};
 
@@ -41,13 +46,17 @@ struct Instructions {
     counting: Option<Option<Counting>>,
 }
 
-/// Each form of a list as machine code, or why not.
-type AsCode = Vec<Result<Prepared, Failure>>;
-
-/// The forms as machine code, once one is asked for.
+/// The forms as machine code, each once it is asked for.
 #[derive(Default)]
 pub(super) struct Forms {
-    prepared: Option<Result<(List, AsCode), Failure>>,
+    known: Option<Result<Known, Failure>>,
+    prepared: BTreeMap<usize, Result<Prepared, Failure>>,
+}
+
+/// A list with the code of its lines.
+struct Known {
+    list: Cow<'static, List>,
+    code: Code,
 }
 
 impl Forms {
@@ -60,16 +69,17 @@ impl Forms {
         context: &Context,
         level: &str,
     ) -> Result<(&Form, &Prepared), Failure> {
-        let prepared = self.prepared.get_or_insert_with(|| {
-            let list = list(context)?;
-            let prepared = prepare(&list);
-            Ok((list, prepared))
-        });
-        let (list, all) = prepared.as_ref().map_err(|failure| failure.clone())?;
+        let known = self.known.get_or_insert_with(|| known(context));
+        let Known { list, code } = known.as_mut().map_err(|failure| failure.clone())?;
         let missing = || Failure::failed(format!("{} has no form '{level}'", list.file));
         let at = list.find(level).ok_or_else(missing)?;
-        let prepared = all[at].as_ref().map_err(Clone::clone)?;
-        Ok((&list.forms[at], prepared))
+        let form = &list.forms[at];
+        let absent = || Failure::failed(format!("'{level}' was not prepared"));
+        let prepared = self.prepared.entry(at).or_insert_with(|| {
+            let one = prepare_with(&list.file, std::slice::from_ref(form), code).pop();
+            one.unwrap_or_else(|| Err(absent()))
+        });
+        Ok((form, prepared.as_ref().map_err(|failure| failure.clone())?))
     }
 }
 
@@ -89,15 +99,18 @@ impl Probe for Instructions {
     }
 }
 
-/// A person's own list, or the suite's.
-fn list(context: &Context) -> Result<List, Failure> {
-    match context.options.get(LIST) {
-        Some(text) => {
-            let (file, text) = text.split_once('\n').unwrap_or((LIST, text));
-            List::read(file, text).map_err(|fault| Failure::failed(fault.to_string()))
-        }
-        None => OWN.clone().map_err(|fault| Failure::failed(fault.to_string())),
-    }
+/// A person's own list, assembled here; or the suite's, which is assembled once a host.
+fn known(context: &Context) -> Result<Known, Failure> {
+    let failed = |fault: &DataError| Failure::failed(fault.to_string());
+    let Some(text) = context.options.get(LIST) else {
+        let list = Cow::Borrowed(OWN.as_ref().map_err(failed)?);
+        return Ok(Known { list, code: artefact::read(context.artefact(artefact::NAME)?)? });
+    };
+    let (file, text) = text.split_once('\n').unwrap_or((LIST, text));
+    let list = List::read(file, text).map_err(|fault| failed(&fault))?;
+    let mut code = Code::new();
+    prepare_with(&list.file, &list.forms, &mut code);
+    Ok(Known { list: Cow::Owned(list), code })
 }
 
 pub(crate) fn refused(refusal: machine::Refusal) -> Failure {
@@ -286,6 +299,7 @@ pub(super) fn expected(budget: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::prepared::prepare;
     use super::*;
 
     fn one_form<'a>(
