@@ -1,6 +1,5 @@
 //! The code of the suite's list as an artefact: assembled once a host and not in each process.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -14,7 +13,8 @@ use crate::assembler::{AS, Code};
 
 /// The name by which probes ask for it.
 pub(super) const NAME: &str = "bounds-forms";
-const FILE: &str = "code.json";
+/// A line for each instruction: its code and its text.
+const FILE: &str = "code.txt";
 
 /// How to assemble the list. Another list, another program, and an assembler that was not there before make
 /// another.
@@ -32,11 +32,12 @@ fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
     let list = OWN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
     let mut code = Code::new();
     prepare_with(&list.file, &list.forms, &mut code);
-    let kept: BTreeMap<&str, &[u8]> = code
-        .iter()
-        .filter_map(|(line, code)| Some((line.as_str(), code.as_deref().ok()?)))
-        .collect();
-    let text = serde_json::to_vec(&kept).map_err(|e| Failure::failed(e.to_string()))?;
+    let mut text = String::new();
+    for (line, code) in &code {
+        let Ok(code) = code else { continue };
+        text.extend(code.iter().map(|byte| format!("{byte:02X}")));
+        text += &format!(" {line}\n");
+    }
     Ok(fs::write(folder.join(FILE), text)?)
 }
 
@@ -50,9 +51,17 @@ pub(super) fn read(folder: &Path) -> Result<Code, Failure> {
         let (path, folder) = (path.display(), folder.display());
         Failure::failed(format!("{path}: {why}; delete {folder}, it is made again"))
     };
-    let text = fs::read(&path).map_err(|e| fault(&e))?;
-    let kept: BTreeMap<String, Vec<u8>> = serde_json::from_slice(&text).map_err(|e| fault(&e))?;
-    Ok(kept.into_iter().map(|(line, code)| (line, Ok(code))).collect())
+    let text = fs::read_to_string(&path).map_err(|e| fault(&e))?;
+    let kept: Option<Code> = text.lines().map(entry).collect();
+    kept.ok_or_else(|| fault(&"a line is broken"))
+}
+
+/// `4801D8 add rax, rbx`
+fn entry(text: &str) -> Option<(String, Result<Vec<u8>, Failure>)> {
+    let (digits, line) = text.split_once(' ')?;
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let code: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+    Some((line.to_owned(), Ok(code?)))
 }
 
 #[cfg(test)]
@@ -82,7 +91,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_says_what_to_delete() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(FILE), "{").unwrap();
+        fs::write(folder.path().join(FILE), "48G1 add rax, rbx\n").unwrap();
         let why = read(folder.path()).unwrap_err().why;
         assert!(why.contains("delete") && !why.contains('\n'), "{why}");
     }
