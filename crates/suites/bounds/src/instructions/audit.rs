@@ -11,7 +11,7 @@ use lab::sample::Failure;
 use serde::Deserialize;
 
 use super::list::List;
-use super::plan::{Line, Share};
+use super::plan::{BETWEEN, Line, Share};
 use super::prepared::Prepared;
 
 /// The program, newest first: each knows more CPUs than those before.
@@ -99,7 +99,9 @@ pub(crate) fn predict(
     for (at, (form, one)) in list.forms.iter().zip(prepared).enumerate() {
         let Ok(one) = one else { continue };
         let copies = one.plan.independent(form, Share::Whole).unwrap_or_default();
-        if let Some(Line::Text(text)) = copies.into_iter().next() {
+        let first = copies.into_iter().next();
+        let alone = |line: &Line| matches!(line, Line::Text(text) if !text.contains(BETWEEN));
+        if let Some(Line::Text(text)) = first.filter(alone) {
             texts.push((at, text));
         }
     }

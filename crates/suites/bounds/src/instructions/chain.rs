@@ -64,6 +64,9 @@ impl Plan {
     /// # Errors
     /// Why they cannot.
     pub(crate) fn chain(&self, form: &Form) -> Result<Chain, String> {
+        if form.afresh {
+            return Err("what it names is set anew before each copy".into());
+        }
         let template = &form.template;
         let feeds = |bank: Bank, register: &Register| {
             register.bank == bank
@@ -71,7 +74,9 @@ impl Plan {
                 && self.effects.writes.contains(register)
         };
         let implicit = self.implicit.iter().any(|register| feeds(register.bank, register));
-        let feeding = if self.effects.reads_memory && self.effects.writes_memory {
+        // What goes to the stack and what comes from elsewhere are two places.
+        let in_place = self.effects.reads_memory && self.effects.writes_memory;
+        let feeding = if in_place && !self.effects.moves_stack {
             Feeding::Forwarding
         } else if self.roles.iter().any(|(read, written)| *read && *written)
             || self.pair(template).is_some()
@@ -202,5 +207,8 @@ mod tests {
         assert!(why("mov M64, R64").contains("only stores"));
         assert!(why("cmp R64, R64").contains("writes no register"));
         assert!(why("movmskps R32, XMM").contains("feeds none"));
+        assert!(why("push M64").contains("only stores"));
+        let form = form("form = \"rep stosb\", afresh = true");
+        assert!(plan(&form).chain(&form).unwrap_err().contains("set anew"));
     }
 }

@@ -1,4 +1,4 @@
-//! What an instruction reads and writes, by its machine code.
+//! What an instruction, or a few that are one form, read and write, by their machine code.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const STACK: u8 = 4;
 /// The general registers that the engine itself uses: its state, the data's address, the loops left.
 pub(crate) const RESERVED: [u8; 4] = [STACK, 13, 14, 15];
 
-/// What one instruction does.
+/// What one instruction does, or a few together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Effects {
     pub(crate) reads: BTreeSet<Register>,
@@ -27,28 +27,34 @@ pub(crate) struct Effects {
     /// How many instructions it is.
     pub(crate) instructions: u64,
     /// What the processor must have.
-    pub(crate) features: &'static [CpuidFeature],
+    pub(crate) features: Vec<CpuidFeature>,
 }
 
 impl Effects {
-    /// Of machine code that is one instruction.
+    /// Of machine code that is whole instructions.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn of(code: &[u8]) -> Result<Self, String> {
         let mut decoder = Decoder::new(64, code, DecoderOptions::MPX);
-        let instruction = decoder.decode();
-        let shown = || code.iter().map(|byte| format!("{byte:02X} ")).collect::<String>();
-        if instruction.is_invalid() {
-            return Err(format!("{}is no instruction", shown()));
+        let (mut effects, mut moves_x87) = (Self::default(), false);
+        while decoder.can_decode() {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                let shown: String = code.iter().map(|byte| format!("{byte:02X} ")).collect();
+                return Err(format!("{shown}is no instruction"));
+            }
+            if instruction.is_privileged() {
+                return Err("a program may not run it".into());
+            }
+            moves_x87 |= instruction.fpu_stack_increment_info().increment() != 0;
+            effects.add(Self::of_instruction(&instruction));
         }
-        if instruction.len() != code.len() {
-            return Err(format!("{}is more than one instruction", shown()));
+        if moves_x87 {
+            // A place on the stack is another register before and after.
+            effects.reads.retain(|register| register.bank != Bank::X87);
+            effects.writes.retain(|register| register.bank != Bank::X87);
         }
-        if instruction.is_privileged() {
-            return Err("a program may not run it".into());
-        }
-        let effects = Self::of_instruction(&instruction);
         let own = effects.writes.iter().find(|register| {
             register.bank == Bank::General
                 && RESERVED.contains(&register.number)
@@ -63,10 +69,22 @@ impl Effects {
         }
     }
 
+    /// What follows: it reads nothing from outside that was written before.
+    fn add(&mut self, next: Self) {
+        self.reads.extend(next.reads.difference(&self.writes).copied().collect::<Vec<_>>());
+        self.writes.extend(next.writes);
+        self.reads_memory |= next.reads_memory;
+        self.writes_memory |= next.writes_memory;
+        self.flags_feed_it |= next.flags_feed_it;
+        self.moves_stack |= next.moves_stack;
+        self.instructions += next.instructions;
+        self.features.extend(next.features);
+    }
+
     fn of_instruction(instruction: &Instruction) -> Self {
         let mut effects = Self {
             flags_feed_it: feeds_itself(instruction),
-            features: instruction.cpuid_features(),
+            features: instruction.cpuid_features().to_vec(),
             instructions: 1,
             ..Self::default()
         };
@@ -126,6 +144,7 @@ fn register(named: Named) -> Option<Register> {
         _ if full.is_mm() => of(Bank::Mmx, Named::MM0),
         _ if full.is_k() => of(Bank::Mask, Named::K0),
         _ if full.is_bnd() => of(Bank::Bounds, Named::BND0),
+        _ if full.is_st() => of(Bank::X87, Named::ST0),
         _ => None,
     }
 }
@@ -161,9 +180,29 @@ mod tests {
     }
 
     #[test]
+    fn several_are_one_and_read_what_they_have_not_written() {
+        // mov rax, rbx; add rax, rcx
+        let effects = Effects::of(&[0x48, 0x89, 0xD8, 0x48, 0x01, 0xC8]).unwrap();
+        assert_eq!(effects.reads, [general(1), general(3)].into());
+        assert_eq!((effects.writes, effects.instructions), ([general(0)].into(), 2));
+        // call, ret, jmp
+        let pair = Effects::of(&[0xE8, 2, 0, 0, 0, 0xEB, 1, 0xC3]).unwrap();
+        assert!(pair.moves_stack && pair.instructions == 3);
+    }
+
+    #[test]
+    fn places_on_the_x87_stack_are_seen_while_it_stands_still() {
+        let st = |number| Register { bank: Bank::X87, number };
+        let add = Effects::of(&[0xDC, 0xC3]).unwrap(); // fadd st(3), st(0)
+        assert_eq!((add.reads, add.writes), ([st(0), st(3)].into(), [st(3)].into()));
+        // fld st(1); fsqrt; fstp st(0)
+        let root = Effects::of(&[0xD9, 0xC1, 0xD9, 0xFA, 0xDD, 0xD8]).unwrap();
+        assert!(root.reads.is_empty() && root.writes.is_empty() && root.instructions == 3);
+    }
+
+    #[test]
     fn what_is_no_instruction_or_may_not_run_is_refused() {
         assert!(Effects::of(&[0x06]).unwrap_err().contains("no instruction"));
-        assert!(Effects::of(&[0x90, 0x90]).unwrap_err().contains("more than one"));
         assert!(Effects::of(&[0xF4]).unwrap_err().contains("may not run")); // hlt
         assert!(Effects::of(&[0x49, 0xFF, 0xC7]).unwrap_err().contains("r15")); // inc r15
     }

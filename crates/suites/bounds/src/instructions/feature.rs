@@ -117,6 +117,11 @@ pub(crate) fn widest(features: &[CpuidFeature]) -> u16 {
     }
 }
 
+/// Whether it is the x87's.
+pub(crate) fn is_x87(feature: CpuidFeature) -> bool {
+    matches!(feature, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387)
+}
+
 /// Without one its instructions run as NOP.
 fn shadow_stack_is_on() -> bool {
     const ARCH_SHSTK_STATUS: libc::c_long = 0x5005;

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::operand::Template;
+use super::plan::BETWEEN;
+use crate::looped::Data;
 
 /// The suite's own list.
 pub(crate) const FILE: &str = "instructions.toml";
@@ -37,20 +39,41 @@ impl Holds {
     }
 }
 
-/// A value as it is written: with a point of the class's kind, without one as it is.
+/// A value as it is written: with a point of the class's kind, without one as it is; or a place in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Value {
     Whole(i64),
     Number(f64),
+    Place(InMemory),
+}
+
+/// So many bytes into the memory, written as `memory` or `memory+4096`.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct InMemory(usize);
+
+impl TryFrom<String> for InMemory {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let behind = text.strip_prefix("memory");
+        let offset = behind.and_then(|behind| match behind.strip_prefix('+') {
+            Some(number) => number.parse().ok(),
+            None => behind.is_empty().then_some(0),
+        });
+        let inside = offset.filter(|offset| *offset < Data::LENGTH);
+        inside.map(Self).ok_or_else(|| format!("'{text}' is no place, as \"memory+64\""))
+    }
 }
 
 impl Value {
-    /// The 8 bytes that are set.
-    pub(crate) fn bits(self, holds: Holds) -> u64 {
+    /// The 8 bytes that are set, where the memory begins at `base`.
+    pub(crate) fn bits(self, holds: Holds, base: u64) -> u64 {
         match self {
             Self::Whole(value) => value as u64,
             Self::Number(number) => holds.bits(number),
+            Self::Place(InMemory(offset)) => base + offset as u64,
         }
     }
 }
@@ -69,6 +92,8 @@ pub(crate) struct Form {
     /// Whether its latency is expected to be a whole number of cycles.
     pub(crate) integer: bool,
     pub(crate) set: BTreeMap<String, Value>,
+    /// Whether registers that it names are set anew before each copy, for it uses them up.
+    pub(crate) afresh: bool,
     /// The form that leads its output back.
     pub(crate) back: Option<Template>,
     pub(crate) holds: Holds,
@@ -110,13 +135,17 @@ struct Declared {
     state: Option<String>,
     #[serde(default)]
     set: BTreeMap<String, Value>,
+    #[serde(default)]
+    afresh: bool,
+    before: Option<String>,
     back: Option<String>,
 }
 
 /// What `set` may name besides general registers.
 const SETTABLE: [&str; 3] = ["vector", "source", "memory"];
 /// The general registers that `set` may name, by their numbers.
-pub(crate) const NAMED: [&str; 4] = ["rax", "rcx", "rdx", "rbx"];
+pub(crate) const NAMED: [(&str, u8); 6] =
+    [("rax", 0), ("rcx", 1), ("rdx", 2), ("rbx", 3), ("rsi", 6), ("rdi", 7)];
 
 impl List {
     /// Reads a list.
@@ -159,6 +188,8 @@ impl List {
             integer: false,
             state: None,
             set: BTreeMap::new(),
+            afresh: false,
+            before: None,
             back: None,
         };
         let form = declared.form("", Holds::default(), 0)?;
@@ -184,16 +215,23 @@ impl List {
 impl Declared {
     fn form(self, class: &str, holds: Holds, line: usize) -> Result<Form, String> {
         let state = self.state.map(|state| format!(" ({state})")).unwrap_or_default();
-        let known =
-            |key: &&String| SETTABLE.contains(&key.as_str()) || NAMED.contains(&key.as_str());
+        let named = |key: &str| NAMED.iter().any(|(name, _)| *name == key);
+        let known = |key: &&String| SETTABLE.contains(&key.as_str()) || named(key);
         if let Some(key) = self.set.keys().find(|key| !known(key)) {
-            let names = [&NAMED[..], &SETTABLE].concat().join(", ");
+            let names = [&NAMED.map(|(name, _)| name)[..], &SETTABLE].concat().join(", ");
             return Err(format!("'set' knows no '{key}', only {names}"));
+        }
+        let places = self.set.iter().filter(|(_, value)| matches!(value, Value::Place(_)));
+        if let Some((key, _)) = places.into_iter().find(|(key, _)| !named(key)) {
+            return Err(format!("'{key}' holds no place in memory, general registers alone do"));
         }
         // What is given by bytes is not taken apart: its text is for people.
         let template = match &self.bytes {
             Some(_) => Template::read("")?,
-            None => Template::read(&self.form)?,
+            None => {
+                let before = self.before.map(|before| before + BETWEEN).unwrap_or_default();
+                Template::read(&(before + &self.form))?
+            }
         };
         Ok(Form {
             level: self.form.replace(',', "") + &state,
@@ -203,6 +241,7 @@ impl Declared {
             bytes: self.bytes.as_deref().map(hexadecimal).transpose()?,
             integer: self.integer,
             set: self.set,
+            afresh: self.afresh,
             back: self.back.as_deref().map(Template::read).transpose()?,
             holds,
             line,
@@ -258,9 +297,13 @@ mod tests {
         .unwrap();
         let [div, jump, store] = &list.forms[..] else { panic!("{list:?}") };
         assert_eq!((div.level.as_str(), div.line, div.integer), ("div R64 (small)", 4, false));
-        assert_eq!(div.set["rax"].bits(Holds::Integers), u64::MAX);
+        assert_eq!(div.set["rax"].bits(Holds::Integers, 0), u64::MAX);
         assert_eq!(jump.bytes.as_deref(), Some(&[0xEB, 0][..]));
         assert!(store.integer && store.back.is_some() && store.line == 6);
+        let copy =
+            forms("{ form = \"movsb\", afresh = true, set = { rsi = \"memory+64\" } }").unwrap();
+        assert_eq!(copy.forms[0].set["rsi"].bits(Holds::Integers, 4096), 4160);
+        assert!(copy.forms[0].afresh);
     }
 
     #[test]
@@ -274,6 +317,8 @@ mod tests {
             ("{ form = \"nop\", bytes = \"9\" }", "line 4: 'nop': '9' are no bytes"),
             ("\n{ form = \"nop\", set = { rsp = 1 } }", "line 5: 'nop': 'set' knows no 'rsp'"),
             ("{ form = \"nop\", colour = 1 }", "line 4"),
+            ("{ form = \"lodsb\", set = { rsi = \"memory+9999\" } }", "line 4"),
+            ("{ form = \"nop\", set = { source = \"memory\" } }", "'source' holds no place"),
         ];
         for (lines, told) in faults {
             let fault = forms(lines).unwrap_err();
@@ -283,9 +328,9 @@ mod tests {
 
     #[test]
     fn numbers_are_of_the_classs_kind() {
-        assert_eq!(Value::Number(1.0).bits(Holds::F64), 0x3FF0_0000_0000_0000);
-        assert_eq!(Value::Number(1.0).bits(Holds::F32), 0x3F80_0000_3F80_0000);
-        assert_eq!(Value::Whole(-1).bits(Holds::F64), u64::MAX);
+        assert_eq!(Value::Number(1.0).bits(Holds::F64, 0), 0x3FF0_0000_0000_0000);
+        assert_eq!(Value::Number(1.0).bits(Holds::F32, 0), 0x3F80_0000_3F80_0000);
+        assert_eq!(Value::Whole(-1).bits(Holds::F64, 0), u64::MAX);
     }
 
     proptest! {

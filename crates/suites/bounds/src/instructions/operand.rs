@@ -10,6 +10,8 @@ pub(crate) enum Bank {
     Vector,
     Mask,
     Bounds,
+    /// Of the x87, by their places on its stack.
+    X87,
 }
 
 /// A register by its bank and number, of whatever width.
@@ -87,7 +89,7 @@ impl Template {
         }
         let operand = operand(word).ok_or_else(|| {
             format!(
-                "'{word}' is no operand; there are R8 R16 R32 R64 MM XMM YMM ZMM K BND M8 to M512 BASE"
+                "'{word}' is no operand; there are R8 R16 R32 R64 MM XMM YMM ZMM K BND ST M8 to M512 BASE"
             )
         })?;
         self.parts.push(Part::Operand(self.operands.len()));
@@ -149,6 +151,7 @@ fn operand(word: &str) -> Option<Operand> {
         "ZMM" => register(Bank::Vector, 512),
         "K" => register(Bank::Mask, 64),
         "BND" => register(Bank::Bounds, 128),
+        "ST" => register(Bank::X87, 80),
         _ => {
             let bits = word.strip_prefix('M')?.parse().ok()?;
             size(bits).map(|_| Operand::Memory(bits))
@@ -186,6 +189,7 @@ fn register(bank: Bank, bits: u16, number: u8) -> String {
         Bank::Mmx => format!("mm{number}"),
         Bank::Mask => format!("k{number}"),
         Bank::Bounds => format!("bnd{number}"),
+        Bank::X87 => format!("st({number})"),
         Bank::Vector => {
             let letter = match bits {
                 128 => 'x',
@@ -243,6 +247,7 @@ mod tests {
         );
         assert_eq!(text("bndcl BND, [BASE+R64]", &[0, 3], data), "bndcl bnd0, [r14+rbx]");
         assert_eq!(text("shl R64, cl", &[12], data), "shl r12, cl");
+        assert_eq!(text("fadd ST, st(0)", &[3], data), "fadd st(3), st(0)");
     }
 
     #[test]

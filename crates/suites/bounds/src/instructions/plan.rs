@@ -38,7 +38,7 @@ impl Share {
         let second = match bank {
             Bank::General => number >= 8,
             Bank::Vector => number >= 9,
-            Bank::Mmx | Bank::Mask | Bank::Bounds => false,
+            Bank::Mmx | Bank::Mask | Bank::Bounds | Bank::X87 => false,
         };
         match self {
             Self::Whole => true,
@@ -65,6 +65,9 @@ pub(crate) struct Plan {
     /// Registers that the form names by itself.
     pub(super) implicit: BTreeSet<Register>,
 }
+
+/// Between the instructions of a form that is several.
+pub(crate) const BETWEEN: &str = "; ";
 
 /// The line by which a form is first looked at: every operand a register of its own.
 pub(crate) fn first_look(form: &Form) -> Line {
@@ -96,12 +99,15 @@ pub(super) fn pool(bank: Option<Bank>) -> impl DoubleEndedIterator<Item = u8> {
     const MMX: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7];
     const MASK: &[u8] = &[1, 2, 3, 4, 5, 6, 7];
     const BOUNDS: &[u8] = &[0, 1, 2, 3];
+    // Forms name the top; one is left for what is pushed.
+    const X87: &[u8] = &[1, 2, 3, 4, 5, 6];
     let all = match bank {
         Some(Bank::General) => GENERAL,
         Some(Bank::Vector) => VECTOR,
         Some(Bank::Mmx) => MMX,
         Some(Bank::Mask) => MASK,
         Some(Bank::Bounds) => BOUNDS,
+        Some(Bank::X87) => X87,
         None => &[],
     };
     all.iter().copied()
@@ -237,8 +243,9 @@ impl Plan {
     /// What registers hold at first.
     pub(crate) fn state(&self, form: &Form, data: &Data, share: Share) -> State {
         let mut state = State::new(data);
-        state.widen(feature::widest(self.effects.features));
-        let bits = |key: &str| form.set.get(key).map(|value| value.bits(form.holds));
+        state.widen(feature::widest(&self.effects.features));
+        let bits =
+            |key: &str| form.set.get(key).map(|value| value.bits(form.holds, data.address()));
         let vector = bits("vector").unwrap_or_else(|| form.holds.bits(1.0));
         (0..32).for_each(|number| state.set_vector(number, vector));
         let source = bits("source");
@@ -248,7 +255,10 @@ impl Plan {
         for number in self.registers(&form.template, Bank::General, share).0 {
             state.set_general(number, source.unwrap_or(1));
         }
-        for (number, name) in (0..).zip(NAMED) {
+        if self.effects.features.iter().any(|it| feature::is_x87(*it)) {
+            state.set_x87(vector, source.unwrap_or_else(|| form.holds.bits(1.0)));
+        }
+        for (name, number) in NAMED {
             if let Some(value) = bits(name) {
                 state.set_general(number, value);
             }
@@ -260,7 +270,7 @@ impl Plan {
 /// What every 8 bytes of the memory hold at first.
 pub(crate) fn memory(form: &Form) -> u64 {
     let one = || if form.holds == Holds::Integers { 1 } else { form.holds.bits(1.0) };
-    form.set.get("memory").map_or_else(one, |value| value.bits(form.holds))
+    form.set.get("memory").map_or_else(one, |value| value.bits(form.holds, 0))
 }
 
 #[cfg(test)]

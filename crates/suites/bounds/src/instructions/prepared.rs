@@ -6,7 +6,7 @@ use super::chain::{Chain, Chased, Feeding};
 use super::effects::Effects;
 use super::feature;
 use super::list::{Form, List};
-use super::plan::{Line, Plan, Share, first_look};
+use super::plan::{BETWEEN, Line, Plan, Share, first_look};
 use crate::assembler::{self, Code};
 
 /// A form as machine code, for each way in which it is measured.
@@ -39,15 +39,19 @@ fn completed(
     code: &mut Code,
 ) -> Vec<Result<Vec<u8>, Failure>> {
     let lines: Vec<Line> = lines.into_iter().collect();
-    let texts = lines.iter().filter_map(|line| match line {
-        Line::Text(text) => Some(text.clone()),
-        Line::Bytes(_) => None,
+    let texts = lines.iter().flat_map(|line| match line {
+        Line::Text(text) => text.split(BETWEEN).collect(),
+        Line::Bytes(_) => Vec::new(),
     });
-    let unknown: Vec<String> = texts.filter(|text| !code.contains_key(text)).collect();
+    let texts = texts.filter(|text| !code.contains_key(*text));
+    let unknown: Vec<String> = texts.map(str::to_owned).collect();
     code.extend(assembler::assemble(unknown));
     let one = |line: Line| match line {
         Line::Bytes(bytes) => Ok(bytes),
-        Line::Text(text) => code[&text].clone(),
+        Line::Text(text) => {
+            let parts: Result<Vec<_>, _> = text.split(BETWEEN).map(|it| code[it].clone()).collect();
+            Ok(parts?.concat())
+        }
     };
     lines.into_iter().map(one).collect()
 }
@@ -108,7 +112,7 @@ struct Planned {
 impl Planned {
     fn new(form: &Form, code: &[u8]) -> Result<Self, Failure> {
         let effects = Effects::of(code).map_err(Failure::failed)?;
-        feature::all_here(effects.features)?;
+        feature::all_here(&effects.features)?;
         let plan = Plan::new(form, effects);
         let independent = plan.independent(form, Share::Whole).map_err(Failure::failed)?;
         let chain = plan.chain(form);
@@ -186,9 +190,9 @@ mod tests {
             return machine::untested::note("bounds: two assemblers agree", &why);
         };
         let list = OWN.as_ref().unwrap();
-        let lines = list.forms.iter().map(first_look).filter_map(|line| match line {
-            Line::Text(text) => Some(text),
-            Line::Bytes(_) => None,
+        let lines = list.forms.iter().map(first_look).flat_map(|line| match line {
+            Line::Text(text) => text.split(BETWEEN).map(str::to_owned).collect(),
+            Line::Bytes(_) => Vec::new(),
         });
         let differing = assembler::disagreements(lines.collect());
         // The same instruction may have several encodings; what it does must be the same.

@@ -89,7 +89,7 @@ impl Probe for Instructions {
         let (form, prepared) = self.forms.find(context, point.text("form"))?;
         let data = Data::new().map_err(refused)?;
         // Switched off, MPX would run as NOP.
-        let _registers = BoundsRegisters::for_code(prepared.plan.effects().features, &data)?;
+        let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
         let timed = Timed::new(tsc, &data, context.budget / BODIES)?;
         let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
         let form = Measured { form, prepared, data: &data, timed, counting };
@@ -128,11 +128,18 @@ struct Measured<'a> {
 
 impl Measured<'_> {
     fn measure(&self, sibling_busy: bool) -> Result<Measurement, Failure> {
+        if sibling_busy && self.form.afresh {
+            let why = "what its registers point to is this thread's alone";
+            return Err(Failure::unavailable(why, "measure it with the sibling idle"));
+        }
         let copies = self.copies().map_err(Stopped::from)?;
         let state = || self.prepared.plan.state(self.form, self.data, Share::Whole);
-        let mut bodies = vec![self.body(&self.independent(copies, &[]), copies, state())?];
         let breakers = self.prepared.plan.breakers(&state());
-        if !breakers.is_empty() {
+        let mut bodies = Vec::new();
+        if !self.form.afresh {
+            bodies.push(self.body(&self.independent(copies, &[]), copies, state())?);
+        }
+        if !breakers.is_empty() || self.form.afresh {
             bodies.push(self.body(&self.independent(copies, &breakers), copies, state())?);
         }
         let throughputs = bodies.len();
@@ -147,7 +154,8 @@ impl Measured<'_> {
         let beside = || sibling_busy.then(|| self.sibling(copies)).transpose();
         let cycles = self.timed.cycles_beside(&bodies, beside)?;
         let measurement = self.measurement(&cycles, throughputs, feeding);
-        match self.counting.filter(|_| !sibling_busy) {
+        // Where registers are set anew, what sets them would be counted too.
+        match self.counting.filter(|_| !sibling_busy && !self.form.afresh) {
             Some(counting) => {
                 let instructions = self.prepared.plan.effects().instructions;
                 let counted = counting.of(bodies[0], self.data, cycles[0], instructions)?;

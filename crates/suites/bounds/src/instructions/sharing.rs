@@ -137,7 +137,7 @@ impl Probe for Sharing {
         if self.blockers.is_empty() {
             self.blockers = blockers(&data, &timed)?;
         }
-        let _registers = BoundsRegisters::for_code(prepared.plan.effects().features, &data)?;
+        let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
         let beside = Beside::new(form, prepared, &data, &timed)?;
         // Two that name registers by themselves would write the same ones.
         let apart = |blocker: &&Blocker| !(blocker.names_general && prepared.plan.names_general());

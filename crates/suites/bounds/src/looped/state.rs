@@ -21,6 +21,10 @@ pub(crate) struct State {
     /// Whether there are wider vectors than 16 bytes, whose upper parts are cleared at the entry.
     pub(super) has_wide: u64,
     pub(super) signal: u64,
+    /// Whether seven registers of the x87 are loaded: the top, and those below it.
+    pub(super) has_x87: u64,
+    pub(super) x87_top: u64,
+    pub(super) x87_others: u64,
 }
 
 pub(super) const EXIT: u32 = offset_of!(State, exit) as u32;
@@ -44,6 +48,9 @@ impl State {
             width: 16,
             has_wide: u64::from(widest() > 16),
             signal: 0,
+            has_x87: 0,
+            x87_top: 0,
+            x87_others: 0,
         }
     }
 
@@ -55,6 +62,11 @@ impl State {
     /// Sets a general register, by its number.
     pub(crate) fn set_general(&mut self, number: u8, value: u64) {
         self.general[usize::from(number)] = value;
+    }
+
+    /// Has seven registers of the x87 loaded, with 64-bit numbers; one is left free.
+    pub(crate) fn set_x87(&mut self, others: u64, top: u64) {
+        (self.has_x87, self.x87_top, self.x87_others) = (1, top, others);
     }
 
     /// Has vectors of so many bits loaded; wider ones than the code needs would slow its short ones down.

@@ -1,6 +1,6 @@
 //! How many of a model's predictions agree with what was measured, and which do not, as text.
 
-use super::print::figure;
+use super::print::{figure, named};
 use crate::instructions::audit::{Prediction, agree};
 
 /// Columns of a form's name, and of a pair of figures.
@@ -59,7 +59,7 @@ impl Agreement {
                 None => " ".repeat(two),
             };
             let cells: String = pairs.iter().map(cell).collect();
-            text += format!("  {level:<width$}{cells}", width = NAME - 2).trim_end();
+            text += format!("{}{cells}", named(level, NAME)).trim_end();
             text.push('\n');
         }
         text

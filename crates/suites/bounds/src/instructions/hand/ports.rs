@@ -1,18 +1,17 @@
 //! What performance counters counted of each form's ports, as text.
 
-use std::fmt::Write as _;
-
 use lab::capability::State;
 
-use super::print::{Samples, figure};
+use super::print::{Samples, figure, named};
 use crate::hand::text::wrapped;
 use crate::instructions::{METRICS, counted};
 
-/// Columns of a port.
+/// Columns of a form's name, and of a port.
+const NAME: usize = 36;
 const PORT: usize = 8;
 
 /// The micro-operations that each port gets in a cycle; or why none were counted.
-pub(super) fn table(samples: &Samples, levels: &[String], name: usize) -> String {
+pub(super) fn table(samples: &Samples, levels: &[String]) -> String {
     if !samples.have("uops") {
         let State::Absent { reason, remedy } = counted::capability().state else {
             return String::new();
@@ -29,12 +28,11 @@ pub(super) fn table(samples: &Samples, levels: &[String], name: usize) -> String
     let heads = ports.iter().map(|port| port.replacen("port_", "P", 1).replace('_', ","));
     let heads: String = heads.map(|head| format!("{head:>PORT$}")).collect();
     text +=
-        &format!("\nMicro-operations that each port gets in a core cycle\n{:name$}{heads}\n", "");
+        &format!("\nMicro-operations that each port gets in a core cycle\n{:NAME$}{heads}\n", "");
     for level in levels {
         let cell = |port: &&str| format!("{:>PORT$}", figure(samples.median(level, port)));
         let cells: String = ports.iter().map(cell).collect();
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "  {level:<width$}{cells}", width = name - 2);
+        text += &format!("{}{cells}\n", named(level, NAME));
     }
     text
 }

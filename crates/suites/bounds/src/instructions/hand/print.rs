@@ -22,6 +22,8 @@ const MEASURED: [(&str, &str); 4] =
     [("latency", "latency"), ("throughput", "tput"), ("round_trip", "trip"), ("uops", "uops")];
 /// What the seed published, in its order.
 const PUBLISHED: [(&str, &str); 3] = [("uops", "uops"), ("latency", "lat"), ("throughput", "tput")];
+/// Columns of a screen.
+const WIDTH: usize = 100;
 /// Columns of each figure of ours, and of others'.
 const OURS: usize = 8;
 const OTHERS: usize = 6;
@@ -38,12 +40,19 @@ pub(super) fn table(
     let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
     let samples = Samples::new(run, levels);
     let longest = levels.iter().map(|level| level.chars().count()).max().unwrap_or_default();
+    let measured: Vec<_> =
+        MEASURED.into_iter().filter(|(metric, _)| samples.have(metric)).collect();
+    let published = levels.iter().any(|level| claimed(&claims, level, "throughput").is_some());
+    let others = [(published, PUBLISHED.len()), (predictions.is_some(), 2)];
+    let others: usize =
+        others.iter().filter(|(there, _)| *there).map(|(_, figures)| figures * OTHERS + 2).sum();
+    let name = (longest + 4).min(WIDTH - measured.len() * OURS - others);
     let mut table = Table {
-        measured: MEASURED.into_iter().filter(|(metric, _)| samples.have(metric)).collect(),
-        published: levels.iter().any(|level| claimed(&claims, level, "throughput").is_some()),
+        measured,
+        published,
         claims,
         predictions,
-        name: longest + 4,
+        name,
         text: String::new(),
         notes: Vec::new(),
         agreement: Agreement::default(),
@@ -62,7 +71,7 @@ pub(super) fn table(
         writeln!(table.text, "{}", wrapped(&format!("[{}] {note}", at + 1)))?;
     }
     let Table { mut text, samples, agreement, .. } = table;
-    text.push_str(&ports::table(&samples, levels, longest + 4));
+    text.push_str(&ports::table(&samples, levels));
     if let Some(predictions) = predictions {
         text.push_str(&agreement.table(&predictions.cpu));
     }
@@ -112,6 +121,16 @@ impl<'a> Samples<'a> {
     fn failure(&self, level: &str) -> String {
         let failure = self.of(level).iter().find_map(|sample| sample.error.as_ref());
         failure.map_or_else(|| "no sample counts".into(), ToString::to_string)
+    }
+}
+
+/// The beginning of a row: a form's name in so many columns, on a line of its own where it is too long.
+pub(super) fn named(level: &str, columns: usize) -> String {
+    let name = format!("  {level}");
+    if name.chars().count() < columns {
+        format!("{name:<columns$}")
+    } else {
+        format!("{name}\n{:columns$}", "")
     }
 }
 
@@ -183,7 +202,7 @@ impl Table<'_> {
     fn row(&mut self, level: &str) {
         let values: Vec<Option<f64>> =
             self.measured.iter().map(|(metric, _)| self.samples.median(level, metric)).collect();
-        let mut line = format!("  {level:<width$}", width = self.name - 2);
+        let mut line = named(level, self.name);
         if values.iter().all(Option::is_none) {
             let mark = format!("[{}]", self.note(level));
             let width = OURS * self.measured.len().max(1);
@@ -238,6 +257,8 @@ mod tests {
             ["0.25", "99.99", "123.5", "12976"]
         );
         assert_eq!(figure(None), "-");
+        assert_eq!(named("nop", 7), "  nop  ");
+        assert_eq!(named("fwait", 7), "  fwait\n       ");
     }
 
     #[test]
