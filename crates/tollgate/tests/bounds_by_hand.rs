@@ -58,3 +58,104 @@ fn the_audit_counts_and_lists() {
         assert!((pair[0] - pair[1]).abs() > 0.09, "{pair:?}\n{text}");
     }
 }
+
+/// Whether a word is a figure, whatever stands behind it.
+fn is_figure(word: &str) -> bool {
+    let number = word.trim_end_matches(['%', '×']).trim_start_matches('+').replace(',', "");
+    number.parse::<f64>().is_ok()
+}
+
+/// Where something is lacking a note says what, and how to get it where one can.
+#[track_caller]
+fn has_note(text: &str, mark: &str) {
+    assert!(text.lines().any(|line| line.starts_with(mark)), "{mark}: {text}");
+}
+
+#[test]
+fn the_instruction_table_has_the_seeds_figures_beside_ours() {
+    let text = printed(&["table", "--class", "mpx", "--rounds", "1"]);
+    for (form, published) in [
+        ("bndmk BND [BASE+R64]", ["2.00", "1.00", "0.50"]),
+        ("bndcl BND R64", ["1.00", "1.00", "0.50"]),
+        ("bndldx BND [BASE+R64]", ["8.00", "5.00", "2.50"]),
+        ("bndstx [BASE+R64] BND", ["8.00", "5.00", "3.33"]),
+    ] {
+        let row = row(&text, form);
+        let (ours, theirs) = row.split_at(row.len() - 3);
+        assert_eq!(theirs, published, "{text}");
+        match machine::cpu::has_mpx() {
+            true => assert!(ours.iter().all(|word| is_figure(word) || *word == "-"), "{row:?}"),
+            false => assert_eq!(ours, ["[1]"]),
+        }
+    }
+    if !machine::cpu::has_mpx() {
+        has_note(&text, "[1] unsupported: this CPU has no MPX");
+    }
+    assert!(text.contains("\nmpx\n") && !text.contains("\ndivide\n"), "{text}");
+    let counted = machine::capability::find("performance-counters").unwrap().state.is_present();
+    let told = "Micro-operations and ports are not counted: perf_event_open of ";
+    assert!(counted || text.contains(told), "{text}");
+}
+
+#[test]
+fn check_sequences_stand_beside_the_seeds() {
+    let text = printed(&["checks", "--rounds", "1"]);
+    let (first, second) = text.split_once("\n\n").unwrap();
+    let title = "Instructions a core cycle of check sequences\n";
+    assert!(first.starts_with(title) && second.contains("Core cycles of a check sequence"));
+    let plain = row(first, "no check              load");
+    assert_eq!((plain[0], plain.len(), is_figure(plain[1])), ("2.00", 2, true), "{text}");
+    let both = row(first, "bndcl m + bndcu m +   store");
+    // Published, MPX, and the four that any CPU has.
+    assert_eq!((both[0], both.len()), ("1.50", 6), "{text}");
+    assert!(
+        is_figure(both[1]) == machine::cpu::has_mpx() && both[2..].iter().all(|it| is_figure(it))
+    );
+    assert_eq!(row(second, "bndcl r +             load").len(), 5, "{text}");
+    if !machine::cpu::has_mpx() {
+        has_note(&text, "n/a: unsupported: this CPU has no MPX");
+    }
+}
+
+#[test]
+fn tables_have_times_ratios_and_faults() {
+    let text = printed(&["tables", "--rounds", "1", "--count", "300"]);
+    assert!(text.starts_with("300 tables of bounds of 4 MiB"), "{text}");
+    let (kept, freed) = text.split_once("Allocation and de-allocation").unwrap();
+    for (part, ratio, kernel) in [(kept, "2.33×", "+160.0%"), (freed, "2.25×", "+139.0%")] {
+        let published = row(part, "published: MPX, by the kernel");
+        assert_eq!((published[0], published[2]), (ratio, kernel), "{text}");
+        for way in ["inline ", "trap ", "arena "] {
+            let row = row(part, way);
+            // A difference of times: on a busy machine it may be less than nothing.
+            assert!(row[..5].iter().all(|word| is_figure(word)), "{row:?}\n{text}");
+            // A table is a page that is touched for the first time, and so is the pointer's memory.
+            assert!(row[4].parse::<f64>().unwrap() >= 2.0, "{row:?}");
+        }
+    }
+    if text.contains("— [1]") {
+        has_note(&text, "[1] instructions cannot be counted: ");
+    }
+}
+
+#[test]
+fn races_have_both_cases_and_their_fixes() {
+    let text = printed(&["races", "--rounds", "1", "--pointers", "100"]);
+    assert!(text.starts_with("Two threads at 100 pointers"), "{text}");
+    let (cases, fixes) = text.split_once("What ends it, in software").unwrap();
+    let (negative, positive) = cases.split_once("False positive").unwrap();
+    for case in [negative, positive] {
+        let row = row(case, "directory and tables in software");
+        // Without the other thread nothing is judged wrongly.
+        assert!(row.len() == 4 && row.iter().all(|it| is_figure(it)) && row[3] == "0", "{row:?}");
+    }
+    for fix in ["none ", "lock ", "vector-entry ", "cmpxchg-entry "] {
+        let row = row(fixes, fix);
+        assert!(row.len() == 5 || row.contains(&"[1]") || row.contains(&"[2]"), "{row:?}\n{text}");
+    }
+    assert_eq!(row(fixes, "lock ")[0], "0", "{text}");
+    if !machine::cpu::has_mpx() {
+        assert!(row(negative, "MPX of this processor").contains(&"[1]"), "{text}");
+        has_note(&text, "[1] not in CPUID or not in XCR0; ");
+    }
+}

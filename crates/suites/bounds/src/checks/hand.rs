@@ -13,12 +13,14 @@ use lab::suite::Suite as _;
 use crate::SUITE;
 use crate::hand::Error;
 use crate::hand::measured::{Effort, measure};
+use crate::hand::text::wrapped;
 
-/// The mechanisms in the order of the columns.
-const MECHANISMS: [&str; 5] = ["mpx", "branch", "cmov", "mask", "fat-pointer"];
+/// The mechanisms in the order of the columns, with what each is wide.
+const MECHANISMS: [(&str, usize); 6] =
+    [("none", 8), ("mpx", 8), ("branch", 9), ("cmov", 8), ("mask", 8), ("fat-pointer", 13)];
 /// The seed's rows: bounds and address, with its names.
 const ROWS: [(&str, &str, &str); 5] = [
-    ("none", "register", ""),
+    ("none", "register", "no check"),
     ("one", "register", "bndcl r +"),
     ("one", "lea", "bndcl m +"),
     ("both", "register", "bndcl r + bndcu r +"),
@@ -49,7 +51,9 @@ fn table(run: &Run, claims: &[Claim]) -> Result<String, Error> {
         ("Core cycles of a check sequence with its access", "sequence"),
     ] {
         writeln!(text, "{title}")?;
-        head(&mut text)?;
+        let has = |claim: &Claim| claim.metric.as_deref() == Some(metric);
+        let is_published = claims.iter().any(has);
+        head(&mut text, is_published)?;
         for access in ["load", "store"] {
             for (bounds, address, name) in ROWS {
                 let point = |by: &str| {
@@ -61,28 +65,32 @@ fn table(run: &Run, claims: &[Claim]) -> Result<String, Error> {
                     ])
                 };
                 let seeds = if bounds == "none" { "none" } else { "mpx" };
-                let published = published(claims, metric, &point(seeds));
-                let none = cell(run, metric, &point("none"));
-                write!(text, "{name:<22}{access:<8}{published:>10}{none:>8}")?;
-                for mechanism in MECHANISMS {
-                    write!(text, "{:>13}", cell(run, metric, &point(mechanism)))?;
+                let mut line = format!("{name:<22}{access:<8}");
+                if is_published {
+                    line += &format!("{:>10}", published(claims, metric, &point(seeds)));
                 }
-                writeln!(text)?;
+                for (mechanism, width) in MECHANISMS {
+                    line += &format!("{:>width$}", cell(run, metric, &point(mechanism)));
+                }
+                writeln!(text, "{}", line.trim_end())?;
             }
         }
         writeln!(text)?;
     }
     let errors = run.samples.iter().filter_map(|sample| sample.error.as_ref());
     if let Some(failure) = errors.into_iter().next() {
-        writeln!(text, "n/a: {failure}")?;
+        writeln!(text, "{}", wrapped(&format!("n/a: {failure}")))?;
     }
     Ok(text)
 }
 
-fn head(text: &mut String) -> std::fmt::Result {
-    write!(text, "{:<22}{:<8}{:>10}{:>8}", "check sequence", "access", "published", "none")?;
-    for mechanism in MECHANISMS {
-        write!(text, "{mechanism:>13}")?;
+fn head(text: &mut String, is_published: bool) -> std::fmt::Result {
+    write!(text, "{:<22}{:<8}", "check sequence", "access")?;
+    if is_published {
+        write!(text, "{:>10}", "published")?;
+    }
+    for (mechanism, width) in MECHANISMS {
+        write!(text, "{mechanism:>width$}")?;
     }
     writeln!(text)
 }
@@ -95,7 +103,7 @@ fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
             && claim.filter.matches(point)
     };
     let value = claims.iter().find(is).and_then(|claim| Some(claim.published.as_ref()?.value));
-    value.map_or_else(String::new, |value| value.to_string())
+    value.map_or_else(String::new, |value| format!("{value:.2}"))
 }
 
 /// The median over rounds; `n/a` for what cannot be measured, nothing for what is not asked.
@@ -122,9 +130,9 @@ mod tests {
                 [("checked_by", by), ("access", access), ("bounds", bounds), ("address", address)];
             published(&claims, "ipc", &Point::from(levels))
         };
-        assert_eq!(value("none", "load", "none", "register"), "2");
-        assert_eq!(value("mpx", "load", "both", "lea"), "1.5");
-        assert_eq!(value("mpx", "store", "both", "register"), "3");
+        assert_eq!(value("none", "load", "none", "register"), "2.00");
+        assert_eq!(value("mpx", "load", "both", "lea"), "1.50");
+        assert_eq!(value("mpx", "store", "both", "register"), "3.00");
         assert_eq!(value("branch", "store", "both", "register"), "");
     }
 }

@@ -4,7 +4,7 @@ use lab::run::Lab;
 
 use crate::hand::Error;
 use crate::hand::measured::{Effort, Figures, claimed, measure, set};
-use crate::hand::text::Table;
+use crate::hand::text::{Table, wrapped};
 
 /// The words of `tollgate bounds races`.
 #[derive(Debug, clap::Args)]
@@ -45,14 +45,15 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 }
 
 fn write(figures: &Figures, pointers: &str) -> Result<String, Error> {
-    let mut table = Table::new(34, 16);
+    let mut table = Table::new(34, 13);
     table.line(&format!(
         "Two threads at {pointers} pointers: one changes them, the other checks accesses"
     ));
     for (case, name) in CASES {
         table.line("");
         table.line(name);
-        table.line(&format!("published: {}", claimed(&format!("mpx-race-{case}"))?.says));
+        let says = claimed(&format!("mpx-race-{case}"))?.says;
+        table.line(&wrapped(&format!("published: {says}")));
         table.row("", &["accesses", "reported", "wrong", "wrong alone"]);
         table.rule(4);
         for (implementation, name) in IMPLEMENTATIONS {

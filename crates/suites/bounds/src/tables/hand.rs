@@ -18,7 +18,7 @@ pub(crate) struct Options {
 
 const EXPERIMENT: &str = "bounds/tables";
 const HEAD: [&str; 7] =
-    ["µs a table", "ratio", "user µs", "system µs", "faults", "user instr", "kernel instr"];
+    ["µs/table", "ratio", "user µs", "system µs", "faults", "user ins.", "sys. ins."];
 /// The levels of `life` with the seed's names for them, and what its claims are called.
 const LIVES: [(&str, &str); 2] =
     [("kept", "Only allocation"), ("freed", "Allocation and de-allocation")];
@@ -42,7 +42,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 }
 
 fn write(figures: &Figures, count: &str) -> Result<String, Error> {
-    let mut table = Table::new(30, 13);
+    let mut table = Table::new(29, 10);
     table.line(&format!("{count} tables of bounds of 4 MiB, one for each pointer that is stored"));
     for (life, name) in LIVES {
         table.line("");
@@ -56,7 +56,7 @@ fn write(figures: &Figures, count: &str) -> Result<String, Error> {
     }
     table.line("");
     table.line(
-        "A store is a pointer's with its memory; 'none' is that alone, to which the ratios are.",
+        "A store is a pointer's with its memory; 'none' is that alone, to which ratios and instructions are.",
     );
     Ok(table.finish())
 }
