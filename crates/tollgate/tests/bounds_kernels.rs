@@ -19,7 +19,11 @@ fn overhead_and_bugs_stand_in_one_table() {
     assert!(text.lines().next().unwrap().ends_with("; 64 KiB of prefaulted pages"), "{text}");
     assert!(row("gcc").ends_with("· · · · · ·"), "{text}");
     // A ratio with its range over two rounds, and five of the six bugs.
-    assert!(row("gcc-registers").contains(" [") && row("gcc-registers").ends_with("H S M F · C"));
+    assert!(row("gcc-registers").ends_with("H S M F · C"), "{text}");
+    let range = row("range").split_whitespace().nth(1).unwrap();
+    let (low, high) = range.split_once('–').unwrap();
+    assert!(low.parse::<f64>().unwrap() <= high.parse::<f64>().unwrap(), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.lines().any(|line| line.split_whitespace().eq(["published", "2.80"])), "{text}");
 }
 

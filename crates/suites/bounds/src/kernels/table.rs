@@ -13,11 +13,19 @@ use super::detection::BUGS;
 use super::kernel::NAMES;
 use super::manifest::{Mechanism, manifest};
 use crate::hand::Error;
+use crate::hand::text::wrapped;
 
 const KERNELS: &str = "bounds/kernels";
 const DETECTION: &str = "bounds/detection";
-const NAME: usize = 26;
-const CELL: usize = 18;
+const NAME: usize = 25;
+/// The narrowest cell: `10.0–12.0`, and a space.
+const CELL: usize = 10;
+
+/// How wide the cells of a kernel are.
+fn width(kernel: &str) -> usize {
+    CELL.max(kernel.len() + 1)
+}
+
 /// The bugs as the table's last column has them, in the order of [`BUGS`].
 const LETTERS: [char; 6] = ['H', 'S', 'M', 'F', 'U', 'C'];
 const LEGEND: &str = "caught: H past a heap block, S past a stack array, M past a member of a struct, \
@@ -75,11 +83,12 @@ struct Table<'a> {
 impl Table<'_> {
     fn write(&self) -> Result<String, Error> {
         let mut text = String::new();
-        let head = "overhead (ratio to the same compiler without it, with its interval), and ns an operation";
+        let head = "overhead: ratio to the same compiler without it; ns an operation";
         writeln!(text, "{head}{}", self.setting())?;
         let cells = self.kernels.iter().map(|name| (*name).to_owned());
-        line(&mut text, "", cells, "caught")?;
-        let width = NAME + self.kernels.len() * CELL + 2 * LETTERS.len();
+        self.line(&mut text, "", cells, "caught")?;
+        let cells: usize = self.kernels.iter().map(|kernel| width(kernel)).sum();
+        let width = NAME + cells + 2 * LETTERS.len() - 1;
         writeln!(text, "{}", "─".repeat(width))?;
         let (mut notes, mut surprises) = (Vec::new(), Vec::new());
         for mechanism in &manifest()?.mechanisms {
@@ -87,9 +96,22 @@ impl Table<'_> {
         }
         writeln!(text, "\n{LEGEND}")?;
         for note in notes.into_iter().chain(surprises) {
-            writeln!(text, "{note}")?;
+            writeln!(text, "{}", wrapped(&note))?;
         }
         Ok(text)
+    }
+
+    fn line(
+        &self,
+        text: &mut String,
+        name: &str,
+        cells: impl Iterator<Item = String>,
+        last: &str,
+    ) -> std::fmt::Result {
+        let widths = self.kernels.iter().map(|kernel| width(kernel));
+        let cells: String =
+            cells.zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(text, "{}", format!("{name:<NAME$}{cells}{last}").trim_end())
     }
 
     /// Size and pages, which all rows share.
@@ -126,19 +148,24 @@ impl Table<'_> {
             let caught = self.caught(mechanism);
             surprises.extend(self.surprise(mechanism));
             if mechanism.baseline.is_some() {
-                let ratios = self.kernels.iter().map(|kernel| self.overhead(mechanism, kernel));
-                line(text, &marked, ratios, &caught)?;
-                line(text, "", times, "")?;
+                let ratios: Vec<Option<Ratio>> =
+                    self.kernels.iter().map(|kernel| self.overhead(mechanism, kernel)).collect();
+                self.line(text, &marked, ratios.iter().map(told), &caught)?;
+                if let Some(name) = ratios.iter().flatten().find_map(spread) {
+                    self.line(text, name, ratios.iter().map(between), "")?;
+                }
+                self.line(text, "  ns", times, "")?;
             } else {
-                line(text, &marked, times, &caught)?;
+                self.line(text, &marked, self.kernels.iter().map(|_| String::new()), &caught)?;
+                self.line(text, "  ns", times, "")?;
             }
         } else {
-            line(text, &marked, self.kernels.iter().map(|_| "—".to_owned()), &"? ".repeat(6))?;
+            self.line(text, &marked, self.kernels.iter().map(|_| "—".to_owned()), &"? ".repeat(6))?;
         }
         if !mechanism.published.is_empty() {
             let published = |kernel: &&str| mechanism.published.get(*kernel);
             let cell = |kernel| published(kernel).map_or("".into(), |ratio| format!("{ratio:.2}"));
-            line(text, "  published", self.kernels.iter().map(cell), "")?;
+            self.line(text, "  published", self.kernels.iter().map(cell), "")?;
         }
         Ok(())
     }
@@ -150,19 +177,16 @@ impl Table<'_> {
         self.times.points.iter().find(|(point, _)| is(point)).map(|(_, rounds)| rounds)
     }
 
-    fn overhead(&self, mechanism: &Mechanism, kernel: &str) -> String {
-        let ratio = || {
-            let own = self.of(&mechanism.name, kernel)?;
-            paired(own, self.of(mechanism.baseline.as_deref()?, kernel)?).ok()
-        };
-        ratio().map_or_else(|| "—".into(), |ratio| told(&ratio))
+    fn overhead(&self, mechanism: &Mechanism, kernel: &str) -> Option<Ratio> {
+        let own = self.of(&mechanism.name, kernel)?;
+        paired(own, self.of(mechanism.baseline.as_deref()?, kernel)?).ok()
     }
 
     fn time(&self, mechanism: &Mechanism, kernel: &str) -> String {
         let rounds = self.of(&mechanism.name, kernel);
         let values = rounds.map(|rounds| rounds.values().map(|it| it.value).collect::<Vec<_>>());
         let time = values.and_then(|values| median(&values));
-        time.map_or_else(|| "—".into(), |time| format!("{} ns", three_digits(time)))
+        time.map_or_else(|| "—".into(), three_digits)
     }
 
     /// Whether a mechanism caught a bug in every round; nothing where it was not tried.
@@ -205,29 +229,33 @@ fn numbered(notes: &mut Vec<String>, failure: &Failure) -> usize {
     })
 }
 
-fn line(
-    text: &mut String,
-    name: &str,
-    cells: impl Iterator<Item = String>,
-    last: &str,
-) -> std::fmt::Result {
-    let cells: String = cells.map(|cell| format!("{cell:<CELL$}")).collect();
-    writeln!(text, "{}", format!("{name:<NAME$}{cells}{last}").trim_end())
+/// The ratio itself.
+fn told(ratio: &Option<Ratio>) -> String {
+    ratio.as_ref().map_or_else(|| "—".into(), |ratio| number(ratio.ratio))
 }
 
-/// `1.44 (1.41–1.48)`; a range of few rounds is in brackets of its own.
-fn told(ratio: &Ratio) -> String {
-    let number = |value: f64| match value {
+/// Between what it lies; nothing for one round.
+fn between(ratio: &Option<Ratio>) -> String {
+    let ratio = ratio.as_ref().filter(|ratio| spread(ratio).is_some());
+    ratio.map_or_else(String::new, |Ratio { interval, .. }| {
+        format!("{}–{}", number(interval.low), number(interval.high))
+    })
+}
+
+/// What that is called: of few rounds it is their range.
+fn spread(ratio: &Ratio) -> Option<&'static str> {
+    match ratio.interval.kind {
+        IntervalKind::Single => None,
+        IntervalKind::Range => Some("  range"),
+        _ => Some("  interval"),
+    }
+}
+
+fn number(value: f64) -> String {
+    match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
-    };
-    let alone = number(ratio.ratio);
-    let both = format!("{}–{}", number(ratio.interval.low), number(ratio.interval.high));
-    match ratio.interval.kind {
-        IntervalKind::Single => alone,
-        IntervalKind::Range => format!("{alone} [{both}]"),
-        _ => format!("{alone} ({both})"),
     }
 }
 
@@ -273,25 +301,15 @@ mod tests {
         };
         let text = table.write().unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(
-            lines[1],
-            "                          struct            ptrcreation       caught"
-        );
-        assert_eq!(
-            lines[3],
-            "gcc                       0.500 ns          2.00 ns           ? ? ? ? ? ?"
-        );
-        assert_eq!(
-            lines[4],
-            "gcc-asan                  2.45 [2.00–3.00]  —                 H ? ? · ? ?"
-        );
-        assert_eq!(lines[5], "                          1.25 ns           —");
-        assert_eq!(
-            lines[6],
-            "gcc-mpx [1]               —                 —                 ? ? ? ? ? ?"
-        );
-        assert_eq!(lines[7], "  published               2.80              5.31");
-        assert_eq!(lines[8], "");
+        assert_eq!(lines[1], "                         struct    ptrcreation caught");
+        assert_eq!(lines[3], "gcc                                            ? ? ? ? ? ?");
+        assert_eq!(lines[4], "  ns                     0.500     2.00");
+        assert_eq!(lines[5], "gcc-asan                 2.45      —           H ? ? · ? ?");
+        assert_eq!(lines[6], "  range                  2.00–3.00");
+        assert_eq!(lines[7], "  ns                     1.25      —");
+        assert_eq!(lines[8], "gcc-mpx [1]              —         —           ? ? ? ? ? ?");
+        assert_eq!(lines[9], "  published              2.80      5.31");
+        assert_eq!(lines[10], "");
         // ASan is known to catch what is past a heap block and to miss what is far.
         assert!(!text.contains("unlike"), "{text}");
         let missed = observed(&[("heap", "gcc-asan", [1.0, 0.0])], "bug");
