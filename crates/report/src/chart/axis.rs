@@ -14,6 +14,8 @@ pub(super) struct Scale {
     high: f64,
     /// The levels side by side.
     names: Vec<String>,
+    /// Those that are numbers, on an axis of numbers.
+    numbers: Vec<f64>,
     /// Numbers of bytes, written as such.
     bytes: bool,
 }
@@ -45,7 +47,8 @@ impl Scale {
         let low = if kind == Axis::Linear && least >= 0.0 { 0.0 } else { low };
         let bytes = levels.iter().any(|level| level.count().is_none() && level.number().is_some());
         let names = levels.iter().map(Level::to_string).collect();
-        Some(Self { kind, low, high, names, bytes })
+        let numbers = levels.iter().filter_map(Level::number).collect();
+        Some(Self { kind, low, high, names, numbers, bytes })
     }
 
     /// Where a value lies, between 0 and 1.
@@ -65,7 +68,7 @@ impl Scale {
 
     /// Ticks whose labels have room along so much, at a size of letters.
     pub(super) fn ticks(&self, room: f64, size: f64, along_x: bool) -> Vec<Tick> {
-        match self.kind {
+        let ticks = match self.kind {
             Axis::Category => {
                 let tick = |(index, name): (usize, &String)| Tick {
                     at: self.place(index as f64),
@@ -76,7 +79,20 @@ impl Scale {
             Axis::Log2 => self.powers_of_two(room, size),
             Axis::Log10 => self.powers_of_ten(room, size, along_x),
             Axis::Linear => self.even(room, size, along_x),
+        };
+        match ticks.iter().any(|tick| tick.label.is_some()) {
+            true => ticks,
+            // Few values between two powers: they say themselves what they are.
+            false => self.levels(),
         }
+    }
+
+    fn levels(&self) -> Vec<Tick> {
+        let tick = |(value, name): (&f64, &String)| Tick {
+            at: self.place(*value),
+            label: Some(name.clone()),
+        };
+        self.numbers.iter().zip(&self.names).map(tick).collect()
     }
 
     fn powers_of_two(&self, room: f64, size: f64) -> Vec<Tick> {
@@ -185,6 +201,14 @@ mod tests {
         let scale = Scale::over(Axis::Log10, &[0.8, 120.0], &[]).unwrap();
         let labels = labels(&scale.ticks(300.0, 11.0, false));
         assert_eq!(labels, ["1", "2", "5", "10", "20", "50", "100"]);
+    }
+
+    #[test]
+    fn one_value_between_powers_is_its_own_tick() {
+        let scale = Scale::over(Axis::Log10, &[3000.0], &[Level::from("3000")]).unwrap();
+        let ticks = scale.ticks(400.0, 11.0, true);
+        assert_eq!(labels(&ticks), ["3000"]);
+        assert!((ticks[0].at - 0.5).abs() < 1e-9);
     }
 
     #[test]

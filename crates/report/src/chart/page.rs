@@ -20,6 +20,9 @@ const NOTE: f64 = 9.5;
 const MOST_MARKS: usize = 40;
 /// The shares at which a distribution bears its curve's mark.
 const MARKED_SHARES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+/// How much labels lean, in degrees, and how near they come to the edge.
+const LEAN: f64 = 35.0;
+const EDGE: f64 = 8.0;
 const INK: &str = "#222222";
 
 /// Draws a picture as SVG.
@@ -93,6 +96,7 @@ impl<'a> Page<'a> {
         let labels = x_ticks.iter().filter(|tick| tick.label.is_some()).count();
         let lean = x_scale.is_category()
             && self::widest(&x_ticks) > (right - left) / labels.max(1) as f64 * 0.92;
+        let left = if lean { left + beyond(&x_ticks, left, right) } else { left };
         let under = if lean { self::widest(&x_ticks) * 0.6 + TICK } else { TICK * 1.2 };
         let x_label_y = bottom + 8.0 + under + LABEL * 1.3;
         let small = |note: &String| font::wrapped(note, NOTE, WIDTH - 32.0);
@@ -149,7 +153,8 @@ impl<'a> Page<'a> {
     /// to each other instead.
     fn is_joined(&self) -> bool {
         let numbers = self.picture.x_levels.iter().all(|level| level.number().is_some());
-        !self.x_scale.is_category() || numbers
+        // One place has nothing to be joined with, and curves there hide one another.
+        self.picture.x_levels.len() != 1 && (!self.x_scale.is_category() || numbers)
     }
 
     /// How far right of its place a curve's marks stand.
@@ -215,7 +220,7 @@ impl<'a> Page<'a> {
             let Some(label) = &tick.label else { continue };
             svg.line((x, self.bottom), (x, self.bottom + 4.0), ink);
             let (anchor, turn, dx) =
-                if self.lean { (Anchor::End, -35.0, 4.0) } else { (Anchor::Middle, 0.0, 0.0) };
+                if self.lean { (Anchor::End, -LEAN, 4.0) } else { (Anchor::Middle, 0.0, 0.0) };
             let at = (x + dx, self.bottom + 7.0 + TICK);
             svg.text(label, Text { at, size: TICK, anchor, turn, colour: INK });
         }
@@ -239,6 +244,17 @@ impl<'a> Page<'a> {
             svg.text(note, how);
         }
     }
+}
+
+/// How far labels of `LEAN` degrees reach beyond the page's left edge.
+fn beyond(ticks: &[Tick], left: f64, right: f64) -> f64 {
+    let reach = |tick: &Tick| {
+        let label = font::width(tick.label.as_deref()?, TICK) * LEAN.to_radians().cos();
+        let from = left + tick.at * (right - left) - label;
+        // What the margin grows by moves a tick less, the further right it is.
+        Some((EDGE - from).max(0.0) / (1.0 - tick.at).max(0.1))
+    };
+    ticks.iter().filter_map(reach).fold(0.0, f64::max)
 }
 
 fn widest(ticks: &[Tick]) -> f64 {

@@ -116,7 +116,10 @@ fn absent(selection: &Selection<'_>) -> Vec<String> {
         }
         let fault = row.errors.iter().next();
         let why = fault.map_or_else(
-            || "all rounds void".to_string(),
+            || match row.void_rounds {
+                0 => "it has no such metric".to_string(),
+                _ => "all rounds void".to_string(),
+            },
             |(kind, fault)| format!("{}: {}", kind.name(), fault.why),
         );
         let name = if series.as_str().is_empty() { x.to_string() } else { series.to_string() };
