@@ -89,7 +89,7 @@ impl<'a> Samples<'a> {
             levels.iter().map(|level| (level.as_str(), Vec::new())).collect();
         for sample in &run.samples {
             let form = sample.point.text("form");
-            if let Some(all) = by_level.get_mut(&*form) {
+            if let Some(all) = by_level.get_mut(form) {
                 all.push(sample);
             }
         }
