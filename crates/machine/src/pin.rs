@@ -6,7 +6,7 @@ use std::os::unix::thread::JoinHandleExt;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// Holds this thread to one CPU.
 ///
@@ -14,6 +14,29 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 /// The kernel's, with EINVAL where the CPU is not online or not allowed.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &one(cpu)?)?)
+}
+
+/// This thread's CPUs from before, which it gets back when this goes.
+#[derive(Debug)]
+pub struct Before(CpuSet);
+
+/// Lets this thread run on any of some CPUs, as do those that it starts meanwhile.
+///
+/// # Errors
+/// The kernel's, with EINVAL where none is online and allowed.
+pub fn spread(cpus: &[usize]) -> io::Result<Before> {
+    let before = sched_getaffinity(None)?;
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+    sched_setaffinity(None, &set)?;
+    Ok(Before(before))
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        // They were allowed a moment ago; where they are not now, the thread is where it may be.
+        let _ = sched_setaffinity(None, &self.0);
+    }
 }
 
 /// The CPU on which this thread runs now.
@@ -78,6 +101,24 @@ fn set_affinity<T>(handle: &JoinHandle<T>, set: &CpuSet) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_spread_and_then_where_it_was() {
+        let all: Vec<usize> = allowed();
+        let first = all[0];
+        pin_to(first).unwrap();
+        let before = spread(&all).unwrap();
+        assert_eq!(allowed(), all);
+        drop(before);
+        assert_eq!(allowed(), [first]);
+        assert!(spread(&[]).is_err());
+        assert_eq!(allowed(), [first]);
+    }
+
+    fn allowed() -> Vec<usize> {
+        let set = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+    }
     use crate::topology::allowed_cpus;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -36,6 +36,11 @@ impl Entered {
             Some(folder) => supplied::image(&setting.allocator, folder)?,
             None => image(&setting.allocator)?,
         };
+        // Another process serves where this one's threads may run, and not on the one CPU of who loads.
+        let _spread = (kind == Kind::Process)
+            .then(|| machine::pin::spread(context.cpus))
+            .transpose()
+            .map_err(|why| Failure::failed(format!("the enclave's process: its CPUs: {why}")))?;
         Ok(Self { enclave: kinds::load(kind, image, &conf)? })
     }
 
