@@ -128,7 +128,7 @@ pub struct Trial {
     /// Whether the condition held; absent where the trial is void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// Why the trial does not count.
+    /// Why the trial does not count; where `holds` is given too, it held in spite of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<String>,
     /// What the trial measured.

@@ -1,7 +1,6 @@
-//! Searches: the largest or smallest level at which a condition holds, by bisection, with void trials kept.
+//! The largest or smallest level at which a condition holds, by bisection, with void trials kept.
 
-use std::collections::BTreeMap;
-
+use super::Values;
 use crate::sample::{Failure, TRIES, Trial};
 
 /// How to search.
@@ -36,9 +35,6 @@ pub struct Found {
     /// Every trial in order, void ones too.
     pub trials: Vec<Trial>,
 }
-
-/// The values that a trial measured beside its verdict.
-pub type Values = BTreeMap<String, f64>;
 
 /// Finds the largest level at which `trial` holds. A void trial is repeated, three times at most,
 /// and then counts as failed: what could not be shown to hold does not hold.

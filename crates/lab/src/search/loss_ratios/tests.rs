@@ -1,0 +1,297 @@
+use super::*;
+use proptest::prelude::*;
+
+const NDR: Goal = Goal { ratio: 0.0, width: 0.005 };
+const PDR: Goal = Goal { ratio: 0.005, width: 0.005 };
+const FULL: Duration = Duration::from_secs(1);
+const SENT: u64 = 1_000_000_000;
+
+fn search() -> LossRatios {
+    LossRatios {
+        goals: vec![NDR, PDR],
+        least: 1e6,
+        largest: 150e6,
+        duration: FULL,
+        confirmations: 2,
+        shortest: Duration::from_millis(50),
+        shorter_phases: 3,
+    }
+}
+
+fn lost(share: f64) -> Outcome {
+    Outcome { sent: SENT, lost: (share * SENT as f64).ceil() as u64, ..Outcome::default() }
+}
+
+fn stalled(share: f64) -> Outcome {
+    Outcome { void: Some("the host stalled".into()), ..lost(share) }
+}
+
+/// What a system without a queue loses that forwards `edge` at most.
+fn over(edge: f64, load: f64) -> f64 {
+    (1.0 - edge / load).max(0.0)
+}
+
+/// What must be true whatever the trials answered.
+fn sound(search: &LossRatios, edges: &Edges) {
+    assert!(edges.trials.len() <= search.most_trials(), "{} trials", edges.trials.len());
+    for (goal, bounds) in search.goals.iter().zip(&edges.goals) {
+        let ratio = |trial: &Trial| trial.values["lost"] / trial.values["sent"];
+        match (bounds.lower, bounds.upper) {
+            (Some(lower), Some(upper)) => {
+                assert!(lower < upper && (upper - lower) / upper <= goal.width * 1.000_001);
+            }
+            (Some(lower), None) => assert_eq!(lower, search.largest),
+            (None, upper) => assert_eq!(upper, Some(search.least), "the least load failed"),
+        }
+        let Some(lower) = bounds.lower else {
+            assert_eq!(bounds.strict, None);
+            continue;
+        };
+        // It held in all its full trials that were not void, and as often as asked.
+        let at = |trial: &&Trial| trial.level == lower;
+        let full = |trial: &&Trial| trial.values["duration"] == FULL.as_secs_f64();
+        let within = |trial: &&Trial| ratio(trial) <= goal.ratio;
+        assert!(edges.trials.iter().filter(at).all(|t| within(&t) || t.void.is_some()));
+        let confirmed = edges.trials.iter().filter(at).filter(full).filter(within).count();
+        assert!(confirmed > search.confirmations as usize);
+        // Nothing below failed, and nothing at all was lost up to the strict value.
+        let mut up_to = edges.trials.iter().filter(|trial| trial.level <= lower);
+        assert!(up_to.all(|t| within(&t) || t.void.is_some()));
+        if let Some(strict) = bounds.strict {
+            assert!(strict <= lower);
+            let mut up_to = edges.trials.iter().filter(|trial| trial.level <= strict);
+            assert!(up_to.all(|t| within(&t)));
+        }
+    }
+    let mut pairs: Vec<_> = search.goals.iter().zip(&edges.goals).collect();
+    pairs.sort_by(|a, b| a.0.ratio.total_cmp(&b.0.ratio));
+    for pair in pairs.windows(2) {
+        let (stricter, looser) = (pair[0].1, pair[1].1);
+        assert!(stricter.lower.unwrap_or(0.0) <= looser.lower.unwrap_or(0.0));
+        assert!(stricter.strict.unwrap_or(0.0) <= looser.strict.unwrap_or(0.0));
+    }
+}
+
+/// Answers from a list, round and round.
+fn rounds(search: &LossRatios, list: &[Outcome]) -> Edges {
+    let mut next = list.iter().cycle();
+    loss_ratios(search, |_, _| Ok(next.next().unwrap().clone())).unwrap()
+}
+
+fn answer() -> impl Strategy<Value = Outcome> {
+    let share = prop_oneof![4 => Just(0.0), 2 => Just(0.001), 1 => Just(0.3)];
+    (share, prop::bool::weighted(0.3))
+        .prop_map(|(share, void)| if void { stalled(share) } else { lost(share) })
+}
+
+proptest! {
+    #[test]
+    fn a_sharp_edge_is_found_within_the_width(
+        edge in 1e6f64..160e6, ndr in 0.001f64..0.05, pdr in 0.001f64..0.05,
+    ) {
+        let goals = vec![Goal { width: ndr, ..NDR }, Goal { width: pdr, ..PDR }];
+        let search = LossRatios { goals, ..search() };
+        let edges = loss_ratios(&search, |load, _| Ok(lost(over(edge, load)))).unwrap();
+        sound(&search, &edges);
+        for (goal, bounds) in search.goals.iter().zip(&edges.goals) {
+            let edge = edge / (1.0 - goal.ratio);
+            let lower = bounds.lower.unwrap();
+            prop_assert!(lower <= edge && bounds.upper.is_none_or(|upper| upper > edge));
+            prop_assert!(lower >= edge.min(search.largest) * (1.0 - goal.width * 1.000_001));
+            prop_assert_eq!(bounds.strict, Some(lower));
+        }
+        // Bisecting once for each goal takes some 25 full trials.
+        let full = |trial: &&Trial| trial.values["duration"] == FULL.as_secs_f64();
+        let full = edges.trials.iter().filter(full).count();
+        prop_assert!(full <= 12, "{full} full trials of {}", edges.trials.len());
+    }
+
+    #[test]
+    fn a_noisy_edge_gives_a_bound_that_held(edge in 2e6f64..160e6, noise in 0.0f64..0.3, seed: u64) {
+        use rand::{RngExt, SeedableRng};
+        let search = search();
+        let run = || {
+            let mut random = rand_pcg::Pcg64::seed_from_u64(seed);
+            loss_ratios(&search, |load, _| {
+                let edge = edge * (1.0 - noise * random.random::<f64>());
+                let stall = random.random_bool(0.1);
+                Ok(if stall { stalled(over(edge, load).max(0.004)) } else { lost(over(edge, load)) })
+            })
+            .unwrap()
+        };
+        let edges = run();
+        sound(&search, &edges);
+        prop_assert_eq!(edges, run());
+    }
+
+    #[test]
+    fn any_answers_end_the_search(
+        list in prop::collection::vec(answer(), 1..60),
+        (confirmations, shorter_phases, span) in (0u32..4, 0u32..5, 1.0f64..1e4),
+        (ndr, pdr) in (0.001f64..0.9, 0.001f64..0.9),
+    ) {
+        let goals = vec![Goal { width: pdr, ..PDR }, Goal { width: ndr, ..NDR }];
+        let search = LossRatios {
+            goals, least: 150e6 / span, confirmations, shorter_phases, ..search()
+        };
+        sound(&search, &rounds(&search, &list));
+    }
+
+    #[test]
+    fn an_edge_against_the_search_ends_it_too(holds in prop::collection::vec(any::<bool>(), 60)) {
+        // Every load is tried three times, every duration decides anew.
+        let search = LossRatios { least: 1.0, ..search() };
+        let mut tried = 0;
+        let edges = loss_ratios(&search, |_, _| {
+            tried += 1;
+            let share = if holds[tried / 3 % 60] { 0.0 } else { 0.1 };
+            Ok(if tried % 3 == 0 { lost(share) } else { stalled(0.1) })
+        }).unwrap();
+        sound(&search, &edges);
+    }
+}
+
+#[test]
+fn a_largest_load_that_holds_takes_one_trial_a_phase_and_its_confirmations() {
+    let edges = rounds(&search(), &[lost(0.0)]);
+    assert_eq!(edges.trials.len(), 3 + 1 + 2);
+    assert!(edges.trials.iter().all(|trial| trial.level == 150e6 && trial.holds == Some(true)));
+    for bounds in &edges.goals {
+        assert!(bounds.at_maximum());
+        assert_eq!((bounds.lower, bounds.strict), (Some(150e6), Some(150e6)));
+    }
+    let durations: Vec<f64> = edges.trials.iter().map(|trial| trial.values["duration"]).collect();
+    assert_eq!(durations[0], 0.05);
+    assert!((durations[1] / durations[0] - 20f64.powf(1.0 / 3.0)).abs() < 1e-6);
+    assert_eq!(durations[3..], [1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn the_second_load_is_what_came_through_of_the_first() {
+    let edges = loss_ratios(&search(), |load, _| Ok(lost(over(60e6, load)))).unwrap();
+    let loads: Vec<f64> = edges.trials.iter().map(|trial| trial.level).collect();
+    assert_eq!(loads[0], 150e6);
+    assert!(loads[1] <= 60e6 && loads[1] > 60e6 * 0.994, "{}", loads[1]);
+}
+
+#[test]
+fn the_largest_load_is_tried_in_full_though_a_bound_close_to_it_held() {
+    // The first trial loses what only one goal allows; the rest of the search loses nothing.
+    let search = LossRatios {
+        goals: vec![Goal { width: 0.001, ..NDR }, Goal { width: 0.5, ..PDR }],
+        shorter_phases: 1,
+        ..search()
+    };
+    let mut first = true;
+    let edges =
+        loss_ratios(&search, |_, _| Ok(lost(if std::mem::take(&mut first) { 0.001 } else { 0.0 })))
+            .unwrap();
+    sound(&search, &edges);
+    assert_eq!(edges.goals[0].upper, Some(150e6));
+    assert!(edges.goals[1].at_maximum());
+}
+
+#[test]
+fn nothing_is_found_where_every_load_loses() {
+    let search = search();
+    let edges = rounds(&search, &[lost(0.3)]);
+    sound(&search, &edges);
+    assert_eq!(edges.goals[0].lower, None);
+    let edges = rounds(&search, &[lost(0.001)]);
+    assert_eq!(edges.goals[0].lower, None, "one in a thousand is too much for the one goal");
+    assert_eq!(edges.goals[1].lower, Some(150e6), "and not for the other");
+}
+
+#[test]
+fn a_load_that_fails_its_confirmation_is_given_up() {
+    // Sharp at 60 but for full trials: the second at any load over 50 loses.
+    let search = search();
+    let mut seen = std::collections::BTreeMap::new();
+    let edges = loss_ratios(&search, |load, duration| {
+        let full = seen.entry(load.to_bits()).or_insert(0);
+        *full += u32::from(duration == FULL);
+        let edge = if *full >= 2 { 50e6 } else { 60e6 };
+        Ok(lost(over(edge, load)))
+    })
+    .unwrap();
+    sound(&search, &edges);
+    let lower = edges.goals[0].lower.unwrap();
+    assert!(lower <= 50e6 && lower > 50e6 * 0.995, "{lower}");
+}
+
+#[test]
+fn a_loss_below_what_held_above_is_not_passed() {
+    // 60 holds, but from 30 to 40 packets are lost: only what lies below counts.
+    let odd = |load: f64| (30e6..40e6).contains(&load) || load > 60e6;
+    let search = LossRatios { goals: vec![NDR], ..search() };
+    let edges = loss_ratios(&search, |load, _| {
+        // What comes through leads the search into the hole.
+        Ok(lost(if load == 150e6 { 0.76 } else { f64::from(u8::from(odd(load))) * 0.01 }))
+    })
+    .unwrap();
+    sound(&search, &edges);
+    let lower = edges.goals[0].lower.unwrap();
+    assert!(lower < 30e6 && lower > 30e6 * 0.995, "{lower}");
+}
+
+#[test]
+fn a_void_trial_is_repeated_and_three_fail() {
+    let search = LossRatios { goals: vec![NDR], ..search() };
+    let held = rounds(&search, &[stalled(0.1), stalled(0.1), lost(0.0)]);
+    assert_eq!(held.goals[0].lower, Some(150e6));
+    assert_eq!(held.goals[0].strict, None, "something was lost at every load");
+    assert_eq!(held.trials.len(), 6 * 3);
+    assert!(held.trials[0].void.is_some() && held.trials[0].holds.is_none());
+    let failed = rounds(&search, &[stalled(0.1)]);
+    assert_eq!(failed.goals[0].lower, None);
+    assert_eq!(failed.goals[0].upper, Some(1e6));
+}
+
+#[test]
+fn a_stall_is_void_only_for_the_goals_that_allow_less() {
+    let mut tried = 0;
+    let edges = loss_ratios(&search(), |_, _| {
+        tried += 1;
+        Ok(if tried % 2 == 0 { stalled(0.001) } else { lost(0.0) })
+    })
+    .unwrap();
+    let [ndr, pdr] = edges.goals[..] else { panic!("two goals") };
+    assert_eq!((ndr.lower, ndr.strict), (Some(150e6), None));
+    assert_eq!((pdr.lower, pdr.strict), (Some(150e6), Some(150e6)));
+}
+
+#[test]
+fn the_strict_value_lies_below_the_first_loss() {
+    // One stall at the last load that would be found, in a confirmation.
+    let search = LossRatios { goals: vec![NDR], ..search() };
+    let edge = |load| Ok(lost(over(60e6, load)));
+    let calm = loss_ratios(&search, |load, _| edge(load)).unwrap();
+    let found = calm.goals[0].lower.unwrap();
+    let mut once = true;
+    let edges = loss_ratios(&search, |load, duration| {
+        let stall = load == found && duration == FULL && std::mem::take(&mut once);
+        if stall { Ok(stalled(0.01)) } else { edge(load) }
+    })
+    .unwrap();
+    assert_eq!(edges.goals[0].lower, Some(found));
+    assert!(edges.goals[0].strict.is_none_or(|strict| strict < found));
+    assert_eq!(edges.trials.len(), calm.trials.len() + 1);
+}
+
+#[test]
+fn errors_pass_and_nonsense_is_refused() {
+    let error = loss_ratios(&search(), |_, _| Err(Failure::failed("no generator"))).unwrap_err();
+    assert_eq!(error.why, "no generator");
+    let refused = |change: fn(&mut LossRatios)| {
+        let mut search = search();
+        change(&mut search);
+        loss_ratios(&search, |_, _| panic!("nothing is tried")).is_err()
+    };
+    assert!(refused(|search| search.goals.clear()));
+    assert!(refused(|search| search.goals[0].width = 0.0));
+    assert!(refused(|search| search.goals[1].ratio = f64::NAN));
+    assert!(refused(|search| search.least = 0.0));
+    assert!(refused(|search| search.largest = 1.0));
+    assert!(refused(|search| search.shortest = Duration::from_secs(2)));
+    assert!(refused(|search| search.shorter_phases = 17));
+}

@@ -1,0 +1,163 @@
+//! The binary search of RFC 2544 as the Ensō evaluation runs it.
+
+use std::time::Duration;
+
+use super::ledger::{Demand, Ledger};
+use super::{Bounds, Outcome};
+use crate::sample::{Failure, Trial};
+
+/// A binary search for the largest load at which not one packet is lost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rfc2544 {
+    /// Tried first; above it nothing is tried. The lower bound begins at 0, which is not tried.
+    pub maximum: f64,
+    /// The search ends when the bounds are this close, in the unit of `maximum`.
+    pub precision: f64,
+    /// How long each trial lasts.
+    pub duration: Duration,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edge {
+    /// Between which loads the edge lies.
+    pub bounds: Bounds,
+    /// Every trial in order, void ones too.
+    pub trials: Vec<Trial>,
+}
+
+/// Bisects from the maximum: one trial a load, any lost packet fails it, nothing is confirmed. What the
+/// method adds: a void trial is kept and repeated, three tries at most, and then has failed. Takes at
+/// most 2 + log2(`maximum` / `precision`) loads. The original offers the maximum for 5 s first, to warm up;
+/// here that is the caller's.
+///
+/// # Errors
+/// A search that makes no sense; those of the trial.
+pub fn rfc2544(
+    search: &Rfc2544,
+    mut trial: impl FnMut(f64, Duration) -> Result<Outcome, Failure>,
+) -> Result<Edge, Failure> {
+    let Rfc2544 { maximum, precision, duration } = *search;
+    // Below a billionth, bisecting would come to the end of what a float can tell apart.
+    if !(maximum.is_finite() && precision >= maximum * 1e-9 && precision < maximum) {
+        let why = format!("no search to {maximum} can be precise to {precision}");
+        return Err(Failure::failed(why));
+    }
+    let demand = Demand { allowed: 0.0, duration, trials: 1 };
+    let mut ledger = Ledger::default();
+    let (mut low, mut high, mut load) = (0.0, maximum, maximum);
+    while high - low > precision {
+        if ledger.show(load, &demand, &mut trial)? {
+            low = load;
+        } else {
+            high = load;
+        }
+        load = f64::midpoint(low, high);
+    }
+    Ok(Edge { bounds: ledger.bounds(&demand), trials: ledger.trials })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ENSO: Rfc2544 =
+        Rfc2544 { maximum: 100e9, precision: 0.1e9, duration: Duration::from_secs(1) };
+
+    fn lost(lost: u64) -> Outcome {
+        Outcome { sent: 1000, lost, ..Outcome::default() }
+    }
+
+    fn stalled(lost: u64) -> Outcome {
+        Outcome { sent: 1000, lost, void: Some("the host stalled".into()), ..Outcome::default() }
+    }
+
+    /// Answers from a list, then with the last of it.
+    fn answers(list: &[Outcome]) -> Edge {
+        let mut at = 0;
+        rfc2544(&ENSO, |_, duration| {
+            assert_eq!(duration, ENSO.duration);
+            at += 1;
+            Ok(list[(at - 1).min(list.len() - 1)].clone())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_maximum_that_holds_takes_one_trial() {
+        let edge = answers(&[lost(0)]);
+        assert_eq!(edge.bounds.lower, Some(100e9));
+        assert_eq!(edge.bounds.strict, Some(100e9));
+        assert!(edge.bounds.at_maximum());
+        assert_eq!(edge.trials.len(), 1);
+    }
+
+    #[test]
+    fn it_halves_as_the_original_does() {
+        // Down, up, down, and then up to the end.
+        let edge = answers(&[lost(1), lost(0), lost(3), lost(0)]);
+        let loads: Vec<f64> = edge.trials.iter().map(|trial| trial.level / 1e9).collect();
+        assert_eq!(loads[..5], [100.0, 50.0, 75.0, 62.5, 68.75]);
+        assert_eq!(loads.len(), 11, "the maximum, and ten halves of 100 to below 0.1");
+        assert_eq!(edge.bounds.upper, Some(75e9));
+        assert_eq!(edge.bounds.lower, edge.trials.last().map(|trial| trial.level));
+    }
+
+    #[test]
+    fn nothing_is_found_where_every_load_loses() {
+        let edge = answers(&[lost(1)]);
+        assert_eq!(edge.bounds.lower, None);
+        assert!(edge.bounds.upper.unwrap() <= 0.1e9);
+        assert!(!edge.bounds.at_maximum());
+    }
+
+    #[test]
+    fn a_void_trial_is_kept_and_repeated_and_counts_in_the_strict_value() {
+        let edge = answers(&[lost(9), stalled(4), lost(0), lost(9)]);
+        assert_eq!(edge.bounds.lower, Some(50e9));
+        assert_eq!(edge.bounds.strict, None, "at 50 something was lost, whatever stalled");
+        assert_eq!(edge.trials[1].holds, None);
+        assert_eq!(edge.trials[1].void.as_deref(), Some("the host stalled"));
+        assert_eq!(edge.trials[1].values["lost"], 4.0);
+        assert_eq!((edge.trials[2].level, edge.trials[2].holds), (50e9, Some(true)));
+    }
+
+    #[test]
+    fn three_voids_fail_a_load_and_a_stall_without_loss_does_not() {
+        let edge = answers(&[stalled(1), stalled(1), stalled(1), stalled(0)]);
+        assert_eq!(edge.bounds.upper, Some(100e9));
+        let held = &edge.trials[3];
+        assert_eq!((held.level, held.holds), (50e9, Some(true)));
+        assert!(held.void.is_some(), "that it stalled is kept");
+    }
+
+    #[test]
+    fn errors_pass_and_nonsense_is_refused() {
+        let error = rfc2544(&ENSO, |_, _| Err(Failure::failed("no generator"))).unwrap_err();
+        assert_eq!(error.why, "no generator");
+        for precision in [0.0, 100e9, f64::NAN] {
+            assert!(rfc2544(&Rfc2544 { precision, ..ENSO }, |_, _| Ok(lost(0))).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_edge_is_found_within_the_precision(edge in 0.2e9f64..120e9) {
+            let found = rfc2544(&ENSO, |load, _| Ok(lost(u64::from(load > edge)))).unwrap();
+            let lower = found.bounds.lower.unwrap();
+            prop_assert!(lower <= edge && lower >= edge.min(100e9) - 0.1e9);
+            prop_assert_eq!(found.bounds.strict, Some(lower));
+            prop_assert!(found.trials.len() <= 11);
+        }
+
+        #[test]
+        fn any_answers_end_the_search(list in proptest::collection::vec((0u64..2, any::<bool>()), 1..40)) {
+            let list: Vec<Outcome> =
+                list.into_iter().map(|(l, void)| if void { stalled(l) } else { lost(l) }).collect();
+            let found = answers(&list);
+            prop_assert!(found.trials.len() <= 11 * 3);
+            prop_assert!(found.bounds.strict.unwrap_or(0.0) <= found.bounds.lower.unwrap_or(0.0));
+        }
+    }
+}
