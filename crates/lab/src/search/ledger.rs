@@ -16,6 +16,15 @@ pub(super) struct Demand {
     pub(super) trials: u32,
 }
 
+/// What a void trial does to its load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Voids {
+    /// Nothing; the last of [`TRIES`] in a row fails it.
+    Repeat,
+    /// It fails it.
+    Lose,
+}
+
 /// A trial as it is judged: for one goal it may hold and for a stricter one be void.
 #[derive(Debug)]
 struct Tried {
@@ -42,7 +51,7 @@ impl Ledger {
         trial: &mut impl FnMut(f64, Duration) -> Result<Outcome, Failure>,
     ) -> Result<bool, Failure> {
         loop {
-            if let Some(holds) = self.verdict(load, demand) {
+            if let Some(holds) = self.verdict(load, demand, Voids::Repeat) {
                 return Ok(holds);
             }
             let outcome = trial(load, demand.duration)?;
@@ -65,17 +74,17 @@ impl Ledger {
 
     /// Whether a load meets the demand; nothing where that is not clear yet. A trial of any length that
     /// lost too much fails its load for good; only one that is long enough helps it to hold.
-    fn verdict(&self, load: f64, demand: &Demand) -> Option<bool> {
-        let (mut held, mut voids, mut duration) = (0, 0, Duration::ZERO);
+    fn verdict(&self, load: f64, demand: &Demand, voids: Voids) -> Option<bool> {
+        let (mut held, mut tries, mut duration) = (0, 0, Duration::ZERO);
         for tried in self.tried.iter().filter(|tried| tried.load == load) {
             if tried.ratio <= demand.allowed {
-                voids = 0;
+                tries = 0;
                 held += u32::from(tried.duration >= demand.duration);
                 continue;
             }
-            voids = if tried.duration == duration { voids + 1 } else { 1 };
+            tries = if tried.duration == duration { tries + 1 } else { 1 };
             duration = tried.duration;
-            if !tried.void || voids == TRIES {
+            if !tried.void || tries == TRIES || voids == Voids::Lose {
                 return Some(false);
             }
         }
@@ -92,33 +101,72 @@ impl Ledger {
 
     /// The smallest load that failed, and the largest below it that meets the demand.
     pub(super) fn bounds(&self, demand: &Demand) -> Bounds {
-        let (mut lower, mut upper) = (None, None);
+        let (lower, upper) = self.edge(demand, Voids::Repeat);
+        Bounds { lower, upper, strict: self.edge(demand, Voids::Lose).0 }
+    }
+
+    fn edge(&self, demand: &Demand, voids: Voids) -> (Option<f64>, Option<f64>) {
+        let mut lower = None;
         for load in self.loads() {
-            match self.verdict(load, demand) {
+            match self.verdict(load, demand, voids) {
                 Some(true) => lower = Some(load),
-                Some(false) => {
-                    upper = Some(load);
-                    break;
-                }
+                Some(false) => return (lower, Some(load)),
                 None => {}
             }
         }
-        Bounds { lower, upper, strict: self.strict(demand) }
-    }
-
-    /// The largest load that meets the demand where every void counts as loss.
-    fn strict(&self, demand: &Demand) -> Option<f64> {
-        let at = |load: f64| self.tried.iter().filter(move |tried| tried.load == load);
-        let clean = |load: &f64| at(*load).all(|tried| tried.ratio <= demand.allowed);
-        let enough = |load: &f64| {
-            at(*load).filter(|tried| tried.duration >= demand.duration).count()
-                >= demand.trials as usize
-        };
-        self.loads().into_iter().take_while(clean).filter(enough).last()
+        (lower, None)
     }
 
     /// The share that was lost in the first trial, with its load.
     pub(super) fn first(&self) -> Option<(f64, f64)> {
         self.tried.first().map(|tried| (tried.load, tried.ratio))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(milliseconds: u64) -> Demand {
+        Demand { allowed: 0.0, duration: Duration::from_millis(milliseconds), trials: 2 }
+    }
+
+    /// What a load's trials say: duration in ms, lost of 100, and whether the host stalled.
+    fn verdict(tried: &[(u64, u64, bool)], voids: Voids) -> Option<bool> {
+        let mut ledger = Ledger::default();
+        for &(milliseconds, lost, stalled) in tried {
+            let void = stalled.then(|| "the host stalled".to_string());
+            let outcome = Outcome { sent: 100, lost, void, ..Outcome::default() };
+            ledger.enter(1.0, &demand(milliseconds), outcome);
+        }
+        ledger.verdict(1.0, &demand(20), voids)
+    }
+
+    #[test]
+    fn a_load_holds_by_trials_that_are_long_enough_and_fails_by_any() {
+        assert_eq!(verdict(&[(20, 0, false)], Voids::Repeat), None);
+        assert_eq!(verdict(&[(20, 0, false), (10, 0, false)], Voids::Repeat), None);
+        assert_eq!(verdict(&[(20, 0, false), (30, 0, true)], Voids::Lose), Some(true));
+        assert_eq!(
+            verdict(&[(10, 1, false), (20, 0, false), (20, 0, false)], Voids::Repeat),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn three_voids_in_a_row_of_one_duration_fail() {
+        let void = |milliseconds| (milliseconds, 1, true);
+        let held = (20, 0, false);
+        let row = [void(20), void(20), held, void(20), void(20)];
+        assert_eq!(verdict(&row, Voids::Repeat), None);
+        assert_eq!(verdict(&[void(10), void(10), void(20), void(20)], Voids::Repeat), None);
+        assert_eq!(verdict(&[held, void(20), void(20), void(20)], Voids::Repeat), Some(false));
+        assert_eq!(verdict(&[held, void(20), held], Voids::Repeat), Some(true));
+        assert_eq!(verdict(&[held, void(20), held], Voids::Lose), Some(false));
+    }
+
+    #[test]
+    fn nothing_sent_shows_nothing() {
+        assert_eq!(Outcome::default().ratio(), 1.0);
     }
 }

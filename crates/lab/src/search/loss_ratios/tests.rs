@@ -136,19 +136,6 @@ proptest! {
         };
         sound(&search, &rounds(&search, &list));
     }
-
-    #[test]
-    fn an_edge_against_the_search_ends_it_too(holds in prop::collection::vec(any::<bool>(), 60)) {
-        // Every load is tried three times, every duration decides anew.
-        let search = LossRatios { least: 1.0, ..search() };
-        let mut tried = 0;
-        let edges = loss_ratios(&search, |_, _| {
-            tried += 1;
-            let share = if holds[tried / 3 % 60] { 0.0 } else { 0.1 };
-            Ok(if tried % 3 == 0 { lost(share) } else { stalled(0.1) })
-        }).unwrap();
-        sound(&search, &edges);
-    }
 }
 
 #[test]
@@ -172,6 +159,19 @@ fn the_second_load_is_what_came_through_of_the_first() {
     let loads: Vec<f64> = edges.trials.iter().map(|trial| trial.level).collect();
     assert_eq!(loads[0], 150e6);
     assert!(loads[1] <= 60e6 && loads[1] > 60e6 * 0.994, "{}", loads[1]);
+    assert_eq!(loads.len(), 13, "for both goals");
+}
+
+#[test]
+fn a_first_guess_that_is_far_off_costs_few_trials() {
+    // Offered too much, this system forwards next to nothing.
+    let search = LossRatios { goals: vec![NDR], shorter_phases: 0, ..search() };
+    let system = |load| if load > 100e6 { 0.98 } else { over(60e6, load) };
+    let edges = loss_ratios(&search, |load, _| Ok(lost(system(load)))).unwrap();
+    sound(&search, &edges);
+    assert!(edges.goals[0].lower.is_some_and(|lower| lower > 60e6 * 0.995));
+    // The top, the guess, as many steps up as halves back, and two confirmations.
+    assert!(edges.trials.len() <= 21, "{} trials", edges.trials.len());
 }
 
 #[test]
