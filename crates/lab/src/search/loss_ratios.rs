@@ -73,7 +73,7 @@ impl LossRatios {
         // the step or halves the gap.
         let rungs = self.ladder().top.unsigned_abs() + 2;
         let loads = 2 + 2 * (rungs.ilog2() + 1);
-        let trials: u32 = self.phases().iter().map(|phase| phase.trials).sum();
+        let trials = self.shorter_phases + 1 + (1 + self.confirmations);
         self.goals.len() * (loads * trials * TRIES) as usize
     }
 
