@@ -134,6 +134,33 @@ impl Mapping {
             .map_err(|why| Refusal::new(attempt, why, "free memory or ask for less"))
     }
 
+    /// A memfd's bytes twice, one after the other, so that what wraps around in them lies in one piece.
+    /// The length is that of both, and the memfd holds whole pages.
+    ///
+    /// # Errors
+    /// Where the memfd does not hold whole pages, or the kernel refuses.
+    pub fn twice(memfd: &Memfd) -> Result<Self, Refusal> {
+        let once = memfd.length().map_err(|why| Refusal::new("map a ring", why, "pass a memfd"))?;
+        let attempt = format!("map {once} B twice");
+        if once == 0 || !once.is_multiple_of(PAGE) {
+            return Err(Refusal::invalid(
+                attempt,
+                "not whole pages",
+                "ask for a multiple of 4 KiB",
+            ));
+        }
+        let mapping = Self::without_file(once * 2, PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        for half in 0..2 {
+            let at = mapping.base.as_ptr().wrapping_add(half * once).cast();
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            // SAFETY: the range is this mapping's own, and nobody has pointers into it yet.
+            unsafe { mmap(at, once, READ_WRITE, flags, memfd.as_fd(), 0) }.map_err(|errno| {
+                Refusal::new(&attempt, errno.into(), "free memory or ask for less")
+            })?;
+        }
+        Ok(mapping)
+    }
+
     /// The first byte.
     pub fn as_ptr(&self) -> *const u8 {
         self.as_mut_ptr()

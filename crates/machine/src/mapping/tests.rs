@@ -162,3 +162,20 @@ fn binds_to_the_first_node_and_to_no_absent_one() {
     assert!(mapping.bind(999).is_err());
     assert!(mapping.bind(1 << 20).is_err());
 }
+
+#[test]
+fn what_wraps_around_lies_in_one_piece() {
+    let memfd = Memfd::create("ring", 8192).unwrap();
+    let ring = Mapping::twice(&memfd).unwrap();
+    ring.prefault().unwrap();
+    assert_eq!(ring.len(), 16384);
+    for index in 0..8192 {
+        // SAFETY: both bytes lie in the mapping, which this test alone uses.
+        let seen = unsafe {
+            ring.as_mut_ptr().add(index).write_volatile(index as u8 ^ 0x5a);
+            ring.as_ptr().add(index + 8192).read_volatile()
+        };
+        assert_eq!(seen, index as u8 ^ 0x5a);
+    }
+    assert!(Mapping::twice(&Memfd::create("odd", 100).unwrap()).is_err());
+}

@@ -1,1 +1,21 @@
 //! The software NIC: a thread that behaves, as a program sees it, as the hardware does.
+//!
+//! It only copies what the hardware would copy. What a program and it share has the hardware's layout:
+//! see [`layout`].
+
+pub mod configuration;
+mod control;
+pub mod counters;
+pub mod engine;
+pub mod fallback;
+pub mod flow_table;
+pub mod layout;
+pub mod memory;
+pub mod pipes;
+pub(crate) mod posted;
+mod steering;
+mod thread;
+
+pub use counters::Counters;
+pub(crate) use thread::ticks;
+pub use thread::{Error, Nic, Port, Settings};

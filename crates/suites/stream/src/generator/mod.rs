@@ -1,0 +1,249 @@
+//! The generator: it sits at the other end of the wire, sends packets at a rate and checks what comes back.
+//!
+//! Each packet says in its Ethernet addresses which it is: the first four bytes count the packets of its
+//! flow, the next four say which packet of the traffic it is, the last four when it was sent. A link between
+//! two machines needs no addresses, and everything from the IPv4 header on is as in the file.
+
+mod burst;
+mod checked;
+mod live;
+mod pace;
+mod trial;
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use machine::tsc::{Tsc, Unavailable};
+
+use crate::nic::ticks;
+use crate::wire::Wire;
+use crate::wire::traffic::{Packet, Traffic};
+use burst::Burst;
+pub use checked::{Check, TOUCHED};
+use checked::{Checked, Leavers};
+pub use live::{Live, Seen};
+pub use pace::Pace;
+use pace::Paced;
+pub use trial::{Report, Trial};
+
+/// How often others see how far it is.
+const SHOWN_EVERY: Duration = Duration::from_millis(1);
+
+/// What the generator is told.
+pub enum Order {
+    /// Sends this from now on.
+    Send(Arc<Traffic>),
+    /// Starts a trial; its report comes when it is over.
+    Start(Trial, SyncSender<Report>),
+    /// Ends the trial under way early.
+    Stop,
+}
+
+/// What a packet looks like before it is sent.
+#[derive(Debug, Clone, Copy)]
+struct Template {
+    source: *const u8,
+    flits: u32,
+    length: u32,
+    wire_bytes: u32,
+    flow: u32,
+}
+
+/// What the generator is doing.
+enum State {
+    Idle,
+    Sending,
+    /// Everything is sent; what is under way may still come back, until then.
+    Draining(u64),
+}
+
+/// The generator.
+pub struct Generator {
+    traffic: Arc<Traffic>,
+    epoch: u64,
+    templates: Vec<Template>,
+    next: u32,
+    paced: Paced,
+    state: State,
+    trial: Trial,
+    answer: Option<SyncSender<Report>>,
+    begun: u64,
+    ended_sending: u64,
+    sent: u64,
+    dropped: u64,
+    /// The sequence number of each flow's next packet.
+    sequences: Vec<u32>,
+    checked: Checked,
+    live: Arc<Live>,
+    /// When it is shown next, and how often, ticks.
+    show: u64,
+    showing: u64,
+}
+
+// SAFETY: the templates' pointers lead into the traffic, which nobody changes and this holds.
+unsafe impl Send for Generator {}
+
+impl Generator {
+    /// One that has this traffic and waits for orders. What it is doing is shown in `live`.
+    ///
+    /// # Errors
+    /// Where no time can be told.
+    pub fn new(traffic: Arc<Traffic>, live: Arc<Live>) -> Result<Self, Unavailable> {
+        let showing = Tsc::get()?.ticks(SHOWN_EVERY);
+        let mut generator = Self {
+            traffic: Arc::clone(&traffic),
+            epoch: 0,
+            templates: Vec::new(),
+            next: 0,
+            paced: Paced::default(),
+            state: State::Idle,
+            trial: Trial::default(),
+            answer: None,
+            begun: 0,
+            ended_sending: 0,
+            sent: 0,
+            dropped: 0,
+            sequences: Vec::new(),
+            checked: Checked::default(),
+            live,
+            show: 0,
+            showing,
+        };
+        generator.load(traffic);
+        Ok(generator)
+    }
+
+    fn load(&mut self, traffic: Arc<Traffic>) {
+        let flows = trial::flows(&traffic);
+        let each = traffic.packets().iter().enumerate().zip(&flows.of_packet);
+        self.templates = each
+            .map(|((index, packet), flow)| Template {
+                source: traffic.lines(index).as_ptr().cast(),
+                flits: traffic.lines(index).len() as u32,
+                length: u32::from(packet.length),
+                wire_bytes: packet.wire_bytes(),
+                flow: *flow,
+            })
+            .collect();
+        self.sequences = vec![0; flows.count];
+        self.checked = Checked::new(&traffic, &flows);
+        self.epoch += 1;
+        self.next = 0;
+        self.traffic = traffic;
+    }
+
+    fn start(&mut self, trial: Trial, answer: SyncSender<Report>) {
+        self.begun = ticks();
+        (self.sent, self.dropped, self.next) = (0, 0, 0);
+        self.sequences.fill(0);
+        self.checked.begin(&trial);
+        self.paced = Paced::new(trial.pace, self.begun);
+        self.trial = trial;
+        self.answer = Some(answer);
+        self.state = State::Sending;
+    }
+
+    fn stop_sending(&mut self, now: u64) {
+        self.ended_sending = now;
+        self.state = State::Draining(now + self.trial.drain);
+    }
+
+    fn finish(&mut self, now: u64) {
+        self.state = State::Idle;
+        let report = Report {
+            sent: self.sent,
+            dropped: self.dropped,
+            begun: self.begun,
+            ended_sending: self.ended_sending,
+            ended: now,
+            ..self.checked.report()
+        };
+        self.live.show(self.sent, self.checked.received());
+        if let Some(answer) = self.answer.take() {
+            // Nobody waits any more: then nobody wants it.
+            let _ = answer.send(report);
+        }
+    }
+
+    /// Packets that the NIC took and that have not come back.
+    fn under_way(&self) -> u64 {
+        (self.sent - self.dropped).saturating_sub(self.checked.received())
+    }
+
+    /// How many packets are to be sent by now.
+    #[inline(always)]
+    fn due(&mut self, now: u64, most: u32) -> u32 {
+        if !matches!(self.state, State::Sending) {
+            return 0;
+        }
+        let left = self.trial.count - self.sent;
+        if now >= self.begun + self.trial.duration || left == 0 {
+            self.stop_sending(now);
+            return 0;
+        }
+        let most = u64::from(most).min(left);
+        match self.paced.window() {
+            Some(window) => most.min(window.saturating_sub(self.under_way())) as u32,
+            None => {
+                let wire_bytes = self.templates[self.next as usize].wire_bytes;
+                self.paced.due(now, most as u32, wire_bytes)
+            }
+        }
+    }
+}
+
+impl Wire for Generator {
+    type Order = Order;
+    type Coming<'a> = Burst<'a>;
+    type Leaving<'a> = Leavers<'a>;
+
+    fn order(&mut self, order: Order) {
+        match order {
+            Order::Send(traffic) => self.load(traffic),
+            Order::Start(trial, answer) => self.start(trial, answer),
+            Order::Stop if matches!(self.state, State::Sending) => {
+                self.stop_sending(ticks());
+            }
+            Order::Stop => {}
+        }
+    }
+
+    fn packets(&self) -> (u64, &[Packet]) {
+        (self.epoch, self.traffic.packets())
+    }
+
+    #[inline(always)]
+    fn coming(&mut self, now: u64, most: u32) -> Burst<'_> {
+        let left = self.due(now, most);
+        // The time is read anew for the first packets of a burst.
+        Burst {
+            left,
+            next: self.next,
+            stamp: 0,
+            stamped: 0,
+            sent: 0,
+            dropped: 0,
+            wire_bytes: 0,
+            generator: self,
+        }
+    }
+
+    #[inline(always)]
+    fn leaving(&mut self) -> Leavers<'_> {
+        self.checked.leaving()
+    }
+
+    #[inline(always)]
+    fn turned(&mut self, now: u64) {
+        if let State::Draining(until) = self.state
+            && (self.under_way() == 0 || now >= until)
+        {
+            self.finish(now);
+        }
+        if now >= self.show {
+            self.show = now + self.showing;
+            self.live.show(self.sent, self.checked.received());
+        }
+    }
+}

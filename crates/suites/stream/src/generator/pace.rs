@@ -1,0 +1,116 @@
+//! How fast packets are sent.
+
+/// Fractions of a tick in one.
+const FRACTION: f64 = 65536.0;
+
+/// How fast packets are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// At a rate of bytes on the wire; one of them every so many ticks.
+    TicksAByte(f64),
+    /// As fast as they come back: so many are under way.
+    Closed {
+        /// Packets under way at most.
+        window: u64,
+    },
+}
+
+impl Pace {
+    /// At so many bits a second on the wire, with check sequence, preamble and gap.
+    pub fn bits(a_second: f64, ticks_a_second: f64) -> Self {
+        Self::TicksAByte(ticks_a_second * 8.0 / a_second)
+    }
+
+    /// At so many packets a second, each of so many bytes on the wire.
+    pub fn packets(a_second: f64, wire_bytes: f64, ticks_a_second: f64) -> Self {
+        Self::TicksAByte(ticks_a_second / a_second / wire_bytes)
+    }
+}
+
+/// What is due, as time goes on.
+#[derive(Debug, Default)]
+pub(super) struct Paced {
+    window: Option<u64>,
+    /// What a byte takes, in fractions of a tick.
+    byte: u64,
+    begun: u64,
+    /// When the next packet is due, in fractions of a tick since the trial began.
+    next: u64,
+}
+
+impl Paced {
+    pub(super) fn new(pace: Pace, begun: u64) -> Self {
+        match pace {
+            Pace::TicksAByte(ticks) => {
+                Self { byte: (ticks * FRACTION).round() as u64, begun, ..Self::default() }
+            }
+            Pace::Closed { window } => Self { window: Some(window), begun, ..Self::default() },
+        }
+    }
+
+    /// Packets under way at most; none where packets go by time.
+    #[inline(always)]
+    pub(super) fn window(&self) -> Option<u64> {
+        self.window
+    }
+
+    /// How many packets are due by now where each is like the next; those of other lengths are early or
+    /// late by a burst at most, and even out.
+    #[inline(always)]
+    pub(super) fn due(&self, now: u64, most: u32, wire_bytes: u32) -> u32 {
+        let now = (now - self.begun) << 16;
+        if now < self.next {
+            return 0;
+        }
+        let late = now - self.next;
+        let each = self.byte * u64::from(wire_bytes);
+        // Mostly one or a few are due; a division takes as long as many packets.
+        if late < each {
+            return 1;
+        }
+        let most = u64::from(most);
+        if late >= each * most { most as u32 } else { (late / each) as u32 + 1 }
+    }
+
+    #[inline(always)]
+    pub(super) fn sent(&mut self, wire_bytes: u64) {
+        self.next += self.byte * wire_bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_line_rate_is_148_8_mpps() {
+        // 84 bytes on the wire at 100 Gbps and 2.6 GHz.
+        let mut paced = Paced::new(Pace::bits(100e9, 2.6e9), 1000);
+        let mut sent = 0u64;
+        for turn in 0..260_000 {
+            let due = paced.due(1000 + turn * 10, 64, 84);
+            (0..due).for_each(|_| paced.sent(84));
+            sent += u64::from(due);
+        }
+        // In a millisecond.
+        assert!((148_700..148_900).contains(&sent), "{sent}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate(gaps in proptest::collection::vec(0u64..5000, 1..300), wire in 84u32..1538) {
+            let mut paced = Paced::new(Pace::TicksAByte(0.21), 0);
+            let (mut now, mut sent) = (0, 0u64);
+            for gap in gaps {
+                now += gap;
+                let due = paced.due(now, 64, wire);
+                prop_assert!(due <= 64);
+                (0..due).for_each(|_| paced.sent(u64::from(wire)));
+                sent += u64::from(due);
+                let earned = now as f64 / (0.21 * f64::from(wire)) + 1.001;
+                prop_assert!(sent as f64 <= earned + 1e-3, "{sent} of {earned}");
+            }
+        }
+    }
+}

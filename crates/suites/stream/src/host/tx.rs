@@ -1,0 +1,95 @@
+//! A pipe to send from.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::Refusal;
+
+use super::device::{Gone, Owner, Shared};
+use crate::nic::layout::FLIT;
+use crate::nic::memory::Region;
+
+/// Memory of the program's own from which packets are sent, as a ring.
+pub struct TxPipe {
+    shared: Rc<Shared>,
+    index: u32,
+    ring: Region,
+    /// Where the next packet goes, flits.
+    next: u32,
+    /// Flits sent in all, and of them those that came back.
+    sent: u32,
+    returned: Rc<Cell<u32>>,
+}
+
+impl TxPipe {
+    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
+        let ring = Region::ring(shared.sizes.ring)?;
+        shared.port.register(ring.clone());
+        let returned = Rc::new(Cell::new(0));
+        let index = {
+            let mut pipes = shared.returned.borrow_mut();
+            pipes.push(Rc::clone(&returned));
+            pipes.len() as u32 - 1
+        };
+        Ok(Self { shared, index, ring, next: 0, sent: 0, returned })
+    }
+
+    /// Memory for so many bytes at least, in one piece: all that is free. Waits until there is as much.
+    ///
+    /// # Errors
+    /// Where the NIC has gone.
+    ///
+    /// # Panics
+    /// Where the ring has fewer bytes.
+    pub fn allocate(&mut self, bytes: usize) -> Result<&mut [u8], Gone> {
+        assert!(bytes <= self.shared.sizes.ring, "more bytes than the ring has");
+        if self.free() < bytes {
+            self.shared.wait(|| self.free() >= bytes)?;
+        }
+        Ok(self.buffer())
+    }
+
+    /// The same memory, with all that has become free meanwhile; does not wait.
+    pub fn extend(&mut self) -> &mut [u8] {
+        self.shared.complete();
+        self.buffer()
+    }
+
+    /// Sends the first so many bytes of the memory: packets, each at a flit. They are free again once they
+    /// have left.
+    ///
+    /// # Errors
+    /// Where the NIC has gone.
+    ///
+    /// # Panics
+    /// Where fewer bytes are free.
+    pub fn send_and_free(&mut self, bytes: usize) -> Result<(), Gone> {
+        let flits = bytes.div_ceil(FLIT) as u32;
+        assert!(flits as usize * FLIT <= self.free(), "more bytes than are free");
+        let mask = (self.shared.sizes.ring / FLIT - 1) as u32;
+        let start = self.next;
+        self.sent = self.sent.wrapping_add(flits);
+        self.next = (self.next + flits) & mask;
+        self.shared.send(&self.ring, start, flits, Owner::Tx(self.index, flits))
+    }
+
+    /// Bytes that are free.
+    fn free(&self) -> usize {
+        let under_way = self.sent.wrapping_sub(self.returned.get());
+        self.shared.sizes.ring - under_way as usize * FLIT
+    }
+
+    fn buffer(&mut self) -> &mut [u8] {
+        let start = self.ring.pointer().wrapping_add(self.next as usize * FLIT);
+        // SAFETY: free flits are the program's; the ring is mapped twice, so they lie in one piece; and the
+        // pipe is borrowed for as long as they are.
+        unsafe { std::slice::from_raw_parts_mut(start, self.free()) }
+    }
+}
+
+impl Drop for TxPipe {
+    fn drop(&mut self) {
+        let _ = self.shared.wait_until_sent();
+        self.shared.port.unregister(self.ring.bus());
+    }
+}

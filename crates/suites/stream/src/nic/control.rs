@@ -1,0 +1,74 @@
+//! What is said to the NIC's thread outside of its registers: which memory it may touch, what the wire does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Mutex, PoisonError};
+
+use super::memory::Region;
+use super::posted::Arrivals;
+
+/// What is said.
+pub(crate) enum Command<O> {
+    /// A core will write to the registers of this pair of notification buffers and of its pipes.
+    Attach(u32, Arrivals),
+    /// It will not any more.
+    Detach(u32, SyncSender<()>),
+    /// The NIC may touch this memory.
+    Register(Region, SyncSender<()>),
+    /// It may not any more: what it holds no longer is used once the answer comes.
+    Unregister(u64, SyncSender<()>),
+    /// The wire has an order.
+    Order(O),
+}
+
+/// Where it is said.
+pub(crate) struct Control<O> {
+    commands: Mutex<Vec<Command<O>>>,
+    waiting: AtomicBool,
+    stop: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl<O> Control<O> {
+    pub(crate) fn new() -> Self {
+        Self {
+            commands: Mutex::new(Vec::new()),
+            waiting: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn say(&self, command: Command<O>) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// What was said since; looked at by the NIC in every turn, so it costs one load that hits.
+    #[inline(always)]
+    pub(crate) fn heard(&self) -> Option<Vec<Command<O>>> {
+        if !self.waiting.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.waiting.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The NIC has ended, and obeys no more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}

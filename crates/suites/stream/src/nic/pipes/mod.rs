@@ -1,0 +1,139 @@
+//! Pipes: packets lie one behind the other in a ring, and a notification says how far the ring has grown.
+//!
+//! A pipe has one bit of state, whether the program has been notified of it and has not answered. Packets
+//! for a pipe in that state are only written: the program learns of them when it moves the head of the pipe
+//! and the NIC sees that there is more. So there are as many notifications as the program can take.
+
+mod pair;
+mod receive;
+mod registers;
+mod transmit;
+
+use super::engine::{ArrivalsOf, Common, Engine};
+use super::layout::PIPES;
+use crate::wire::Wire;
+use crate::wire::packet::Walk;
+use crate::wire::vector::Vector;
+use pair::{Pair, UnderWay};
+use transmit::Limit;
+
+/// When a program is notified of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notify {
+    /// Of a pipe's first packet, and then when the program moves its head and there is more.
+    Reactively,
+    /// Of every packet.
+    EveryPacket,
+}
+
+/// The state of one pipe.
+#[derive(Debug, Clone, Copy)]
+struct Pipe {
+    /// Where its ring lies; null where there is no such pipe.
+    ring: *mut u8,
+    /// Up to where the program has read, flits.
+    head: u32,
+    /// Up to where packets have been written, flits.
+    tail: u32,
+    /// The notification buffers of the core that has it.
+    pair: u32,
+    /// Whether the program has been notified and has not answered.
+    notified: bool,
+    /// Whether a notification will be written at the end of this turn.
+    due: bool,
+    /// The lower half of its address, until the upper one comes.
+    low: u32,
+}
+
+const ABSENT: Pipe = Pipe {
+    ring: std::ptr::null_mut(),
+    head: 0,
+    tail: 0,
+    pair: 0,
+    notified: false,
+    due: false,
+    low: 0,
+};
+
+/// The NIC's side of pipes.
+pub struct Pipes {
+    notify: Notify,
+    /// Flits of each ring, a power of two, less one.
+    mask: u32,
+    pipes: Box<[Pipe]>,
+    /// Notifications of each buffer, a power of two, less one.
+    notifications_mask: u32,
+    pairs: Vec<Option<Pair>>,
+    /// Pipes of which a program is to be notified at the end of the turn.
+    due: Vec<u32>,
+    under_way: UnderWay,
+    walk: Walk,
+    limit: Option<Limit>,
+    /// Where arriving packets get the time.
+    timestamp: Option<u8>,
+}
+
+// SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
+unsafe impl Send for Pipes {}
+
+impl Pipes {
+    /// No pipe yet. Rings of so many flits and buffers of so many notifications, both powers of two.
+    pub fn new(notify: Notify, ring_flits: u32, notifications: u32) -> Self {
+        assert!(ring_flits.is_power_of_two() && notifications.is_power_of_two(), "powers of two");
+        Self {
+            notify,
+            mask: ring_flits - 1,
+            pipes: vec![ABSENT; PIPES as usize].into(),
+            notifications_mask: notifications - 1,
+            pairs: Vec::new(),
+            due: Vec::new(),
+            under_way: UnderWay::default(),
+            walk: Walk::default(),
+            limit: None,
+            timestamp: None,
+        }
+    }
+}
+
+impl Engine for Pipes {
+    fn attach(&mut self, pair: u32, arrivals: ArrivalsOf) {
+        let index = pair as usize;
+        if self.pairs.len() <= index {
+            self.pairs.resize_with(index + 1, || None);
+        }
+        self.pairs[index] = Some(Pair::new(arrivals.0));
+    }
+
+    fn detach(&mut self, pair: u32, nic: &mut Common) {
+        self.take_writes(pair as usize, u64::MAX, nic);
+        self.under_way.forget(pair);
+        for (pipe, id) in self.pipes.iter_mut().zip(0..) {
+            if pipe.pair == pair && !pipe.ring.is_null() {
+                *pipe = ABSENT;
+                self.due.retain(|due| *due != id);
+            }
+        }
+        self.pairs[pair as usize] = None;
+    }
+
+    #[inline(always)]
+    fn doorbells(&mut self, now: u64, nic: &mut Common) {
+        for pair in 0..self.pairs.len() {
+            self.take_writes(pair, now.saturating_sub(nic.doorbell), nic);
+        }
+    }
+
+    #[inline(always)]
+    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+        for pair in 0..self.pairs.len() {
+            self.serve(pair, now, nic, wire);
+        }
+    }
+
+    #[inline(always)]
+    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+        self.take_packets::<V, W>(now, nic, wire);
+        self.notify_due(now, nic);
+        self.under_way.arrive(now);
+    }
+}

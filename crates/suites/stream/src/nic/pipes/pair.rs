@@ -1,0 +1,106 @@
+//! The notification buffers of one core.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::super::engine::Common;
+use super::super::layout::{RxNotification, TxNotification};
+use super::super::posted::Arrivals;
+
+/// A core's pair of buffers, and its registers.
+pub(super) struct Pair {
+    pub(super) arrivals: Arrivals,
+    /// Null until the program says where it lies.
+    pub(super) rx: *mut RxNotification,
+    pub(super) rx_low: u32,
+    pub(super) rx_head: u32,
+    pub(super) rx_tail: u32,
+    /// Null until the program says where it lies.
+    pub(super) tx: *mut TxNotification,
+    pub(super) tx_low: u32,
+    pub(super) tx_head: u32,
+    pub(super) tx_tail: u32,
+    /// Tails that the NIC has not come to read yet, and when it will have; where transfers are modelled.
+    pub(super) tails: VecDeque<(u64, u32)>,
+}
+
+impl Pair {
+    pub(super) fn new(arrivals: Arrivals) -> Self {
+        Self {
+            arrivals,
+            rx: std::ptr::null_mut(),
+            rx_low: 0,
+            rx_head: 0,
+            rx_tail: 0,
+            tx: std::ptr::null_mut(),
+            tx_low: 0,
+            tx_head: 0,
+            tx_tail: 0,
+            tails: VecDeque::new(),
+        }
+    }
+
+    /// The slot of the next notification; none where the program has read too few, or has no buffer.
+    #[inline(always)]
+    pub(super) fn slot(&mut self, mask: u32) -> Option<*const RxNotification> {
+        let next = (self.rx_tail + 1) & mask;
+        if next == self.rx_head || self.rx.is_null() {
+            return None;
+        }
+        let slot = self.rx.wrapping_add(self.rx_tail as usize);
+        self.rx_tail = next;
+        Some(slot)
+    }
+}
+
+/// Notifications on their way to memory, where transfers are modelled.
+#[derive(Default)]
+pub(super) struct UnderWay(VecDeque<Notification>);
+
+/// One of them.
+pub(super) struct Notification {
+    pub(super) arrives: u64,
+    pub(super) pair: u32,
+    pub(super) slot: *const RxNotification,
+    pub(super) pipe: u32,
+    pub(super) tail: u32,
+}
+
+impl Notification {
+    #[inline(always)]
+    fn write(&self) {
+        // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets the slots of
+        // those that go. All its fields are atomic.
+        let slot = unsafe { &*self.slot };
+        slot.queue.store(u64::from(self.pipe), Ordering::Relaxed);
+        slot.tail.store(u64::from(self.tail), Ordering::Relaxed);
+        slot.signal.store(1, Ordering::Release);
+    }
+}
+
+impl UnderWay {
+    /// Writes a notification, or has it travel first where that is modelled.
+    #[inline(always)]
+    pub(super) fn notify(&mut self, notification: Notification, nic: &mut Common) {
+        nic.counters.notifications += 1;
+        if nic.transfer == 0 {
+            notification.write();
+        } else {
+            self.0.push_back(notification);
+        }
+    }
+
+    /// Those whose time has come arrive.
+    #[inline(always)]
+    pub(super) fn arrive(&mut self, now: u64) {
+        while self.0.front().is_some_and(|first| first.arrives <= now) {
+            if let Some(first) = self.0.pop_front() {
+                first.write();
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, pair: u32) {
+        self.0.retain(|notification| notification.pair != pair);
+    }
+}

@@ -1,0 +1,127 @@
+//! From memory to the wire.
+
+use std::sync::atomic::Ordering;
+
+use super::super::configuration::Configuration;
+use super::super::engine::Common;
+use super::super::fallback::{Fallback, Policy};
+use super::super::layout::{
+    CONFIGURE, FLIT, FLITS_A_SECOND, LONGEST_TRANSFER, PIPES, SEND, TxNotification,
+};
+use super::Pipes;
+use crate::wire::{Leaving, Wire};
+
+/// TX notifications of a core served in one turn.
+const TRANSMISSIONS: usize = 32;
+
+/// How fast packets may leave.
+pub(super) struct Limit {
+    ticks_a_flit: f64,
+    /// When the next may leave, ticks.
+    next: f64,
+}
+
+impl Pipes {
+    /// Serves the TX notifications of a core.
+    #[inline(always)]
+    pub(super) fn serve<W: Wire>(&mut self, pair: usize, now: u64, nic: &mut Common, wire: &mut W) {
+        for _ in 0..TRANSMISSIONS {
+            let Some(one) = self.pairs[pair].as_mut() else { return };
+            while one.tails.front().is_some_and(|(ready, _)| *ready <= now) {
+                if let Some((_, tail)) = one.tails.pop_front() {
+                    one.tx_tail = tail;
+                }
+            }
+            if one.tx_head == one.tx_tail || one.tx.is_null() {
+                return;
+            }
+            if self.limit.as_ref().is_some_and(|limit| limit.next > now as f64) {
+                return;
+            }
+            // SAFETY: the buffer is registered and has as many notifications; all fields are atomic.
+            let notification = unsafe { &*one.tx.wrapping_add(one.tx_head as usize) };
+            one.tx_head = (one.tx_head + 1) & self.notifications_mask;
+            match notification.signal.load(Ordering::Acquire) {
+                SEND => self.send(notification, now, nic, wire),
+                CONFIGURE => self.configure(notification, nic),
+                _ => nic.counters.refused += 1,
+            }
+            notification.signal.store(0, Ordering::Release);
+            nic.counters.transmissions += 1;
+        }
+    }
+
+    /// Sends the packets that a notification points to.
+    #[inline(always)]
+    fn send<W: Wire>(
+        &mut self,
+        notification: &TxNotification,
+        now: u64,
+        nic: &mut Common,
+        wire: &mut W,
+    ) {
+        let bus = notification.address.load(Ordering::Relaxed);
+        let length = notification.length.load(Ordering::Relaxed) as usize;
+        let whole = length <= LONGEST_TRANSFER && length.is_multiple_of(FLIT);
+        let Some(start) =
+            nic.reach(bus, length).filter(|_| whole && bus.is_multiple_of(FLIT as u64))
+        else {
+            nic.counters.refused += 1;
+            return;
+        };
+        let mut leaving = wire.leaving();
+        let (mut at, mut packets, mut walk) = (0, 0, self.walk);
+        while at < length {
+            let packet = start.wrapping_add(at);
+            // SAFETY: at least a flit of registered memory, which the program leaves to the NIC until
+            // the notification's signal is 0.
+            let (bytes, step) = unsafe { walk.step(packet) };
+            if at + step > length {
+                nic.counters.refused += 1;
+                break;
+            }
+            // SAFETY: as above; its whole flits lie in what was asked to be sent.
+            unsafe { leaving.leave(packet, bytes) };
+            at += step;
+            packets += 1;
+        }
+        leaving.finish();
+        self.walk = walk;
+        let flits = (at / FLIT) as u64;
+        nic.counters.out_packets += packets;
+        nic.counters.flits_read += flits;
+        if let Some(limit) = &mut self.limit {
+            limit.next = limit.next.max(now as f64) + limit.ticks_a_flit * flits as f64;
+        }
+    }
+
+    #[cold]
+    fn configure(&mut self, notification: &TxNotification, nic: &mut Common) {
+        match Configuration::of(notification.get_words()) {
+            Some(Configuration::Bind { flow, pipe }) => {
+                match nic.steering.table.insert(flow, pipe) {
+                    Ok(()) => nic.counters.rules += 1,
+                    Err(_) => nic.counters.rules_refused += 1,
+                }
+                nic.steering.changed();
+            }
+            Some(Configuration::Fallback { pipes, round_robin }) => {
+                let policy = if round_robin { Policy::RoundRobin } else { Policy::Hash };
+                let pipes = (0..pipes.min(PIPES)).collect();
+                nic.steering.fallback = Fallback::new(pipes, policy);
+                nic.steering.changed();
+            }
+            Some(Configuration::RateLimit { numerator, denominator, enable }) => {
+                let share = f64::from(numerator) / f64::from(denominator.max(1));
+                let ticks_a_flit = nic.ticks_a_second / (FLITS_A_SECOND * share);
+                let sound = enable && ticks_a_flit.is_finite();
+                self.limit = sound.then_some(Limit { ticks_a_flit, next: 0.0 });
+            }
+            Some(Configuration::Timestamp { offset, enable }) => {
+                // Four bytes of the first flit.
+                self.timestamp = (enable && usize::from(offset) <= FLIT - 4).then_some(offset);
+            }
+            None => nic.counters.refused += 1,
+        }
+    }
+}

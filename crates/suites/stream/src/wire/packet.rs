@@ -1,0 +1,65 @@
+//! Where in a packet the lengths stand, and the next packet in a pipe.
+
+use crate::nic::layout::FLIT;
+
+/// Bytes of an Ethernet header.
+pub const ETHERNET: usize = 14;
+/// Bytes of the shortest frame, without the check sequence.
+pub const SHORTEST: usize = 60;
+/// Bytes of the longest frame, without the check sequence.
+pub const LONGEST: usize = 1514;
+/// Where the IPv4 total length stands.
+const TOTAL_LENGTH: usize = 16;
+
+/// Bytes of a frame, without the check sequence, by its IPv4 header.
+///
+/// # Safety
+/// `packet` points to 18 readable bytes.
+#[inline(always)]
+pub unsafe fn length(packet: *const u8) -> usize {
+    // SAFETY: by the caller's word.
+    let total = unsafe { packet.add(TOTAL_LENGTH).cast::<u16>().read_unaligned() };
+    (u16::from_be(total) as usize + ETHERNET).max(SHORTEST)
+}
+
+/// The flits that so many bytes take.
+#[inline(always)]
+pub fn flits(length: usize) -> usize {
+    length.div_ceil(FLIT)
+}
+
+/// Walks over packets that lie one after the other, each at a flit.
+///
+/// Where the next packet begins is known only once the length of this one has come from memory. Most
+/// packets are as long as the one before: going on as if it were so, and looking afterwards, lets the
+/// processor fetch many at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Walk {
+    like: usize,
+    bytes: usize,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { like: SHORTEST, bytes: FLIT }
+    }
+}
+
+impl Walk {
+    /// The length of a packet and the bytes of its flits.
+    ///
+    /// # Safety
+    /// `packet` points to a whole flit.
+    #[inline(always)]
+    pub unsafe fn step(&mut self, packet: *const u8) -> (usize, usize) {
+        // SAFETY: by the caller's word.
+        let length = unsafe { length(packet) };
+        if length != self.like {
+            // A branch, which the processor guesses, and no conditional move, for which it would wait.
+            std::hint::cold_path();
+            self.like = length;
+            self.bytes = flits(length) * FLIT;
+        }
+        (self.like, self.bytes)
+    }
+}

@@ -1,0 +1,160 @@
+//! Files of packets. What cannot be replayed as it was captured is refused, never mended or left out.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use machine::Refusal;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{DataLink, Endianness};
+
+use super::frame::{self, Fault};
+use super::traffic::{Filling, Traffic, lines_of};
+
+mod records;
+#[cfg(test)]
+mod tests;
+
+use records::{Record, Records};
+
+/// Why a file of packets was refused: where, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {reason}", path.display(), packet.map(|n| format!(": packet {n}")).unwrap_or_default())]
+pub struct PcapError {
+    /// The file.
+    pub path: PathBuf,
+    /// The packet, counted from 1; none where it is the file itself.
+    pub packet: Option<u64>,
+    /// What is wrong, and the remedy.
+    pub reason: Reason,
+}
+
+/// What is wrong with a file of packets, and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    /// The system does not let it be read.
+    #[error("it cannot be read ({0}): name a file that is there and may be read")]
+    Unreadable(io::Error),
+    /// The system does not let it be written.
+    #[error("it cannot be written ({0}): name a file in a folder that may be written and has room")]
+    Unwritable(io::Error),
+    /// It is another kind of file.
+    #[error("it does not begin as a pcap or pcapng file does: give one, as tcpdump -w writes it")]
+    Magic,
+    /// The link is not Ethernet, or its frames hold the check sequence.
+    #[error("its link type is {0}, not Ethernet, 1: capture on an Ethernet interface")]
+    LinkType(u32),
+    /// The file ends inside its head, a packet, or a block.
+    #[error("it is cut off by the file's end: copy or capture the file again")]
+    Cut,
+    /// The capture kept a part only.
+    #[error("{captured} of its {original} B were captured: capture whole packets (tcpdump -s 0)")]
+    Snapped {
+        /// Bytes in the file.
+        captured: u32,
+        /// Bytes that it had.
+        original: u32,
+    },
+    /// The file says that more was captured than there was.
+    #[error("{captured} B were captured of {original}, which cannot be: capture the file again")]
+    Swollen {
+        /// Bytes in the file.
+        captured: u32,
+        /// Bytes that it had.
+        original: u32,
+    },
+    /// A pcapng file that is not as the format says, or is of an old form.
+    #[error("{0}: write it as classic pcap (editcap -F pcap IN OUT), or capture it again")]
+    Form(String),
+    /// The frame cannot be replayed.
+    #[error(transparent)]
+    Frame(#[from] Fault),
+    /// There is nothing in it.
+    #[error("it holds no packets: capture some, or make a sample")]
+    Empty,
+    /// There is no memory for its packets.
+    #[error(transparent)]
+    Memory(#[from] Refusal),
+}
+
+/// A reason, and the packet that it is about.
+type Refused = (Option<u64>, Reason);
+
+/// Reads a file: classic pcap of either byte order, in microseconds or nanoseconds, or pcapng. Times are
+/// not kept.
+///
+/// # Errors
+/// The first thing for which the file cannot be replayed: see [`Reason`] and [`Fault`].
+pub fn read(path: &Path) -> Result<Traffic, PcapError> {
+    let refuse = |(packet, reason)| PcapError { path: path.to_path_buf(), packet, reason };
+    let bytes = fs::read(path).map_err(|why| refuse((None, Reason::Unreadable(why))))?;
+    decode(&bytes).map_err(refuse)
+}
+
+/// Writes the packets as classic pcap, little-endian, in microseconds; all times are zero.
+///
+/// # Errors
+/// Where the system refuses to write.
+pub fn write(path: &Path, traffic: &Traffic) -> Result<(), PcapError> {
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        encode(&mut file, traffic)?;
+        file.flush()
+    });
+    let refuse =
+        |why| PcapError { path: path.to_path_buf(), packet: None, reason: Reason::Unwritable(why) };
+    written.map_err(refuse)
+}
+
+/// The packets of a file's bytes.
+fn decode(bytes: &[u8]) -> Result<Traffic, Refused> {
+    let mut heads = Vec::new();
+    let mut lines = 0;
+    for (number, record) in (1..).zip(Records::of(bytes)?) {
+        let frame = whole(record).map_err(|reason| (Some(number), reason))?;
+        let head = frame::read(frame).map_err(|fault| (Some(number), fault.into()))?;
+        // No frame that was read is longer than 1514 B.
+        lines += lines_of(frame.len() as u16);
+        heads.push((frame, head));
+    }
+    if heads.is_empty() {
+        return Err((None, Reason::Empty));
+    }
+    let mut filling = Filling::of(lines).map_err(|refusal| (None, refusal.into()))?;
+    heads.into_iter().for_each(|(frame, head)| filling.push(frame, head));
+    Ok(filling.finish())
+}
+
+/// The frame of a record that holds all of it.
+fn whole(record: Result<Record<'_>, Reason>) -> Result<&[u8], Reason> {
+    let Record { frame, captured, original, link } = record?;
+    if link != u32::from(DataLink::ETHERNET) {
+        return Err(Reason::LinkType(link));
+    }
+    match captured.cmp(&original) {
+        std::cmp::Ordering::Less => Err(Reason::Snapped { captured, original }),
+        std::cmp::Ordering::Greater => Err(Reason::Swollen { captured, original }),
+        std::cmp::Ordering::Equal => Ok(frame),
+    }
+}
+
+/// Writes the packets as a file's bytes.
+fn encode(to: &mut impl Write, traffic: &Traffic) -> io::Result<()> {
+    let header = PcapHeader { endianness: Endianness::Little, ..PcapHeader::default() };
+    let mut writer = PcapWriter::with_header(to, header).map_err(system)?;
+    for index in 0..traffic.len() {
+        let frame = traffic.bytes(index);
+        let packet = PcapPacket::new(Duration::ZERO, frame.len() as u32, frame);
+        writer.write_packet(&packet).map_err(system)?;
+    }
+    Ok(())
+}
+
+/// What the system said, as the crate wraps it.
+fn system(error: pcap_file::PcapError) -> io::Error {
+    match error {
+        pcap_file::PcapError::IoError(why) => why,
+        other => io::Error::other(other),
+    }
+}

@@ -1,0 +1,141 @@
+//! The records of a file, one after another, whatever the file's form.
+
+use pcap_file::pcap::PcapParser;
+use pcap_file::pcapng::PcapNgParser;
+use pcap_file::{Endianness, PcapError};
+
+use super::{Reason, Refused};
+
+/// How a classic file begins: either byte order, in microseconds and in nanoseconds.
+const CLASSIC: [[u8; 4]; 4] = [
+    [0xa1, 0xb2, 0xc3, 0xd4],
+    [0xd4, 0xc3, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0x3c, 0x4d],
+    [0x4d, 0x3c, 0xb2, 0xa1],
+];
+
+/// How a file of blocks begins, the same in both byte orders.
+const BLOCKS: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// A block of pcapng that holds a packet as it is captured today.
+const ENHANCED_PACKET: u32 = 6;
+
+/// The blocks that held packets once: one has no captured length, the other is long obsolete.
+const OLD_PACKETS: [u32; 2] = [2, 3];
+
+/// A packet, as the file has it.
+pub(super) struct Record<'a> {
+    pub(super) frame: &'a [u8],
+    /// Bytes that were captured, and those that there were.
+    pub(super) captured: u32,
+    pub(super) original: u32,
+    /// The number of its kind of link.
+    pub(super) link: u32,
+}
+
+/// What is left of a file. After a refusal nothing comes.
+pub(super) struct Records<'a> {
+    left: &'a [u8],
+    form: Form,
+}
+
+enum Form {
+    Classic(PcapParser),
+    Blocks(Box<PcapNgParser>),
+}
+
+impl<'a> Records<'a> {
+    /// Reads the file's head.
+    pub(super) fn of(bytes: &'a [u8]) -> Result<Self, Refused> {
+        let refuse = |error| (None, unreadable(error));
+        let begins = |magic: &[u8; 4]| magic.starts_with(&bytes[..bytes.len().min(4)]);
+        if begins(&BLOCKS) {
+            let (left, parser) = PcapNgParser::new(bytes).map_err(refuse)?;
+            return Ok(Self { left, form: Form::Blocks(Box::new(parser)) });
+        }
+        if !CLASSIC.iter().any(begins) {
+            return Err((None, Reason::Magic));
+        }
+        let (left, parser) = PcapParser::new(bytes).map_err(refuse)?;
+        Ok(Self { left, form: Form::Classic(parser) })
+    }
+}
+
+/// What the crate found wrong.
+fn unreadable(error: PcapError) -> Reason {
+    match error {
+        PcapError::IncompleteBuffer => Reason::Cut,
+        other => Reason::Form(other.to_string()),
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, Reason>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = match &mut self.form {
+            Form::Classic(parser) => classic(parser, &mut self.left),
+            Form::Blocks(parser) => enhanced(parser, &mut self.left),
+        };
+        if !matches!(record, Some(Ok(_))) {
+            self.left = &[];
+        }
+        record
+    }
+}
+
+/// The next record of a classic file.
+fn classic<'a>(parser: &PcapParser, left: &mut &'a [u8]) -> Option<Result<Record<'a>, Reason>> {
+    if left.is_empty() {
+        return None;
+    }
+    let Ok((rest, raw)) = parser.next_raw_packet(left) else {
+        return Some(Err(Reason::Cut));
+    };
+    let frame = &left[left.len() - rest.len() - raw.data.len()..left.len() - rest.len()];
+    *left = rest;
+    let link = parser.header().datalink.into();
+    Some(Ok(Record { frame, captured: raw.incl_len, original: raw.orig_len, link }))
+}
+
+/// The next packet of a file of blocks; other blocks are passed over.
+fn enhanced<'a>(
+    parser: &mut PcapNgParser,
+    left: &mut &'a [u8],
+) -> Option<Result<Record<'a>, Reason>> {
+    while !left.is_empty() {
+        let (rest, block) = match parser.next_raw_block(left) {
+            Ok(next) => next,
+            Err(error) => return Some(Err(unreadable(error))),
+        };
+        // A block ends with its length, 4 B.
+        let end = left.len() - rest.len() - 4;
+        let body = &left[end - block.body.len()..end];
+        *left = rest;
+        if block.type_ == ENHANCED_PACKET {
+            let record = packet_of(parser, body);
+            return Some(record.ok_or_else(|| {
+                Reason::Form("its block is too short for it, or names no interface".to_owned())
+            }));
+        }
+        if OLD_PACKETS.contains(&block.type_) {
+            return Some(Err(Reason::Form(format!("it is in a block of type {}", block.type_))));
+        }
+    }
+    None
+}
+
+/// The packet in a block's body: interface, two words of time, captured and original length, bytes.
+fn packet_of<'a>(parser: &PcapNgParser, body: &'a [u8]) -> Option<Record<'a>> {
+    let word = |index: usize| {
+        let bytes = *body.get(index * 4..)?.first_chunk::<4>()?;
+        Some(match parser.section().endianness {
+            Endianness::Big => u32::from_be_bytes(bytes),
+            Endianness::Little => u32::from_le_bytes(bytes),
+        })
+    };
+    let interface = parser.interfaces().get(word(0)? as usize)?;
+    let (captured, original) = (word(3)?, word(4)?);
+    let frame = body.get(20..)?.get(..captured as usize)?;
+    Some(Record { frame, captured, original, link: interface.linktype.into() })
+}

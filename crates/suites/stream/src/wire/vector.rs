@@ -1,0 +1,102 @@
+//! How a flit is copied: by the widest stores that the processor has, for a store to a line that another
+//! core has holds up all that follow, and few can wait.
+
+use std::arch::x86_64::{
+    __m256i, _mm_set_epi64x, _mm256_inserti128_si256, _mm256_load_si256, _mm256_store_si256,
+};
+
+use super::traffic::Line;
+
+/// A way to copy flits.
+pub trait Vector {
+    /// Copies a flit.
+    ///
+    /// # Safety
+    /// Both are whole flits at whole flits, apart from each other; the processor has what the way needs.
+    unsafe fn copy(from: *const u8, to: *mut u8);
+
+    /// Copies a flit, but its first 12 bytes.
+    ///
+    /// # Safety
+    /// As for [`Vector::copy`].
+    unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32);
+}
+
+/// By what every processor has.
+pub enum Plain {}
+
+impl Vector for Plain {
+    #[inline(always)]
+    unsafe fn copy(from: *const u8, to: *mut u8) {
+        // SAFETY: by the caller's word.
+        unsafe { to.cast::<Line>().write(from.cast::<Line>().read()) };
+    }
+
+    #[inline(always)]
+    unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            Self::copy(from, to);
+            to.cast::<u64>().write(mark);
+            to.add(8).cast::<u32>().write(stamp);
+        }
+    }
+}
+
+/// By two stores of 32 bytes.
+pub enum Avx2 {}
+
+impl Vector for Avx2 {
+    #[inline(always)]
+    unsafe fn copy(from: *const u8, to: *mut u8) {
+        let (from, to) = (from.cast::<__m256i>(), to.cast::<__m256i>());
+        // SAFETY: by the caller's word.
+        unsafe {
+            let (low, high) = (_mm256_load_si256(from), _mm256_load_si256(from.add(1)));
+            _mm256_store_si256(to, low);
+            _mm256_store_si256(to.add(1), high);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            let kept = from.add(12).cast::<u32>().read_unaligned();
+            let second = u64::from(stamp) | u64::from(kept) << 32;
+            let first = _mm_set_epi64x(second as i64, mark as i64);
+            let low = _mm256_inserti128_si256::<0>(_mm256_load_si256(from.cast()), first);
+            let high = _mm256_load_si256(from.add(32).cast());
+            _mm256_store_si256(to.cast(), low);
+            _mm256_store_si256(to.add(32).cast(), high);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_agree() {
+        let from = Line(std::array::from_fn(|byte| byte as u8 ^ 0x35));
+        let (mark, stamp) = (0x0102_0304_0506_0708, 0x1122_3344);
+        let mut expected = from;
+        expected.0[..8].copy_from_slice(&u64::to_le_bytes(mark));
+        expected.0[8..12].copy_from_slice(&u32::to_le_bytes(stamp));
+        let mut to = Line([0; 64]);
+        // SAFETY: both are whole lines, and AVX2 is used only where the processor has it.
+        unsafe {
+            Plain::put(from.0.as_ptr(), to.0.as_mut_ptr(), mark, stamp);
+            assert_eq!(to, expected);
+            Plain::copy(from.0.as_ptr(), to.0.as_mut_ptr());
+            assert_eq!(to, from);
+            if is_x86_feature_detected!("avx2") {
+                Avx2::put(from.0.as_ptr(), to.0.as_mut_ptr(), mark, stamp);
+                assert_eq!(to, expected);
+                Avx2::copy(from.0.as_ptr(), to.0.as_mut_ptr());
+                assert_eq!(to, from);
+            }
+        }
+    }
+}
