@@ -131,7 +131,7 @@ mod tests {
             bytes.truncate(bytes.len().saturating_sub(cut * FLIT));
             let all = bytes.len();
             let mut messages = Batch::new(&mut bytes)
-                .messages(|flit| usize::from(u16::from_le_bytes([flit[0], flit[1]])));
+                .messages(|flit: &[u8; FLIT]| usize::from(u16::from_le_bytes([flit[0], flit[1]])));
             let mut given = 0;
             for (message, length) in (&mut messages).zip(&lengths) {
                 prop_assert_eq!(message.len(), *length);
