@@ -1,58 +1,39 @@
 //! Packets that are sent together.
 
-use super::Generator;
+use super::{Generator, Template};
 use crate::nic::layout::FLIT;
 use crate::nic::ticks;
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
-use crate::wire::{Coming, Next};
+use crate::wire::{Coming, Stretch};
 
 /// Packets for which the time is read once when they are sent.
 const STAMPED_TOGETHER: u32 = 16;
 
 /// Packets that are sent together.
 pub struct Burst<'a> {
-    pub(super) left: u32,
-    /// Which of the templates is next.
-    pub(super) next: u32,
-    pub(super) stamp: u32,
-    /// Packets that still get the same stamp.
-    pub(super) stamped: u32,
-    pub(super) sent: u64,
-    pub(super) dropped: u64,
-    pub(super) wire_bytes: u64,
+    pub(super) count: u32,
     pub(super) generator: &'a mut Generator,
 }
 
-impl Burst<'_> {
-    /// Goes on to the next packet, and gives the number that this one has in its flow.
-    #[inline(always)]
-    fn advance(&mut self) -> u32 {
-        let template = &self.generator.templates[self.next as usize];
-        let sequence = &mut self.generator.sequences[template.flow as usize];
-        let number = *sequence;
-        *sequence = number.wrapping_add(1);
-        self.left -= 1;
-        self.sent += 1;
-        self.wire_bytes += u64::from(template.wire_bytes);
-        self.next += 1;
-        if self.next == self.generator.templates.len() as u32 {
-            self.next = 0;
-        }
-        number
-    }
+/// How far the generator is in its traffic, which it sends round after round.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Position {
+    /// The next packet's index.
+    pub(super) index: u32,
+    /// Rounds before this one.
+    pub(super) round: u32,
 }
 
 impl Coming for Burst<'_> {
     #[inline(always)]
-    fn left(&self) -> u32 {
-        self.left
+    fn count(&self) -> u32 {
+        self.count
     }
 
     #[inline(always)]
-    fn next(&self) -> Next {
-        let template = &self.generator.templates[self.next as usize];
-        Next { index: self.next, flits: template.flits, length: template.length }
+    fn first(&self) -> u32 {
+        self.generator.position.index
     }
 
     fn packets(&self) -> &[Packet] {
@@ -60,36 +41,75 @@ impl Coming for Burst<'_> {
     }
 
     #[inline(always)]
-    unsafe fn put<V: Vector>(&mut self, into: *mut u8) {
-        if self.stamped == 0 {
-            self.stamp = ticks() as u32;
-            self.stamped = STAMPED_TOGETHER;
-        }
-        self.stamped -= 1;
-        let template = self.generator.templates[self.next as usize];
-        let index = self.next;
-        let mark = u64::from(self.advance()) | u64::from(index) << 32;
-        // SAFETY: the template has so many flits, and the caller answers for the other side.
-        unsafe {
-            V::put(template.source, into, mark, self.stamp);
-            for flit in 1..template.flits as usize {
-                V::copy(template.source.add(flit * FLIT), into.add(flit * FLIT));
+    unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]) {
+        let generator = self.generator;
+        let templates = generator.templates.as_slice();
+        let (mut stamp, mut stamped) = (0, 0);
+        let mut wire_bytes = 0;
+        for stretch in stretches {
+            let list = stretch.list.of(order);
+            let (mut at, mut round) = (stretch.at as usize, generator.position.round);
+            let mut place = stretch.place;
+            if place.is_null() {
+                std::hint::cold_path();
+                generator.dropped += u64::from(stretch.count);
+            }
+            for _ in 0..stretch.count {
+                if stamped == 0 {
+                    (stamp, stamped) = (ticks() as u32, STAMPED_TOGETHER);
+                }
+                stamped -= 1;
+                while at >= list.len() {
+                    (at, round) = (at - list.len(), round.wrapping_add(1));
+                }
+                let index = list[at];
+                at += 1;
+                // SAFETY: the order holds indices of the templates, by the caller's word.
+                let template = unsafe { templates.get_unchecked(index as usize) };
+                wire_bytes += u64::from(template.wire_bytes);
+                if !place.is_null() {
+                    let mark = template.mark(index, round);
+                    // SAFETY: the template has so many flits, and the caller answers for the other side.
+                    unsafe { template.put::<V>(place, mark, stamp) };
+                    place = place.wrapping_add(template.flits as usize * FLIT);
+                }
             }
         }
-    }
-
-    #[inline(always)]
-    fn drop_next(&mut self) {
-        self.advance();
-        self.dropped += 1;
-    }
-
-    #[inline(always)]
-    fn finish(self) {
-        let Self { next, sent, dropped, wire_bytes, generator, .. } = self;
-        generator.next = next;
-        generator.sent += sent;
-        generator.dropped += dropped;
+        generator.position.advance(self.count, templates.len() as u32);
+        generator.sent += u64::from(self.count);
         generator.paced.sent(wire_bytes);
+    }
+}
+
+impl Position {
+    #[inline(always)]
+    fn advance(&mut self, packets: u32, all: u32) {
+        let index = self.index + packets;
+        self.round = self.round.wrapping_add(index / all);
+        self.index = index % all;
+    }
+}
+
+impl Template {
+    /// What a packet says of itself: its number in its flow, and which it is.
+    #[inline(always)]
+    fn mark(&self, index: u32, round: u32) -> u64 {
+        let number = self.first.wrapping_add(self.each.wrapping_mul(round));
+        u64::from(number) | u64::from(index) << 32
+    }
+
+    /// Writes the packet.
+    ///
+    /// # Safety
+    /// `place` has room for its flits, aligned to one; the processor has what the way of copying needs.
+    #[inline(always)]
+    unsafe fn put<V: Vector>(&self, place: *mut u8, mark: u64, stamp: u32) {
+        // SAFETY: the source is in the traffic, which the generator holds; the rest is the caller's word.
+        unsafe {
+            V::put(self.source, place, mark, stamp);
+            for flit in 1..self.flits as usize {
+                V::copy(self.source.add(flit * FLIT), place.add(flit * FLIT));
+            }
+        }
     }
 }

@@ -5,7 +5,8 @@ use hdrhistogram::Histogram;
 use super::trial::{Flows, Report, Trial};
 use crate::nic::layout::FLIT;
 use crate::nic::ticks;
-use crate::wire::Leaving;
+use crate::wire::Left;
+use crate::wire::packet::Walk;
 use crate::wire::traffic::Traffic;
 
 /// The byte of each packet to which the echo adds 1: the last of the shortest frame.
@@ -34,6 +35,11 @@ pub enum Check {
     All,
 }
 
+/// The ways to check, as the loops know them: each does what those before it do.
+const NONE: u8 = Check::None as u8;
+const ONE_WORD: u8 = Check::OneWord as u8;
+const ALL: u8 = Check::All as u8;
+
 /// What is known of a packet before it comes back.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
@@ -56,6 +62,7 @@ pub(super) struct Checked {
     corrupted: u64,
     late: u64,
     times: Option<Times>,
+    walk: Walk,
 }
 
 impl Checked {
@@ -86,10 +93,91 @@ impl Checked {
         self.received
     }
 
-    /// Takes packets that come back together.
+    /// Takes packets that come back together; each way of looking at them has a loop of its own.
+    ///
+    /// # Safety
+    /// As for [`Wire::leave`](crate::wire::Wire::leave).
     #[inline(always)]
-    pub(super) fn leaving(&mut self) -> Leavers<'_> {
-        Leavers { received: 0, bytes: 0, corrupted: 0, late: 0, checked: self }
+    pub(super) unsafe fn take(&mut self, start: *const u8, bytes: usize) -> Left {
+        // SAFETY: by the caller's word.
+        unsafe {
+            match (self.check, self.times.is_some()) {
+                (Check::None, false) => self.look::<NONE, false>(start, bytes),
+                (Check::OneWord, false) => self.look::<ONE_WORD, false>(start, bytes),
+                (Check::All, false) => self.look::<ALL, false>(start, bytes),
+                (Check::None, true) => self.look::<NONE, true>(start, bytes),
+                (Check::OneWord, true) => self.look::<ONE_WORD, true>(start, bytes),
+                (Check::All, true) => self.look::<ALL, true>(start, bytes),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn look<const CHECK: u8, const TIMED: bool>(
+        &mut self,
+        start: *const u8,
+        all: usize,
+    ) -> Left {
+        let Self { expected, sequences, touch, times, .. } = self;
+        let (mut at, mut packets, mut bytes) = (0, 0, 0);
+        let (mut corrupted, mut late) = (0, 0);
+        let mut walk = self.walk;
+        while at < all {
+            let packet = start.wrapping_add(at);
+            // SAFETY: a whole flit, by the caller's word; the words lie in it.
+            let ((length, step), mark, stamp, word) = unsafe {
+                (
+                    walk.step(packet),
+                    packet.cast::<u64>().read(),
+                    packet.add(8).cast::<u32>().read(),
+                    packet.add(WORD).cast::<u64>().read_unaligned(),
+                )
+            };
+            if at + step > all {
+                std::hint::cold_path();
+                break;
+            }
+            at += step;
+            packets += 1;
+            bytes += length as u64;
+            let Some(expected) = expected.get((mark >> 32) as usize) else {
+                std::hint::cold_path();
+                corrupted += 1;
+                continue;
+            };
+            // SAFETY: `new` made as many sequences as there are flows.
+            let sequence = unsafe { sequences.get_unchecked_mut(expected.flow as usize) };
+            if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
+                // Those between, where there are any, are lost, or late.
+                *sequence = (mark as u32).wrapping_add(1);
+            } else {
+                std::hint::cold_path();
+                late += 1;
+            }
+            let mut sound = true;
+            if CHECK >= ONE_WORD {
+                sound = word == expected.word.wrapping_add(*touch)
+                    && length == expected.length as usize;
+            }
+            if CHECK >= ALL {
+                // SAFETY: the packet has so many bytes in its flits, and where the lengths agree the
+                // template has as many; the traffic that it lies in is held by the generator.
+                sound = sound && unsafe { same(packet, expected.source, length) };
+            }
+            if !sound {
+                std::hint::cold_path();
+                corrupted += 1;
+            }
+            if TIMED && let Some(times) = times {
+                times.take(stamp);
+            }
+        }
+        self.walk = walk;
+        self.received += packets;
+        self.bytes += bytes;
+        self.corrupted += corrupted;
+        self.late += late;
+        Left { packets, bytes: at }
     }
 
     pub(super) fn report(&mut self) -> Report {
@@ -101,66 +189,6 @@ impl Checked {
             times: self.times.take().map(Times::end),
             ..Report::default()
         }
-    }
-}
-
-/// Packets that come back together.
-pub struct Leavers<'a> {
-    received: u64,
-    bytes: u64,
-    corrupted: u64,
-    late: u64,
-    checked: &'a mut Checked,
-}
-
-impl Leaving for Leavers<'_> {
-    #[inline(always)]
-    unsafe fn leave(&mut self, packet: *const u8, length: usize) {
-        // SAFETY: all of these lie in the first flit.
-        let (mark, stamp, word) = unsafe {
-            (
-                packet.cast::<u64>().read(),
-                packet.add(8).cast::<u32>().read(),
-                packet.add(WORD).cast::<u64>().read_unaligned(),
-            )
-        };
-        self.received += 1;
-        self.bytes += length as u64;
-        let checked = &mut *self.checked;
-        let Some(expected) = checked.expected.get((mark >> 32) as usize) else {
-            self.corrupted += 1;
-            return;
-        };
-        let sequence = &mut checked.sequences[expected.flow as usize];
-        let ahead = (mark as u32).wrapping_sub(*sequence);
-        if ahead < 1 << 31 {
-            // Those between, where there are any, are lost, or late.
-            *sequence = (mark as u32).wrapping_add(1);
-        } else {
-            self.late += 1;
-        }
-        let sound = checked.check == Check::None
-            || (word == expected.word.wrapping_add(checked.touch)
-                && length == expected.length as usize
-                // SAFETY: the packet has so many bytes by the caller's word; the template has as many,
-                // and the traffic that it lies in is held by the generator.
-                && (checked.check == Check::OneWord
-                    || unsafe { same(packet, expected.source, length) }));
-        if !sound {
-            self.corrupted += 1;
-        }
-        if let Some(times) = &mut checked.times {
-            times.take(stamp);
-        }
-    }
-
-    #[inline(always)]
-    fn finish(self) {
-        let Self { received, bytes, corrupted, late, checked } = self;
-        checked.received += received;
-        checked.bytes += bytes;
-        checked.corrupted += corrupted;
-        checked.late += late;
     }
 }
 

@@ -17,11 +17,11 @@ use std::time::Duration;
 use machine::tsc::{Tsc, Unavailable};
 
 use crate::nic::ticks;
-use crate::wire::Wire;
 use crate::wire::traffic::{Packet, Traffic};
-use burst::Burst;
+use crate::wire::{Left, Wire};
+use burst::{Burst, Position};
+use checked::Checked;
 pub use checked::{Check, TOUCHED};
-use checked::{Checked, Leavers};
 pub use live::{Live, Seen};
 pub use pace::Pace;
 use pace::Paced;
@@ -45,9 +45,11 @@ pub enum Order {
 struct Template {
     source: *const u8,
     flits: u32,
-    length: u32,
     wire_bytes: u32,
-    flow: u32,
+    /// The number that the packet has in its flow in the first round of the traffic.
+    first: u32,
+    /// How many packets of its flow each round has.
+    each: u32,
 }
 
 /// What the generator is doing.
@@ -63,7 +65,7 @@ pub struct Generator {
     traffic: Arc<Traffic>,
     epoch: u64,
     templates: Vec<Template>,
-    next: u32,
+    position: Position,
     paced: Paced,
     state: State,
     trial: Trial,
@@ -72,8 +74,6 @@ pub struct Generator {
     ended_sending: u64,
     sent: u64,
     dropped: u64,
-    /// The sequence number of each flow's next packet.
-    sequences: Vec<u32>,
     checked: Checked,
     live: Arc<Live>,
     /// When it is shown next, and how often, ticks.
@@ -95,7 +95,7 @@ impl Generator {
             traffic: Arc::clone(&traffic),
             epoch: 0,
             templates: Vec::new(),
-            next: 0,
+            position: Position::default(),
             paced: Paced::default(),
             state: State::Idle,
             trial: Trial::default(),
@@ -104,7 +104,6 @@ impl Generator {
             ended_sending: 0,
             sent: 0,
             dropped: 0,
-            sequences: Vec::new(),
             checked: Checked::default(),
             live,
             show: 0,
@@ -117,26 +116,31 @@ impl Generator {
     fn load(&mut self, traffic: Arc<Traffic>) {
         let flows = trial::flows(&traffic);
         let each = traffic.packets().iter().enumerate().zip(&flows.of_packet);
+        let mut before = vec![0; flows.count];
         self.templates = each
-            .map(|((index, packet), flow)| Template {
-                source: traffic.lines(index).as_ptr().cast(),
-                flits: traffic.lines(index).len() as u32,
-                length: u32::from(packet.length),
-                wire_bytes: packet.wire_bytes(),
-                flow: *flow,
+            .map(|((index, packet), flow)| {
+                before[*flow as usize] += 1;
+                Template {
+                    source: traffic.lines(index).as_ptr().cast(),
+                    flits: traffic.lines(index).len() as u32,
+                    wire_bytes: packet.wire_bytes(),
+                    first: before[*flow as usize] - 1,
+                    each: 0,
+                }
             })
             .collect();
-        self.sequences = vec![0; flows.count];
+        for (template, flow) in self.templates.iter_mut().zip(&flows.of_packet) {
+            template.each = before[*flow as usize];
+        }
         self.checked = Checked::new(&traffic, &flows);
         self.epoch += 1;
-        self.next = 0;
+        self.position = Position::default();
         self.traffic = traffic;
     }
 
     fn start(&mut self, trial: Trial, answer: SyncSender<Report>) {
         self.begun = ticks();
-        (self.sent, self.dropped, self.next) = (0, 0, 0);
-        self.sequences.fill(0);
+        (self.sent, self.dropped, self.position) = (0, 0, Position::default());
         self.checked.begin(&trial);
         self.paced = Paced::new(trial.pace, self.begun);
         self.trial = trial;
@@ -186,7 +190,7 @@ impl Generator {
         match self.paced.window() {
             Some(window) => most.min(window.saturating_sub(self.under_way())) as u32,
             None => {
-                let wire_bytes = self.templates[self.next as usize].wire_bytes;
+                let wire_bytes = self.templates[self.position.index as usize].wire_bytes;
                 self.paced.due(now, most as u32, wire_bytes)
             }
         }
@@ -196,7 +200,6 @@ impl Generator {
 impl Wire for Generator {
     type Order = Order;
     type Coming<'a> = Burst<'a>;
-    type Leaving<'a> = Leavers<'a>;
 
     fn order(&mut self, order: Order) {
         match order {
@@ -215,23 +218,14 @@ impl Wire for Generator {
 
     #[inline(always)]
     fn coming(&mut self, now: u64, most: u32) -> Burst<'_> {
-        let left = self.due(now, most);
-        // The time is read anew for the first packets of a burst.
-        Burst {
-            left,
-            next: self.next,
-            stamp: 0,
-            stamped: 0,
-            sent: 0,
-            dropped: 0,
-            wire_bytes: 0,
-            generator: self,
-        }
+        let count = self.due(now, most);
+        Burst { count, generator: self }
     }
 
     #[inline(always)]
-    fn leaving(&mut self) -> Leavers<'_> {
-        self.checked.leaving()
+    unsafe fn leave(&mut self, start: *const u8, bytes: usize) -> Left {
+        // SAFETY: by the caller's word.
+        unsafe { self.checked.take(start, bytes) }
     }
 
     #[inline(always)]

@@ -58,8 +58,6 @@ counters! {
     flits = "RX_DMA_PKT_FLIT_CNT",
     /// Notifications or descriptors written to memory.
     notifications = "RX_DMA_DSC_CNT",
-    /// Notifications that were not needed: the program knew, or will ask.
-    notifications_spared = "RX_DMA_DSC_DROP_CNT",
     /// Writes to the head of a pipe.
     head_updates = "RX_PKT_HEAD_UPD",
     /// Writes to the tail of the TX notifications or descriptors.

@@ -86,7 +86,7 @@ impl<O: Send + 'static> Nic<O> {
         let common = Common {
             counters: Counters::default(),
             regions: Vec::new(),
-            steering: Steering::new(),
+            steering: Steering::default(),
             doorbell: ticks(settings.doorbell),
             transfer: ticks(settings.transfer),
             ticks_a_second: tsc.hertz,

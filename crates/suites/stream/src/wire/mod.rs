@@ -22,9 +22,6 @@ pub trait Wire: Send + 'static {
     /// Packets that come together.
     type Coming<'a>: Coming;
 
-    /// Packets that leave together.
-    type Leaving<'a>: Leaving;
-
     /// Takes an order.
     fn order(&mut self, order: Self::Order);
 
@@ -34,57 +31,75 @@ pub trait Wire: Send + 'static {
     /// The packets that have come by now, at most `most`.
     fn coming(&mut self, now: u64, most: u32) -> Self::Coming<'_>;
 
-    /// Takes packets that leave the NIC.
-    fn leaving(&mut self) -> Self::Leaving<'_>;
+    /// Takes packets that leave the NIC: they lie one behind the other, each at a flit.
+    ///
+    /// # Safety
+    /// `start` points to so many bytes, whole flits at whole flits, that nobody writes meanwhile.
+    unsafe fn leave(&mut self, start: *const u8, bytes: usize) -> Left;
 
     /// One turn of the NIC is over.
     fn turned(&mut self, now: u64);
 }
 
-/// Packets that have come together. What is not [finished](Coming::finish) is as if it had not come.
+/// Packets that have come together. What is not [delivered](Coming::deliver) is as if it had not come.
 pub trait Coming {
-    /// How many are left.
-    fn left(&self) -> u32;
+    /// How many they are.
+    fn count(&self) -> u32;
 
-    /// The next one.
-    fn next(&self) -> Next;
+    /// The index of the first among the wire's packets; the others follow it, and the first follows the last.
+    fn first(&self) -> u32;
 
-    /// All packets of the wire, by their index.
+    /// All packets of the wire.
     fn packets(&self) -> &[Packet];
 
-    /// Moves the next packet into memory.
+    /// Moves them into memory, stretch by stretch.
+    ///
+    /// All places are known before the first is written, so that the few stores which a processor lets wait
+    /// are those to lines that another core has.
     ///
     /// # Safety
-    /// `into` points to as many flits as it has, aligned to one, that nobody reads or writes meanwhile. The
-    /// processor has what the way of copying needs.
-    unsafe fn put<V: Vector>(&mut self, into: *mut u8);
-
-    /// The NIC has no room for the next packet.
-    fn drop_next(&mut self);
-
-    /// The burst is over.
-    fn finish(self);
+    /// The stretches take each packet once, and those of a flow in order; their lists lie in `order`, which
+    /// holds indices of the wire's packets. Each has room for the flits of its packets, aligned to one, that
+    /// nobody reads or writes meanwhile. The processor has what the way of copying needs.
+    unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]);
 }
 
-/// Takes packets that leave together. What is not [finished](Leaving::finish) is as if it had not left.
-pub trait Leaving {
-    /// A packet leaves the NIC.
-    ///
-    /// # Safety
-    /// `packet` points to `length` bytes in whole flits that nobody writes meanwhile.
-    unsafe fn leave(&mut self, packet: *const u8, length: usize);
-
-    /// The burst is over.
-    fn finish(self);
-}
-
-/// The next packet of the wire.
+/// Where packets go that lie one behind the other.
 #[derive(Debug, Clone, Copy)]
-pub struct Next {
-    /// Which of the wire's packets it is.
-    pub index: u32,
-    /// Flits that it takes in memory.
-    pub flits: u32,
-    /// Bytes without the check sequence.
-    pub length: u32,
+pub struct Stretch {
+    /// Where the first goes; null where there is no room for them.
+    pub place: *mut u8,
+    /// How many packets.
+    pub count: u32,
+    /// Which they are.
+    pub list: List,
+    /// The first one's place in the list. The others follow it, and the first in the list follows the last,
+    /// in the next round of the wire's packets.
+    pub at: u32,
+}
+
+/// Some of the wire's packets, in the order in which they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct List {
+    /// Where it begins in the order.
+    pub start: u32,
+    /// How many there are; one at least.
+    pub len: u32,
+}
+
+impl List {
+    /// The packets' indices.
+    #[inline(always)]
+    pub fn of(self, order: &[u32]) -> &[u32] {
+        &order[self.start as usize..][..self.len as usize]
+    }
+}
+
+/// What left the NIC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Packets.
+    pub packets: u64,
+    /// The bytes of their flits: less than there were where the last packet says that it is longer.
+    pub bytes: usize,
 }

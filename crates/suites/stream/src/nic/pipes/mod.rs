@@ -12,9 +12,9 @@ mod transmit;
 use super::engine::{ArrivalsOf, Common, Engine};
 use super::layout::PIPES;
 use crate::wire::Wire;
-use crate::wire::packet::Walk;
 use crate::wire::vector::Vector;
 use pair::{Pair, UnderWay};
+use receive::Places;
 use transmit::Limit;
 
 /// When a program is notified of packets.
@@ -66,8 +66,8 @@ pub struct Pipes {
     pairs: Vec<Option<Pair>>,
     /// Pipes of which a program is to be notified at the end of the turn.
     due: Vec<u32>,
+    places: Places,
     under_way: UnderWay,
-    walk: Walk,
     limit: Option<Limit>,
     /// Where arriving packets get the time.
     timestamp: Option<u8>,
@@ -87,8 +87,8 @@ impl Pipes {
             notifications_mask: notifications - 1,
             pairs: Vec::new(),
             due: Vec::new(),
+            places: Places::default(),
             under_way: UnderWay::default(),
-            walk: Walk::default(),
             limit: None,
             timestamp: None,
         }

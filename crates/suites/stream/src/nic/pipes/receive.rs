@@ -2,25 +2,21 @@
 
 use super::super::engine::Common;
 use super::super::layout::FLIT;
-use super::pair::Notification;
-use super::{Notify, Pipes};
+use super::pair::{Notification, Pair};
+use super::{Notify, Pipe, Pipes};
 use crate::wire::vector::Vector;
-use crate::wire::{Coming, Next, Wire};
+use crate::wire::{Coming, List, Stretch, Wire};
 
-/// Packets taken from the wire in one turn. Two cores that work on neighbouring lines take them from each
-/// other, prefetchers and all: long bursts keep them apart.
-const BURST: u32 = 256;
+/// Packets taken from the wire in one turn. Lines that another core reads right after they were written cost
+/// both more than those that have left the nearest cache: long bursts, where there is so much to do, keep
+/// the two apart.
+const BURST: u32 = 1024;
 
-/// What one burst adds to the counters.
+/// Where one burst's packets go, and the notifications of each; kept for the room that they have.
 #[derive(Default)]
-struct Tally {
-    came: u64,
-    no_queue: u64,
-    ring_full: u64,
-    notifications_full: u64,
-    written: u64,
-    flits: u64,
-    spared: u64,
+pub(super) struct Places {
+    stretches: Vec<Stretch>,
+    notifications: Vec<Notification>,
 }
 
 impl Pipes {
@@ -33,76 +29,122 @@ impl Pipes {
         wire: &mut W,
     ) {
         nic.steering.refresh(wire);
-        let mut coming = wire.coming(now, BURST);
-        if coming.left() == 0 {
-            return coming.finish();
+        let coming = wire.coming(now, BURST);
+        if coming.count() == 0 {
+            return;
         }
-        let mut tally = Tally { came: u64::from(coming.left()), ..Tally::default() };
-        while coming.left() > 0 {
-            let next = coming.next();
-            let id = nic.steering.pipe(next.index, &coming);
-            self.take_packet::<V>(id, next, now, nic, &mut tally, &mut coming);
+        nic.counters.in_packets += u64::from(coming.count());
+        let mut places = std::mem::take(&mut self.places);
+        self.choose_places(now, nic, &coming, &mut places);
+        // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
+        // are the NIC's; the thread runs with the way of copying that the processor has.
+        unsafe { coming.deliver::<V>(nic.steering.order(), &places.stretches) };
+        for notification in places.notifications.drain(..) {
+            self.under_way.notify(notification, nic);
         }
-        coming.finish();
-        tally.add(nic);
+        places.stretches.clear();
+        self.places = places;
     }
 
+    /// Where each packet goes: one behind the other into its pipe, as long as there is room.
+    ///
+    /// A burst of more than all packets of the wire is written pipe by pipe: which pipe's come first nobody
+    /// sees, and what lies together is written together.
     #[inline(always)]
-    fn take_packet<V: Vector>(
+    fn choose_places(
         &mut self,
-        id: u32,
-        next: Next,
         now: u64,
         nic: &mut Common,
-        tally: &mut Tally,
-        coming: &mut impl Coming,
+        coming: &impl Coming,
+        places: &mut Places,
     ) {
-        let mask = self.mask;
+        let packets = coming.packets();
+        let (mut index, mut left, all) = (coming.first(), coming.count(), packets.len() as u32);
+        if left > all && !nic.steering.groups().is_empty() {
+            for place in 0..nic.steering.groups().len() {
+                let group = nic.steering.groups()[place];
+                let (at, count) = group.among(nic.steering.order(), index, left, all);
+                let stretch = Stretch { place: std::ptr::null_mut(), count, list: group.list, at };
+                self.choose_place(group.pipe, group.flits, stretch, now, nic, places);
+            }
+            return;
+        }
+        let list = List { start: 0, len: all };
+        while left > 0 {
+            let route = nic.steering.route(index % all, packets);
+            let count = route.run.min(left);
+            let stretch = Stretch { place: std::ptr::null_mut(), count, list, at: index };
+            self.choose_place(route.pipe, route.flits, stretch, now, nic, places);
+            left -= count;
+            // Beyond the last it is the next round.
+            index += count;
+        }
+    }
+
+    /// Where a stretch of packets goes that all go to one pipe and have as many flits. Those for which
+    /// there is no room stay without a place.
+    #[inline(always)]
+    fn choose_place(
+        &mut self,
+        id: u32,
+        flits: u32,
+        mut stretch: Stretch,
+        now: u64,
+        nic: &mut Common,
+        places: &mut Places,
+    ) {
+        let (place, taken) = self.room(id, flits, stretch.count, now, nic, places);
+        let lost = stretch.count - taken;
+        if taken > 0 {
+            places.stretches.push(Stretch { place, count: taken, ..stretch });
+        }
+        if lost > 0 {
+            std::hint::cold_path();
+            (stretch.count, stretch.at) = (lost, stretch.at + taken);
+            places.stretches.push(stretch);
+        }
+    }
+
+    /// Makes room for packets in a pipe: where, and for how many.
+    #[inline(always)]
+    fn room(
+        &mut self,
+        id: u32,
+        flits: u32,
+        run: u32,
+        now: u64,
+        nic: &mut Common,
+        places: &mut Places,
+    ) -> (*mut u8, u32) {
         let Some(pipe) = self.pipes.get_mut(id as usize).filter(|pipe| !pipe.ring.is_null()) else {
-            tally.no_queue += 1;
-            return coming.drop_next();
+            nic.counters.no_queue += u64::from(run);
+            return (std::ptr::null_mut(), 0);
         };
         // One flit stays free, so that a full ring differs from an empty one.
-        let room = pipe.head.wrapping_sub(pipe.tail).wrapping_sub(1) & mask;
-        if next.flits > room {
-            tally.ring_full += 1;
-            return coming.drop_next();
+        let room = pipe.head.wrapping_sub(pipe.tail).wrapping_sub(1) & self.mask;
+        let mut taken = run;
+        if run * flits > room {
+            std::hint::cold_path();
+            taken = room / flits;
+            nic.counters.ring_full += u64::from(run - taken);
         }
-        let into = pipe.ring.wrapping_add(pipe.tail as usize * FLIT);
-        let tail = (pipe.tail + next.flits) & mask;
-        let slot = match self.notify {
-            Notify::EveryPacket => {
-                let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
-                match pair.and_then(|pair| pair.slot(self.notifications_mask)) {
-                    None => {
-                        tally.notifications_full += 1;
-                        return coming.drop_next();
-                    }
-                    slot => slot,
-                }
+        if self.notify == Notify::EveryPacket {
+            let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
+            let told = tell_each(pair, self.notifications_mask, pipe, id, (taken, flits), places);
+            for notification in &mut places.notifications {
+                notification.arrives = now + nic.transfer;
             }
-            Notify::Reactively => None,
-        };
-        pipe.tail = tail;
-        // SAFETY: the ring is mapped twice and registered, and the flits from its tail to its head are the
-        // NIC's; the thread runs with the way of copying that the processor has.
-        unsafe { coming.put::<V>(into) };
-        if let Some(offset) = self.timestamp {
-            // SAFETY: four bytes within the first flit, which was just written.
-            unsafe { into.add(usize::from(offset)).cast::<u32>().write_unaligned(now as u32) };
-        }
-        if let Some(slot) = slot {
-            let arrives = now + nic.transfer;
-            let notification = Notification { arrives, pair: pipe.pair, slot, pipe: id, tail };
-            self.under_way.notify(notification, nic);
-        } else if pipe.notified {
-            tally.spared += 1;
-        } else if !pipe.due {
+            nic.counters.notifications_full += u64::from(taken - told);
+            taken = told;
+        } else if taken > 0 && !pipe.notified && !pipe.due {
             pipe.due = true;
             self.due.push(id);
         }
-        tally.written += 1;
-        tally.flits += u64::from(next.flits);
+        let place = pipe.ring.wrapping_add(pipe.tail as usize * FLIT);
+        pipe.tail = (pipe.tail + taken * flits) & self.mask;
+        nic.counters.to_memory += u64::from(taken);
+        nic.counters.flits += u64::from(taken * flits);
+        (place, taken)
     }
 
     /// Writes the notifications that are due, after all packets of the turn. Those for which there is no
@@ -129,7 +171,6 @@ impl Pipes {
         if pipe.head == pipe.tail {
             // The program has read everything since: it will not answer.
             (pipe.due, pipe.notified) = (false, false);
-            nic.counters.notifications_spared += 1;
             return true;
         }
         let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
@@ -145,15 +186,22 @@ impl Pipes {
     }
 }
 
-impl Tally {
-    fn add(self, nic: &mut Common) {
-        let counters = &mut nic.counters;
-        counters.in_packets += self.came;
-        counters.no_queue += self.no_queue;
-        counters.ring_full += self.ring_full;
-        counters.notifications_full += self.notifications_full;
-        counters.to_memory += self.written;
-        counters.flits += self.flits;
-        counters.notifications_spared += self.spared;
+/// A notification for each of some packets of a pipe; how many there is room for.
+#[inline(always)]
+fn tell_each(
+    pair: Option<&mut Pair>,
+    notifications_mask: u32,
+    pipe: &Pipe,
+    id: u32,
+    (packets, flits): (u32, u32),
+    places: &mut Places,
+) -> u32 {
+    let Some(pair) = pair else { return 0 };
+    for packet in 0..packets {
+        let Some(slot) = pair.slot(notifications_mask) else { return packet };
+        let tail = pipe.tail + (packet + 1) * flits;
+        let pair = pipe.pair;
+        places.notifications.push(Notification { arrives: 0, pair, slot, pipe: id, tail });
     }
+    packets
 }

@@ -9,7 +9,7 @@ use super::super::layout::{
     CONFIGURE, FLIT, FLITS_A_SECOND, LONGEST_TRANSFER, PIPES, SEND, TxNotification,
 };
 use super::Pipes;
-use crate::wire::{Leaving, Wire};
+use crate::wire::Wire;
 
 /// TX notifications of a core served in one turn.
 const TRANSMISSIONS: usize = 32;
@@ -69,26 +69,14 @@ impl Pipes {
             nic.counters.refused += 1;
             return;
         };
-        let mut leaving = wire.leaving();
-        let (mut at, mut packets, mut walk) = (0, 0, self.walk);
-        while at < length {
-            let packet = start.wrapping_add(at);
-            // SAFETY: at least a flit of registered memory, which the program leaves to the NIC until
-            // the notification's signal is 0.
-            let (bytes, step) = unsafe { walk.step(packet) };
-            if at + step > length {
-                nic.counters.refused += 1;
-                break;
-            }
-            // SAFETY: as above; its whole flits lie in what was asked to be sent.
-            unsafe { leaving.leave(packet, bytes) };
-            at += step;
-            packets += 1;
+        // SAFETY: registered memory in whole flits, which the program leaves to the NIC until the
+        // notification's signal is 0.
+        let left = unsafe { wire.leave(start, length) };
+        if left.bytes < length {
+            nic.counters.refused += 1;
         }
-        leaving.finish();
-        self.walk = walk;
-        let flits = (at / FLIT) as u64;
-        nic.counters.out_packets += packets;
+        let flits = (left.bytes / FLIT) as u64;
+        nic.counters.out_packets += left.packets;
         nic.counters.flits_read += flits;
         if let Some(limit) = &mut self.limit {
             limit.next = limit.next.max(now as f64) + limit.ticks_a_flit * flits as f64;
