@@ -3,22 +3,26 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use proptest::prelude::*;
-use report::chart::{ChartError, Form, draw, render};
-use report::figure::{Axis, Curve, Mark, Picture};
+use report::chart::{ChartError, Form, render};
+use report::figure::{Axis, Cell, Curve, Grid, GridRow, Mark, Panel, Picture, Plot};
+
+fn draw(plot: &Plot) -> Result<String, ChartError> {
+    report::chart::draw(&Picture::Curves(plot.clone()))
+}
 
 fn mark(x: f64, y: f64) -> Mark {
     Mark { x, y, interval: Some((y * 0.93, y * 1.06)) }
 }
 
 /// Throughput against length by function, as the suites' figures are.
-fn lengths(curves: usize) -> Picture {
+fn lengths(curves: usize) -> Plot {
     let names = ["glibc", "naive", "rep-movsb", "tollgate", "avx2", "avx512", "non-temporal"];
     let lengths = [16, 256, 1024, 4096, 65536, 524288, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
     let rate = |curve: usize, length: f64| {
         let short = length / (1.0 + curve as f64 * 0.4 + length / 90.0);
         if length > 3e6 { short * 0.2 + curve as f64 } else { short }
     };
-    Picture {
+    Plot {
         id: "copy-c".into(),
         title: "Throughput against length, by function".into(),
         x_label: "length".into(),
@@ -38,9 +42,9 @@ fn lengths(curves: usize) -> Picture {
     }
 }
 
-fn threads() -> Picture {
+fn threads() -> Plot {
     let levels = ["0", "1", "2", "4", "8", "16", "32", "64"];
-    Picture {
+    Plot {
         id: "copy-a".into(),
         title: "Throughput against threads, by length".into(),
         x_label: "threads".into(),
@@ -56,6 +60,32 @@ fn threads() -> Picture {
             .collect(),
         series: "length".into(),
         ..lengths(0)
+    }
+}
+
+/// Overheads beside marks, as the bounds suite's figure is.
+fn cells(columns: usize) -> Grid {
+    let names = ["gcc", "gcc-asan", "libstdc++-assertions", "valgrind"];
+    let ratio = |row: usize| match row {
+        0 => Cell::Plain("0.271 ns".into()),
+        1 => Cell::Unresolved("1.00×".into()),
+        2 => Cell::Absent,
+        row => Cell::Shaded("13.1×".into(), 0.25 * row as f64),
+    };
+    let mark = |row: usize| [Cell::Yes, Cell::No, Cell::Blank][row % 3].clone();
+    let panel = |label: &str, columns: usize, cell: &dyn Fn(usize) -> Cell| Panel {
+        label: label.into(),
+        factor: "kernel".into(),
+        columns: (0..columns).map(|at| format!("column-{at}")).collect(),
+        cells: (0..names.len()).map(|row| vec![cell(row); columns]).collect(),
+    };
+    Grid {
+        id: "bounds".into(),
+        title: "What each mechanism costs, and what it catches".into(),
+        factor: "mechanism".into(),
+        rows: names.map(|name| GridRow { name: name.into(), begins: name == "gcc" }).to_vec(),
+        panels: vec![panel("per_operation", columns, &ratio), panel("caught", 6, &mark)],
+        notes: vec!["6 rounds; noise floor ±1.2%; host here".into()],
     }
 }
 
@@ -101,6 +131,31 @@ fn no_texts_overlap_and_none_is_cut_off() {
             }
         }
     }
+}
+
+#[test]
+fn cells_have_room_for_their_numbers() {
+    let svg = report::chart::draw(&Picture::Grid(cells(4))).unwrap();
+    // Leaning heads have boxes that overlap where their letters do not.
+    let upright: String = svg.lines().filter(|line| !line.contains("rotate(-35")).collect();
+    let boxes = texts(&upright);
+    assert!(boxes.len() > 20, "{} texts", boxes.len());
+    for (at, text) in boxes.iter().enumerate() {
+        assert!(text.0 >= 0.0 && text.2 <= 175.0 / 25.4 * 96.0, "{text:?}");
+        assert!(!boxes[at + 1..].iter().any(|other| overlap(text, other)), "{text:?}");
+    }
+    let right = texts(&svg).iter().map(|text| text.2).fold(0.0, f32::max);
+    assert!(right <= 175.0 / 25.4 * 96.0, "a head ends at {right}");
+    assert!(svg.contains(">yes</text>") && svg.contains(">no</text>"), "what marks mean");
+}
+
+#[test]
+fn too_many_columns_are_refused() {
+    let line = report::chart::draw(&Picture::Grid(cells(14))).unwrap_err().to_string();
+    assert!(line.contains("20 columns are too many"), "{line}");
+    let empty = Grid { rows: Vec::new(), ..cells(4) };
+    let refused = report::chart::draw(&Picture::Grid(empty));
+    assert!(matches!(refused, Err(ChartError::Empty(_))));
 }
 
 #[test]

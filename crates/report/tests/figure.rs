@@ -4,16 +4,24 @@
 
 mod made_up;
 
+use lab::journal::Run;
 use report::chart::Form;
-use report::figure::{Axis, Figure, Picture, Y, picture, read, write};
+use report::figure::{Axis, Figure, Picture, Plot, Y, picture, read, write};
 
 fn figure(text: &str) -> Figure {
     let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
     read("figures.toml", &format!("{head}{text}")).unwrap().remove(0)
 }
 
-fn drawn(text: &str) -> Picture {
-    picture(&figure(text), &made_up::run(12)).unwrap()
+fn curves(figure: &Figure, run: &Run) -> Plot {
+    match picture(figure, run).unwrap() {
+        Picture::Curves(plot) => plot,
+        Picture::Grid(grid) => panic!("a grid: {grid:?}"),
+    }
+}
+
+fn drawn(text: &str) -> Plot {
+    curves(&figure(text), &made_up::run(12))
 }
 
 fn refused(text: &str) -> String {
@@ -69,8 +77,8 @@ fn notes_say_where_and_how() {
     assert!(picture_of(1).curves[0].marks[0].interval.is_none());
 }
 
-fn picture_of(rounds: u32) -> Picture {
-    picture(&figure("x = 'length'"), &made_up::run(rounds)).unwrap()
+fn picture_of(rounds: u32) -> Plot {
+    curves(&figure("x = 'length'"), &made_up::run(rounds))
 }
 
 #[test]
@@ -100,7 +108,7 @@ fn a_distribution_merges_the_rounds() {
     let mut figure = Figure::by_hand("copy/latency", "");
     figure.y = Y::Cdf;
     figure.series = Some("distance".into());
-    let picture = picture(&figure, &made_up::latencies(10)).unwrap();
+    let picture = curves(&figure, &made_up::latencies(10));
     assert_eq!(picture.x_label, "latency in ns");
     assert_eq!(picture.curves.len(), 2);
     let near_curve = &picture.curves[0];
@@ -125,7 +133,7 @@ fn void_rounds_and_twins_are_not_in_a_distribution() {
     run.samples.push(twin);
     let mut figure = Figure::by_hand("copy/latency", "");
     figure.y = Y::Cdf;
-    let picture = picture(&figure, &run).unwrap();
+    let picture = curves(&figure, &run);
     let marks = &picture.curves[0].marks;
     assert_eq!((marks[0].x, marks.last().unwrap().x), (100.0, 199.0));
 }
@@ -134,7 +142,7 @@ fn void_rounds_and_twins_are_not_in_a_distribution() {
 fn files_are_what_their_endings_say() {
     let folder = tempfile::tempdir().unwrap();
     let forms = Form::ALL.map(|(_, form)| form);
-    let picture = drawn("x = 'length'\nseries = 'function'\ny_scale = 'log10'");
+    let picture = Picture::Curves(drawn("x = 'length'\nseries = 'function'\ny_scale = 'log10'"));
     let paths = write(&picture, &folder.path().join("figures"), &forms).unwrap();
     let heads: [&[u8]; 3] = [b"<", b"%PDF-", b"\x89PNG"];
     for ((path, (ending, _)), head) in paths.iter().zip(Form::ALL).zip(heads) {

@@ -218,9 +218,12 @@ pub(crate) struct Plot {
     /// The factor that makes the lines
     #[arg(long, value_name = "FACTOR")]
     pub(crate) series: Option<String>,
-    /// A logarithmic vertical axis, with --x
+    /// A logarithmic vertical axis, with --x; logarithmic shades, with --grid
     #[arg(long)]
     pub(crate) log: bool,
+    /// A cell for each level of --x and --series, in place of lines
+    #[arg(long, requires_all = ["x", "series"])]
+    pub(crate) grid: bool,
     /// Only points with this level; repeatable
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,

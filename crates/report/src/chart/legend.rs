@@ -3,7 +3,7 @@
 use super::font;
 use super::style::{self, Style};
 use super::svg::{Anchor, Svg, Text};
-use crate::figure::Picture;
+use crate::figure::Plot;
 
 const SIZE: f64 = 11.0;
 const ROW: f64 = 17.0;
@@ -25,7 +25,7 @@ pub(super) struct Legend {
 
 impl Legend {
     /// One curve without a line to compare with needs none.
-    pub(super) fn of(picture: &Picture) -> Self {
+    pub(super) fn of(picture: &Plot) -> Self {
         let several = picture.curves.len() > 1 || !picture.series.is_empty();
         let curve = |(number, name): (usize, &String)| Entry {
             style: Some(style::of(number)),

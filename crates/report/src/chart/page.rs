@@ -1,38 +1,27 @@
-//! The page: margins from the texts that stand in them, then grid, curves, axes, legend, notes.
+//! The page of curves: margins from the texts that stand in them, then grid, curves, axes, legend, notes.
 
 use super::ChartError;
 use super::axis::{Scale, Tick};
 use super::font;
 use super::legend::Legend;
+use super::sheet::{self, INK, LABEL, LEAN, MILLIMETRES, TICK, TITLE, WIDTH};
 use super::style::{self, LIMIT};
 use super::svg::{Anchor, Svg, Text};
-use crate::figure::{Curve, Mark, Picture};
+use crate::figure::{Curve, Mark, Plot};
 
-/// The width of a figure over two columns of a paper.
-const MILLIMETRES: f64 = 175.0;
-const WIDTH: f64 = 700.0;
 const PLOT_HEIGHT: f64 = 300.0;
-const TICK: f64 = 11.0;
-const LABEL: f64 = 12.5;
-const TITLE: f64 = 14.0;
-const NOTE: f64 = 9.5;
 /// A curve with more marks than this is a line alone.
 const MOST_MARKS: usize = 40;
 /// The shares at which a distribution bears its curve's mark.
 const MARKED_SHARES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
-/// How much labels lean, in degrees, and how near they come to the edge.
-const LEAN: f64 = 35.0;
+/// How near leaning labels come to the edge.
 const EDGE: f64 = 8.0;
-const INK: &str = "#222222";
 
-/// Draws a picture as SVG.
-///
-/// # Errors
-/// When there is nothing to draw, or a value has no place on its axis.
-pub fn draw(picture: &Picture) -> Result<String, ChartError> {
+/// Draws curves as SVG.
+pub(super) fn draw(picture: &Plot) -> Result<String, ChartError> {
     let page = Page::of(picture)?;
     let mut svg = Svg::default();
-    page.title(&mut svg);
+    sheet::title(&mut svg, &picture.title, page.left);
     page.grid(&mut svg);
     for (_, value) in &picture.lines {
         let y = page.y(*value);
@@ -43,12 +32,12 @@ pub fn draw(picture: &Picture) -> Result<String, ChartError> {
     }
     page.axes(&mut svg);
     page.legend.draw(&mut svg, page.right + 18.0, page.top);
-    page.notes(&mut svg);
+    sheet::notes(&mut svg, &page.notes, page.x_label_y + 16.0);
     Ok(svg.finish(WIDTH, page.height, MILLIMETRES))
 }
 
 struct Page<'a> {
-    picture: &'a Picture,
+    picture: &'a Plot,
     x_scale: Scale,
     y_scale: Scale,
     x_ticks: Vec<Tick>,
@@ -66,7 +55,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn of(picture: &'a Picture) -> Result<Self, ChartError> {
+    fn of(picture: &'a Plot) -> Result<Self, ChartError> {
         let marks = || picture.curves.iter().flat_map(|curve| &curve.marks);
         let xs: Vec<f64> = marks().map(|mark| mark.x).collect();
         let ends = marks().flat_map(|mark| mark.interval).flat_map(|(low, high)| [low, high]);
@@ -99,9 +88,8 @@ impl<'a> Page<'a> {
         let left = if lean { left + beyond(&x_ticks, left, right) } else { left };
         let under = if lean { self::widest(&x_ticks) * 0.6 + TICK } else { TICK * 1.2 };
         let x_label_y = bottom + 8.0 + under + LABEL * 1.3;
-        let small = |note: &String| font::wrapped(note, NOTE, WIDTH - 32.0);
-        let notes: Vec<String> = picture.notes.iter().flat_map(small).collect();
-        let height = x_label_y + 14.0 + notes.len() as f64 * NOTE * 1.35 + 6.0;
+        let notes = sheet::wrapped(&picture.notes, WIDTH);
+        let height = x_label_y + 14.0 + sheet::notes_height(&notes);
         Ok(Self {
             picture,
             x_scale,
@@ -126,12 +114,6 @@ impl<'a> Page<'a> {
 
     fn y(&self, value: f64) -> f64 {
         self.bottom - self.y_scale.place(value) * (self.bottom - self.top)
-    }
-
-    fn title(&self, svg: &mut Svg) {
-        let at = (self.left, 10.0 + TITLE);
-        let how = Text { at, size: TITLE, anchor: Anchor::Start, turn: 0.0, colour: INK };
-        svg.text(&self.picture.title, how);
     }
 
     fn grid(&self, svg: &mut Svg) {
@@ -225,24 +207,8 @@ impl<'a> Page<'a> {
             svg.text(label, Text { at, size: TICK, anchor, turn, colour: INK });
         }
         let middle = f64::midpoint(self.left, self.right);
-        let label = Text {
-            at: (middle, self.x_label_y),
-            size: LABEL,
-            anchor: Anchor::Middle,
-            turn: 0.0,
-            colour: INK,
-        };
-        svg.text(&self.picture.x_label, label);
-        let at = (10.0 + LABEL, f64::midpoint(self.top, self.bottom));
-        svg.text(&self.picture.y_label, Text { at, turn: -90.0, ..label });
-    }
-
-    fn notes(&self, svg: &mut Svg) {
-        for (row, note) in self.notes.iter().enumerate() {
-            let at = (16.0, self.x_label_y + 16.0 + (row as f64 + 0.5) * NOTE * 1.35);
-            let how = Text { at, size: NOTE, anchor: Anchor::Start, turn: 0.0, colour: "#666666" };
-            svg.text(note, how);
-        }
+        sheet::label_under(svg, &self.picture.x_label, (middle, self.x_label_y));
+        sheet::label_beside(svg, &self.picture.y_label, f64::midpoint(self.top, self.bottom));
     }
 }
 

@@ -6,7 +6,7 @@ use krilla::Document;
 use krilla::geom::Size;
 use krilla::page::PageSettings;
 use krilla_svg::{SurfaceExt, SvgSettings};
-use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
 use super::{ChartError, font};
@@ -62,6 +62,8 @@ fn png(tree: &Tree) -> Result<Vec<u8>, ChartError> {
     let mut dots = size
         .and_then(|size| Pixmap::new(size.width(), size.height()))
         .ok_or_else(|| ChartError::Render("it is too large".into()))?;
+    // Where the size is no whole number of dots, the last ones are not covered.
+    dots.fill(Color::WHITE);
     resvg::render(tree, Transform::from_scale(zoom, zoom), &mut dots.as_mut());
     dots.encode_png().map_err(|e| ChartError::Render(e.to_string()))
 }

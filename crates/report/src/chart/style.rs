@@ -12,6 +12,18 @@ const DASHES: [&str; 4] = ["", "6 3", "2 2.5", "8 3 2 3"];
 pub(super) const LIMIT: &str =
     r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="9 3 1.5 3""##;
 
+/// The colour of a cell, by a share of the way from the least to the most: one hue, so that grey
+/// printers and all eyes see which is more. And the colour of letters on it.
+pub(super) fn shade(share: f64) -> (String, &'static str) {
+    let (least, most) = ([247.0, 251.0, 255.0], [0.0, 92.0, 150.0]);
+    let mixed = |at: usize| (least[at] + (most[at] - least[at]) * share).round() as u8;
+    let colour = format!("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
+    (colour, if share > 0.73 { "#ffffff" } else { "#222222" })
+}
+
+/// The colour of a mark that says yes.
+pub(super) const YES: &str = COLOURS[0];
+
 /// How one curve is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Style {

@@ -4,6 +4,7 @@ use lab::point::Level;
 use lab::statistics::IntervalKind;
 use lab::summary::Summary;
 
+use super::absent::Absent;
 use super::select::Selection;
 use super::{Axis, Figure, FigureError};
 
@@ -38,7 +39,11 @@ pub(super) struct Curves {
 }
 
 impl Curves {
-    pub(super) fn of(figure: &Figure, selection: &Selection<'_>) -> Result<Self, FigureError> {
+    pub(super) fn of(
+        figure: &Figure,
+        metric: &str,
+        selection: &Selection<'_>,
+    ) -> Result<Self, FigureError> {
         let levels = selection.levels(|(_, x)| x);
         let x_scale = figure.x_scale.unwrap_or_else(|| natural(&levels));
         let places = levels
@@ -59,7 +64,9 @@ impl Curves {
         };
         let mut curves: Vec<Curve> = selection.levels(|(s, _)| s).iter().map(curve).collect();
         curves.retain(|curve| !curve.marks.is_empty());
-        let remarks = bars(selection).into_iter().chain(absent(selection)).collect();
+        let mut absent = Absent::default();
+        absent.add(selection, metric);
+        let remarks = bars(selection).into_iter().chain(absent.told()).collect();
         Ok(Self { curves, levels, x_scale, remarks })
     }
 }
@@ -105,33 +112,6 @@ fn bars(selection: &Selection<'_>) -> Option<String> {
         (false, true) => Some("bars: range (under 6 rounds)".into()),
         (false, false) => None,
     }
-}
-
-/// Points that have no value, by their reason.
-fn absent(selection: &Selection<'_>) -> Vec<String> {
-    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for ((series, x), row) in &selection.rows {
-        if row.estimate.is_some() {
-            continue;
-        }
-        let fault = row.errors.iter().next();
-        let why = fault.map_or_else(
-            || match row.void_rounds {
-                0 => "it has no such metric".to_string(),
-                _ => "all rounds void".to_string(),
-            },
-            |(kind, fault)| format!("{}: {}", kind.name(), fault.why),
-        );
-        let name = if series.as_str().is_empty() { x.to_string() } else { series.to_string() };
-        match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, names)) if names.contains(&name) => {}
-            Some((_, names)) => names.push(name),
-            None => reasons.push((why, vec![name])),
-        }
-    }
-    let text =
-        |(why, names): (String, Vec<String>)| format!("no value: {} ({why})", names.join(", "));
-    reasons.into_iter().map(text).collect()
 }
 
 /// The rounds that the values of a summary rest on: `12 rounds`, `10 to 30 rounds`.

@@ -1,7 +1,7 @@
 //! Figures as they are declared in TOML.
 
 use lab::experiment::{DataError, read_toml};
-use lab::point::Filter;
+use lab::point::{Filter, Level};
 use serde::Deserialize;
 
 /// A figure as it is asked for.
@@ -14,19 +14,23 @@ pub struct Figure {
     pub title: String,
     /// Suite and name: `copy/throughput`.
     pub experiment: String,
+    /// What it is drawn as.
+    #[serde(default)]
+    pub kind: Kind,
     /// The metric; the experiment's own where there is none.
     pub metric: Option<String>,
-    /// The factor along x. A distribution has none: its x is the metric.
+    /// The factor along x: of a grid, that of its columns. A distribution has none: its x is the
+    /// metric. A grid without one has a single column.
     #[serde(default)]
     pub x: String,
-    /// The factor with a curve for each level.
+    /// The factor with a curve for each level; of a grid, that of its rows.
     pub series: Option<String>,
     /// Which points are shown. Factors that are named nowhere stand at the experiment's baseline.
     #[serde(default, rename = "where")]
     pub filter: Filter,
     /// How x is laid out; by the levels where nothing is said.
     pub x_scale: Option<Axis>,
-    /// How y is laid out; linear where nothing is said.
+    /// How y is laid out, and the shades of a grid; linear where nothing is said.
     pub y_scale: Option<Axis>,
     /// What is drawn of the metric.
     #[serde(default)]
@@ -34,6 +38,23 @@ pub struct Figure {
     /// Horizontal lines to compare with.
     #[serde(default)]
     pub lines: Vec<Line>,
+    /// Rows of a grid that stand together, the first for itself and the others as ratios to it.
+    #[serde(default)]
+    pub groups: Vec<Vec<Level>>,
+    /// Further panels of a grid, with the same rows.
+    #[serde(default)]
+    pub beside: Vec<Beside>,
+}
+
+/// What a figure is drawn as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Marks over x, joined where x is a quantity.
+    #[default]
+    Curves,
+    /// A cell for each level of two factors: a shaded number, or a mark for yes and for no.
+    Grid,
 }
 
 /// How an axis is laid out.
@@ -90,6 +111,24 @@ pub enum Of {
     Smallest,
 }
 
+/// A further panel of a grid: another metric or experiment over the same rows.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// Its experiment; the figure's where there is none.
+    pub experiment: Option<String>,
+    /// Its metric; the experiment's own where there is none.
+    pub metric: Option<String>,
+    /// The factor of its columns; a single column where there is none.
+    #[serde(default)]
+    pub x: String,
+    /// Which points are shown; what the figure says of its rows holds here too.
+    #[serde(default, rename = "where")]
+    pub filter: Filter,
+    /// How its shades are laid out; linear where nothing is said.
+    pub y_scale: Option<Axis>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -134,6 +173,7 @@ impl Figure {
             id: format!("{}-{x}", experiment.replace('/', "-")),
             title: experiment.into(),
             experiment: experiment.into(),
+            kind: Kind::Curves,
             metric: None,
             x: x.into(),
             series: None,
@@ -142,6 +182,25 @@ impl Figure {
             y_scale: None,
             y: Y::Median,
             lines: Vec::new(),
+            groups: Vec::new(),
+            beside: Vec::new(),
+        }
+    }
+
+    /// A panel as a figure of its own.
+    pub(super) fn panel(&self, beside: &Beside) -> Self {
+        let mut filter = beside.filter.clone();
+        let rows = self.filter.0.iter().filter(|(factor, _)| self.series.as_ref() == Some(*factor));
+        filter.0.extend(rows.map(|(factor, levels)| (factor.clone(), levels.clone())));
+        Self {
+            experiment: beside.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
+            metric: beside.metric.clone(),
+            x: beside.x.clone(),
+            filter,
+            y_scale: beside.y_scale,
+            groups: Vec::new(),
+            beside: Vec::new(),
+            ..self.clone()
         }
     }
 
@@ -150,6 +209,12 @@ impl Figure {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(safe) {
             return Some("an id names files: use letters, digits and '-'".into());
+        }
+        if self.kind == Kind::Grid {
+            return self.grid_fault();
+        }
+        if !self.groups.is_empty() || !self.beside.is_empty() {
+            return Some("'groups' and 'beside' are for kind = \"grid\"".into());
         }
         match (self.y, self.x.as_str()) {
             (Y::Median, "") => Some("it needs 'x', a factor".into()),
@@ -167,5 +232,25 @@ impl Figure {
             }
             _ => None,
         }
+    }
+
+    /// What is wrong with a grid by itself.
+    fn grid_fault(&self) -> Option<String> {
+        let Some(rows) = &self.series else {
+            return Some("a grid needs 'series', the factor of its rows".into());
+        };
+        let mut columns = std::iter::once(&self.x).chain(self.beside.iter().map(|it| &it.x));
+        let mut scales =
+            std::iter::once(self.y_scale).chain(self.beside.iter().map(|it| it.y_scale));
+        if self.y == Y::Cdf || self.x_scale.is_some() || !self.lines.is_empty() {
+            return Some("a grid takes no 'y', 'x_scale' or 'lines'".into());
+        }
+        if columns.any(|factor| factor == rows) {
+            return Some("'x' and 'series' are the same factor".into());
+        }
+        if scales.any(|scale| scale == Some(Axis::Category)) {
+            return Some("y_scale cannot be \"category\": values are numbers".into());
+        }
+        self.groups.iter().any(Vec::is_empty).then(|| "a group without rows".into())
     }
 }

@@ -22,7 +22,7 @@ pub fn write(
     let svg = draw(picture)?;
     let mut paths = Vec::new();
     for (ending, form) in Form::ALL.into_iter().filter(|(_, form)| forms.contains(form)) {
-        let path = folder.join(format!("{}.{ending}", picture.id));
+        let path = folder.join(format!("{}.{ending}", picture.id()));
         std::fs::write(&path, render(&svg, form)?).map_err(fault(&path))?;
         paths.push(path);
     }

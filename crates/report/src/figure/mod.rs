@@ -1,19 +1,29 @@
-//! Figures: a picture of x, y, series and a filter over an experiment's samples.
+//! Figures: a picture of x, y, series and a filter over an experiment's samples, as curves or as a
+//! grid.
 //!
 //! A figure is data: a table of `figures.toml`, or the same made from `--x --y --series --where`.
 
+mod absent;
 mod cdf;
+mod cell;
 mod curve;
 mod declared;
 mod files;
+mod grid;
 mod line;
+mod panel;
 mod picture;
+mod plot;
 mod select;
 
+pub use cell::Cell;
 pub use curve::{Curve, Mark};
-pub use declared::{Axis, Figure, Line, Of, Y, read};
+pub use declared::{Axis, Beside, Figure, Kind, Line, Of, Y, read};
 pub use files::write;
+pub use grid::{Grid, GridRow};
+pub use panel::Panel;
 pub use picture::{Picture, picture};
+pub use plot::Plot;
 
 use lab::summary::SummaryError;
 

@@ -1,40 +1,31 @@
 //! From a figure and a run to what is drawn.
 
 use lab::journal::Run;
-use lab::point::Level;
 use lab::summary::Summary;
 
-use super::curve::{Curve, Curves, Mark, rounds};
+use super::curve::rounds;
 use super::select::{Selection, summary};
-use super::{Axis, Figure, FigureError, Y, cdf, line};
+use super::{Figure, FigureError, Grid, Kind, Plot, grid, plot};
 use crate::format::Scale;
 use crate::table::{floor, phrase};
 
-/// What is drawn: curves of medians or shares, in units that read well.
+/// What is drawn.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Picture {
+pub enum Picture {
+    /// Curves over two axes.
+    Curves(Plot),
+    /// Cells in rows and columns.
+    Grid(Grid),
+}
+
+impl Picture {
     /// The name of its files.
-    pub id: String,
-    /// What stands above it.
-    pub title: String,
-    /// What x is: a factor, or the metric of a distribution.
-    pub x_label: String,
-    /// How x is laid out.
-    pub x_scale: Axis,
-    /// The levels along x, from left to right; none in a distribution.
-    pub x_levels: Vec<Level>,
-    /// The metric with its unit.
-    pub y_label: String,
-    /// How y is laid out.
-    pub y_scale: Axis,
-    /// What the curves' names are levels of; empty where there is one curve.
-    pub series: String,
-    /// The curves, in the order of the series' levels.
-    pub curves: Vec<Curve>,
-    /// Horizontal lines: what they are, and where they lie on y.
-    pub lines: Vec<(String, f64)>,
-    /// What stands under it: host, processor, rounds, noise floor, what is missing and why.
-    pub notes: Vec<String>,
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Curves(plot) => &plot.id,
+            Self::Grid(grid) => &grid.id,
+        }
+    }
 }
 
 /// What a figure draws of a run.
@@ -45,105 +36,14 @@ pub struct Picture {
 pub fn picture(figure: &Figure, run: &Run) -> Result<Picture, FigureError> {
     let summary = summary(figure, run, &figure.experiment, figure.metric.as_deref())?;
     let selection = Selection::of(figure, run, &summary)?;
-    let mut picture = match figure.y {
-        Y::Median => medians(figure, run, &summary, &selection)?,
-        Y::Cdf => distribution(figure, run, &summary, &selection)?,
-    };
-    figure.check_logarithms(&picture)?;
-    picture.notes.splice(0..0, facts(run, &summary, &selection));
-    Ok(picture)
-}
-
-fn medians(
-    figure: &Figure,
-    run: &Run,
-    summary: &Summary,
-    selection: &Selection<'_>,
-) -> Result<Picture, FigureError> {
-    let Curves { mut curves, levels, x_scale, remarks } = Curves::of(figure, selection)?;
-    let unit = &summary.record.unit;
-    let (lines, missing) = lines(figure, run, summary)?;
-    let values = curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.y));
-    let values: Vec<f64> = values.chain(lines.iter().map(|(_, value)| *value)).collect();
-    let largest = values.iter().copied().fold(0.0, f64::max);
-    let scale = Scale::common(values, unit).unwrap_or_else(|| Scale::of(largest, unit));
-    for mark in curves.iter_mut().flat_map(|curve| &mut curve.marks) {
-        mark.y = scale.scaled(mark.y);
-        mark.interval = mark.interval.map(|(low, high)| (scale.scaled(low), scale.scaled(high)));
-    }
-    Ok(Picture {
-        id: figure.id.clone(),
-        title: figure.title.clone(),
-        x_label: figure.x.clone(),
-        x_scale,
-        x_levels: levels,
-        y_label: label(&summary.metric, &scale),
-        y_scale: figure.y_scale.unwrap_or(Axis::Linear),
-        series: figure.series.clone().unwrap_or_default(),
-        curves,
-        lines: lines.into_iter().map(|(name, value)| (name, scale.scaled(value))).collect(),
-        notes: remarks.into_iter().chain(missing).collect(),
+    Ok(match figure.kind {
+        Kind::Curves => Picture::Curves(plot::plot(figure, run, &summary, &selection)?),
+        Kind::Grid => Picture::Grid(grid::grid(figure, run, &summary, &selection)?),
     })
-}
-
-fn distribution(
-    figure: &Figure,
-    run: &Run,
-    summary: &Summary,
-    selection: &Selection<'_>,
-) -> Result<Picture, FigureError> {
-    let mut curves = cdf::curves(figure, run, summary, selection)?;
-    let unit = &summary.record.unit;
-    let values: Vec<f64> =
-        curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.x)).collect();
-    let largest = values.iter().copied().fold(0.0, f64::max);
-    let scale = Scale::common(values, unit).unwrap_or_else(|| Scale::of(largest, unit));
-    for mark in curves.iter_mut().flat_map(|curve| &mut curve.marks) {
-        mark.x = scale.scaled(mark.x);
-    }
-    let mut notes = vec!["all rounds' histograms together".to_owned()];
-    if curves.iter().filter_map(|curve| curve.marks.last()).any(|mark| mark.y == cdf::END) {
-        notes[0] += &format!("; curves of many values end at {}%", cdf::END * 100.0);
-    }
-    Ok(Picture {
-        id: figure.id.clone(),
-        title: figure.title.clone(),
-        x_label: label(&summary.metric, &scale),
-        x_scale: figure.x_scale.unwrap_or(Axis::Log10),
-        x_levels: Vec::new(),
-        y_label: "share of values up to x".into(),
-        y_scale: figure.y_scale.unwrap_or(Axis::Linear),
-        series: figure.series.clone().unwrap_or_default(),
-        curves,
-        lines: Vec::new(),
-        notes,
-    })
-}
-
-/// The lines that can be drawn, and what is to be said of those that cannot.
-type Lines = (Vec<(String, f64)>, Vec<String>);
-
-fn lines(figure: &Figure, run: &Run, summary: &Summary) -> Result<Lines, FigureError> {
-    let (mut lines, mut missing) = (Vec::new(), Vec::new());
-    for line in &figure.lines {
-        let own = (summary.metric.as_str(), summary.record.unit.as_str());
-        match line::value(figure, line, run, own) {
-            Ok(value) => lines.push((line.label.clone(), value)),
-            // A limit that was not measured costs its line, not the figure.
-            Err(FigureError::Summary { why, .. }) => {
-                missing.push(format!("no line '{}': {why}", line.label));
-            }
-            Err(FigureError::Nothing { why, .. }) => {
-                missing.push(format!("no line '{}': {why}", line.label));
-            }
-            Err(fault) => return Err(fault),
-        }
-    }
-    Ok((lines, missing))
 }
 
 /// `throughput in GB/s`
-fn label(metric: &str, scale: &Scale) -> String {
+pub(super) fn label(metric: &str, scale: &Scale) -> String {
     match scale.unit() {
         "" => metric.into(),
         unit => format!("{metric} in {unit}"),
@@ -151,7 +51,7 @@ fn label(metric: &str, scale: &Scale) -> String {
 }
 
 /// Where it was measured and how: two lines.
-fn facts(run: &Run, summary: &Summary, selection: &Selection<'_>) -> Vec<String> {
+pub(super) fn facts(run: &Run, summary: &Summary, selection: &Selection<'_>) -> Vec<String> {
     let environment = run.record.environments.get(&summary.environment);
     let cpu = environment.map(|e| e.cpu.brand.as_str()).filter(|brand| !brand.is_empty());
     let cpu = cpu.map(|brand| format!(", {brand}")).unwrap_or_default();
@@ -164,28 +64,4 @@ fn facts(run: &Run, summary: &Summary, selection: &Selection<'_>) -> Vec<String>
     let mut facts = vec![format!("{}{cpu}; {}", run.record.host, how.join("; "))];
     facts.extend((!fixed.is_empty()).then(|| fixed.join(", ")));
     facts
-}
-
-impl Figure {
-    /// A logarithmic axis needs values above zero; x of medians was checked with its levels.
-    fn check_logarithms(&self, picture: &Picture) -> Result<(), FigureError> {
-        let logarithmic = |scale| matches!(scale, Axis::Log2 | Axis::Log10);
-        let marks = || picture.curves.iter().flat_map(|curve| &curve.marks);
-        let fault = |axis, label: &str, value: f64| FigureError::NoLogarithm {
-            figure: self.id.clone(),
-            what: format!("{label} = {value}"),
-            axis,
-            instead: "linear",
-        };
-        let low = |scale, value: f64| logarithmic(scale) && value <= 0.0;
-        let low_end = |mark: &Mark| mark.interval.map_or(mark.y, |(low, _)| low.min(mark.y));
-        if let Some(y) = marks().map(low_end).find(|y| low(picture.y_scale, *y)) {
-            return Err(fault("y_scale", &picture.y_label, y));
-        }
-        let x = marks().map(|mark| mark.x).find(|x| low(picture.x_scale, *x));
-        match x {
-            Some(x) => Err(fault("x_scale", &picture.x_label, x)),
-            None => Ok(()),
-        }
-    }
 }

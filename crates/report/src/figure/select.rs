@@ -89,15 +89,23 @@ impl<'a> Selection<'a> {
             let levels: Vec<_> = levels.levels().iter().map(Level::as_str).collect();
             at.push(format!("{name}={}", levels.join(",")));
         }
+        let why = self.why_nothing();
+        Err(FigureError::Nothing { figure: figure.id.clone(), at: at.join(" "), why })
+    }
+
+    /// Why no row has a value.
+    fn why_nothing(&self) -> String {
+        if self.rows.values().any(|row| row.errors.is_empty() && row.void_rounds == 0) {
+            return "what was measured has no such metric here; see 'tollgate doctor'".into();
+        }
         let failed = self.rows.values().flat_map(|row| &row.errors).next();
-        let why = failed.map_or_else(
+        failed.map_or_else(
             || "no such point was measured; see 'tollgate show' for those that were".into(),
             |(kind, fault)| match &fault.remedy {
                 Some(remedy) => format!("{}: {}; {remedy}", kind.name(), fault.why),
                 None => format!("{}: {}", kind.name(), fault.why),
             },
-        );
-        Err(FigureError::Nothing { figure: figure.id.clone(), at: at.join(" "), why })
+        )
     }
 
     /// The levels of x or of the series that have rows: numbers by size, then names in order.

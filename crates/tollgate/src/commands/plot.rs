@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
 use report::chart::Form;
-use report::figure::{self, Axis, Figure, Picture, picture};
+use report::figure::{self, Axis, Figure, Kind, Picture, picture};
 use report::table;
 
 use crate::SUITES;
@@ -89,6 +89,10 @@ fn spell(figure: &mut Figure) -> Result<(), Fault> {
         let experiment = line.experiment.as_deref().unwrap_or(&figure.experiment);
         line.filter = line.filter.spelled(factors(experiment)?).map_err(wrong)?;
     }
+    for beside in &mut figure.beside {
+        let experiment = beside.experiment.as_deref().unwrap_or(&figure.experiment);
+        beside.filter = beside.filter.spelled(factors(experiment)?).map_err(wrong)?;
+    }
     figure.filter = filter;
     Ok(())
 }
@@ -120,6 +124,7 @@ fn by_hand(given: &Plot, x: &str, run: &Run) -> Result<Figure, Fault> {
     figure.metric.clone_from(&given.y);
     figure.series.clone_from(&given.series);
     figure.y_scale = given.log.then_some(Axis::Log10);
+    figure.kind = if given.grid { Kind::Grid } else { Kind::Curves };
     for text in &given.levels {
         figure.filter.add(text).map_err(Fault::usage)?;
     }

@@ -1,0 +1,165 @@
+//! Grids of made-up runs: cells say what the values are, and what has none is said.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod made_up;
+
+use lab::journal::Run;
+use report::figure::{Cell, Figure, Grid, Picture, picture, read};
+
+const RATIOS: &str = "x = 'length'\ngroups = [['glibc', 'naive', 'rep']]";
+
+fn figure(text: &str) -> Figure {
+    let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
+    let grid = "kind = 'grid'\nseries = 'function'\n";
+    read("figures.toml", &format!("{head}{grid}{text}")).unwrap().remove(0)
+}
+
+fn drawn(text: &str, run: &Run) -> Grid {
+    match picture(&figure(text), run).unwrap() {
+        Picture::Grid(grid) => grid,
+        Picture::Curves(plot) => panic!("curves: {plot:?}"),
+    }
+}
+
+fn text(cell: &Cell) -> &str {
+    match cell {
+        Cell::Plain(text) | Cell::Unresolved(text) | Cell::Shaded(text, _) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(grid: &Grid) -> Vec<&str> {
+    grid.rows.iter().map(|row| row.name.as_str()).collect()
+}
+
+/// A run in which every value answers a question: whether 'rep' copies 16 B.
+fn answers(wrong_in_round_0: bool) -> Run {
+    let mut run = made_up::run(6);
+    for sample in &mut run.samples {
+        let is_so = sample.point.text("function") == "rep" && sample.point.text("length") == "16 B";
+        let answer = is_so != (wrong_in_round_0 && sample.round == 0);
+        sample.values.values_mut().for_each(|value| *value = f64::from(u8::from(answer)));
+    }
+    run
+}
+
+#[test]
+fn rows_columns_and_values() {
+    let grid = drawn("x = 'length'", &made_up::run(12));
+    assert_eq!(names(&grid), made_up::FUNCTIONS);
+    let [panel] = grid.panels.as_slice() else { panic!("{:?}", grid.panels) };
+    assert_eq!(panel.columns, made_up::LENGTHS);
+    assert_eq!((panel.label.as_str(), panel.factor.as_str()), ("throughput in GB/s", "length"));
+    let rows: Vec<Vec<&str>> =
+        panel.cells.iter().map(|row| row.iter().map(text).collect()).collect();
+    for (text, length) in rows[1].iter().zip(made_up::LENGTHS) {
+        let point = made_up::experiment().baseline.with("length", length).with("function", "naive");
+        let error = text.parse::<f64>().unwrap() / (made_up::truth(&point) / 1e9) - 1.0;
+        assert!(error.abs() < 0.01, "{point}: {text}");
+    }
+    let shade = |row: usize, column: usize| match &panel.cells[row][column] {
+        Cell::Shaded(_, share) => *share,
+        other => panic!("{other:?}"),
+    };
+    // In proportion, from zero to the largest: 210 GB/s.
+    assert_eq!(shade(2, 1), 1.0);
+    assert!((shade(0, 1) - 150.0 / 210.0).abs() < 0.01);
+}
+
+#[test]
+fn ratios_are_to_the_first_of_their_group() {
+    let grid = drawn(RATIOS, &made_up::run(12));
+    assert_eq!(grid.rows.iter().map(|row| row.begins).collect::<Vec<_>>(), [true, false, false]);
+    let cells = &grid.panels[0].cells;
+    assert!(
+        matches!(&cells[0][1], Cell::Plain(text) if text.starts_with("15") && text.ends_with(" GB/s"))
+    );
+    assert!(cells[1].iter().all(|cell| text(cell).starts_with("0.6") && text(cell).ends_with('×')));
+    // Half a percent is less than twins differ by.
+    assert!(matches!(&cells[2][2], Cell::Unresolved(_)), "{:?}", cells[2][2]);
+    assert!(
+        matches!(&cells[2][3], Cell::Shaded(text, share) if text.starts_with("1.") && *share > 0.9)
+    );
+    assert!(grid.notes.iter().any(|note| note.contains("grey: unresolved")), "{:?}", grid.notes);
+}
+
+#[test]
+fn a_ratio_to_what_has_no_value_is_absent() {
+    let mut run = made_up::run(3);
+    run.samples.retain(|sample| sample.point.text("function") != "glibc");
+    let grid = drawn(RATIOS, &run);
+    assert_eq!(names(&grid), ["naive", "rep"]);
+    assert!(grid.panels[0].cells.iter().flatten().all(|cell| *cell == Cell::Absent));
+    assert!(grid.notes.contains(&"no value: naive, rep (no round has both it and glibc)".into()));
+}
+
+#[test]
+fn panels_share_their_rows() {
+    let beside =
+        "beside = [{ x = 'threads' }, { metric = 'latency' }, { experiment = 'copy/limit' }]";
+    let rows = "where = { function = ['glibc', 'naive'] }";
+    let grid = drawn(&format!("x = 'length'\n{rows}\n{beside}"), &made_up::run(12));
+    assert_eq!(names(&grid), ["glibc", "naive"]);
+    let [_, threads] = grid.panels.as_slice() else { panic!("{:?}", grid.panels) };
+    assert_eq!(threads.columns, made_up::THREADS);
+    // Threads were varied for glibc alone.
+    assert_eq!(threads.cells[1][1..], [Cell::Blank, Cell::Blank]);
+    let told = |start: &str| grid.notes.iter().any(|note| note.starts_with(start));
+    assert!(told("no latency: what was measured has no such metric here"), "{:?}", grid.notes);
+    assert!(told("testbed-quick-1: no samples of 'copy/limit'"), "{:?}", grid.notes);
+}
+
+#[test]
+fn a_panel_without_columns_is_named_by_its_metric() {
+    let grid = drawn("", &made_up::run(12));
+    assert_eq!(grid.panels[0].columns, ["throughput in GB/s"]);
+    assert_eq!(
+        grid.panels[0].cells.concat().iter().map(text).collect::<Vec<_>>(),
+        ["100", "60.0", "100"]
+    );
+}
+
+#[test]
+fn what_is_absent_is_no_number() {
+    let mut figure = figure("x = 'memory'");
+    figure.series = Some("direction".into());
+    let Picture::Grid(grid) = picture(&figure, &made_up::run(12)).unwrap() else { panic!() };
+    assert_eq!(grid.panels[0].columns, ["heap", "shared", "device"]);
+    assert!(grid.panels[0].cells.iter().all(|row| row[2] == Cell::Absent));
+    let why = "no value: device (unavailable: there is no /dev/mem)";
+    assert!(grid.notes.iter().any(|note| note == why), "{:?}", grid.notes);
+}
+
+#[test]
+fn answers_are_marks_where_every_round_agrees() {
+    let grid = drawn("x = 'length'", &answers(false));
+    let cells = &grid.panels[0].cells;
+    assert!(cells[..2].iter().flatten().all(|cell| *cell == Cell::No), "{cells:?}");
+    assert_eq!(cells[2], [Cell::Yes, Cell::No, Cell::No, Cell::No]);
+    let grid = drawn("x = 'length'", &answers(true));
+    assert!(grid.panels[0].cells.iter().flatten().all(|cell| matches!(cell, Cell::Shaded(..))));
+}
+
+#[test]
+fn logarithmic_shades_want_values_above_zero() {
+    let fault = picture(&figure("x = 'length'\ny_scale = 'log10'"), &answers(false)).unwrap_err();
+    insta::assert_snapshot!(fault, @"figure 'f': throughput = 0 has no place on a logarithmic axis; use y_scale = \"linear\"");
+    let grid = drawn("x = 'length'\ny_scale = 'log10'", &made_up::run(12));
+    let least = Cell::Shaded("2.50".into(), 0.0);
+    assert!(grid.panels[0].cells[2][0] == least, "{:?}", grid.panels[0].cells);
+}
+
+#[test]
+fn a_declaration_at_fault_is_named() {
+    let fault = |text: &str| {
+        let head = "[[figure]]\nid = 'f'\ntitle = 't'\nexperiment = 'copy/throughput'\n";
+        read("figures.toml", &format!("{head}{text}")).unwrap_err().to_string()
+    };
+    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'"), @"figures.toml: line 1: figure 'f': a grid needs 'series', the factor of its rows");
+    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'\nseries = 'b'\nbeside = [{ x = 'b' }]"), @"figures.toml: line 1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml: line 1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
+    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml: line 1: figure 'f': a group without rows");
+    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml: line 1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(fault("x = 'a'\ngroups = [['b']]"), @"figures.toml: line 1: figure 'f': 'groups' and 'beside' are for kind = \"grid\"");
+}
