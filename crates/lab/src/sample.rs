@@ -219,6 +219,13 @@ impl From<machine::kvm::Absence> for Failure {
     }
 }
 
+impl From<machine::Refusal> for Failure {
+    fn from(refusal: machine::Refusal) -> Self {
+        let machine::Refusal { attempt, source, remedy } = refusal;
+        Self { remedy: Some(remedy), ..Self::failed(format!("{attempt}: {source}")) }
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::failed(error.to_string())

@@ -47,10 +47,9 @@ impl BoundsRegisters {
         if !machine::cpu::has_mpx() {
             return Err(Failure::unsupported("this CPU has no MPX (CPUID and XCR0)"));
         }
-        let refused = |refusal: machine::Refusal| Failure::failed(refusal.to_string());
-        let directory = Mapping::anonymous(DIRECTORY).map_err(refused)?;
-        let table = Mapping::anonymous(TABLE).map_err(refused)?;
-        table.prefault().map_err(refused)?;
+        let directory = Mapping::anonymous(DIRECTORY)?;
+        let table = Mapping::anonymous(TABLE)?;
+        table.prefault()?;
         let entry = (data.address() as usize >> 20 & ((1 << 28) - 1)) * 8;
         // SAFETY: the entry lies in the directory, for user addresses have 47 bits; nobody else has it yet.
         unsafe {
@@ -96,7 +95,7 @@ fn configure(value: u64) {
 fn checks_fail_where_they_must(data: &Data) -> Result<bool, Failure> {
     // bndmk bnd0, [r14]; bndcl bnd0, rcx
     let code = [0xF3, 0x41, 0x0F, 0x1B, 0x06, 0xF3, 0x0F, 0x1A, 0xC1];
-    let looped = Looped::new(&code, false).map_err(|why| Failure::failed(why.to_string()))?;
+    let looped = Looped::new(&code, false)?;
     let outcome = |address| {
         let mut state = State::new(data);
         state.set_general(1, address);

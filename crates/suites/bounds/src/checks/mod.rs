@@ -83,11 +83,11 @@ impl Probe for Checks {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
         available(point)?;
-        let data = data()?;
+        let data = Data::new()?;
         let _registers = registers(point, &data)?;
         let lines = sequence::lines(point)?;
         let code = sequence::code(&lines, COPIES)?;
-        let looped = Looped::new(&code, false).map_err(|why| Failure::failed(why.to_string()))?;
+        let looped = Looped::new(&code, false)?;
         let inside = data.address() + 64;
         let body = Body {
             looped,
@@ -95,16 +95,11 @@ impl Probe for Checks {
             state: state(&data, inside),
             fill: Box::new(set_bounds),
         };
-        let cycles = Timed::new(tsc, &data, context.budget)?.cycles(&[&body])?;
-        let cycles = cycles.first().copied().unwrap_or(f64::NAN);
+        let cycles = Timed::new(tsc, &data, context.budget)?.cycles_of(&body)?;
         Ok(Measurement::default()
             .value("sequence", cycles)
             .value("ipc", lines.len() as f64 / cycles))
     }
-}
-
-fn data() -> Result<Data, Failure> {
-    Data::new().map_err(|why| Failure::failed(why.to_string()))
 }
 
 /// Bounds registers that hold the same bounds as the general ones, where the sequence uses them.
@@ -115,7 +110,7 @@ fn registers(point: &Point, data: &Data) -> Result<Option<BoundsRegisters>, Fail
     let registers = BoundsRegisters::on(data)?;
     // bndmk bnd0, [rsi + 4087]
     let code = [0xF3, 0x0F, 0x1B, 0x86, 0xF7, 0x0F, 0, 0];
-    let make = Looped::new(&code, false).map_err(|why| Failure::failed(why.to_string()))?;
+    let make = Looped::new(&code, false)?;
     make.run(&mut state(data, data.address()), 1)
         .map_err(|fault| Failure::unsupported(format!("bndmk faults here: {fault}")))?;
     Ok(Some(registers))
@@ -186,7 +181,7 @@ mod tests {
     #[test]
     fn what_lies_outside_is_not_accessed() {
         const SECRET: u64 = 77;
-        let data = data().unwrap();
+        let data = Data::new().unwrap();
         let inside = data.address() + 128;
         for point in points() {
             // QEMU takes the bytes of a LEA-style address of these for another instruction.

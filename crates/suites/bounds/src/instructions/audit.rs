@@ -11,8 +11,9 @@ use lab::sample::Failure;
 use serde::Deserialize;
 
 use super::list::List;
-use super::plan::{BETWEEN, Line, Share};
+use super::plan::{BETWEEN, Line};
 use super::prepared::Prepared;
+use super::share::Share;
 
 /// The program, newest first: each knows more CPUs than those before.
 const MCA: [Program; 2] = [mca("llvm-mca-19", "llvm-19"), mca("llvm-mca", "llvm")];

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::list::Form;
 use super::operand::{Bank, Operand, Place, Register, Template};
-use super::plan::{Line, Plan, Share, pool};
+use super::plan::{Line, Plan};
+use super::share::{Share, pool};
 
 /// By what each copy of a form feeds the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

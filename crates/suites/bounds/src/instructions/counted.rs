@@ -86,9 +86,8 @@ impl Pair {
             Failure::unavailable(format!("{}: {}", it.attempt, it.source), it.remedy)
         })?;
         let mut pair = Self { counters, of_loop: 0.0 };
-        let failed = |refusal: machine::Refusal| Failure::failed(refusal.to_string());
-        let data = Data::new().map_err(failed)?;
-        let nothing = Looped::new(&[], false).map_err(failed)?;
+        let data = Data::new()?;
+        let nothing = Looped::new(&[], false)?;
         let run = |loops| nothing.run(&mut Registers::new(&data), loops);
         pair.of_loop = pair.each(1000, nothing.closing(), run).map_err(Failure::from)?;
         Ok(pair)

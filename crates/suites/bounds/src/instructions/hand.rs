@@ -15,9 +15,9 @@ use lab::point::Point;
 use lab::run::Lab;
 
 use super::audit;
+use super::forms::LIST;
 use super::list::{List, OWN};
 use super::prepared::prepare;
-use super::probe::LIST;
 use crate::SUITE;
 use crate::hand::Error;
 

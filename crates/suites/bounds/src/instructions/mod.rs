@@ -7,14 +7,18 @@ pub(crate) mod counted;
 mod effects;
 mod events;
 mod feature;
+mod forms;
 pub(crate) mod hand;
 pub(crate) mod list;
+mod measured;
 mod operand;
 mod plan;
 mod prepared;
 mod probe;
+mod share;
 pub(crate) mod sharing;
 mod sibling;
+mod value;
 
 use std::time::Duration;
 

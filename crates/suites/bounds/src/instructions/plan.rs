@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use super::effects::{Effects, RESERVED};
 use super::feature;
-use super::list::{Form, Holds, NAMED};
-use super::operand::{Bank, Operand, Place, Register, Template};
+use super::list::{Form, NAMED};
+use super::operand::{Bank, Place, Register, Template};
+use super::share::{Share, pool};
+use super::value::Holds;
 use crate::looped::{Data, State};
 
-/// Lines of memory that independent copies touch in turn.
-const LINES: usize = 16;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// The fewest copies that differ.
 const DIFFERENT: usize = 8;
 
@@ -21,40 +19,6 @@ pub(crate) enum Line {
     Text(String),
     Bytes(Vec<u8>),
 }
-
-/// Registers that a form may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Share {
-    /// All.
-    Whole,
-    /// Those of the one of two forms that run side by side.
-    First,
-    /// Those of the other. Registers that instructions name by themselves are in neither.
-    Second,
-}
-
-impl Share {
-    fn has(self, bank: Bank, number: u8) -> bool {
-        let second = match bank {
-            Bank::General => number >= 8,
-            Bank::Vector => number >= 9,
-            Bank::Mmx | Bank::Mask | Bank::Bounds | Bank::X87 => false,
-        };
-        match self {
-            Self::Whole => true,
-            Self::First => !(second || bank == Bank::General && [RAX, RDX].contains(&number)),
-            Self::Second => second,
-        }
-    }
-
-    /// Where its memory begins in the data.
-    fn memory(self) -> usize {
-        if self == Self::Second { LINES * LINE * 2 } else { 0 }
-    }
-}
-
-const RAX: u8 = 0;
-const RDX: u8 = 2;
 
 /// A form with what it does and which registers it gets.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,40 +41,9 @@ pub(crate) fn first_look(form: &Form) -> Line {
     }
 }
 
-/// Where the copy of a number finds its memory: on a line of its own, and not in the same bank.
-fn offset(copy: usize, template: &Template) -> usize {
-    let bytes = template.memory().map_or(0, |at| match template.operands()[at] {
-        Operand::Memory(bits) => usize::from(bits / 8),
-        Operand::Register(..) => 0,
-    });
-    let line = copy % LINES;
-    line * LINE + line * bytes % LINE
-}
-
 fn first_numbers(template: &Template) -> Vec<u8> {
     let numbers = 0..template.operands().len();
     numbers.map(|at| pool(template.bank(at)).nth(at + 1).unwrap_or_default()).collect()
-}
-
-/// The registers of a bank that code may use. xmm0 and rax come last: old instructions name them.
-pub(super) fn pool(bank: Option<Bank>) -> impl DoubleEndedIterator<Item = u8> {
-    const GENERAL: &[u8] = &[6, 7, 8, 9, 10, 11, 12, 5, 3, 2, 1, 0];
-    const VECTOR: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0];
-    const MMX: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7];
-    const MASK: &[u8] = &[1, 2, 3, 4, 5, 6, 7];
-    const BOUNDS: &[u8] = &[0, 1, 2, 3];
-    // Forms name the top; one is left for what is pushed.
-    const X87: &[u8] = &[1, 2, 3, 4, 5, 6];
-    let all = match bank {
-        Some(Bank::General) => GENERAL,
-        Some(Bank::Vector) => VECTOR,
-        Some(Bank::Mmx) => MMX,
-        Some(Bank::Mask) => MASK,
-        Some(Bank::Bounds) => BOUNDS,
-        Some(Bank::X87) => X87,
-        None => &[],
-    };
-    all.iter().copied()
 }
 
 impl Plan {
@@ -197,9 +130,7 @@ impl Plan {
         let copies = sets * DIFFERENT.div_ceil(sets);
         let line = |copy| {
             let numbers = self.numbers(template, copy, share).ok_or(few)?;
-            Ok(Line::Text(
-                template.text(&numbers, Place::Data(share.memory() + offset(copy, template))),
-            ))
+            Ok(Line::Text(template.text(&numbers, Place::Data(share.place(copy, template)))))
         };
         (0..copies).map(line).collect()
     }

@@ -6,7 +6,8 @@ use super::chain::{Chain, Chased, Feeding};
 use super::effects::Effects;
 use super::feature;
 use super::list::{Form, List};
-use super::plan::{BETWEEN, Line, Plan, Share, first_look};
+use super::plan::{BETWEEN, Line, Plan, first_look};
+use super::share::Share;
 use crate::assembler::{self, Code};
 
 /// A form as machine code, for each way in which it is measured.

@@ -42,16 +42,23 @@ impl<'a> Timed<'a> {
     /// # Errors
     /// Where the system allows no code made at run time.
     pub(crate) fn new(tsc: &'a Tsc, data: &'a Data, budget: Duration) -> Result<Self, Failure> {
-        let empty = Looped::empty().map_err(|refusal| Failure::failed(refusal.to_string()))?;
-        Ok(Self { tsc, data, repeat: budget / REPEATS as u32, empty })
+        Ok(Self { tsc, data, repeat: budget / REPEATS as u32, empty: Looped::empty()? })
     }
 
-    /// Core cycles of one copy of each body: the least of the repeats, for interruptions only add.
+    /// Core cycles of one copy of each body, in their order: the least of the repeats, for interruptions only add.
     ///
     /// # Errors
     /// The signal that an instruction raised; where the core clock cannot be calibrated.
     pub(crate) fn cycles(&self, bodies: &[&Body]) -> Result<Vec<f64>, Stopped> {
         self.cycles_beside(bodies, || Ok(()))
+    }
+
+    /// The same of one body alone.
+    ///
+    /// # Errors
+    /// As for [`Timed::cycles`].
+    pub(crate) fn cycles_of(&self, body: &Body) -> Result<f64, Stopped> {
+        self.cycles(&[body]).map(|cycles| cycles[0])
     }
 
     /// The same while something else goes on that `start` begins and that ends when it is dropped. It goes

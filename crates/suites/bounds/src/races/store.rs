@@ -39,13 +39,12 @@ impl Pointers {
     /// So many null pointers, and every table that they need.
     pub(super) fn new(count: usize) -> Result<Self, Failure> {
         let slots: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
-        let failed = |why: machine::Refusal| Failure::failed(why.to_string());
-        let directory = Directory::new().map_err(failed)?;
+        let directory = Directory::new()?;
         let mut tables = Vec::new();
         for slot in &slots {
             let entry = directory.entry(slot.as_ptr() as usize);
             if entry.load(Ordering::Relaxed) == 0 {
-                let table = Mapping::reserved(TABLE_BYTES).map_err(failed)?;
+                let table = Mapping::reserved(TABLE_BYTES)?;
                 entry.store(table.as_ptr() as usize, Ordering::Relaxed);
                 tables.push(table);
             }

@@ -55,14 +55,12 @@ impl Pass {
         tsc: &Tsc,
         counters: Option<&Instructions>,
     ) -> Result<Took, Failure> {
-        let base = || Base::new().map_err(|why| Failure::failed(why.to_string()));
         match kind {
             Kind::None => self.with(&mut Untracked, false, tsc, counters),
-            Kind::Inline => self.with(&mut Inline(base()?), true, tsc, counters),
-            Kind::Trap => self.with(&mut Trap::new(base()?)?, true, tsc, counters),
+            Kind::Inline => self.with(&mut Inline(Base::new()?), true, tsc, counters),
+            Kind::Trap => self.with(&mut Trap::new(Base::new()?)?, true, tsc, counters),
             Kind::Arena => {
-                let arena = Arena::new(base()?, self.count);
-                let mut arena = arena.map_err(|why| Failure::failed(why.to_string()))?;
+                let mut arena = Arena::new(Base::new()?, self.count)?;
                 self.with(&mut arena, true, tsc, counters)
             }
         }

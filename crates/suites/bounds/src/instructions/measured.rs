@@ -1,0 +1,278 @@
+//! What is measured of one form: copies that do not wait for one another, a chain of them, and counts.
+
+use lab::measure::Measurement;
+use lab::sample::Failure;
+
+use super::chain::Chased;
+use super::counted::{Counted, Counting};
+use super::list::Form;
+use super::plan::memory;
+use super::prepared::Prepared;
+use super::share::Share;
+use super::sibling::Sibling;
+use crate::looped::{Body, Data, Looped, State, Stopped, Timed};
+
+/// Copies of a form in a loop: as many as the branch around them may not be felt, as few as any
+/// processor's cache of decoded instructions holds.
+const COPIES: usize = 200;
+/// Copies of what takes microseconds.
+const FEW: usize = 10;
+/// Loops of a few copies that take longer than this are not of many.
+const LONG: u64 = 20_000;
+
+/// One form under measurement.
+pub(super) struct Measured<'a> {
+    pub(super) form: &'a Form,
+    pub(super) prepared: &'a Prepared,
+    pub(super) data: &'a Data,
+    pub(super) timed: Timed<'a>,
+    pub(super) counting: Option<&'a Counting>,
+}
+
+impl Measured<'_> {
+    /// Throughput, latency where copies can feed one another, and what was counted; beside the same form on
+    /// the core's other thread where that is asked for.
+    ///
+    /// # Errors
+    /// What the form faults by; where there is no sibling, or a count is not of what was executed.
+    pub(super) fn measure(&self, sibling_busy: bool) -> Result<Measurement, Failure> {
+        if sibling_busy && self.form.afresh {
+            let why = "what its registers point to is this thread's alone";
+            return Err(Failure::unavailable(why, "measure it with the sibling idle"));
+        }
+        let copies = self.copies().map_err(Stopped::from)?;
+        let state = || self.prepared.plan.state(self.form, self.data, Share::Whole);
+        let breakers = self.prepared.plan.breakers(&state());
+        let mut bodies = Vec::new();
+        if !self.form.afresh {
+            bodies.push(self.body(&self.independent(copies, &[]), copies, state())?);
+        }
+        if !breakers.is_empty() || self.form.afresh {
+            bodies.push(self.body(&self.independent(copies, &breakers), copies, state())?);
+        }
+        let throughputs = bodies.len();
+        let chain = self.chain(copies)?;
+        let feeding = chain.as_ref().map(|(feeding, _)| feeding.clone()).map_err(String::clone);
+        bodies.extend(chain.map(|(_, body)| body));
+        if let Some(code) = &self.prepared.round_trip {
+            let body = self.body(&code.repeat(copies / 2), copies / 2, state())?;
+            bodies.push(body);
+        }
+        let bodies: Vec<&Body> = bodies.iter().collect();
+        let beside = || sibling_busy.then(|| self.sibling(copies)).transpose();
+        let cycles = self.timed.cycles_beside(&bodies, beside)?;
+        let measurement = self.measurement(&cycles, throughputs, feeding);
+        // Where registers are set anew, what sets them would be counted too.
+        match self.counting.filter(|_| !sibling_busy && !self.form.afresh) {
+            Some(counting) => {
+                let instructions = self.prepared.plan.effects().instructions;
+                let counted = counting.of(bodies[0], self.data, cycles[0], instructions)?;
+                Ok(with(measurement, &counted, cycles[0]))
+            }
+            None => Ok(measurement),
+        }
+    }
+
+    fn measurement(
+        &self,
+        cycles: &[f64],
+        throughputs: usize,
+        feeding: Result<String, String>,
+    ) -> Measurement {
+        let throughput = cycles[..throughputs].iter().copied().fold(f64::INFINITY, f64::min);
+        let mut rest = cycles[throughputs..].iter().copied();
+        let mut measurement = Measurement::default().value("throughput", throughput);
+        match feeding {
+            Ok(feeding) => {
+                if let Some(latency) = rest.next() {
+                    measurement = measurement.value("latency", latency);
+                    if self.form.integer {
+                        measurement = measurement.value("off_integer", off_integer(latency));
+                    }
+                }
+                measurement = measurement.covariate("chain", feeding.as_str());
+            }
+            Err(why) => measurement = measurement.covariate("chain", why.as_str()),
+        }
+        if let (Some(_), Some(both)) = (&self.prepared.round_trip, rest.next()) {
+            measurement = measurement.value("round_trip", both);
+        }
+        measurement
+    }
+
+    /// Many, unless a few take long. The first run of a form: what faults does so here.
+    fn copies(&self) -> Result<usize, crate::looped::Fault> {
+        let state = self.prepared.plan.state(self.form, self.data, Share::Whole);
+        let breakers = self.prepared.plan.breakers(&state);
+        let few = Looped::new(&self.independent(FEW, &breakers), self.moves_stack());
+        let Ok(few) = few else { return Ok(FEW) };
+        let mut least = u64::MAX;
+        for _ in 0..2 {
+            self.data.fill(memory(self.form));
+            least = least.min(few.ticks(&mut state.clone(), 1)?);
+        }
+        Ok(if least > LONG { FEW } else { COPIES })
+    }
+
+    fn moves_stack(&self) -> bool {
+        self.prepared.plan.effects().moves_stack
+    }
+
+    fn independent(&self, copies: usize, breakers: &[u8]) -> Vec<u8> {
+        let all = self.prepared.independent.iter().cycle().take(copies);
+        all.flat_map(|code| breakers.iter().chain(code)).copied().collect()
+    }
+
+    fn body(&self, code: &[u8], copies: usize, state: State) -> Result<Body<'_>, Failure> {
+        let looped = Looped::new(code, self.moves_stack())?;
+        let fill = memory(self.form);
+        Ok(Body { looped, copies, state, fill: Box::new(move |data| data.fill(fill)) })
+    }
+
+    /// The chain, with what its copies feed one another by; or why there is none.
+    fn chain(&self, copies: usize) -> Result<Result<(String, Body<'_>), String>, Failure> {
+        let (feeding, links) = match &self.prepared.chain {
+            Ok(chain) => chain,
+            Err(why) => return Ok(Err(why.clone())),
+        };
+        for link in links {
+            let state = self.prepared.plan.state(self.form, self.data, Share::Whole);
+            let mut body = self.body(&link.code.repeat(copies), copies, state)?;
+            if let Some(chased) = link.chased {
+                begin(&mut body.state, &chased, self.data);
+                let fill = body.fill;
+                body.fill = Box::new(move |data| {
+                    fill(data);
+                    data.set(0, chased.memory(data));
+                });
+                if !self.holds_still(&link.code, &chased, &body)? {
+                    continue;
+                }
+            }
+            return Ok(Ok((feeding.to_string(), body)));
+        }
+        Ok(Err("what it loads cannot be made the address of the next load".into()))
+    }
+
+    /// Whether one link of a pointer chase, run in the body's place, leaves the chased register as it was.
+    fn holds_still(&self, link: &[u8], chased: &Chased, body: &Body) -> Result<bool, Failure> {
+        let mut state = body.state.clone();
+        let before = state.general(chased.register);
+        (body.fill)(self.data);
+        let once = Looped::new(link, self.moves_stack())?;
+        Ok(once.run(&mut state, 1).is_ok() && state.general(chased.register) == before)
+    }
+
+    /// The other thread of this core, running the same independent copies.
+    fn sibling(&self, copies: usize) -> Result<Sibling, Failure> {
+        let code = self.independent(copies, &[]);
+        let looped = Looped::new(&code, self.moves_stack())?;
+        let (form, plan) = (self.form.clone(), self.prepared.plan.clone());
+        Sibling::start(looped, move |data| {
+            data.fill(memory(&form));
+            plan.state(&form, data, Share::Whole)
+        })
+    }
+}
+
+/// What was counted of copies that take so many core cycles each.
+fn with(measurement: Measurement, counted: &Counted, cycles: f64) -> Measurement {
+    let measurement = measurement.value("uops", counted.uops);
+    let measurement = measurement.covariate("uops_event", counted.event);
+    let ports = counted.ports.iter();
+    ports.fold(measurement, |told, (port, uops)| told.value(port, uops / cycles))
+}
+
+fn begin(state: &mut State, chased: &Chased, data: &Data) {
+    state.set_general(chased.register, if chased.holds_address { data.address() } else { 0 });
+}
+
+impl Chased {
+    /// What the memory holds at first.
+    fn memory(&self, data: &Data) -> u64 {
+        if self.memory_holds_address { data.address() } else { 0 }
+    }
+}
+
+/// How far a value is from a whole number, over what is allowed: 0.05 cycles or 0.5%, the larger.
+fn off_integer(cycles: f64) -> f64 {
+    let whole = cycles.round().max(1.0);
+    (cycles - whole).abs() / f64::max(0.05, 0.005 * whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::list::List;
+    use super::super::prepared::prepare;
+    use super::*;
+
+    fn one_form<'a>(
+        list: &'a List,
+        prepared: &'a Prepared,
+        data: &'a Data,
+        timed: Timed<'a>,
+    ) -> Measured<'a> {
+        Measured { form: &list.forms[0], prepared, data, timed, counting: None }
+    }
+
+    /// A form's throughput and latency, the least of some tries: other processes only add.
+    fn measured(text: &str) -> (f64, f64) {
+        let tsc = machine::tsc::Tsc::get().unwrap();
+        let list = List::of_text("mine", text).unwrap();
+        let prepared = prepare(&list).remove(0).unwrap();
+        let data = Data::new().unwrap();
+        let timed = Timed::new(tsc, &data, Duration::from_millis(2)).unwrap();
+        let form = one_form(&list, &prepared, &data, timed);
+        let least = |least: (f64, f64), _| {
+            let values = form.measure(false).unwrap().values;
+            let latency = values.get("latency").copied().unwrap_or(f64::NAN);
+            (least.0.min(values["throughput"]), least.1.min(latency))
+        };
+        (0..5).fold((f64::INFINITY, f64::INFINITY), least)
+    }
+
+    /// What is known of every processor of 64 bits of the last ten years.
+    #[test]
+    fn latencies_are_what_is_known_of_them() {
+        if let Err(why) = machine::tsc::Tsc::get() {
+            return machine::untested::note("bounds: latencies that are known", &why);
+        }
+        machine::pin::pin_to(machine::pin::current_cpu()).unwrap();
+        let (add_throughput, add) = measured("add R64, R64");
+        let ratio = |text| measured(text).1 / add;
+        let load = ratio("mov R64, M64");
+        println!("add {add:.3} {add_throughput:.3}, load {load:.3}");
+        assert!((add - 1.0).abs() < 0.1, "{add}");
+        assert!(add_throughput < 0.6 * add, "additions are made side by side: {add_throughput}");
+        assert!((ratio("imul R64, R64") - 3.0).abs() < 0.15);
+        assert!((load - 4.0).abs() < 0.2 || (load - 5.0).abs() < 0.25, "{load}");
+        assert!((ratio("paddd XMM, XMM") - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn a_fault_is_unsupported_and_the_next_form_is_measured() {
+        let tsc = match machine::tsc::Tsc::get() {
+            Ok(tsc) => tsc,
+            Err(why) => return machine::untested::note("bounds: a form that faults", &why),
+        };
+        let text = "[[class]]\nname = \"mine\"\nforms = [{ form = \"ud2\", bytes = \"0F 0B\" }]";
+        let list = List::read("mine.toml", text).unwrap();
+        let prepared = prepare(&list).remove(0).unwrap();
+        let data = Data::new().unwrap();
+        let timed = Timed::new(tsc, &data, Duration::from_millis(2)).unwrap();
+        let form = one_form(&list, &prepared, &data, timed);
+        let failure = form.measure(false).unwrap_err();
+        assert_eq!(failure.kind, lab::sample::FailureKind::Unsupported);
+        assert!(failure.why.contains("SIGILL"), "{failure}");
+        assert!(measured("add R64, R64").0 > 0.0);
+    }
+
+    #[test]
+    fn what_is_off_an_integer_is_told_by_what_is_allowed() {
+        assert!((off_integer(3.05) - 1.0).abs() < 1e-9);
+        assert!((off_integer(19.9) - 1.0).abs() < 1e-9);
+        assert!(off_integer(4.002) < 0.05 && off_integer(0.5) > 5.0);
+    }
+}

@@ -1,0 +1,124 @@
+//! Blockers: forms that keep one kind of unit busy (`blockers.toml`), with what each takes alone.
+
+use lab::experiment::read_toml;
+use lab::sample::Failure;
+use serde::Deserialize;
+
+use super::mixture::COPIES;
+use crate::instructions::list::List;
+use crate::instructions::prepared::prepare;
+use crate::instructions::share::Share;
+use crate::looped::{Body, Data, Looped, State, Timed};
+
+const FILE: &str = "blockers.toml";
+/// What vectors of blockers hold: 1.0 twice.
+const ONE: u64 = 0x3FF0_0000_0000_0000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    blocker: Vec<Declared>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Declared {
+    against: String,
+    form: String,
+}
+
+/// A blocker as machine code.
+pub(super) struct Blocker {
+    /// The metric of what it hinders.
+    pub(super) against: String,
+    pub(super) names_general: bool,
+    pub(super) copies: Vec<Vec<u8>>,
+    /// Instructions of a copy, with those that make it independent.
+    pub(super) instructions: usize,
+    /// Core cycles of a copy alone.
+    pub(super) alone: f64,
+}
+
+/// The blockers that this CPU has.
+///
+/// # Errors
+/// What is wrong in the file; what cannot be measured.
+pub(super) fn all(data: &Data, timed: &Timed) -> Result<Vec<Blocker>, Failure> {
+    let declared = declared()?;
+    let blockers = declared.iter().map(|one| Blocker::new(one, data, timed));
+    blockers.filter_map(Result::transpose).collect()
+}
+
+fn declared() -> Result<Vec<Declared>, Failure> {
+    let file = read_toml(FILE, include_str!("../../../blockers.toml"));
+    file.map(|File { blocker }| blocker).map_err(|fault| Failure::failed(fault.to_string()))
+}
+
+impl Blocker {
+    /// Nothing where this CPU lacks it.
+    fn new(declared: &Declared, data: &Data, timed: &Timed) -> Result<Option<Self>, Failure> {
+        let failed = |why| Failure::failed(format!("{FILE}: '{}': {why}", declared.form));
+        let list = List::of_text(FILE, &declared.form).map_err(failed)?;
+        let Some(Ok(prepared)) = prepare(&list).pop() else { return Ok(None) };
+        let (form, plan) = (&list.forms[0], &prepared.plan);
+        let mut state = plan.state(form, data, Share::Second);
+        // The upper half of a dividend.
+        state.set_general(2, 0);
+        let breakers = plan.breakers(&state);
+        let copies = super::copies(form, plan, Share::Second, &breakers)?;
+        let named = if breakers.is_empty() { 0 } else { 2 };
+        let alone = alone(&copies, data, timed)?;
+        Ok(Some(Self {
+            against: declared.against.clone(),
+            names_general: plan.names_general(),
+            copies,
+            instructions: 1 + named,
+            alone,
+        }))
+    }
+}
+
+/// Core cycles of one of these copies among nothing else.
+fn alone(copies: &[Vec<u8>], data: &Data, timed: &Timed) -> Result<f64, Failure> {
+    let code: Vec<u8> = copies.iter().cycle().take(COPIES).flatten().copied().collect();
+    let mut state = State::new(data);
+    prepare_second(&mut state);
+    let fill = Box::new(|data: &Data| data.fill(1));
+    let body = Body { looped: Looped::new(&code, false)?, copies: COPIES, state, fill };
+    Ok(timed.cycles_of(&body)?)
+}
+
+/// The second share of the registers as blockers want it.
+pub(super) fn prepare_second(state: &mut State) {
+    (9..16).for_each(|number| state.set_vector(number, ONE));
+    (8..13).for_each(|number| state.set_general(number, 1));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::METRICS;
+    use super::*;
+
+    #[test]
+    fn every_blocker_has_its_metric_and_assembles() {
+        let declared = declared().unwrap();
+        assert_eq!(declared.len() + 1, METRICS.len());
+        for one in &declared {
+            assert!(METRICS.iter().any(|metric| metric.name == one.against), "{}", one.against);
+        }
+        let tsc = match machine::tsc::Tsc::get() {
+            Ok(tsc) => tsc,
+            Err(why) => return machine::untested::note("bounds: blockers measured alone", &why),
+        };
+        let data = Data::new().unwrap();
+        let timed = Timed::new(tsc, &data, Duration::from_millis(1)).unwrap();
+        let blockers = all(&data, &timed).unwrap();
+        // Nothing of integers, SSE2 and memory is missing on any processor of 64 bits.
+        assert!(blockers.len() >= 9, "{} blockers", blockers.len());
+        for one in blockers {
+            assert!(one.instructions >= 1 && one.copies.len() >= 4 && one.alone > 0.1);
+        }
+    }
+}
