@@ -23,10 +23,18 @@ use crate::SUITE;
 pub(crate) struct Effort {
     /// Rounds, each in a fresh process
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    pub(crate) rounds: u32,
     /// The folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    pub(crate) results: PathBuf,
+}
+
+impl Effort {
+    /// Just as many rounds as asked for.
+    pub(crate) fn apply(&self, one: &mut Experiment) {
+        one.effort.rounds = self.rounds;
+        one.effort.min_rounds = self.rounds;
+    }
 }
 
 /// Measures some experiments as they are under `quick`, changed by `adapt`, and prints what `write` makes
@@ -42,8 +50,7 @@ pub(crate) fn measure(
     let mut experiments: Vec<_> =
         all.into_iter().filter(|one| names.contains(&one.name.as_str())).collect();
     for one in &mut experiments {
-        one.effort.rounds = effort.rounds;
-        one.effort.min_rounds = effort.rounds;
+        effort.apply(one);
         adapt(one);
     }
     let by_hand = ByHand {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use lab::by_hand::{ByHand, Measured};
-use lab::experiment::{Effort, Experiment, Profile};
+use lab::experiment::{Experiment, Profile};
 use lab::point::Point;
 use lab::run::Lab;
 
@@ -20,6 +20,7 @@ use super::list::{List, OWN};
 use super::prepared::prepare;
 use crate::SUITE;
 use crate::hand::Error;
+use crate::hand::measured::Effort;
 
 /// Which forms, how often, and with what beside.
 #[derive(Debug, Args)]
@@ -36,12 +37,8 @@ pub(crate) struct Options {
     /// Keep the other thread of the core busy with the same instructions
     #[arg(long)]
     sibling_busy: bool,
-    /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// The folder of all results
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    effort: Effort,
 }
 
 /// Measures the forms and prints the table. Gives the exit status: 0, or 1 where measuring failed.
@@ -59,7 +56,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         suite: &SUITE,
         experiments: vec![experiment(&levels, options)],
         profile: Profile::Quick,
-        results: &options.results,
+        results: &options.effort.results,
         options: text.map(|text| (LIST.to_owned(), text)).into_iter().collect(),
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
@@ -95,7 +92,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
     let sibling = if options.sibling_busy { "busy" } else { "idle" };
     let point = |level: &String| Point::from([("form", level.as_str()), ("sibling", sibling)]);
     let points: Vec<Point> = levels.iter().map(point).collect();
-    Experiment {
+    let mut experiment = Experiment {
         suite: "bounds".into(),
         name: "instructions".into(),
         measured_as: "instructions".into(),
@@ -109,12 +106,10 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
         roles: Vec::new(),
         blocking: Vec::new(),
         limit: None,
-        effort: Effort {
-            min_rounds: options.rounds,
-            rounds: options.rounds,
-            ..Profile::Quick.effort()
-        },
-    }
+        effort: Profile::Quick.effort(),
+    };
+    options.effort.apply(&mut experiment);
+    experiment
 }
 
 #[cfg(test)]

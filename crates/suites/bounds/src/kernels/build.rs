@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compile_says_where() {
+    fn a_program_that_is_not_there_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let one = Recipe {
             inputs: vec![b"warp".into(), b"gcc".into()],

@@ -35,15 +35,8 @@ impl Ended {
         if mechanism.reports(&self.errors) {
             return Some("report");
         }
-        let own = mechanism.signal.as_deref().and_then(signal_of);
-        (own.is_some() && self.status.signal() == own).then_some("signal")
+        (mechanism.traps && self.status.signal() == Some(libc::SIGILL)).then_some("signal")
     }
-}
-
-/// The number of a signal that mechanisms use.
-fn signal_of(name: &str) -> Option<i32> {
-    let names = [("SIGILL", libc::SIGILL), ("SIGABRT", libc::SIGABRT), ("SIGTRAP", libc::SIGTRAP)];
-    names.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
 /// Runs a program under a mechanism and waits for its end.

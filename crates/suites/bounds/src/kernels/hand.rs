@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::by_hand::{ByHand, Measured};
@@ -14,6 +13,7 @@ use lab::run::Lab;
 use super::{kernel, manifest, table};
 use crate::SUITE;
 use crate::hand::Error;
+use crate::hand::measured::{Effort, set};
 
 /// The words of `tollgate bounds kernels`.
 #[derive(Debug, clap::Args)]
@@ -30,12 +30,8 @@ pub(crate) struct Options {
     /// Page faults in the timed part, as in the source
     #[arg(long)]
     fresh: bool,
-    /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// The folder of all results
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    effort: Effort,
 }
 
 fn size(text: &str) -> Result<String, String> {
@@ -51,7 +47,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         suite: &SUITE,
         experiments: experiments(options)?,
         profile: Profile::Standard,
-        results: &options.results,
+        results: &options.effort.results,
         options: BTreeMap::new(),
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
@@ -78,14 +74,9 @@ fn experiments(options: &Options) -> Result<Vec<Experiment>, Error> {
                 && like_the_baseline(point, "size")
         });
         if one.name == "kernels" {
-            let pages = if options.fresh { "fresh" } else { super::PREFAULTED };
-            let changed =
-                |point: &Point| point.with("size", options.size.as_str()).with("pages", pages);
-            one.points = one.points.iter().map(changed).collect();
-            one.twins = one.twins.iter().map(changed).collect();
-            one.baseline = changed(&one.baseline);
-            one.effort.rounds = options.rounds;
-            one.effort.min_rounds = options.rounds;
+            set(&mut one, "size", &options.size);
+            set(&mut one, "pages", if options.fresh { "fresh" } else { super::PREFAULTED });
+            options.effort.apply(&mut one);
         }
         one
     };

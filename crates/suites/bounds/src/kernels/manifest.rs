@@ -68,10 +68,12 @@ pub(super) struct Mechanism {
     pub(super) runner: Vec<String>,
     #[serde(default)]
     pub(super) runner_package: String,
-    /// What stands in its report of a bug, in one of several words with `|` between.
-    pub(super) report: Option<String>,
-    /// The signal by which it ends a program that has a bug.
-    pub(super) signal: Option<String>,
+    /// Words of which one stands in its report of a bug.
+    #[serde(default)]
+    pub(super) reports: Vec<String>,
+    /// Whether it ends a program that has a bug by an illegal instruction.
+    #[serde(default)]
+    pub(super) traps: bool,
     /// A bug for which its compiler refuses the program.
     pub(super) refuses: Option<Refusal>,
     /// The bugs that it is expected to catch.
@@ -169,7 +171,7 @@ impl Mechanism {
 
     /// Whether it reports a bug in what a program wrote to its errors.
     pub(super) fn reports(&self, errors: &str) -> bool {
-        self.report.iter().flat_map(|words| words.split('|')).any(|words| errors.contains(words))
+        self.reports.iter().any(|words| errors.contains(words))
     }
 }
 
@@ -189,11 +191,7 @@ mod tests {
                 assert_eq!(base.baseline, None, "{}: a baseline has none", one.name);
                 let language = base.compiler().unwrap().language;
                 assert_eq!(compiler.language, language, "{}: another language", one.name);
-                assert!(
-                    one.report.is_some() || one.signal.is_some(),
-                    "{} reports nothing",
-                    one.name
-                );
+                assert!(!one.reports.is_empty() || one.traps, "{} reports nothing", one.name);
             } else {
                 assert!(one.catches.is_empty(), "{} has no mechanism to catch by", one.name);
             }
@@ -216,5 +214,35 @@ mod tests {
     fn a_mechanism_that_is_not_known_is_refused() {
         let told = spelled("warp").unwrap_err();
         assert!(told.contains("no mechanism 'warp'; it has gcc, clang"), "{told}");
+    }
+
+    /// The figure of costs and bugs shows each mechanism as a ratio to its own baseline.
+    #[test]
+    fn groups_of_figures_are_mechanisms_with_their_baseline() {
+        #[derive(Deserialize)]
+        struct Figures {
+            figure: Vec<Figure>,
+        }
+        #[derive(Deserialize)]
+        struct Figure {
+            #[serde(default)]
+            groups: Vec<Vec<String>>,
+        }
+        let figures: Figures = toml::from_str(include_str!("../../figures.toml")).unwrap();
+        let groups: Vec<_> = figures.figure.into_iter().flat_map(|figure| figure.groups).collect();
+        let mut shown = Vec::new();
+        for group in &groups {
+            assert_eq!(mechanism(&group[0]).unwrap().baseline, None, "{}", group[0]);
+            for name in &group[1..] {
+                let baseline = mechanism(name).unwrap().baseline.as_ref();
+                assert_eq!(baseline, Some(&group[0]), "{name}");
+            }
+            shown.extend(group.iter().cloned());
+        }
+        shown.sort();
+        let mut all: Vec<_> =
+            manifest().unwrap().mechanisms.iter().map(|it| it.name.clone()).collect();
+        all.sort();
+        assert_eq!(shown, all);
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod detection;
 pub(crate) mod hand;
 mod kernel;
 mod manifest;
+mod outcomes;
 mod printed;
 mod sources;
 mod table;
