@@ -30,9 +30,10 @@ pub(super) fn draw(grid: &Grid) -> Result<String, ChartError> {
         svg.text(&row.name, text(at, TICK, Anchor::End, INK));
     }
     let mut left = page.left;
-    for (panel, cell) in grid.panels.iter().zip(&page.cells) {
+    for (at, (panel, cell)) in grid.panels.iter().zip(&page.cells).enumerate() {
+        left += gap(&grid.panels, at);
         page.panel(&mut svg, panel, *cell, left);
-        left += cell * panel.columns.len() as f64 + GAP;
+        left += cell * panel.columns.len() as f64;
     }
     let notes = sheet::wrapped(&grid.notes, page.width);
     let under = page.bottom() + page.label + LABEL * 0.9;
@@ -68,15 +69,14 @@ impl Page {
         let heads = heads.map(|head| font::width(head, TICK)).fold(0.0, f64::max);
         let mut cells: Vec<f64> = grid.panels.iter().map(needed).collect();
         let width = |cells: &[f64]| {
-            let all = grid
-                .panels
-                .iter()
-                .zip(cells)
-                .map(|(panel, cell)| panel.columns.len() as f64 * cell);
+            let panels = grid.panels.iter().zip(cells).enumerate();
+            let panels = panels.map(|(at, (panel, cell))| {
+                gap(&grid.panels, at) + panel.columns.len() as f64 * cell
+            });
             let last = cells.last().copied().unwrap_or_default() / 2.0;
             // The last head leans over the right edge of its column.
             let beyond = (heads * LEAN.to_radians().cos() - last).max(0.0);
-            left + all.sum::<f64>() + GAP * (cells.len() - 1) as f64 + beyond + EDGE
+            left + panels.sum::<f64>() + beyond + EDGE
         };
         let free = WIDTH - width(&cells);
         if free < 0.0 {
@@ -123,6 +123,16 @@ impl Page {
                 draw_cell(svg, cell, width, (left + at as f64 * width, *y));
             }
         }
+    }
+}
+
+/// What is left free before a panel.
+fn gap(panels: &[Panel], at: usize) -> f64 {
+    let is_column = |at: usize| panels[at].factor.is_empty();
+    match at {
+        0 => 0.0,
+        at if is_column(at - 1) && is_column(at) => GROUP,
+        _ => GAP,
     }
 }
 

@@ -91,7 +91,7 @@ impl<'a> Writing<'a> {
             Known::Value(estimate) if self.is_marks && estimate.median == 1.0 => Cell::Yes,
             Known::Value(_) if self.is_marks => Cell::No,
             Known::Value(estimate) => {
-                let (value, half) = (estimate.median, half(estimate.median, &estimate.interval));
+                let (value, half) = self.shades.glanced(estimate.median, &estimate.interval);
                 let text = match &self.scale {
                     Some(scale) => scale.number(value, half),
                     None => format::value(value, half, self.unit),
@@ -103,8 +103,8 @@ impl<'a> Writing<'a> {
                 }
             }
             Known::Ratio(ratio, resolution) => {
-                let number = format::value(ratio.ratio, half(ratio.ratio, &ratio.interval), "1");
-                let text = format!("{number}×");
+                let (value, half) = self.shades.glanced(ratio.ratio, &ratio.interval);
+                let text = format!("{}×", format::value(value, half, "1"));
                 match resolution {
                     Resolution::Unresolved { .. } => Cell::Unresolved(text),
                     _ => Cell::Shaded(text, self.shades.share(ratio.ratio)),
@@ -151,10 +151,15 @@ impl Shades {
         let share = (place(value) - place(self.low)) / span;
         if span > 0.0 { share.clamp(0.0, 1.0) } else { 0.0 }
     }
-}
 
-/// Half of an interval, or as much as leaves three digits, of 99.9 too: cells are read at a glance.
-fn half(value: f64, interval: &Interval) -> Option<f64> {
-    let half = (interval.high - interval.low) / 2.0;
-    (interval.kind != IntervalKind::Single).then(|| half.max(value.abs() * 0.0101))
+    /// A value and half of its interval, as fine as is seen at a glance: three digits, of 99.9 too, and in
+    /// proportion to the most a thousandth of it.
+    fn glanced(&self, value: f64, interval: &Interval) -> (f64, Option<f64>) {
+        let finest = if self.is_log { 0.0 } else { self.high.abs() * 0.00101 };
+        let half = (interval.high - interval.low) / 2.0;
+        let half = half.max(value.abs() * 0.0101).max(finest);
+        let is_small = value.abs() < 10.0 * finest;
+        let value = if is_small { (value / finest).round() * finest } else { value };
+        (value, (interval.kind != IntervalKind::Single).then_some(half))
+    }
 }

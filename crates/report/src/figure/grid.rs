@@ -70,7 +70,7 @@ pub(super) fn grid(
     let mut absent = Absent::default();
     let panels = sources.iter().map(|it| it.panel(&levels, &mut absent));
     let panels = panels.collect::<Result<Vec<_>, _>>()?;
-    notes.extend(sources[1..].iter().map(Source::told));
+    notes.extend(sources[1..].iter().filter_map(|it| it.unlike(&sources[0])));
     if !figure.groups.is_empty() {
         notes.push(
             "×: median of the ratios inside rounds to the first row of the group; grey: unresolved"

@@ -44,12 +44,16 @@ impl<'a> Source<'a> {
         Self { figure, summary, selection, observed }
     }
 
-    /// What is to be said of a panel beside the first.
-    pub(super) fn told(&self) -> String {
+    /// What is to be said of a panel that is not as the first in rounds and levels.
+    pub(super) fn unlike(&self, first: &Self) -> Option<String> {
+        let facts = self.facts();
+        let is_other = facts != first.facts();
+        is_other.then(|| format!("{}: {}", self.summary.metric, facts.join(", ")))
+    }
+
+    fn facts(&self) -> Vec<String> {
         let fixed = self.selection.fixed.0.iter().map(|(factor, level)| phrase(factor, level));
-        let rounds = curve::rounds(self.selection, self.summary);
-        let facts: Vec<_> = std::iter::once(rounds).chain(fixed).collect();
-        format!("{}: {}", self.summary.metric, facts.join(", "))
+        std::iter::once(curve::rounds(self.selection, self.summary)).chain(fixed).collect()
     }
 
     /// The panel with these rows.
