@@ -222,7 +222,7 @@ pub(crate) struct Plot {
     #[arg(long)]
     pub(crate) log: bool,
     /// A cell for each level of --x and --series, in place of lines
-    #[arg(long, requires_all = ["x", "series"])]
+    #[arg(long)]
     pub(crate) grid: bool,
     /// Only points with this level; repeatable
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]

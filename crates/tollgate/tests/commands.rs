@@ -178,6 +178,10 @@ fn plot_draws_files() {
     let by_hand = ["plot", "planted/delay", "--x", "effect", "--y", "time", "--output", "own"];
     let text = bench.ok(&by_hand);
     assert_eq!(text.lines().count(), 3, "{text}");
+    let grid = ["plot", "planted/delay", "--grid", "--x", "effect", "--series", "disturbance"];
+    assert_eq!(bench.ok(&grid).lines().count(), 3);
+    let line = bench.refused(&grid[..5], 2);
+    assert!(line.contains("--grid wants --x for its columns and --series"), "{line}");
     for name in text.lines().chain(["figures/planted.svg"]) {
         assert!(std::fs::metadata(bench.path().join(name)).unwrap().len() > 5_000, "{name}");
     }

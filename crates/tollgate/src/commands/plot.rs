@@ -18,6 +18,11 @@ const FORMS: [Form; 3] = [Form::Svg, Form::Pdf, Form::Png];
 
 /// Draws figures of the newest run into files.
 pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
+    if given.grid && (given.x.is_none() || given.series.is_none()) {
+        return Err(Fault::usage(
+            "--grid wants --x for its columns and --series for its rows, as 'plot bounds/detection --x bug --series mechanism --grid'",
+        ));
+    }
     let run = super::show::open(&given.place.results)?;
     let pictures = match &given.x {
         Some(x) => vec![picture(&by_hand(given, x, &run)?, &run).map_err(Fault::failed)?],
