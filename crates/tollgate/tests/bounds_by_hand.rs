@@ -113,7 +113,7 @@ fn check_sequences_stand_beside_the_seeds() {
     );
     assert_eq!(row(second, "bndcl r +             load").len(), 5, "{text}");
     if !machine::cpu::has_mpx() {
-        has_note(&text, "n/a: unsupported: this CPU has no MPX");
+        has_note(&text, "[1] this CPU has no MPX");
     }
 }
 

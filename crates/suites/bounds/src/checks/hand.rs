@@ -4,16 +4,14 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use lab::claim::{self, Claim};
-use lab::journal::Run;
 use lab::point::{Filter, Point};
 use lab::run::Lab;
-use lab::statistics::median;
 use lab::suite::Suite as _;
 
 use crate::SUITE;
 use crate::hand::Error;
-use crate::hand::measured::{Effort, measure};
-use crate::hand::text::wrapped;
+use crate::hand::measured::{Effort, Figures, measure};
+use crate::hand::text::{Cell, Notes};
 
 /// The mechanisms in the order of the columns, with what each is wide.
 const MECHANISMS: [(&str, usize); 6] =
@@ -40,12 +38,12 @@ pub(crate) struct Options {
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
-    measure(&options.effort, &["checks"], |_| {}, |figures| table(figures.run(), &claims), lab)
+    measure(&options.effort, &["checks"], |_| {}, |figures| table(figures, &claims), lab)
 }
 
 /// The seed's table with ours in columns: instructions a cycle, then the cycles of a whole sequence.
-fn table(run: &Run, claims: &[Claim]) -> Result<String, Error> {
-    let mut text = String::new();
+fn table(figures: &Figures, claims: &[Claim]) -> Result<String, Error> {
+    let (mut text, mut notes) = (String::new(), Notes::default());
     for (title, metric) in [
         ("Instructions a core cycle of check sequences", "ipc"),
         ("Core cycles of a check sequence with its access", "sequence"),
@@ -70,18 +68,17 @@ fn table(run: &Run, claims: &[Claim]) -> Result<String, Error> {
                     line += &format!("{:>10}", published(claims, metric, &point(seeds)));
                 }
                 for (mechanism, width) in MECHANISMS {
-                    line += &format!("{:>width$}", cell(run, metric, &point(mechanism)));
+                    line += &format!(
+                        "{:>width$}",
+                        cell(figures, metric, &point(mechanism), &mut notes)
+                    );
                 }
                 writeln!(text, "{}", line.trim_end())?;
             }
         }
         writeln!(text)?;
     }
-    let errors = run.samples.iter().filter_map(|sample| sample.error.as_ref());
-    if let Some(failure) = errors.into_iter().next() {
-        writeln!(text, "{}", wrapped(&format!("n/a: {failure}")))?;
-    }
-    Ok(text)
+    Ok(text + &notes.text())
 }
 
 fn head(text: &mut String, is_published: bool) -> std::fmt::Result {
@@ -106,15 +103,14 @@ fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
     value.map_or_else(String::new, |value| format!("{value:.2}"))
 }
 
-/// The median over rounds; `n/a` for what cannot be measured, nothing for what is not asked.
-fn cell(run: &Run, metric: &str, point: &Point) -> String {
-    let own = || run.samples.iter().filter(|sample| sample.point == *point);
-    let counted = own().filter(|sample| sample.counts());
-    let values: Vec<f64> = counted.filter_map(|it| it.values.get(metric).copied()).collect();
-    match median(&values) {
-        Some(value) => format!("{value:.2}"),
-        None if own().next().is_some() => "n/a".into(),
-        None => String::new(),
+/// The median over rounds; the number of a note for what cannot be measured, nothing for what is not asked.
+fn cell(figures: &Figures, metric: &str, point: &Point, notes: &mut Notes) -> String {
+    let levels: Vec<_> =
+        point.0.iter().map(|(name, level)| (name.as_str(), level.as_str())).collect();
+    match figures.median("bounds/checks", metric, &levels) {
+        Cell::Value(value) => format!("{value:.2}"),
+        Cell::Lacking(why) => format!("[{}]", notes.number(&why)),
+        Cell::Nothing => String::new(),
     }
 }
 

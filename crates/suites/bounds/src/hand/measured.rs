@@ -80,11 +80,6 @@ pub(crate) struct Figures<'a> {
 }
 
 impl Figures<'_> {
-    /// The run that they are of.
-    pub(crate) fn run(&self) -> &Run {
-        self.run
-    }
-
     /// The median of a metric over rounds at the point that has these levels, or why there is none.
     pub(crate) fn median(&self, experiment: &str, metric: &str, levels: &[(&str, &str)]) -> Cell {
         let rows = summarise(self.run, experiment, metric, Unit::Own).map(|it| it.rows);

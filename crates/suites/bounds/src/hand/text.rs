@@ -32,10 +32,31 @@ impl Cell {
     }
 }
 
+/// Why figures are missing, each once and with a number, from 1.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Vec<String>);
+
+impl Notes {
+    /// The number of a note, which is added where it is new.
+    pub(crate) fn number(&mut self, note: &str) -> usize {
+        let known = self.0.iter().position(|one| one == note);
+        known.unwrap_or_else(|| {
+            self.0.push(note.into());
+            self.0.len() - 1
+        }) + 1
+    }
+
+    /// All of them, in lines.
+    pub(crate) fn text(&self) -> String {
+        let line = |(at, note)| wrapped(&format!("[{}] {note}", at + 1)) + "\n";
+        self.0.iter().enumerate().map(line).collect()
+    }
+}
+
 /// A table under way: a wide first column, then narrow ones of the same width.
 pub(crate) struct Table {
     text: String,
-    notes: Vec<String>,
+    notes: Notes,
     first: usize,
     width: usize,
 }
@@ -43,7 +64,7 @@ pub(crate) struct Table {
 impl Table {
     /// With a first column and further ones so wide.
     pub(crate) fn new(first: usize, width: usize) -> Self {
-        Self { text: String::new(), notes: Vec::new(), first, width }
+        Self { text: String::new(), notes: Notes::default(), first, width }
     }
 
     /// A line over the whole width.
@@ -69,23 +90,15 @@ impl Table {
         match cell {
             Cell::Value(value) => write(*value),
             Cell::Nothing => "—".into(),
-            Cell::Lacking(why) => {
-                let at = self.notes.iter().position(|note| note == why).unwrap_or_else(|| {
-                    self.notes.push(why.clone());
-                    self.notes.len() - 1
-                });
-                format!("— [{}]", at + 1)
-            }
+            Cell::Lacking(why) => format!("— [{}]", self.notes.number(why)),
         }
     }
 
     /// All of it, with the notes behind.
-    pub(crate) fn finish(mut self) -> String {
-        for (at, note) in self.notes.iter().enumerate() {
-            let separator = if at == 0 { "\n" } else { "" };
-            self.text += &format!("{separator}{}\n", wrapped(&format!("[{}] {note}", at + 1)));
-        }
-        self.text
+    pub(crate) fn finish(self) -> String {
+        let notes = self.notes.text();
+        let separator = if notes.is_empty() { "" } else { "\n" };
+        self.text + separator + &notes
     }
 }
 

@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 
 use lab::journal::Run;
-use lab::sample::Failure;
 use lab::statistics::{IntervalKind, Ratio};
 
 use super::detection::BUGS;
 use super::manifest::{Mechanism, manifest};
 use super::outcomes::Outcomes;
 use crate::hand::Error;
-use crate::hand::text::wrapped;
+use crate::hand::text::{Notes, wrapped};
 
 const NAME: usize = 25;
 /// The narrowest cell: `10.0–12.0`, and a space.
@@ -47,13 +46,13 @@ impl Table<'_> {
         let cells: usize = self.kernels.iter().map(|kernel| width(kernel)).sum();
         let width = NAME + cells + 2 * LETTERS.len() - 1;
         writeln!(text, "{}", "─".repeat(width))?;
-        let (mut notes, mut surprises) = (Vec::new(), Vec::new());
+        let (mut notes, mut surprises) = (Notes::default(), Vec::new());
         for mechanism in &manifest()?.mechanisms {
             self.rows(&mut text, mechanism, &mut notes, &mut surprises)?;
         }
-        writeln!(text, "\n{LEGEND}")?;
-        for note in notes.into_iter().chain(surprises) {
-            writeln!(text, "{}", wrapped(&note))?;
+        write!(text, "\n{LEGEND}\n{}", notes.text())?;
+        for surprise in surprises {
+            writeln!(text, "{}", wrapped(&surprise))?;
         }
         Ok(text)
     }
@@ -77,7 +76,7 @@ impl Table<'_> {
         &self,
         text: &mut String,
         mechanism: &Mechanism,
-        notes: &mut Vec<String>,
+        notes: &mut Notes,
         surprises: &mut Vec<String>,
     ) -> Result<(), Error> {
         let failure = self.outcomes.failures.get(&mechanism.name);
@@ -85,7 +84,7 @@ impl Table<'_> {
         if !is_there && failure.is_none() {
             return Ok(());
         }
-        let note = failure.map(|failure| format!(" [{}]", numbered(notes, failure)));
+        let note = failure.map(|failure| format!(" [{}]", notes.number(&failure.to_string())));
         let name = format!("{}{}", mechanism.name, note.unwrap_or_default());
         if is_there {
             self.figures(text, mechanism, &name)?;
@@ -132,16 +131,6 @@ impl Table<'_> {
     }
 }
 
-/// The number of a failure among the notes, which have each once.
-fn numbered(notes: &mut Vec<String>, failure: &Failure) -> usize {
-    let note = |number: usize| format!("[{number}] {failure}");
-    let known = notes.iter().enumerate().find(|(at, told)| **told == note(at + 1));
-    known.map(|(at, _)| at + 1).unwrap_or_else(|| {
-        notes.push(note(notes.len() + 1));
-        notes.len()
-    })
-}
-
 /// The ratio itself.
 fn told(ratio: &Option<Ratio>) -> String {
     ratio.as_ref().map_or_else(|| "—".into(), |ratio| number(ratio.ratio))
@@ -182,6 +171,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use lab::point::Point;
+    use lab::sample::Failure;
     use lab::summary::{Observation, Observed};
 
     use super::*;

@@ -1,7 +1,6 @@
 //! The instruction table as text.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use lab::claim::{self, Claim};
 use lab::journal::Run;
@@ -13,7 +12,7 @@ use super::Error;
 use super::agreement::Agreement;
 use super::ports;
 use crate::SUITE;
-use crate::hand::text::wrapped;
+use crate::hand::text::Notes;
 use crate::instructions::audit::Predictions;
 use crate::instructions::list::List;
 
@@ -54,7 +53,7 @@ pub(super) fn table(
         predictions,
         name,
         text: String::new(),
-        notes: Vec::new(),
+        notes: Notes::default(),
         agreement: Agreement::default(),
         samples,
     };
@@ -67,10 +66,8 @@ pub(super) fn table(
         }
         table.row(&form.level);
     }
-    for (at, note) in table.notes.iter().enumerate() {
-        writeln!(table.text, "{}", wrapped(&format!("[{}] {note}", at + 1)))?;
-    }
-    let Table { mut text, samples, agreement, .. } = table;
+    let Table { mut text, samples, agreement, notes, .. } = table;
+    text.push_str(&notes.text());
     text.push_str(&ports::table(&samples, levels));
     if let Some(predictions) = predictions {
         text.push_str(&agreement.table(&predictions.cpu));
@@ -165,8 +162,7 @@ struct Table<'a> {
     /// Columns of a form's name.
     name: usize,
     text: String,
-    /// Why figures are missing, each once.
-    notes: Vec<String>,
+    notes: Notes,
     agreement: Agreement,
 }
 
@@ -204,7 +200,7 @@ impl Table<'_> {
             self.measured.iter().map(|(metric, _)| self.samples.median(level, metric)).collect();
         let mut line = named(level, self.name);
         if values.iter().all(Option::is_none) {
-            let mark = format!("[{}]", self.note(level));
+            let mark = format!("[{}]", self.notes.number(&self.samples.failure(level)));
             let width = OURS * self.measured.len().max(1);
             line += &format!("{mark:>OURS$}{:<rest$}", "", rest = width - OURS);
         } else {
@@ -219,16 +215,6 @@ impl Table<'_> {
         }
         line += &self.predicted(level);
         self.line(&line);
-    }
-
-    /// The number of the note that says why there is no figure.
-    fn note(&mut self, level: &str) -> usize {
-        let note = self.samples.failure(level);
-        let known = self.notes.iter().position(|one| *one == note);
-        known.unwrap_or_else(|| {
-            self.notes.push(note);
-            self.notes.len() - 1
-        }) + 1
     }
 
     fn predicted(&mut self, level: &str) -> String {
