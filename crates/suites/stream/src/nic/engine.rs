@@ -18,6 +18,10 @@ pub trait Engine: Send + 'static {
     /// Takes what programs have written to registers.
     fn doorbells(&mut self, now: u64, nic: &mut Common);
 
+    /// Takes all that was written to registers so far, also what is modelled to be still on its way: memory
+    /// is about to go.
+    fn settle(&mut self, now: u64, nic: &mut Common);
+
     /// Sends what programs have asked to send.
     fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W);
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Writes under way at most: the credit.
-const CREDIT: u32 = 4096;
+pub(crate) const CREDIT: u32 = 4096;
 
 /// The queue of one core.
 #[derive(Debug)]

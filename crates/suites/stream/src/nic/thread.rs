@@ -295,7 +295,7 @@ impl<E: Engine, W: Wire> Running<E, W> {
                 let _ = done.send(());
             }
             Command::Unregister(bus, done) => {
-                self.engine.doorbells(u64::MAX, &mut self.common);
+                self.engine.settle(ticks(), &mut self.common);
                 self.common.regions.retain(|region| region.bus() != bus);
                 let _ = done.send(());
             }

@@ -11,6 +11,7 @@ mod transmit;
 
 use super::engine::{ArrivalsOf, Common, Engine};
 use super::layout::PIPES;
+use super::thread::ticks;
 use crate::wire::Wire;
 use crate::wire::vector::Vector;
 use pair::{Pair, UnderWay};
@@ -105,7 +106,7 @@ impl Engine for Pipes {
     }
 
     fn detach(&mut self, pair: u32, nic: &mut Common) {
-        self.take_writes(pair as usize, u64::MAX, nic);
+        self.take_all_writes(pair as usize, ticks(), nic);
         self.under_way.forget(pair);
         for (pipe, id) in self.pipes.iter_mut().zip(0..) {
             if pipe.pair == pair && !pipe.ring.is_null() {
@@ -119,7 +120,13 @@ impl Engine for Pipes {
     #[inline(always)]
     fn doorbells(&mut self, now: u64, nic: &mut Common) {
         for pair in 0..self.pairs.len() {
-            self.take_writes(pair, now.saturating_sub(nic.doorbell), nic);
+            self.take_writes(pair, now.saturating_sub(nic.doorbell), now, nic);
+        }
+    }
+
+    fn settle(&mut self, now: u64, nic: &mut Common) {
+        for pair in 0..self.pairs.len() {
+            self.take_all_writes(pair, now, nic);
         }
     }
 

@@ -2,29 +2,49 @@
 
 use super::super::engine::Common;
 use super::super::layout::{FLIT, PIPES, Queue, Register};
+use super::super::posted::CREDIT;
 use super::{ABSENT, Pipes};
 
 /// Writes of one core taken in one turn: a core that writes without end must not keep the others waiting.
 const WRITES: usize = 256;
 
 impl Pipes {
-    /// Takes the writes of a core that were made before a time.
+    /// Takes some of the writes of a core that were made before a time.
     #[inline(always)]
-    pub(super) fn take_writes(&mut self, pair: usize, before: u64, nic: &mut Common) {
+    pub(super) fn take_writes(&mut self, pair: usize, before: u64, now: u64, nic: &mut Common) {
         for _ in 0..WRITES {
-            let Some(one) = self.pairs[pair].as_mut() else { return };
-            let Some((address, value)) = one.arrivals.take(before) else { return };
-            match Register::at(address) {
-                Some((Queue::Pipe(pipe), Register::RxHead)) => self.head(pipe, value, nic),
-                Some((Queue::Buffers(it), register)) if it as usize == pair => {
-                    self.pair_register(pair, register, value, before, nic);
-                }
-                Some((Queue::Pipe(pipe), register)) => {
-                    self.pipe_register(pair as u32, pipe, register, value, nic);
-                }
-                _ => nic.counters.refused += 1,
+            if !self.take_write(pair, before, now, nic) {
+                return;
             }
         }
+    }
+
+    /// Takes all writes that a core has made by now: there is no credit for more.
+    #[cold]
+    pub(super) fn take_all_writes(&mut self, pair: usize, now: u64, nic: &mut Common) {
+        for _ in 0..CREDIT {
+            if !self.take_write(pair, u64::MAX, now, nic) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next write of a core; whether there was one.
+    #[inline(always)]
+    fn take_write(&mut self, pair: usize, before: u64, now: u64, nic: &mut Common) -> bool {
+        let Some(one) = self.pairs[pair].as_mut() else { return false };
+        let Some((address, value)) = one.arrivals.take(before) else { return false };
+        match Register::at(address) {
+            Some((Queue::Pipe(pipe), Register::RxHead)) => self.head(pipe, value, nic),
+            Some((Queue::Buffers(it), register)) if it as usize == pair => {
+                self.pair_register(pair, register, value, now, nic);
+            }
+            Some((Queue::Pipe(pipe), register)) => {
+                self.pipe_register(pair as u32, pipe, register, value, nic);
+            }
+            _ => nic.counters.refused += 1,
+        }
+        true
     }
 
     /// The program has read a pipe up to there. Where there is more, it is notified again; writing the
@@ -69,10 +89,7 @@ impl Pipes {
                     one.tx_tail = value & mask;
                 } else {
                     // The NIC reads the notification, and then what it points to.
-                    one.tails.push_back((
-                        now.saturating_add(nic.doorbell + 2 * nic.transfer),
-                        value & mask,
-                    ));
+                    one.tails.push_back((now + 2 * nic.transfer, value & mask));
                 }
             }
             Register::RxMemoryLow => one.rx_low = value,
