@@ -95,7 +95,7 @@ impl Device {
         );
         let each = sizes.notifications as usize * FLIT;
         let buffers = Region::plain(2 * each)?;
-        let (pair, doorbells) = port.attach();
+        let (pair, doorbells) = port.attach()?;
         port.register(buffers.clone());
         let place = |register: Register, value| {
             doorbells.write(register.of(Queue::Buffers(pair)), value);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use machine::tsc::{Tsc, Unavailable};
 use super::control::{Command, Control};
 use super::counters::{Counters, Shown};
 use super::engine::{ArrivalsOf, Common, Engine};
-use super::layout::PIPES;
+use super::layout::{BUFFERS, PIPES};
 use super::memory::Region;
 use super::posted::{Doorbells, Posted};
 use super::steering::Steering;
@@ -58,8 +58,8 @@ struct Shared<O> {
     control: Control<O>,
     shown: Shown,
     longest_turn: AtomicU64,
-    pairs: AtomicU32,
-    pipes: Mutex<BTreeSet<u32>>,
+    pairs: Taken,
+    pipes: Taken,
     stamped: bool,
 }
 
@@ -79,8 +79,8 @@ impl<O: Send + 'static> Nic<O> {
             control: Control::new(),
             shown: Shown::default(),
             longest_turn: AtomicU64::new(0),
-            pairs: AtomicU32::new(0),
-            pipes: Mutex::default(),
+            pairs: Taken::default(),
+            pipes: Taken::default(),
             stamped: !settings.doorbell.is_zero(),
         });
         let common = Common {
@@ -134,7 +134,7 @@ pub struct Port(Arc<dyn Asked>);
 
 impl Port {
     /// Registers for one more core: its number and its doorbells.
-    pub(crate) fn attach(&self) -> (u32, Doorbells) {
+    pub(crate) fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
         self.0.attach()
     }
 
@@ -166,9 +166,31 @@ impl Port {
     }
 }
 
+/// Numbers that somebody has.
+#[derive(Default)]
+struct Taken(Mutex<BTreeSet<u32>>);
+
+impl Taken {
+    /// The lowest number below `all` that nobody has.
+    fn take(&self, all: u32, what: &str) -> Result<u32, Refusal> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = (0..all).find(|number| !taken.contains(number)).ok_or_else(|| Refusal {
+            attempt: format!("take one more than {all} {what}"),
+            source: io::ErrorKind::QuotaExceeded.into(),
+            remedy: "free those that are no longer used".into(),
+        })?;
+        taken.insert(free);
+        Ok(free)
+    }
+
+    fn give(&self, number: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
+
 /// What programs ask of a NIC, whatever its wire.
 trait Asked: Send + Sync {
-    fn attach(&self) -> (u32, Doorbells);
+    fn attach(&self) -> Result<(u32, Doorbells), Refusal>;
     fn detach(&self, pair: u32);
     fn register(&self, region: Region);
     fn unregister(&self, bus: u64);
@@ -191,15 +213,16 @@ impl<O> Shared<O> {
 }
 
 impl<O: Send + 'static> Asked for Shared<O> {
-    fn attach(&self) -> (u32, Doorbells) {
-        let pair = self.pairs.fetch_add(1, Ordering::Relaxed);
+    fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
+        let pair = self.pairs.take(BUFFERS, "pairs of notification buffers")?;
         let (doorbells, arrivals) = Posted::new(self.stamped);
         self.control.say(Command::Attach(pair, arrivals));
-        (pair, doorbells)
+        Ok((pair, doorbells))
     }
 
     fn detach(&self, pair: u32) {
         self.ask(|done| Command::Detach(pair, done));
+        self.pairs.give(pair);
     }
 
     fn register(&self, region: Region) {
@@ -212,18 +235,11 @@ impl<O: Send + 'static> Asked for Shared<O> {
     }
 
     fn take_pipe(&self) -> Result<u32, Refusal> {
-        let mut taken = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = (0..PIPES).find(|pipe| !taken.contains(pipe)).ok_or_else(|| Refusal {
-            attempt: format!("take one more than {PIPES} pipes"),
-            source: io::ErrorKind::QuotaExceeded.into(),
-            remedy: "free pipes that are no longer used".into(),
-        })?;
-        taken.insert(free);
-        Ok(free)
+        self.pipes.take(PIPES, "pipes")
     }
 
     fn give_pipe(&self, pipe: u32) {
-        self.pipes.lock().unwrap_or_else(PoisonError::into_inner).remove(&pipe);
+        self.pipes.give(pipe);
     }
 
     fn gone(&self) -> bool {
