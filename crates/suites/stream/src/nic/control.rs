@@ -39,8 +39,14 @@ impl<O> Control<O> {
         }
     }
 
+    /// Says something. A NIC that has ended hears nothing: the command goes, and with it what waits for it.
     pub(crate) fn say(&self, command: Command<O>) {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.ended() {
+            return;
+        }
+        commands.push(command);
+        drop(commands);
         self.waiting.store(true, Ordering::Release);
     }
 
@@ -63,9 +69,11 @@ impl<O> Control<O> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The NIC has ended, and obeys no more.
+    /// The NIC has ended, and obeys no more; not what was said and not heard either.
     pub(crate) fn end(&self) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.store(true, Ordering::Release);
+        commands.clear();
     }
 
     pub(crate) fn ended(&self) -> bool {

@@ -295,7 +295,6 @@ impl<E: Engine, W: Wire> Running<E, W> {
             }
         }
         self.shared.shown.show(&self.common.counters);
-        self.shared.control.end();
     }
 
     #[cold]
@@ -317,6 +316,13 @@ impl<E: Engine, W: Wire> Running<E, W> {
             }
             Command::Order(order) => self.wire.order(order),
         }
+    }
+}
+
+impl<E, W: Wire> Drop for Running<E, W> {
+    /// Nobody waits for it any more, also where it panicked.
+    fn drop(&mut self) {
+        self.shared.control.end();
     }
 }
 
