@@ -100,6 +100,16 @@ impl UnderWay {
         }
     }
 
+    /// Those for a core arrive now: a pipe of its goes, and its number may soon be another's.
+    pub(super) fn hurry(&mut self, pair: u32) {
+        self.0.retain(|notification| {
+            if notification.pair == pair {
+                notification.write();
+            }
+            notification.pair != pair
+        });
+    }
+
     pub(super) fn forget(&mut self, pair: u32) {
         self.0.retain(|notification| notification.pair != pair);
     }
