@@ -93,6 +93,7 @@ impl Device {
             sizes.ring.is_power_of_two() && sizes.notifications.is_power_of_two(),
             "powers of two"
         );
+        assert!(sizes.notifications > 1, "one notification always stays free");
         let each = sizes.notifications as usize * FLIT;
         let buffers = Region::plain(2 * each)?;
         let (pair, doorbells) = port.attach()?;
@@ -290,8 +291,14 @@ impl Shared {
             left -= part;
             at = (at + part) % self.sizes.ring;
         }
-        self.doorbells.write(Register::TxTail.of(Queue::Buffers(self.pair)), self.tx_tail.get());
+        self.ring();
         Ok(())
+    }
+
+    /// Tells the NIC how many TX notifications there are.
+    #[inline(always)]
+    fn ring(&self) {
+        self.doorbells.write(Register::TxTail.of(Queue::Buffers(self.pair)), self.tx_tail.get());
     }
 
     /// The next free TX notification. Waits where all are under way.
@@ -299,6 +306,8 @@ impl Shared {
     fn slot(&self) -> Result<u32, Gone> {
         let slot = self.tx_tail.get();
         if (slot + 1) & self.mask == self.tx_head.get() {
+            // The NIC may not know of the first parts of what is being sent.
+            self.ring();
             self.wait(|| (slot + 1) & self.mask != self.tx_head.get())?;
         }
         Ok(slot)
@@ -339,7 +348,7 @@ impl Shared {
         notification.signal.store(CONFIGURE, Ordering::Release);
         self.owners[slot as usize].set(Owner::Nobody);
         self.tx_tail.set((slot + 1) & self.mask);
-        self.doorbells.write(Register::TxTail.of(Queue::Buffers(self.pair)), self.tx_tail.get());
+        self.ring();
         self.wait(|| notification.signal.load(Ordering::Acquire) == 0)
     }
 
