@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering;
 
-use super::layout::TxNotification;
+use super::layout::{FLIT, PIPES, TxNotification};
 use crate::wire::flow::Flow;
 
 /// One change of the NIC's configuration.
@@ -90,6 +90,18 @@ impl Configuration {
             4 => Self::Fallback { pipes: first as u32, round_robin: second != 0 },
             _ => return None,
         })
+    }
+
+    /// Whether the NIC can do it: it has the pipes, the rate is one, the timestamp lies in the first flit.
+    pub(crate) fn is_possible(&self) -> bool {
+        match *self {
+            Self::Bind { pipe, .. } => pipe < PIPES,
+            Self::RateLimit { numerator, denominator, enable } => {
+                !enable || (numerator > 0 && denominator > 0)
+            }
+            Self::Fallback { pipes, .. } => pipes <= PIPES,
+            Self::Timestamp { offset, enable } => !enable || usize::from(offset) <= FLIT - 4,
+        }
     }
 }
 

@@ -76,10 +76,13 @@ impl Pipes {
         let at = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         let mut reached = |low| match at(low, value) {
             0 => std::ptr::null_mut(),
-            bus => nic.reach(bus, bytes).unwrap_or_else(|| {
-                nic.counters.refused += 1;
-                std::ptr::null_mut()
-            }),
+            bus => nic
+                .reach(bus, bytes)
+                .filter(|_| bus.is_multiple_of(FLIT as u64))
+                .unwrap_or_else(|| {
+                    nic.counters.refused += 1;
+                    std::ptr::null_mut()
+                }),
         };
         match register {
             Register::RxHead => one.rx_head = value & mask,

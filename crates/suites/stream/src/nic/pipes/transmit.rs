@@ -6,7 +6,7 @@ use super::super::configuration::Configuration;
 use super::super::engine::Common;
 use super::super::fallback::{Fallback, Policy};
 use super::super::layout::{
-    CONFIGURE, FLIT, FLITS_A_SECOND, LONGEST_TRANSFER, PIPES, SEND, TxNotification,
+    CONFIGURE, FLIT, FLITS_A_SECOND, LONGEST_TRANSFER, SEND, TxNotification,
 };
 use super::Pipes;
 use crate::wire::Wire;
@@ -14,9 +14,13 @@ use crate::wire::Wire;
 /// TX notifications of a core served in one turn.
 const TRANSMISSIONS: usize = 32;
 
+/// Of what a limited core sends late, because the NIC was busy, so many seconds are made up for.
+const MADE_UP: f64 = 100e-6;
+
 /// How fast packets may leave.
 pub(super) struct Limit {
     ticks_a_flit: f64,
+    made_up: f64,
     /// When the next may leave, ticks.
     next: f64,
 }
@@ -79,13 +83,15 @@ impl Pipes {
         nic.counters.out_packets += left.packets;
         nic.counters.flits_read += flits;
         if let Some(limit) = &mut self.limit {
-            limit.next = limit.next.max(now as f64) + limit.ticks_a_flit * flits as f64;
+            let begins = limit.next.max(now as f64 - limit.made_up);
+            limit.next = begins + limit.ticks_a_flit * flits as f64;
         }
     }
 
     #[cold]
     fn configure(&mut self, notification: &TxNotification, nic: &mut Common) {
-        match Configuration::of(notification.get_words()) {
+        let configuration = Configuration::of(notification.get_words());
+        match configuration.filter(Configuration::is_possible) {
             Some(Configuration::Bind { flow, pipe }) => {
                 match nic.steering.table.insert(flow, pipe) {
                     Ok(()) => nic.counters.rules += 1,
@@ -95,19 +101,17 @@ impl Pipes {
             }
             Some(Configuration::Fallback { pipes, round_robin }) => {
                 let policy = if round_robin { Policy::RoundRobin } else { Policy::Hash };
-                let pipes = (0..pipes.min(PIPES)).collect();
-                nic.steering.fallback = Fallback::new(pipes, policy);
+                nic.steering.fallback = Fallback::new((0..pipes).collect(), policy);
                 nic.steering.changed();
             }
             Some(Configuration::RateLimit { numerator, denominator, enable }) => {
-                let share = f64::from(numerator) / f64::from(denominator.max(1));
+                let share = f64::from(numerator) / f64::from(denominator);
                 let ticks_a_flit = nic.ticks_a_second / (FLITS_A_SECOND * share);
-                let sound = enable && ticks_a_flit.is_finite();
-                self.limit = sound.then_some(Limit { ticks_a_flit, next: 0.0 });
+                let made_up = nic.ticks_a_second * MADE_UP;
+                self.limit = enable.then_some(Limit { ticks_a_flit, made_up, next: 0.0 });
             }
             Some(Configuration::Timestamp { offset, enable }) => {
-                // Four bytes of the first flit.
-                self.timestamp = (enable && usize::from(offset) <= FLIT - 4).then_some(offset);
+                self.timestamp = enable.then_some(offset);
             }
             None => nic.counters.refused += 1,
         }
