@@ -4,6 +4,7 @@
 //! for a pipe in that state are only written: the program learns of them when it moves the head of the pipe
 //! and the NIC sees that there is more. So there are as many notifications as the program can take.
 
+mod cut;
 mod pair;
 mod receive;
 mod registers;

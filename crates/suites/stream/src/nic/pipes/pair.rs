@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::engine::Common;
 use super::super::layout::{RxNotification, TxNotification};
 use super::super::posted::Arrivals;
+use super::cut::Cut;
 
 /// A core's pair of buffers, and its registers.
 pub(super) struct Pair {
@@ -22,6 +23,8 @@ pub(super) struct Pair {
     pub(super) tx_tail: u32,
     /// Tails that the NIC has not come to read yet, and when it will have; where transfers are modelled.
     pub(super) tails: VecDeque<(u64, u32)>,
+    /// What the last TX notification has of a packet that goes on in the next.
+    pub(super) cut: Cut,
 }
 
 impl Pair {
@@ -37,6 +40,7 @@ impl Pair {
             tx_head: 0,
             tx_tail: 0,
             tails: VecDeque::new(),
+            cut: Cut::default(),
         }
     }
 

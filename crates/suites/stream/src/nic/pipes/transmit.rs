@@ -9,6 +9,7 @@ use super::super::layout::{
     CONFIGURE, FLIT, FLITS_A_SECOND, LONGEST_TRANSFER, SEND, TxNotification,
 };
 use super::Pipes;
+use super::pair::Pair;
 use crate::wire::Wire;
 
 /// TX notifications of a core served in one turn.
@@ -46,7 +47,7 @@ impl Pipes {
             let notification = unsafe { &*one.tx.wrapping_add(one.tx_head as usize) };
             one.tx_head = (one.tx_head + 1) & self.notifications_mask;
             match notification.signal.load(Ordering::Acquire) {
-                SEND => self.send(notification, now, nic, wire),
+                SEND => self.send(pair, notification, now, nic, wire),
                 CONFIGURE => self.configure(notification, nic),
                 _ => nic.counters.refused += 1,
             }
@@ -59,6 +60,7 @@ impl Pipes {
     #[inline(always)]
     fn send<W: Wire>(
         &mut self,
+        pair: usize,
         notification: &TxNotification,
         now: u64,
         nic: &mut Common,
@@ -73,14 +75,27 @@ impl Pipes {
             nic.counters.refused += 1;
             return;
         };
+        let Some(Pair { cut, .. }) = self.pairs[pair].as_mut() else { return };
+        let (mut at, mut packets) = (0, 0);
+        if !cut.is_none() {
+            // SAFETY: as below, and a whole packet lies where it says.
+            unsafe {
+                let (taken, whole) = cut.go_on(start, length);
+                at = taken;
+                packets = whole.map_or(0, |(packet, bytes)| wire.leave(packet, bytes).packets);
+            }
+        }
         // SAFETY: registered memory in whole flits, which the program leaves to the NIC until the
         // notification's signal is 0.
-        let left = unsafe { wire.leave(start, length) };
-        if left.bytes < length {
-            nic.counters.refused += 1;
+        let left = unsafe { wire.leave(start.wrapping_add(at), length - at) };
+        at += left.bytes;
+        if at < length {
+            // SAFETY: as above; the last packet says that it has more flits than these.
+            let goes_on = unsafe { cut.begin(start.wrapping_add(at), length - at) };
+            nic.counters.refused += u64::from(!goes_on);
         }
-        let flits = (left.bytes / FLIT) as u64;
-        nic.counters.out_packets += left.packets;
+        let flits = (length / FLIT) as u64;
+        nic.counters.out_packets += packets + left.packets;
         nic.counters.flits_read += flits;
         if let Some(limit) = &mut self.limit {
             let begins = limit.next.max(now as f64 - limit.made_up);

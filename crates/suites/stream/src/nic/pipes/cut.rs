@@ -1,0 +1,76 @@
+//! A packet of which one TX notification has the beginning and the next the rest: notifications end with
+//! the ring, and are no longer than a transfer may be.
+
+use super::super::layout::FLIT;
+use crate::wire::packet;
+use crate::wire::traffic::Line;
+
+/// Flits of the longest packet.
+const MOST: usize = packet::LONGEST.div_ceil(FLIT);
+
+/// The beginning of a packet, as the hardware has it in its pipeline.
+pub(super) struct Cut {
+    flits: Box<[Line; MOST]>,
+    /// Bytes of it that are here; 0 where no packet is cut.
+    here: usize,
+}
+
+impl Default for Cut {
+    fn default() -> Self {
+        Self { flits: Box::new([Line([0; FLIT]); MOST]), here: 0 }
+    }
+}
+
+impl Cut {
+    #[inline(always)]
+    pub(super) fn is_none(&self) -> bool {
+        self.here == 0
+    }
+
+    /// Keeps the beginning of a packet; not one that says it is longer than packets are.
+    ///
+    /// # Safety
+    /// `start` points to so many bytes, one flit or more, but fewer than the packet says that it has.
+    #[cold]
+    pub(super) unsafe fn begin(&mut self, start: *const u8, bytes: usize) -> bool {
+        // SAFETY: by the caller's word.
+        let sound =
+            bytes < self.flits.len() * FLIT && unsafe { packet::length(start) } <= packet::LONGEST;
+        if sound {
+            // SAFETY: by the caller's word, and there is room for them.
+            unsafe { self.at(0).copy_from_nonoverlapping(start, bytes) };
+            self.here = bytes;
+        }
+        sound
+    }
+
+    /// Goes on with the packet: how many bytes of the next notification are its, and where it lies once
+    /// it is whole, and the bytes of its flits.
+    ///
+    /// # Safety
+    /// A packet is cut; `start` points to so many bytes in whole flits.
+    #[cold]
+    pub(super) unsafe fn go_on(
+        &mut self,
+        start: *const u8,
+        bytes: usize,
+    ) -> (usize, Option<(*const u8, usize)>) {
+        // SAFETY: `begin` kept a flit at least.
+        let length = unsafe { packet::length(self.at(0)) };
+        let whole = packet::flits(length) * FLIT;
+        let missing = whole - self.here;
+        let taken = missing.min(bytes);
+        // SAFETY: by the caller's word; `begin` saw that the whole packet has room.
+        unsafe { self.at(self.here).copy_from_nonoverlapping(start, taken) };
+        self.here += taken;
+        if taken < missing {
+            return (taken, None);
+        }
+        self.here = 0;
+        (taken, Some((self.at(0), whole)))
+    }
+
+    fn at(&mut self, byte: usize) -> *mut u8 {
+        self.flits.as_mut_ptr().cast::<u8>().wrapping_add(byte)
+    }
+}
