@@ -1,4 +1,5 @@
 //! Nothing is lost, repeated, reordered within a flow or corrupted.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
 
 mod stand;
 

@@ -27,7 +27,7 @@ struct Line<T>(T);
 
 impl Posted {
     /// An empty queue; its two ends.
-    pub(crate) fn new(stamped: bool) -> (Doorbells, Arrivals) {
+    pub(crate) fn queue(stamped: bool) -> (Doorbells, Arrivals) {
         let zeros = || (0..CREDIT).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
         let posted = Arc::new(Self {
             slots: zeros(),
@@ -48,7 +48,7 @@ fn packed(address: u32, value: u32, next: u32) -> u64 {
 
 /// 1 in the first lap, so that an empty queue holds nothing new.
 fn lap(next: u32) -> u64 {
-    u64::from(next / CREDIT % 2 == 0)
+    u64::from((next / CREDIT).is_multiple_of(2))
 }
 
 /// The program's end.
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn writes_arrive_once_and_in_order() {
-        let (doorbells, mut arrivals) = Posted::new(false);
+        let (doorbells, mut arrivals) = Posted::queue(false);
         assert_eq!(arrivals.take(u64::MAX), None);
         let writer = std::thread::spawn(move || {
             for number in 0..1_000_000u32 {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_delayed_write_has_not_arrived() {
-        let (doorbells, mut arrivals) = Posted::new(true);
+        let (doorbells, mut arrivals) = Posted::queue(true);
         doorbells.write(8, 9);
         assert_eq!(arrivals.take(0), None);
         assert_eq!(arrivals.take(u64::MAX), Some((8, 9)));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_nic_that_has_gone_takes_no_credit() {
-        let (doorbells, arrivals) = Posted::new(false);
+        let (doorbells, arrivals) = Posted::queue(false);
         drop(arrivals);
         for number in 0..10_000 {
             doorbells.write(0, number);

@@ -215,7 +215,7 @@ impl<O> Shared<O> {
 impl<O: Send + 'static> Asked for Shared<O> {
     fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
         let pair = self.pairs.take(BUFFERS, "pairs of notification buffers")?;
-        let (doorbells, arrivals) = Posted::new(self.stamped);
+        let (doorbells, arrivals) = Posted::queue(self.stamped);
         self.control.say(Command::Attach(pair, arrivals));
         Ok((pair, doorbells))
     }
