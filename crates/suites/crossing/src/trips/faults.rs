@@ -19,6 +19,8 @@ const LEAST_PAGES: usize = 128;
 const STRAY: u64 = 8;
 /// Which pages of a file one fault brings in is the kernel's choice, and it may choose anew.
 const BROUGHT_IN: &str = "the kernel brought in pages of the file that had faulted before";
+/// It may also take pages of a file out of the mapping again, to move or to reclaim them.
+const TAKEN_OUT: &str = "the kernel took pages of the file out of the mapping meanwhile";
 /// Pages that one page table maps: no fault brings in more of a file.
 const MOST_AT_ONCE: u64 = 512;
 
@@ -108,6 +110,9 @@ impl<'a> Touching<'a> {
         if enough {
             return Ok(());
         }
+        if due > 0 && self.touch == Touch::ReadFile {
+            return Err(Failure::check(TAKEN_OUT));
+        }
         Err(Failure::check(format!("{present} pages are mapped where {due} are due")))
     }
 }
@@ -177,6 +182,20 @@ pub(super) fn measure(
     seed: u64,
     timing: Timing,
 ) -> Result<Measurement, Failure> {
+    settled(timed(pages, touch, seed, timing))
+}
+
+/// A measurement in which the kernel did what is its choice is none of anything, and void.
+pub(super) fn settled(told: Result<Measurement, Failure>) -> Result<Measurement, Failure> {
+    match told {
+        Err(failure) if [BROUGHT_IN, TAKEN_OUT].contains(&failure.why.as_str()) => {
+            Ok(Measurement { void: Some(failure.why), ..Measurement::default() })
+        }
+        told => told,
+    }
+}
+
+fn timed(pages: &Pages, touch: Touch, seed: u64, timing: Timing) -> Result<Measurement, Failure> {
     let mut faulting = Touching::faulting(pages, touch, seed)?;
     let told = if touch == Touch::ReadFile {
         let order = permutation(pages.count(), seed);
@@ -189,13 +208,7 @@ pub(super) fn measure(
         let told = timing.half().batches(&mut faulting)?.told(timing.tsc)?;
         faulting.told(told)
     };
-    match timing.half().one_by_one(&mut faulting) {
-        Ok(ticks) => ticks.into_measurement(told, "each", timing.tsc.hertz),
-        Err(failure) if failure.why == BROUGHT_IN => {
-            Ok(Measurement { void: Some(BROUGHT_IN.into()), ..told })
-        }
-        Err(failure) => Err(failure),
-    }
+    timing.half().one_by_one(&mut faulting)?.into_measurement(told, "each", timing.tsc.hertz)
 }
 
 #[cfg(test)]
@@ -204,7 +217,7 @@ mod tests {
 
     /// The same, where the kernel may choose anew what it brings in of a file.
     fn touched_by_turns(pages: &Pages, touch: Touch) -> u64 {
-        let choice = |failure: &Failure| failure.why == BROUGHT_IN;
+        let choice = |failure: &Failure| [BROUGHT_IN, TAKEN_OUT].contains(&failure.why.as_str());
         let mut tries = (0..20).map(|_| touched(pages, touch, 0));
         let settled = tries.find(|tried| !tried.as_ref().is_err_and(choice));
         settled.expect("the kernel chose anew 20 times").unwrap()
@@ -252,6 +265,18 @@ mod tests {
         let faults = all.check(PAGES).unwrap();
         let faulting = Touching::faulting(&pages, Touch::ReadFile, 1).unwrap().order.len() as u64;
         assert!(faults.abs_diff(faulting) <= STRAY, "{faulting} {faults}");
+    }
+
+    #[test]
+    fn pages_that_the_kernel_takes_out_make_a_measurement_void() {
+        let pages = Pages::file(PAGES, &std::env::temp_dir()).unwrap();
+        let mut all = Touching::around(&pages, Touch::ReadFile, permutation(PAGES, 1));
+        all.prepare(PAGES).unwrap();
+        all.make(0..PAGES);
+        pages.unmap().unwrap();
+        let told = settled(all.check(PAGES).map(|_| Measurement::default())).unwrap();
+        assert_eq!(told.void.as_deref(), Some(TAKEN_OUT));
+        assert!(settled(Err(Failure::check("another"))).is_err());
     }
 
     #[test]

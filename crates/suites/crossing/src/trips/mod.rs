@@ -153,7 +153,8 @@ impl Trips {
         between(own, other, || match (setup.by, setup.trip) {
             (By::Perf, _) => perf::measure(timing),
             (By::Lmbench, _) => {
-                lmbench::measure(self.file(&conditions.folder)?, conditions.seed, timing.budget)
+                let file = self.file(&conditions.folder)?;
+                faults::settled(lmbench::measure(file, conditions.seed, timing.budget))
             }
             (_, Trip::FaultFile) => {
                 let file = self.file(&conditions.folder)?;
