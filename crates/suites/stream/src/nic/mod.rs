@@ -9,11 +9,13 @@ pub mod counters;
 pub mod engine;
 pub mod fallback;
 pub mod flow_table;
+mod held;
 pub mod layout;
 pub mod memory;
 pub mod pipes;
 pub(crate) mod posted;
 mod steering;
+mod sync;
 mod thread;
 
 pub use counters::Counters;

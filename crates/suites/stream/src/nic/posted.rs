@@ -4,49 +4,59 @@
 //! changed. So writes travel as PCIe carries them: a queue of address and value, with credit for as many as
 //! it holds. Only this queue would go where a card stands.
 
+//!
+//! How the memory is held is not its matter, so that it may be shared with another process: whatever lies
+//! there, the NIC reads each word once and makes a write of it.
+
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Writes under way at most: the credit.
-pub(crate) const CREDIT: u32 = 4096;
+use super::held::Held;
+use super::sync::{AtomicU32, AtomicU64, CREDIT, Ordering, spin_loop};
 
-/// The queue of one core.
+/// The queue of one core, as it lies in memory; where all is zero, it is empty.
 #[derive(Debug)]
-pub(crate) struct Posted {
-    slots: Box<[AtomicU64]>,
+#[repr(C)]
+pub(super) struct Posted {
+    slots: [AtomicU64; CREDIT as usize],
     /// When each write was made, where doorbells are modelled to take time.
-    stamps: Option<Box<[AtomicU64]>>,
+    stamps: [AtomicU64; CREDIT as usize],
     taken: Line<AtomicU32>,
-    closed: Line<AtomicBool>,
+    /// Not 0 once the NIC has gone.
+    closed: Line<AtomicU32>,
 }
 
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Line<T>(T);
 
-impl Posted {
-    /// An empty queue; its two ends.
-    pub(crate) fn queue(stamped: bool) -> (Doorbells, Arrivals) {
-        let zeros = || (0..CREDIT).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
-        let posted = Arc::new(Self {
-            slots: zeros(),
-            stamps: stamped.then(zeros),
-            taken: Line::default(),
-            closed: Line::default(),
-        });
-        let arrivals = Arrivals { posted: Arc::clone(&posted), next: 0, told: 0 };
-        (Doorbells { posted, next: Cell::new(0), known: Cell::new(0) }, arrivals)
+impl Default for Posted {
+    fn default() -> Self {
+        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self { slots: zeros(), stamps: zeros(), taken: Line::default(), closed: Line::default() }
     }
+}
+
+impl Posted {
+    /// The NIC has gone: nobody waits for it.
+    pub(super) fn close(&self) {
+        self.closed.0.store(1, Ordering::Relaxed);
+    }
+}
+
+/// The two ends of an empty queue.
+pub(super) fn ends(posted: Held, stamped: bool) -> (Doorbells, Arrivals) {
+    (Doorbells::new(posted.clone(), stamped), Arrivals::new(posted, stamped))
 }
 
 /// A write in a slot: its address, its value, and in the lowest bit the parity of the queue's lap, by which
 /// the other end sees that it is new.
+#[inline(always)]
 fn packed(address: u32, value: u32, next: u32) -> u64 {
     u64::from(address) << 33 | u64::from(value) << 1 | lap(next)
 }
 
 /// 1 in the first lap, so that an empty queue holds nothing new.
+#[inline(always)]
 fn lap(next: u32) -> u64 {
     u64::from((next / CREDIT).is_multiple_of(2))
 }
@@ -54,13 +64,19 @@ fn lap(next: u32) -> u64 {
 /// The program's end.
 #[derive(Debug)]
 pub(crate) struct Doorbells {
-    posted: Arc<Posted>,
+    posted: Held,
+    stamped: bool,
     next: Cell<u32>,
     /// Up to where the NIC was known to have taken them.
     known: Cell<u32>,
 }
 
 impl Doorbells {
+    /// That of an empty queue.
+    pub(super) fn new(posted: Held, stamped: bool) -> Self {
+        Self { posted, stamped, next: Cell::new(0), known: Cell::new(0) }
+    }
+
     /// Writes a register. Waits where the NIC has taken none of the last 4096 writes; a NIC that has gone
     /// takes no more, and the write is lost as on a card that was pulled.
     #[inline(always)]
@@ -70,10 +86,10 @@ impl Doorbells {
             return;
         }
         let slot = (next % CREDIT) as usize;
-        if let Some(stamps) = &self.posted.stamps {
+        if self.stamped {
             // SAFETY: the counter may be read; it has no effect.
             let now = unsafe { std::arch::x86_64::_rdtsc() };
-            stamps[slot].store(now, Ordering::Relaxed);
+            self.posted.stamps[slot].store(now, Ordering::Relaxed);
         }
         self.posted.slots[slot].store(packed(address, value, next), Ordering::Release);
         self.next.set(next.wrapping_add(1));
@@ -87,10 +103,10 @@ impl Doorbells {
             if next.wrapping_sub(taken) < CREDIT {
                 return true;
             }
-            if self.posted.closed.0.load(Ordering::Relaxed) {
+            if self.posted.closed.0.load(Ordering::Relaxed) != 0 {
                 return false;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
     }
 }
@@ -98,13 +114,19 @@ impl Doorbells {
 /// The NIC's end.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    posted: Arc<Posted>,
+    posted: Held,
+    stamped: bool,
     next: u32,
     /// What the program was told of.
     told: u32,
 }
 
 impl Arrivals {
+    /// That of an empty queue.
+    pub(super) fn new(posted: Held, stamped: bool) -> Self {
+        Self { posted, stamped, next: 0, told: 0 }
+    }
+
     /// The next write that has arrived: address and value. Those made after `before`, ticks, have not.
     #[inline(always)]
     pub(crate) fn take(&mut self, before: u64) -> Option<(u32, u32)> {
@@ -113,9 +135,7 @@ impl Arrivals {
         if write & 1 != lap(self.next) {
             return None;
         }
-        if let Some(stamps) = &self.posted.stamps
-            && stamps[slot].load(Ordering::Relaxed) > before
-        {
+        if self.stamped && self.posted.stamps[slot].load(Ordering::Relaxed) > before {
             return None;
         }
         self.next = self.next.wrapping_add(1);
@@ -129,7 +149,7 @@ impl Arrivals {
 
 impl Drop for Arrivals {
     fn drop(&mut self) {
-        self.posted.closed.0.store(true, Ordering::Relaxed);
+        self.posted.close();
     }
 }
 
@@ -139,7 +159,7 @@ mod tests {
 
     #[test]
     fn writes_arrive_once_and_in_order() {
-        let (doorbells, mut arrivals) = Posted::queue(false);
+        let (doorbells, mut arrivals) = ends(Held::new().unwrap(), false);
         assert_eq!(arrivals.take(u64::MAX), None);
         let writer = std::thread::spawn(move || {
             for number in 0..1_000_000u32 {
@@ -159,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_delayed_write_has_not_arrived() {
-        let (doorbells, mut arrivals) = Posted::queue(true);
+        let (doorbells, mut arrivals) = ends(Held::new().unwrap(), true);
         doorbells.write(8, 9);
         assert_eq!(arrivals.take(0), None);
         assert_eq!(arrivals.take(u64::MAX), Some((8, 9)));
@@ -167,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_nic_that_has_gone_takes_no_credit() {
-        let (doorbells, arrivals) = Posted::queue(false);
+        let (doorbells, arrivals) = ends(Held::new().unwrap(), false);
         drop(arrivals);
         for number in 0..10_000 {
             doorbells.write(0, number);

@@ -15,9 +15,10 @@ use machine::tsc::{Tsc, Unavailable};
 use super::control::{Command, Control};
 use super::counters::{Counters, Shown};
 use super::engine::{ArrivalsOf, Common, Engine};
+use super::held::Held;
 use super::layout::{BUFFERS, PIPES};
 use super::memory::Region;
-use super::posted::{Doorbells, Posted};
+use super::posted::{self, Doorbells};
 use super::steering::Steering;
 use crate::wire::Wire;
 use crate::wire::vector::{Avx2, Plain, Vector};
@@ -214,8 +215,9 @@ impl<O> Shared<O> {
 
 impl<O: Send + 'static> Asked for Shared<O> {
     fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
+        let posted = Held::new()?;
         let pair = self.pairs.take(BUFFERS, "pairs of notification buffers")?;
-        let (doorbells, arrivals) = Posted::queue(self.stamped);
+        let (doorbells, arrivals) = posted::ends(posted, self.stamped);
         self.control.say(Command::Attach(pair, arrivals));
         Ok((pair, doorbells))
     }

@@ -2,7 +2,7 @@
 
 use super::super::engine::Common;
 use super::super::layout::{FLIT, PIPES, Queue, Register};
-use super::super::posted::CREDIT;
+use super::super::sync::CREDIT;
 use super::{ABSENT, Pipes};
 
 /// Writes of one core taken in one turn: a core that writes without end must not keep the others waiting.

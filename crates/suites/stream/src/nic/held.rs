@@ -1,0 +1,54 @@
+//! How the memory of a queue of posted writes is held: a mapping, which another process may map too.
+
+use std::io;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use machine::Refusal;
+use machine::mapping::Mapping;
+
+use super::posted::Posted;
+
+/// A queue in memory that lives as long as one of its ends.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    /// Kept apart, so that each write finds the queue with one load.
+    posted: NonNull<Posted>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: a queue is made of atomics, and the mapping lives as long as this.
+unsafe impl Send for Held {}
+// SAFETY: as for Send.
+unsafe impl Sync for Held {}
+
+impl Held {
+    /// An empty queue of this process.
+    pub(super) fn new() -> Result<Self, Refusal> {
+        Self::of(Mapping::anonymous(size_of::<Posted>())?)
+    }
+
+    /// The queue that lies in this memory: an empty one, where all is zero.
+    pub(super) fn of(mapping: Mapping) -> Result<Self, Refusal> {
+        let posted = NonNull::new(mapping.as_mut_ptr().cast());
+        let whole = posted.filter(|_| mapping.len() == size_of::<Posted>());
+        let posted = whole.ok_or_else(|| Refusal {
+            attempt: format!("find a queue of doorbells in {} B", mapping.len()),
+            source: io::ErrorKind::InvalidData.into(),
+            remedy: "start the NIC and the program from the same version".into(),
+        })?;
+        Ok(Self { posted, _mapping: Arc::new(mapping) })
+    }
+}
+
+impl Deref for Held {
+    type Target = Posted;
+
+    #[inline(always)]
+    fn deref(&self) -> &Posted {
+        // SAFETY: the memory begins at a page, has as many bytes, and is held; any bytes are a queue, for
+        // whoever else has it changes only atomics.
+        unsafe { self.posted.as_ref() }
+    }
+}
