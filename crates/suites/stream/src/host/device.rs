@@ -78,7 +78,9 @@ pub(super) struct Shared {
     places: Box<[Cell<u32>]>,
     pipes: Cell<u32>,
     /// Flits that came back, by TX pipe of this device.
-    pub(super) returned: RefCell<Vec<Rc<Cell<u32>>>>,
+    returned: RefCell<Vec<Rc<Cell<u32>>>>,
+    /// Places among them of TX pipes that have gone.
+    free_places: RefCell<Vec<u32>>,
     /// Pipes of which the NIC told and that [`Device::next`] has not given yet.
     ready: RefCell<VecDeque<u32>>,
 }
@@ -124,6 +126,7 @@ impl Device {
             places: cells(PIPES),
             pipes: Cell::new(0),
             returned: RefCell::new(Vec::new()),
+            free_places: RefCell::new(Vec::new()),
             ready: RefCell::new(VecDeque::with_capacity(BATCH as usize)),
         };
         Ok(Self { shared: Rc::new(shared) })
@@ -205,6 +208,23 @@ impl Shared {
         Ok(pipe)
     }
 
+    /// A place for a new TX pipe, and where its flits come back.
+    pub(super) fn place_tx_pipe(&self) -> (u32, Rc<Cell<u32>>) {
+        let returned = Rc::new(Cell::new(0));
+        let mut all = self.returned.borrow_mut();
+        let place = self.free_places.borrow_mut().pop().unwrap_or_else(|| {
+            all.push(Rc::clone(&returned));
+            all.len() as u32 - 1
+        });
+        all[place as usize] = Rc::clone(&returned);
+        (place, returned)
+    }
+
+    /// Nothing more comes back for the TX pipe that has this place.
+    pub(super) fn free_tx_place(&self, place: u32) {
+        self.free_places.borrow_mut().push(place);
+    }
+
     /// Takes notifications, a batch at most; how many.
     #[inline(always)]
     fn take_notifications(&self, ready: &mut VecDeque<u32>) -> u32 {
@@ -262,7 +282,7 @@ impl Shared {
         self.doorbells.write(Register::RxHead.of(Queue::Pipe(pipe)), head.get());
     }
 
-    /// Asks the NIC to send flits of a ring of this device.
+    /// Asks the NIC to send flits of a ring of this device: one at least.
     #[inline(always)]
     pub(super) fn send(
         &self,
@@ -273,7 +293,6 @@ impl Shared {
     ) -> Result<(), Gone> {
         let mut at = start as usize * FLIT;
         let mut left = flits as usize * FLIT;
-        // At least one, so that the owner hears of nothing too.
         loop {
             // As the card has no use for a ring that is mapped twice, no part goes beyond its end.
             let part = left.min(LONGEST_TRANSFER).min(self.sizes.ring - at);

@@ -6,12 +6,14 @@
 
 mod batch;
 mod device;
+mod round_trip;
 mod rx;
 mod rx_tx;
 mod tx;
 
 pub use batch::{Batch, Length, Messages, Packets};
 pub use device::{Device, Gone, Sizes};
+pub use round_trip::round_trip;
 pub use rx::RxPipe;
 pub use rx_tx::RxTxPipe;
 pub use tx::TxPipe;

@@ -63,13 +63,14 @@ impl RxPipe {
     /// The same, and confirms nothing: what is not [confirmed](Self::confirm) is given again.
     #[inline(always)]
     pub fn peek(&mut self) -> Batch<'_> {
-        self.peek_at_most(u32::MAX as usize)
+        self.peek_at_most(usize::MAX)
     }
 
     /// The same, of so many bytes at most; in whole flits, so that the last message may be cut.
     #[inline(always)]
     pub fn peek_at_most(&mut self, bytes: usize) -> Batch<'_> {
-        let flits = self.arrived().min((bytes / FLIT).max(1) as u32);
+        let most = u32::try_from(bytes / FLIT).unwrap_or(u32::MAX).max(1);
+        let flits = self.arrived().min(most);
         self.batch(self.confirmed, flits)
     }
 
@@ -79,18 +80,19 @@ impl RxPipe {
     /// Where they are more than have arrived.
     #[inline(always)]
     pub fn confirm(&mut self, bytes: usize) {
-        let flits = bytes.div_ceil(FLIT) as u32;
+        let flits = flits(bytes);
         assert!(flits <= self.arrived(), "more bytes than have arrived");
         self.confirm_flits(flits);
     }
 
-    /// Gives the oldest so many confirmed bytes back to the NIC.
+    /// Gives the oldest so many confirmed bytes back to the NIC. Only then, or when it is
+    /// [asked](Self::prefetch), does the NIC tell of more, where it tells reactively.
     ///
     /// # Panics
     /// Where they are more than were confirmed.
     #[inline(always)]
     pub fn free(&mut self, bytes: usize) {
-        let flits = bytes.div_ceil(FLIT) as u32;
+        let flits = flits(bytes);
         self.release(flits);
         self.shared.free(self.id, flits);
     }
@@ -139,6 +141,12 @@ impl RxPipe {
         // is mapped twice, so they lie in one piece; and the pipe is borrowed for as long as they are.
         Batch::new(unsafe { std::slice::from_raw_parts_mut(start, flits as usize * FLIT) })
     }
+}
+
+/// The flits that so many bytes take; more than any ring has where there is no such number.
+#[inline(always)]
+pub(super) fn flits(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(FLIT)).unwrap_or(u32::MAX)
 }
 
 impl Drop for RxPipe {

@@ -6,8 +6,7 @@ use machine::Refusal;
 
 use super::batch::Batch;
 use super::device::{Gone, Owner, Shared};
-use super::rx::RxPipe;
-use crate::nic::layout::FLIT;
+use super::rx::{RxPipe, flits};
 use crate::wire::flow::Flow;
 
 /// A pipe that sends back from where it receives: what was received, changed or not, leaves again, and only
@@ -65,7 +64,8 @@ impl RxTxPipe {
         self.0.prefetch();
     }
 
-    /// Sends the oldest so many confirmed bytes; they go back to the NIC once they have left.
+    /// Sends the oldest so many confirmed bytes; they go back to the NIC once they have left. Nothing is done
+    /// for none: see [`RxTxPipe::prefetch`].
     ///
     /// # Errors
     /// Where the NIC has gone.
@@ -74,7 +74,10 @@ impl RxTxPipe {
     /// Where they are more than were confirmed.
     #[inline(always)]
     pub fn send_and_free(&mut self, bytes: usize) -> Result<(), Gone> {
-        let flits = bytes.div_ceil(FLIT) as u32;
+        let flits = flits(bytes);
+        if flits == 0 {
+            return Ok(());
+        }
         let start = self.0.oldest();
         self.0.release(flits);
         self.0.shared.send(&self.0.ring, start, flits, Owner::Pipe(self.0.id, flits))

@@ -12,7 +12,8 @@ use crate::nic::memory::Region;
 /// Memory of the program's own from which packets are sent, as a ring.
 pub struct TxPipe {
     shared: Rc<Shared>,
-    index: u32,
+    /// Its place among the device's TX pipes.
+    place: u32,
     ring: Region,
     /// Where the next packet goes, flits.
     next: u32,
@@ -25,13 +26,8 @@ impl TxPipe {
     pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
         let ring = Region::ring(shared.sizes.ring)?;
         shared.port.register(ring.clone());
-        let returned = Rc::new(Cell::new(0));
-        let index = {
-            let mut pipes = shared.returned.borrow_mut();
-            pipes.push(Rc::clone(&returned));
-            pipes.len() as u32 - 1
-        };
-        Ok(Self { shared, index, ring, next: 0, sent: 0, returned })
+        let (place, returned) = shared.place_tx_pipe();
+        Ok(Self { shared, place, ring, next: 0, sent: 0, returned })
     }
 
     /// Memory for so many bytes at least, in one piece: all that is free. Waits until there is as much.
@@ -56,7 +52,7 @@ impl TxPipe {
     }
 
     /// Sends the first so many bytes of the memory: packets, each at a flit. They are free again once they
-    /// have left.
+    /// have left. Nothing is done for none.
     ///
     /// # Errors
     /// Where the NIC has gone.
@@ -64,13 +60,16 @@ impl TxPipe {
     /// # Panics
     /// Where fewer bytes are free.
     pub fn send_and_free(&mut self, bytes: usize) -> Result<(), Gone> {
+        assert!(bytes <= self.free(), "more bytes than are free");
         let flits = bytes.div_ceil(FLIT) as u32;
-        assert!(flits as usize * FLIT <= self.free(), "more bytes than are free");
+        if flits == 0 {
+            return Ok(());
+        }
         let mask = (self.shared.sizes.ring / FLIT - 1) as u32;
         let start = self.next;
         self.sent = self.sent.wrapping_add(flits);
         self.next = (self.next + flits) & mask;
-        self.shared.send(&self.ring, start, flits, Owner::Tx(self.index, flits))
+        self.shared.send(&self.ring, start, flits, Owner::Tx(self.place, flits))
     }
 
     /// Bytes that are free.
@@ -89,7 +88,9 @@ impl TxPipe {
 
 impl Drop for TxPipe {
     fn drop(&mut self) {
-        let _ = self.shared.wait_until_sent();
+        if self.shared.wait_until_sent().is_ok() {
+            self.shared.free_tx_place(self.place);
+        }
         self.shared.port.unregister(self.ring.bus());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::layout::{FLIT, PIPES, TxNotification};
 use crate::wire::flow::Flow;
+use crate::wire::packet;
 
 /// One change of the NIC's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +33,11 @@ pub enum Configuration {
         /// In turn, and not by the hash of their flow.
         round_robin: bool,
     },
-    /// Packets get the time at which they arrive.
+    /// Packets that leave get the time, and in those that come the time is replaced by how long ago it was:
+    /// see [`round_trip`](crate::host::round_trip).
     Timestamp {
-        /// Where in the packet the four bytes lie.
+        /// Where in the packet the four bytes lie; [`TIMESTAMP`](super::layout::TIMESTAMP) is as good a place
+        /// as any.
         offset: u8,
         /// Whether they do.
         enable: bool,
@@ -92,7 +95,8 @@ impl Configuration {
         })
     }
 
-    /// Whether the NIC can do it: it has the pipes, the rate is one, the timestamp lies in the first flit.
+    /// Whether the NIC can do it: it has the pipes, the rate is one, the timestamp lies in the first flit and
+    /// not over the length, by which packets are told apart.
     pub(crate) fn is_possible(&self) -> bool {
         match *self {
             Self::Bind { pipe, .. } => pipe < PIPES,
@@ -100,7 +104,12 @@ impl Configuration {
                 !enable || (numerator > 0 && denominator > 0)
             }
             Self::Fallback { pipes, .. } => pipes <= PIPES,
-            Self::Timestamp { offset, enable } => !enable || usize::from(offset) <= FLIT - 4,
+            Self::Timestamp { offset, enable } => {
+                let place = usize::from(offset);
+                !enable || place + 4 <= packet::TOTAL_LENGTH.start || {
+                    place >= packet::TOTAL_LENGTH.end && place + 4 <= FLIT
+                }
+            }
         }
     }
 }

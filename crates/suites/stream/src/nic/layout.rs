@@ -2,6 +2,7 @@
 //! that the card could stand where the software NIC stands.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Bytes that the NIC moves at once, and to which packets in a pipe are aligned.
 pub const FLIT: usize = 64;
@@ -17,6 +18,12 @@ pub const RING: usize = 2 << 20;
 pub const LONGEST_TRANSFER: usize = 128 << 10;
 /// Flits that the hardware moves a second: its clock, in whose shares rates are limited.
 pub const FLITS_A_SECOND: f64 = 200e6;
+
+/// A cycle of that clock, in which timestamps count.
+pub const CYCLE: Duration = Duration::from_nanos(5);
+
+/// Where in a packet timestamps lie unless said otherwise: what IPv4 tells fragments by.
+pub const TIMESTAMP: u8 = 18;
 
 /// Bytes of register space that a pipe or a pair of buffers has.
 const QUEUE_SPACE: u32 = 4096;

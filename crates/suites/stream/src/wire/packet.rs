@@ -1,5 +1,7 @@
 //! Where in a packet the lengths stand, and the next packet in a pipe.
 
+use std::ops::Range;
+
 use crate::nic::layout::FLIT;
 
 /// Bytes of an Ethernet header.
@@ -9,7 +11,7 @@ pub const SHORTEST: usize = 60;
 /// Bytes of the longest frame, without the check sequence.
 pub const LONGEST: usize = 1514;
 /// Where the IPv4 total length stands.
-const TOTAL_LENGTH: usize = 16;
+pub(crate) const TOTAL_LENGTH: Range<usize> = 16..18;
 
 /// Bytes of a frame, without the check sequence, by its IPv4 header.
 ///
@@ -18,7 +20,7 @@ const TOTAL_LENGTH: usize = 16;
 #[inline(always)]
 pub unsafe fn length(packet: *const u8) -> usize {
     // SAFETY: by the caller's word.
-    let total = unsafe { packet.add(TOTAL_LENGTH).cast::<u16>().read_unaligned() };
+    let total = unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_unaligned() };
     (u16::from_be(total) as usize + ETHERNET).max(SHORTEST)
 }
 

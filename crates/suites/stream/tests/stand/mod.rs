@@ -1,6 +1,8 @@
 //! A NIC, a generator at its wire and an echo, as tests put them up.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod cable;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +41,11 @@ pub(crate) fn cpus() -> (usize, usize) {
 /// Ticks of a time.
 pub(crate) fn ticks(time: Duration) -> u64 {
     Tsc::get().unwrap().ticks(time)
+}
+
+/// The time, ticks.
+pub(crate) fn now() -> u64 {
+    machine::tsc::start()
 }
 
 /// How the NIC and the programs are set up.

@@ -8,6 +8,7 @@ mod cut;
 mod pair;
 mod receive;
 mod registers;
+mod timestamp;
 mod transmit;
 
 use super::engine::{ArrivalsOf, Common, Engine};
@@ -17,6 +18,7 @@ use crate::wire::Wire;
 use crate::wire::vector::Vector;
 use pair::{Pair, UnderWay};
 use receive::Places;
+use timestamp::Timestamp;
 use transmit::Limit;
 
 /// When a program is notified of packets.
@@ -71,8 +73,7 @@ pub struct Pipes {
     places: Places,
     under_way: UnderWay,
     limit: Option<Limit>,
-    /// Where arriving packets get the time.
-    timestamp: Option<u8>,
+    timestamp: Option<Timestamp>,
 }
 
 // SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.

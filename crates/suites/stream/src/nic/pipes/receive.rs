@@ -39,6 +39,10 @@ impl Pipes {
         // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
         // are the NIC's; the thread runs with the way of copying that the processor has.
         unsafe { coming.deliver::<V>(nic.steering.order(), &places.stretches) };
+        if let Some(timestamp) = &self.timestamp {
+            // SAFETY: they were just delivered there, and no program knows of them yet.
+            unsafe { timestamp.arrive(&places.stretches) };
+        }
         for notification in places.notifications.drain(..) {
             self.under_way.notify(notification, nic);
         }
@@ -130,7 +134,8 @@ impl Pipes {
         }
         if self.notify == Notify::EveryPacket {
             let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
-            let told = tell_each(pair, self.notifications_mask, pipe, id, (taken, flits), places);
+            let masks = (self.notifications_mask, self.mask);
+            let told = tell_each(pair, masks, pipe, id, (taken, flits), places);
             for notification in &mut places.notifications {
                 notification.arrives = now + nic.transfer;
             }
@@ -190,7 +195,7 @@ impl Pipes {
 #[inline(always)]
 fn tell_each(
     pair: Option<&mut Pair>,
-    notifications_mask: u32,
+    (notifications_mask, ring_mask): (u32, u32),
     pipe: &Pipe,
     id: u32,
     (packets, flits): (u32, u32),
@@ -199,7 +204,7 @@ fn tell_each(
     let Some(pair) = pair else { return 0 };
     for packet in 0..packets {
         let Some(slot) = pair.slot(notifications_mask) else { return packet };
-        let tail = pipe.tail + (packet + 1) * flits;
+        let tail = (pipe.tail + (packet + 1) * flits) & ring_mask;
         let pair = pipe.pair;
         places.notifications.push(Notification { arrives: 0, pair, slot, pipe: id, tail });
     }

@@ -124,7 +124,9 @@ impl Pipes {
             Register::RxMemoryLow => pipe.low = value,
             Register::RxMemoryHigh => {
                 let low = pipe.low;
-                self.under_way.hurry(pipe.pair);
+                if !pipe.ring.is_null() {
+                    self.under_way.hurry(pipe.pair);
+                }
                 *pipe = ABSENT;
                 self.due.retain(|due| *due != id);
                 // The low bits of the address say which core's the pipe is.

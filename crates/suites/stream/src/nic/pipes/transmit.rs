@@ -10,7 +10,8 @@ use super::super::layout::{
 };
 use super::Pipes;
 use super::pair::Pair;
-use crate::wire::Wire;
+use super::timestamp::Timestamp;
+use crate::wire::{Left, Wire};
 
 /// TX notifications of a core served in one turn.
 const TRANSMISSIONS: usize = 32;
@@ -76,18 +77,19 @@ impl Pipes {
             return;
         };
         let Some(Pair { cut, .. }) = self.pairs[pair].as_mut() else { return };
+        let timestamp = &mut self.timestamp;
         let (mut at, mut packets) = (0, 0);
         if !cut.is_none() {
             // SAFETY: as below, and a whole packet lies where it says.
             unsafe {
                 let (taken, whole) = cut.go_on(start, length);
                 at = taken;
-                packets = whole.map_or(0, |(packet, bytes)| wire.leave(packet, bytes).packets);
+                packets = whole.map_or(0, |(packet, all)| leave(packet, all, timestamp, wire).packets);
             }
         }
         // SAFETY: registered memory in whole flits, which the program leaves to the NIC until the
         // notification's signal is 0.
-        let left = unsafe { wire.leave(start.wrapping_add(at), length - at) };
+        let left = unsafe { leave(start.wrapping_add(at), length - at, timestamp, wire) };
         at += left.bytes;
         if at < length {
             // SAFETY: as above; the last packet says that it has more flits than these.
@@ -126,9 +128,29 @@ impl Pipes {
                 self.limit = enable.then_some(Limit { ticks_a_flit, made_up, next: 0.0 });
             }
             Some(Configuration::Timestamp { offset, enable }) => {
-                self.timestamp = enable.then_some(offset);
+                self.timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_a_second));
             }
             None => nic.counters.refused += 1,
+        }
+    }
+}
+
+/// Packets leave, with the time where that is asked for.
+///
+/// # Safety
+/// As for [`Wire::leave`]; at most [`LONGEST_TRANSFER`] bytes.
+#[inline(always)]
+unsafe fn leave<W: Wire>(
+    start: *const u8,
+    bytes: usize,
+    timestamp: &mut Option<Timestamp>,
+    wire: &mut W,
+) -> Left {
+    // SAFETY: by the caller's word.
+    unsafe {
+        match timestamp {
+            None => wire.leave(start, bytes),
+            Some(timestamp) => timestamp.leave(start, bytes, wire),
         }
     }
 }
