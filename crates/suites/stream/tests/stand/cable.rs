@@ -218,8 +218,7 @@ impl Wired {
 /// where anything is modelled to take time.
 pub(crate) fn settle(device: &Device) {
     for _ in 0..2 {
-        let nothing =
-            Configuration::RateLimit { numerator: 1, denominator: 1, enable: false };
+        let nothing = Configuration::RateLimit { numerator: 1, denominator: 1, enable: false };
         device.configure(nothing).unwrap();
         // Each call looks at 64 at most.
         (0..8).for_each(|_| device.complete());

@@ -84,7 +84,8 @@ impl Pipes {
             unsafe {
                 let (taken, whole) = cut.go_on(start, length);
                 at = taken;
-                packets = whole.map_or(0, |(packet, all)| leave(packet, all, timestamp, wire).packets);
+                packets =
+                    whole.map_or(0, |(packet, all)| leave(packet, all, timestamp, wire).packets);
             }
         }
         // SAFETY: registered memory in whole flits, which the program leaves to the NIC until the
