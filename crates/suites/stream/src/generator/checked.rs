@@ -80,12 +80,20 @@ impl Checked {
         Self { expected: expected.collect(), sequences: vec![0; flows.count], ..Self::default() }
     }
 
-    pub(super) fn begin(&mut self, trial: &Trial) {
-        self.sequences.fill(0);
+    /// Makes ready for a trial: what takes long.
+    pub(super) fn prepare(&mut self, trial: &Trial) {
         self.check = trial.check;
         self.touch = if trial.touched { TOUCH } else { 0 };
-        (self.received, self.bytes, self.corrupted, self.late) = (0, 0, 0, 0);
         self.times = trial.times.then(Times::new).flatten();
+    }
+
+    /// Begins the trial: nothing has come yet.
+    pub(super) fn begin(&mut self) {
+        self.sequences.fill(0);
+        (self.received, self.bytes, self.corrupted, self.late) = (0, 0, 0, 0);
+        if let Some(times) = &mut self.times {
+            times.begin();
+        }
     }
 
     #[inline(always)]
@@ -217,6 +225,12 @@ impl Times {
     fn new() -> Option<Self> {
         let histogram = Histogram::new_with_bounds(1, LONGEST, 3).ok()?;
         Some(Self { histogram, stamp: 0, taken: 0, trip: 0 })
+    }
+
+    /// Forgets all; the histogram's memory is there from now on.
+    fn begin(&mut self) {
+        self.histogram.reset();
+        self.taken = 0;
     }
 
     #[inline(always)]

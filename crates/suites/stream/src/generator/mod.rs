@@ -9,6 +9,7 @@ mod checked;
 mod live;
 mod pace;
 mod trial;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -26,6 +27,7 @@ pub use live::{Live, Seen};
 pub use pace::Pace;
 use pace::Paced;
 pub use trial::{Report, Trial};
+use turns::Turns;
 
 /// How often others see how far it is.
 const SHOWN_EVERY: Duration = Duration::from_millis(1);
@@ -55,6 +57,8 @@ struct Template {
 /// What the generator is doing.
 enum State {
     Idle,
+    /// A trial begins then.
+    Waiting(u64),
     Sending,
     /// Everything is sent; what is under way may still come back, until then.
     Draining(u64),
@@ -71,6 +75,7 @@ pub struct Generator {
     trial: Trial,
     answer: Option<SyncSender<Report>>,
     begun: u64,
+    turns: Turns,
     ended_sending: u64,
     sent: u64,
     dropped: u64,
@@ -101,6 +106,7 @@ impl Generator {
             trial: Trial::default(),
             answer: None,
             begun: 0,
+            turns: Turns::default(),
             ended_sending: 0,
             sent: 0,
             dropped: 0,
@@ -139,12 +145,23 @@ impl Generator {
     }
 
     fn start(&mut self, trial: Trial, answer: SyncSender<Report>) {
-        self.begun = ticks();
-        (self.sent, self.dropped, self.position) = (0, 0, Position::default());
-        self.checked.begin(&trial);
-        self.paced = Paced::new(trial.pace, self.begun);
+        self.checked.prepare(&trial);
         self.trial = trial;
         self.answer = Some(answer);
+        self.state = State::Waiting(ticks() + trial.wait);
+    }
+
+    /// Begins to send where it has waited long enough. What came until now is of no trial.
+    #[inline(never)]
+    fn begin_after(&mut self, waiting: u64, now: u64) {
+        if now < waiting {
+            return;
+        }
+        (self.sent, self.dropped, self.position) = (0, 0, Position::default());
+        self.checked.begin();
+        self.begun = ticks();
+        self.paced = Paced::new(self.trial.pace, self.begun);
+        self.turns = Turns::from(self.begun);
         self.state = State::Sending;
     }
 
@@ -161,6 +178,8 @@ impl Generator {
             begun: self.begun,
             ended_sending: self.ended_sending,
             ended: now,
+            gap: self.turns.longest,
+            stood: self.turns.stood,
             ..self.checked.report()
         };
         self.live.show(self.sent, self.checked.received());
@@ -178,8 +197,13 @@ impl Generator {
     /// How many packets are to be sent by now.
     #[inline(always)]
     fn due(&mut self, now: u64, most: u32) -> u32 {
-        if !matches!(self.state, State::Sending) {
-            return 0;
+        match self.state {
+            State::Sending => {}
+            State::Waiting(until) => {
+                self.begin_after(until, now);
+                return 0;
+            }
+            State::Idle | State::Draining(_) => return 0,
         }
         let left = self.trial.count - self.sent;
         if now >= self.begun + self.trial.duration || left == 0 {
@@ -205,10 +229,14 @@ impl Wire for Generator {
         match order {
             Order::Send(traffic) => self.load(traffic),
             Order::Start(trial, answer) => self.start(trial, answer),
-            Order::Stop if matches!(self.state, State::Sending) => {
-                self.stop_sending(ticks());
+            Order::Stop => {
+                if let State::Waiting(_) = self.state {
+                    self.begin_after(0, ticks());
+                }
+                if let State::Sending = self.state {
+                    self.stop_sending(ticks());
+                }
             }
-            Order::Stop => {}
         }
     }
 
@@ -230,6 +258,7 @@ impl Wire for Generator {
 
     #[inline(always)]
     fn turned(&mut self, now: u64) {
+        self.turns.turned(now, self.sent + self.checked.received(), &self.trial);
         if let State::Draining(until) = self.state
             && (self.under_way() == 0 || now >= until)
         {

@@ -17,6 +17,8 @@ pub struct Trial {
     pub count: u64,
     /// How long they are sent at most, ticks.
     pub duration: u64,
+    /// How long to wait first, ticks: what is left of what was before comes to rest meanwhile.
+    pub wait: u64,
     /// How long to wait afterwards for those under way, ticks.
     pub drain: u64,
     /// What of each packet that comes back is compared with what was sent, besides its number.
@@ -25,6 +27,11 @@ pub struct Trial {
     pub touched: bool,
     /// Whether round-trip times are taken.
     pub times: bool,
+    /// A turn of the loop that takes this long, ticks, and [`allowed`](Self::allowed) for each of its
+    /// packets, stood still.
+    pub stall: u64,
+    /// What a packet may take, ticks.
+    pub allowed: u64,
 }
 
 impl Default for Trial {
@@ -33,10 +40,13 @@ impl Default for Trial {
             pace: Pace::Closed { window: 0 },
             count: u64::MAX,
             duration: 0,
+            wait: 0,
             drain: 0,
             check: Check::All,
             touched: true,
             times: false,
+            stall: u64::MAX,
+            allowed: 0,
         }
     }
 }
@@ -62,6 +72,10 @@ pub struct Report {
     pub ended_sending: u64,
     /// When the last packet came back or was given up, ticks.
     pub ended: u64,
+    /// The longest turn of the loop, ticks.
+    pub gap: u64,
+    /// Ticks of all turns in which the loop stood still.
+    pub stood: u64,
     /// Round-trip times, ticks; none where they were not taken.
     pub times: Option<Histogram<u64>>,
 }
