@@ -38,12 +38,32 @@ pub fn between(
     other: usize,
     measure: impl FnOnce() -> Result<Measurement, Failure>,
 ) -> Result<Measurement, Failure> {
-    if own == other {
+    among(own, &[other], measure)
+}
+
+/// The same where one CPU has to do with several: the class is that of the one that is furthest away.
+///
+/// # Errors
+/// As for [`between`].
+pub fn among(
+    own: usize,
+    others: &[usize],
+    measure: impl FnOnce() -> Result<Measurement, Failure>,
+) -> Result<Measurement, Failure> {
+    let others: Vec<usize> = others.iter().copied().filter(|other| *other != own).collect();
+    if others.is_empty() {
         return measure();
     }
-    let before = class(own, other)?;
+    let before = furthest(own, &others)?;
     let measurement = measure()?;
-    Ok(classed(measurement, before, class(own, other)?))
+    Ok(classed(measurement, before, furthest(own, &others)?))
+}
+
+/// How near the furthest of some CPUs is now; none where that is unsure of any.
+fn furthest(own: usize, others: &[usize]) -> Result<Option<Class>, Failure> {
+    let classes: Result<Option<Vec<Class>>, Failure> =
+        others.iter().map(|other| class(own, *other)).collect();
+    Ok(classes?.and_then(|classes| classes.into_iter().max()))
 }
 
 /// How near they are now; none where others held the CPUs.
@@ -79,7 +99,8 @@ fn classed(
     }
 }
 
-fn name(class: Class) -> &'static str {
+/// The word by which samples say a class.
+pub fn name(class: Class) -> &'static str {
     match class {
         Class::Same => "same",
         Class::Near => "near",

@@ -7,10 +7,11 @@ use super::{Claim, VerdictKind};
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::plan::seed_of;
-use crate::point::{Filter, Point};
+use crate::point::{Filter, Level, Point};
+use crate::proximity::name;
 use crate::sample::Sample;
 use crate::summary::{
-    Floors, Observed, Rounds, Unit, last_samples, metric_record, newest_environment,
+    CLASS, Floors, Observed, Rounds, Unit, last_samples, metric_record, newest_environment,
 };
 
 /// What a run holds on a claim, in the newest environment of its experiment.
@@ -51,6 +52,9 @@ impl<'a> Evidence<'a> {
         let record =
             unit.applied(metric, record).map_err(|error| Lack::inconclusive(error.to_string()))?;
         let mut observed = crate::summary::rounds(run, experiment, metric, environment, unit);
+        if let Some(class) = claim.class {
+            observed.keep(|one| one.class.as_ref().is_some_and(|of| of.as_str() == name(class)));
+        }
         let floors = Floors::of(&observed);
         observed.points.retain(|point, _| claim.filter.matches(point));
         observed.twins.retain(|point, _| claim.filter.matches(point));
@@ -98,11 +102,32 @@ impl<'a> Evidence<'a> {
     pub(super) fn lack(&self, picked: impl Fn(&Point) -> bool) -> Lack {
         let samples: Vec<_> =
             self.without.iter().filter(|(point, _)| picked(point)).map(|(_, s)| *s).collect();
-        let faults = samples.iter().filter(|s| !is_absence(s));
-        match (samples.first(), faults.clone().next()) {
+        let mut faults =
+            samples.iter().filter(|sample| !is_absence(sample) && !self.elsewhere(sample));
+        match (samples.first(), faults.next()) {
             (None, _) => self.claim.not_measured(),
-            (Some(absent), None) => Lack::unmeasurable(told(absent)),
-            (_, Some(fault)) => Lack::inconclusive(told(fault)),
+            (Some(absent), None) => Lack::unmeasurable(self.told(absent)),
+            (_, Some(fault)) => Lack::inconclusive(self.told(fault)),
+        }
+    }
+
+    /// Whether a sample has values, and none of its point's rounds is of the class that is asked for.
+    fn elsewhere(&self, sample: &Sample) -> bool {
+        self.claim.class.is_some()
+            && sample.counts()
+            && !self.observed.points.contains_key(&sample.point)
+    }
+
+    fn told(&self, sample: &Sample) -> String {
+        match self.claim.class.filter(|_| self.elsewhere(sample)) {
+            None => told(sample),
+            Some(class) => {
+                let was = sample.covariates.get(CLASS).map_or("of no class", Level::as_str);
+                let class = name(class);
+                format!(
+                    "in no round were the cores {class}, in the last they were {was}; measure again"
+                )
+            }
         }
     }
 

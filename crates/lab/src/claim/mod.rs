@@ -16,6 +16,7 @@ mod verdict;
 mod winner;
 mod words;
 
+use machine::proximity::Class;
 use serde::Serialize;
 
 pub use check::{check, needs};
@@ -55,6 +56,8 @@ pub struct Claim {
     pub cores: Option<usize>,
     /// The only profile whose runs count.
     pub profile: Option<Profile>,
+    /// How near the cores must have been: rounds of another class do not count.
+    pub class: Option<Class>,
     /// How many rounds must judge; see [`Claim::rounds_needed`].
     pub rounds: Option<usize>,
     /// What must hold.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use machine::proximity::Class;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -38,6 +39,7 @@ struct Declared {
     carries_over: bool,
     cores: Option<usize>,
     profile: Option<Profile>,
+    class: Option<Class>,
     rounds: Option<usize>,
     expect: Option<Expect>,
 }
@@ -95,6 +97,7 @@ impl Declared {
             carries_over: self.carries_over,
             cores: self.cores,
             profile: self.profile,
+            class: self.class,
             rounds: self.rounds,
             expect: self.expect,
             place,

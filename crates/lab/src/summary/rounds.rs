@@ -33,6 +33,14 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// Keeps some observations only; points that have none left go.
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&Observation) -> bool) {
+        for side in [&mut self.points, &mut self.twins] {
+            side.values_mut().for_each(|rounds| rounds.retain(|_, one| wanted(one)));
+            side.retain(|_, rounds| !rounds.is_empty());
+        }
+    }
+
     /// The ratio of each point to its twin; one that has no logarithm is left out.
     pub fn twin_ratios(&self) -> Vec<(Point, Ratio)> {
         let ratio = |(point, twin)| {

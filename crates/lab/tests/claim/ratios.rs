@@ -100,6 +100,32 @@ fn near_and_far_rounds_are_not_paired() {
 }
 
 #[test]
+fn a_claim_on_near_cores_looks_at_no_others() {
+    let mut run = functions(&["glibc", "apex"])
+        .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
+    // In every second round both are far, where there is no difference.
+    for sample in &mut run.samples {
+        let far = sample.round % 2 == 1;
+        sample.covariates.insert("proximity".into(), if far { "far" } else { "near" }.into());
+        if far {
+            *sample.values.get_mut("throughput").unwrap() = 2e9;
+        }
+    }
+    let of_class =
+        |class: &str, expect: &str| format!("class = \"{class}\"\nexpect = {{ {expect} }}");
+    let ratio = format!("{RATIO}, each = [\"length\"], at_least = 1.1");
+    let verdict = assert_kind(&of_class("near", &ratio), &run, Reproduced);
+    assert!(verdict.ours.iter().all(|ours| ours.rounds == 10 && ours.lost == 0), "{verdict:?}");
+    assert_kind(&of_class("far", &ratio), &run, Contradicted);
+    assert_kind(&of_class("near", "at_least = 5e9"), &run, Reproduced);
+    assert_kind(&of_class("far", "at_most = 5e9"), &run, Reproduced);
+    let verdict = assert_kind(&of_class("same", &ratio), &run, Unmeasurable);
+    assert!(verdict.why.contains("in no round were the cores same"), "{}", verdict.why);
+    let verdict = assert_kind(&of_class("same", "at_least = 5e9"), &run, Unmeasurable);
+    assert!(verdict.why.contains("in the last they were far"), "{}", verdict.why);
+}
+
+#[test]
 fn rounds_of_no_common_class_say_so() {
     let mut run = functions(&["glibc", "apex"]).run(|_| 10e9);
     for sample in &mut run.samples {

@@ -7,6 +7,7 @@ use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
 use lab::suite::{Data, Probe, Suite};
+use machine::proximity::Class;
 
 use crate::claim;
 use crate::made_up::{MadeUp, product};
@@ -25,6 +26,7 @@ published = { value = 23.46e9, unit = "B/s", tolerance = "10%", on = "Xeon hosts
 carries_over = false
 cores = 9
 profile = "standard"
+class = "near"
 rounds = 20
 expect = { shape = "saturates", along = "threads", beyond = 8, within = "10%" }
 
@@ -39,6 +41,7 @@ fn a_whole_claim_is_read_beside_other_tables() {
     let claim = &claims[0];
     assert_eq!((claim.place.line, claim.cores, claim.rounds), (6, Some(9), Some(20)));
     assert_eq!(claim.profile, Some(Profile::Standard));
+    assert_eq!(claim.class, Some(Class::Near));
     assert_eq!(claim.published.as_ref().unwrap().tolerance, Some(0.1));
     assert!(!claim.carries_over && !claim.is_promise());
     let Kind::Shape { beyond, within, .. } = &claim.expect.as_ref().unwrap().kind else {
