@@ -2,6 +2,11 @@
 
 pub mod echo;
 pub mod generator;
+mod hand;
 pub mod host;
 pub mod nic;
+pub mod suite;
 pub mod wire;
+
+/// The suite, for the program that holds all suites.
+pub static SUITE: suite::StreamSuite = suite::StreamSuite;

@@ -1,0 +1,34 @@
+//! The suite by hand: `tollgate stream`.
+
+mod search;
+
+use clap::{Parser, Subcommand};
+use lab::run::Lab;
+
+/// What a person reads where something is wrong.
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// From the NIC to the application, by hand
+#[derive(Debug, Parser)]
+#[command(name = "tollgate stream", disable_version_flag = true, max_term_width = 100)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The largest load that loses nothing, and that which loses little
+    Search(search::Options),
+}
+
+/// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
+    let words = std::iter::once("tollgate stream").chain(arguments.iter().map(String::as_str));
+    match Options::try_parse_from(words)?.command {
+        Command::Search(options) => search::main(&options, lab),
+    }
+}

@@ -1,0 +1,204 @@
+//! `tollgate stream search`: the largest load that loses nothing, and that which loses little.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use lab::by_hand::{ByHand, Gathered, Measured};
+use lab::experiment::{Effort, Experiment, Profile};
+use lab::factor::find;
+use lab::point::Point;
+use lab::quantity;
+use lab::run::Lab;
+use lab::sample::Sample;
+use lab::summary::CLASS;
+
+use super::Error;
+use crate::SUITE;
+use crate::suite::factors::FACTORS;
+
+/// The name that the experiment has in the journal, and how it is measured.
+const NAME: &str = "search";
+const MEASURED_AS: &str = "throughput";
+/// What is printed: a metric and its name here.
+const SHOWN: [(&str, &str, &str); 4] = [
+    ("ndr", "ndr_mpps", "NDR, nothing lost, confirmed"),
+    ("ndr_strict", "ndr_strict_mpps", "NDR with void trials counted as loss"),
+    ("pdr", "pdr_mpps", "PDR, at most 0.5% lost, confirmed"),
+    ("rfc2544", "rfc2544_mpps", "RFC 2544, one trial a load"),
+];
+
+/// Options of `tollgate stream search`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How packets reach the application: pipes, pipes-per-packet, pipes-prefetch
+    #[arg(long, default_value = "pipes")]
+    interface: String,
+    /// Bytes of each packet on the wire, with check sequence
+    #[arg(long, default_value = "64")]
+    packet_bytes: String,
+    /// Cores of the application
+    #[arg(long, default_value = "1")]
+    cores: String,
+    /// Pipes of all cores together; two a core where nothing is said
+    #[arg(long)]
+    pipes: Option<String>,
+    /// Bytes of each pipe's ring
+    #[arg(long, default_value = "2 MiB")]
+    ring: String,
+    /// Packets that each pipe holds, in place of the ring's bytes
+    #[arg(long, default_value = "ring")]
+    depth: String,
+    /// What of each packet that comes back is compared: none, one-word, all
+    #[arg(long, default_value = "one-word")]
+    check: String,
+    /// Instructions that do nothing, for each packet
+    #[arg(long, default_value = "0")]
+    cycles: String,
+    /// The largest rate that is tried, Gbps
+    #[arg(long, default_value = "100")]
+    maximum: String,
+    /// How long a full trial lasts; the source's last 1 s
+    #[arg(long, default_value = "100 ms")]
+    duration: String,
+    /// How often the whole search is repeated, each time in a fresh process
+    #[arg(long, default_value_t = 1)]
+    iters: u32,
+    /// The folder of results
+    #[arg(long, default_value = "results")]
+    results: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Searches and prints what was found. Gives the exit status: 0, or 1 where measuring failed.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
+    let point = options.point()?;
+    let by_hand = ByHand {
+        suite: &SUITE,
+        experiments: vec![options.experiment(&point)?],
+        profile: Profile::Standard,
+        results: &options.results,
+        options: BTreeMap::new(),
+    };
+    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let gathered = Gathered::of(&run.samples);
+    if gathered.median(&point, SHOWN[0].0).is_none() {
+        return Err(
+            format!("nothing was found: {}", why_not(&gathered, &run.samples, &point)).into()
+        );
+    }
+    let found = Found { gathered: &gathered, samples: &run.samples, point: &point };
+    let mut out = std::io::stdout().lock();
+    if options.json {
+        writeln!(out, "{}", found.json())?;
+    } else {
+        write!(out, "{}", found.text())?;
+        writeln!(out, "every trial: {}", run.folder.join("samples.jsonl").display())?;
+    }
+    Ok(status)
+}
+
+/// Why no sample counts.
+fn why_not(gathered: &Gathered, samples: &[Sample], point: &Point) -> String {
+    let void = samples.iter().rev().find_map(|sample| sample.void.as_ref());
+    void.map_or_else(|| gathered.why_not(point), |cause| format!("every sample is void: {cause}"))
+}
+
+impl Options {
+    fn point(&self) -> Result<Point, Error> {
+        let two_a_core = || match self.cores.parse::<u64>() {
+            Ok(cores) => (2 * cores).to_string(),
+            Err(_) => self.cores.clone(),
+        };
+        let levels = [
+            ("interface", self.interface.clone()),
+            ("packet_bytes", self.packet_bytes.clone()),
+            ("cores", self.cores.clone()),
+            ("pipes", self.pipes.clone().unwrap_or_else(two_a_core)),
+            ("ring", self.ring.clone()),
+            ("depth", self.depth.clone()),
+            ("check", self.check.clone()),
+            ("cycles", self.cycles.clone()),
+            ("maximum", self.maximum.clone()),
+        ];
+        let level = |(name, text): (&str, String)| {
+            find(FACTORS, name)?.level(&text).map(|level| (name.to_string(), level))
+        };
+        Ok(levels.into_iter().map(level).collect::<Result<_, String>>()?)
+    }
+
+    fn experiment(&self, point: &Point) -> Result<Experiment, Error> {
+        let budget =
+            quantity::duration(&self.duration).map_err(|why| format!("--duration: {why}"))?;
+        if budget < Duration::from_millis(1) || self.iters == 0 {
+            return Err(
+                "a search takes one iteration at least, with trials of 1 ms at least".into()
+            );
+        }
+        let rounds = self.iters;
+        Ok(Experiment {
+            suite: lab::suite::Suite::name(&SUITE).into(),
+            name: NAME.into(),
+            measured_as: MEASURED_AS.into(),
+            about: "The largest load without loss, by hand".into(),
+            metric: SHOWN[0].0.into(),
+            baseline: point.clone(),
+            sweeps: Vec::new(),
+            points: vec![point.clone()],
+            twins: Vec::new(),
+            roles: Vec::new(),
+            blocking: Vec::new(),
+            batch: 1,
+            limit: None,
+            effort: Effort { min_rounds: rounds, rounds, budget, resolve: 0.0 },
+        })
+    }
+}
+
+/// What was found, for printing.
+struct Found<'a> {
+    gathered: &'a Gathered,
+    samples: &'a [Sample],
+    point: &'a Point,
+}
+
+impl Found<'_> {
+    /// A metric in Mpps, the median of the iterations.
+    fn mpps(&self, metric: &str) -> Option<f64> {
+        self.gathered.median(self.point, metric).map(|packets| packets / 1e6)
+    }
+
+    /// How near the cores were in each iteration that counts.
+    fn classes(&self) -> Vec<&str> {
+        let counted = self.samples.iter().filter(|sample| sample.counts());
+        counted.map(|s| s.covariates.get(CLASS).map_or("same", |level| level.as_str())).collect()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let levels = self.point.0.iter();
+        let mut all: serde_json::Map<String, serde_json::Value> =
+            levels.map(|(name, level)| (name.clone(), level.as_str().into())).collect();
+        for (metric, name, _) in SHOWN {
+            all.insert(name.into(), self.mpps(metric).into());
+        }
+        all.insert("iterations".into(), self.gathered.rounds(self.point, SHOWN[0].0).len().into());
+        all.insert(CLASS.into(), self.classes().into());
+        all.into()
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}; cores {}\n", self.point, self.classes().join(", "));
+        for (metric, _, about) in SHOWN {
+            let value = self.mpps(metric).map_or("—".into(), |mpps| format!("{mpps:.2}"));
+            text += &format!("{value:>9} Mpps  {about}\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,30 @@
+//! `closed`: how fast packets come round where the next is sent as soon as one comes back.
+
+use std::time::Duration;
+
+use lab::measure::Measurement;
+use lab::sample::Failure;
+use machine::tsc::Tsc;
+
+use super::measured;
+use super::setting::{Cpus, Setting};
+use super::stand::Stand;
+
+/// What is not counted, as a share of the budget: rings and caches come to what they stay at.
+const WARM_UP: u32 = 4;
+
+/// Measures one point.
+///
+/// # Errors
+/// What stands in the sample's place.
+pub(super) fn measure(
+    setting: &Setting,
+    cpus: &Cpus,
+    budget: Duration,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    let stand = Stand::new(setting, cpus, tsc)?;
+    stand.closed(budget / WARM_UP)?;
+    let tried = stand.closed(budget)?;
+    Ok(measured::of(&tried, setting, tsc))
+}

@@ -1,0 +1,90 @@
+//! The interfaces: which engine the NIC has, and which echo the application runs.
+
+use std::sync::Arc;
+
+use lab::sample::Failure;
+use machine::Refusal;
+
+use super::application::Loop;
+use super::setting::Setting;
+use crate::echo::PipesEcho;
+use crate::generator::{Generator, Order};
+use crate::host;
+use crate::nic::layout::FLIT;
+use crate::nic::pipes::{Notify, Pipes};
+use crate::nic::{Error, Nic, Port, Settings};
+use crate::wire::flow::Flow;
+
+/// How packets reach the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interface {
+    /// Pipes, and a notification of what has come since the last.
+    Pipes,
+    /// Pipes, and a notification of every packet.
+    PipesPerPacket,
+    /// Pipes, whose notifications are asked for before they are needed.
+    PipesPrefetch,
+}
+
+impl Interface {
+    /// By its name.
+    ///
+    /// # Errors
+    /// Where there is none of the name.
+    pub fn of(name: &str) -> Result<Self, Failure> {
+        match name {
+            "" | "pipes" => Ok(Self::Pipes),
+            "pipes-per-packet" => Ok(Self::PipesPerPacket),
+            "pipes-prefetch" => Ok(Self::PipesPrefetch),
+            other => Err(Failure::failed(format!("there is no interface '{other}'"))),
+        }
+    }
+
+    /// Bytes of memory that all its rings take.
+    pub fn memory(self, setting: &Setting) -> u64 {
+        setting.pipes as u64 * setting.ring as u64
+    }
+
+    /// Starts a NIC that has it.
+    ///
+    /// # Errors
+    /// Where it cannot run.
+    pub fn start(
+        self,
+        cpu: usize,
+        setting: &Setting,
+        generator: Generator,
+    ) -> Result<Nic<Order>, Error> {
+        let settings = Settings { cpu, doorbell: setting.doorbell, transfer: setting.transfer };
+        let pipes =
+            |notify| Pipes::new(notify, (setting.ring / FLIT) as u32, setting.notifications);
+        match self {
+            Self::Pipes | Self::PipesPrefetch => {
+                Nic::start(settings, pipes(Notify::Reactively), generator)
+            }
+            Self::PipesPerPacket => Nic::start(settings, pipes(Notify::EveryPacket), generator),
+        }
+    }
+
+    /// Runs the echo of one core by it, until the loop's end.
+    ///
+    /// # Errors
+    /// Where it cannot be set up.
+    pub(super) fn run(
+        self,
+        port: &Port,
+        setting: &Setting,
+        flows: &Arc<[Flow]>,
+        run: Loop,
+    ) -> Result<(), Refusal> {
+        match self {
+            Self::Pipes | Self::PipesPerPacket | Self::PipesPrefetch => {
+                let sizes =
+                    host::Sizes { ring: setting.ring, notifications: setting.notifications };
+                let prefetch = self == Self::PipesPrefetch;
+                run.run(PipesEcho::new(port, sizes, flows, prefetch)?);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What the lab asks of the suite.
+
+mod application;
+pub mod ceiling;
+mod closed;
+pub mod factors;
+mod interface;
+mod load;
+mod measured;
+pub mod metrics;
+mod probe;
+mod search;
+pub mod setting;
+pub mod stall;
+mod stand;
+
+use std::time::Duration;
+
+use lab::factor::Factor;
+use lab::metric::Metric;
+use lab::point::Point;
+use lab::run::Lab;
+use lab::sample::Failure;
+use lab::suite::{Data, Probe, Suite};
+
+use crate::hand;
+use probe::StreamProbe;
+use setting::Setting;
+
+/// From the NIC to the application.
+pub struct StreamSuite;
+
+/// A way to measure: what an experiment is measured as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The next packet is sent as soon as one comes back.
+    Closed,
+    /// Packets are sent at a rate.
+    Load,
+    /// The same, with round-trip times.
+    RoundTrips,
+    /// The largest load without loss is sought.
+    Search,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Self); 4] = [
+        ("interfaces", Self::Closed),
+        ("line-rate", Self::Load),
+        ("rtt-vs-load", Self::RoundTrips),
+        ("throughput", Self::Search),
+    ];
+
+    fn of(experiment: &str) -> Result<Self, Failure> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == experiment);
+        found.map(|(_, kind)| *kind).ok_or_else(|| {
+            let ways: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            let ways = ways.join(", ");
+            Failure::failed(format!(
+                "nothing is measured as '{experiment}'; set measured_as to one of {ways}"
+            ))
+        })
+    }
+}
+
+/// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
+const BESIDES: Duration = Duration::from_millis(25);
+
+/// What a trial of a search takes besides its duration: it waits first, and for what is lost at its end.
+const A_TRIAL: Duration = Duration::from_millis(3);
+
+impl Suite for StreamSuite {
+    fn name(&self) -> &'static str {
+        "stream"
+    }
+
+    fn about(&self) -> &'static str {
+        "from the NIC to the application: a stream of packets against a descriptor a packet"
+    }
+
+    fn data(&self) -> Data {
+        Data {
+            experiments: include_str!("../../experiments.toml"),
+            claims: include_str!("../../claims.toml"),
+            promises: include_str!("../../promises.toml"),
+            figures: include_str!("../../figures.toml"),
+        }
+    }
+
+    fn factors(&self) -> &'static [Factor] {
+        factors::FACTORS
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, _: &str, point: &Point) -> Result<(), Failure> {
+        Setting::of(point)?.available()
+    }
+
+    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
+        if self.available(experiment, point).is_err() {
+            return Duration::from_millis(1);
+        }
+        match Kind::of(experiment) {
+            Ok(Kind::Search) => BESIDES + (budget + A_TRIAL) * search::TRIALS,
+            _ => BESIDES + budget * 5 / 4,
+        }
+    }
+
+    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
+        Ok(Box::new(StreamProbe(Kind::of(experiment)?)))
+    }
+
+    fn by_hand(
+        &self,
+        arguments: &[String],
+        lab: &Lab,
+    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
+        hand::main(arguments, lab)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::experiment::Profile;
+    use lab::soundness;
+
+    #[test]
+    fn experiments_claims_and_figures_go_together() {
+        assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn quick_is_quick_and_standard_takes_a_coffee() {
+        let seconds = |profile| soundness::seconds(&crate::SUITE, profile).unwrap();
+        let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
+        println!("quick {quick:.0} s, standard {standard:.0} s");
+        assert!(quick < 20.0 && standard < 2700.0, "quick {quick:.0} s, standard {standard:.0} s");
+    }
+}
