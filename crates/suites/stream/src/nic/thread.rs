@@ -32,6 +32,10 @@ pub struct Settings {
     /// The CPU on which its thread runs.
     pub cpu: usize,
     /// How long a write to a register is modelled to take; zero where nothing is.
+    ///
+    /// A packet that comes alone waits for one, that by which it is sent. One that finds its pipe notified, as
+    /// each does that is sent when the last has come back, waits for two where the NIC notifies reactively: it
+    /// learns only by a write to the pipe's head, after the last has left, that the program may be told of more.
     pub doorbell: Duration,
     /// How long a transfer is modelled to take; zero where nothing is.
     pub transfer: Duration,
