@@ -42,6 +42,39 @@ impl Coming for Burst<'_> {
 
     #[inline(always)]
     unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]) {
+        // SAFETY: by the caller's word; each packet lies behind the one before it.
+        unsafe { self.put::<V>(order, stretches, |place, bytes| place.wrapping_add(bytes)) };
+    }
+
+    #[inline(always)]
+    unsafe fn deliver_apart<V: Vector>(
+        self,
+        order: &[u32],
+        stretches: &[Stretch],
+        places: &[*mut u8],
+    ) {
+        let mut placed = 0;
+        let next = |_, _| {
+            placed += 1;
+            places.get(placed).copied().unwrap_or(std::ptr::null_mut())
+        };
+        // SAFETY: by the caller's word; each packet that has a place has the next.
+        unsafe { self.put::<V>(order, stretches, next) };
+    }
+}
+
+impl Burst<'_> {
+    /// Writes the packets, each where `next` says, which is told the place and the bytes of the one before.
+    ///
+    /// # Safety
+    /// As for [`Coming::deliver`], and of the places that `next` gives within a stretch.
+    #[inline(always)]
+    unsafe fn put<V: Vector>(
+        self,
+        order: &[u32],
+        stretches: &[Stretch],
+        mut next: impl FnMut(*mut u8, usize) -> *mut u8,
+    ) {
         let generator = self.generator;
         let templates = generator.templates.as_slice();
         let (mut stamp, mut stamped) = (0, 0);
@@ -71,7 +104,7 @@ impl Coming for Burst<'_> {
                     let mark = template.mark(index, round);
                     // SAFETY: the template has so many flits, and the caller answers for the other side.
                     unsafe { template.put::<V>(place, mark, stamp) };
-                    place = place.wrapping_add(template.flits as usize * FLIT);
+                    place = next(place, template.flits as usize * FLIT);
                 }
             }
         }

@@ -1,13 +1,11 @@
 //! What comes back is counted, put in order, and compared with what was sent.
 
-use hdrhistogram::Histogram;
-
+use super::times::Times;
 use super::trial::{Flows, Report, Trial};
 use crate::nic::layout::FLIT;
-use crate::nic::ticks;
-use crate::wire::Left;
 use crate::wire::packet::Walk;
 use crate::wire::traffic::Traffic;
+use crate::wire::{Left, Span};
 
 /// The byte of each packet to which the echo adds 1: the last of the shortest frame.
 pub const TOUCHED: usize = 59;
@@ -17,10 +15,6 @@ const WORD: usize = 52;
 const TOUCH: u64 = 1 << 56;
 /// Bytes at the front of a packet that say which it is.
 const MARKED: usize = 12;
-/// Packets sent together for which the time is read once when they come back.
-const TIMED_TOGETHER: u64 = 16;
-/// The longest round trip that is told from longer ones, ticks.
-const LONGEST: u64 = u32::MAX as u64;
 
 /// What of each packet that comes back is compared with what was sent. Which packet it is, and so count
 /// and order, is always looked at.
@@ -47,6 +41,15 @@ struct Expected {
     flow: u32,
     length: u32,
     source: *const u8,
+}
+
+/// What was seen of packets that came back together.
+#[derive(Default)]
+struct Seen {
+    packets: u64,
+    bytes: u64,
+    corrupted: u64,
+    late: u64,
 }
 
 /// What came back.
@@ -120,72 +123,79 @@ impl Checked {
         }
     }
 
+    /// The same for packets that lie apart.
+    ///
+    /// # Safety
+    /// As for [`Wire::leave_apart`](crate::wire::Wire::leave_apart).
+    #[inline(always)]
+    pub(super) unsafe fn take_apart(&mut self, packets: &[Span]) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            match (self.check, self.times.is_some()) {
+                (Check::None, false) => self.look_apart::<NONE, false>(packets),
+                (Check::OneWord, false) => self.look_apart::<ONE_WORD, false>(packets),
+                (Check::All, false) => self.look_apart::<ALL, false>(packets),
+                (Check::None, true) => self.look_apart::<NONE, true>(packets),
+                (Check::OneWord, true) => self.look_apart::<ONE_WORD, true>(packets),
+                (Check::All, true) => self.look_apart::<ALL, true>(packets),
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn look<const CHECK: u8, const TIMED: bool>(
         &mut self,
         start: *const u8,
         all: usize,
     ) -> Left {
-        let Self { expected, sequences, touch, times, .. } = self;
-        let (mut at, mut packets, mut bytes) = (0, 0, 0);
-        let (mut corrupted, mut late) = (0, 0);
-        let mut walk = self.walk;
+        let (mut at, mut walk) = (0, self.walk);
+        let mut look = self.begin_look();
         while at < all {
             let packet = start.wrapping_add(at);
-            // SAFETY: a whole flit, by the caller's word; the words lie in it.
-            let ((length, step), mark, stamp, word) = unsafe {
-                (
-                    walk.step(packet),
-                    packet.cast::<u64>().read(),
-                    packet.add(8).cast::<u32>().read(),
-                    packet.add(WORD).cast::<u64>().read_unaligned(),
-                )
-            };
+            // SAFETY: a whole flit, by the caller's word.
+            let (length, step) = unsafe { walk.step(packet) };
             if at + step > all {
                 std::hint::cold_path();
                 break;
             }
             at += step;
-            packets += 1;
-            bytes += length as u64;
-            let Some(expected) = expected.get((mark >> 32) as usize) else {
-                std::hint::cold_path();
-                corrupted += 1;
-                continue;
-            };
-            // SAFETY: `new` made as many sequences as there are flows.
-            let sequence = unsafe { sequences.get_unchecked_mut(expected.flow as usize) };
-            if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
-                // Those between, where there are any, are lost, or late.
-                *sequence = (mark as u32).wrapping_add(1);
-            } else {
-                std::hint::cold_path();
-                late += 1;
-            }
-            let mut sound = true;
-            if CHECK >= ONE_WORD {
-                sound = word == expected.word.wrapping_add(*touch)
-                    && length == expected.length as usize;
-            }
-            if CHECK >= ALL {
-                // SAFETY: the packet has so many bytes in its flits, and where the lengths agree the
-                // template has as many; the traffic that it lies in is held by the generator.
-                sound = sound && unsafe { same(packet, expected.source, length) };
-            }
-            if !sound {
-                std::hint::cold_path();
-                corrupted += 1;
-            }
-            if TIMED && let Some(times) = times {
-                times.take(stamp);
-            }
+            // SAFETY: all of its flits are here.
+            unsafe { look.at::<CHECK, TIMED>(packet, length) };
         }
+        let seen = look.seen;
         self.walk = walk;
-        self.received += packets;
-        self.bytes += bytes;
-        self.corrupted += corrupted;
-        self.late += late;
-        Left { packets, bytes: at }
+        self.count(&seen);
+        Left { packets: seen.packets, bytes: at }
+    }
+
+    #[inline(always)]
+    unsafe fn look_apart<const CHECK: u8, const TIMED: bool>(&mut self, packets: &[Span]) {
+        let mut look = self.begin_look();
+        for packet in packets {
+            // SAFETY: by the caller's word.
+            unsafe { look.at::<CHECK, TIMED>(packet.start, packet.bytes as usize) };
+        }
+        let seen = look.seen;
+        self.count(&seen);
+    }
+
+    #[inline(always)]
+    fn begin_look(&mut self) -> Look<'_> {
+        Look {
+            expected: &self.expected,
+            sequences: &mut self.sequences,
+            touch: self.touch,
+            times: self.times.as_mut(),
+            seen: Seen::default(),
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, seen: &Seen) {
+        self.received += seen.packets;
+        self.bytes += seen.bytes;
+        self.corrupted += seen.corrupted;
+        self.late += seen.late;
     }
 
     pub(super) fn report(&mut self) -> Report {
@@ -200,60 +210,77 @@ impl Checked {
     }
 }
 
+/// A look at packets that come back together: what a loop keeps in registers.
+struct Look<'a> {
+    expected: &'a [Expected],
+    sequences: &'a mut [u32],
+    touch: u64,
+    times: Option<&'a mut Times>,
+    seen: Seen,
+}
+
+impl Look<'_> {
+    /// Looks at one packet.
+    ///
+    /// # Safety
+    /// It has so many bytes, as many as a frame may have.
+    #[inline(always)]
+    unsafe fn at<const CHECK: u8, const TIMED: bool>(&mut self, packet: *const u8, length: usize) {
+        let seen = &mut self.seen;
+        // SAFETY: the words lie in the shortest frame.
+        let (mark, stamp, word) = unsafe {
+            (
+                packet.cast::<u64>().read_unaligned(),
+                packet.add(8).cast::<u32>().read_unaligned(),
+                packet.add(WORD).cast::<u64>().read_unaligned(),
+            )
+        };
+        seen.packets += 1;
+        seen.bytes += length as u64;
+        let Some(expected) = self.expected.get((mark >> 32) as usize) else {
+            std::hint::cold_path();
+            seen.corrupted += 1;
+            return;
+        };
+        // SAFETY: `Checked::new` made as many sequences as there are flows.
+        let sequence = unsafe { self.sequences.get_unchecked_mut(expected.flow as usize) };
+        if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
+            // Those between, where there are any, are lost, or late.
+            *sequence = (mark as u32).wrapping_add(1);
+        } else {
+            std::hint::cold_path();
+            seen.late += 1;
+        }
+        let mut sound = true;
+        if CHECK >= ONE_WORD {
+            sound = word == expected.word.wrapping_add(self.touch)
+                && length == expected.length as usize;
+        }
+        if CHECK >= ALL {
+            // SAFETY: the packet has so many bytes, and where the lengths agree the template has as many;
+            // the traffic that it lies in is held by the generator.
+            sound = sound && unsafe { same(packet, expected.source, length) };
+        }
+        if !sound {
+            std::hint::cold_path();
+            seen.corrupted += 1;
+        }
+        if TIMED && let Some(times) = &mut self.times {
+            times.take(stamp);
+        }
+    }
+}
+
 /// Whether all but the mark and the touched word is the same.
 ///
 /// # Safety
-/// Both have so many bytes, 60 at least, and lie at whole flits, zero after their ends.
+/// Both have so many bytes, 60 at least.
 unsafe fn same(packet: *const u8, source: *const u8, length: usize) -> bool {
     // SAFETY: by the caller's word.
     let (packet, source) = unsafe {
         (std::slice::from_raw_parts(packet, length), std::slice::from_raw_parts(source, length))
     };
     packet[MARKED..WORD] == source[MARKED..WORD] && packet[TOUCHED + 1..] == source[TOUCHED + 1..]
-}
-
-/// Round-trip times. Packets that were sent together come back together: for each lot the time is read
-/// once.
-struct Times {
-    histogram: Histogram<u64>,
-    stamp: u32,
-    taken: u64,
-    trip: u64,
-}
-
-impl Times {
-    fn new() -> Option<Self> {
-        let histogram = Histogram::new_with_bounds(1, LONGEST, 3).ok()?;
-        Some(Self { histogram, stamp: 0, taken: 0, trip: 0 })
-    }
-
-    /// Forgets all; the histogram's memory is there from now on.
-    fn begin(&mut self) {
-        self.histogram.reset();
-        self.taken = 0;
-    }
-
-    #[inline(always)]
-    fn take(&mut self, stamp: u32) {
-        if stamp != self.stamp || self.taken == TIMED_TOGETHER || self.taken == 0 {
-            self.write();
-            self.stamp = stamp;
-            self.trip = u64::from((ticks() as u32).wrapping_sub(stamp));
-        }
-        self.taken += 1;
-    }
-
-    fn write(&mut self) {
-        if self.taken > 0 {
-            self.histogram.saturating_record_n(self.trip.max(1), self.taken);
-        }
-        self.taken = 0;
-    }
-
-    fn end(mut self) -> Histogram<u64> {
-        self.write();
-        self.histogram
-    }
 }
 
 const _: () = assert!(TOUCHED < FLIT && WORD + 8 == TOUCHED + 1);

@@ -8,6 +8,7 @@ mod burst;
 mod checked;
 mod live;
 mod pace;
+mod times;
 mod trial;
 mod turns;
 
@@ -19,7 +20,7 @@ use machine::tsc::{Tsc, Unavailable};
 
 use crate::nic::ticks;
 use crate::wire::traffic::{Packet, Traffic};
-use crate::wire::{Left, Wire};
+use crate::wire::{Left, Span, Wire};
 use burst::{Burst, Position};
 use checked::Checked;
 pub use checked::{Check, TOUCHED};
@@ -254,6 +255,12 @@ impl Wire for Generator {
     unsafe fn leave(&mut self, start: *const u8, bytes: usize) -> Left {
         // SAFETY: by the caller's word.
         unsafe { self.checked.take(start, bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn leave_apart(&mut self, packets: &[Span]) {
+        // SAFETY: by the caller's word.
+        unsafe { self.checked.take_apart(packets) };
     }
 
     #[inline(always)]

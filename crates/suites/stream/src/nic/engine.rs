@@ -1,10 +1,13 @@
 //! What differs between interfaces: how packets reach a program's memory, and how they leave it.
 
 use super::counters::Counters;
+use super::fallback::{Fallback, Policy};
+use super::layout::FLIT;
 use super::memory::Region;
 use super::posted::Arrivals;
 use super::steering::Steering;
 use crate::wire::Wire;
+use crate::wire::flow::Flow;
 use crate::wire::vector::Vector;
 
 /// The NIC's side of one interface.
@@ -52,5 +55,39 @@ impl Common {
     pub(crate) fn reach(&self, bus: u64, length: usize) -> Option<*mut u8> {
         let region = self.regions.iter().find(|region| region.holds(bus, length))?;
         Some(region.pointer().wrapping_add((bus - region.bus()) as usize))
+    }
+
+    /// Where a ring of so many bytes lies that a program names: null where it names none, or one that the
+    /// NIC refuses.
+    pub(crate) fn ring(&mut self, bus: u64, length: usize) -> *mut u8 {
+        if bus == 0 {
+            return std::ptr::null_mut();
+        }
+        let aligned = bus.is_multiple_of(FLIT as u64);
+        let ring = self.reach(bus, length).filter(|_| aligned);
+        self.counters.refused += u64::from(ring.is_none());
+        ring.unwrap_or(std::ptr::null_mut())
+    }
+
+    /// Packets of a flow go to a queue.
+    pub(crate) fn bind(&mut self, flow: Flow, queue: u32) {
+        match self.steering.table.insert(flow, queue) {
+            Ok(()) => self.counters.rules += 1,
+            Err(_) => self.counters.rules_refused += 1,
+        }
+        self.steering.changed();
+    }
+
+    /// No packets go to a queue any more.
+    pub(crate) fn unbind(&mut self, queue: u32) {
+        self.steering.table.remove_all_of(queue);
+        self.steering.changed();
+    }
+
+    /// Packets of no flow go to the first queues.
+    pub(crate) fn fall_back(&mut self, queues: u32, round_robin: bool) {
+        let policy = if round_robin { Policy::RoundRobin } else { Policy::Hash };
+        self.steering.fallback = Fallback::new((0..queues).collect(), policy);
+        self.steering.changed();
     }
 }

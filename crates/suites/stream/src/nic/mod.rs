@@ -11,12 +11,16 @@ pub mod fallback;
 pub mod flow_table;
 mod held;
 pub mod layout;
+mod limit;
 pub mod memory;
 pub mod pipes;
+mod placing;
 pub(crate) mod posted;
 mod steering;
 mod sync;
+mod tail;
 mod thread;
+mod writes;
 
 pub use counters::Counters;
 pub(crate) use thread::ticks;

@@ -37,6 +37,12 @@ pub trait Wire: Send + 'static {
     /// `start` points to so many bytes, whole flits at whole flits, that nobody writes meanwhile.
     unsafe fn leave(&mut self, start: *const u8, bytes: usize) -> Left;
 
+    /// Takes packets that leave the NIC, each from a place of its own; the first goes first.
+    ///
+    /// # Safety
+    /// Each span has as many bytes as a frame may have, and nobody writes them meanwhile.
+    unsafe fn leave_apart(&mut self, packets: &[Span]);
+
     /// One turn of the NIC is over.
     fn turned(&mut self, now: u64);
 }
@@ -62,9 +68,21 @@ pub trait Coming {
     /// holds indices of the wire's packets. Each has room for the flits of its packets, aligned to one, that
     /// nobody reads or writes meanwhile. The processor has what the way of copying needs.
     unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]);
+
+    /// Moves them into memory as [`deliver`](Self::deliver) does, each to a place of its own: `places` has
+    /// those of all packets that have one, stretch by stretch. A stretch's place is that of its first packet.
+    ///
+    /// # Safety
+    /// As for [`deliver`](Self::deliver); each place has room for the flits of its packet alone.
+    unsafe fn deliver_apart<V: Vector>(
+        self,
+        order: &[u32],
+        stretches: &[Stretch],
+        places: &[*mut u8],
+    );
 }
 
-/// Where packets go that lie one behind the other.
+/// Packets that go to one queue, one after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch {
     /// Where the first goes; null where there is no room for them.
@@ -93,6 +111,15 @@ impl List {
     pub fn of(self, order: &[u32]) -> &[u32] {
         &order[self.start as usize..][..self.len as usize]
     }
+}
+
+/// Where a packet that leaves lies.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// Its first byte.
+    pub start: *const u8,
+    /// Its bytes, without the check sequence.
+    pub bytes: u32,
 }
 
 /// What left the NIC.

@@ -12,7 +12,7 @@ use stream::nic::{Counters, Nic};
 use stream::wire::flow::Flow;
 use stream::wire::traffic::{Line, Packet};
 use stream::wire::vector::Vector;
-use stream::wire::{Coming, Left, Stretch, Wire, frame, packet};
+use stream::wire::{Coming, Left, Span, Stretch, Wire, frame, packet};
 
 use super::{PATIENCE, Setup, counters, now};
 
@@ -73,6 +73,16 @@ impl Cable {
         self.lines.push(lines.collect());
         self.epoch += 1;
     }
+
+    /// A packet has left the NIC.
+    fn depart(&mut self, bytes: Vec<u8>) {
+        let at = now();
+        match self.loop_back {
+            Some(later) => self.on_their_way.push_back((at + later, bytes)),
+            // The test may have ended.
+            None => drop(self.departed.send(Departed { bytes, at })),
+        }
+    }
 }
 
 impl Wire for Cable {
@@ -108,17 +118,19 @@ impl Wire for Cable {
                 break;
             }
             // SAFETY: the packet has so many bytes in its flits, by the caller's word.
-            let bytes = unsafe { std::slice::from_raw_parts(first, length) }.to_vec();
-            let at = now();
-            match self.loop_back {
-                Some(later) => self.on_their_way.push_back((at + later, bytes)),
-                // The test may have ended.
-                None => drop(self.departed.send(Departed { bytes, at })),
-            }
+            self.depart(unsafe { std::slice::from_raw_parts(first, length) }.to_vec());
             left.bytes += flits;
             left.packets += 1;
         }
         left
+    }
+
+    unsafe fn leave_apart(&mut self, packets: &[Span]) {
+        for packet in packets {
+            // SAFETY: by the caller's word.
+            let bytes = unsafe { std::slice::from_raw_parts(packet.start, packet.bytes as usize) };
+            self.depart(bytes.to_vec());
+        }
     }
 
     fn turned(&mut self, now: u64) {
@@ -154,17 +166,49 @@ impl Coming for Burst<'_> {
     }
 
     unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]) {
+        // SAFETY: by the caller's word.
+        unsafe { self.put::<V>(order, stretches, |place, bytes| place.wrapping_add(bytes)) };
+    }
+
+    unsafe fn deliver_apart<V: Vector>(
+        self,
+        order: &[u32],
+        stretches: &[Stretch],
+        places: &[*mut u8],
+    ) {
+        let mut placed = 0;
+        let next = |_, _| {
+            placed += 1;
+            places.get(placed).copied().unwrap_or(std::ptr::null_mut())
+        };
+        // SAFETY: by the caller's word.
+        unsafe { self.put::<V>(order, stretches, next) };
+    }
+}
+
+impl Burst<'_> {
+    /// Writes the packets, each where `next` says, which is told the place and the bytes of the one before.
+    ///
+    /// # Safety
+    /// As for [`Coming::deliver`], and of the places that `next` gives within a stretch.
+    unsafe fn put<V: Vector>(
+        self,
+        order: &[u32],
+        stretches: &[Stretch],
+        mut next: impl FnMut(*mut u8, usize) -> *mut u8,
+    ) {
         let cable = self.cable;
         cable.came = now();
         for stretch in stretches.iter().filter(|stretch| !stretch.place.is_null()) {
             let list = stretch.list.of(order);
             let mut place = stretch.place;
             for number in stretch.at..stretch.at + stretch.count {
-                for line in &cable.lines[list[number as usize] as usize] {
+                let lines = &cable.lines[list[number as usize] as usize];
+                for (line, at) in lines.iter().zip(0..) {
                     // SAFETY: there is room for the packet's flits, by the caller's word.
-                    unsafe { V::copy(line.0.as_ptr(), place) };
-                    place = place.wrapping_add(64);
+                    unsafe { V::copy(line.0.as_ptr(), place.add(at * 64)) };
                 }
+                place = next(place, lines.len() * 64);
             }
         }
         cable.packets.drain(..self.count as usize);

@@ -13,13 +13,14 @@ mod transmit;
 
 use super::engine::{ArrivalsOf, Common, Engine};
 use super::layout::PIPES;
+use super::limit::Limit;
 use super::thread::ticks;
+use super::writes::Registers;
 use crate::wire::Wire;
 use crate::wire::vector::Vector;
 use pair::{Pair, UnderWay};
 use receive::Places;
 use timestamp::Timestamp;
-use transmit::Limit;
 
 /// When a program is notified of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +123,7 @@ impl Engine for Pipes {
     #[inline(always)]
     fn doorbells(&mut self, now: u64, nic: &mut Common) {
         for pair in 0..self.pairs.len() {
-            self.take_writes(pair, now.saturating_sub(nic.doorbell), now, nic);
+            self.take_writes(pair, now, nic);
         }
     }
 

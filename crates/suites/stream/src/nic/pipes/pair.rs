@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::engine::Common;
 use super::super::layout::{RxNotification, TxNotification};
 use super::super::posted::Arrivals;
+use super::super::tail::Tail;
 use super::cut::Cut;
 
 /// A core's pair of buffers, and its registers.
@@ -20,9 +21,7 @@ pub(super) struct Pair {
     pub(super) tx: *mut TxNotification,
     pub(super) tx_low: u32,
     pub(super) tx_head: u32,
-    pub(super) tx_tail: u32,
-    /// Tails that the NIC has not come to read yet, and when it will have; where transfers are modelled.
-    pub(super) tails: VecDeque<(u64, u32)>,
+    pub(super) tx_tail: Tail,
     /// What the last TX notification has of a packet that goes on in the next.
     pub(super) cut: Cut,
 }
@@ -38,8 +37,7 @@ impl Pair {
             tx: std::ptr::null_mut(),
             tx_low: 0,
             tx_head: 0,
-            tx_tail: 0,
-            tails: VecDeque::new(),
+            tx_tail: Tail::default(),
             cut: Cut::default(),
         }
     }
@@ -62,7 +60,7 @@ impl Pair {
 pub(super) struct UnderWay(VecDeque<Notification>);
 
 /// One of them.
-pub(super) struct Notification {
+pub(crate) struct Notification {
     pub(super) arrives: u64,
     pub(super) pair: u32,
     pub(super) slot: *const RxNotification,

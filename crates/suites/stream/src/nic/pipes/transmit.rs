@@ -4,10 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::super::configuration::Configuration;
 use super::super::engine::Common;
-use super::super::fallback::{Fallback, Policy};
-use super::super::layout::{
-    CONFIGURE, FLIT, FLITS_A_SECOND, LONGEST_TRANSFER, SEND, TxNotification,
-};
+use super::super::layout::{CONFIGURE, FLIT, LONGEST_TRANSFER, SEND, TxNotification};
+use super::super::limit::Limit;
 use super::Pipes;
 use super::pair::Pair;
 use super::timestamp::Timestamp;
@@ -16,32 +14,16 @@ use crate::wire::{Left, Wire};
 /// TX notifications of a core served in one turn.
 const TRANSMISSIONS: usize = 32;
 
-/// Of what a limited core sends late, because the NIC was busy, so many seconds are made up for.
-const MADE_UP: f64 = 100e-6;
-
-/// How fast packets may leave.
-pub(super) struct Limit {
-    ticks_a_flit: f64,
-    made_up: f64,
-    /// When the next may leave, ticks.
-    next: f64,
-}
-
 impl Pipes {
     /// Serves the TX notifications of a core.
     #[inline(always)]
     pub(super) fn serve<W: Wire>(&mut self, pair: usize, now: u64, nic: &mut Common, wire: &mut W) {
         for _ in 0..TRANSMISSIONS {
             let Some(one) = self.pairs[pair].as_mut() else { return };
-            while one.tails.front().is_some_and(|(ready, _)| *ready <= now) {
-                if let Some((_, tail)) = one.tails.pop_front() {
-                    one.tx_tail = tail;
-                }
-            }
-            if one.tx_head == one.tx_tail || one.tx.is_null() {
+            if one.tx_head == one.tx_tail.known(now) || one.tx.is_null() {
                 return;
             }
-            if self.limit.as_ref().is_some_and(|limit| limit.next > now as f64) {
+            if self.limit.as_ref().is_some_and(|limit| limit.holds(now)) {
                 return;
             }
             // SAFETY: the buffer is registered and has as many notifications; all fields are atomic.
@@ -101,8 +83,7 @@ impl Pipes {
         nic.counters.out_packets += packets + left.packets;
         nic.counters.flits_read += flits;
         if let Some(limit) = &mut self.limit {
-            let begins = limit.next.max(now as f64 - limit.made_up);
-            limit.next = begins + limit.ticks_a_flit * flits as f64;
+            limit.leave(flits, now);
         }
     }
 
@@ -110,23 +91,12 @@ impl Pipes {
     fn configure(&mut self, notification: &TxNotification, nic: &mut Common) {
         let configuration = Configuration::of(notification.get_words());
         match configuration.filter(Configuration::is_possible) {
-            Some(Configuration::Bind { flow, pipe }) => {
-                match nic.steering.table.insert(flow, pipe) {
-                    Ok(()) => nic.counters.rules += 1,
-                    Err(_) => nic.counters.rules_refused += 1,
-                }
-                nic.steering.changed();
-            }
+            Some(Configuration::Bind { flow, pipe }) => nic.bind(flow, pipe),
             Some(Configuration::Fallback { pipes, round_robin }) => {
-                let policy = if round_robin { Policy::RoundRobin } else { Policy::Hash };
-                nic.steering.fallback = Fallback::new((0..pipes).collect(), policy);
-                nic.steering.changed();
+                nic.fall_back(pipes, round_robin)
             }
             Some(Configuration::RateLimit { numerator, denominator, enable }) => {
-                let share = f64::from(numerator) / f64::from(denominator);
-                let ticks_a_flit = nic.ticks_a_second / (FLITS_A_SECOND * share);
-                let made_up = nic.ticks_a_second * MADE_UP;
-                self.limit = enable.then_some(Limit { ticks_a_flit, made_up, next: 0.0 });
+                self.limit = enable.then(|| Limit::new(numerator, denominator, nic.ticks_a_second));
             }
             Some(Configuration::Timestamp { offset, enable }) => {
                 self.timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_a_second));

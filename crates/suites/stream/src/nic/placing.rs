@@ -1,0 +1,93 @@
+//! Which of the packets that came together go to which queue, and where.
+
+use super::engine::Common;
+use crate::wire::{Coming, List, Stretch};
+
+/// Packets of a burst that all go to one queue and have as many flits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bound {
+    /// The queue.
+    pub(super) queue: u32,
+    /// Flits of each packet.
+    pub(super) flits: u32,
+    /// The packets, which have no place yet.
+    pub(super) stretch: Stretch,
+}
+
+/// An engine's queues, as they make room for packets.
+pub(super) trait Rooms {
+    /// What else is kept of a burst's packets until they are delivered.
+    type Kept;
+
+    /// Makes room: where the first of some packets goes, and for how many there is room.
+    fn room(
+        &mut self,
+        bound: Bound,
+        now: u64,
+        nic: &mut Common,
+        packets: &impl Coming,
+        kept: &mut Self::Kept,
+    ) -> (*mut u8, u32);
+
+    /// Where each packet of a burst goes, as long as there is room.
+    ///
+    /// A burst of more than all packets of the wire is written queue by queue: which queue's come first
+    /// nobody sees, and what lies together is written together.
+    #[inline(always)]
+    fn choose_places(
+        &mut self,
+        now: u64,
+        nic: &mut Common,
+        coming: &impl Coming,
+        stretches: &mut Vec<Stretch>,
+        kept: &mut Self::Kept,
+    ) {
+        let packets = coming.packets();
+        let (mut index, mut left, all) = (coming.first(), coming.count(), packets.len() as u32);
+        if left > all && !nic.steering.groups().is_empty() {
+            for place in 0..nic.steering.groups().len() {
+                let group = nic.steering.groups()[place];
+                let (at, count) = group.among(nic.steering.order(), index, left, all);
+                let stretch = Stretch { place: std::ptr::null_mut(), count, list: group.list, at };
+                let bound = Bound { queue: group.pipe, flits: group.flits, stretch };
+                self.choose_place(bound, now, nic, coming, stretches, kept);
+            }
+            return;
+        }
+        let list = List { start: 0, len: all };
+        while left > 0 {
+            let route = nic.steering.route(index % all, packets);
+            let count = route.run.min(left);
+            let stretch = Stretch { place: std::ptr::null_mut(), count, list, at: index };
+            let bound = Bound { queue: route.pipe, flits: route.flits, stretch };
+            self.choose_place(bound, now, nic, coming, stretches, kept);
+            left -= count;
+            // Beyond the last it is the next round.
+            index += count;
+        }
+    }
+
+    /// Where packets go that go to one queue. Those for which there is no room stay without a place.
+    #[inline(always)]
+    fn choose_place(
+        &mut self,
+        bound: Bound,
+        now: u64,
+        nic: &mut Common,
+        coming: &impl Coming,
+        stretches: &mut Vec<Stretch>,
+        kept: &mut Self::Kept,
+    ) {
+        let (place, taken) = self.room(bound, now, nic, coming, kept);
+        let mut stretch = bound.stretch;
+        let lost = stretch.count - taken;
+        if taken > 0 {
+            stretches.push(Stretch { place, count: taken, ..stretch });
+        }
+        if lost > 0 {
+            std::hint::cold_path();
+            (stretch.count, stretch.at) = (lost, stretch.at + taken);
+            stretches.push(stretch);
+        }
+    }
+}
