@@ -1,7 +1,9 @@
 //! The echo: an application that touches every packet and sends it back from where it came.
 
+mod descriptors;
 mod pipes;
 
+pub use descriptors::DescriptorsEcho;
 pub use pipes::PipesEcho;
 
 use crate::generator::TOUCHED;

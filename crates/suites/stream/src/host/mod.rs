@@ -5,6 +5,7 @@
 //! memory to write packets to; an [`RxTxPipe`] sends back from where it received. Nothing is copied.
 
 mod batch;
+pub mod descriptors;
 mod device;
 mod round_trip;
 mod rx;

@@ -53,8 +53,14 @@ impl Common {
     /// Where a span of bus addresses lies, where the NIC may touch it.
     #[inline(always)]
     pub(crate) fn reach(&self, bus: u64, length: usize) -> Option<*mut u8> {
-        let region = self.regions.iter().find(|region| region.holds(bus, length))?;
+        let region = self.region(bus, length)?;
         Some(region.pointer().wrapping_add((bus - region.bus()) as usize))
+    }
+
+    /// The memory that holds a span of bus addresses.
+    #[inline(always)]
+    pub(crate) fn region(&self, bus: u64, length: usize) -> Option<&Region> {
+        self.regions.iter().find(|region| region.holds(bus, length))
     }
 
     /// Where a ring of so many bytes lies that a program names: null where it names none, or one that the

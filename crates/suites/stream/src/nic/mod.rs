@@ -6,6 +6,7 @@
 pub mod configuration;
 mod control;
 pub mod counters;
+pub mod descriptors;
 pub mod engine;
 pub mod fallback;
 pub mod flow_table;

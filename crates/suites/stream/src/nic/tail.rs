@@ -32,4 +32,10 @@ impl Tail {
         }
         self.known
     }
+
+    /// Whether nothing is on its way.
+    #[inline(always)]
+    pub(super) fn is_settled(&self) -> bool {
+        self.under_way.is_empty()
+    }
 }

@@ -2,8 +2,11 @@
 //! core has holds up all that follow, and few can wait.
 
 use std::arch::x86_64::{
-    __m256i, _mm_set_epi64x, _mm256_inserti128_si256, _mm256_load_si256, _mm256_store_si256,
+    __m256i, _mm_set_epi64x, _mm256_inserti128_si256, _mm256_load_si256, _mm256_loadu_si256,
+    _mm256_permute4x64_epi64, _mm256_setzero_si256, _mm256_store_si256, _mm256_unpackhi_epi64,
+    _mm256_unpacklo_epi64,
 };
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use super::traffic::Line;
 
@@ -20,6 +23,13 @@ pub trait Vector {
     /// # Safety
     /// As for [`Vector::copy`].
     unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32);
+
+    /// Writes a line of four times zero and a word, after all that was written before. Another thread, which
+    /// reads word by word, may look at it meanwhile.
+    ///
+    /// # Safety
+    /// `to` is a whole line; the processor has what the way needs.
+    unsafe fn tell(words: &[u64; 4], to: *mut u8);
 }
 
 /// By what every processor has.
@@ -39,6 +49,16 @@ impl Vector for Plain {
             Self::copy(from, to);
             to.cast::<u64>().write(mark);
             to.add(8).cast::<u32>().write(stamp);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tell(words: &[u64; 4], to: *mut u8) {
+        // SAFETY: by the caller's word; whoever else looks does so by atomic loads.
+        let line = unsafe { &*to.cast::<[AtomicU64; 8]>() };
+        for (pair, word) in line.chunks_exact(2).zip(words) {
+            pair[0].store(0, Ordering::Relaxed);
+            pair[1].store(*word, Ordering::Release);
         }
     }
 }
@@ -71,6 +91,21 @@ impl Vector for Avx2 {
             _mm256_store_si256(to.add(32).cast(), high);
         }
     }
+
+    #[inline(always)]
+    unsafe fn tell(words: &[u64; 4], to: *mut u8) {
+        // SAFETY: by the caller's word. The stores are volatile: neither split nor moved; a processor with
+        // AVX makes each half of one whole, and no store overtakes another.
+        unsafe {
+            let words = _mm256_loadu_si256(words.as_ptr().cast());
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            let zero = _mm256_setzero_si256();
+            let to = to.cast::<__m256i>();
+            compiler_fence(Ordering::Release);
+            to.write_volatile(_mm256_unpacklo_epi64(zero, words));
+            to.add(1).write_volatile(_mm256_unpackhi_epi64(zero, words));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -97,6 +132,27 @@ mod tests {
                 Avx2::copy(from.0.as_ptr(), to.0.as_mut_ptr());
                 assert_eq!(to, from);
             }
+        }
+    }
+
+    #[test]
+    fn both_ways_tell_four_words() {
+        let words = [0x0102, u64::MAX, 3, 1 << 63];
+        let mut expected = [0u8; 64];
+        for (place, word) in words.iter().enumerate() {
+            expected[place * 16 + 8..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        for by_avx2 in [false, true] {
+            let mut to = Line([0x55; 64]);
+            // SAFETY: a whole line, and AVX2 is used only where the processor has it.
+            unsafe {
+                if by_avx2 && is_x86_feature_detected!("avx2") {
+                    Avx2::tell(&words, to.0.as_mut_ptr());
+                } else {
+                    Plain::tell(&words, to.0.as_mut_ptr());
+                }
+            }
+            assert_eq!(to, Line(expected));
         }
     }
 }

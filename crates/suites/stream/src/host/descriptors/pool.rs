@@ -1,0 +1,145 @@
+//! Buffers that nobody uses.
+
+use std::cell::RefCell;
+
+use machine::Refusal;
+
+use crate::nic::descriptors::layout::BUFFER;
+use crate::nic::layout::FLIT;
+use crate::nic::memory::Region;
+
+/// Lines from one buffer to the next: one more than it has, so that buffers do not all fall into the same few
+/// sets of a cache.
+const APART: u32 = (BUFFER / FLIT) as u32 + 1;
+
+/// A buffer, as the count of lines before it.
+pub(super) type Buffer = u32;
+
+/// Buffers: their memory, and which of them nobody uses.
+pub(super) struct Pool {
+    memory: Region,
+    free: RefCell<Stack>,
+}
+
+impl Pool {
+    /// So many buffers, all free.
+    pub(super) fn new(buffers: u32) -> Result<Self, Refusal> {
+        let lines = buffers as usize * APART as usize;
+        let memory = Region::plain(lines * FLIT)?;
+        let free = RefCell::new(Stack::of((0..buffers).map(|buffer| buffer * APART)));
+        Ok(Self { memory, free })
+    }
+
+    /// Its memory.
+    pub(super) fn memory(&self) -> &Region {
+        &self.memory
+    }
+
+    /// How many buffers are free, and how many there are.
+    pub(super) fn count(&self) -> (u32, u32) {
+        let free = self.free.borrow();
+        (free.count as u32, free.buffers.len() as u32)
+    }
+
+    /// Takes buffers, those last given first, as many as there are; how many.
+    #[inline(always)]
+    pub(super) fn take(&self, into: &mut [Buffer]) -> usize {
+        self.free.borrow_mut().take(into)
+    }
+
+    /// Gives buffers back.
+    #[inline(always)]
+    pub(super) fn give(&self, buffers: &[Buffer]) {
+        self.free.borrow_mut().give(buffers);
+    }
+
+    /// Where a buffer lies for the NIC.
+    #[inline(always)]
+    pub(super) fn bus(&self, buffer: Buffer) -> u64 {
+        self.memory.bus() + u64::from(buffer) * FLIT as u64
+    }
+
+    /// Where it lies here.
+    #[inline(always)]
+    pub(super) fn place(&self, buffer: Buffer) -> *mut u8 {
+        self.memory.pointer().wrapping_add(buffer as usize * FLIT)
+    }
+}
+
+/// Free buffers, the last in the first out.
+struct Stack {
+    buffers: Box<[Buffer]>,
+    count: usize,
+}
+
+impl Stack {
+    fn of(buffers: impl Iterator<Item = Buffer>) -> Self {
+        let buffers: Box<[_]> = buffers.collect();
+        Self { count: buffers.len(), buffers }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, into: &mut [Buffer]) -> usize {
+        let taken = into.len().min(self.count);
+        self.count -= taken;
+        into[..taken].copy_from_slice(&self.buffers[self.count..self.count + taken]);
+        taken
+    }
+
+    #[inline(always)]
+    fn give(&mut self, buffers: &[Buffer]) {
+        self.buffers[self.count..self.count + buffers.len()].copy_from_slice(buffers);
+        self.count += buffers.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_buffer_is_in_one_place(
+            all in 1u32..200, steps in proptest::collection::vec((any::<bool>(), 0usize..70), 0..100),
+        ) {
+            let mut stack = Stack::of(0..all);
+            let mut used = Vec::new();
+            let mut last_given = None;
+            for (takes, count) in steps {
+                if takes {
+                    let free = all as usize - used.len();
+                    let mut into = vec![u32::MAX; count];
+                    let taken = stack.take(&mut into);
+                    prop_assert_eq!(taken, count.min(free));
+                    if let Some(last) = last_given.take().filter(|_| taken > 0) {
+                        prop_assert!(into[..taken].contains(&last), "the last in are the first out");
+                    }
+                    used.extend(&into[..taken]);
+                } else {
+                    let given: Vec<_> = used.drain(..count.min(used.len())).collect();
+                    stack.give(&given);
+                    last_given = given.last().copied().or(last_given);
+                }
+                let mut everywhere = used.clone();
+                everywhere.extend(&stack.buffers[..stack.count]);
+                everywhere.sort_unstable();
+                prop_assert!(everywhere.into_iter().eq(0..all));
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_lie_apart_and_at_flits() {
+        let pool = Pool::new(100).unwrap();
+        let mut buffers = [0; 100];
+        assert_eq!(pool.take(&mut buffers), 100);
+        assert_eq!(pool.count(), (0, 100));
+        buffers.sort_unstable();
+        for two in buffers.windows(2) {
+            assert!(pool.bus(two[1]) - pool.bus(two[0]) >= BUFFER as u64);
+            assert!(pool.bus(two[0]).is_multiple_of(FLIT as u64));
+        }
+        assert!(pool.memory().holds(pool.bus(buffers[99]), BUFFER));
+    }
+}

@@ -1,0 +1,77 @@
+//! The ring from which a program receives.
+
+use std::sync::atomic::Ordering;
+
+use super::pool::{Buffer, Pool};
+use super::{BURST, Burst};
+use crate::nic::descriptors::layout::{Descriptor, RECEIVED, received_bytes};
+
+/// The program's side of an RX ring. Counts go on without end; their lowest bits are places.
+pub(super) struct Rx {
+    /// The buffer of each descriptor.
+    buffers: Box<[Buffer]>,
+    /// The next to be received.
+    next: u32,
+    /// Up to where there are buffers, a multiple of a burst. The NIC knows of all but the last: where it has used
+    /// up to what it knows, it has none.
+    filled: u32,
+}
+
+impl Rx {
+    /// A ring of so many descriptors, a power of two, without buffers.
+    pub(super) fn new(size: u32) -> Self {
+        Self { buffers: vec![0; size as usize].into(), next: 0, filled: 0 }
+    }
+
+    fn mask(&self) -> u32 {
+        self.buffers.len() as u32 - 1
+    }
+
+    /// Takes packets that have come, as many as the burst has room for; how many.
+    #[inline(always)]
+    pub(super) fn take(&mut self, ring: &[Descriptor], burst: &mut Burst) -> usize {
+        let mask = self.mask();
+        let most = (self.filled.wrapping_sub(self.next) as usize).min(burst.room());
+        for taken in 0..most {
+            let slot = (self.next & mask) as usize;
+            let word = ring[slot].word.load(Ordering::Acquire);
+            if word & RECEIVED == 0 {
+                return taken;
+            }
+            burst.push(self.buffers[slot], received_bytes(word));
+            self.next = self.next.wrapping_add(1);
+        }
+        most
+    }
+
+    /// Gives the NIC buffers for a burst, where as many were received; the tail to write, where it did.
+    #[inline(always)]
+    pub(super) fn refill(&mut self, ring: &[Descriptor], pool: &Pool) -> Option<u32> {
+        let mask = self.mask();
+        if self.filled.wrapping_sub(self.next) as usize > self.buffers.len() - BURST {
+            return None;
+        }
+        let first = (self.filled & mask) as usize;
+        let buffers = &mut self.buffers[first..first + BURST];
+        let taken = pool.take(buffers);
+        if taken < BURST {
+            std::hint::cold_path();
+            pool.give(&buffers[..taken]);
+            return None;
+        }
+        for (descriptor, buffer) in ring[first..first + BURST].iter().zip(buffers) {
+            // What the descriptor said of the packet before is gone with it.
+            descriptor.set(pool.bus(*buffer), 0);
+        }
+        self.filled = self.filled.wrapping_add(BURST as u32);
+        Some(self.filled.wrapping_sub(1) & mask)
+    }
+
+    /// Gives all buffers back, which the NIC has no more.
+    pub(super) fn empty(&mut self, pool: &Pool) {
+        while self.next != self.filled {
+            pool.give(&[self.buffers[(self.next & self.mask()) as usize]]);
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+}

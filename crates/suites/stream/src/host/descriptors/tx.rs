@@ -1,0 +1,116 @@
+//! The ring by which a program sends.
+
+use std::sync::atomic::Ordering;
+
+use super::pool::{Buffer, Pool};
+use super::{BURST, Burst};
+use crate::nic::descriptors::layout::{
+    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, send,
+};
+
+/// The program's side of a TX ring. Counts go on without end; their lowest bits are places.
+///
+/// The NIC reports every 32nd descriptor, the last of each 32: so many buffers come back at once.
+pub(super) struct Tx {
+    /// The buffer of each descriptor.
+    buffers: Box<[Buffer]>,
+    /// The next to be filled.
+    next: u32,
+    /// Up to where buffers have come back, a multiple of a burst.
+    cleaned: u32,
+}
+
+impl Tx {
+    /// A ring of so many descriptors, a power of two, with nothing to send.
+    pub(super) fn new(size: u32) -> Self {
+        Self { buffers: vec![0; size as usize].into(), next: 0, cleaned: 0 }
+    }
+
+    fn mask(&self) -> u32 {
+        self.buffers.len() as u32 - 1
+    }
+
+    /// Up to where the ring is filled, as the NIC's register has it.
+    #[inline(always)]
+    pub(super) fn tail(&self) -> u32 {
+        self.next & self.mask()
+    }
+
+    /// Gives back the buffers of what was sent.
+    #[inline(always)]
+    pub(super) fn clean(&mut self, ring: &[Descriptor], pool: &Pool) {
+        while self.next.wrapping_sub(self.cleaned) as usize >= BURST {
+            let first = (self.cleaned & self.mask()) as usize;
+            let word = ring[first + BURST - 1].word.load(Ordering::Acquire);
+            if word & KIND != DONE {
+                return;
+            }
+            pool.give(&self.buffers[first..first + BURST]);
+            self.cleaned = self.cleaned.wrapping_add(BURST as u32);
+        }
+    }
+
+    /// Fills descriptors with the packets of a burst, as many as there is room for; how many.
+    #[inline(always)]
+    pub(super) fn put(&mut self, ring: &[Descriptor], pool: &Pool, burst: &mut Burst) -> usize {
+        let put = burst.len().min(self.room());
+        for (buffer, bytes) in burst.each().take(put) {
+            self.fill(ring, buffer, pool.bus(buffer), send(bytes));
+        }
+        burst.gone(put);
+        put
+    }
+
+    /// Fills a descriptor by which the NIC is configured, as the buffer says; its place. None where there is no
+    /// room.
+    pub(super) fn configure(
+        &mut self,
+        ring: &[Descriptor],
+        pool: &Pool,
+        buffer: Buffer,
+    ) -> Option<usize> {
+        let slot = self.tail() as usize;
+        (self.room() > 0).then(|| {
+            self.fill(ring, buffer, pool.bus(buffer), CONFIGURE | END | REPORT);
+            slot
+        })
+    }
+
+    /// Whether a descriptor that was to be reported is done.
+    pub(super) fn is_done(ring: &[Descriptor], slot: usize) -> bool {
+        ring[slot].word.load(Ordering::Acquire) & KIND == DONE
+    }
+
+    /// Fills a descriptor of nothing, by which the NIC reports all before it: its place. None where there is no
+    /// room. It has no buffer: after it, nothing but [`empty`](Self::empty) may follow.
+    pub(super) fn ask(&mut self, ring: &[Descriptor]) -> Option<usize> {
+        let slot = self.tail() as usize;
+        (self.room() > 0).then(|| {
+            ring[slot].set(0, NOTHING | REPORT);
+            slot
+        })
+    }
+
+    /// Gives all buffers back, which the NIC has no more.
+    pub(super) fn empty(&mut self, pool: &Pool) {
+        while self.cleaned != self.next {
+            pool.give(&[self.buffers[(self.cleaned & self.mask()) as usize]]);
+            self.cleaned = self.cleaned.wrapping_add(1);
+        }
+    }
+
+    /// One descriptor stays free, so that a full ring differs from an empty one.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        self.buffers.len() - 1 - self.next.wrapping_sub(self.cleaned) as usize
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, ring: &[Descriptor], buffer: Buffer, bus: u64, word: u64) {
+        let slot = self.tail() as usize;
+        let report = if slot % BURST == BURST - 1 { REPORT } else { 0 };
+        self.buffers[slot] = buffer;
+        ring[slot].set(bus, word | report);
+        self.next = self.next.wrapping_add(1);
+    }
+}

@@ -1,0 +1,115 @@
+//! Descriptors: each packet has a buffer of its own, and a descriptor in a ring that says where it lies.
+//!
+//! The program fills a ring of descriptors with empty buffers; the NIC writes each packet to the next and says
+//! so in the descriptor. To send, the program fills another ring with descriptors of packets. This is what
+//! DPDK's drivers and the kernel's have of a NIC, and what pipes are compared with.
+
+pub mod layout;
+mod queue;
+mod receive;
+mod registers;
+mod transmit;
+
+use std::collections::VecDeque;
+
+use super::engine::{ArrivalsOf, Common, Engine};
+use super::limit::Limit;
+use super::posted::Arrivals;
+use super::thread::ticks;
+use super::writes::Registers;
+use crate::wire::vector::Vector;
+use crate::wire::{Span, Wire};
+use layout::A_LINE;
+use queue::{Queue, Window};
+use receive::{Places, Written};
+
+/// The NIC's side of descriptors.
+pub struct Descriptors {
+    /// Descriptors of each RX ring, a power of two, less one.
+    rx_mask: u32,
+    /// Descriptors of each TX ring, a power of two, less one.
+    tx_mask: u32,
+    pairs: Vec<Option<Arrivals>>,
+    queues: Vec<Queue>,
+    /// Queues of whose packets the program is to be told at the end of the turn.
+    due: Vec<u32>,
+    /// What programs are told of packets, on its way, where transfers are modelled.
+    under_way: VecDeque<Written>,
+    /// Queues with something to send.
+    sending: Vec<u32>,
+    places: Places,
+    /// Packets that leave together, and the descriptors that are then to say so; kept for their room.
+    leaving: (Vec<Span>, Vec<u32>),
+    limit: Option<Limit>,
+}
+
+// SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
+unsafe impl Send for Descriptors {}
+
+impl Descriptors {
+    /// No queue yet. Each will have so many descriptors in its RX ring and in its TX ring, both powers of two
+    /// of at least a line.
+    pub fn new(rx: u32, tx: u32) -> Self {
+        let sound = |size: u32| size.is_power_of_two() && size >= A_LINE as u32;
+        assert!(sound(rx) && sound(tx), "powers of two, 4 at least");
+        Self {
+            rx_mask: rx - 1,
+            tx_mask: tx - 1,
+            pairs: Vec::new(),
+            queues: Vec::new(),
+            due: Vec::new(),
+            under_way: VecDeque::new(),
+            sending: Vec::new(),
+            places: Places::default(),
+            leaving: (Vec::new(), Vec::new()),
+            limit: None,
+        }
+    }
+}
+
+impl Engine for Descriptors {
+    fn attach(&mut self, pair: u32, arrivals: ArrivalsOf) {
+        let index = pair as usize;
+        if self.pairs.len() <= index {
+            self.pairs.resize_with(index + 1, || None);
+        }
+        self.pairs[index] = Some(arrivals.0);
+    }
+
+    fn detach(&mut self, pair: u32, nic: &mut Common) {
+        self.take_all_writes(pair as usize, ticks(), nic);
+        for id in 0..self.queues.len() as u32 {
+            if self.queues[id as usize].pair == Some(pair) {
+                self.close(id, nic);
+            }
+        }
+        self.pairs[pair as usize] = None;
+    }
+
+    #[inline(always)]
+    fn doorbells(&mut self, now: u64, nic: &mut Common) {
+        for pair in 0..self.pairs.len() {
+            self.take_writes(pair, now, nic);
+        }
+    }
+
+    fn settle(&mut self, now: u64, nic: &mut Common) {
+        for pair in 0..self.pairs.len() {
+            self.take_all_writes(pair, now, nic);
+        }
+        for queue in &mut self.queues {
+            queue.window = Window::default();
+        }
+    }
+
+    #[inline(always)]
+    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+        self.serve_all(now, nic, wire);
+    }
+
+    #[inline(always)]
+    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+        self.take_packets::<V, W>(now, nic, wire);
+        self.tell::<V>(now, nic);
+    }
+}

@@ -1,0 +1,128 @@
+//! The state of one queue: a ring of descriptors each way.
+
+use std::sync::atomic::Ordering;
+
+use super::super::engine::Common;
+use super::super::tail::Tail;
+use super::layout::{A_LINE, Descriptor};
+use crate::wire::vector::Vector;
+
+/// A ring of descriptors.
+pub(super) struct Ring {
+    /// Null where there is none.
+    pub(super) descriptors: *const Descriptor,
+    /// Up to where the NIC has used them.
+    pub(super) head: u32,
+    /// Up to where the program has filled them.
+    pub(super) tail: Tail,
+    /// The lower half of its address, until the upper one comes.
+    pub(super) low: u32,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self { descriptors: std::ptr::null(), head: 0, tail: Tail::default(), low: 0 }
+    }
+}
+
+impl Ring {
+    #[inline(always)]
+    pub(super) fn is_none(&self) -> bool {
+        self.descriptors.is_null()
+    }
+
+    /// One of its descriptors.
+    ///
+    /// # Safety
+    /// The ring is there and has so many.
+    #[inline(always)]
+    pub(super) unsafe fn at(&self, index: u32) -> &Descriptor {
+        // SAFETY: by the caller's word; the ring is registered, and all fields are atomic.
+        unsafe { &*self.descriptors.wrapping_add(index as usize) }
+    }
+}
+
+/// The state of one queue.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// The core that has it.
+    pub(super) pair: Option<u32>,
+    pub(super) rx: Ring,
+    pub(super) tx: Ring,
+    /// What each RX descriptor will say once its packet is there.
+    pub(super) words: Box<[u64]>,
+    /// Up to where they say it.
+    pub(super) written: u32,
+    /// Whether there are more to be written at the end of this turn.
+    pub(super) due: bool,
+    /// Whether it is among those that have something to send.
+    pub(super) sends: bool,
+    pub(super) window: Window,
+}
+
+impl Queue {
+    /// Tells the program of packets: descriptors up to there say that theirs have come. Those of a whole line
+    /// are written together; how many.
+    #[inline(always)]
+    pub(super) fn write_back<V: Vector>(&mut self, until: u32) -> u32 {
+        let mask = self.words.len() as u32 - 1;
+        let count = until.wrapping_sub(self.written) & mask;
+        let (mut at, mut left) = (self.written, count);
+        while left > 0 {
+            let words = &self.words[at as usize..];
+            // SAFETY: the ring has as many descriptors as there are words.
+            let descriptor = unsafe { self.rx.at(at) };
+            let mut done = 1;
+            if let Some(line) = words.first_chunk::<A_LINE>()
+                && left >= A_LINE as u32
+                && (at as usize).is_multiple_of(A_LINE)
+            {
+                done = A_LINE as u32;
+                let to = std::ptr::from_ref(descriptor).cast_mut().cast();
+                // SAFETY: a whole line of descriptors that are the NIC's until they say so; the thread runs
+                // with the way of copying that the processor has.
+                unsafe { V::tell(line, to) };
+            } else {
+                descriptor.address.store(0, Ordering::Relaxed);
+                descriptor.word.store(words[0], Ordering::Release);
+            }
+            at = (at + done) & mask;
+            left -= done;
+        }
+        self.written = until;
+        count
+    }
+}
+
+/// The registered memory in which the last buffer lay: the next lies there too, mostly.
+#[derive(Debug)]
+pub(super) struct Window {
+    bus: u64,
+    length: usize,
+    pointer: *mut u8,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { bus: 0, length: 0, pointer: std::ptr::null_mut() }
+    }
+}
+
+impl Window {
+    /// As [`Common::reach`].
+    #[inline(always)]
+    pub(super) fn reach(&mut self, bus: u64, length: usize, nic: &Common) -> Option<*mut u8> {
+        let offset = bus.wrapping_sub(self.bus) as usize;
+        if offset < self.length && length <= self.length - offset {
+            return Some(self.pointer.wrapping_add(offset));
+        }
+        self.find(bus, length, nic)
+    }
+
+    #[cold]
+    fn find(&mut self, bus: u64, length: usize, nic: &Common) -> Option<*mut u8> {
+        let region = nic.region(bus, length)?;
+        *self = Self { bus: region.bus(), length: region.length(), pointer: region.pointer() };
+        Some(self.pointer.wrapping_add((bus - self.bus) as usize))
+    }
+}

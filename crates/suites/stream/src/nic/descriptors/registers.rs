@@ -1,0 +1,106 @@
+//! What happens when a program writes a register.
+
+use super::super::engine::Common;
+use super::super::layout::{Queue as Which, Register};
+use super::super::posted::Arrivals;
+use super::super::writes::{Registers, Write};
+use super::Descriptors;
+use super::layout::Descriptor;
+use super::queue::{Queue, Ring};
+
+impl Registers for Descriptors {
+    #[inline(always)]
+    fn arrivals(&mut self, pair: usize) -> Option<&mut Arrivals> {
+        self.pairs[pair].as_mut()
+    }
+
+    #[inline(always)]
+    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut Common) {
+        let Which::Pipe(id) = write.queue else {
+            nic.counters.refused += 1;
+            return;
+        };
+        let queue = self.queues.get_mut(id as usize).filter(|queue| queue.pair == Some(pair));
+        match (write.register, queue) {
+            (Register::RxTail, Some(queue)) => {
+                nic.counters.head_updates += 1;
+                // The NIC reads the descriptors.
+                queue.rx.tail.set(write.value & self.rx_mask, now, nic.transfer);
+            }
+            (Register::TxTail, Some(queue)) => {
+                nic.counters.tail_updates += 1;
+                // The NIC reads the descriptors, and then what they point to.
+                queue.tx.tail.set(write.value & self.tx_mask, now, 2 * nic.transfer);
+                if !queue.sends && !queue.tx.is_none() {
+                    queue.sends = true;
+                    self.sending.push(id);
+                }
+            }
+            (register, _) => self.place(pair, id, register, write.value, nic),
+        }
+    }
+}
+
+impl Descriptors {
+    /// A core says where a ring of a queue lies, or that there is none.
+    #[cold]
+    fn place(&mut self, pair: u32, id: u32, register: Register, value: u32, nic: &mut Common) {
+        if self.queues.len() <= id as usize {
+            self.queues.resize_with(id as usize + 1, Queue::default);
+        }
+        let queue = &mut self.queues[id as usize];
+        if queue.pair.is_some_and(|other| other != pair) {
+            nic.counters.refused += 1;
+            return;
+        }
+        queue.pair = Some(pair);
+        let (ring, mask) = match register {
+            Register::RxMemoryLow => {
+                queue.rx.low = value;
+                return;
+            }
+            Register::TxMemoryLow => {
+                queue.tx.low = value;
+                return;
+            }
+            Register::RxMemoryHigh => (&mut queue.rx, self.rx_mask),
+            Register::TxMemoryHigh => (&mut queue.tx, self.tx_mask),
+            _ => {
+                nic.counters.refused += 1;
+                return;
+            }
+        };
+        let bus = u64::from(value) << 32 | u64::from(ring.low);
+        let bytes = (mask as usize + 1) * size_of::<Descriptor>();
+        *ring = Ring { descriptors: nic.ring(bus, bytes).cast(), ..Ring::default() };
+        let has_none = ring.is_none();
+        if register == Register::RxMemoryHigh {
+            self.forget_packets(id);
+            if has_none {
+                nic.unbind(id);
+            }
+        }
+        let queue = &mut self.queues[id as usize];
+        if has_none && queue.rx.is_none() && queue.tx.is_none() {
+            self.close(id, nic);
+        }
+    }
+
+    /// Nobody hears any more of the packets that came before.
+    fn forget_packets(&mut self, id: u32) {
+        self.due.retain(|due| *due != id);
+        self.under_way.retain(|written| written.queue != id);
+        let queue = &mut self.queues[id as usize];
+        queue.words = vec![0; self.rx_mask as usize + 1].into();
+        (queue.written, queue.due) = (0, false);
+    }
+
+    /// A queue goes.
+    pub(super) fn close(&mut self, id: u32, nic: &mut Common) {
+        self.due.retain(|due| *due != id);
+        self.under_way.retain(|written| written.queue != id);
+        self.sending.retain(|sending| *sending != id);
+        self.queues[id as usize] = Queue::default();
+        nic.unbind(id);
+    }
+}
