@@ -77,40 +77,145 @@ impl Burst<'_> {
     ) {
         let generator = self.generator;
         let templates = generator.templates.as_slice();
-        let (mut stamp, mut stamped) = (0, 0);
+        let mut writing = Writing::new(generator.position.round, generator.trial.times);
         let mut wire_bytes = 0;
         for stretch in stretches {
             let list = stretch.list.of(order);
-            let (mut at, mut round) = (stretch.at as usize, generator.position.round);
-            let mut place = stretch.place;
-            if place.is_null() {
+            if stretch.place.is_null() {
                 std::hint::cold_path();
                 generator.dropped += u64::from(stretch.count);
+                wire_bytes += nowhere(templates, list, stretch);
+                continue;
             }
-            for _ in 0..stretch.count {
-                if stamped == 0 {
-                    (stamp, stamped) = (ticks() as u32, STAMPED_TOGETHER);
+            // SAFETY: the order holds indices of the templates, and each place has room, by the caller's
+            // word.
+            wire_bytes += unsafe {
+                match list {
+                    [index] => writing.one::<V>(templates, *index, stretch, &mut next),
+                    _ => writing.several::<V>(templates, list, stretch, &mut next),
                 }
-                stamped -= 1;
+            };
+        }
+        generator.position.advance(self.count, templates.len() as u32);
+        generator.sent += u64::from(self.count);
+        generator.paced.sent(wire_bytes);
+    }
+}
+
+/// Bytes on the wire of packets that have no place.
+#[cold]
+fn nowhere(templates: &[Template], list: &[u32], stretch: &Stretch) -> u64 {
+    let indices = list.iter().cycle().skip(stretch.at as usize % list.len());
+    let each = indices.map(|index| u64::from(templates[*index as usize].wire_bytes));
+    each.take(stretch.count as usize).sum()
+}
+
+/// Writes packets to where they go.
+struct Writing {
+    /// The round of the traffic that the burst begins in.
+    round: u32,
+    /// Packets that get the same time.
+    together: u32,
+    stamp: u32,
+    /// How many more get it.
+    left: u32,
+}
+
+impl Writing {
+    #[inline(always)]
+    fn new(round: u32, times: bool) -> Self {
+        Self { round, together: if times { STAMPED_TOGETHER } else { u32::MAX }, stamp: 0, left: 0 }
+    }
+
+    /// The time at which packets are sent, and how many of those left have it.
+    #[inline(always)]
+    fn now(&mut self, packets: u32) -> (u32, u32) {
+        if self.left == 0 {
+            (self.stamp, self.left) = (ticks() as u32, self.together);
+        }
+        let count = packets.min(self.left);
+        self.left -= count;
+        (self.stamp, count)
+    }
+
+    /// Writes the same packet again and again, which so stays in registers; gives its bytes on the wire.
+    ///
+    /// # Safety
+    /// There is such a template, and room for the packets.
+    #[inline(always)]
+    unsafe fn one<V: Vector>(
+        &mut self,
+        templates: &[Template],
+        index: u32,
+        stretch: &Stretch,
+        mut next: impl FnMut(*mut u8, usize) -> *mut u8,
+    ) -> u64 {
+        // SAFETY: by the caller's word.
+        let template = unsafe { templates.get_unchecked(index as usize) };
+        let (source, each) = (template.source, template.each);
+        let (further, step) = (template.flits as usize, template.flits as usize * FLIT);
+        let mut number = template.number(self.round.wrapping_add(stretch.at));
+        let mut place = stretch.place;
+        // SAFETY: the source is in the traffic, which the generator holds.
+        let first = unsafe { V::load(source) };
+        let mut left = stretch.count;
+        while left > 0 {
+            let (stamp, count) = self.now(left);
+            left -= count;
+            for _ in 0..count {
+                // SAFETY: there is room, by the caller's word; the template has so many flits.
+                unsafe {
+                    V::store(V::marked(first, mark(index, number), stamp), place);
+                    for flit in 1..further {
+                        V::copy(source.add(flit * FLIT), place.add(flit * FLIT));
+                    }
+                }
+                number = number.wrapping_add(each);
+                place = next(place, step);
+            }
+        }
+        u64::from(template.wire_bytes) * u64::from(stretch.count)
+    }
+
+    /// Writes packets of a list in turn; gives their bytes on the wire.
+    ///
+    /// # Safety
+    /// There are such templates, and room for the packets.
+    #[inline(always)]
+    unsafe fn several<V: Vector>(
+        &mut self,
+        templates: &[Template],
+        list: &[u32],
+        stretch: &Stretch,
+        mut next: impl FnMut(*mut u8, usize) -> *mut u8,
+    ) -> u64 {
+        let (mut at, mut round) = (stretch.at as usize, self.round);
+        let (mut place, mut wire_bytes) = (stretch.place, 0);
+        let mut left = stretch.count;
+        while left > 0 {
+            let (stamp, count) = self.now(left);
+            left -= count;
+            for _ in 0..count {
                 while at >= list.len() {
                     (at, round) = (at - list.len(), round.wrapping_add(1));
                 }
                 let index = list[at];
                 at += 1;
-                // SAFETY: the order holds indices of the templates, by the caller's word.
+                // SAFETY: by the caller's word.
                 let template = unsafe { templates.get_unchecked(index as usize) };
                 wire_bytes += u64::from(template.wire_bytes);
-                if !place.is_null() {
-                    let mark = template.mark(index, round);
-                    // SAFETY: the template has so many flits, and the caller answers for the other side.
-                    unsafe { template.put::<V>(place, mark, stamp) };
-                    place = next(place, template.flits as usize * FLIT);
+                let mark = mark(index, template.number(round));
+                // SAFETY: as in `one`.
+                unsafe {
+                    V::store(V::marked(V::load(template.source), mark, stamp), place);
+                    for flit in 1..template.flits as usize {
+                        V::copy(template.source.add(flit * FLIT), place.add(flit * FLIT));
+                    }
                 }
+                place = next(place, template.flits as usize * FLIT);
             }
         }
-        generator.position.advance(self.count, templates.len() as u32);
-        generator.sent += u64::from(self.count);
-        generator.paced.sent(wire_bytes);
+        wire_bytes
     }
 }
 
@@ -123,26 +228,16 @@ impl Position {
     }
 }
 
-impl Template {
-    /// What a packet says of itself: its number in its flow, and which it is.
-    #[inline(always)]
-    fn mark(&self, index: u32, round: u32) -> u64 {
-        let number = self.first.wrapping_add(self.each.wrapping_mul(round));
-        u64::from(number) | u64::from(index) << 32
-    }
+/// What a packet says of itself: its number in its flow, and which it is.
+#[inline(always)]
+fn mark(index: u32, number: u32) -> u64 {
+    u64::from(number) | u64::from(index) << 32
+}
 
-    /// Writes the packet.
-    ///
-    /// # Safety
-    /// `place` has room for its flits, aligned to one; the processor has what the way of copying needs.
+impl Template {
+    /// The packet's number in its flow, in a round of the traffic.
     #[inline(always)]
-    unsafe fn put<V: Vector>(&self, place: *mut u8, mark: u64, stamp: u32) {
-        // SAFETY: the source is in the traffic, which the generator holds; the rest is the caller's word.
-        unsafe {
-            V::put(self.source, place, mark, stamp);
-            for flit in 1..self.flits as usize {
-                V::copy(self.source.add(flit * FLIT), place.add(flit * FLIT));
-            }
-        }
+    fn number(&self, round: u32) -> u32 {
+        self.first.wrapping_add(self.each.wrapping_mul(round))
     }
 }

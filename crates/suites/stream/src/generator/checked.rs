@@ -1,20 +1,17 @@
 //! What comes back is counted, put in order, and compared with what was sent.
 
+use super::look::{ALL, Expected, Look, NONE, ONE_WORD, Seen, WORD};
 use super::times::Times;
 use super::trial::{Flows, Report, Trial};
 use crate::nic::layout::FLIT;
-use crate::wire::packet::Walk;
+use crate::wire::packet::{self, Walk};
 use crate::wire::traffic::Traffic;
 use crate::wire::{Left, Span};
 
 /// The byte of each packet to which the echo adds 1: the last of the shortest frame.
 pub const TOUCHED: usize = 59;
-/// Where the word lies that holds it.
-const WORD: usize = 52;
 /// What adding 1 to the byte adds to the word.
 const TOUCH: u64 = 1 << 56;
-/// Bytes at the front of a packet that say which it is.
-const MARKED: usize = 12;
 
 /// What of each packet that comes back is compared with what was sent. Which packet it is, and so count
 /// and order, is always looked at.
@@ -27,29 +24,6 @@ pub enum Check {
     OneWord,
     /// Every byte.
     All,
-}
-
-/// The ways to check, as the loops know them: each does what those before it do.
-const NONE: u8 = Check::None as u8;
-const ONE_WORD: u8 = Check::OneWord as u8;
-const ALL: u8 = Check::All as u8;
-
-/// What is known of a packet before it comes back.
-#[derive(Debug, Clone, Copy)]
-struct Expected {
-    word: u64,
-    flow: u32,
-    length: u32,
-    source: *const u8,
-}
-
-/// What was seen of packets that came back together.
-#[derive(Default)]
-struct Seen {
-    packets: u64,
-    bytes: u64,
-    corrupted: u64,
-    late: u64,
 }
 
 /// What came back.
@@ -74,13 +48,29 @@ impl Checked {
             let bytes = &traffic.bytes(index)[WORD..WORD + 8];
             bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
         };
-        let expected = (0..traffic.len()).map(|index| Expected {
-            word: word(index),
-            flow: flows.of_packet[index],
-            length: u32::from(traffic.packets()[index].length),
-            source: traffic.lines(index).as_ptr().cast(),
-        });
-        Self { expected: expected.collect(), sequences: vec![0; flows.count], ..Self::default() }
+        let mut expected: Vec<_> = (0..traffic.len())
+            .map(|index| {
+                let source: *const u8 = traffic.lines(index).as_ptr().cast();
+                let length = traffic.packets()[index].length;
+                Expected {
+                    word: word(index),
+                    source,
+                    flow: flows.of_packet[index],
+                    next: 0,
+                    length,
+                    // SAFETY: each packet in the traffic has a whole flit at least.
+                    total_length: unsafe { packet::total_length(source) },
+                    step: (packet::flits(usize::from(length)) * FLIT) as u16,
+                }
+            })
+            .collect();
+        // Backwards, so that each finds the one behind it; the last of a flow, the first.
+        let mut following = vec![0; flows.count];
+        for index in (0..expected.len()).rev().chain((0..expected.len()).rev()) {
+            let known = &mut following[expected[index].flow as usize];
+            expected[index].next = std::mem::replace(known, index as u32);
+        }
+        Self { expected, sequences: vec![0; flows.count], ..Self::default() }
     }
 
     /// Makes ready for a trial: what takes long.
@@ -159,8 +149,11 @@ impl Checked {
                 break;
             }
             at += step;
-            // SAFETY: all of its flits are here.
-            unsafe { look.at::<CHECK, TIMED>(packet, length) };
+            // SAFETY: all of its flits are here, and whole flits follow.
+            unsafe {
+                let next = look.any::<CHECK, TIMED>(packet, length);
+                at += look.following::<CHECK, TIMED>(start.wrapping_add(at), all - at, next);
+            }
         }
         let seen = look.seen;
         self.walk = walk;
@@ -169,11 +162,14 @@ impl Checked {
     }
 
     #[inline(always)]
-    unsafe fn look_apart<const CHECK: u8, const TIMED: bool>(&mut self, packets: &[Span]) {
+    unsafe fn look_apart<const CHECK: u8, const TIMED: bool>(&mut self, mut packets: &[Span]) {
         let mut look = self.begin_look();
-        for packet in packets {
+        while let [packet, rest @ ..] = packets {
             // SAFETY: by the caller's word.
-            unsafe { look.at::<CHECK, TIMED>(packet.start, packet.bytes as usize) };
+            unsafe {
+                let next = look.any::<CHECK, TIMED>(packet.start, packet.bytes as usize);
+                packets = look.following_apart::<CHECK, TIMED>(rest, next);
+            }
         }
         let seen = look.seen;
         self.count(&seen);
@@ -209,78 +205,3 @@ impl Checked {
         }
     }
 }
-
-/// A look at packets that come back together: what a loop keeps in registers.
-struct Look<'a> {
-    expected: &'a [Expected],
-    sequences: &'a mut [u32],
-    touch: u64,
-    times: Option<&'a mut Times>,
-    seen: Seen,
-}
-
-impl Look<'_> {
-    /// Looks at one packet.
-    ///
-    /// # Safety
-    /// It has so many bytes, as many as a frame may have.
-    #[inline(always)]
-    unsafe fn at<const CHECK: u8, const TIMED: bool>(&mut self, packet: *const u8, length: usize) {
-        let seen = &mut self.seen;
-        // SAFETY: the words lie in the shortest frame.
-        let (mark, stamp, word) = unsafe {
-            (
-                packet.cast::<u64>().read_unaligned(),
-                packet.add(8).cast::<u32>().read_unaligned(),
-                packet.add(WORD).cast::<u64>().read_unaligned(),
-            )
-        };
-        seen.packets += 1;
-        seen.bytes += length as u64;
-        let Some(expected) = self.expected.get((mark >> 32) as usize) else {
-            std::hint::cold_path();
-            seen.corrupted += 1;
-            return;
-        };
-        // SAFETY: `Checked::new` made as many sequences as there are flows.
-        let sequence = unsafe { self.sequences.get_unchecked_mut(expected.flow as usize) };
-        if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
-            // Those between, where there are any, are lost, or late.
-            *sequence = (mark as u32).wrapping_add(1);
-        } else {
-            std::hint::cold_path();
-            seen.late += 1;
-        }
-        let mut sound = true;
-        if CHECK >= ONE_WORD {
-            sound = word == expected.word.wrapping_add(self.touch)
-                && length == expected.length as usize;
-        }
-        if CHECK >= ALL {
-            // SAFETY: the packet has so many bytes, and where the lengths agree the template has as many;
-            // the traffic that it lies in is held by the generator.
-            sound = sound && unsafe { same(packet, expected.source, length) };
-        }
-        if !sound {
-            std::hint::cold_path();
-            seen.corrupted += 1;
-        }
-        if TIMED && let Some(times) = &mut self.times {
-            times.take(stamp);
-        }
-    }
-}
-
-/// Whether all but the mark and the touched word is the same.
-///
-/// # Safety
-/// Both have so many bytes, 60 at least.
-unsafe fn same(packet: *const u8, source: *const u8, length: usize) -> bool {
-    // SAFETY: by the caller's word.
-    let (packet, source) = unsafe {
-        (std::slice::from_raw_parts(packet, length), std::slice::from_raw_parts(source, length))
-    };
-    packet[MARKED..WORD] == source[MARKED..WORD] && packet[TOUCHED + 1..] == source[TOUCHED + 1..]
-}
-
-const _: () = assert!(TOUCHED < FLIT && WORD + 8 == TOUCHED + 1);

@@ -7,6 +7,7 @@
 mod burst;
 mod checked;
 mod live;
+mod look;
 mod pace;
 mod times;
 mod trial;

@@ -24,6 +24,16 @@ pub unsafe fn length(packet: *const u8) -> usize {
     (u16::from_be(total) as usize + ETHERNET).max(SHORTEST)
 }
 
+/// The IPv4 total length as it stands in a frame, the high byte first.
+///
+/// # Safety
+/// `packet` points to 18 readable bytes.
+#[inline(always)]
+pub unsafe fn total_length(packet: *const u8) -> u16 {
+    // SAFETY: by the caller's word.
+    unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_unaligned() }
+}
+
 /// The flits that so many bytes take.
 #[inline(always)]
 pub fn flits(length: usize) -> usize {

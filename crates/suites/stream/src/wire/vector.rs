@@ -2,27 +2,46 @@
 //! core has holds up all that follow, and few can wait.
 
 use std::arch::x86_64::{
-    __m256i, _mm_set_epi64x, _mm256_inserti128_si256, _mm256_load_si256, _mm256_loadu_si256,
+    __m256i, _mm_set_epi64x, _mm256_blend_epi32, _mm256_load_si256, _mm256_loadu_si256,
     _mm256_permute4x64_epi64, _mm256_setzero_si256, _mm256_store_si256, _mm256_unpackhi_epi64,
-    _mm256_unpacklo_epi64,
+    _mm256_unpacklo_epi64, _mm256_zextsi128_si256,
 };
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use super::traffic::Line;
+use crate::nic::layout::FLIT;
 
 /// A way to copy flits.
 pub trait Vector {
+    /// A flit in registers.
+    type Flit: Copy;
+
+    /// Reads a flit.
+    ///
+    /// # Safety
+    /// It is a whole flit at a whole flit; the processor has what the way needs.
+    unsafe fn load(from: *const u8) -> Self::Flit;
+
+    /// Writes a flit.
+    ///
+    /// # Safety
+    /// As for [`Vector::load`].
+    unsafe fn store(flit: Self::Flit, to: *mut u8);
+
+    /// The flit with other first 12 bytes.
+    ///
+    /// # Safety
+    /// The processor has what the way needs.
+    unsafe fn marked(flit: Self::Flit, mark: u64, stamp: u32) -> Self::Flit;
+
     /// Copies a flit.
     ///
     /// # Safety
-    /// Both are whole flits at whole flits, apart from each other; the processor has what the way needs.
-    unsafe fn copy(from: *const u8, to: *mut u8);
-
-    /// Copies a flit, but its first 12 bytes.
-    ///
-    /// # Safety
-    /// As for [`Vector::copy`].
-    unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32);
+    /// As for [`Vector::load`], of both, which lie apart from each other.
+    #[inline(always)]
+    unsafe fn copy(from: *const u8, to: *mut u8) {
+        // SAFETY: by the caller's word.
+        unsafe { Self::store(Self::load(from), to) };
+    }
 
     /// Writes a line of four times zero and a word, after all that was written before. Another thread, which
     /// reads word by word, may look at it meanwhile.
@@ -36,20 +55,25 @@ pub trait Vector {
 pub enum Plain {}
 
 impl Vector for Plain {
+    type Flit = [u64; FLIT / 8];
+
     #[inline(always)]
-    unsafe fn copy(from: *const u8, to: *mut u8) {
+    unsafe fn load(from: *const u8) -> Self::Flit {
         // SAFETY: by the caller's word.
-        unsafe { to.cast::<Line>().write(from.cast::<Line>().read()) };
+        unsafe { from.cast::<Self::Flit>().read() }
     }
 
     #[inline(always)]
-    unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32) {
+    unsafe fn store(flit: Self::Flit, to: *mut u8) {
         // SAFETY: by the caller's word.
-        unsafe {
-            Self::copy(from, to);
-            to.cast::<u64>().write(mark);
-            to.add(8).cast::<u32>().write(stamp);
-        }
+        unsafe { to.cast::<Self::Flit>().write(flit) };
+    }
+
+    #[inline(always)]
+    unsafe fn marked(mut flit: Self::Flit, mark: u64, stamp: u32) -> Self::Flit {
+        flit[0] = mark;
+        flit[1] = flit[1] >> 32 << 32 | u64::from(stamp);
+        flit
     }
 
     #[inline(always)]
@@ -67,28 +91,31 @@ impl Vector for Plain {
 pub enum Avx2 {}
 
 impl Vector for Avx2 {
+    type Flit = (__m256i, __m256i);
+
     #[inline(always)]
-    unsafe fn copy(from: *const u8, to: *mut u8) {
-        let (from, to) = (from.cast::<__m256i>(), to.cast::<__m256i>());
+    unsafe fn load(from: *const u8) -> Self::Flit {
+        let from = from.cast::<__m256i>();
+        // SAFETY: by the caller's word.
+        unsafe { (_mm256_load_si256(from), _mm256_load_si256(from.add(1))) }
+    }
+
+    #[inline(always)]
+    unsafe fn store((low, high): Self::Flit, to: *mut u8) {
+        let to = to.cast::<__m256i>();
         // SAFETY: by the caller's word.
         unsafe {
-            let (low, high) = (_mm256_load_si256(from), _mm256_load_si256(from.add(1)));
             _mm256_store_si256(to, low);
             _mm256_store_si256(to.add(1), high);
         }
     }
 
     #[inline(always)]
-    unsafe fn put(from: *const u8, to: *mut u8, mark: u64, stamp: u32) {
+    unsafe fn marked((low, high): Self::Flit, mark: u64, stamp: u32) -> Self::Flit {
         // SAFETY: by the caller's word.
         unsafe {
-            let kept = from.add(12).cast::<u32>().read_unaligned();
-            let second = u64::from(stamp) | u64::from(kept) << 32;
-            let first = _mm_set_epi64x(second as i64, mark as i64);
-            let low = _mm256_inserti128_si256::<0>(_mm256_load_si256(from.cast()), first);
-            let high = _mm256_load_si256(from.add(32).cast());
-            _mm256_store_si256(to.cast(), low);
-            _mm256_store_si256(to.add(32).cast(), high);
+            let first = _mm_set_epi64x(i64::from(stamp), mark as i64);
+            (_mm256_blend_epi32::<0b111>(low, _mm256_zextsi128_si256(first)), high)
         }
     }
 
@@ -110,6 +137,7 @@ impl Vector for Avx2 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::traffic::Line;
     use super::*;
 
     #[test]
@@ -122,12 +150,18 @@ mod tests {
         let mut to = Line([0; 64]);
         // SAFETY: both are whole lines, and AVX2 is used only where the processor has it.
         unsafe {
-            Plain::put(from.0.as_ptr(), to.0.as_mut_ptr(), mark, stamp);
+            Plain::store(
+                Plain::marked(Plain::load(from.0.as_ptr()), mark, stamp),
+                to.0.as_mut_ptr(),
+            );
             assert_eq!(to, expected);
             Plain::copy(from.0.as_ptr(), to.0.as_mut_ptr());
             assert_eq!(to, from);
             if is_x86_feature_detected!("avx2") {
-                Avx2::put(from.0.as_ptr(), to.0.as_mut_ptr(), mark, stamp);
+                Avx2::store(
+                    Avx2::marked(Avx2::load(from.0.as_ptr()), mark, stamp),
+                    to.0.as_mut_ptr(),
+                );
                 assert_eq!(to, expected);
                 Avx2::copy(from.0.as_ptr(), to.0.as_mut_ptr());
                 assert_eq!(to, from);
