@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use stream::host::{Device, Sizes};
 use stream::nic::configuration::Configuration;
+use stream::nic::engine::Engine;
 use stream::nic::{Counters, Nic};
 use stream::wire::flow::Flow;
 use stream::wire::traffic::{Line, Packet};
@@ -226,8 +227,13 @@ pub(crate) struct Wired {
 
 impl Wired {
     pub(crate) fn new(setup: Setup) -> Self {
+        Self::with(setup, setup.engine())
+    }
+
+    /// By another engine than the setup's.
+    pub(crate) fn with(setup: Setup, engine: impl Engine) -> Self {
         let (departing, departed) = channel();
-        let nic = Nic::start(setup.settings(), setup.engine(), Cable::new(departing)).unwrap();
+        let nic = Nic::start(setup.settings(), engine, Cable::new(departing)).unwrap();
         Self { nic, sizes: setup.sizes, departed }
     }
 

@@ -75,9 +75,10 @@ impl Queue {
     #[inline(always)]
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
         self.assert_ours(burst);
-        self.refill();
         let Self { memory, rx, shared, .. } = self;
-        rx.take(&rings(memory)[..shared.sizes.rx as usize], burst)
+        let received = rx.take(&rings(memory)[..shared.sizes.rx as usize], burst);
+        self.refill();
+        received
     }
 
     /// Sends all packets of a burst. Waits where the ring is full.
