@@ -3,18 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use machine::Refusal;
 
 use super::{RxPipe, RxTxPipe, TxPipe};
 use crate::nic::Port;
 use crate::nic::configuration::Configuration;
-use crate::nic::layout::{
-    CONFIGURE, FLIT, LONGEST_TRANSFER, NOTIFICATIONS, PIPES, Queue, RING, Register, RxNotification,
-    SEND, TxNotification,
-};
+use crate::nic::layout::{FLIT, LONGEST_TRANSFER, NOTIFICATIONS, PIPES, Queue, RING, Register};
 use crate::nic::memory::Region;
+use crate::nic::notification::{RxNotification, TxNotification};
 use crate::nic::posted::Doorbells;
 use crate::wire::flow::Flow;
 
@@ -231,13 +228,8 @@ impl Shared {
         let mut head = self.rx_head.get();
         let mut taken = 0;
         while taken < BATCH {
-            let notification = self.rx(head);
-            if notification.signal.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            let pipe = notification.queue.load(Ordering::Relaxed) as u32 % PIPES;
-            let tail = notification.tail.load(Ordering::Relaxed) as u32;
-            notification.signal.store(0, Ordering::Relaxed);
+            let Some((pipe, tail)) = self.rx(head).take() else { break };
+            let pipe = pipe % PIPES;
             self.tails[pipe as usize].set(tail);
             ready.push_back(pipe);
             head = (head + 1) & self.mask;
@@ -257,7 +249,7 @@ impl Shared {
         let tail = self.tx_tail.get();
         let mut head = self.tx_head.get();
         for _ in 0..BATCH {
-            if head == tail || self.tx(head).signal.load(Ordering::Acquire) != 0 {
+            if head == tail || !self.tx(head).is_done() {
                 break;
             }
             match self.owners[head as usize].get() {
@@ -298,10 +290,7 @@ impl Shared {
             let part = left.min(LONGEST_TRANSFER).min(self.sizes.ring - at);
             let last = part == left;
             let slot = self.slot()?;
-            let notification = self.tx(slot);
-            notification.address.store(ring.bus() + at as u64, Ordering::Relaxed);
-            notification.length.store(part as u64, Ordering::Relaxed);
-            notification.signal.store(SEND, Ordering::Release);
+            self.tx(slot).ask_to_send(ring.bus() + at as u64, part as u64);
             self.owners[slot as usize].set(if last { owner } else { Owner::Nobody });
             self.tx_tail.set((slot + 1) & self.mask);
             if last {
@@ -363,12 +352,11 @@ impl Shared {
     pub(super) fn configure(&self, configuration: Configuration) -> Result<(), Gone> {
         let slot = self.slot()?;
         let notification = self.tx(slot);
-        notification.set_words(configuration.words());
-        notification.signal.store(CONFIGURE, Ordering::Release);
+        notification.ask_to_configure(configuration.words());
         self.owners[slot as usize].set(Owner::Nobody);
         self.tx_tail.set((slot + 1) & self.mask);
         self.ring();
-        self.wait(|| notification.signal.load(Ordering::Acquire) == 0)
+        self.wait(|| notification.is_done())
     }
 
     pub(super) fn bind(&self, pipe: u32, flow: Flow) -> Result<(), Gone> {

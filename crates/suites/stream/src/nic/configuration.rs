@@ -1,9 +1,9 @@
 //! How a program configures the NIC: a TX notification that holds no packets.
 
 use std::net::Ipv4Addr;
-use std::sync::atomic::Ordering;
 
-use super::layout::{FLIT, PIPES, TxNotification};
+use super::layout::{FLIT, PIPES};
+use super::notification::Words;
 use crate::wire::flow::Flow;
 use crate::wire::packet;
 
@@ -43,9 +43,6 @@ pub enum Configuration {
         enable: bool,
     },
 }
-
-/// The words of a notification after its signal.
-pub(crate) type Words = [u64; 7];
 
 impl Configuration {
     /// As the hardware lays it out.
@@ -119,27 +116,9 @@ fn all(yes: bool) -> u64 {
     if yes { u64::MAX } else { 0 }
 }
 
-impl TxNotification {
-    /// Writes all words but the signal.
-    pub(crate) fn set_words(&self, words: Words) {
-        let [address, length, rest @ ..] = words;
-        self.address.store(address, Ordering::Relaxed);
-        self.length.store(length, Ordering::Relaxed);
-        for (word, value) in self.words.iter().zip(rest) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    /// Reads all words but the signal.
-    pub(crate) fn get_words(&self) -> Words {
-        let rest = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let [a, b, c, d, e] = rest;
-        [self.address.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed), a, b, c, d, e]
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::notification::TxNotification;
     use super::*;
     use proptest::prelude::*;
 

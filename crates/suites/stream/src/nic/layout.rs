@@ -1,7 +1,6 @@
 //! What a program and the NIC agree on: registers, notifications, sizes. They are those of the hardware, so
 //! that the card could stand where the software NIC stands.
 
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Bytes that the NIC moves at once, and to which packets in a pipe are aligned.
@@ -90,40 +89,9 @@ pub enum Queue {
     Buffers(u32),
 }
 
-/// The NIC tells a program that a pipe has grown.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub struct RxNotification {
-    /// 1 once the rest is there; the program sets it to 0.
-    pub signal: AtomicU64,
-    /// The pipe.
-    pub queue: AtomicU64,
-    /// Up to where the pipe now holds packets, flits.
-    pub tail: AtomicU64,
-    padding: [u64; 5],
-}
-
-/// A program tells the NIC what to send, or to change its configuration.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub struct TxNotification {
-    /// [`SEND`] or [`CONFIGURE`]; the NIC sets it to 0 when it is done.
-    pub signal: AtomicU64,
-    /// Where the packets lie, or which configuration.
-    pub address: AtomicU64,
-    /// Bytes, at most [`LONGEST_TRANSFER`]; or the configuration's first word.
-    pub length: AtomicU64,
-    /// The configuration's further words.
-    pub words: [AtomicU64; 5],
-}
-
-/// The signal of a TX notification that sends.
-pub const SEND: u64 = 1;
-/// The signal of a TX notification that configures.
-pub const CONFIGURE: u64 = 2;
-
 #[cfg(test)]
 mod tests {
+    use super::super::notification::{RxNotification, TxNotification};
     use super::*;
     use std::mem::{align_of, offset_of, size_of};
 

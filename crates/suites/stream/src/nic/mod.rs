@@ -14,6 +14,7 @@ mod held;
 pub mod layout;
 mod limit;
 pub mod memory;
+pub mod notification;
 pub mod pipes;
 mod placing;
 pub(crate) mod posted;
@@ -24,5 +25,8 @@ mod thread;
 mod writes;
 
 pub use counters::Counters;
+#[cfg(test)]
+mod tests;
+
 pub(crate) use thread::ticks;
 pub use thread::{Error, Nic, Port, Settings};

@@ -11,8 +11,9 @@ use super::tx::Tx;
 use crate::host::Gone;
 use crate::nic::configuration::Configuration;
 use crate::nic::descriptors::layout::Descriptor;
-use crate::nic::layout::{FLIT, Queue as Which, Register, TxNotification};
+use crate::nic::layout::{FLIT, Queue as Which, Register};
 use crate::nic::memory::Region;
+use crate::nic::notification::TxNotification;
 use crate::wire::flow::Flow;
 
 /// Why the NIC was not configured.

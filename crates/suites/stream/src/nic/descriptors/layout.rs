@@ -38,7 +38,7 @@ pub const SEND: u64 = 0;
 /// TX: nothing is to be done (NOP).
 pub const NOTHING: u64 = 1;
 /// TX: the NIC is to be configured, by the
-/// [notification](crate::nic::layout::TxNotification) in the buffer. The card's own words for it are other.
+/// [notification](crate::nic::notification::TxNotification) in the buffer. The card's own words for it are other.
 pub const CONFIGURE: u64 = 8;
 /// TX: it is done; the NIC's answer to [`REPORT`].
 pub const DONE: u64 = 0xf;

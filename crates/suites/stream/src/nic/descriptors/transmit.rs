@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use super::super::configuration::Configuration;
 use super::super::engine::Common;
-use super::super::layout::{FLIT, TxNotification};
+use super::super::layout::FLIT;
 use super::super::limit::Limit;
+use super::super::notification::TxNotification;
 use super::Descriptors;
 use super::layout::{CONFIGURE, DONE, END, KIND, NOTHING, REPORT, SEND, sent_bytes};
 use crate::wire::packet::{self, LONGEST, SHORTEST};

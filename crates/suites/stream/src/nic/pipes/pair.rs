@@ -1,10 +1,9 @@
 //! The notification buffers of one core.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use super::super::engine::Common;
-use super::super::layout::{RxNotification, TxNotification};
+use super::super::notification::{RxNotification, TxNotification};
 use super::super::posted::Arrivals;
 use super::super::tail::Tail;
 use super::cut::Cut;
@@ -74,9 +73,7 @@ impl Notification {
         // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets the slots of
         // those that go. All its fields are atomic.
         let slot = unsafe { &*self.slot };
-        slot.queue.store(u64::from(self.pipe), Ordering::Relaxed);
-        slot.tail.store(u64::from(self.tail), Ordering::Relaxed);
-        slot.signal.store(1, Ordering::Release);
+        slot.tell(self.pipe, self.tail);
     }
 }
 

@@ -1,11 +1,10 @@
 //! From memory to the wire.
 
-use std::sync::atomic::Ordering;
-
 use super::super::configuration::Configuration;
 use super::super::engine::Common;
-use super::super::layout::{CONFIGURE, FLIT, LONGEST_TRANSFER, SEND, TxNotification};
+use super::super::layout::{FLIT, LONGEST_TRANSFER};
 use super::super::limit::Limit;
+use super::super::notification::{CONFIGURE, SEND, TxNotification};
 use super::Pipes;
 use super::pair::Pair;
 use super::timestamp::Timestamp;
@@ -29,12 +28,12 @@ impl Pipes {
             // SAFETY: the buffer is registered and has as many notifications; all fields are atomic.
             let notification = unsafe { &*one.tx.wrapping_add(one.tx_head as usize) };
             one.tx_head = (one.tx_head + 1) & self.notifications_mask;
-            match notification.signal.load(Ordering::Acquire) {
+            match notification.asked() {
                 SEND => self.send(pair, notification, now, nic, wire),
                 CONFIGURE => self.configure(notification, nic),
                 _ => nic.counters.refused += 1,
             }
-            notification.signal.store(0, Ordering::Release);
+            notification.finish();
             nic.counters.transmissions += 1;
         }
     }
@@ -49,8 +48,8 @@ impl Pipes {
         nic: &mut Common,
         wire: &mut W,
     ) {
-        let bus = notification.address.load(Ordering::Relaxed);
-        let length = notification.length.load(Ordering::Relaxed) as usize;
+        let (bus, length) = notification.bytes();
+        let length = length as usize;
         let whole = length <= LONGEST_TRANSFER && length.is_multiple_of(FLIT);
         let Some(start) =
             nic.reach(bus, length).filter(|_| whole && bus.is_multiple_of(FLIT as u64))
