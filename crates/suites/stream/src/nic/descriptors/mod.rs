@@ -8,6 +8,8 @@ pub mod layout;
 mod queue;
 mod receive;
 mod registers;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 use std::collections::VecDeque;
