@@ -141,22 +141,32 @@ impl Mapping {
     /// Where the memfd does not hold whole pages, or the kernel refuses.
     pub fn twice(memfd: &Memfd) -> Result<Self, Refusal> {
         let once = memfd.length().map_err(|why| Refusal::new("map a ring", why, "pass a memfd"))?;
-        let attempt = format!("map {once} B twice");
-        if once == 0 || !once.is_multiple_of(PAGE) {
+        Self::parts_twice(memfd, once)
+    }
+
+    /// Each part of so many bytes of a memfd's twice, as by [`Mapping::twice`], one behind the other.
+    ///
+    /// # Errors
+    /// Where the memfd does not hold whole parts, or they not whole pages, or the kernel refuses.
+    pub fn parts_twice(memfd: &Memfd, part: usize) -> Result<Self, Refusal> {
+        let all = memfd.length().map_err(|why| Refusal::new("map a ring", why, "pass a memfd"))?;
+        let attempt = format!("map {all} B twice, {part} B by {part} B");
+        if all == 0 || part == 0 || !part.is_multiple_of(PAGE) || !all.is_multiple_of(part) {
             return Err(Refusal::invalid(
                 attempt,
                 "not whole pages",
                 "ask for a multiple of 4 KiB",
             ));
         }
-        let mapping = Self::without_file(once * 2, PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
-        for half in 0..2 {
-            let at = mapping.base.as_ptr().wrapping_add(half * once).cast();
-            let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let twice = all.saturating_mul(2);
+        let mapping = Self::without_file(twice, PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        for half in 0..twice / part {
+            let at = mapping.base.as_ptr().wrapping_add(half * part).cast();
+            let (flags, from) = (MapFlags::SHARED | MapFlags::FIXED, half / 2 * part);
             // SAFETY: the range is this mapping's own, and nobody has pointers into it yet.
-            unsafe { mmap(at, once, READ_WRITE, flags, memfd.as_fd(), 0) }.map_err(|errno| {
-                Refusal::new(&attempt, errno.into(), "free memory or ask for less")
-            })?;
+            unsafe { mmap(at, part, READ_WRITE, flags, memfd.as_fd(), from as u64) }.map_err(
+                |errno| Refusal::new(&attempt, errno.into(), "free memory or ask for less"),
+            )?;
         }
         Ok(mapping)
     }

@@ -5,8 +5,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{
+    FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, memfd_create,
+};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+/// What fixes a memfd's length.
+const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// The number of the file system of memfds in pages of the usual size.
+const TMPFS: FsWord = 0x0102_1994;
 
 /// An anonymous file in memory.
 #[derive(Debug)]
@@ -23,6 +31,35 @@ impl Memfd {
         let file = File::from(memfd_create(CString::new(name)?, MemfdFlags::CLOEXEC)?);
         file.set_len(length as u64)?;
         Ok(Self { file })
+    }
+
+    /// A new one of so many bytes, all zero, which will always be as long: who gets it can count on that.
+    ///
+    /// # Errors
+    /// As for [`Memfd::create`].
+    pub fn fixed(name: &str, length: usize) -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create(CString::new(name)?, flags)?);
+        file.set_len(length as u64)?;
+        fcntl_add_seals(&file, FIXED | SealFlags::SEAL)?;
+        Ok(Self { file })
+    }
+
+    /// One that another process made, and passed. Its length will always be what it is now: otherwise the
+    /// other could take pages away that are mapped here, and whoever touches them dies.
+    ///
+    /// # Errors
+    /// EINVAL where it is no memfd or its length can change, or EPERM where it may not be written.
+    pub fn received(fd: OwnedFd) -> io::Result<Self> {
+        let seals = fcntl_get_seals(&fd)?;
+        // A huge page that was given back may not be had again.
+        if !seals.contains(FIXED) || fstatfs(&fd)?.f_type != TMPFS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(Self { file: File::from(fd) })
     }
 
     /// The one that a parent passed under this number. It is duplicated, so that this value owns its own.
@@ -82,6 +119,25 @@ mod tests {
         assert!(!child_has_it());
         assert_eq!(memfd.inherit().unwrap(), number);
         assert!(child_has_it());
+    }
+
+    #[test]
+    fn received_only_where_the_length_is_fixed() {
+        let received = |memfd: &Memfd| Memfd::received(memfd.as_fd().try_clone_to_owned().unwrap());
+        let fixed = Memfd::fixed("test", 5000).unwrap();
+        assert_eq!(received(&fixed).unwrap().length().unwrap(), 5000);
+        assert!(fixed.file.set_len(4000).is_err() && fixed.file.set_len(6000).is_err());
+        assert!(received(&Memfd::create("test", 4096).unwrap()).is_err());
+        let file = tempfile::tempfile().unwrap();
+        assert!(Memfd::received(file.into()).is_err());
+        let (pipe, _) = std::io::pipe().unwrap();
+        assert!(Memfd::received(pipe.into()).is_err());
+        let flags = MemfdFlags::ALLOW_SEALING;
+        for seals in [SealFlags::SHRINK, SealFlags::GROW, FIXED | SealFlags::WRITE] {
+            let file = File::from(memfd_create(c"test", flags).unwrap());
+            fcntl_add_seals(&file, seals).unwrap();
+            assert!(received(&Memfd { file }).is_err(), "{seals:?}");
+        }
     }
 
     #[test]

@@ -27,15 +27,13 @@ impl PipesEcho {
     /// Where there is not enough memory.
     pub fn new(port: &Port, sizes: Sizes, flows: &[Flow], prefetch: bool) -> Result<Self, Refusal> {
         let device = Device::new(port, sizes)?;
-        let mut pipes = Vec::new();
-        for flow in flows {
-            let mut pipe = device.rx_tx_pipe()?;
+        let mut pipes = device.rx_tx_pipes(flows.len())?;
+        for (pipe, flow) in pipes.iter_mut().zip(flows) {
             pipe.bind(*flow).map_err(|why| Refusal {
                 attempt: "bind a flow".into(),
                 source: std::io::Error::other(why),
                 remedy: "start the NIC again".into(),
             })?;
-            pipes.push(pipe);
         }
         Ok(Self { device, pipes, prefetch })
     }

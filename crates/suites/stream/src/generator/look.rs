@@ -69,6 +69,8 @@ impl Look<'_> {
     ) -> Option<Next> {
         // SAFETY: the words lie in the shortest frame.
         let (mark, word) = unsafe { (read_mark(packet), read_word(packet)) };
+        // Indices are made of it, and its program may write there meanwhile.
+        let mark = packet::once(mark);
         self.seen.packets += 1;
         self.seen.bytes += length as u64;
         let Some(expected) = self.expected.get((mark >> 32) as usize) else {

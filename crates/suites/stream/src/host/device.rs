@@ -2,17 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 
 use machine::Refusal;
 
 use super::{RxPipe, RxTxPipe, TxPipe};
-use crate::nic::Port;
 use crate::nic::configuration::Configuration;
 use crate::nic::layout::{FLIT, LONGEST_TRANSFER, NOTIFICATIONS, PIPES, Queue, RING, Register};
-use crate::nic::memory::Region;
+use crate::nic::memory::Memory;
 use crate::nic::notification::{RxNotification, TxNotification};
 use crate::nic::posted::Doorbells;
+use crate::nic::{Form, Port};
 use crate::wire::flow::Flow;
 
 /// Notifications taken, or completions looked at, before anything else is done.
@@ -60,7 +61,7 @@ pub(super) struct Shared {
     pub(super) doorbells: Doorbells,
     pub(super) pair: u32,
     pub(super) sizes: Sizes,
-    buffers: Region,
+    buffers: Memory,
     mask: u32,
     rx_head: Cell<u32>,
     tx_head: Cell<u32>,
@@ -93,10 +94,10 @@ impl Device {
             "powers of two"
         );
         assert!(sizes.notifications > 1, "one notification always stays free");
+        fits(port, sizes)?;
         let each = sizes.notifications as usize * FLIT;
-        let buffers = Region::plain(2 * each)?;
+        let buffers = port.plain(2 * each)?;
         let (pair, doorbells) = port.attach()?;
-        port.register(buffers.clone());
         let place = |register: Register, value| {
             doorbells.write(register.of(Queue::Buffers(pair)), value);
         };
@@ -134,7 +135,8 @@ impl Device {
     /// # Errors
     /// Where there is not enough memory, or the NIC has no pipe left.
     pub fn rx_pipe(&self) -> Result<RxPipe, Refusal> {
-        RxPipe::new(Rc::clone(&self.shared))
+        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
+        RxPipe::new(Rc::clone(&self.shared), ring)
     }
 
     /// A pipe to send from.
@@ -150,7 +152,18 @@ impl Device {
     /// # Errors
     /// As for [`Device::rx_pipe`].
     pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, Refusal> {
-        RxTxPipe::new(Rc::clone(&self.shared))
+        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
+        RxTxPipe::new(Rc::clone(&self.shared), ring)
+    }
+
+    /// So many of them, made together: that is faster where they are many, and their memory goes with the
+    /// last of them.
+    ///
+    /// # Errors
+    /// As for [`Device::rx_pipe`].
+    pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, Refusal> {
+        let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
+        rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
     }
 
     /// The place, among the pipes of this device in the order in which they were made, of the next pipe
@@ -179,6 +192,26 @@ impl Device {
     /// Where the NIC has gone.
     pub fn configure(&self, configuration: Configuration) -> Result<(), Gone> {
         self.shared.configure(configuration)
+    }
+}
+
+/// Whether the NIC lays out what it shares as a device of these sizes does.
+fn fits(port: &Port, sizes: Sizes) -> Result<(), Refusal> {
+    match port.form() {
+        Form::Pipes { ring, notifications, .. }
+            if (ring, notifications) == (sizes.ring, sizes.notifications) =>
+        {
+            Ok(())
+        }
+        other => Err(Refusal {
+            attempt: format!(
+                "use pipes of {} KiB with {} notifications",
+                sizes.ring / 1024,
+                sizes.notifications
+            ),
+            source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {other}")),
+            remedy: "ask for what it has".into(),
+        }),
     }
 }
 
@@ -278,7 +311,7 @@ impl Shared {
     #[inline(always)]
     pub(super) fn send(
         &self,
-        ring: &Region,
+        ring: &Memory,
         start: u32,
         flits: u32,
         owner: Owner,
@@ -367,6 +400,5 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.port.detach(self.pair);
-        self.port.unregister(self.buffers.bus());
     }
 }

@@ -7,14 +7,14 @@ use machine::Refusal;
 use super::batch::Batch;
 use super::device::{Gone, Shared};
 use crate::nic::layout::{FLIT, Queue, Register};
-use crate::nic::memory::Region;
+use crate::nic::memory::Memory;
 use crate::wire::flow::Flow;
 
 /// A ring of the NIC into which packets of the flows bound to it come.
 pub struct RxPipe {
     pub(super) shared: Rc<Shared>,
     pub(super) id: u32,
-    pub(super) ring: Region,
+    pub(super) ring: Memory,
     /// Up to where the program has confirmed, flits.
     pub(super) confirmed: u32,
     /// Flits confirmed and not yet freed or sent.
@@ -23,10 +23,8 @@ pub struct RxPipe {
 }
 
 impl RxPipe {
-    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
-        let ring = Region::ring(shared.sizes.ring)?;
+    pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, Refusal> {
         let id = shared.number_pipe()?;
-        shared.port.register(ring.clone());
         let place = |register: Register, value| {
             shared.doorbells.write(register.of(Queue::Pipe(id)), value);
         };
@@ -158,7 +156,8 @@ impl Drop for RxPipe {
         let _ = self.shared.wait_until_sent();
         place(Register::RxMemoryLow);
         place(Register::RxMemoryHigh);
-        self.shared.port.unregister(self.ring.bus());
+        // Whoever gets the number next writes to its registers later than this.
+        self.shared.port.settle();
         self.shared.forget(self.id);
         self.shared.port.give_pipe(self.id);
     }

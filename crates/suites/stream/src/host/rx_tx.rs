@@ -7,6 +7,7 @@ use machine::Refusal;
 use super::batch::Batch;
 use super::device::{Gone, Owner, Shared};
 use super::rx::{RxPipe, flits};
+use crate::nic::memory::Memory;
 use crate::wire::flow::Flow;
 
 /// A pipe that sends back from where it receives: what was received, changed or not, leaves again, and only
@@ -14,8 +15,8 @@ use crate::wire::flow::Flow;
 pub struct RxTxPipe(RxPipe);
 
 impl RxTxPipe {
-    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
-        RxPipe::new(shared).map(Self)
+    pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, Refusal> {
+        RxPipe::new(shared, ring).map(Self)
     }
 
     /// As [`RxPipe::id`].

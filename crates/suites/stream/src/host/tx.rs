@@ -7,14 +7,14 @@ use machine::Refusal;
 
 use super::device::{Gone, Owner, Shared};
 use crate::nic::layout::FLIT;
-use crate::nic::memory::Region;
+use crate::nic::memory::Memory;
 
 /// Memory of the program's own from which packets are sent, as a ring.
 pub struct TxPipe {
     shared: Rc<Shared>,
     /// Its place among the device's TX pipes.
     place: u32,
-    ring: Region,
+    ring: Memory,
     /// Where the next packet goes, flits.
     next: u32,
     /// Flits sent in all, and of them those that came back.
@@ -24,8 +24,7 @@ pub struct TxPipe {
 
 impl TxPipe {
     pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
-        let ring = Region::ring(shared.sizes.ring)?;
-        shared.port.register(ring.clone());
+        let ring = shared.port.ring(shared.sizes.ring)?;
         let (place, returned) = shared.place_tx_pipe();
         Ok(Self { shared, place, ring, next: 0, sent: 0, returned })
     }
@@ -91,6 +90,6 @@ impl Drop for TxPipe {
         if self.shared.wait_until_sent().is_ok() {
             self.shared.free_tx_place(self.place);
         }
-        self.shared.port.unregister(self.ring.bus());
+        // Then the ring goes.
     }
 }

@@ -4,19 +4,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, PoisonError};
 
-use super::memory::Region;
 use super::posted::Arrivals;
+use super::region::{Program, Region};
 
 /// What is said.
 pub(crate) enum Command<O> {
-    /// A core will write to the registers of this pair of notification buffers and of its pipes.
-    Attach(u32, Arrivals),
-    /// It will not any more.
+    /// A core of a program will write to the registers of this pair of notification buffers and of its pipes.
+    Attach(Program, u32, Arrivals),
+    /// It will not any more, and its pipes go.
     Detach(u32, SyncSender<()>),
     /// The NIC may touch this memory.
     Register(Region, SyncSender<()>),
     /// It may not any more: what it holds no longer is used once the answer comes.
     Unregister(u64, SyncSender<()>),
+    /// All that was written to registers so far is to be taken.
+    Settle(SyncSender<()>),
     /// The wire has an order.
     Order(O),
 }

@@ -2,9 +2,10 @@
 
 use super::counters::Counters;
 use super::fallback::{Fallback, Policy};
+use super::form::Form;
 use super::layout::FLIT;
-use super::memory::Region;
 use super::posted::Arrivals;
+use super::region::{Program, Region, Regions};
 use super::steering::Steering;
 use crate::wire::Wire;
 use crate::wire::flow::Flow;
@@ -12,10 +13,13 @@ use crate::wire::vector::Vector;
 
 /// The NIC's side of one interface.
 pub trait Engine: Send + 'static {
+    /// What programs must lay out as it does.
+    fn form(&self) -> Form;
+
     /// A core's registers come into being.
     fn attach(&mut self, pair: u32, arrivals: ArrivalsOf);
 
-    /// They go; what was written before counts first.
+    /// They go, with its pipes and all rules of those; what was written before counts first.
     fn detach(&mut self, pair: u32, nic: &mut Common);
 
     /// Takes what programs have written to registers.
@@ -24,6 +28,9 @@ pub trait Engine: Send + 'static {
     /// Takes all that was written to registers so far, also what is modelled to be still on its way: memory
     /// is about to go.
     fn settle(&mut self, now: u64, nic: &mut Common);
+
+    /// This memory goes: what lies in it is not there any more, whatever its program has said.
+    fn forget(&mut self, region: &Region, nic: &mut Common);
 
     /// Sends what programs have asked to send.
     fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W);
@@ -40,7 +47,9 @@ pub struct Common {
     /// What was counted.
     pub counters: Counters,
     /// Memory that may be touched.
-    pub(crate) regions: Vec<Region>,
+    pub(crate) regions: Regions,
+    /// Whose each pair of notification buffers is.
+    pub(crate) programs: Vec<Program>,
     pub(crate) steering: Steering,
     /// How long doorbells take, ticks; 0 where nothing is modelled.
     pub(crate) doorbell: u64,
@@ -50,27 +59,36 @@ pub struct Common {
 }
 
 impl Common {
-    /// Where a span of bus addresses lies, where the NIC may touch it.
+    /// Where a span of bus addresses lies, where the program that has the pair may have it touched.
     #[inline(always)]
-    pub(crate) fn reach(&self, bus: u64, length: usize) -> Option<*mut u8> {
-        let region = self.region(bus, length)?;
+    pub(crate) fn reach(&self, pair: u32, bus: u64, length: usize) -> Option<*mut u8> {
+        let region = self.region(pair, bus, length)?;
         Some(region.pointer().wrapping_add((bus - region.bus()) as usize))
     }
 
-    /// The memory that holds a span of bus addresses.
-    #[inline(always)]
-    pub(crate) fn region(&self, bus: u64, length: usize) -> Option<&Region> {
-        self.regions.iter().find(|region| region.holds(bus, length))
+    /// A pair of notification buffers is a program's from now on.
+    pub(super) fn belongs(&mut self, pair: u32, program: Program) {
+        let index = pair as usize;
+        if self.programs.len() <= index {
+            self.programs.resize(index + 1, Program::default());
+        }
+        self.programs[index] = program;
     }
 
-    /// Where a ring of so many bytes lies that a program names: null where it names none, or one that the
-    /// NIC refuses.
-    pub(crate) fn ring(&mut self, bus: u64, length: usize) -> *mut u8 {
+    /// The memory that holds a span of bus addresses, where it is of the program that has the pair.
+    #[inline(always)]
+    pub(crate) fn region(&self, pair: u32, bus: u64, length: usize) -> Option<&Region> {
+        self.regions.find(*self.programs.get(pair as usize)?, bus, length)
+    }
+
+    /// Where a ring of so many bytes lies that the program with a pair names: null where it names none, or
+    /// one that the NIC refuses.
+    pub(crate) fn ring(&mut self, pair: u32, bus: u64, length: usize) -> *mut u8 {
         if bus == 0 {
             return std::ptr::null_mut();
         }
         let aligned = bus.is_multiple_of(FLIT as u64);
-        let ring = self.reach(bus, length).filter(|_| aligned);
+        let ring = self.reach(pair, bus, length).filter(|_| aligned);
         self.counters.refused += u64::from(ring.is_none());
         ring.unwrap_or(std::ptr::null_mut())
     }

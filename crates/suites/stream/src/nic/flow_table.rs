@@ -110,9 +110,14 @@ impl FlowTable {
 
     /// Takes all rules of a pipe away: how many they were.
     pub fn remove_all_of(&mut self, pipe: u32) -> usize {
+        self.remove_where(|other| other == pipe)
+    }
+
+    /// Takes all rules of some pipes away: how many they were.
+    pub fn remove_where(&mut self, goes: impl Fn(u32) -> bool) -> usize {
         let before = self.rules;
         for place in &mut self.places {
-            self.rules -= usize::from(place.take_if(|rule| rule.pipe == pipe).is_some());
+            self.rules -= usize::from(place.take_if(|rule| goes(rule.pipe)).is_some());
         }
         let removed = before - self.rules;
         self.epoch += u64::from(removed > 0);

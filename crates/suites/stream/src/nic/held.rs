@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use machine::Refusal;
 use machine::mapping::Mapping;
+use machine::memfd::Memfd;
 
 use super::posted::Posted;
 
@@ -29,8 +30,24 @@ impl Held {
         Self::of(Mapping::anonymous(size_of::<Posted>())?)
     }
 
+    /// An empty queue that another process may have too, by the memfd that comes with it.
+    pub(super) fn shared() -> Result<(Self, Memfd), Refusal> {
+        let memfd = Memfd::fixed("tollgate-doorbells", size_of::<Posted>()).map_err(|source| {
+            let remedy = "free memory or end programs".into();
+            Refusal { attempt: "make a queue of doorbells".into(), source, remedy }
+        })?;
+        Ok((Self::received(&memfd)?, memfd))
+    }
+
+    /// The one that another process made.
+    pub(super) fn received(memfd: &Memfd) -> Result<Self, Refusal> {
+        let mapping = Mapping::shared(memfd, size_of::<Posted>())?;
+        mapping.prefault()?;
+        Self::of(mapping)
+    }
+
     /// The queue that lies in this memory: an empty one, where all is zero.
-    pub(super) fn of(mapping: Mapping) -> Result<Self, Refusal> {
+    fn of(mapping: Mapping) -> Result<Self, Refusal> {
         let posted = NonNull::new(mapping.as_mut_ptr().cast());
         let whole = posted.filter(|_| mapping.len() == size_of::<Posted>());
         let posted = whole.ok_or_else(|| Refusal {

@@ -1,64 +1,139 @@
-//! Memory that a program shares with the NIC.
+//! Memory of a program that its NIC reads and writes.
 
+use std::io;
 use std::sync::Arc;
 
 use machine::Refusal;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
-/// Memory that the NIC may read and write, as a program registered it.
-///
-/// Its bus address is where it lies in the process of the NIC.
-#[derive(Debug, Clone)]
-pub struct Region {
-    mapping: Arc<Mapping>,
+use super::Port;
+
+/// How memory lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Rings of so many bytes each: what wraps around in one lies in one piece, for it is mapped twice.
+    Rings {
+        /// How many.
+        count: usize,
+        /// Bytes of each, whole pages.
+        each: usize,
+    },
+    /// So many bytes, once.
+    Plain(usize),
 }
 
-impl Region {
-    /// A ring: what wraps around in its bytes lies in one piece, for it is mapped twice.
-    ///
-    /// # Errors
-    /// Where there is not enough memory, or the length is not of whole pages.
-    pub fn ring(length: usize) -> Result<Self, Refusal> {
-        let memfd = Memfd::create("tollgate-ring", length).map_err(|source| Refusal {
-            attempt: format!("make a ring of {length} B"),
+impl Shape {
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(self) -> Result<usize, Refusal> {
+        let (count, each) = match self {
+            Self::Rings { count, each } => (count, each),
+            Self::Plain(bytes) => (1, bytes),
+        };
+        count.checked_mul(each).ok_or_else(|| Refusal {
+            attempt: format!("make {count} rings of {each} B"),
+            source: io::ErrorKind::InvalidInput.into(),
+            remedy: "ask for fewer or shorter ones".into(),
+        })
+    }
+
+    /// How many spans of address space it takes.
+    pub(super) fn mappings(self) -> usize {
+        match self {
+            Self::Rings { count, .. } => count.saturating_mul(2),
+            Self::Plain(_) => 1,
+        }
+    }
+
+    /// New memory of this process that lies that way.
+    pub(super) fn here(self) -> Result<Mapping, Refusal> {
+        let Self::Rings { .. } = self else {
+            let bytes = self.bytes()?;
+            let mapping =
+                Mapping::transparent_huge(bytes).or_else(|_| Mapping::anonymous(bytes))?;
+            mapping.prefault()?;
+            return Ok(mapping);
+        };
+        self.map(&self.memfd()?)
+    }
+
+    /// New memory that another process may map too.
+    pub(super) fn memfd(self) -> Result<Memfd, Refusal> {
+        let bytes = self.bytes()?;
+        Memfd::fixed("tollgate-nic", bytes).map_err(|source| Refusal {
+            attempt: format!("make {bytes} B of memory for a NIC"),
             source,
             remedy: "free memory or ask for less".into(),
-        })?;
-        Self::present(Mapping::twice(&memfd)?)
+        })
     }
 
-    /// Plain memory.
-    ///
-    /// # Errors
-    /// Where there is not enough memory.
-    pub fn plain(length: usize) -> Result<Self, Refusal> {
-        Self::present(Mapping::transparent_huge(length).or_else(|_| Mapping::anonymous(length))?)
-    }
-
-    fn present(mapping: Mapping) -> Result<Self, Refusal> {
+    /// Maps a memfd's memory that way, and has all of it there.
+    pub(super) fn map(self, memfd: &Memfd) -> Result<Mapping, Refusal> {
+        let mapping = match self {
+            Self::Rings { each, .. } => Mapping::parts_twice(memfd, each),
+            Self::Plain(bytes) => Mapping::shared(memfd, bytes),
+        }?;
         mapping.prefault()?;
-        Ok(Self { mapping: Arc::new(mapping) })
+        Ok(mapping)
+    }
+}
+
+/// Memory that the NIC may touch for as long as this is there, or a part of the same.
+#[derive(Clone)]
+pub struct Memory {
+    /// Kept apart, so that they are found with one load.
+    pointer: *mut u8,
+    bus: u64,
+    length: usize,
+    lent: Arc<Lent>,
+}
+
+/// What the NIC was told of.
+struct Lent {
+    _mapping: Arc<Mapping>,
+    bus: u64,
+    port: Port,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.port.take_back(self.bus);
+    }
+}
+
+impl Memory {
+    /// What the NIC behind this port was told that it has at an address.
+    pub(super) fn new(port: Port, mapping: Arc<Mapping>, bus: u64) -> Self {
+        let (pointer, length) = (mapping.as_mut_ptr(), mapping.len());
+        Self { pointer, bus, length, lent: Arc::new(Lent { _mapping: mapping, bus, port }) }
+    }
+
+    /// A part of it.
+    pub(super) fn part(&self, offset: usize, length: usize) -> Self {
+        assert!(offset + length <= self.length, "a part lies inside");
+        let lent = Arc::clone(&self.lent);
+        Self {
+            pointer: self.pointer.wrapping_add(offset),
+            bus: self.bus + offset as u64,
+            length,
+            lent,
+        }
     }
 
     /// Where it lies for the NIC.
     pub fn bus(&self) -> u64 {
-        self.mapping.as_ptr() as u64
+        self.bus
+    }
+
+    /// Bytes; those of a ring count twice.
+    #[inline(always)]
+    pub(crate) fn length(&self) -> usize {
+        self.length
     }
 
     /// Where it lies here.
+    #[inline(always)]
     pub(crate) fn pointer(&self) -> *mut u8 {
-        self.mapping.as_mut_ptr()
-    }
-
-    /// Bytes.
-    pub(crate) fn length(&self) -> usize {
-        self.mapping.len()
-    }
-
-    /// Whether a span of bus addresses lies in it.
-    pub(crate) fn holds(&self, bus: u64, length: usize) -> bool {
-        let offset = bus.wrapping_sub(self.bus()) as usize;
-        offset < self.length() && length <= self.length() - offset
+        self.pointer
     }
 }

@@ -10,23 +10,32 @@ pub mod descriptors;
 pub mod engine;
 pub mod fallback;
 pub mod flow_table;
+pub mod form;
 mod held;
 pub mod layout;
 mod limit;
 pub mod memory;
 pub mod notification;
+mod numbers;
 pub mod pipes;
 mod placing;
+mod port;
 pub(crate) mod posted;
+mod region;
+pub mod remote;
+mod shared;
 mod steering;
 mod sync;
 mod tail;
 mod thread;
 mod writes;
 
-pub use counters::Counters;
 #[cfg(test)]
 mod tests;
 
+pub use counters::Counters;
+pub use form::Form;
+pub use port::Port;
+pub use region::Region;
 pub(crate) use thread::ticks;
-pub use thread::{Error, Nic, Port, Settings};
+pub use thread::{Access, Error, Nic, Settings};

@@ -1,24 +1,20 @@
 //! The thread that is the NIC.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use machine::Refusal;
 use machine::pin::spawn_pinned;
 use machine::tsc::{Tsc, Unavailable};
 
-use super::control::{Command, Control};
-use super::counters::{Counters, Shown};
+use super::Port;
+use super::control::Command;
+use super::counters::Counters;
 use super::engine::{ArrivalsOf, Common, Engine};
-use super::held::Held;
-use super::layout::{BUFFERS, PIPES};
-use super::memory::Region;
-use super::posted::{self, Doorbells};
+use super::region::Regions;
+use super::shared::{Served, Shared};
 use super::steering::Steering;
 use crate::wire::Wire;
 use crate::wire::vector::{Avx2, Plain, Vector};
@@ -56,16 +52,14 @@ pub enum Error {
 pub struct Nic<O: Send + 'static> {
     shared: Arc<Shared<O>>,
     thread: Option<JoinHandle<()>>,
+    cpu: usize,
 }
 
-/// What a NIC and those who use it share.
-struct Shared<O> {
-    control: Control<O>,
-    shown: Shown,
-    longest_turn: AtomicU64,
-    pairs: Taken,
-    pipes: Taken,
-    stamped: bool,
+/// A NIC that other processes may be given.
+#[derive(Clone)]
+pub struct Access {
+    pub(super) nic: Arc<dyn Served>,
+    pub(super) cpu: usize,
 }
 
 impl<O: Send + 'static> Nic<O> {
@@ -80,17 +74,11 @@ impl<O: Send + 'static> Nic<O> {
     ) -> Result<Self, Error> {
         let tsc = Tsc::get()?;
         let ticks = |time: Duration| if time.is_zero() { 0 } else { tsc.ticks(time) };
-        let shared = Arc::new(Shared {
-            control: Control::new(),
-            shown: Shown::default(),
-            longest_turn: AtomicU64::new(0),
-            pairs: Taken::default(),
-            pipes: Taken::default(),
-            stamped: !settings.doorbell.is_zero(),
-        });
+        let shared = Arc::new(Shared::new(engine.form(), !settings.doorbell.is_zero()));
         let common = Common {
             counters: Counters::default(),
-            regions: Vec::new(),
+            regions: Regions::default(),
+            programs: Vec::new(),
             steering: Steering::default(),
             doorbell: ticks(settings.doorbell),
             transfer: ticks(settings.transfer),
@@ -99,7 +87,7 @@ impl<O: Send + 'static> Nic<O> {
         let mut running = Running { engine, wire, common, shared: Arc::clone(&shared) };
         let thread = spawn_pinned(settings.cpu, move || running.run())
             .map_err(|why| Error::Thread(settings.cpu, why))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), cpu: settings.cpu })
     }
 
     /// What it counted, as of a millisecond ago.
@@ -119,7 +107,12 @@ impl<O: Send + 'static> Nic<O> {
 
     /// What a core needs to use it.
     pub fn port(&self) -> Port {
-        Port(Arc::clone(&self.shared) as Arc<dyn Asked>)
+        Port::here(Arc::clone(&self.shared) as Arc<dyn Served>)
+    }
+
+    /// What a server needs to give it to other processes.
+    pub fn access(&self) -> Access {
+        Access { nic: Arc::clone(&self.shared) as Arc<dyn Served>, cpu: self.cpu }
     }
 }
 
@@ -130,126 +123,6 @@ impl<O: Send + 'static> Drop for Nic<O> {
             // A panic there has been printed, and there is nothing more to do about it.
             let _ = thread.join();
         }
-    }
-}
-
-/// The way to a NIC for the programs that use it.
-#[derive(Clone)]
-pub struct Port(Arc<dyn Asked>);
-
-impl Port {
-    /// Registers for one more core: its number and its doorbells.
-    pub(crate) fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
-        self.0.attach()
-    }
-
-    pub(crate) fn detach(&self, pair: u32) {
-        self.0.detach(pair);
-    }
-
-    pub(crate) fn register(&self, region: Region) {
-        self.0.register(region);
-    }
-
-    pub(crate) fn unregister(&self, bus: u64) {
-        self.0.unregister(bus);
-    }
-
-    /// A pipe that nobody has.
-    pub(crate) fn take_pipe(&self) -> Result<u32, Refusal> {
-        self.0.take_pipe()
-    }
-
-    /// Nobody has it any more.
-    pub(crate) fn give_pipe(&self, pipe: u32) {
-        self.0.give_pipe(pipe);
-    }
-
-    /// Whether the NIC has ended.
-    pub(crate) fn gone(&self) -> bool {
-        self.0.gone()
-    }
-}
-
-/// Numbers that somebody has.
-#[derive(Default)]
-struct Taken(Mutex<BTreeSet<u32>>);
-
-impl Taken {
-    /// The lowest number below `all` that nobody has.
-    fn take(&self, all: u32, what: &str) -> Result<u32, Refusal> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = (0..all).find(|number| !taken.contains(number)).ok_or_else(|| Refusal {
-            attempt: format!("take one more than {all} {what}"),
-            source: io::ErrorKind::QuotaExceeded.into(),
-            remedy: "free those that are no longer used".into(),
-        })?;
-        taken.insert(free);
-        Ok(free)
-    }
-
-    fn give(&self, number: u32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-    }
-}
-
-/// What programs ask of a NIC, whatever its wire.
-trait Asked: Send + Sync {
-    fn attach(&self) -> Result<(u32, Doorbells), Refusal>;
-    fn detach(&self, pair: u32);
-    fn register(&self, region: Region);
-    fn unregister(&self, bus: u64);
-    fn take_pipe(&self) -> Result<u32, Refusal>;
-    fn give_pipe(&self, pipe: u32);
-    fn gone(&self) -> bool;
-}
-
-impl<O> Shared<O> {
-    /// Says something and waits until it is done, or the NIC has gone.
-    fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command<O>) {
-        let (done, answer): (_, Receiver<()>) = sync_channel(1);
-        self.control.say(command(done));
-        while !self.control.ended() {
-            if answer.recv_timeout(Duration::from_millis(50)).is_ok() {
-                return;
-            }
-        }
-    }
-}
-
-impl<O: Send + 'static> Asked for Shared<O> {
-    fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
-        let posted = Held::new()?;
-        let pair = self.pairs.take(BUFFERS, "pairs of notification buffers")?;
-        let (doorbells, arrivals) = posted::ends(posted, self.stamped);
-        self.control.say(Command::Attach(pair, arrivals));
-        Ok((pair, doorbells))
-    }
-
-    fn detach(&self, pair: u32) {
-        self.ask(|done| Command::Detach(pair, done));
-        self.pairs.give(pair);
-    }
-
-    fn register(&self, region: Region) {
-        // A write to a register that needs the region must not overtake it.
-        self.ask(|done| Command::Register(region, done));
-    }
-
-    fn unregister(&self, bus: u64) {
-        self.ask(|done| Command::Unregister(bus, done));
-    }
-
-    fn take_pipe(&self) -> Result<u32, Refusal> {
-        self.pipes.take(PIPES, "pipes")
-    }
-
-    fn give_pipe(&self, pipe: u32) {
-        self.pipes.give(pipe);
-    }
-
-    fn gone(&self) -> bool {
-        self.control.ended()
     }
 }
 
@@ -306,18 +179,27 @@ impl<E: Engine, W: Wire> Running<E, W> {
     #[cold]
     fn obey(&mut self, command: Command<W::Order>) {
         match command {
-            Command::Attach(pair, arrivals) => self.engine.attach(pair, ArrivalsOf(arrivals)),
+            Command::Attach(program, pair, arrivals) => {
+                self.common.belongs(pair, program);
+                self.engine.attach(pair, ArrivalsOf(arrivals));
+            }
             Command::Detach(pair, done) => {
                 self.engine.detach(pair, &mut self.common);
                 let _ = done.send(());
             }
             Command::Register(region, done) => {
-                self.common.regions.push(region);
+                self.common.regions.insert(region);
                 let _ = done.send(());
             }
             Command::Unregister(bus, done) => {
                 self.engine.settle(ticks(), &mut self.common);
-                self.common.regions.retain(|region| region.bus() != bus);
+                if let Some(region) = self.common.regions.remove(bus) {
+                    self.engine.forget(&region, &mut self.common);
+                }
+                let _ = done.send(());
+            }
+            Command::Settle(done) => {
+                self.engine.settle(ticks(), &mut self.common);
                 let _ = done.send(());
             }
             Command::Order(order) => self.wire.order(order),

@@ -15,12 +15,14 @@ pub(crate) const TOTAL_LENGTH: Range<usize> = 16..18;
 
 /// Bytes of a frame, without the check sequence, by its IPv4 header.
 ///
+/// Another process may write there meanwhile, so it is read once, whatever is done with it.
+///
 /// # Safety
-/// `packet` points to 18 readable bytes.
+/// `packet` points to 18 readable bytes at an even address.
 #[inline(always)]
 pub unsafe fn length(packet: *const u8) -> usize {
     // SAFETY: by the caller's word.
-    let total = unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_unaligned() };
+    let total = unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_volatile() };
     (u16::from_be(total) as usize + ETHERNET).max(SHORTEST)
 }
 
@@ -32,6 +34,17 @@ pub unsafe fn length(packet: *const u8) -> usize {
 pub unsafe fn total_length(packet: *const u8) -> u16 {
     // SAFETY: by the caller's word.
     unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_unaligned() }
+}
+
+/// A value that was read from memory which another process may write: it is not read again, whatever is done
+/// with it.
+#[inline(always)]
+pub(crate) fn once(mut value: u64) -> u64 {
+    // SAFETY: it does nothing; the compiler does not know that.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
+    }
+    value
 }
 
 /// The flits that so many bytes take.

@@ -7,8 +7,8 @@ use machine::Refusal;
 
 use super::pool::Pool;
 use super::{BURST, Burst, Queue};
-use crate::nic::Port;
 use crate::nic::posted::Doorbells;
+use crate::nic::{Form, Port};
 
 /// How many descriptors the rings of a queue have; powers of two, 64 at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,10 @@ impl Device {
     /// # Errors
     /// Where there is not enough memory.
     pub fn new(port: &Port, sizes: Sizes, queues: u32) -> Result<Self, Refusal> {
+        match port.form() {
+            Form::Descriptors { rx, tx } if (rx, tx) == (sizes.rx, sizes.tx) => {}
+            other => return Err(unfit(sizes, other)),
+        }
         let sound = |size: u32| size.is_power_of_two() && size as usize >= 2 * BURST;
         assert!(sound(sizes.rx) && sound(sizes.tx), "powers of two, 64 at least");
         let each = u64::from(sizes.rx) + u64::from(sizes.tx) + 2 * BURST as u64;
@@ -56,9 +60,8 @@ impl Device {
             source: io::ErrorKind::OutOfMemory.into(),
             remedy: "ask for fewer queues or shorter rings".into(),
         })?;
-        let pool = Pool::new(buffers)?;
+        let pool = Pool::new(port, buffers)?;
         let (pair, doorbells) = port.attach()?;
-        port.register(pool.memory().clone());
         let shared = Shared { port: port.clone(), doorbells, pair, sizes, pool: Rc::new(pool) };
         Ok(Self { shared: Rc::new(shared) })
     }
@@ -82,9 +85,20 @@ impl Device {
     }
 }
 
+/// The NIC lays out what it shares in another way.
+fn unfit(sizes: Sizes, has: Form) -> Refusal {
+    Refusal {
+        attempt: format!(
+            "use rings of {} descriptors to receive and {} to send",
+            sizes.rx, sizes.tx
+        ),
+        source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {has}")),
+        remedy: "ask for what it has".into(),
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         self.port.detach(self.pair);
-        self.port.unregister(self.pool.memory().bus());
     }
 }

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 
 use machine::Refusal;
 
+use crate::nic::Port;
 use crate::nic::descriptors::layout::BUFFER;
 use crate::nic::layout::FLIT;
-use crate::nic::memory::Region;
+use crate::nic::memory::Memory;
 
 /// Lines from one buffer to the next: one more than it has, so that buffers do not all fall into the same few
 /// sets of a cache.
@@ -17,22 +18,17 @@ pub(super) type Buffer = u32;
 
 /// Buffers: their memory, and which of them nobody uses.
 pub(super) struct Pool {
-    memory: Region,
+    memory: Memory,
     free: RefCell<Stack>,
 }
 
 impl Pool {
     /// So many buffers, all free.
-    pub(super) fn new(buffers: u32) -> Result<Self, Refusal> {
+    pub(super) fn new(port: &Port, buffers: u32) -> Result<Self, Refusal> {
         let lines = buffers as usize * APART as usize;
-        let memory = Region::plain(lines * FLIT)?;
+        let memory = port.plain(lines * FLIT)?;
         let free = RefCell::new(Stack::of((0..buffers).map(|buffer| buffer * APART)));
         Ok(Self { memory, free })
-    }
-
-    /// Its memory.
-    pub(super) fn memory(&self) -> &Region {
-        &self.memory
     }
 
     /// How many buffers are free, and how many there are.
@@ -95,7 +91,13 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::generator::{Generator, Live};
+    use crate::nic::descriptors::Descriptors;
+    use crate::nic::{Nic, Settings};
+    use crate::wire::sample::{Sample, Sizes};
     use proptest::prelude::*;
 
     proptest! {
@@ -131,7 +133,12 @@ mod tests {
 
     #[test]
     fn buffers_lie_apart_and_at_flits() {
-        let pool = Pool::new(100).unwrap();
+        let sample = Sample { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
+        let traffic = Arc::new(sample.traffic().unwrap());
+        let generator = Generator::new(traffic, Arc::new(Live::default())).unwrap();
+        let settings = Settings { cpu: machine::pin::current_cpu(), ..Settings::default() };
+        let nic = Nic::start(settings, Descriptors::new(64, 64), generator).unwrap();
+        let pool = Pool::new(&nic.port(), 100).unwrap();
         let mut buffers = [0; 100];
         assert_eq!(pool.take(&mut buffers), 100);
         assert_eq!(pool.count(), (0, 100));
@@ -140,6 +147,7 @@ mod tests {
             assert!(pool.bus(two[1]) - pool.bus(two[0]) >= BUFFER as u64);
             assert!(pool.bus(two[0]).is_multiple_of(FLIT as u64));
         }
-        assert!(pool.memory().holds(pool.bus(buffers[99]), BUFFER));
+        let end = pool.memory.bus() + pool.memory.length() as u64;
+        assert!(pool.bus(buffers[99]) + BUFFER as u64 <= end);
     }
 }

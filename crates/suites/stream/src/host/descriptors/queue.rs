@@ -12,7 +12,7 @@ use crate::host::Gone;
 use crate::nic::configuration::Configuration;
 use crate::nic::descriptors::layout::Descriptor;
 use crate::nic::layout::{FLIT, Queue as Which, Register};
-use crate::nic::memory::Region;
+use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 use crate::wire::flow::Flow;
 
@@ -34,7 +34,7 @@ pub enum NotConfigured {
 pub struct Queue {
     shared: Rc<Shared>,
     id: u32,
-    memory: Region,
+    memory: Memory,
     rx: Rx,
     tx: Tx,
 }
@@ -42,9 +42,9 @@ pub struct Queue {
 impl Queue {
     pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
         let sizes = shared.sizes;
-        let memory = Region::plain((sizes.rx + sizes.tx) as usize * size_of::<Descriptor>())?;
+        let bytes = (sizes.rx + sizes.tx) as usize * size_of::<Descriptor>();
+        let memory = shared.port.plain(bytes)?;
         let id = shared.port.take_pipe()?;
-        shared.port.register(memory.clone());
         let (rx, tx) = (Rx::new(sizes.rx), Tx::new(sizes.tx));
         let mut queue = Self { shared, id, memory, rx, tx };
         let start = queue.memory.bus();
@@ -221,7 +221,7 @@ impl Drop for Queue {
         let _ = self.wait_until_sent();
         self.place(Register::RxMemoryLow, Register::RxMemoryHigh, 0);
         self.place(Register::TxMemoryLow, Register::TxMemoryHigh, 0);
-        self.shared.port.unregister(self.memory.bus());
+        self.shared.port.settle();
         self.rx.empty(&self.shared.pool);
         self.tx.empty(&self.shared.pool);
         self.shared.port.give_pipe(self.id);
@@ -230,7 +230,7 @@ impl Drop for Queue {
 
 /// The descriptors of both rings, those to receive first.
 #[inline(always)]
-fn rings(memory: &Region) -> &[Descriptor] {
+fn rings(memory: &Memory) -> &[Descriptor] {
     let count = memory.length() / size_of::<Descriptor>();
     // SAFETY: the memory holds so many, aligned to a page, as long as it is borrowed; all fields are atomic.
     unsafe { std::slice::from_raw_parts(memory.pointer().cast(), count) }

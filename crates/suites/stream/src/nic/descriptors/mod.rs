@@ -15,14 +15,16 @@ mod transmit;
 use std::collections::VecDeque;
 
 use super::engine::{ArrivalsOf, Common, Engine};
+use super::form::Form;
 use super::limit::Limit;
 use super::posted::Arrivals;
+use super::region::Region;
 use super::thread::ticks;
 use super::writes::Registers;
 use crate::wire::vector::Vector;
 use crate::wire::{Span, Wire};
 use layout::A_LINE;
-use queue::{Queue, Window};
+use queue::{Queue, Ring, Window};
 use receive::{Places, Written};
 
 /// The NIC's side of descriptors.
@@ -70,6 +72,10 @@ impl Descriptors {
 }
 
 impl Engine for Descriptors {
+    fn form(&self) -> Form {
+        Form::Descriptors { rx: self.rx_mask + 1, tx: self.tx_mask + 1 }
+    }
+
     fn attach(&mut self, pair: u32, arrivals: ArrivalsOf) {
         let index = pair as usize;
         if self.pairs.len() <= index {
@@ -99,8 +105,20 @@ impl Engine for Descriptors {
         for pair in 0..self.pairs.len() {
             self.take_all_writes(pair, now, nic);
         }
-        for queue in &mut self.queues {
+    }
+
+    fn forget(&mut self, region: &Region, nic: &mut Common) {
+        for id in 0..self.queues.len() as u32 {
+            let queue = &mut self.queues[id as usize];
             queue.window = Window::default();
+            if region.has(queue.tx.descriptors) {
+                queue.tx = Ring::default();
+            }
+            if region.has(queue.rx.descriptors) {
+                queue.rx = Ring::default();
+                self.forget_packets(id);
+                nic.unbind(id);
+            }
         }
     }
 

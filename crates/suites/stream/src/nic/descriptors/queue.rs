@@ -111,17 +111,23 @@ impl Default for Window {
 impl Window {
     /// As [`Common::reach`].
     #[inline(always)]
-    pub(super) fn reach(&mut self, bus: u64, length: usize, nic: &Common) -> Option<*mut u8> {
+    pub(super) fn reach(
+        &mut self,
+        pair: Option<u32>,
+        bus: u64,
+        length: usize,
+        nic: &Common,
+    ) -> Option<*mut u8> {
         let offset = bus.wrapping_sub(self.bus) as usize;
         if offset < self.length && length <= self.length - offset {
             return Some(self.pointer.wrapping_add(offset));
         }
-        self.find(bus, length, nic)
+        self.find(pair?, bus, length, nic)
     }
 
     #[cold]
-    fn find(&mut self, bus: u64, length: usize, nic: &Common) -> Option<*mut u8> {
-        let region = nic.region(bus, length)?;
+    fn find(&mut self, pair: u32, bus: u64, length: usize, nic: &Common) -> Option<*mut u8> {
+        let region = nic.region(pair, bus, length)?;
         *self = Self { bus: region.bus(), length: region.length(), pointer: region.pointer() };
         Some(self.pointer.wrapping_add((bus - self.bus) as usize))
     }

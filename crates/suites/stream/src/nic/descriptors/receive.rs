@@ -37,11 +37,12 @@ impl Descriptors {
         nic: &mut Common,
         wire: &mut W,
     ) {
-        nic.steering.refresh(wire);
+        let (epoch, _) = wire.packets();
         let coming = wire.coming(now, BURST);
         if coming.count() == 0 {
             return;
         }
+        nic.steering.refresh(epoch, coming.packets());
         nic.counters.in_packets += u64::from(coming.count());
         let mut places = std::mem::take(&mut self.places);
         let Places { stretches, each } = &mut places;
@@ -104,7 +105,7 @@ impl Rooms for Descriptors {
             }
             // SAFETY: the ring is there, and the head within it.
             let address = unsafe { queue.rx.at(head) }.address.load(Ordering::Relaxed);
-            let place = queue.window.reach(address, BUFFER, nic);
+            let place = queue.window.reach(queue.pair, address, BUFFER, nic);
             let Some(place) = place.filter(|_| address.is_multiple_of(FLIT as u64)) else {
                 std::hint::cold_path();
                 nic.counters.refused += 1;

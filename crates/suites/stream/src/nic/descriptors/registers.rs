@@ -27,11 +27,11 @@ impl Registers for Descriptors {
                 // The NIC reads the descriptors.
                 queue.rx.tail.set(write.value & self.rx_mask, now, nic.transfer);
             }
-            (Register::TxTail, Some(queue)) => {
+            (Register::TxTail, Some(queue)) if !queue.tx.is_none() => {
                 nic.counters.tail_updates += 1;
                 // The NIC reads the descriptors, and then what they point to.
                 queue.tx.tail.set(write.value & self.tx_mask, now, 2 * nic.transfer);
-                if !queue.sends && !queue.tx.is_none() {
+                if !queue.sends {
                     queue.sends = true;
                     self.sending.push(id);
                 }
@@ -72,7 +72,7 @@ impl Descriptors {
         };
         let bus = u64::from(value) << 32 | u64::from(ring.low);
         let bytes = (mask as usize + 1) * size_of::<Descriptor>();
-        *ring = Ring { descriptors: nic.ring(bus, bytes).cast(), ..Ring::default() };
+        *ring = Ring { descriptors: nic.ring(pair, bus, bytes).cast(), ..Ring::default() };
         let has_none = ring.is_none();
         if register == Register::RxMemoryHigh {
             self.forget_packets(id);
@@ -87,7 +87,7 @@ impl Descriptors {
     }
 
     /// Nobody hears any more of the packets that came before.
-    fn forget_packets(&mut self, id: u32) {
+    pub(super) fn forget_packets(&mut self, id: u32) {
         self.due.retain(|due| *due != id);
         self.under_way.retain(|written| written.queue != id);
         let queue = &mut self.queues[id as usize];

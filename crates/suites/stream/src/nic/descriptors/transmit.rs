@@ -59,7 +59,8 @@ impl Descriptors {
             let bytes = sent_bytes(word);
             let is_frame = word & (KIND | END) == SEND | END
                 && (SHORTEST..=LONGEST).contains(&(bytes as usize));
-            match queue.window.reach(address, bytes as usize, nic).filter(|_| is_frame) {
+            match queue.window.reach(queue.pair, address, bytes as usize, nic).filter(|_| is_frame)
+            {
                 Some(start) => {
                     spans.push(Span { start, bytes });
                     flits += packet::flits(bytes as usize) as u64;
@@ -81,7 +82,7 @@ impl Descriptors {
         }
         spans.clear();
         for (kind, address) in others {
-            self.obey(kind, address, nic);
+            self.obey(id, kind, address, nic);
         }
         let queue = &self.queues[id as usize];
         for slot in reports.drain(..) {
@@ -93,24 +94,31 @@ impl Descriptors {
 
     /// Does what a descriptor says that sends no packet.
     #[cold]
-    fn obey(&mut self, kind: u64, address: u64, nic: &mut Common) {
+    fn obey(&mut self, id: u32, kind: u64, address: u64, nic: &mut Common) {
         if kind == NOTHING {
             return;
         }
+        let Some(pair) = self.queues[id as usize].pair else { return };
         let words = (kind == CONFIGURE && address.is_multiple_of(FLIT as u64))
-            .then(|| nic.reach(address, FLIT))
+            .then(|| nic.reach(pair, address, FLIT))
             .flatten()
             // SAFETY: registered memory, aligned as it must be; all its fields are atomic.
             .map(|place| unsafe { &*place.cast::<TxNotification>() }.get_words());
         match words.and_then(Configuration::of).filter(Configuration::is_possible) {
-            Some(Configuration::Bind { flow, pipe }) => nic.bind(flow, pipe),
+            Some(Configuration::Bind { flow, pipe })
+                if self.queues.get(pipe as usize).is_some_and(|queue| queue.pair == Some(pair)) =>
+            {
+                nic.bind(flow, pipe);
+            }
             Some(Configuration::Fallback { pipes, round_robin }) => {
                 nic.fall_back(pipes, round_robin)
             }
             Some(Configuration::RateLimit { numerator, denominator, enable }) => {
                 self.limit = enable.then(|| Limit::new(numerator, denominator, nic.ticks_a_second));
             }
-            Some(Configuration::Timestamp { .. }) | None => nic.counters.refused += 1,
+            Some(Configuration::Bind { .. } | Configuration::Timestamp { .. }) | None => {
+                nic.counters.refused += 1
+            }
         }
     }
 }

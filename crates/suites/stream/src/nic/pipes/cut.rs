@@ -27,20 +27,21 @@ impl Cut {
         self.here == 0
     }
 
-    /// Keeps the beginning of a packet; not one that says it is longer than packets are.
+    /// Keeps the beginning of a packet; not one that says it is longer than packets are, or no longer than
+    /// this. What it says is read from what is kept: its program may write there meanwhile.
     ///
     /// # Safety
-    /// `start` points to so many bytes, one flit or more, but fewer than the packet says that it has.
+    /// `start` points to so many bytes, one flit or more.
     #[cold]
     pub(super) unsafe fn begin(&mut self, start: *const u8, bytes: usize) -> bool {
-        // SAFETY: by the caller's word.
-        let sound =
-            bytes < self.flits.len() * FLIT && unsafe { packet::length(start) } <= packet::LONGEST;
-        if sound {
-            // SAFETY: by the caller's word, and there is room for them.
-            unsafe { self.at(0).copy_from_nonoverlapping(start, bytes) };
-            self.here = bytes;
+        if bytes >= self.flits.len() * FLIT {
+            return false;
         }
+        // SAFETY: by the caller's word, and there is room for them.
+        unsafe { self.at(0).copy_from_nonoverlapping(start, bytes) };
+        let length = self.length();
+        let sound = length <= packet::LONGEST && bytes < packet::flits(length) * FLIT;
+        self.here = if sound { bytes } else { 0 };
         sound
     }
 
@@ -55,9 +56,7 @@ impl Cut {
         start: *const u8,
         bytes: usize,
     ) -> (usize, Option<(*const u8, usize)>) {
-        // SAFETY: `begin` kept a flit at least.
-        let length = unsafe { packet::length(self.at(0)) };
-        let whole = packet::flits(length) * FLIT;
+        let whole = packet::flits(self.length()) * FLIT;
         let missing = whole - self.here;
         let taken = missing.min(bytes);
         // SAFETY: by the caller's word; `begin` saw that the whole packet has room.
@@ -68,6 +67,12 @@ impl Cut {
         }
         self.here = 0;
         (taken, Some((self.at(0), whole)))
+    }
+
+    /// Bytes of the packet whose first flit is here.
+    fn length(&self) -> usize {
+        // SAFETY: the first flit has the headers.
+        unsafe { packet::length(self.flits.as_ptr().cast()) }
     }
 
     fn at(&mut self, byte: usize) -> *mut u8 {

@@ -12,8 +12,10 @@ mod timestamp;
 mod transmit;
 
 use super::engine::{ArrivalsOf, Common, Engine};
-use super::layout::PIPES;
+use super::form::Form;
+use super::layout::{FLIT, PIPES};
 use super::limit::Limit;
+use super::region::Region;
 use super::thread::ticks;
 use super::writes::Registers;
 use crate::wire::Wire;
@@ -50,11 +52,14 @@ struct Pipe {
     low: u32,
 }
 
+/// No core has it.
+const NOBODY: u32 = u32::MAX;
+
 const ABSENT: Pipe = Pipe {
     ring: std::ptr::null_mut(),
     head: 0,
     tail: 0,
-    pair: 0,
+    pair: NOBODY,
     notified: false,
     due: false,
     low: 0,
@@ -99,7 +104,29 @@ impl Pipes {
     }
 }
 
+impl Pipes {
+    /// Some pipes go, with all rules of theirs.
+    fn remove_where(&mut self, goes: impl Fn(&Pipe) -> bool, nic: &mut Common) {
+        let Self { pipes, due, .. } = self;
+        let gone: Vec<_> = pipes.iter().map(|pipe| !pipe.ring.is_null() && goes(pipe)).collect();
+        if !gone.contains(&true) {
+            return;
+        }
+        for (pipe, _) in pipes.iter_mut().zip(&gone).filter(|(_, gone)| **gone) {
+            *pipe = ABSENT;
+        }
+        due.retain(|id| !gone[*id as usize]);
+        nic.steering.table.remove_where(|id| gone.get(id as usize) == Some(&true));
+        nic.steering.changed();
+    }
+}
+
 impl Engine for Pipes {
+    fn form(&self) -> Form {
+        let ring = (self.mask as usize + 1) * FLIT;
+        Form::Pipes { notify: self.notify, ring, notifications: self.notifications_mask + 1 }
+    }
+
     fn attach(&mut self, pair: u32, arrivals: ArrivalsOf) {
         let index = pair as usize;
         if self.pairs.len() <= index {
@@ -110,13 +137,8 @@ impl Engine for Pipes {
 
     fn detach(&mut self, pair: u32, nic: &mut Common) {
         self.take_all_writes(pair as usize, ticks(), nic);
-        self.under_way.forget(pair);
-        for (pipe, id) in self.pipes.iter_mut().zip(0..) {
-            if pipe.pair == pair && !pipe.ring.is_null() {
-                *pipe = ABSENT;
-                self.due.retain(|due| *due != id);
-            }
-        }
+        self.under_way.forget_where(|notification| notification.pair == pair);
+        self.remove_where(|pipe| pipe.pair == pair, nic);
         self.pairs[pair as usize] = None;
     }
 
@@ -130,6 +152,19 @@ impl Engine for Pipes {
     fn settle(&mut self, now: u64, nic: &mut Common) {
         for pair in 0..self.pairs.len() {
             self.take_all_writes(pair, now, nic);
+        }
+    }
+
+    fn forget(&mut self, region: &Region, nic: &mut Common) {
+        self.remove_where(|pipe| region.has(pipe.ring), nic);
+        self.under_way.forget_where(|notification| region.has(notification.slot));
+        for pair in self.pairs.iter_mut().flatten() {
+            if region.has(pair.rx) {
+                pair.rx = std::ptr::null_mut();
+            }
+            if region.has(pair.tx) {
+                pair.tx = std::ptr::null_mut();
+            }
         }
     }
 

@@ -71,7 +71,7 @@ impl Notification {
     #[inline(always)]
     fn write(&self) {
         // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets the slots of
-        // those that go. All its fields are atomic.
+        // those that go, and of memory that goes. All its fields are atomic.
         let slot = unsafe { &*self.slot };
         slot.tell(self.pipe, self.tail);
     }
@@ -109,7 +109,7 @@ impl UnderWay {
         });
     }
 
-    pub(super) fn forget(&mut self, pair: u32) {
-        self.0.retain(|notification| notification.pair != pair);
+    pub(super) fn forget_where(&mut self, goes: impl Fn(&Notification) -> bool) {
+        self.0.retain(|notification| !goes(notification));
     }
 }

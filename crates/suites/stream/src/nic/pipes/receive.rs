@@ -29,11 +29,12 @@ impl Pipes {
         nic: &mut Common,
         wire: &mut W,
     ) {
-        nic.steering.refresh(wire);
+        let (epoch, _) = wire.packets();
         let coming = wire.coming(now, BURST);
         if coming.count() == 0 {
             return;
         }
+        nic.steering.refresh(epoch, coming.packets());
         nic.counters.in_packets += u64::from(coming.count());
         let mut places = std::mem::take(&mut self.places);
         let Places { stretches, notifications } = &mut places;

@@ -5,7 +5,7 @@ use super::super::layout::{FLIT, PIPES, Queue, Register};
 use super::super::posted::Arrivals;
 use super::super::tail::Tail;
 use super::super::writes::{Registers, Write};
-use super::{ABSENT, Pipes};
+use super::{ABSENT, NOBODY, Pipes};
 
 impl Registers for Pipes {
     #[inline(always)]
@@ -17,7 +17,7 @@ impl Registers for Pipes {
     fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut Common) {
         let Write { queue, register, value } = write;
         match (queue, register) {
-            (Queue::Pipe(pipe), Register::RxHead) => self.head(pipe, value, nic),
+            (Queue::Pipe(pipe), Register::RxHead) => self.head(pair, pipe, value, nic),
             (Queue::Buffers(it), register) if it == pair => {
                 self.pair_register(pair as usize, register, value, now, nic);
             }
@@ -31,9 +31,14 @@ impl Pipes {
     /// The program has read a pipe up to there. Where there is more, it is notified again; writing the
     /// same head again asks for that.
     #[inline(always)]
-    fn head(&mut self, id: u32, value: u32, nic: &mut Common) {
-        nic.counters.head_updates += 1;
+    fn head(&mut self, pair: u32, id: u32, value: u32, nic: &mut Common) {
         let pipe = &mut self.pipes[id as usize];
+        if pipe.pair != pair {
+            std::hint::cold_path();
+            nic.counters.refused += 1;
+            return;
+        }
+        nic.counters.head_updates += 1;
         pipe.head = value & self.mask;
         if pipe.head == pipe.tail {
             pipe.notified = false;
@@ -65,11 +70,11 @@ impl Pipes {
             Register::RxMemoryLow => one.rx_low = value,
             Register::TxMemoryLow => one.tx_low = value,
             Register::RxMemoryHigh => {
-                one.rx = nic.ring(bus(one.rx_low), bytes).cast();
+                one.rx = nic.ring(pair as u32, bus(one.rx_low), bytes).cast();
                 (one.rx_head, one.rx_tail) = (0, 0);
             }
             Register::TxMemoryHigh => {
-                one.tx = nic.ring(bus(one.tx_low), bytes).cast();
+                one.tx = nic.ring(pair as u32, bus(one.tx_low), bytes).cast();
                 (one.tx_head, one.tx_tail) = (0, Tail::default());
             }
             Register::RxTail | Register::TxHead => nic.counters.refused += 1,
@@ -86,6 +91,11 @@ impl Pipes {
     ) {
         debug_assert!(id < PIPES, "Register::at gives no other");
         let pipe = &mut self.pipes[id as usize];
+        // Each core has its own pipes, and those that no core has.
+        if pipe.pair != pair && pipe.pair != NOBODY {
+            nic.counters.refused += 1;
+            return;
+        }
         match register {
             Register::RxMemoryLow => pipe.low = value,
             Register::RxMemoryHigh => {
@@ -103,7 +113,7 @@ impl Pipes {
                 }
                 // Mapped twice, so that what wraps around lies in one piece.
                 let bytes = (self.mask as usize + 1) * FLIT * 2;
-                match nic.reach(bus, bytes) {
+                match nic.reach(pair, bus, bytes) {
                     Some(ring) if low & 0xfff == pair => {
                         let pipe = &mut self.pipes[id as usize];
                         (pipe.ring, pipe.pair) = (ring, pair);

@@ -30,7 +30,7 @@ impl Pipes {
             one.tx_head = (one.tx_head + 1) & self.notifications_mask;
             match notification.asked() {
                 SEND => self.send(pair, notification, now, nic, wire),
-                CONFIGURE => self.configure(notification, nic),
+                CONFIGURE => self.configure(pair as u32, notification, nic),
                 _ => nic.counters.refused += 1,
             }
             notification.finish();
@@ -51,8 +51,9 @@ impl Pipes {
         let (bus, length) = notification.bytes();
         let length = length as usize;
         let whole = length <= LONGEST_TRANSFER && length.is_multiple_of(FLIT);
-        let Some(start) =
-            nic.reach(bus, length).filter(|_| whole && bus.is_multiple_of(FLIT as u64))
+        let Some(start) = nic
+            .reach(pair as u32, bus, length)
+            .filter(|_| whole && bus.is_multiple_of(FLIT as u64))
         else {
             nic.counters.refused += 1;
             return;
@@ -87,10 +88,13 @@ impl Pipes {
     }
 
     #[cold]
-    fn configure(&mut self, notification: &TxNotification, nic: &mut Common) {
+    fn configure(&mut self, pair: u32, notification: &TxNotification, nic: &mut Common) {
         let configuration = Configuration::of(notification.get_words());
         match configuration.filter(Configuration::is_possible) {
-            Some(Configuration::Bind { flow, pipe }) => nic.bind(flow, pipe),
+            Some(Configuration::Bind { flow, pipe }) if self.pipes[pipe as usize].pair == pair => {
+                nic.bind(flow, pipe);
+            }
+            Some(Configuration::Bind { .. }) => nic.counters.refused += 1,
             Some(Configuration::Fallback { pipes, round_robin }) => {
                 nic.fall_back(pipes, round_robin)
             }

@@ -1,0 +1,224 @@
+//! The program's side.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use machine::Refusal;
+use machine::mapping::Mapping;
+use machine::memfd::Memfd;
+
+use super::super::Port;
+use super::super::form::Form;
+use super::super::held::Held;
+use super::super::layout::{BUFFERS, PIPES};
+use super::super::memory::Shape;
+use super::super::posted::Doorbells;
+use super::message::{Reply, Request, VERSION};
+
+/// Why a program has no NIC.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody is there.
+    #[error(
+        "no NIC at {} ({}): start one with tollgate stream generate PCAP RATE, or name its socket with \
+         --nic", .0.display(), .1
+    )]
+    Nobody(PathBuf, io::Error),
+    /// It does not want the program.
+    #[error("the NIC at {}: {}", .0.display(), .1)]
+    Refused(PathBuf, String),
+}
+
+/// A program's connection to a NIC in another process. When it goes, the NIC takes everything back.
+pub struct Connection {
+    socket: UnixStream,
+    path: PathBuf,
+    form: Form,
+    cpu: usize,
+    answers: Mutex<Receiver<Answer>>,
+    shared: Arc<Shared>,
+}
+
+type Answer = (Reply, Option<OwnedFd>);
+
+/// What the thread that hears the NIC shares with the others.
+#[derive(Default)]
+struct Shared {
+    gone: AtomicBool,
+    /// The doorbells of each pair of notification buffers.
+    queues: Mutex<BTreeMap<u32, Held>>,
+}
+
+impl Shared {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<u32, Held>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The NIC has gone: nobody waits for it.
+    fn close(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.queues().values().for_each(|queue| queue.close());
+    }
+}
+
+impl Connection {
+    /// Connects to a NIC that has this form, or takes it.
+    ///
+    /// # Errors
+    /// Where there is none, or it has another form or comes from another version.
+    pub fn open(path: &Path, form: Form) -> Result<Arc<Self>, ConnectError> {
+        let nobody = |why| ConnectError::Nobody(path.to_path_buf(), why);
+        let refused = |why: &str| ConnectError::Refused(path.to_path_buf(), why.to_owned());
+        let socket = UnixStream::connect(path).map_err(nobody)?;
+        Request::Hello(VERSION, Some(form)).send(&socket, None).map_err(nobody)?;
+        let cpu = match Reply::receive(&socket) {
+            Ok(Some((Reply::Welcome(cpu), _))) => cpu as usize,
+            Ok(Some((Reply::Refused(why), _))) => return Err(refused(&why)),
+            Ok(None) => return Err(refused("it takes no more programs; end one")),
+            Ok(_) | Err(_) => return Err(refused("its words make no sense; name a NIC's socket")),
+        };
+        let (answers, shared) = (channel(), Arc::new(Shared::default()));
+        let (heard, all) = (socket.try_clone().map_err(nobody)?, Arc::clone(&shared));
+        std::thread::Builder::new()
+            .name("nic-hearing".into())
+            .spawn(move || hear(&heard, &answers.0, &all))
+            .map_err(nobody)?;
+        let (path, answers) = (path.to_path_buf(), Mutex::new(answers.1));
+        Ok(Arc::new(Self { socket, path, form, cpu, answers, shared }))
+    }
+
+    /// The way to the NIC.
+    pub fn port(self: &Arc<Self>) -> Port {
+        Port::there(Arc::clone(self))
+    }
+
+    /// The CPU on which the NIC's thread runs.
+    pub fn nic_cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Says that packets may come.
+    ///
+    /// # Errors
+    /// Where the NIC has gone.
+    pub fn ready(&self) -> Result<(), Refusal> {
+        self.ask(Request::Ready, None).map(|_| ())
+    }
+
+    /// Leaves: the NIC takes back at once all that the program has, where its parts would each wait for it.
+    pub fn close(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.shared.close();
+    }
+
+    /// Whether the NIC has gone.
+    pub fn gone(&self) -> bool {
+        self.shared.gone.load(Ordering::Acquire)
+    }
+
+    pub(in super::super) fn form(&self) -> Form {
+        self.form
+    }
+
+    pub(in super::super) fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
+        match self.ask(Request::Attach, None)? {
+            (Reply::Attached(pair, stamped), Some(fd)) if pair < BUFFERS => {
+                let memfd =
+                    Memfd::received(fd).map_err(|why| self.refusal("take doorbells", why))?;
+                let held = Held::received(&memfd)?;
+                self.shared.queues().insert(pair, held.clone());
+                if self.gone() {
+                    held.close();
+                }
+                Ok((pair, Doorbells::new(held, stamped)))
+            }
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(in super::super) fn detach(&self, pair: u32) {
+        // A NIC that has gone has let go.
+        let _ = self.ask(Request::Detach(pair), None);
+        self.shared.queues().remove(&pair);
+    }
+
+    /// Makes memory and lends it to the NIC: the memory, and where it lies there.
+    pub(in super::super) fn lend(&self, shape: Shape) -> Result<(Mapping, u64), Refusal> {
+        let memfd = shape.memfd()?;
+        let mapping = shape.map(&memfd)?;
+        match self.ask(Request::Lend(shape), Some(memfd.as_fd()))? {
+            (Reply::Lent(bus), _) => Ok((mapping, bus)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(in super::super) fn take_back(&self, bus: u64) {
+        let _ = self.ask(Request::TakeBack(bus), None);
+    }
+
+    pub(in super::super) fn settle(&self) {
+        let _ = self.ask(Request::Settle, None);
+    }
+
+    pub(in super::super) fn take_pipe(&self) -> Result<u32, Refusal> {
+        match self.ask(Request::TakePipe, None)? {
+            (Reply::Pipe(pipe), _) if pipe < PIPES => Ok(pipe),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(in super::super) fn give_pipe(&self, pipe: u32) {
+        let _ = self.ask(Request::GivePipe(pipe), None);
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask(&self, request: Request, fd: Option<BorrowedFd<'_>>) -> Result<Answer, Refusal> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempt = "ask it";
+        if self.gone() {
+            return Err(self.refusal(attempt, io::ErrorKind::NotConnected.into()));
+        }
+        request.send(&self.socket, fd).map_err(|why| self.refusal(attempt, why))?;
+        let gone = |_| self.refusal(attempt, io::ErrorKind::ConnectionReset.into());
+        match answers.recv().map_err(gone)? {
+            (Reply::Refused(why), _) => Err(Refusal {
+                attempt: format!("the NIC at {}", self.path.display()),
+                source: io::Error::other(why),
+                remedy: "or start the NIC and the program again".into(),
+            }),
+            answer => Ok(answer),
+        }
+    }
+
+    fn refusal(&self, attempt: &str, source: io::Error) -> Refusal {
+        let attempt = format!("the NIC at {}: {attempt}", self.path.display());
+        Refusal { attempt, source, remedy: "start it again".into() }
+    }
+
+    fn nonsense(&self) -> Refusal {
+        self.refusal("understand it", io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Hears the NIC until it goes.
+fn hear(socket: &UnixStream, answers: &Sender<Answer>, shared: &Shared) {
+    while let Ok(Some(answer)) = Reply::receive(socket) {
+        if answers.send(answer).is_err() {
+            break;
+        }
+    }
+    shared.close();
+}

@@ -1,0 +1,376 @@
+//! Programs that do what they should not.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use machine::memfd::Memfd;
+use machine::tsc::Tsc;
+
+use super::message::{Reply, Request, VERSION};
+use super::{ConnectError, Connection, Limits, Server};
+use crate::generator::{Generator, Live, Order, Trial};
+use crate::host::{Device, Sizes, descriptors};
+use crate::nic::descriptors::Descriptors;
+use crate::nic::engine::Engine;
+use crate::nic::form::Form;
+use crate::nic::layout::{BUFFERS, PIPES, Queue, Register};
+use crate::nic::memory::Shape;
+use crate::nic::pipes::{Notify, Pipes};
+use crate::nic::posted::Doorbells;
+use crate::nic::{Nic, Settings};
+use crate::wire::sample::{Sample, Sizes as PacketSizes};
+
+const SIZES: Sizes = Sizes { ring: 64 << 10, notifications: 64 };
+const FORM: Form = Form::Pipes {
+    notify: Notify::Reactively,
+    ring: SIZES.ring,
+    notifications: SIZES.notifications,
+};
+const LIMITS: Limits = Limits { memory: 1 << 20, mappings: 100 };
+
+/// A NIC with a generator at its wire, and where programs find it.
+struct Found {
+    server: Server,
+    nic: Nic<Order>,
+    form: Form,
+    folder: tempfile::TempDir,
+}
+
+impl Found {
+    fn new() -> Self {
+        let engine = Pipes::new(Notify::Reactively, SIZES.ring as u32 / 64, SIZES.notifications);
+        Self::with(engine)
+    }
+
+    fn with(engine: impl Engine) -> Self {
+        let sample = Sample { packets: 7, size: PacketSizes::Mixed, sources: 1, destinations: 1 };
+        let traffic = Arc::new(sample.traffic().unwrap());
+        let generator = Generator::new(traffic, Arc::new(Live::default())).unwrap();
+        let has = engine.form();
+        let set = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpu = (0..1024).find(|cpu| set.is_set(*cpu)).unwrap();
+        let nic = Nic::start(Settings { cpu, ..Settings::default() }, engine, generator).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let access = nic.access();
+        let open = move |form| {
+            if form == has { Ok(access.clone()) } else { Err(format!("it has {has}")) }
+        };
+        let server = Server::open(&folder.path().join("nic"), LIMITS, open).unwrap();
+        Self { server, nic, folder, form: has }
+    }
+
+    fn connect(&self) -> Arc<Connection> {
+        Connection::open(&self.folder.path().join("nic"), self.form).unwrap()
+    }
+
+    /// A connection that says what it likes.
+    fn raw(&self) -> Raw {
+        Raw(UnixStream::connect(self.folder.path().join("nic")).unwrap())
+    }
+
+    /// The NIC still serves: a program sends a packet.
+    fn still_serves(&self) {
+        let before = self.nic.counters().out_packets;
+        let port = self.connect().port();
+        match self.form {
+            Form::Pipes { .. } => {
+                let device = Device::new(&port, SIZES).unwrap();
+                let mut pipe = device.tx_pipe().unwrap();
+                pipe.allocate(64).unwrap()[..64].fill(0);
+                pipe.send_and_free(64).unwrap();
+            }
+            Form::Descriptors { rx, tx } => {
+                let sizes = descriptors::Sizes { rx, tx };
+                let device = descriptors::Device::new(&port, sizes, 1).unwrap();
+                let (mut queue, mut burst) = (device.queue().unwrap(), device.burst());
+                burst.add(60).unwrap().fill(0);
+                queue.send(&mut burst).unwrap();
+            }
+        }
+        let begun = Instant::now();
+        while self.nic.counters().out_packets == before {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+struct Raw(UnixStream);
+
+impl Raw {
+    fn ask(&self, request: Request, fd: Option<&impl AsFd>) -> Option<(Reply, Option<OwnedFd>)> {
+        request.send(&self.0, fd.map(AsFd::as_fd)).unwrap();
+        Reply::receive(&self.0).unwrap()
+    }
+
+    fn refused(&self, request: Request, fd: Option<&impl AsFd>) -> String {
+        match self.ask(request, fd) {
+            Some((Reply::Refused(why), None)) => why,
+            other => panic!("{request:?}: {other:?}"),
+        }
+    }
+}
+
+const NO_FD: Option<&File> = None;
+
+#[test]
+fn another_version_is_told_in_one_line() {
+    let found = Found::new();
+    let why = found.raw().refused(Request::Hello(VERSION + 1, Some(FORM)), NO_FD);
+    let both = format!("version {VERSION} and the program version {}", VERSION + 1);
+    assert!(why.contains(&both) && why.lines().count() == 1, "{why}");
+    assert!(found.raw().refused(Request::Attach, NO_FD).contains("hello"));
+    assert!(found.raw().refused(Request::Hello(VERSION, None), NO_FD).contains("form"));
+}
+
+#[test]
+fn another_form_is_told_in_one_line() {
+    let found = Found::new();
+    let form = Form::Pipes { notify: Notify::Reactively, ring: 4096, notifications: 64 };
+    let why = match Connection::open(&found.folder.path().join("nic"), form) {
+        Err(why @ ConnectError::Refused(..)) => why.to_string(),
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    assert!(why.contains("64 KiB") && why.lines().count() == 1, "{why}");
+    let port = found.connect().port();
+    let why = Device::new(&port, Sizes::default()).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("2048 KiB") && why.contains("64 KiB"), "{why}");
+}
+
+#[test]
+fn nobody_there_is_told_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let why = Connection::open(&folder.path().join("nic"), FORM).map(|_| ()).unwrap_err();
+    let why = why.to_string();
+    assert!(why.contains("tollgate stream generate") && why.lines().count() == 1, "{why}");
+}
+
+#[test]
+fn one_socket_has_one_nic_and_what_a_dead_one_left_is_taken() {
+    let found = Found::new();
+    let path = found.folder.path().join("nic");
+    let again = |path: &_| Server::open(path, LIMITS, |_| Err(String::new()));
+    let why = again(&path).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("another NIC"), "{why}");
+    drop(found.server);
+    assert!(!path.exists());
+    // As a process leaves it that is killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    again(&path).unwrap();
+}
+
+#[test]
+fn a_program_has_so_much_memory_and_no_more() {
+    let found = Found::new();
+    let port = found.connect().port();
+    let each = 64 << 10;
+    let rings: Vec<_> = (0..16).map(|_| port.ring(each).unwrap()).collect();
+    let why = port.plain(1).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("1048576") && why.lines().count() == 1, "{why}");
+    // Another one's is its own, and what comes back may be had again.
+    let other = found.connect().port();
+    other.rings(16, each).unwrap();
+    drop(rings);
+    port.rings(16, each).unwrap();
+    let many: Vec<_> = (0..100).map(|_| port.plain(4096).unwrap()).collect();
+    let why = port.plain(4096).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("spans"), "{why}");
+    drop(many);
+    assert!(port.rings(usize::MAX, 4096).is_err());
+    found.still_serves();
+}
+
+#[test]
+fn memory_that_could_become_shorter_is_refused() {
+    let found = Found::new();
+    let raw = found.raw();
+    raw.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
+    let lend = Request::Lend(Shape::Rings { count: 1, each: 8192 });
+    let unsealed = Memfd::create("test", 8192).unwrap();
+    assert!(raw.refused(lend, Some(&unsealed)).contains("sealed"));
+    let shorter = Memfd::fixed("test", 4096).unwrap();
+    assert!(raw.refused(lend, Some(&shorter)).contains("as much"));
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(8192).unwrap();
+    assert!(raw.refused(lend, Some(&file)).contains("sealed"));
+    assert!(raw.refused(lend, NO_FD).contains("sealed"));
+    let odd = Request::Lend(Shape::Rings { count: 2, each: 100 });
+    assert!(raw.refused(odd, Some(&Memfd::fixed("test", 200).unwrap())).contains("pages"));
+    for nothing in [Shape::Plain(0), Shape::Rings { count: 0, each: 4096 }] {
+        let memfd = Memfd::fixed("test", 0).unwrap();
+        raw.refused(Request::Lend(nothing), Some(&memfd));
+    }
+    let sound = Memfd::fixed("test", 8192).unwrap();
+    assert!(matches!(raw.ask(lend, Some(&sound)), Some((Reply::Lent(_), None))));
+    found.still_serves();
+}
+
+#[test]
+fn nobody_gives_back_what_is_anothers() {
+    let found = Found::new();
+    let owner = found.raw();
+    owner.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
+    let pair = match owner.ask(Request::Attach, NO_FD) {
+        Some((Reply::Attached(pair, _), Some(_))) => pair,
+        other => panic!("{other:?}"),
+    };
+    let pipe = match owner.ask(Request::TakePipe, NO_FD) {
+        Some((Reply::Pipe(pipe), None)) => pipe,
+        other => panic!("{other:?}"),
+    };
+    let memfd = Memfd::fixed("test", 4096).unwrap();
+    let bus = match owner.ask(Request::Lend(Shape::Plain(4096)), Some(&memfd)) {
+        Some((Reply::Lent(bus), None)) => bus,
+        other => panic!("{other:?}"),
+    };
+    let back = [Request::Detach(pair), Request::GivePipe(pipe), Request::TakeBack(bus)];
+    let thief = found.raw();
+    thief.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
+    for request in back {
+        thief.refused(request, NO_FD);
+    }
+    for request in back {
+        assert_eq!(owner.ask(request, NO_FD).unwrap().0, Reply::Done);
+        owner.refused(request, NO_FD);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_ends_the_connection_alone() {
+    let found = Found::new();
+    for bytes in [&[0xff; 64][..], &[1; 3], &[0; 200]] {
+        let mut raw = found.raw();
+        raw.0.write_all(bytes).unwrap();
+        raw.0.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(matches!(Reply::receive(&raw.0), Ok(None) | Err(_)));
+    }
+    found.still_serves();
+}
+
+/// Numbers that look drawn by chance: SplitMix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of some that mean something, or anything.
+    fn one_of(&mut self, these: &[u64]) -> u64 {
+        let number = self.next();
+        these.get(number as usize % (these.len() + 1)).copied().unwrap_or(number >> (number % 64))
+    }
+}
+
+#[test]
+fn the_nic_outlives_any_registers_and_any_memory() {
+    outlives_anything(&Found::new());
+    outlives_anything(&Found::with(Descriptors::new(64, 64)));
+}
+
+fn outlives_anything(found: &Found) {
+    let (answer, report) = std::sync::mpsc::sync_channel(1);
+    let tsc = Tsc::get().unwrap();
+    let trial = Trial {
+        pace: crate::generator::Pace::packets(1e5, 88.0, tsc.hertz),
+        duration: tsc.ticks(Duration::from_secs(3600)),
+        ..Trial::default()
+    };
+    found.nic.order(Order::Start(trial, answer));
+    let mut numbers = Numbers(5);
+    for _ in 0..20 {
+        let port = found.connect().port();
+        let (pair, doorbells) = port.attach().unwrap();
+        let rings = port.rings(2, SIZES.ring).unwrap();
+        let mut plain = Some(port.plain(2 * PLAIN).unwrap());
+        let spans = [rings[0].bus(), rings[1].bus(), plain.as_ref().unwrap().bus()];
+        let halves = spans.map(|bus| [bus, bus >> 32, bus & !0xfff | u64::from(pair)]);
+        let values = halves.concat();
+        let words = [values.as_slice(), &[1, 2, 64, 0x30 | 60 << 34, 131_072, 1 << 32]].concat();
+        let queues = [u64::from(PIPES + pair), u64::from(PIPES + BUFFERS), 0, 1, 2];
+        for turn in 0..5000 {
+            match turn {
+                1000 => {
+                    // Where the NIC may read and write.
+                    place(&doorbells, Queue::Buffers(pair), spans[2]);
+                    place(&doorbells, Queue::Pipe(0), spans[2]);
+                    place(&doorbells, Queue::Pipe(1), spans[0] | u64::from(pair));
+                }
+                // It goes while it is used.
+                4000 => plain = None,
+                _ => {}
+            }
+            if let Some(plain) = &plain {
+                let place = 8 * (numbers.next() % (2 * PLAIN as u64 / 8)) as usize;
+                let word = plain.pointer().wrapping_add(place).cast();
+                // SAFETY: the word lies in the memory; the NIC reads and writes it by atomics too.
+                unsafe { AtomicU64::from_ptr(word) }.store(numbers.one_of(&words), Relaxed);
+            }
+            let (queue, register) = (numbers.one_of(&queues) as u32, numbers.next() as u32 % 8 * 4);
+            doorbells.write(
+                queue.wrapping_mul(4096).wrapping_add(register),
+                numbers.one_of(&values) as u32,
+            );
+        }
+    }
+    found.nic.order(Order::Stop);
+    report.recv().unwrap();
+    found.still_serves();
+    assert!(found.nic.counters().refused > 0);
+}
+
+/// Bytes of a buffer of notifications.
+const PLAIN: usize = SIZES.notifications as usize * 64;
+
+/// Says where both rings of a queue lie.
+fn place(doorbells: &Doorbells, queue: Queue, bus: u64) {
+    for (register, bus) in
+        [(Register::RxMemoryLow, bus), (Register::TxMemoryLow, bus + PLAIN as u64)]
+    {
+        doorbells.write(register.of(queue), bus as u32);
+        doorbells.write(register.of(queue) + 4, (bus >> 32) as u32);
+    }
+}
+
+#[test]
+fn lengths_may_change_while_the_nic_looks() {
+    let found = Found::new();
+    let connection = found.connect();
+    let port = connection.port();
+    let device = Device::new(&port, SIZES).unwrap();
+    let mut pipe = device.tx_pipe().unwrap();
+    let buffer = pipe.allocate(SIZES.ring).unwrap();
+    buffer.fill(0);
+    let start = buffer.as_mut_ptr() as usize;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let other = std::thread::spawn(move || {
+        let mut numbers = Numbers(9);
+        while !stopped.load(Relaxed) {
+            let number = numbers.next();
+            let flit = start + number as usize % (SIZES.ring / 64) * 64;
+            let length = (number >> 48) as u16 >> (number >> 40 & 15);
+            // SAFETY: the flit lies in the pipe's ring, which lives longer than this thread.
+            unsafe { ((flit + 16) as *mut u16).write_volatile(length.to_be()) };
+        }
+    });
+    let mut numbers = Numbers(11);
+    for _ in 0..20_000 {
+        let bytes = 64 * (1 + numbers.next() as usize % 40);
+        pipe.allocate(bytes).unwrap();
+        pipe.send_and_free(bytes).unwrap();
+    }
+    stop.store(true, Relaxed);
+    other.join().unwrap();
+    drop((pipe, device));
+    found.still_serves();
+}
