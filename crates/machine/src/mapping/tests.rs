@@ -179,3 +179,22 @@ fn what_wraps_around_lies_in_one_piece() {
     }
     assert!(Mapping::twice(&Memfd::create("odd", 100).unwrap()).is_err());
 }
+
+#[test]
+fn each_part_wraps_around_in_itself() {
+    let memfd = Memfd::create("rings", 3 * 8192).unwrap();
+    let rings = Mapping::parts_twice(&memfd, 8192).unwrap();
+    assert_eq!(rings.len(), 6 * 8192);
+    for ring in 0..3 {
+        // SAFETY: all bytes lie in the mapping, which this test alone uses.
+        let seen = unsafe {
+            let start = rings.as_mut_ptr().add(ring * 2 * 8192);
+            start.write_volatile(ring as u8 + 1);
+            (start.add(8192).read_volatile(), start.add(2 * 8192 - 1).read_volatile())
+        };
+        assert_eq!(seen, (ring as u8 + 1, 0));
+    }
+    for part in [0, 100, 16384, 5 * 4096] {
+        assert!(Mapping::parts_twice(&memfd, part).is_err(), "{part}");
+    }
+}
