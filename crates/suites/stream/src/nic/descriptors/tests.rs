@@ -10,7 +10,7 @@ use super::layout::{CONFIGURE, DONE, Descriptor, END, KIND, REPORT, send};
 use crate::generator::{Generator, Live, Order, Pace, Trial};
 use crate::nic::configuration::Configuration;
 use crate::nic::layout::{Queue, Register};
-use crate::nic::memory::Region;
+use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 use crate::nic::posted::Doorbells;
 use crate::nic::{Counters, Nic, Port, Settings};
@@ -25,7 +25,7 @@ struct Raw {
     port: Port,
     doorbells: Doorbells,
     queue: Queue,
-    memory: Region,
+    memory: Memory,
     flow: Flow,
 }
 
@@ -40,8 +40,7 @@ impl Raw {
         let nic = Nic::start(Settings { cpu, ..Settings::default() }, engine, generator).unwrap();
         let port = nic.port();
         let (_, doorbells) = port.attach().unwrap();
-        let memory = Region::plain(1 << 16).unwrap();
-        port.register(memory.clone());
+        let memory = port.plain(1 << 16).unwrap();
         let queue = Queue::Pipe(port.take_pipe().unwrap());
         Self { nic, port, doorbells, queue, memory, flow }
     }
@@ -117,7 +116,7 @@ impl Raw {
     /// The counters once so many requests were refused.
     fn refused(&self, count: u64) -> Counters {
         wait(|| self.nic.counters().refused >= count);
-        self.port.unregister(0);
+        self.port.settle();
         std::thread::sleep(Duration::from_millis(5));
         let counters = self.nic.counters();
         assert_eq!(counters.refused, count);
