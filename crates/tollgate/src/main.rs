@@ -17,8 +17,14 @@ use arguments::{Arguments, Command};
 use fault::Fault;
 
 /// Every suite; a new one is one more line.
-static SUITES: &[&dyn Suite] =
-    &[&copy::SUITE, &crossing::SUITE, &enclave::SUITE, &bounds::SUITE, &planted::SUITE];
+static SUITES: &[&dyn Suite] = &[
+    &copy::SUITE,
+    &crossing::SUITE,
+    &enclave::SUITE,
+    &bounds::SUITE,
+    &stream::SUITE,
+    &planted::SUITE,
+];
 
 /// The lab with all suites.
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };

@@ -34,6 +34,10 @@ use turns::Turns;
 /// How often others see how far it is.
 const SHOWN_EVERY: Duration = Duration::from_millis(1);
 
+/// How long a trial waits at most for packets of the one before. Those that come later still are of no
+/// trial, and disturb this one.
+const LEFT_OVER: Duration = Duration::from_millis(250);
+
 /// What the generator is told.
 pub enum Order {
     /// Sends this from now on.
@@ -78,6 +82,8 @@ pub struct Generator {
     answer: Option<SyncSender<Report>>,
     begun: u64,
     turns: Turns,
+    /// The turns while packets were sent.
+    sending: Turns,
     ended_sending: u64,
     sent: u64,
     dropped: u64,
@@ -86,6 +92,8 @@ pub struct Generator {
     /// When it is shown next, and how often, ticks.
     show: u64,
     showing: u64,
+    /// How long the next trial waits at most for what is left over, ticks.
+    left_over: u64,
 }
 
 // SAFETY: the templates' pointers lead into the traffic, which nobody changes and this holds.
@@ -97,7 +105,7 @@ impl Generator {
     /// # Errors
     /// Where no time can be told.
     pub fn new(traffic: Arc<Traffic>, live: Arc<Live>) -> Result<Self, Unavailable> {
-        let showing = Tsc::get()?.ticks(SHOWN_EVERY);
+        let tsc = Tsc::get()?;
         let mut generator = Self {
             traffic: Arc::clone(&traffic),
             epoch: 0,
@@ -109,13 +117,15 @@ impl Generator {
             answer: None,
             begun: 0,
             turns: Turns::default(),
+            sending: Turns::default(),
             ended_sending: 0,
             sent: 0,
             dropped: 0,
             checked: Checked::default(),
             live,
             show: 0,
-            showing,
+            showing: tsc.ticks(SHOWN_EVERY),
+            left_over: tsc.ticks(LEFT_OVER),
         };
         generator.load(traffic);
         Ok(generator)
@@ -153,12 +163,18 @@ impl Generator {
         self.state = State::Waiting(ticks() + trial.wait);
     }
 
-    /// Begins to send where it has waited long enough. What came until now is of no trial.
+    /// Begins to send where it has waited long enough, and what was under way has come.
     #[inline(never)]
     fn begin_after(&mut self, waiting: u64, now: u64) {
-        if now < waiting {
+        let left_over = self.under_way() > 0 && now < waiting + self.left_over;
+        if now < waiting || left_over {
             return;
         }
+        self.begin();
+    }
+
+    /// Begins to send. What came until now is of no trial.
+    fn begin(&mut self) {
         (self.sent, self.dropped, self.position) = (0, 0, Position::default());
         self.checked.begin();
         self.begun = ticks();
@@ -168,6 +184,8 @@ impl Generator {
     }
 
     fn stop_sending(&mut self, now: u64) {
+        self.turned_at(now);
+        self.sending = self.turns;
         self.ended_sending = now;
         self.state = State::Draining(now + self.trial.drain);
     }
@@ -180,8 +198,8 @@ impl Generator {
             begun: self.begun,
             ended_sending: self.ended_sending,
             ended: now,
-            gap: self.turns.longest,
-            stood: self.turns.stood,
+            gap: self.sending.longest,
+            stood: self.sending.stood,
             ..self.checked.report()
         };
         self.live.show(self.sent, self.checked.received());
@@ -189,6 +207,11 @@ impl Generator {
             // Nobody waits any more: then nobody wants it.
             let _ = answer.send(report);
         }
+    }
+
+    #[inline(always)]
+    fn turned_at(&mut self, now: u64) {
+        self.turns.turned(now, self.sent + self.checked.received(), &self.trial);
     }
 
     /// Packets that the NIC took and that have not come back.
@@ -233,7 +256,7 @@ impl Wire for Generator {
             Order::Start(trial, answer) => self.start(trial, answer),
             Order::Stop => {
                 if let State::Waiting(_) = self.state {
-                    self.begin_after(0, ticks());
+                    self.begin();
                 }
                 if let State::Sending = self.state {
                     self.stop_sending(ticks());
@@ -266,7 +289,7 @@ impl Wire for Generator {
 
     #[inline(always)]
     fn turned(&mut self, now: u64) {
-        self.turns.turned(now, self.sent + self.checked.received(), &self.trial);
+        self.turned_at(now);
         if let State::Draining(until) = self.state
             && (self.under_way() == 0 || now >= until)
         {

@@ -72,9 +72,9 @@ pub struct Report {
     pub ended_sending: u64,
     /// When the last packet came back or was given up, ticks.
     pub ended: u64,
-    /// The longest turn of the loop, ticks.
+    /// The longest turn of the loop while packets were sent, ticks.
     pub gap: u64,
-    /// Ticks of all turns in which the loop stood still.
+    /// Ticks of all turns in which it stood still meanwhile.
     pub stood: u64,
     /// Round-trip times, ticks; none where they were not taken.
     pub times: Option<Histogram<u64>>,

@@ -21,14 +21,17 @@ const END: u32 = u32::MAX;
 /// What one core's loop did since it was last asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Figures {
-    /// Packets echoed.
-    pub packets: u64,
-    /// Ticks of the turns that brought packets.
+    /// Packets echoed in turns in which the loop did not stand still.
+    pub worked: u64,
+    /// Ticks of those of these turns that brought packets.
     pub busy: u64,
     /// The longest turn, ticks.
     pub gap: u64,
-    /// Ticks of all turns in which the loop stood still.
+    /// Ticks of all turns in which the loop stood still and packets came: they show in that turn or in
+    /// the next.
     pub stood: u64,
+    /// Those of the last turn, where it stood still.
+    standing: u64,
     /// The core clock when this was asked, Hz.
     pub core_hertz: f64,
 }
@@ -145,16 +148,17 @@ impl Loop {
 impl Figures {
     #[inline(always)]
     fn turned(&mut self, took: u64, packets: u64, patience: &Patience) {
+        let standing = if patience.ends(took, packets) { took } else { 0 };
         if packets > 0 {
-            self.packets += packets;
-            self.busy += took;
+            self.stood += self.standing + standing;
+            if standing == 0 {
+                self.worked += packets;
+                self.busy += took;
+            }
         }
+        self.standing = standing;
         if took > self.gap {
             self.gap = took;
-        }
-        if patience.ends(took, packets) {
-            std::hint::cold_path();
-            self.stood += took;
         }
     }
 
@@ -183,7 +187,21 @@ mod tests {
         figures.turned(80, 4, &patience);
         figures.turned(1500, 100, &patience);
         figures.turned(1500, 10, &patience);
-        let Figures { packets, busy, gap, stood, .. } = figures;
-        assert_eq!((packets, busy, gap, stood), (114, 3080, 1500, 1500));
+        let Figures { worked, busy, gap, stood, .. } = figures;
+        assert_eq!((worked, busy, gap, stood), (104, 1580, 1500, 1500));
+    }
+
+    #[test]
+    fn a_loop_that_stood_still_while_nothing_came_lost_nothing() {
+        let patience = Patience { stall: 1000, allowed: 10 };
+        let mut figures = Figures::default();
+        figures.turned(5000, 0, &patience);
+        figures.turned(20, 0, &patience);
+        figures.turned(20, 3, &patience);
+        assert_eq!((figures.gap, figures.stood), (5000, 0));
+        figures.turned(5000, 0, &patience);
+        figures.turned(20, 3, &patience);
+        figures.turned(20, 3, &patience);
+        assert_eq!(figures.stood, 5000, "what came meanwhile was there in the next turn");
     }
 }

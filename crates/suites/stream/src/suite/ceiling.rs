@@ -58,10 +58,10 @@ impl Ceiling {
     }
 }
 
-/// Measures the core of the NIC with the first of the application.
+/// Measures the core of the NIC with the first of the application. Where others held the CPUs it is 0.
 ///
 /// # Errors
-/// Where others held the CPUs, or a line did not come as it was written.
+/// Where a line did not come as it was written.
 pub fn measure(cpus: &Cpus, tsc: &Tsc) -> Result<Ceiling, Failure> {
     let mut ceiling = Ceiling::default();
     for lines in LINES {
@@ -72,7 +72,7 @@ pub fn measure(cpus: &Cpus, tsc: &Tsc) -> Result<Ceiling, Failure> {
     Ok(ceiling)
 }
 
-/// Lines a second in chunks of so many.
+/// Lines a second in chunks of so many; 0 where too few were passed in time.
 fn between<const BACK: bool>(cpus: &Cpus, lines: usize, tsc: &Tsc) -> Result<f64, Failure> {
     let pool = Arc::new(Pool::new(lines, tsc)?);
     let other = Arc::clone(&pool);
@@ -91,9 +91,7 @@ fn between<const BACK: bool>(cpus: &Cpus, lines: usize, tsc: &Tsc) -> Result<f64
     match given?.zip(taken) {
         Some((Given { rate, sound: true }, true)) => Ok(rate * tsc.hertz),
         Some(_) => Err(Failure::check("a line between two cores did not come as it was written")),
-        None => Err(Failure::failed(
-            "two threads that pass lines exchanged too few in time: others hold the CPUs; free them",
-        )),
+        None => Ok(0.0),
     }
 }
 
@@ -301,10 +299,11 @@ mod tests {
         let tsc = Tsc::get().unwrap();
         for _ in 0..20 {
             // On a busy machine the two may miss each other.
-            let Ok(ceiling) = measure(&cpus(), tsc) else { continue };
+            let ceiling = measure(&cpus(), tsc).unwrap();
             println!("{ceiling:?}");
-            assert!(ceiling.back > 0.0 && ceiling.one_way > 0.0);
-            return;
+            if ceiling.back > 0.0 && ceiling.one_way > 0.0 {
+                return;
+            }
         }
         panic!("the two threads never met");
     }

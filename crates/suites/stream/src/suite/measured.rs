@@ -19,9 +19,9 @@ pub(super) fn of(tried: &Tried, setting: &Setting, tsc: &Tsc) -> Measurement {
         .value("dropped", report.dropped as f64)
         .value("gap_nic", tsc.nanoseconds(report.gap as f64))
         .value("gap_application", tsc.nanoseconds(application.gap as f64));
-    if application.packets > 0 {
+    if application.worked > 0 {
         let seconds = application.busy as f64 / tsc.hertz;
-        let cycles = seconds * application.core_hertz / application.packets as f64;
+        let cycles = seconds * application.core_hertz / application.worked as f64;
         measurement = measurement.value("cycles_per_packet", cycles);
     }
     measurement
@@ -35,12 +35,18 @@ pub(super) fn with_setting(
 ) -> Measurement {
     // A ceiling of lines is none for packets of several.
     let lines = setting.packet_bytes == SMALLEST;
-    if let Some(rate) = measurement.values.get("rate").copied().filter(|_| lines) {
-        measurement = measurement.value("of_ceiling", rate / ceiling.back);
+    if ceiling.back > 0.0 {
+        let rate = measurement.values.get("rate").copied().filter(|_| lines);
+        measurement = match rate {
+            Some(rate) => measurement.value("of_ceiling", rate / ceiling.back),
+            None => measurement,
+        };
+        measurement = measurement.value("ceiling", ceiling.back);
+    }
+    if ceiling.one_way > 0.0 {
+        measurement = measurement.value("ceiling_one_way", ceiling.one_way);
     }
     measurement
-        .value("ceiling", ceiling.back)
-        .value("ceiling_one_way", ceiling.one_way)
         .value("depth", f64::from(setting.depth))
         .covariate("modelled", setting.modelled().as_str())
 }

@@ -65,6 +65,8 @@ impl Kind {
 
 /// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
 const BESIDES: Duration = Duration::from_millis(25);
+/// What each MiB of rings adds: all of it is made and touched first.
+const A_MEBIBYTE: Duration = Duration::from_millis(5);
 
 /// What a trial of a search takes besides its duration: it waits first, and for what is lost at its end.
 const A_TRIAL: Duration = Duration::from_millis(3);
@@ -96,16 +98,19 @@ impl Suite for StreamSuite {
     }
 
     fn available(&self, _: &str, point: &Point) -> Result<(), Failure> {
-        Setting::of(point)?.available()
+        let allowed = machine::topology::allowed_cpus();
+        Setting::of(point)?.cpus(&allowed).map(|_| ())
     }
 
     fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        if self.available(experiment, point).is_err() {
+        let setting = Setting::of(point).ok();
+        let Some(setting) = setting.filter(|_| self.available(experiment, point).is_ok()) else {
             return Duration::from_millis(1);
-        }
+        };
+        let besides = BESIDES + A_MEBIBYTE * (setting.interface.memory(&setting) >> 20) as u32;
         match Kind::of(experiment) {
-            Ok(Kind::Search) => BESIDES + (budget + A_TRIAL) * search::TRIALS,
-            _ => BESIDES + budget * 5 / 4,
+            Ok(Kind::Search) => besides + (budget + A_TRIAL) * search::TRIALS,
+            _ => besides + budget * 5 / 4,
         }
     }
 

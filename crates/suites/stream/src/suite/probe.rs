@@ -6,7 +6,7 @@ use lab::proximity;
 use lab::sample::Failure;
 use lab::suite::Probe;
 
-use super::setting::{Cpus, Setting};
+use super::setting::Setting;
 use super::{Kind, ceiling, closed, load, measured, search};
 
 /// Measures points one way.
@@ -15,8 +15,7 @@ pub(super) struct StreamProbe(pub Kind);
 impl Probe for StreamProbe {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let setting = Setting::of(point)?;
-        setting.available()?;
-        let cpus = Cpus::of(context.cpus, setting.cores)?;
+        let cpus = setting.cpus(context.cpus)?;
         let (tsc, budget) = (context.tsc()?, context.budget);
         proximity::among(cpus.nic, &cpus.applications, || {
             // Before and after, as the CPUs may have come nearer.

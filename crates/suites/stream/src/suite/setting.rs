@@ -69,7 +69,9 @@ impl Setting {
         let (ring, depth) = room(point, flits)?;
         let pipes = number(point, "pipes", 1)?;
         let gigabits = |name| Ok::<f64, Failure>(number(point, name, LINE_RATE)? * GIGABIT);
-        let under_way = u64::from(pipes) * u64::from(depth) / 2;
+        // As many as are under way may have come back before the application frees theirs, and one place
+        // stays free.
+        let under_way = u64::from(pipes) * u64::from((depth - 1) / 2);
         Ok(Self {
             interface: Interface::of(point.text("interface"))?,
             packet_bytes,
@@ -109,11 +111,11 @@ impl Setting {
         if told.is_empty() { "nothing".into() } else { told.join(", ") }
     }
 
-    /// Whether this machine has what the point needs.
+    /// The CPUs for it, of those that may be used, where this machine has what the point needs.
     ///
     /// # Errors
     /// What is lacking, and the remedy.
-    pub fn available(&self) -> Result<(), Failure> {
+    pub fn cpus(&self, allowed: &[usize]) -> Result<Cpus, Failure> {
         let cores = self.cores;
         if self.pipes_a_core() * (cores - 1) >= self.pipes as usize {
             return Err(Failure::unavailable(
@@ -121,7 +123,7 @@ impl Setting {
                 "give each core a pipe",
             ));
         }
-        Cpus::of(&machine::topology::allowed_cpus(), cores)?;
+        let cpus = Cpus::of(allowed, cores)?;
         let (needed, free) = (self.interface.memory(self), machine::memory::available());
         // Others need some too, and what is made for one point goes only when the next begins.
         if needed > free / 2 {
@@ -134,7 +136,7 @@ impl Setting {
                 "use smaller rings, or a machine with twice that",
             ));
         }
-        Ok(())
+        Ok(cpus)
     }
 }
 
@@ -247,7 +249,7 @@ mod tests {
         let (small, large) = (at("64"), at("1518"));
         assert_eq!((small.ring, small.depth), (64 << 10, 1024));
         assert_eq!((large.ring, large.depth), (2 << 20, 1024), "24 flits each, rounded up");
-        assert_eq!(small.window, 512, "half of what the ring holds");
+        assert_eq!(small.window, 511, "half of what the ring holds");
     }
 
     #[test]
@@ -262,6 +264,6 @@ mod tests {
         let failure = Cpus::of(&[1, 0], 64).unwrap_err();
         assert!(failure.why.contains("65") && failure.remedy.is_some(), "{failure}");
         let few = setting(&[("interface", "pipes"), ("pipes", "2"), ("cores", "4")]);
-        assert!(few.available().unwrap_err().why.contains("2 pipes do not reach 4 cores"));
+        assert!(few.cpus(&[1, 0]).unwrap_err().why.contains("2 pipes do not reach 4 cores"));
     }
 }

@@ -11,13 +11,17 @@ use super::setting::{Cpus, Setting};
 use super::stall::Patience;
 use crate::generator::{Generator, Live, Order, Pace, Report, Trial};
 use crate::nic::Nic;
+use crate::nic::flow_table::looked_up;
 use crate::wire::flow::Flow;
 use crate::wire::sample::{Sample, Sizes};
+use crate::wire::traffic::Packet;
 
 /// How long a trial waits before its first packet: what others left under way has come by then.
 const WAIT: Duration = Duration::from_micros(200);
-/// How long it waits for the last ones.
+/// How long it waits for the last ones of a load; later they are lost.
 const DRAIN: Duration = Duration::from_millis(5);
+/// How long it waits for them where nothing may be lost.
+const ALL: Duration = Duration::from_secs(1);
 /// By how much the last packet of a load may be late. Those that are later were not sent in time.
 const LATE: Duration = Duration::from_micros(20);
 
@@ -68,7 +72,8 @@ impl Stand {
         let generator = generator.map_err(|why| failed(&why))?;
         let nic = setting.interface.start(cpus.nic, setting, generator);
         let nic = nic.map_err(|why| failed(&why))?;
-        let flows: Vec<Flow> = traffic.packets().iter().map(|packet| packet.flow).collect();
+        let rule = |packet: &Packet| looked_up(&packet.flow, packet.syn);
+        let flows: Vec<Flow> = traffic.packets().iter().map(rule).collect();
         let patience = Patience::of(tsc);
         let each = flows.chunks(setting.pipes_a_core()).zip(&cpus.applications);
         let applications = each
@@ -85,7 +90,8 @@ impl Stand {
     /// Where a part has ended, or something came back that was not sent.
     pub(super) fn closed(&self, duration: Duration) -> Result<Tried, Failure> {
         let pace = Pace::Closed { window: self.setting.window };
-        let trial = Trial { pace, duration: self.tsc.ticks(duration), ..self.trial() };
+        let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(ALL));
+        let trial = Trial { pace, duration, drain, ..self.trial() };
         let mut tried = self.run(trial)?;
         tried.asked = tried.report.sent;
         Ok(tried)
@@ -145,8 +151,8 @@ impl Stand {
     fn figures(&self) -> Result<Figures, Failure> {
         let mut all = Figures::default();
         for application in &self.applications {
-            let Figures { packets, busy, gap, stood, core_hertz } = application.figures()?;
-            all.packets += packets;
+            let Figures { worked, busy, gap, stood, core_hertz, .. } = application.figures()?;
+            all.worked += worked;
             all.busy += busy;
             all.gap = all.gap.max(gap);
             all.stood += stood;
