@@ -33,7 +33,7 @@ const SHOWN: [(&str, &str, &str); 4] = [
 /// Options of `tollgate stream search`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How packets reach the application: pipes, pipes-per-packet, pipes-prefetch
+    /// How packets reach the application: pipes, pipes-per-packet, pipes-prefetch, descriptors
     #[arg(long, default_value = "pipes")]
     interface: String,
     /// Bytes of each packet on the wire, with check sequence
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Bytes of each pipe's ring
     #[arg(long, default_value = "2 MiB")]
     ring: String,
-    /// Packets that each pipe holds, in place of the ring's bytes
+    /// Packets that each pipe or queue holds; 'ring': as many as the ring does
     #[arg(long, default_value = "ring")]
     depth: String,
     /// What of each packet that comes back is compared: none, one-word, all

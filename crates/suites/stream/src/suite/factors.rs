@@ -16,8 +16,8 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "interface",
         about: "how packets reach the application: pipes (notified reactively), pipes-per-packet (of every \
-                packet), pipes-prefetch",
-        levels: Levels::Names(&["pipes", "pipes-per-packet", "pipes-prefetch"]),
+                packet), pipes-prefetch, or descriptors (a descriptor and a buffer a packet)",
+        levels: Levels::Names(&["pipes", "pipes-per-packet", "pipes-prefetch", "descriptors"]),
     },
     Factor {
         name: "packet_bytes",

@@ -7,13 +7,17 @@ use machine::Refusal;
 
 use super::application::Loop;
 use super::setting::Setting;
-use crate::echo::PipesEcho;
+use crate::echo::{DescriptorsEcho, PipesEcho};
 use crate::generator::{Generator, Order};
 use crate::host;
+use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
 use crate::nic::pipes::{Notify, Pipes};
 use crate::nic::{Error, Nic, Port, Settings};
 use crate::wire::flow::Flow;
+
+/// Bytes of a buffer of descriptors, with the room before it.
+const BUFFER: u64 = 2112;
 
 /// How packets reach the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub enum Interface {
     PipesPerPacket,
     /// Pipes, whose notifications are asked for before they are needed.
     PipesPrefetch,
+    /// A descriptor and a buffer for each packet.
+    Descriptors,
 }
 
 impl Interface {
@@ -36,13 +42,18 @@ impl Interface {
             "" | "pipes" => Ok(Self::Pipes),
             "pipes-per-packet" => Ok(Self::PipesPerPacket),
             "pipes-prefetch" => Ok(Self::PipesPrefetch),
+            "descriptors" => Ok(Self::Descriptors),
             other => Err(Failure::failed(format!("there is no interface '{other}'"))),
         }
     }
 
-    /// Bytes of memory that all its rings take.
+    /// Bytes of memory that all its rings and buffers take.
     pub fn memory(self, setting: &Setting) -> u64 {
-        setting.pipes as u64 * setting.ring as u64
+        let each = match self {
+            Self::Descriptors => 2 * u64::from(setting.depth) * BUFFER,
+            Self::Pipes | Self::PipesPerPacket | Self::PipesPrefetch => setting.ring as u64,
+        };
+        u64::from(setting.pipes) * each
     }
 
     /// Starts a NIC that has it.
@@ -63,6 +74,10 @@ impl Interface {
                 Nic::start(settings, pipes(Notify::Reactively), generator)
             }
             Self::PipesPerPacket => Nic::start(settings, pipes(Notify::EveryPacket), generator),
+            Self::Descriptors => {
+                let descriptors = Descriptors::new(setting.depth, setting.depth);
+                Nic::start(settings, descriptors, generator)
+            }
         }
     }
 
@@ -83,6 +98,10 @@ impl Interface {
                     host::Sizes { ring: setting.ring, notifications: setting.notifications };
                 let prefetch = self == Self::PipesPrefetch;
                 run.run(PipesEcho::new(port, sizes, flows, prefetch)?);
+            }
+            Self::Descriptors => {
+                let sizes = host::descriptors::Sizes { rx: setting.depth, tx: setting.depth };
+                run.run(DescriptorsEcho::new(port, sizes, flows)?);
             }
         }
         Ok(())

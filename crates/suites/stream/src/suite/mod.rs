@@ -66,7 +66,7 @@ impl Kind {
 /// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
 const BESIDES: Duration = Duration::from_millis(25);
 /// What each MiB of rings adds: all of it is made and touched first.
-const A_MEBIBYTE: Duration = Duration::from_millis(5);
+const A_MEBIBYTE: Duration = Duration::from_millis(3);
 
 /// What a trial of a search takes besides its duration: it waits first, and for what is lost at its end.
 const A_TRIAL: Duration = Duration::from_millis(3);

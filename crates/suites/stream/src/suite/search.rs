@@ -34,7 +34,7 @@ const SHORTEST: u32 = 4;
 const SEARCH: &str = "search";
 
 /// Trials that both searches take together as a rule, for what a sample is expected to take.
-pub(super) const TRIALS: u32 = 40;
+pub(super) const TRIALS: u32 = 35;
 
 /// Measures one point. `budget` is how long a full trial lasts.
 ///
