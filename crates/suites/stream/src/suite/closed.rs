@@ -6,9 +6,9 @@ use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use super::measured;
 use super::setting::{Cpus, Setting};
 use super::stand::Stand;
+use super::{measured, stall};
 
 /// What is not counted, as a share of the budget: rings and caches come to what they stay at.
 const WARM_UP: u32 = 4;
@@ -26,5 +26,7 @@ pub(super) fn measure(
     let stand = Stand::new(setting, cpus, tsc)?;
     stand.closed(budget / WARM_UP)?;
     let tried = stand.closed(budget)?;
-    Ok(measured::of(&tried, setting, tsc))
+    let mut measurement = measured::of(&tried, setting, tsc);
+    measurement.void = stall::void_rate(&tried.report, tried.application.stood);
+    Ok(measurement)
 }

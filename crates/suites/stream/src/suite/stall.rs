@@ -12,6 +12,10 @@ const STALL: Duration = Duration::from_micros(10);
 /// What a packet may take: many times what it does.
 const A_PACKET: Duration = Duration::from_nanos(50);
 
+/// The share of the time that loops may stand still where a rate is measured; as much as the lab allows
+/// the host to take.
+const SHARE: f64 = 0.05;
+
 /// When a turn stood still, in ticks.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
@@ -51,13 +55,29 @@ pub fn void(lost: u64, report: &Report, elsewhere: u64, tsc: &Tsc) -> Option<Str
     })
 }
 
+/// Why a rate says nothing of the two cores: their loops stood still for too much of the time.
+pub fn void_rate(report: &Report, elsewhere: u64) -> Option<String> {
+    let took = (report.ended - report.begun) as f64;
+    let stood = (report.stood + elsewhere) as f64 / took.max(1.0);
+    (stood > SHARE)
+        .then(|| format!("the host stalled: loops stood still for over {:.0}%", SHARE * 100.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A packet every ten ticks for a million.
     fn report(stood: u64) -> Report {
-        Report { sent: 100_000, begun: 5, ended_sending: 1_000_005, stood, ..Report::default() }
+        let (begun, ended) = (5, 1_000_005);
+        let sent = 100_000;
+        Report { sent, begun, ended_sending: ended, ended, stood, ..Report::default() }
+    }
+
+    #[test]
+    fn a_rate_of_loops_that_stood_still_is_void() {
+        assert_eq!(void_rate(&report(30_000), 20_000), None);
+        assert!(void_rate(&report(30_000), 20_001).unwrap().contains("over 5%"));
     }
 
     #[test]
