@@ -39,12 +39,15 @@ impl Pipes {
         let mut places = std::mem::take(&mut self.places);
         let Places { stretches, notifications } = &mut places;
         self.choose_places(now, nic, &coming, stretches, notifications);
+        if let Some(timestamp) = &mut self.timestamp {
+            timestamp.expect(stretches, nic.steering.order(), coming.packets());
+        }
         // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
         // are the NIC's; the thread runs with the way of copying that the processor has.
         unsafe { coming.deliver::<V>(nic.steering.order(), &places.stretches) };
         if let Some(timestamp) = &self.timestamp {
             // SAFETY: they were just delivered there, and no program knows of them yet.
-            unsafe { timestamp.arrive(&places.stretches) };
+            unsafe { timestamp.arrive() };
         }
         for notification in places.notifications.drain(..) {
             self.under_way.notify(notification, nic);

@@ -6,8 +6,8 @@
 
 use super::super::layout::{CYCLE, FLIT, LONGEST_TRANSFER};
 use super::super::ticks;
-use crate::wire::packet::Walk;
-use crate::wire::traffic::Line;
+use crate::wire::packet::{self, Walk};
+use crate::wire::traffic::{Line, Packet};
 use crate::wire::{Left, Stretch, Wire};
 
 /// Fractions of a cycle in one.
@@ -20,6 +20,8 @@ pub(super) struct Timestamp {
     cycles: u64,
     /// Packets as they leave: what lies in the program's memory stays as it is.
     stamped: Box<[Line]>,
+    /// Where packets that are coming lie.
+    coming: Vec<*mut u8>,
 }
 
 impl Timestamp {
@@ -29,6 +31,7 @@ impl Timestamp {
             offset: usize::from(offset),
             cycles: (cycles * FRACTION) as u64,
             stamped: vec![Line([0; FLIT]); LONGEST_TRANSFER / FLIT].into(),
+            coming: Vec::new(),
         }
     }
 
@@ -66,25 +69,38 @@ impl Timestamp {
         }
     }
 
-    /// Packets have come: each learns how long it was under way.
-    ///
-    /// # Safety
-    /// At each place lie so many packets as were just written there, which nobody else reads or writes yet.
+    /// Notes where packets are about to be written. What their own headers say there is not asked: their
+    /// program may write there too.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn arrive(&self, stretches: &[Stretch]) {
-        let now = self.now();
-        let mut walk = Walk::default();
+    pub(super) fn expect(&mut self, stretches: &[Stretch], order: &[u32], packets: &[Packet]) {
+        self.coming.clear();
         for stretch in stretches.iter().filter(|stretch| !stretch.place.is_null()) {
-            let mut packet = stretch.place;
-            for _ in 0..stretch.count {
-                // SAFETY: by the caller's word; the timestamp lies in a packet's first flit.
-                unsafe {
-                    let field = packet.add(self.offset).cast::<u32>();
-                    let left = u32::from_be(field.read_unaligned());
-                    field.write_unaligned(now.wrapping_sub(left).to_be());
-                    packet = packet.wrapping_add(walk.step(packet).1);
-                }
+            let list = stretch.list.of(order).iter().cycle();
+            let from = stretch.at as usize % stretch.list.len as usize;
+            let mut place = stretch.place;
+            for index in list.skip(from).take(stretch.count as usize) {
+                self.coming.push(place);
+                let flits = packet::flits(usize::from(packets[*index as usize].length));
+                place = place.wrapping_add(flits * FLIT);
+            }
+        }
+    }
+
+    /// The packets have come: each learns how long it was under way.
+    ///
+    /// # Safety
+    /// They were just written where they were [expected](Self::expect), and no program was told yet.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn arrive(&self) {
+        let now = self.now();
+        for packet in &self.coming {
+            // SAFETY: by the caller's word; the timestamp lies in a packet's first flit.
+            unsafe {
+                let field = packet.add(self.offset).cast::<u32>();
+                let left = u32::from_be(field.read_unaligned());
+                field.write_unaligned(now.wrapping_sub(left).to_be());
             }
         }
     }
