@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use machine::tsc::Tsc;
 use stand::cable::{Told, Wired, flow, frame, number, of_flits, settle, until};
-use stand::{Setup, alone, now, ticks};
-use stream::host::round_trip;
+use stand::{Setup, Stand, alone, closed, nothing_is_lost, now, ticks, traffic};
+use stream::generator::{Check, Trial};
+use stream::host::{Device, round_trip};
 use stream::nic::configuration::Configuration;
 use stream::nic::layout::TIMESTAMP;
+use stream::wire::sample::Sizes as PacketSizes;
 
 /// How long a packet is under way at least.
 const CABLE: Duration = Duration::from_micros(300);
@@ -99,5 +101,26 @@ fn timestamps_over_the_length_or_beyond_the_first_flit_are_refused() {
         device.configure(Configuration::Timestamp { offset, enable: true }).unwrap();
         refused += u64::from(!possible);
         stand::counters(&wired.nic, |counters| counters.refused == refused);
+    }
+}
+
+/// Were they written elsewhere, the generator would not know its packets again.
+#[test]
+fn bursts_to_several_pipes_are_stamped_where_they_lie() {
+    const PACKETS: u64 = 20_000;
+    let _alone = alone();
+    for size in [PacketSizes::One(64), PacketSizes::Mixed] {
+        let stand = Stand::new(Setup::ring(1024), &traffic(24, size, 2));
+        let device = Device::new(&stand.nic.port(), stand.setup.sizes).unwrap();
+        let enable = Configuration::Timestamp { offset: TIMESTAMP, enable: true };
+        device.configure(enable).unwrap();
+        let echo = stand.echo();
+        // All but the timestamps is as it was: number, length, and the word that is looked at.
+        let report = stand.run(Trial { check: Check::OneWord, ..closed(PACKETS, 21) });
+        nothing_is_lost(&report, PACKETS);
+        // And they are there.
+        let report = stand.run(closed(PACKETS, 21));
+        assert_eq!((report.received, report.corrupted), (PACKETS, PACKETS));
+        assert_eq!(echo.end(), 2 * PACKETS);
     }
 }
