@@ -94,6 +94,10 @@ impl Checked {
         self.received
     }
 
+    pub(super) fn corrupted(&self) -> u64 {
+        self.corrupted
+    }
+
     /// Takes packets that come back together; each way of looking at them has a loop of its own.
     ///
     /// # Safety

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Live {
     sent: AtomicU64,
     received: AtomicU64,
+    corrupted: AtomicU64,
 }
 
 /// What was seen of it.
@@ -17,12 +18,15 @@ pub struct Seen {
     pub sent: u64,
     /// Packets that came back in it.
     pub received: u64,
+    /// Of them, those that were other than they should be.
+    pub corrupted: u64,
 }
 
 impl Live {
-    pub(super) fn show(&self, sent: u64, received: u64) {
-        self.sent.store(sent, Ordering::Relaxed);
-        self.received.store(received, Ordering::Relaxed);
+    pub(super) fn show(&self, seen: Seen) {
+        self.sent.store(seen.sent, Ordering::Relaxed);
+        self.received.store(seen.received, Ordering::Relaxed);
+        self.corrupted.store(seen.corrupted, Ordering::Relaxed);
     }
 
     /// How far it is.
@@ -30,6 +34,7 @@ impl Live {
         Seen {
             sent: self.sent.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),
+            corrupted: self.corrupted.load(Ordering::Relaxed),
         }
     }
 }

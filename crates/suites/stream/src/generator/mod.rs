@@ -202,11 +202,16 @@ impl Generator {
             stood: self.sending.stood,
             ..self.checked.report()
         };
-        self.live.show(self.sent, self.checked.received());
+        self.live.show(self.seen());
         if let Some(answer) = self.answer.take() {
             // Nobody waits any more: then nobody wants it.
             let _ = answer.send(report);
         }
+    }
+
+    fn seen(&self) -> Seen {
+        let (received, corrupted) = (self.checked.received(), self.checked.corrupted());
+        Seen { sent: self.sent, received, corrupted }
     }
 
     #[inline(always)]
@@ -297,7 +302,7 @@ impl Wire for Generator {
         }
         if now >= self.show {
             self.show = now + self.showing;
-            self.live.show(self.sent, self.checked.received());
+            self.live.show(self.seen());
         }
     }
 }

@@ -1,6 +1,12 @@
 //! The suite by hand: `tollgate stream`.
 
+mod echo;
+mod generate;
+mod pcap;
+mod rate;
 mod search;
+mod socket;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use lab::run::Lab;
@@ -18,6 +24,12 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Writes files of packets to send
+    Pcap(pcap::Options),
+    /// The NIC, and packets of a file on its wire
+    Generate(generate::Options),
+    /// The application, which sends packets back; its NIC is in another process
+    Echo(echo::Options),
     /// The largest load that loses nothing, and that which loses little
     Search(search::Options),
 }
@@ -29,6 +41,9 @@ enum Command {
 pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate stream").chain(arguments.iter().map(String::as_str));
     match Options::try_parse_from(words)?.command {
+        Command::Pcap(options) => pcap::main(&options),
+        Command::Generate(options) => generate::main(&options),
+        Command::Echo(options) => echo::main(&options),
         Command::Search(options) => search::main(&options, lab),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use machine::mapping::PAGE;
 
-use super::descriptors::layout::A_LINE;
+use super::descriptors::layout::{A_LINE, BUFFER, Descriptor};
 use super::pipes::Notify;
 
 /// The interface that a NIC has, and how large its parts are.
@@ -56,8 +56,19 @@ impl Form {
         form.is_possible().then_some(form)
     }
 
+    /// Bytes of memory that so many pipes or queues take, without notification buffers.
+    pub(crate) fn memory(self, queues: u64) -> u64 {
+        match self {
+            Self::Pipes { ring, .. } => queues.saturating_mul(ring as u64),
+            Self::Descriptors { rx, tx } => {
+                let each = (BUFFER + size_of::<Descriptor>()) as u64;
+                queues.saturating_mul(each * (u64::from(rx) + u64::from(tx)))
+            }
+        }
+    }
+
     /// Whether a NIC can have it.
-    fn is_possible(self) -> bool {
+    pub(crate) fn is_possible(self) -> bool {
         match self {
             Self::Pipes { ring, notifications, .. } => {
                 let rings = (PAGE..=1 << 30).contains(&ring) && ring.is_power_of_two();

@@ -1,0 +1,314 @@
+//! `tollgate stream echo`: the application, which finds its NIC in another process.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use lab::quantity;
+use machine::Refusal;
+use machine::pin::spawn_pinned;
+use serde_json::json;
+
+use super::watch::{self, Interrupted, say};
+use super::{Error, socket};
+use crate::echo::{DescriptorsEcho, Interface, PipesEcho, work};
+use crate::host::{self, descriptors};
+use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
+use crate::nic::pipes::Notify;
+use crate::nic::remote::Connection;
+use crate::nic::{Form, Port};
+use crate::wire::flow::Flow;
+use crate::wire::frame::UDP;
+use crate::wire::sample::{DESTINATION_PORT, FIRST};
+
+/// Memory that all rings take where nothing is said of them, at most.
+const ALL_RINGS: usize = 4 << 30;
+
+/// Options of `tollgate stream echo`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Cores
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cores: u32,
+    /// Pipes, or queues, of each core: the first takes packets to 192.168.0.0, port 80, the next those to
+    /// 192.168.0.1, and so on over all cores
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
+    pipes: u32,
+    /// Instructions that do nothing, for each packet
+    cycles: u32,
+    /// How packets come and leave
+    #[arg(long, value_enum, default_value = "pipes")]
+    interface: Way,
+    /// Bytes of each pipe's ring [default: 2 MiB, and less where all would take more than 4 GiB]
+    #[arg(long, value_parser = quantity::bytes)]
+    ring: Option<u64>,
+    /// Descriptors of each ring
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    depth: u32,
+    /// Where the NIC is
+    #[arg(long, value_name = "SOCKET")]
+    nic: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How packets come and leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// Pipes, and a notification of what has come since the last
+    Pipes,
+    /// Pipes, and a notification of every packet
+    PipesPerPacket,
+    /// Pipes, whose notifications are asked for before they are needed
+    PipesPrefetch,
+    /// A descriptor and a buffer a packet
+    Descriptors,
+}
+
+/// What the cores share with who watches them.
+struct Shared {
+    stop: AtomicBool,
+    /// Packets that each core has echoed.
+    packets: Vec<Count>,
+    /// Where all wait until the last is ready, and the cores until the last has come to its end.
+    ready: Barrier,
+    end: Barrier,
+}
+
+/// On lines of its own, for it is written often.
+#[derive(Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
+
+/// Echoes until it is told to end or the NIC ends, and prints how much.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(options: &Options) -> Result<i32, Error> {
+    let form = options.form()?;
+    let path = options.nic.clone().map_or_else(socket::usual, Ok)?;
+    let interrupted = Interrupted::listen()?;
+    let connection = Connection::open(&path, form)?;
+    let cpus = cpus(connection.nic_cpu(), options.cores as usize)?;
+    let shared = Arc::new(Shared {
+        stop: AtomicBool::new(false),
+        packets: cpus.iter().map(|_| Count::default()).collect(),
+        ready: Barrier::new(cpus.len() + 1),
+        end: Barrier::new(cpus.len()),
+    });
+    let cores = (0..)
+        .zip(cpus)
+        .map(|(core, cpu)| options.start(core, cpu, form, &connection, &shared))
+        .collect::<Result<Vec<_>, Error>>()?;
+    shared.ready.wait();
+    let stopped = || shared.stop.load(Ordering::Relaxed) || interrupted.is_set();
+    if !stopped() && connection.ready().is_ok() {
+        say(&format!("ready: {}", options.about(form)));
+    }
+    let begun = Instant::now();
+    let mut before = 0;
+    watch::until(
+        || stopped() || connection.gone(),
+        |at, since| {
+            let all = shared.all();
+            let rate = (all - before) as f64 / since;
+            before = all;
+            say(&format!("{at:6.0} s  echoed {:8.3} Mpps  {all} packets", rate / 1e6));
+        },
+    );
+    let (seconds, gone) = (begun.elapsed().as_secs_f64(), connection.gone());
+    shared.stop.store(true, Ordering::Relaxed);
+    for core in cores {
+        core.join().map_err(|_| "a core ended before its time; start the echo again")??;
+    }
+    options.print(&shared, form, seconds, gone)?;
+    Ok(0)
+}
+
+/// A CPU for each core, none of them the NIC's; those that share its core last.
+fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
+    let topology = machine::topology::Topology::detect();
+    let mut cpus = machine::topology::allowed_cpus();
+    cpus.retain(|cpu| *cpu != nic);
+    cpus.sort_by_key(|cpu| topology.siblings(nic).contains(cpu));
+    if cpus.len() < cores {
+        return Err(format!(
+            "{cores} cores and one more for the NIC are {}, and {} may be used: ask for {} at most",
+            cores + 1,
+            cpus.len() + 1,
+            cpus.len()
+        )
+        .into());
+    }
+    cpus.truncate(cores);
+    Ok(cpus)
+}
+
+impl Shared {
+    fn all(&self) -> u64 {
+        self.packets.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl Options {
+    /// The form of NIC that the interface needs.
+    fn form(&self) -> Result<Form, Error> {
+        let pipes = u64::from(self.cores) * u64::from(self.pipes);
+        if pipes > u64::from(PIPES) {
+            return Err(format!("{pipes} pipes: a NIC has {PIPES}; ask for fewer").into());
+        }
+        let form = match self.interface {
+            Way::Descriptors => Form::Descriptors { rx: self.depth, tx: self.depth },
+            way => {
+                let each = (ALL_RINGS / pipes as usize).min(RING);
+                let usual = 1 << each.ilog2();
+                let ring = self.ring.map_or(usual, |ring| ring as usize);
+                let notify = match way {
+                    Way::PipesPerPacket => Notify::EveryPacket,
+                    _ => Notify::Reactively,
+                };
+                Form::Pipes { notify, ring, notifications: NOTIFICATIONS }
+            }
+        };
+        if !form.is_possible() {
+            return Err(format!(
+                "{form}: sizes are powers of two; rings are 4 KiB to 1 GiB, or of 64 \
+                                descriptors to 1048576"
+            )
+            .into());
+        }
+        let (needed, free) = (form.memory(pipes), machine::memory::available());
+        if needed > free / 2 {
+            let [needed, free] = [needed, free].map(quantity::format_bytes);
+            let why = format!(
+                "{pipes} pipes or queues with {form} take {needed} of memory, and {free} are free"
+            );
+            return Err(format!("{why}: ask for fewer or smaller ones").into());
+        }
+        Ok(form)
+    }
+
+    /// Starts a core; it echoes once all are ready.
+    fn start(
+        &self,
+        core: u32,
+        cpu: usize,
+        form: Form,
+        connection: &Arc<Connection>,
+        shared: &Arc<Shared>,
+    ) -> Result<JoinHandle<Result<(), Refusal>>, Error> {
+        let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
+        let (port, cycles) = (connection.port(), self.cycles);
+        let prefetch = self.interface == Way::PipesPrefetch;
+        let first = FIRST.to_bits() + core * self.pipes;
+        let flows: Vec<Flow> = (first..first + self.pipes).map(flow).collect();
+        let body = move || {
+            let core = Core { count: &shared.packets[core as usize].0, shared: &shared, cycles };
+            // The NIC takes back all at once, where each pipe would wait for it.
+            let ran = core.run(&port, form, &flows, prefetch, || connection.close());
+            if ran.is_err() {
+                // Before it was ready: then nobody begins.
+                shared.stop.store(true, Ordering::Relaxed);
+                shared.ready.wait();
+                shared.end.wait();
+            }
+            ran
+        };
+        spawn_pinned(cpu, body)
+            .map_err(|why| format!("run a core on CPU {cpu}: {why}; name allowed CPUs").into())
+    }
+
+    fn about(&self, form: Form) -> String {
+        let Self { cores, pipes, cycles, .. } = self;
+        format!("{cores} cores with {pipes} pipes each, {cycles} cycles a packet, {form}")
+    }
+
+    fn print(&self, shared: &Shared, form: Form, seconds: f64, gone: bool) -> Result<(), Error> {
+        let cores: Vec<u64> =
+            shared.packets.iter().map(|one| one.0.load(Ordering::Relaxed)).collect();
+        let packets = shared.all();
+        let ended = if gone { "the NIC ended" } else { "interrupted" };
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let told = json!({
+                "packets": packets,
+                "cores": cores,
+                "pipes": self.pipes,
+                "cycles": self.cycles,
+                "interface": form.to_string(),
+                "seconds": seconds,
+                "ended": ended,
+            });
+            writeln!(out, "{told}")?;
+        } else {
+            writeln!(out, "{}", self.about(form))?;
+            writeln!(out, "echoed {packets} packets in {seconds:.1} s; {ended}")?;
+            for (core, packets) in cores.iter().enumerate().filter(|_| cores.len() > 1) {
+                writeln!(out, "  core {core}: {packets}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Packets to an address, as the source's samples have them.
+fn flow(destination: u32) -> Flow {
+    Flow {
+        source: 0.into(),
+        source_port: 0,
+        destination: destination.into(),
+        destination_port: DESTINATION_PORT,
+        protocol: UDP,
+    }
+}
+
+/// One core.
+struct Core<'a> {
+    count: &'a AtomicU64,
+    shared: &'a Shared,
+    cycles: u32,
+}
+
+impl Core<'_> {
+    /// Echoes until all stop; does the last thing before its pipes go.
+    fn run(
+        self,
+        port: &Port,
+        form: Form,
+        flows: &[Flow],
+        prefetch: bool,
+        last: impl FnOnce(),
+    ) -> Result<(), Refusal> {
+        match form {
+            Form::Pipes { ring, notifications, .. } => {
+                let sizes = host::Sizes { ring, notifications };
+                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last);
+            }
+            Form::Descriptors { rx, tx } => {
+                let sizes = descriptors::Sizes { rx, tx };
+                self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last);
+            }
+        }
+        Ok(())
+    }
+
+    fn echo(&self, echo: &mut impl Interface, last: impl FnOnce()) {
+        self.shared.ready.wait();
+        let (mut echoed, cycles) = (0, self.cycles);
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            // Where the NIC has gone, who watches sees it too.
+            let Ok(packets) = echo.turn(|packet| work(packet, cycles)) else { break };
+            if packets > 0 {
+                echoed += packets;
+                self.count.store(echoed, Ordering::Relaxed);
+            }
+        }
+        self.shared.end.wait();
+        last();
+    }
+}

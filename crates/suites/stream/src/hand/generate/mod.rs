@@ -1,0 +1,215 @@
+//! `tollgate stream generate`: the NIC, and packets of a file on its wire.
+
+mod output;
+mod stand;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{TryRecvError, sync_channel};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use machine::tsc::Tsc;
+
+use super::rate::Rate;
+use super::watch::{self, Interrupted, say};
+use super::{Error, socket};
+use crate::generator::{Check, Live, Order, Report, Trial};
+use crate::nic::Counters;
+use crate::nic::remote::{Limits, Server};
+use crate::wire::pcap;
+use output::{Ended, Second};
+use stand::Stand;
+
+/// How long is waited for the last packets, once all are sent.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long a run lasts at most.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Spans of memory that one program may lend: those of 8192 rings, twice.
+const MAPPINGS: usize = 40_000;
+
+/// Options of `tollgate stream generate`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The packets, which are sent again and again
+    #[arg(value_name = "PCAP")]
+    pcap: PathBuf,
+    /// How fast: Gbps on the wire, with preamble and gap, or packets a second as 148.8Mpps
+    #[arg(allow_negative_numbers = true)]
+    rate: Rate,
+    /// Ends after so many packets; without, Ctrl-C or a day ends it
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Takes round-trip times
+    #[arg(long)]
+    rtt: bool,
+    /// Writes how often each round-trip time was seen
+    #[arg(long, value_name = "FILE")]
+    rtt_hist: Option<PathBuf>,
+    /// Writes a line for each second, as CSV
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// What of each packet that comes back is compared, besides count and order
+    #[arg(long, value_enum, default_value = "all")]
+    check: Compared,
+    /// How long doorbells are modelled to take, as '400 ns'
+    #[arg(long, default_value = "0 ns", value_parser = lab::quantity::duration)]
+    modelled_doorbell: Duration,
+    /// How long transfers are modelled to take
+    #[arg(long, default_value = "0 ns", value_parser = lab::quantity::duration)]
+    modelled_transfer: Duration,
+    /// Where programs find the NIC
+    #[arg(long, value_name = "SOCKET")]
+    nic: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Compared {
+    None,
+    OneWord,
+    All,
+}
+
+impl From<Compared> for Check {
+    fn from(compared: Compared) -> Self {
+        match compared {
+            Compared::None => Self::None,
+            Compared::OneWord => Self::OneWord,
+            Compared::All => Self::All,
+        }
+    }
+}
+
+/// Sends until it is told to end, and prints what came of it. Gives the exit status: 1 where packets came back
+/// other than they should be.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(options: &Options) -> Result<i32, Error> {
+    let traffic = Arc::new(pcap::read(&options.pcap)?);
+    let path = options.nic.clone().map_or_else(socket::usual, Ok)?;
+    let saved = options.save.as_deref().map(output::Save::create).transpose()?;
+    let interrupted = Interrupted::listen()?;
+    let wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
+    let live = Arc::new(Live::default());
+    let times = (options.modelled_doorbell, options.modelled_transfer);
+    let stand = Arc::new(Stand::new(traffic, Arc::clone(&live), times)?);
+    let limits = Limits { memory: machine::memory::available() / 2, mappings: MAPPINGS };
+    let opened = Arc::clone(&stand);
+    let server = Server::open(&path, limits, move |form| opened.open(form))?;
+    say(&format!(
+        "a NIC is at {}; packets are sent once a program is ready: tollgate stream echo 1 2 0",
+        path.display()
+    ));
+    watch::until(|| server.ready() > 0 || interrupted.is_set(), |_, _| {});
+    let ended = if interrupted.is_set() {
+        Ended::default()
+    } else {
+        let run =
+            Run { options, interrupted: &interrupted, stand: &stand, live: &live, wire_bytes };
+        run.run(saved)?
+    };
+    // Programs hear of the end before it is told.
+    drop(server);
+    let ended = Ended { wire_bytes, form: stand.form(), modelled: times, ..ended };
+    print(options, &ended)?;
+    Ok(i32::from(ended.report.corrupted + ended.report.late > 0))
+}
+
+fn print(options: &Options, ended: &Ended) -> Result<(), Error> {
+    if let (Some(path), Some(times)) = (&options.rtt_hist, &ended.report.times) {
+        let refused = |why| {
+            format!(
+                "{}: it cannot be written ({why}); name another with --rtt-hist",
+                path.display()
+            )
+        };
+        let file = File::create(path).map_err(refused)?;
+        ended.histogram(times, BufWriter::new(file)).map_err(refused)?;
+    }
+    let mut out = std::io::stdout().lock();
+    if options.json {
+        writeln!(out, "{}", ended.json())?;
+    } else {
+        write!(out, "{}", ended.text())?;
+    }
+    Ok(())
+}
+
+/// One run.
+struct Run<'a> {
+    options: &'a Options,
+    interrupted: &'a Interrupted,
+    stand: &'a Stand,
+    live: &'a Live,
+    wire_bytes: f64,
+}
+
+impl Run<'_> {
+    fn run(&self, mut saved: Option<output::Save>) -> Result<Ended, Error> {
+        let tsc = Tsc::get()?;
+        let trial = Trial {
+            pace: self.options.rate.pace(self.wire_bytes, tsc.hertz),
+            count: self.options.count.unwrap_or(u64::MAX),
+            duration: tsc.ticks(LONGEST),
+            drain: tsc.ticks(DRAIN),
+            check: self.options.check.into(),
+            times: self.options.rtt || self.options.rtt_hist.is_some(),
+            ..Trial::default()
+        };
+        let (answer, reports) = sync_channel(1);
+        self.stand.order(Order::Start(trial, answer));
+        let (mut report, mut gone, mut stopping) = (None::<Report>, false, false);
+        let (mut before, mut unsaved) = (self.live.seen(), None);
+        watch::until(
+            || {
+                match reports.try_recv() {
+                    Ok(ended) => report = Some(ended),
+                    Err(TryRecvError::Disconnected) => gone = true,
+                    Err(TryRecvError::Empty) => {}
+                }
+                if self.interrupted.is_set() && !stopping {
+                    self.stand.order(Order::Stop);
+                    stopping = true;
+                }
+                report.is_some() || gone
+            },
+            |at, since| {
+                let now = self.live.seen();
+                let dropped = self.stand.counters().dropped();
+                let second =
+                    Second { at, since, before, now, dropped, wire_bytes: self.wire_bytes };
+                before = now;
+                say(&second.text());
+                if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&second)) {
+                    unsaved = Some(why);
+                }
+            },
+        );
+        if let Some(why) = unsaved {
+            say(&format!("--save: not all seconds were written ({why})"));
+        }
+        let report = report.ok_or("the NIC ended before its time; start it again")?;
+        let counters = self.counted(&report);
+        Ok(Ended { report, counters, hertz: tsc.hertz, ..Ended::default() })
+    }
+
+    /// The counters, once they say what the report says: they are shown once a millisecond.
+    fn counted(&self, report: &Report) -> Counters {
+        let begun = std::time::Instant::now();
+        loop {
+            let counters = self.stand.counters();
+            let all = counters.in_packets >= report.sent && counters.out_packets >= report.received;
+            if all || begun.elapsed() > DRAIN {
+                return counters;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

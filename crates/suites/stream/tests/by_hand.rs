@@ -1,0 +1,291 @@
+//! The source's session by hand: the NIC with its generator in one process, the echo in another.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lab::run::Lab;
+use lab::suite::Suite;
+use serde_json::Value;
+
+static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
+
+/// The words of the command, for a process that is the command.
+const WORDS: &str = "TOLLGATE_TEST_WORDS";
+
+/// Each test has the machine's CPUs for itself: its threads never sleep.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+#[ignore = "what the other tests start in a process of its own"]
+fn the_command() {
+    let Ok(words) = std::env::var(WORDS) else { return };
+    let words: Vec<String> = words.split('\n').map(String::from).collect();
+    let status = stream::SUITE.by_hand(&words, &LAB).unwrap_or_else(|why| {
+        eprintln!("error: {why}");
+        2
+    });
+    std::process::exit(status);
+}
+
+/// A command that runs.
+struct Running {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Running {
+    /// In a folder, by words between blanks.
+    fn start(folder: &Path, words: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_command", "--ignored", "--nocapture"])
+            .env(WORDS, words.split_whitespace().collect::<Vec<_>>().join("\n"))
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        Self { child, errors }
+    }
+
+    /// Waits for a line that holds this; the line.
+    fn says(&mut self, what: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.errors.read_line(&mut line).unwrap() > 0, "no '{what}' in {all}");
+            if line.contains(what) {
+                return line;
+            }
+            all += &line;
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the process is a child that nobody has waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+
+    /// Waits for its end: how it ended, what it printed, and what it said besides.
+    fn ends(mut self) -> (ExitStatus, String, String) {
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            self.errors.read_to_string(&mut text).unwrap();
+            text
+        });
+        let output = self.child.wait_with_output().unwrap();
+        (output.status, String::from_utf8(output.stdout).unwrap(), errors.join().unwrap())
+    }
+
+    /// Waits for its end in order: the JSON that it printed.
+    fn ends_with_json(self) -> Value {
+        let (status, output, errors) = self.ends();
+        assert!(status.success(), "{status}: {errors}");
+        let line = output.lines().find(|line| line.starts_with('{'));
+        serde_json::from_str(line.unwrap_or_else(|| panic!("{output}"))).unwrap()
+    }
+
+    /// Waits for its end with one line of what is wrong.
+    fn refused(self) -> String {
+        let (status, _, errors) = self.ends();
+        assert_eq!(status.code(), Some(2), "{errors}");
+        let lines: Vec<_> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
+        assert_eq!(lines.len(), 1, "{errors}");
+        lines[0].to_owned()
+    }
+}
+
+/// A folder with the source's pcap of two destinations.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, output, _) = Running::start(folder.path(), "pcap 2_64_1_2.pcap").ends();
+    assert!(status.success() && output.contains("2_64_1_2.pcap"), "{output}");
+    folder
+}
+
+/// A generator that waits for a program.
+fn generate(folder: &Path, words: &str) -> Running {
+    let words = format!("generate 2_64_1_2.pcap {words} --nic nic --json");
+    let mut running = Running::start(folder, &words);
+    running.says("a NIC is at");
+    running
+}
+
+/// An echo that is ready.
+fn echo(folder: &Path, words: &str) -> Running {
+    let mut running = Running::start(folder, &format!("echo {words} --nic nic --json"));
+    running.says("ready");
+    running
+}
+
+fn number(json: &Value, name: &str) -> u64 {
+    json[name].as_u64().unwrap_or_else(|| panic!("{name} of {json}"))
+}
+
+#[test]
+fn a_thousand_packets_go_and_come_back() {
+    let _alone = alone();
+    let folder = folder();
+    for interface in ["pipes", "pipes-per-packet", "pipes-prefetch", "descriptors"] {
+        let generator = generate(folder.path(), "1Mpps --count 1000 --rtt --save seconds.csv");
+        let echo = echo(folder.path(), &format!("1 2 0 --interface {interface}"));
+        let sent = generator.ends_with_json();
+        let of = |name| number(&sent, name);
+        assert_eq!(
+            ["sent", "received", "lost", "dropped"].map(of),
+            [1000, 1000, 0, 0],
+            "{interface}"
+        );
+        assert_eq!(["corrupted", "late"].map(of), [0, 0]);
+        let counter = |name| number(&sent["counters"], name);
+        let counters = ["IN_PKT", "OUT_PKT", "PKT_DROP", "CPU_PKT_BUF_FULL", "CPU_DSC_BUF_FULL"];
+        assert_eq!(counters.map(counter), [1000, 1000, 0, 0, 0]);
+        let times = &sent["rtt_ns"];
+        assert!(
+            times["p50"].as_f64().unwrap() > 0.0 && times["max"].as_f64() >= times["p50"].as_f64()
+        );
+        let echoed = echo.ends_with_json();
+        assert_eq!(number(&echoed, "packets"), 1000);
+        assert_eq!(echoed["ended"], "the NIC ended");
+    }
+    assert!(
+        std::fs::read_to_string(folder.path().join("seconds.csv")).unwrap().starts_with("seconds,")
+    );
+    assert!(!folder.path().join("nic").exists());
+}
+
+#[test]
+fn ctrl_c_ends_either_in_order_and_the_counters_are_told() {
+    let _alone = alone();
+    let folder = folder();
+    let mut generator = generate(folder.path(), "0.1Mpps --save seconds.csv");
+    let mut echo = echo(folder.path(), "1 2 10");
+    assert!(generator.says(" s  sent").contains("received"));
+    echo.says("echoed");
+    echo.signal(libc::SIGINT);
+    let echoed = echo.ends_with_json();
+    assert_eq!(echoed["ended"], "interrupted");
+    // The NIC goes on without a program, and says where packets are dropped.
+    generator.says(" s  sent");
+    generator.signal(libc::SIGINT);
+    let sent = generator.ends_with_json();
+    let of = |name| number(&sent, name);
+    assert!(of("sent") > of("received") && of("received") > 0, "{sent}");
+    assert!(number(&sent["counters"], "PKT_DROP") > 0, "{sent}");
+    assert_eq!(number(&sent["counters"], "IN_PKT"), of("sent"));
+    let saved = std::fs::read_to_string(folder.path().join("seconds.csv")).unwrap();
+    assert!(saved.lines().count() > 2, "{saved}");
+}
+
+#[test]
+fn ctrl_c_ends_a_generator_that_waits() {
+    let _alone = alone();
+    let folder = folder();
+    let generator = generate(folder.path(), "100");
+    generator.signal(libc::SIGINT);
+    let sent = generator.ends_with_json();
+    assert_eq!((number(&sent, "sent"), number(&sent["counters"], "IN_PKT")), (0, 0));
+}
+
+#[test]
+fn the_nic_outlives_a_program_that_is_killed() {
+    let _alone = alone();
+    let folder = folder();
+    let mut generator = generate(folder.path(), "0.1Mpps");
+    for _ in 0..3 {
+        let mut echo = echo(folder.path(), "1 2 0");
+        generator.says(" s  sent");
+        echo.says("echoed");
+        echo.signal(libc::SIGKILL);
+        assert!(!echo.ends().0.success());
+    }
+    // What the dead had is to be had again.
+    let mut last = echo(folder.path(), "1 2 0");
+    last.says("echoed");
+    let before = last.says("echoed");
+    assert!(!before.contains(" 0 packets"), "{before}");
+    generator.signal(libc::SIGINT);
+    let sent = generator.ends_with_json();
+    assert!(number(&sent, "received") > 0 && number(&sent, "corrupted") == 0, "{sent}");
+    assert_eq!(last.ends_with_json()["ended"], "the NIC ended");
+}
+
+#[test]
+fn a_program_outlives_a_nic_that_is_killed() {
+    let _alone = alone();
+    let folder = folder();
+    let mut generator = generate(folder.path(), "0.1Mpps");
+    let mut echo = echo(folder.path(), "1 2 0");
+    generator.says(" s  sent");
+    echo.says("echoed");
+    generator.signal(libc::SIGKILL);
+    assert!(!generator.ends().0.success());
+    assert_eq!(echo.ends_with_json()["ended"], "the NIC ended");
+    // What it left is no hindrance.
+    let again = generate(folder.path(), "0.1Mpps");
+    again.signal(libc::SIGINT);
+    again.ends_with_json();
+}
+
+#[test]
+fn eight_thousand_pipes_are_ready() {
+    let _alone = alone();
+    let folder = folder();
+    // No more than their rings hold.
+    let generator = generate(folder.path(), "1Mpps --count 100");
+    let echo = echo(folder.path(), "1 8192 0 --ring 4KiB");
+    let sent = generator.ends_with_json();
+    assert_eq!(["sent", "received"].map(|name| number(&sent, name)), [100, 100], "{sent}");
+    assert_eq!(number(&echo.ends_with_json(), "packets"), 100);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let _alone = alone();
+    let folder = folder();
+    let whole = std::fs::read(folder.path().join("2_64_1_2.pcap")).unwrap();
+    std::fs::write(folder.path().join("cut.pcap"), &whole[..whole.len() - 1]).unwrap();
+    let refused = |words: &str, told: &[&str]| {
+        let why = Running::start(folder.path(), words).refused();
+        assert!(told.iter().all(|part| why.contains(part)), "{words}: {why}");
+    };
+    refused("generate none.pcap 100 --nic nic", &["none.pcap", "cannot be read"]);
+    refused("generate cut.pcap 100 --nic nic", &["cut.pcap: packet 2", "cut off"]);
+    refused("generate 2_64_1_2.pcap 100 --nic none/nic", &["none/nic", "--nic"]);
+    refused("generate 2_64_1_2.pcap 100 --nic nic --save none/csv", &["none/csv", "--save"]);
+    refused("echo 1 2 0 --nic nic", &["no NIC at nic", "tollgate stream generate"]);
+    refused("echo 1 2 0 --nic nic --ring 5000", &["powers of two"]);
+    refused("echo 2 8192 0 --nic nic", &["16384", "8192"]);
+    refused("echo 1 8192 0 --nic nic --ring 1GiB", &["8 TiB", "smaller"]);
+    refused("pcap 2_63_1_2.pcap", &["63 B"]);
+    refused("pcap two.pcap", &["two.pcap", "2_64_1_2.pcap"]);
+    let generator = generate(folder.path(), "1");
+    refused("generate 2_64_1_2.pcap 1 --nic nic", &["another NIC"]);
+    refused("echo 1000 2 0 --nic nic", &["1000 cores", "1001"]);
+    generator.signal(libc::SIGINT);
+    generator.ends_with_json();
+}
+
+#[test]
+fn words_that_mean_nothing_are_refused() {
+    for words in [
+        "generate a.pcap 0",
+        "generate a.pcap -1",
+        "generate a.pcap fast",
+        "echo 0 1 0",
+        "echo 1 0 0",
+        "echo 1 8193 0",
+        "generate a.pcap 1 --count 0",
+        "echo 1 1 0 --interface dpdk",
+    ] {
+        let words: Vec<String> = words.split_whitespace().map(String::from).collect();
+        let why = stream::SUITE.by_hand(&words, &LAB).unwrap_err();
+        assert!(why.downcast::<clap::Error>().is_ok(), "{words:?}");
+    }
+}
