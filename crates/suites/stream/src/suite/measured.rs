@@ -18,7 +18,9 @@ pub(super) fn of(tried: &Tried, setting: &Setting, tsc: &Tsc) -> Measurement {
         .value("lost", tried.lost() as f64)
         .value("dropped", report.dropped as f64)
         .value("gap_nic", tsc.nanoseconds(report.gap as f64))
-        .value("gap_application", tsc.nanoseconds(application.gap as f64));
+        .value("gap_application", tsc.nanoseconds(application.gap as f64))
+        .value("stood_nic", tsc.nanoseconds(report.stood as f64))
+        .value("stood_application", tsc.nanoseconds(application.stood as f64));
     if application.worked > 0 {
         let seconds = application.busy as f64 / tsc.hertz;
         let cycles = seconds * application.core_hertz / application.worked as f64;

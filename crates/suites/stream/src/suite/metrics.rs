@@ -44,5 +44,10 @@ pub const METRICS: &[Metric] = &[
     Metric::count("trials", "trials of the searches, void ones too"),
     Metric::time("gap_nic", "the longest turn of the loop of NIC and generator"),
     Metric::time("gap_application", "the longest turn of the application's loop, of all cores"),
+    Metric::time("stood_nic", "for how long the loop of NIC and generator stood still"),
+    Metric::time(
+        "stood_application",
+        "for how long the loops of the application did while packets came",
+    ),
     Metric::count("depth", "packets that each pipe or queue holds"),
 ];

@@ -64,7 +64,7 @@ impl Kind {
 }
 
 /// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
-const BESIDES: Duration = Duration::from_millis(25);
+const BESIDES: Duration = Duration::from_millis(20);
 /// What each MiB of rings adds: all of it is made and touched first.
 const A_MEBIBYTE: Duration = Duration::from_millis(3);
 

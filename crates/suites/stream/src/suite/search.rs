@@ -98,8 +98,10 @@ fn outcome(tried: &Tried, tsc: &Tsc) -> Outcome {
         ("dropped".to_string(), report.dropped as f64),
         ("gap_nic".to_string(), tsc.nanoseconds(report.gap as f64)),
         ("gap_application".to_string(), tsc.nanoseconds(application.gap as f64)),
+        ("stood_nic".to_string(), tsc.nanoseconds(report.stood as f64)),
+        ("stood_application".to_string(), tsc.nanoseconds(application.stood as f64)),
     ]);
-    let void = stall::void(lost, report, application.stood, tsc);
+    let void = stall::void(lost, report, application.stood);
     Outcome { sent: *asked, lost, void, values }
 }
 

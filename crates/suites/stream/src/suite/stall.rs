@@ -40,19 +40,11 @@ impl Patience {
 
 /// Why a trial that lost so many packets says nothing: no more were lost than came while a loop stood
 /// still. `elsewhere` is for how many ticks the loops of the application did. Nothing where none was lost,
-/// or more than that.
-pub fn void(lost: u64, report: &Report, elsewhere: u64, tsc: &Tsc) -> Option<String> {
-    let stood = report.stood + elsewhere;
-    let came = report.offered() * stood as f64;
-    let told = |ticks: u64| tsc.nanoseconds(ticks as f64) / 1e3;
-    (lost > 0 && lost as f64 <= came).then(|| {
-        format!(
-            "the host stalled: {lost} packets were lost, and {came:.0} came while the NIC stood still for \
-             {:.0} us and the application for {:.0} us",
-            told(report.stood),
-            told(elsewhere)
-        )
-    })
+/// or more than that. For how long they stood still is in the trial's values.
+pub fn void(lost: u64, report: &Report, elsewhere: u64) -> Option<String> {
+    let came = report.offered() * (report.stood + elsewhere) as f64;
+    let is = lost > 0 && lost as f64 <= came;
+    is.then(|| "the host stalled: no more were lost than came while a loop stood still".into())
 }
 
 /// Why a rate says nothing of the two cores: their loops stood still for too much of the time.
@@ -82,13 +74,11 @@ mod tests {
 
     #[test]
     fn a_loss_no_larger_than_what_came_meanwhile_is_void() {
-        let tsc = Tsc::get().unwrap();
-        let void = |lost, nic, application| void(lost, &report(nic), application, tsc);
+        let void = |lost, nic, application| void(lost, &report(nic), application);
         assert_eq!(void(0, 1 << 30, 1 << 30), None, "nothing was lost, whatever stalled");
         assert_eq!(void(1, 0, 0), None, "nothing stalled");
         assert!(void(4000, 40_000, 0).is_some(), "as many as came");
         assert_eq!(void(4001, 40_000, 0), None, "one more than came");
-        let why = void(5000, 20_000, 30_000).unwrap();
-        assert!(why.contains("5000 packets were lost") && why.contains("the NIC"), "{why}");
+        assert!(void(5000, 20_000, 30_000).unwrap().contains("the host stalled"));
     }
 }
