@@ -10,7 +10,7 @@ use crate::wire::flow::Flow;
 
 /// Bytes of a pipe echoed before anything else is looked at: enough to spread the cost of a notification
 /// over many packets, and few enough that they are in the nearest cache when they are sent.
-const CHUNK: usize = 64 * FLIT;
+const CHUNK: usize = 256 * FLIT;
 
 /// One core's pipes.
 pub struct PipesEcho {
