@@ -62,10 +62,11 @@ fn a_notification_takes_a_transfer() {
         let device = wired.device();
         let mut pipe = device.rx_tx_pipe().unwrap();
         pipe.bind(flow(0)).unwrap();
+        let elsewhere = wired.device();
         let begun = now();
         wired.arrive(vec![frame(0, 60, 0)]);
         // A pipe that comes into being elsewhere changes nothing.
-        let _other = wired.device().rx_pipe().unwrap();
+        let _other = elsewhere.rx_pipe().unwrap();
         let took = seen(&device, &mut pipe) - begun;
         assert!(took >= ticks(TRANSFER), "{notify:?}: {took} ticks");
     }
