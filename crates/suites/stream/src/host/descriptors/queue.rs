@@ -34,7 +34,7 @@ pub enum NotConfigured {
 pub struct Queue {
     shared: Rc<Shared>,
     id: u32,
-    memory: Memory,
+    memory: Rings,
     rx: Rx,
     tx: Tx,
 }
@@ -43,11 +43,11 @@ impl Queue {
     pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
         let sizes = shared.sizes;
         let bytes = (sizes.rx + sizes.tx) as usize * size_of::<Descriptor>();
-        let memory = shared.port.plain(bytes)?;
+        let memory = Rings::new(shared.port.plain(bytes)?);
         let id = shared.port.take_pipe()?;
         let (rx, tx) = (Rx::new(sizes.rx), Tx::new(sizes.tx));
         let mut queue = Self { shared, id, memory, rx, tx };
-        let start = queue.memory.bus();
+        let start = queue.memory.memory.bus();
         queue.place(Register::RxMemoryLow, Register::RxMemoryHigh, start);
         let start = start + u64::from(sizes.rx) * size_of::<Descriptor>() as u64;
         queue.place(Register::TxMemoryLow, Register::TxMemoryHigh, start);
@@ -229,11 +229,24 @@ impl Drop for Queue {
 }
 
 /// The descriptors of both rings, those to receive first.
+struct Rings {
+    /// Where they begin, kept at hand as the pool's memory is.
+    start: *const Descriptor,
+    count: usize,
+    memory: Memory,
+}
+
+impl Rings {
+    fn new(memory: Memory) -> Self {
+        let count = memory.length() / size_of::<Descriptor>();
+        Self { start: memory.pointer().cast(), count, memory }
+    }
+}
+
 #[inline(always)]
-fn rings(memory: &Memory) -> &[Descriptor] {
-    let count = memory.length() / size_of::<Descriptor>();
+fn rings(rings: &Rings) -> &[Descriptor] {
     // SAFETY: the memory holds so many, aligned to a page, as long as it is borrowed; all fields are atomic.
-    unsafe { std::slice::from_raw_parts(memory.pointer().cast(), count) }
+    unsafe { std::slice::from_raw_parts(rings.start, rings.count) }
 }
 
 const _: () = assert!(size_of::<TxNotification>() == FLIT);
