@@ -1,9 +1,11 @@
 //! `tollgate stream echo`: the application, which finds its NIC in another process.
 
+mod core;
+
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -15,15 +17,14 @@ use serde_json::json;
 
 use super::watch::{self, Interrupted, say};
 use super::{Error, socket};
-use crate::echo::{DescriptorsEcho, Interface, PipesEcho, work};
-use crate::host::{self, descriptors};
+use crate::nic::Form;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::pipes::Notify;
 use crate::nic::remote::Connection;
-use crate::nic::{Form, Port};
 use crate::wire::flow::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
+use core::{Core, Shared};
 
 /// Memory that all rings take where nothing is said of them, at most.
 const ALL_RINGS: usize = 4 << 30;
@@ -70,21 +71,6 @@ enum Way {
     Descriptors,
 }
 
-/// What the cores share with who watches them.
-struct Shared {
-    stop: AtomicBool,
-    /// Packets that each core has echoed.
-    packets: Vec<Count>,
-    /// Where all wait until the last is ready, and the cores until the last has come to its end.
-    ready: Barrier,
-    end: Barrier,
-}
-
-/// On lines of its own, for it is written often.
-#[derive(Default)]
-#[repr(align(128))]
-struct Count(AtomicU64);
-
 /// Echoes until it is told to end or the NIC ends, and prints how much.
 ///
 /// # Errors
@@ -95,12 +81,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let interrupted = Interrupted::listen()?;
     let connection = Connection::open(&path, form)?;
     let cpus = cpus(connection.nic_cpu(), options.cores as usize)?;
-    let shared = Arc::new(Shared {
-        stop: AtomicBool::new(false),
-        packets: cpus.iter().map(|_| Count::default()).collect(),
-        ready: Barrier::new(cpus.len() + 1),
-        end: Barrier::new(cpus.len()),
-    });
+    let shared = Arc::new(Shared::new(cpus.len()));
     let cores = (0..)
         .zip(cpus)
         .map(|(core, cpu)| options.start(core, cpu, form, &connection, &shared))
@@ -147,12 +128,6 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
     }
     cpus.truncate(cores);
     Ok(cpus)
-}
-
-impl Shared {
-    fn all(&self) -> u64 {
-        self.packets.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
-    }
 }
 
 impl Options {
@@ -264,51 +239,5 @@ fn flow(destination: u32) -> Flow {
         destination: destination.into(),
         destination_port: DESTINATION_PORT,
         protocol: UDP,
-    }
-}
-
-/// One core.
-struct Core<'a> {
-    count: &'a AtomicU64,
-    shared: &'a Shared,
-    cycles: u32,
-}
-
-impl Core<'_> {
-    /// Echoes until all stop; does the last thing before its pipes go.
-    fn run(
-        self,
-        port: &Port,
-        form: Form,
-        flows: &[Flow],
-        prefetch: bool,
-        last: impl FnOnce(),
-    ) -> Result<(), Refusal> {
-        match form {
-            Form::Pipes { ring, notifications, .. } => {
-                let sizes = host::Sizes { ring, notifications };
-                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last);
-            }
-            Form::Descriptors { rx, tx } => {
-                let sizes = descriptors::Sizes { rx, tx };
-                self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last);
-            }
-        }
-        Ok(())
-    }
-
-    fn echo(&self, echo: &mut impl Interface, last: impl FnOnce()) {
-        self.shared.ready.wait();
-        let (mut echoed, cycles) = (0, self.cycles);
-        while !self.shared.stop.load(Ordering::Relaxed) {
-            // Where the NIC has gone, who watches sees it too.
-            let Ok(packets) = echo.turn(|packet| work(packet, cycles)) else { break };
-            if packets > 0 {
-                echoed += packets;
-                self.count.store(echoed, Ordering::Relaxed);
-            }
-        }
-        self.shared.end.wait();
-        last();
     }
 }
