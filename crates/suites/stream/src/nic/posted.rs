@@ -3,7 +3,6 @@
 //! A card has its registers changed under it; a thread would have to look at all of thousands for those that
 //! changed. So writes travel as PCIe carries them: a queue of address and value, with credit for as many as
 //! it holds. Only this queue would go where a card stands.
-
 //!
 //! How the memory is held is not its matter, so that it may be shared with another process: whatever lies
 //! there, the NIC reads each word once and makes a write of it.
