@@ -21,7 +21,7 @@ use lab::metric::Metric;
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::Failure;
-use lab::suite::{Data, Probe, Suite};
+use lab::suite::{Capability, Data, Probe, Suite};
 
 use crate::hand;
 use probe::StreamProbe;
@@ -63,6 +63,9 @@ impl Kind {
     }
 }
 
+/// Cores of the application that the source's claims need: one of them, and all.
+const CORES: [usize; 2] = [1, 8];
+
 /// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
 const BESIDES: Duration = Duration::from_millis(20);
 /// What each MiB of rings adds: all of it is made and touched first.
@@ -95,6 +98,10 @@ impl Suite for StreamSuite {
 
     fn metrics(&self) -> &'static [Metric] {
         metrics::METRICS
+    }
+
+    fn capabilities(&self) -> Vec<Capability> {
+        CORES.iter().map(|cores| setting::capability(*cores)).collect()
     }
 
     fn available(&self, _: &str, point: &Point) -> Result<(), Failure> {

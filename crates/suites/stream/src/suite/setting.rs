@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use lab::capability::{Capability, state_of};
 use lab::point::Point;
 use lab::proximity;
 use lab::quantity;
@@ -183,6 +184,22 @@ impl Cpus {
     }
 }
 
+/// Whether so many cores of the application can be measured here.
+pub fn capability(cores: usize) -> Capability {
+    // The lab hands out the last first.
+    let allowed: Vec<usize> = machine::topology::allowed_cpus().into_iter().rev().collect();
+    let tried = Cpus::of(&allowed, cores).map(|cpus| {
+        let all: Vec<String> = cpus.applications.iter().map(ToString::to_string).collect();
+        format!("the NIC on CPU {}, the application on {}", cpus.nic, all.join(", "))
+    });
+    let word = if cores == 1 { "core" } else { "cores" };
+    Capability {
+        name: format!("stream-{cores}-{word}"),
+        about: format!("{cores} {word} of the application, and one of the NIC"),
+        state: state_of(tried),
+    }
+}
+
 /// The level of a factor as a number; `otherwise` where the point does not have it.
 fn number<T: FromStr>(point: &Point, name: &str, otherwise: T) -> Result<T, Failure> {
     match point.text(name) {
@@ -261,6 +278,7 @@ mod tests {
 
     #[test]
     fn more_cores_than_there_are_say_what_is_lacking() {
+        assert!(!capability(10_000).state.is_present());
         let failure = Cpus::of(&[1, 0], 64).unwrap_err();
         assert!(failure.why.contains("65") && failure.remedy.is_some(), "{failure}");
         let few = setting(&[("interface", "pipes"), ("pipes", "2"), ("cores", "4")]);

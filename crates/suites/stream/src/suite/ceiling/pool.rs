@@ -1,117 +1,44 @@
-//! The ceiling: how fast the same two cores move lines of 64 B where they do nothing else.
-//!
-//! The least that an echo of 64 B needs of two cores is this, for each packet: the one writes a line, the
-//! other reads it and adds 1 to a byte, the first reads it again. So a packet of the echo needs one line
-//! there and back, and `ceiling` counts lines that went there and back. Each core works at a chunk of lines
-//! at a time, both at once, with a flag a chunk: no ring, no notification, no doorbell, nothing looked up.
-//! Which chunks suit two cores best depends on how near they are and on their caches, so a few are tried,
-//! and the best counts.
-//!
-//! `ceiling_one_way` is the same without the way back: the other core only reads. It says what streaming in
-//! one direction could reach, which an echo cannot.
+//! Two sides that pass chunks of lines to and fro.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use lab::sample::Failure;
 use machine::mapping::Mapping;
-use machine::pin::spawn_pinned;
 use machine::tsc::Tsc;
 
-use super::setting::Cpus;
+use super::{DURATION, PATIENCE};
 use crate::generator::TOUCHED;
 use crate::nic::layout::FLIT;
 use crate::nic::ticks;
 use crate::wire::traffic::Line;
 use crate::wire::vector::{Avx2, Plain, Vector};
 
-/// Lines of a chunk: those that were best on some machine.
-const LINES: [usize; 3] = [128, 512, 2048];
 /// Chunks under way.
 const CHUNKS: usize = 4;
 /// Laps over all chunks before any is counted.
 const WARM_UP: u64 = 2;
-/// How long each way is measured with each size of chunk.
-const DURATION: Duration = Duration::from_micros(400);
-/// How long the two threads may take to meet, and to end: on a busy machine each first waits for its CPU.
-const PATIENCE: Duration = Duration::from_millis(50);
 /// Where the word lies that holds the byte that is added to.
 const WORD: usize = TOUCHED - 7;
 /// What adding 1 to the byte adds to the word.
 const TOUCH: u64 = 1 << 56;
 
-/// Lines a second.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Ceiling {
-    /// There and back.
-    pub back: f64,
-    /// There.
-    pub one_way: f64,
-}
-
-impl Ceiling {
-    /// The higher of each.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self { back: self.back.max(other.back), one_way: self.one_way.max(other.one_way) }
-    }
-}
-
-/// Measures the core of the NIC with the first of the application. Where others held the CPUs it is 0.
-///
-/// # Errors
-/// Where a line did not come as it was written.
-pub fn measure(cpus: &Cpus, tsc: &Tsc) -> Result<Ceiling, Failure> {
-    let mut ceiling = Ceiling::default();
-    for lines in LINES {
-        let back = between::<true>(cpus, lines, tsc)?;
-        let one_way = between::<false>(cpus, lines, tsc)?;
-        ceiling = ceiling.or(Ceiling { back, one_way });
-    }
-    Ok(ceiling)
-}
-
-/// Lines a second in chunks of so many; 0 where too few were passed in time.
-fn between<const BACK: bool>(cpus: &Cpus, lines: usize, tsc: &Tsc) -> Result<f64, Failure> {
-    let pool = Arc::new(Pool::new(lines, tsc)?);
-    let other = Arc::clone(&pool);
-    let thread = |cpu: usize| {
-        move |why| {
-            Failure::failed(format!("measure the ceiling on CPU {cpu}: {why}; name an allowed CPU"))
-        }
-    };
-    let taker = spawn_pinned(cpus.applications[0], move || other.take::<BACK>())
-        .map_err(thread(cpus.applications[0]))?;
-    let own = Arc::clone(&pool);
-    let giver = spawn_pinned(cpus.nic, move || own.give::<BACK>()).map_err(thread(cpus.nic));
-    let given = giver.map(|giver| giver.join().unwrap_or_default());
-    pool.last.store(0, Ordering::Relaxed);
-    let taken = taker.join().unwrap_or_default();
-    match given?.zip(taken) {
-        Some((Given { rate, sound: true }, true)) => Ok(rate * tsc.hertz),
-        Some(_) => Err(Failure::check("a line between two cores did not come as it was written")),
-        None => Ok(0.0),
-    }
-}
-
 /// What the giving side saw.
-struct Given {
+pub(super) struct Given {
     /// Lines a tick.
-    rate: f64,
+    pub(super) rate: f64,
     /// Whether every line came back as it should.
-    sound: bool,
+    pub(super) sound: bool,
 }
 
 /// What both sides share.
-struct Pool {
+pub(super) struct Pool {
     memory: Mapping,
     lines: usize,
     /// Twice the laps that a chunk has made, and one more while it is the other side's.
     flags: [Flag; CHUNKS],
     arrived: AtomicU32,
     /// How many chunks there will have been; not known yet where it is `u64::MAX`.
-    last: AtomicU64,
+    pub(super) last: AtomicU64,
     duration: u64,
     patience: u64,
 }
@@ -121,7 +48,7 @@ struct Pool {
 struct Flag(AtomicU64);
 
 impl Pool {
-    fn new(lines: usize, tsc: &Tsc) -> Result<Self, Failure> {
+    pub(super) fn new(lines: usize, tsc: &Tsc) -> Result<Self, Failure> {
         let memory = Mapping::anonymous(CHUNKS * lines * FLIT)?;
         memory.prefault()?;
         Ok(Self {
@@ -159,7 +86,7 @@ impl Pool {
     }
 
     /// Writes chunk after chunk, and reads those that came back.
-    fn give<const BACK: bool>(&self) -> Option<Given> {
+    pub(super) fn give<const BACK: bool>(&self) -> Option<Given> {
         let given = match self.meet() {
             // SAFETY: the processor has it.
             true if machine::cpu::has_avx2() => unsafe { self.give_by_avx2::<BACK>() },
@@ -216,7 +143,7 @@ impl Pool {
 
     /// Reads chunk after chunk, and where they are to go back adds 1 to a byte of each line. Gives whether
     /// all were as they should be.
-    fn take<const BACK: bool>(&self) -> Option<bool> {
+    pub(super) fn take<const BACK: bool>(&self) -> Option<bool> {
         if !self.meet() {
             return None;
         }
@@ -287,26 +214,6 @@ unsafe fn touched(start: *mut u8, lines: usize, word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cpus() -> Cpus {
-        let allowed = machine::topology::allowed_cpus();
-        let (nic, other) = lab::proximity::pair(&allowed).unwrap();
-        Cpus { nic, applications: vec![other] }
-    }
-
-    #[test]
-    fn lines_go_there_and_back_as_they_were_written() {
-        let tsc = Tsc::get().unwrap();
-        for _ in 0..20 {
-            // On a busy machine the two may miss each other.
-            let ceiling = measure(&cpus(), tsc).unwrap();
-            println!("{ceiling:?}");
-            if ceiling.back > 0.0 && ceiling.one_way > 0.0 {
-                return;
-            }
-        }
-        panic!("the two threads never met");
-    }
 
     #[test]
     fn a_line_that_is_not_as_it_was_written_shows() {
