@@ -163,6 +163,7 @@ impl Device {
     /// As for [`Device::rx_pipe`].
     pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, Refusal> {
         let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
+        self.shared.port.reserve_pipes(count);
         rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
     }
 

@@ -114,6 +114,13 @@ impl Port {
         }
     }
 
+    /// So many pipes will be taken.
+    pub(crate) fn reserve_pipes(&self, count: usize) {
+        if let Way::There(nic) = &self.0 {
+            nic.reserve_pipes(count);
+        }
+    }
+
     /// A pipe that nobody has.
     pub(crate) fn take_pipe(&self) -> Result<u32, Refusal> {
         match &self.0 {

@@ -27,7 +27,7 @@ use crate::wire::sample::{DESTINATION_PORT, FIRST};
 use core::{Core, Shared};
 
 /// Memory that all rings take where nothing is said of them, at most.
-const ALL_RINGS: usize = 4 << 30;
+const ALL_RINGS: usize = 1 << 30;
 
 /// Options of `tollgate stream echo`.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// How packets come and leave
     #[arg(long, value_enum, default_value = "pipes")]
     interface: Way,
-    /// Bytes of each pipe's ring [default: 2 MiB, and less where all would take more than 4 GiB]
+    /// Bytes of each pipe's ring [default: 2 MiB, and less where all would take more than 1 GiB]
     #[arg(long, value_parser = quantity::bytes)]
     ring: Option<u64>,
     /// Descriptors of each ring

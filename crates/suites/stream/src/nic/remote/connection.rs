@@ -43,6 +43,8 @@ pub struct Connection {
     form: Form,
     cpu: usize,
     answers: Mutex<Receiver<Answer>>,
+    /// Pipes that are the program's, and that it does not use yet.
+    spare: Mutex<Vec<u32>>,
     shared: Arc<Shared>,
 }
 
@@ -91,7 +93,8 @@ impl Connection {
             .spawn(move || hear(&heard, &answers.0, &all))
             .map_err(nobody)?;
         let (path, answers) = (path.to_path_buf(), Mutex::new(answers.1));
-        Ok(Arc::new(Self { socket, path, form, cpu, answers, shared }))
+        let spare = Mutex::default();
+        Ok(Arc::new(Self { socket, path, form, cpu, answers, spare, shared }))
     }
 
     /// The way to the NIC.
@@ -167,7 +170,26 @@ impl Connection {
         let _ = self.ask(Request::Settle, None);
     }
 
+    /// Takes so many pipes before they are used: all are asked for at once, where each would be waited for.
+    /// Where the NIC has fewer, whoever takes one too many hears of it.
+    pub(in super::super) fn reserve_pipes(&self, count: usize) {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = (0..count).take_while(|_| Request::TakePipe.send(&self.socket, None).is_ok());
+        let asked = asked.count();
+        let taken = answers.iter().take(asked).filter_map(|answer| match answer {
+            (Reply::Pipe(pipe), _) if pipe < PIPES => Some(pipe),
+            _ => None,
+        });
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.extend(taken);
+        spare.sort_unstable_by(|one, other| other.cmp(one));
+    }
+
     pub(in super::super) fn take_pipe(&self) -> Result<u32, Refusal> {
+        let lowest = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(pipe) = lowest {
+            return Ok(pipe);
+        }
         match self.ask(Request::TakePipe, None)? {
             (Reply::Pipe(pipe), _) if pipe < PIPES => Ok(pipe),
             _ => Err(self.nonsense()),
