@@ -7,8 +7,9 @@
 //! Which chunks suit two cores best depends on how near they are and on their caches, so a few are tried,
 //! and the best counts.
 //!
-//! `ceiling_one_way` is the same without the way back: the other core only reads. It says what streaming in
-//! one direction could reach, which an echo cannot.
+//! `ceiling_one_way` is the same without the way back: the other core only reads, and the first only writes.
+//! It need not be higher: lines that the other read are shared, and stores to them wait one after the other,
+//! where loads of lines that come back are fetched many at once.
 
 mod pool;
 
