@@ -35,7 +35,7 @@ pub(super) fn measure(
     let mut measurement = measured::of(&tried, setting, tsc)
         .value("offered", report.offered() * tsc.hertz)
         .value("delivered", 1.0 - lost as f64 / tried.asked as f64);
-    measurement.void = stall::void(lost, report, tried.application.stood);
+    measurement.void = stall::void(lost, tried.rate, report, tried.application.stood);
     match &report.times {
         Some(times) if !times.is_empty() => with_times(measurement, times, tsc),
         _ => Ok(measurement),

@@ -91,7 +91,7 @@ pub(super) fn measure(
 
 /// What a trial says to a search.
 fn outcome(tried: &Tried, tsc: &Tsc) -> Outcome {
-    let Tried { report, application, asked } = tried;
+    let Tried { report, application, asked, rate } = tried;
     let lost = tried.lost();
     let values = BTreeMap::from([
         ("offered".to_string(), report.offered() * tsc.hertz),
@@ -101,7 +101,7 @@ fn outcome(tried: &Tried, tsc: &Tsc) -> Outcome {
         ("stood_nic".to_string(), tsc.nanoseconds(report.stood as f64)),
         ("stood_application".to_string(), tsc.nanoseconds(application.stood as f64)),
     ]);
-    let void = stall::void(lost, report, application.stood);
+    let void = stall::void(lost, *rate, report, application.stood);
     Outcome { sent: *asked, lost, void, values }
 }
 
@@ -118,6 +118,7 @@ mod tests {
         let tried = |asked, stood| Tried {
             report: Report { stood, ..report.clone() },
             asked,
+            rate: 0.1,
             application: Figures::default(),
         };
         let late = outcome(&tried(100, 0), tsc);

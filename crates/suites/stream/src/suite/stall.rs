@@ -39,10 +39,11 @@ impl Patience {
 }
 
 /// Why a trial that lost so many packets says nothing: no more were lost than came while a loop stood
-/// still. `elsewhere` is for how many ticks the loops of the application did. Nothing where none was lost,
-/// or more than that. For how long they stood still is in the trial's values.
-pub fn void(lost: u64, report: &Report, elsewhere: u64) -> Option<String> {
-    let came = report.offered() * (report.stood + elsewhere) as f64;
+/// still. `rate` is how many were to come a tick, `elsewhere` for how many ticks the loops of the
+/// application stood still. Nothing where none was lost, or more than that. For how long they stood still is
+/// in the trial's values.
+pub fn void(lost: u64, rate: f64, report: &Report, elsewhere: u64) -> Option<String> {
+    let came = rate * (report.stood + elsewhere) as f64;
     let is = lost > 0 && lost as f64 <= came;
     is.then(|| "the host stalled: no more were lost than came while a loop stood still".into())
 }
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_loss_no_larger_than_what_came_meanwhile_is_void() {
-        let void = |lost, nic, application| void(lost, &report(nic), application);
+        let void = |lost, nic, application| void(lost, 0.1, &report(nic), application);
         assert_eq!(void(0, 1 << 30, 1 << 30), None, "nothing was lost, whatever stalled");
         assert_eq!(void(1, 0, 0), None, "nothing stalled");
         assert!(void(4000, 40_000, 0).is_some(), "as many as came");

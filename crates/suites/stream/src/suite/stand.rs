@@ -42,6 +42,8 @@ pub(super) struct Tried {
     pub report: Report,
     /// Packets that were to be sent.
     pub asked: u64,
+    /// How many of them a tick; 0 where they go as they come back.
+    pub rate: f64,
     /// What the application says, all cores together.
     pub application: Figures,
 }
@@ -117,6 +119,8 @@ impl Stand {
         };
         let mut tried = self.run(trial)?;
         tried.asked = asked.max(1);
+        // Also those that the generator did not send, for it stood still itself.
+        tried.rate = load / self.setting.wire_bits() / self.tsc.hertz;
         Ok(tried)
     }
 
@@ -144,7 +148,7 @@ impl Stand {
                  came again or behind a later one"
             )));
         }
-        Ok(Tried { report, asked: 0, application })
+        Ok(Tried { report, asked: 0, rate: 0.0, application })
     }
 
     /// What all cores did since this was last asked.
