@@ -5,11 +5,15 @@ use super::times::Times;
 use crate::nic::layout::FLIT;
 use crate::wire::Span;
 use crate::wire::packet;
+use crate::wire::vector::prefetch;
 
 /// Where the word lies that holds the byte that the application touches.
 pub(super) const WORD: usize = 52;
 /// Bytes at the front of a packet that say which it is.
 const MARKED: usize = 12;
+
+/// How many packets further on those that lie apart are fetched: no processor guesses where they are.
+const AHEAD: usize = 16;
 
 /// The ways to check, as the loops know them: each does what those before it do.
 pub(super) const NONE: u8 = Check::None as u8;
@@ -159,6 +163,9 @@ impl Look<'_> {
                 break;
             }
             packets = rest;
+            if let Some(later) = rest.get(AHEAD) {
+                prefetch(later.start);
+            }
             next.follow(&expected);
         }
         self.goes_on_with(next);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::pool::{Buffer, Pool};
 use super::{BURST, Burst};
 use crate::nic::descriptors::layout::{Descriptor, RECEIVED, received_bytes};
+use crate::wire::vector::prefetch;
 
 /// The program's side of an RX ring. Counts go on without end; their lowest bits are places.
 pub(super) struct Rx {
@@ -39,6 +40,8 @@ impl Rx {
                 return taken;
             }
             burst.push(self.buffers[slot], received_bytes(word));
+            // All of a burst are under way together, where one after the other would be waited for.
+            prefetch(burst.pool.place(self.buffers[slot]));
             self.next = self.next.wrapping_add(1);
         }
         most
