@@ -12,9 +12,9 @@ const STALL: Duration = Duration::from_micros(10);
 /// What a packet may take: many times what it does.
 const A_PACKET: Duration = Duration::from_nanos(50);
 
-/// The share of the time that loops may stand still where a rate is measured; as much as the lab allows
-/// the host to take.
-const SHARE: f64 = 0.05;
+/// The share of the time that loops may stand still where a rate is measured, which is too low by no more.
+/// A virtual machine at rest has interrupts of its own: 5% of 20 ms.
+const SHARE: f64 = 0.1;
 
 /// When a turn stood still, in ticks.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn a_rate_of_loops_that_stood_still_is_void() {
-        assert_eq!(void_rate(&report(30_000), 20_000), None);
-        assert!(void_rate(&report(30_000), 20_001).unwrap().contains("over 5%"));
+        assert_eq!(void_rate(&report(60_000), 40_000), None);
+        assert!(void_rate(&report(60_000), 40_001).unwrap().contains("over 10%"));
     }
 
     #[test]

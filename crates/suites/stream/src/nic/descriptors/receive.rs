@@ -11,7 +11,7 @@ use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch, Wire};
 
 /// Packets taken from the wire in one turn: as many as for pipes.
-const BURST: u32 = 1024;
+const BURST: u32 = 4096;
 
 /// Where one burst's packets go; kept for the room that they have.
 #[derive(Default)]

@@ -8,10 +8,10 @@ use super::{Notify, Pipe, Pipes};
 use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch, Wire};
 
-/// Packets taken from the wire in one turn. Lines that another core reads right after they were written cost
-/// both more than those that have left the nearest cache: long bursts, where there is so much to do, keep
-/// the two apart.
-const BURST: u32 = 1024;
+/// Packets taken from the wire in one turn at most. Lines that another core reads right after they were
+/// written cost both more than those that have left the nearest cache: long bursts, where there is so much to
+/// do, keep the two apart, and what each of many pipes costs a turn is spread over more packets.
+const BURST: u32 = 4096;
 
 /// Where one burst's packets go, and the notifications of each; kept for the room that they have.
 #[derive(Default)]
