@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::Error;
 
 /// How often is looked whether there is something to do.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether a person wants it to end. A second Ctrl-C ends the process at once.
 pub(super) struct Interrupted(Arc<AtomicBool>);

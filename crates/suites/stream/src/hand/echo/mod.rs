@@ -3,7 +3,7 @@
 mod core;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ use super::{Error, socket};
 use crate::nic::Form;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::pipes::Notify;
-use crate::nic::remote::Connection;
+use crate::nic::remote::{ConnectError, Connection};
 use crate::wire::flow::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
@@ -79,7 +79,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let form = options.form()?;
     let path = options.nic.clone().map_or_else(socket::usual, Ok)?;
     let interrupted = Interrupted::listen()?;
-    let connection = Connection::open(&path, form)?;
+    let connection = connect(&path, form, &interrupted)?;
     let cpus = cpus(connection.nic_cpu(), options.cores as usize)?;
     let shared = Arc::new(Shared::new(cpus.len()));
     let cores = (0..)
@@ -109,6 +109,23 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     }
     options.print(&shared, form, seconds, gone)?;
     Ok(0)
+}
+
+/// The NIC, once there is one: who starts the application first has it wait.
+fn connect(path: &Path, form: Form, interrupted: &Interrupted) -> Result<Arc<Connection>, Error> {
+    let mut told = false;
+    loop {
+        match Connection::open(path, form) {
+            Err(ConnectError::Nobody(..)) if !interrupted.is_set() => {}
+            connected => return Ok(connected?),
+        }
+        if !told {
+            let start = "tollgate stream generate PCAP RATE";
+            say(&format!("waits for a NIC at {}: {start}", path.display()));
+            told = true;
+        }
+        std::thread::sleep(watch::LOOK);
+    }
 }
 
 /// A CPU for each core, none of them the NIC's; those that share its core last.
