@@ -6,10 +6,18 @@ mod harness;
 
 use harness::Bench;
 
-/// What a table prints, which no screen is too narrow for.
+/// What a table prints, which no screen is too narrow for. Where a busy machine left a sample void, three times
+/// over, there is a gap in it with no note, and it is printed again, with all measured anew.
 #[track_caller]
 fn printed(words: &[&str]) -> String {
-    let text = Bench::new().ok(&[&["bounds"], words].concat());
+    let gap = |text: &str| text.lines().any(|line| line.ends_with('—') || line.contains("—  "));
+    let print = || Bench::new().ok(&[&["bounds"], words].concat());
+    let mut text = print();
+    for _ in 0..4 {
+        if gap(&text) {
+            text = print();
+        }
+    }
     for line in text.lines() {
         // The last line is the folder of the run, which is a path.
         let fits = line.chars().count() <= 100 || line.starts_with("results");

@@ -81,6 +81,8 @@ pub(super) struct Shared {
     free_places: RefCell<Vec<u32>>,
     /// Pipes of which the NIC told and that [`Device::next`] has not given yet.
     ready: RefCell<VecDeque<u32>>,
+    /// Whether each pipe of the NIC is among them: several notifications of one make it ready but once.
+    is_ready: Box<[Cell<bool>]>,
 }
 
 impl Device {
@@ -126,6 +128,7 @@ impl Device {
             returned: RefCell::new(Vec::new()),
             free_places: RefCell::new(Vec::new()),
             ready: RefCell::new(VecDeque::with_capacity(BATCH as usize)),
+            is_ready: (0..PIPES).map(|_| Cell::new(false)).collect(),
         };
         Ok(Self { shared: Rc::new(shared) })
     }
@@ -178,6 +181,7 @@ impl Device {
             shared.take_notifications(&mut ready);
         }
         let pipe = ready.pop_front()?;
+        shared.is_ready[pipe as usize].set(false);
         Some(shared.places[pipe as usize].get() as usize)
     }
 
@@ -265,7 +269,9 @@ impl Shared {
             let Some((pipe, tail)) = self.rx(head).take() else { break };
             let pipe = pipe % PIPES;
             self.tails[pipe as usize].set(tail);
-            ready.push_back(pipe);
+            if !self.is_ready[pipe as usize].replace(true) {
+                ready.push_back(pipe);
+            }
             head = (head + 1) & self.mask;
             taken += 1;
         }
@@ -380,6 +386,7 @@ impl Shared {
         let mut ready = self.ready.borrow_mut();
         while self.take_notifications(&mut ready) > 0 {}
         ready.retain(|other| *other != pipe);
+        self.is_ready[pipe as usize].set(false);
         self.tails[pipe as usize].set(0);
     }
 

@@ -123,10 +123,8 @@ impl Rooms for Pipes {
         if self.notify == Notify::EveryPacket {
             let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
             let masks = (self.notifications_mask, self.mask);
-            let told = tell_each(pair, masks, pipe, id, (taken, flits), notifications);
-            for notification in &mut *notifications {
-                notification.arrives = now + nic.transfer;
-            }
+            let arrives = now + nic.transfer;
+            let told = tell_each(pair, masks, pipe, id, (taken, flits), arrives, notifications);
             nic.counters.notifications_full += u64::from(taken - told);
             taken = told;
         } else if taken > 0 && !pipe.notified && !pipe.due {
@@ -149,6 +147,7 @@ fn tell_each(
     pipe: &Pipe,
     id: u32,
     (packets, flits): (u32, u32),
+    arrives: u64,
     notifications: &mut Vec<Notification>,
 ) -> u32 {
     let Some(pair) = pair else { return 0 };
@@ -156,7 +155,7 @@ fn tell_each(
         let Some(slot) = pair.slot(notifications_mask) else { return packet };
         let tail = (pipe.tail + (packet + 1) * flits) & ring_mask;
         let pair = pipe.pair;
-        notifications.push(Notification { arrives: 0, pair, slot, pipe: id, tail });
+        notifications.push(Notification { arrives, pair, slot, pipe: id, tail });
     }
     packets
 }
