@@ -69,6 +69,18 @@ impl Burst {
         BURST - self.count
     }
 
+    /// Where further packets go: their buffers and bytes.
+    #[inline(always)]
+    pub(super) fn rest(&mut self) -> impl Iterator<Item = (&mut Buffer, &mut u32)> {
+        self.buffers[self.count..].iter_mut().zip(&mut self.bytes[self.count..])
+    }
+
+    /// So many further packets are there, where there is room.
+    #[inline(always)]
+    pub(super) fn came(&mut self, packets: usize) {
+        self.count = (self.count + packets).min(BURST);
+    }
+
     /// Puts a packet in, where there is room: as many bytes of this buffer.
     #[inline(always)]
     pub(super) fn push(&mut self, buffer: Buffer, bytes: u32) {

@@ -61,8 +61,20 @@ impl Pool {
     /// Where it lies here.
     #[inline(always)]
     pub(super) fn place(&self, buffer: Buffer) -> *mut u8 {
-        self.start.wrapping_add(buffer as usize * FLIT)
+        place(self.start, buffer)
     }
+
+    /// Where its memory begins, for loops that ask for many.
+    #[inline(always)]
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+/// Where a buffer lies in memory that begins there.
+#[inline(always)]
+pub(super) fn place(start: *mut u8, buffer: Buffer) -> *mut u8 {
+    start.wrapping_add(buffer as usize * FLIT)
 }
 
 /// Free buffers, the last in the first out.

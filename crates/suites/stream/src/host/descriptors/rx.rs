@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::pool::{Buffer, Pool};
+use super::pool::{Buffer, Pool, place};
 use super::{BURST, Burst};
-use crate::nic::descriptors::layout::{Descriptor, RECEIVED, received_bytes};
+use crate::nic::descriptors::layout::{BUFFER, Descriptor, RECEIVED, received_bytes};
 use crate::wire::vector::prefetch;
 
 /// The program's side of an RX ring. Counts go on without end; their lowest bits are places.
@@ -31,20 +31,36 @@ impl Rx {
     /// Takes packets that have come, as many as the burst has room for; how many.
     #[inline(always)]
     pub(super) fn take(&mut self, ring: &[Descriptor], burst: &mut Burst) -> usize {
-        let mask = self.mask();
         let most = (self.filled.wrapping_sub(self.next) as usize).min(burst.room());
-        for taken in 0..most {
-            let slot = (self.next & mask) as usize;
-            let word = ring[slot].word.load(Ordering::Acquire);
-            if word & RECEIVED == 0 {
-                return taken;
-            }
-            burst.push(self.buffers[slot], received_bytes(word));
-            // All of a burst are under way together, where one after the other would be waited for.
-            prefetch(burst.pool.place(self.buffers[slot]));
-            self.next = self.next.wrapping_add(1);
+        let first = (self.next & self.mask()) as usize;
+        // Up to the ring's end, and then from its beginning.
+        let one = most.min(ring.len() - first);
+        let mut taken = self.take_from(&ring[first..first + one], first, burst);
+        if taken == one && one < most {
+            taken += self.take_from(&ring[..most - one], 0, burst);
         }
-        most
+        self.next = self.next.wrapping_add(taken as u32);
+        taken
+    }
+
+    /// Takes packets by descriptors that lie one behind the other; how many.
+    #[inline(always)]
+    fn take_from(&self, ring: &[Descriptor], first: usize, burst: &mut Burst) -> usize {
+        let start = burst.pool.start();
+        let mut taken = 0;
+        let (buffers, room) = (&self.buffers[first..first + ring.len()], burst.rest());
+        for ((descriptor, buffer), (into, bytes)) in ring.iter().zip(buffers).zip(room) {
+            let word = descriptor.word.load(Ordering::Acquire);
+            if word & RECEIVED == 0 {
+                break;
+            }
+            (*into, *bytes) = (*buffer, received_bytes(word).min(BUFFER as u32));
+            // All of a burst are under way together, where one after the other would be waited for.
+            prefetch(place(start, *buffer));
+            taken += 1;
+        }
+        burst.came(taken);
+        taken
     }
 
     /// Gives the NIC buffers for a burst, where as many were received; the tail to write, where it did.

@@ -7,6 +7,7 @@ use super::{BURST, Burst};
 use crate::nic::descriptors::layout::{
     CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, send,
 };
+use crate::nic::layout::FLIT;
 
 /// The program's side of a TX ring. Counts go on without end; their lowest bits are places.
 ///
@@ -54,11 +55,34 @@ impl Tx {
     #[inline(always)]
     pub(super) fn put(&mut self, ring: &[Descriptor], pool: &Pool, burst: &mut Burst) -> usize {
         let put = burst.len().min(self.room());
-        for (buffer, bytes) in burst.each().take(put) {
-            self.fill(ring, buffer, pool.bus(buffer), send(bytes));
+        let first = self.tail() as usize;
+        let one = put.min(ring.len() - first);
+        self.put_into(&ring[first..first + one], first, pool, burst.each());
+        if one < put {
+            self.put_into(&ring[..put - one], 0, pool, burst.each().skip(one));
         }
+        self.next = self.next.wrapping_add(put as u32);
         burst.gone(put);
         put
+    }
+
+    /// Fills descriptors that lie one behind the other.
+    #[inline(always)]
+    fn put_into(
+        &mut self,
+        ring: &[Descriptor],
+        first: usize,
+        pool: &Pool,
+        packets: impl Iterator<Item = (Buffer, u32)>,
+    ) {
+        let bus = pool.bus(0);
+        let own = &mut self.buffers[first..first + ring.len()];
+        for (((descriptor, own), (buffer, bytes)), slot) in
+            ring.iter().zip(own).zip(packets).zip(first..)
+        {
+            *own = buffer;
+            descriptor.set(bus + u64::from(buffer) * FLIT as u64, send(bytes) | report(slot));
+        }
     }
 
     /// Fills a descriptor by which the NIC is configured, as the buffer says; its place. None where there is no
@@ -108,9 +132,14 @@ impl Tx {
     #[inline(always)]
     fn fill(&mut self, ring: &[Descriptor], buffer: Buffer, bus: u64, word: u64) {
         let slot = self.tail() as usize;
-        let report = if slot % BURST == BURST - 1 { REPORT } else { 0 };
         self.buffers[slot] = buffer;
-        ring[slot].set(bus, word | report);
+        ring[slot].set(bus, word | report(slot));
         self.next = self.next.wrapping_add(1);
     }
+}
+
+/// What a descriptor at this place says besides: the last of each burst is to be reported.
+#[inline(always)]
+fn report(slot: usize) -> u64 {
+    if slot % BURST == BURST - 1 { REPORT } else { 0 }
 }
