@@ -151,13 +151,12 @@ impl Writing {
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
     ) -> u64 {
         // SAFETY: by the caller's word.
-        let template = unsafe { templates.get_unchecked(index as usize) };
-        let (source, each) = (template.source, template.each);
-        let (further, step) = (template.flits as usize, template.flits as usize * FLIT);
+        let template = unsafe { *templates.get_unchecked(index as usize) };
+        let step = template.flits as usize * FLIT;
         let mut number = template.number(self.round.wrapping_add(stretch.at));
         let mut place = stretch.place;
         // SAFETY: the source is in the traffic, which the generator holds.
-        let first = unsafe { V::load(source) };
+        let first = unsafe { V::load(template.source) };
         let mut left = stretch.count;
         while left > 0 {
             let (stamp, count) = self.now(left);
@@ -165,12 +164,9 @@ impl Writing {
             for _ in 0..count {
                 // SAFETY: there is room, by the caller's word; the template has so many flits.
                 unsafe {
-                    V::store(V::marked(first, mark(index, number), stamp), place);
-                    for flit in 1..further {
-                        V::copy(source.add(flit * FLIT), place.add(flit * FLIT));
-                    }
+                    template.put::<V>(V::marked(first, mark(index, number), stamp), place);
                 }
-                number = number.wrapping_add(each);
+                number = number.wrapping_add(template.each);
                 place = next(place, step);
             }
         }
@@ -207,10 +203,7 @@ impl Writing {
                 let mark = mark(index, template.number(round));
                 // SAFETY: as in `one`.
                 unsafe {
-                    V::store(V::marked(V::load(template.source), mark, stamp), place);
-                    for flit in 1..template.flits as usize {
-                        V::copy(template.source.add(flit * FLIT), place.add(flit * FLIT));
-                    }
+                    template.put::<V>(V::marked(V::load(template.source), mark, stamp), place);
                 }
                 place = next(place, template.flits as usize * FLIT);
             }
@@ -230,7 +223,7 @@ impl Position {
 
 /// What a packet says of itself: its number in its flow, and which it is.
 #[inline(always)]
-fn mark(index: u32, number: u32) -> u64 {
+pub(super) fn mark(index: u32, number: u32) -> u64 {
     u64::from(number) | u64::from(index) << 32
 }
 
@@ -239,5 +232,20 @@ impl Template {
     #[inline(always)]
     fn number(&self, round: u32) -> u32 {
         self.first.wrapping_add(self.each.wrapping_mul(round))
+    }
+
+    /// Writes the packet, whose first flit is at hand.
+    ///
+    /// # Safety
+    /// `place` has room for its flits, aligned to one; the processor has what the way of copying needs.
+    #[inline(always)]
+    unsafe fn put<V: Vector>(&self, first: V::Flit, place: *mut u8) {
+        // SAFETY: the source is in the traffic, which the generator holds; the rest is the caller's word.
+        unsafe {
+            V::store(first, place);
+            for flit in 1..self.flits as usize {
+                V::copy(self.source.add(flit * FLIT), place.add(flit * FLIT));
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::wire::{Left, Span};
 /// The byte of each packet to which the echo adds 1: the last of the shortest frame.
 pub const TOUCHED: usize = 59;
 /// What adding 1 to the byte adds to the word.
-const TOUCH: u64 = 1 << 56;
+pub(crate) const TOUCH: u64 = 1 << 56;
 
 /// What of each packet that comes back is compared with what was sent. Which packet it is, and so count
 /// and order, is always looked at.

@@ -1,5 +1,6 @@
 //! Looks at packets that come back together.
 
+use super::burst::mark;
 use super::checked::{Check, TOUCHED};
 use super::times::Times;
 use crate::nic::layout::FLIT;
@@ -8,7 +9,7 @@ use crate::wire::packet;
 use crate::wire::vector::prefetch;
 
 /// Where the word lies that holds the byte that the application touches.
-pub(super) const WORD: usize = 52;
+pub(crate) const WORD: usize = 52;
 /// Bytes at the front of a packet that say which it is.
 const MARKED: usize = 12;
 
@@ -198,9 +199,9 @@ impl Look<'_> {
         expected: &Expected,
     ) -> bool {
         // SAFETY: the words lie in the shortest frame.
-        let (mark, word, total_length) =
+        let (found, word, total_length) =
             unsafe { (read_mark(packet), read_word(packet), packet::total_length(packet)) };
-        if mark != u64::from(next.number) | u64::from(next.index) << 32
+        if found != mark(next.index, next.number)
             || total_length != expected.total_length
             || CHECK >= ONE_WORD && word != expected.word.wrapping_add(self.touch)
         {

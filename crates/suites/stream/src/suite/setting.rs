@@ -14,11 +14,12 @@ use super::interface::Interface;
 use crate::generator::Check;
 use crate::nic::layout::{FLIT, NOTIFICATIONS, RING};
 use crate::wire::packet::flits;
+use crate::wire::traffic::WIRE_OVERHEAD;
 
 /// Bytes of the check sequence, which packets on the wire have and packets in memory do not.
 const CHECK_SEQUENCE: u16 = 4;
 /// Bytes of preamble and gap.
-const BETWEEN: u32 = 20;
+const BETWEEN: u32 = WIRE_OVERHEAD - CHECK_SEQUENCE as u32;
 /// Packets under way where nothing is said.
 const WINDOW: u64 = 8192;
 /// Bits a second of a Gbps.

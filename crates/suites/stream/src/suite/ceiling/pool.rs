@@ -7,7 +7,7 @@ use machine::mapping::Mapping;
 use machine::tsc::Tsc;
 
 use super::{DURATION, PATIENCE};
-use crate::generator::TOUCHED;
+use crate::generator::{TOUCH, TOUCHED, WORD};
 use crate::nic::layout::FLIT;
 use crate::nic::ticks;
 use crate::wire::traffic::Line;
@@ -17,10 +17,6 @@ use crate::wire::vector::{Avx2, Plain, Vector};
 const CHUNKS: usize = 4;
 /// Laps over all chunks before any is counted.
 const WARM_UP: u64 = 2;
-/// Where the word lies that holds the byte that is added to.
-const WORD: usize = TOUCHED - 7;
-/// What adding 1 to the byte adds to the word.
-const TOUCH: u64 = 1 << 56;
 
 /// What the giving side saw.
 pub(super) struct Given {
