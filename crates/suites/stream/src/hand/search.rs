@@ -178,7 +178,7 @@ impl Found<'_> {
     /// How near the cores were in each iteration that counts.
     fn classes(&self) -> Vec<&str> {
         let counted = self.samples.iter().filter(|sample| sample.counts());
-        counted.map(|s| s.covariates.get(CLASS).map_or("same", |level| level.as_str())).collect()
+        counted.filter_map(|sample| sample.covariates.get(CLASS)).map(|it| it.as_str()).collect()
     }
 
     fn json(&self) -> serde_json::Value {
