@@ -4,20 +4,23 @@
 
 mod harness;
 
+use std::sync::{Mutex, PoisonError};
+
 use harness::Bench;
 
-/// What a table prints, which no screen is too narrow for. Where a busy machine left a sample void, three times
-/// over, there is a gap in it with no note, and it is printed again, with all measured anew.
+/// Each measures alone: a thread of another test's makes a sample void.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// How often a table is printed again, with all measured anew, where a busy machine left figures void.
+const TRIES: usize = 3;
+
+/// What a table prints, which no screen is too narrow for.
 #[track_caller]
 fn printed(words: &[&str]) -> String {
-    let gap = |text: &str| text.lines().any(|line| line.ends_with('—') || line.contains("—  "));
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let print = || Bench::new().ok(&[&["bounds"], words].concat());
-    let mut text = print();
-    for _ in 0..4 {
-        if gap(&text) {
-            text = print();
-        }
-    }
+    let tries = std::iter::repeat_with(print).take(TRIES);
+    let text = tries.reduce(|text, again| if is_void(&text) { again } else { text }).unwrap();
     for line in text.lines() {
         // The last line is the folder of the run, which is a path.
         let fits = line.chars().count() <= 100 || line.starts_with("results");
@@ -26,12 +29,18 @@ fn printed(words: &[&str]) -> String {
     text
 }
 
-/// The words of the row that begins with these.
+/// Whether a figure is lacking because the machine was busy.
+fn is_void(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with('[') && line.contains("] void "))
+}
+
+/// The words of the row that begins with these; a dash and the number of its note are one.
 #[track_caller]
-fn row<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+fn row(text: &str, name: &str) -> Vec<String> {
     let mut lines = text.lines().map(str::trim_start);
     let row = lines.find_map(|line| line.strip_prefix(name));
-    row.unwrap_or_else(|| panic!("no row '{name}':\n{text}")).split_whitespace().collect()
+    let row = row.unwrap_or_else(|| panic!("no row '{name}':\n{text}")).replace("— [", "[");
+    row.split_whitespace().map(String::from).collect()
 }
 
 #[test]
@@ -73,6 +82,19 @@ fn is_figure(word: &str) -> bool {
     number.parse::<f64>().is_ok()
 }
 
+/// Whether a cell has a figure. Where it has none the machine must have been too busy for it, which is noted.
+#[track_caller]
+fn is_measured(text: &str, cell: &str) -> bool {
+    if !is_figure(cell) {
+        let note = text.lines().find_map(|line| line.strip_prefix(&format!("{cell} ")));
+        let why = note
+            .filter(|note| note.starts_with("void "))
+            .unwrap_or_else(|| panic!("'{cell}': {text}"));
+        machine::untested::note("bounds: a figure of a table by hand", &why);
+    }
+    is_figure(cell)
+}
+
 /// Where something is lacking a note says what, and how to get it where one can.
 #[track_caller]
 fn has_note(text: &str, mark: &str) {
@@ -92,7 +114,7 @@ fn the_instruction_table_has_the_seeds_figures_beside_ours() {
         let (ours, theirs) = row.split_at(row.len() - 3);
         assert_eq!(theirs, published, "{text}");
         match machine::cpu::has_mpx() {
-            true => assert!(ours.iter().all(|word| is_figure(word) || *word == "-"), "{row:?}"),
+            true => assert!(ours.iter().all(|word| is_figure(word) || word == "-"), "{row:?}"),
             false => assert_eq!(ours, ["[1]"]),
         }
     }
@@ -112,13 +134,15 @@ fn check_sequences_stand_beside_the_seeds() {
     let title = "Instructions a core cycle of check sequences\n";
     assert!(first.starts_with(title) && second.contains("Core cycles of a check sequence"));
     let plain = row(first, "no check              load");
-    assert_eq!((plain[0], plain.len(), is_figure(plain[1])), ("2.00", 2, true), "{text}");
+    assert_eq!((plain[0].as_str(), plain.len()), ("2.00", 2), "{text}");
+    is_measured(&text, &plain[1]);
     let both = row(first, "bndcl m + bndcu m +   store");
     // Published, MPX, and the four that any CPU has.
-    assert_eq!((both[0], both.len()), ("1.50", 6), "{text}");
-    assert!(
-        is_figure(both[1]) == machine::cpu::has_mpx() && both[2..].iter().all(|it| is_figure(it))
-    );
+    assert_eq!((both[0].as_str(), both.len()), ("1.50", 6), "{text}");
+    assert_eq!(is_figure(&both[1]), machine::cpu::has_mpx(), "{text}");
+    for cell in &both[2..] {
+        is_measured(&text, cell);
+    }
     assert_eq!(row(second, "bndcl r +             load").len(), 5, "{text}");
     if !machine::cpu::has_mpx() {
         has_note(&text, "[1] this CPU has no MPX");
@@ -132,13 +156,13 @@ fn tables_have_times_ratios_and_faults() {
     let (kept, freed) = text.split_once("Allocation and de-allocation").unwrap();
     for (part, ratio, kernel) in [(kept, "2.33×", "+160.0%"), (freed, "2.25×", "+139.0%")] {
         let published = row(part, "published: MPX, by the kernel");
-        assert_eq!((published[0], published[2]), (ratio, kernel), "{text}");
+        assert_eq!([&published[0], &published[2]], [ratio, kernel], "{text}");
         for way in ["inline ", "trap ", "arena "] {
             let row = row(part, way);
             // A difference of times: on a busy machine it may be less than nothing.
-            assert!(row[..5].iter().all(|word| is_figure(word)), "{row:?}\n{text}");
+            let measured = row[..5].iter().filter(|cell| is_measured(&text, cell)).count();
             // A table is a page that is touched for the first time, and so is the pointer's memory.
-            assert!(row[4].parse::<f64>().unwrap() >= 2.0, "{row:?}");
+            assert!(measured < 5 || row[4].parse::<f64>().unwrap() >= 2.0, "{row:?}");
         }
     }
     if text.contains("— [1]") {
@@ -155,15 +179,18 @@ fn races_have_both_cases_and_their_fixes() {
     for case in [negative, positive] {
         let row = row(case, "directory and tables in software");
         // Without the other thread nothing is judged wrongly.
-        assert!(row.len() == 4 && row.iter().all(|it| is_figure(it)) && row[3] == "0", "{row:?}");
+        assert_eq!(row.len(), 4, "{text}");
+        row[..3].iter().for_each(|cell| _ = is_measured(&text, cell));
+        assert!(!is_measured(&text, &row[3]) || row[3] == "0", "{row:?}");
     }
     for fix in ["none ", "lock ", "vector-entry ", "cmpxchg-entry "] {
         let row = row(fixes, fix);
-        assert!(row.len() == 5 || row.contains(&"[1]") || row.contains(&"[2]"), "{row:?}\n{text}");
+        assert_eq!(row.len(), 5, "{row:?}\n{text}");
     }
-    assert_eq!(row(fixes, "lock ")[0], "0", "{text}");
+    let locked = &row(fixes, "lock ")[0];
+    assert!(!is_measured(&text, locked) || locked == "0", "{text}");
     if !machine::cpu::has_mpx() {
-        assert!(row(negative, "MPX of this processor").contains(&"[1]"), "{text}");
+        assert!(row(negative, "MPX of this processor").contains(&"[1]".into()), "{text}");
         has_note(&text, "[1] not in CPUID or not in XCR0; ");
     }
 }

@@ -100,10 +100,16 @@ impl Figures<'_> {
         };
         let observed = rounds(self.run, experiment, metric, environment, Unit::Own).points;
         let find = |levels| observed.iter().find(|(point, _)| has(point, levels));
-        let (Some((_, above)), Some((_, below))) = (find(of), find(to)) else {
-            return self.median(experiment, metric, of).without_value();
+        let ratio = match (find(of), find(to)) {
+            (Some((_, above)), Some((_, below))) => paired(above, below).ok(),
+            _ => None,
         };
-        paired(above, below).map_or(Cell::Nothing, |ratio| Cell::Value(ratio.ratio))
+        let lacking = || {
+            let [above, below] =
+                [of, to].map(|it| self.median(experiment, metric, it).without_value());
+            if above == Cell::Nothing { below } else { above }
+        };
+        ratio.map_or_else(lacking, |ratio| Cell::Value(ratio.ratio))
     }
 }
 
@@ -115,13 +121,17 @@ fn cell(row: &Row) -> Cell {
     if let Some(estimate) = row.estimate {
         return Cell::Value(estimate.median);
     }
-    match row.errors.values().next() {
-        Some(fault) => Cell::Lacking(match &fault.remedy {
-            Some(remedy) => format!("{}; {remedy}", fault.why),
-            None => fault.why.clone(),
-        }),
-        None => Cell::Nothing,
-    }
+    let failed = row.errors.values().next().map(|fault| match &fault.remedy {
+        Some(remedy) => format!("{}; {remedy}", fault.why),
+        None => fault.why.clone(),
+    });
+    let void = || Some(void(row.void_causes.keys().next()?));
+    failed.or_else(void).map_or(Cell::Nothing, Cell::Lacking)
+}
+
+/// Why there is no figure where all samples are void.
+pub(crate) fn void(cause: &str) -> String {
+    format!("void in every round: {cause}; quiet the machine, or raise --rounds")
 }
 
 /// A claim of the seed's.

@@ -12,6 +12,7 @@ use super::Error;
 use super::agreement::Agreement;
 use super::ports;
 use crate::SUITE;
+use crate::hand::measured::void;
 use crate::hand::text::Notes;
 use crate::instructions::audit::Predictions;
 use crate::instructions::list::List;
@@ -116,8 +117,11 @@ impl<'a> Samples<'a> {
     }
 
     fn failure(&self, level: &str) -> String {
-        let failure = self.of(level).iter().find_map(|sample| sample.error.as_ref());
-        failure.map_or_else(|| "no sample counts".into(), ToString::to_string)
+        let samples = self.of(level);
+        let failure = samples.iter().find_map(|sample| sample.error.as_ref());
+        let cause = || Some(void(samples.iter().find_map(|sample| sample.void.as_ref())?));
+        let why = failure.map(ToString::to_string).or_else(cause);
+        why.unwrap_or_else(|| "no sample counts".into())
     }
 }
 
