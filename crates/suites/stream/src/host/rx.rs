@@ -103,14 +103,13 @@ impl RxPipe {
     /// Asks the NIC to tell of what has come since it told last.
     #[inline(always)]
     pub fn prefetch(&mut self) {
-        let head = self.shared.heads[self.id as usize].get();
-        self.shared.doorbells.write(Register::RxHead.of(Queue::Pipe(self.id)), head);
+        self.shared.ask_for_more(self.id);
     }
 
     /// Flits that have arrived and are not confirmed.
     #[inline(always)]
     pub(super) fn arrived(&self) -> u32 {
-        self.shared.tails[self.id as usize].get().wrapping_sub(self.confirmed) & self.mask
+        self.shared.tail(self.id).wrapping_sub(self.confirmed) & self.mask
     }
 
     #[inline(always)]

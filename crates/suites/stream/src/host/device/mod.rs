@@ -1,0 +1,141 @@
+//! What one core has of a NIC: notification buffers, and what all its pipes share.
+
+mod asked;
+mod room;
+mod shared;
+mod told;
+
+use std::io;
+use std::rc::Rc;
+
+use machine::Refusal;
+
+use super::{RxPipe, RxTxPipe, TxPipe};
+use crate::nic::configuration::Configuration;
+use crate::nic::layout::{NOTIFICATIONS, RING};
+use crate::nic::{Form, Port};
+pub(super) use room::Owner;
+pub(super) use shared::Shared;
+
+/// Notifications taken, or completions looked at, before anything else is done.
+const BATCH: u32 = 64;
+
+/// How large everything is; as the hardware has it unless said otherwise. All are powers of two.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Bytes of each pipe's ring.
+    pub ring: usize,
+    /// Notifications of each buffer.
+    pub notifications: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { ring: RING, notifications: NOTIFICATIONS }
+    }
+}
+
+/// The NIC has ended while something was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the NIC has gone; start it again")]
+pub struct Gone;
+
+/// What one core has of a NIC.
+pub struct Device {
+    pub(super) shared: Rc<Shared>,
+}
+
+impl Device {
+    /// A pair of notification buffers of a NIC.
+    ///
+    /// # Errors
+    /// Where there is not enough memory.
+    pub fn new(port: &Port, sizes: Sizes) -> Result<Self, Refusal> {
+        assert!(
+            sizes.ring.is_power_of_two() && sizes.notifications.is_power_of_two(),
+            "powers of two"
+        );
+        assert!(sizes.notifications > 1, "one notification always stays free");
+        fits(port, sizes)?;
+        let shared = Shared::new(port, sizes)?;
+        Ok(Self { shared: Rc::new(shared) })
+    }
+
+    /// A pipe to receive from.
+    ///
+    /// # Errors
+    /// Where there is not enough memory, or the NIC has no pipe left.
+    pub fn rx_pipe(&self) -> Result<RxPipe, Refusal> {
+        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
+        RxPipe::new(Rc::clone(&self.shared), ring)
+    }
+
+    /// A pipe to send from.
+    ///
+    /// # Errors
+    /// Where there is not enough memory.
+    pub fn tx_pipe(&self) -> Result<TxPipe, Refusal> {
+        TxPipe::new(Rc::clone(&self.shared))
+    }
+
+    /// A pipe that sends back from where it receives.
+    ///
+    /// # Errors
+    /// As for [`Device::rx_pipe`].
+    pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, Refusal> {
+        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
+        RxTxPipe::new(Rc::clone(&self.shared), ring)
+    }
+
+    /// So many of them, made together: that is faster where they are many, and their memory goes with the
+    /// last of them.
+    ///
+    /// # Errors
+    /// As for [`Device::rx_pipe`].
+    pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, Refusal> {
+        let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
+        self.shared.port.reserve_pipes(count);
+        rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
+    }
+
+    /// The place, among the pipes of this device in the order in which they were made, of the next pipe
+    /// that has received something; none where nothing has come.
+    #[inline(always)]
+    pub fn next(&self) -> Option<usize> {
+        self.shared.next()
+    }
+
+    /// Takes note of what the NIC has sent. [`Device::next`] and waiting do so too.
+    #[inline(always)]
+    pub fn complete(&self) {
+        self.shared.complete();
+    }
+
+    /// Changes the NIC's configuration, and waits until it is done.
+    ///
+    /// # Errors
+    /// Where the NIC has gone.
+    pub fn configure(&self, configuration: Configuration) -> Result<(), Gone> {
+        self.shared.configure(configuration)
+    }
+}
+
+/// Whether the NIC lays out what it shares as a device of these sizes does.
+fn fits(port: &Port, sizes: Sizes) -> Result<(), Refusal> {
+    match port.form() {
+        Form::Pipes { ring, notifications, .. }
+            if (ring, notifications) == (sizes.ring, sizes.notifications) =>
+        {
+            Ok(())
+        }
+        other => Err(Refusal {
+            attempt: format!(
+                "use pipes of {} KiB with {} notifications",
+                sizes.ring / 1024,
+                sizes.notifications
+            ),
+            source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {other}")),
+            remedy: "ask for what it has".into(),
+        }),
+    }
+}
