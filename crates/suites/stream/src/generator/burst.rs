@@ -41,34 +41,6 @@ impl Coming for Burst<'_> {
     }
 
     #[inline(always)]
-    unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]) {
-        // SAFETY: by the caller's word; each packet lies behind the one before it.
-        unsafe { self.put::<V>(order, stretches, |place, bytes| place.wrapping_add(bytes)) };
-    }
-
-    #[inline(always)]
-    unsafe fn deliver_apart<V: Vector>(
-        self,
-        order: &[u32],
-        stretches: &[Stretch],
-        places: &[*mut u8],
-    ) {
-        let mut placed = 0;
-        let next = |_, _| {
-            placed += 1;
-            places.get(placed).copied().unwrap_or(std::ptr::null_mut())
-        };
-        // SAFETY: by the caller's word; each packet that has a place has the next.
-        unsafe { self.put::<V>(order, stretches, next) };
-    }
-}
-
-impl Burst<'_> {
-    /// Writes the packets, each where `next` says, which is told the place and the bytes of the one before.
-    ///
-    /// # Safety
-    /// As for [`Coming::deliver`], and of the places that `next` gives within a stretch.
-    #[inline(always)]
     unsafe fn put<V: Vector>(
         self,
         order: &[u32],

@@ -48,7 +48,7 @@ pub trait Wire: Send + 'static {
 }
 
 /// Packets that have come together. What is not [delivered](Coming::deliver) is as if it had not come.
-pub trait Coming {
+pub trait Coming: Sized {
     /// How many they are.
     fn count(&self) -> u32;
 
@@ -58,7 +58,7 @@ pub trait Coming {
     /// All packets of the wire.
     fn packets(&self) -> &[Packet];
 
-    /// Moves them into memory, stretch by stretch.
+    /// Moves them into memory, stretch by stretch, each packet behind the one before it.
     ///
     /// All places are known before the first is written, so that the few stores which a processor lets wait
     /// are those to lines that another core has.
@@ -67,18 +67,44 @@ pub trait Coming {
     /// The stretches take each packet once, and those of a flow in order; their lists lie in `order`, which
     /// holds indices of the wire's packets. Each has room for the flits of its packets, aligned to one, that
     /// nobody reads or writes meanwhile. The processor has what the way of copying needs.
-    unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]);
+    #[inline(always)]
+    unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]) {
+        // SAFETY: by the caller's word; each packet lies behind the one before it.
+        unsafe { self.put::<V>(order, stretches, |place, bytes| place.wrapping_add(bytes)) };
+    }
 
     /// Moves them into memory as [`deliver`](Self::deliver) does, each to a place of its own: `places` has
     /// those of all packets that have one, stretch by stretch. A stretch's place is that of its first packet.
     ///
     /// # Safety
     /// As for [`deliver`](Self::deliver); each place has room for the flits of its packet alone.
+    #[inline(always)]
     unsafe fn deliver_apart<V: Vector>(
         self,
         order: &[u32],
         stretches: &[Stretch],
         places: &[*mut u8],
+    ) {
+        let mut placed = 0;
+        let next = |_, _| {
+            placed += 1;
+            places.get(placed).copied().unwrap_or(std::ptr::null_mut())
+        };
+        // SAFETY: by the caller's word; each packet that has a place has the next.
+        unsafe { self.put::<V>(order, stretches, next) };
+    }
+
+    /// What both ways of delivering have in common: writes the first packet of each stretch to the stretch's
+    /// place, and each other to where `next` says. That is told the place and the bytes of the one before, and
+    /// asked after each packet that was written; what it says after a stretch's last is not used.
+    ///
+    /// # Safety
+    /// As for [`deliver`](Self::deliver), and of the places that `next` gives within a stretch.
+    unsafe fn put<V: Vector>(
+        self,
+        order: &[u32],
+        stretches: &[Stretch],
+        next: impl FnMut(*mut u8, usize) -> *mut u8,
     );
 }
 
