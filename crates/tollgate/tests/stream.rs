@@ -4,6 +4,10 @@
 
 mod harness;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
 use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
 
@@ -143,6 +147,61 @@ fn by_hand_a_search_gives_ndr_and_pdr() {
     assert_eq!(found["interface"], "pipes");
     let line = bench.refused(&["stream", "search", "--packet-bytes", "63"], 1);
     assert!(line.contains("packet_bytes"), "{line}");
+}
+
+#[test]
+fn by_hand_a_sample_is_written_and_one_cut_off_is_refused_by_packet() {
+    let bench = Bench::new();
+    assert_eq!(bench.ok(&["stream", "pcap", "2_64_1_2.pcap"]), "2_64_1_2.pcap\n");
+    let whole = std::fs::read(bench.path().join("2_64_1_2.pcap")).unwrap();
+    // A header of the file, and one of each packet, which lies there without its check sequence.
+    assert_eq!(whole.len(), 24 + 2 * (16 + 60));
+    std::fs::write(bench.path().join("cut.pcap"), &whole[..whole.len() - 1]).unwrap();
+    let output = bench.run(&["stream", "generate", "cut.pcap", "100", "--nic", "nic"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
+    assert!(told.starts_with("error: cut.pcap: packet 2") && told.contains("cut off"), "{told}");
+    assert!(output.stdout.is_empty() && !bench.path().join("nic").exists());
+}
+
+#[test]
+fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
+    const COUNT: u64 = 5000;
+    if machine::topology::allowed_cpus().len() < 2 {
+        machine::untested::note("stream echo and generate by hand", &"they need two CPUs");
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok(&["stream", "pcap", "2_64_1_2.pcap"]);
+    let mut echo = bench
+        .command(&["stream", "echo", "1", "2", "0", "--nic", "nic", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(echo.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    let (pcap, count) = ("2_64_1_2.pcap", COUNT.to_string());
+    let words = ["generate", pcap, "0.5Mpps", "--count", &count, "--nic", "nic", "--json"];
+    let generated = bench.run(&[&["stream"], &words[..]].concat());
+    if !generated.status.success() {
+        echo.kill().unwrap();
+    }
+    let echoed = echo.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&generated.stderr);
+    assert_eq!((generated.status.code(), echoed.status.code()), (Some(0), Some(0)), "{errors}");
+    assert!(line.starts_with("waits for a NIC at nic: "), "{line}");
+
+    let sent: serde_json::Value = serde_json::from_slice(&generated.stdout).unwrap();
+    let names = ["sent", "received", "lost", "dropped", "corrupted", "late"];
+    assert_eq!(names.map(|name| sent[name].as_u64()), [COUNT, COUNT, 0, 0, 0, 0].map(Some));
+    assert_eq!(sent["counters"]["IN_PKT"], COUNT);
+    let echoed: serde_json::Value = serde_json::from_slice(&echoed.stdout).unwrap();
+    assert_eq!(echoed["packets"], COUNT, "{echoed}");
+    assert_eq!(echoed["ended"], "the NIC ended");
+    bench.nothing_is_left(Duration::from_secs(5));
+    assert!(!bench.path().join("nic").exists(), "the socket goes with the NIC");
 }
 
 #[test]
