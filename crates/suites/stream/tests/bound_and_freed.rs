@@ -12,8 +12,9 @@ use stand::{
 };
 use stream::echo::work;
 use stream::generator::{Order, Pace, Trial};
-use stream::host::{Device, RxTxPipe};
+use stream::host::{Device, NotConfigured, RxTxPipe};
 use stream::nic::configuration::Configuration;
+use stream::nic::flow_table::CAPACITY;
 use stream::nic::pipes::Notify;
 use stream::wire::sample::{FIRST, Sizes as PacketSizes};
 
@@ -197,4 +198,41 @@ fn what_was_asked_to_be_sent_is_sent_before_its_memory_goes() {
         }
     }
     assert!(wired.nothing_departed());
+}
+
+#[test]
+fn who_binds_is_told_of_a_rule_that_has_no_place() {
+    let _alone = alone();
+    let wired = Wired::new(Setup::ring(64));
+    let device = wired.device();
+    let mut pipe = device.rx_pipe().unwrap();
+    let (mut rules, mut refused) = (0, Vec::new());
+    for number in 0..CAPACITY as u32 {
+        match pipe.bind(flow(number)) {
+            Ok(()) => rules += 1,
+            Err(NotConfigured::Full(full)) => {
+                assert_eq!((full.flow, full.rules), (flow(number), rules));
+                refused.push(number);
+            }
+            Err(gone) => panic!("{gone}"),
+        }
+    }
+    assert!((1..CAPACITY / 20).contains(&refused.len()), "{} of {CAPACITY}", refused.len());
+    // Whoever asks in another way is told too.
+    let again = Configuration::Bind { flow: flow(refused[0]), pipe: pipe.id() };
+    assert!(matches!(device.configure(again), Err(NotConfigured::Full(_))));
+    wired.arrive(vec![frame(refused[0], 60, 0), frame(0, 60, 1)]);
+    let mut came = Vec::new();
+    until(&device, || {
+        came.extend(pipe.recv().packets().map(|packet| number(packet)));
+        !came.is_empty()
+    });
+    assert_eq!(came, [1]);
+    let counters = wired.counters(2);
+    assert_eq!(counters.rules, rules as u64);
+    assert_eq!(counters.rules_refused, refused.len() as u64 + 1);
+    assert_eq!((counters.no_queue, counters.refused), (1, 0));
+    // Rules go with their pipe, and leave their places.
+    drop(pipe);
+    device.rx_pipe().unwrap().bind(flow(refused[0])).unwrap();
 }

@@ -3,7 +3,7 @@
 use machine::Refusal;
 
 use super::Interface;
-use crate::host::{Device, Gone, RxTxPipe, Sizes};
+use crate::host::{Device, Gone, NotConfigured, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
 use crate::wire::flow::Flow;
@@ -18,24 +18,37 @@ pub struct PipesEcho {
     pipes: Vec<RxTxPipe>,
     /// Whether the next pipe's notification is asked for before this one's packets are worked on.
     prefetch: bool,
+    without_place: usize,
 }
 
 impl PipesEcho {
-    /// So many pipes, each with a flow of its own.
+    /// So many pipes, each with a flow of its own; see [`without_place`](Self::without_place).
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Where there is not enough memory, or the NIC has gone.
     pub fn new(port: &Port, sizes: Sizes, flows: &[Flow], prefetch: bool) -> Result<Self, Refusal> {
         let device = Device::new(port, sizes)?;
         let mut pipes = device.rx_tx_pipes(flows.len())?;
+        let mut without_place = 0;
         for (pipe, flow) in pipes.iter_mut().zip(flows) {
-            pipe.bind(*flow).map_err(|why| Refusal {
-                attempt: "bind a flow".into(),
-                source: std::io::Error::other(why),
-                remedy: "start the NIC again".into(),
-            })?;
+            match pipe.bind(*flow) {
+                Ok(()) => {}
+                Err(NotConfigured::Full(_)) => without_place += 1,
+                Err(NotConfigured::Gone(why)) => {
+                    return Err(Refusal {
+                        attempt: "bind a flow".into(),
+                        source: std::io::Error::other(why),
+                        remedy: "start the NIC again".into(),
+                    });
+                }
+            }
         }
-        Ok(Self { device, pipes, prefetch })
+        Ok(Self { device, pipes, prefetch, without_place })
+    }
+
+    /// Pipes that get no packets, for the NIC's flow table has no place for their flows.
+    pub fn without_place(&self) -> usize {
+        self.without_place
     }
 }
 

@@ -84,7 +84,7 @@ mod rx_tx;
 mod tx;
 
 pub use batch::{Batch, Length, Messages, Packets};
-pub use device::{Device, Gone, Sizes};
+pub use device::{Device, Gone, NotConfigured, Sizes};
 pub use round_trip::round_trip;
 pub use rx::RxPipe;
 pub use rx_tx::RxTxPipe;

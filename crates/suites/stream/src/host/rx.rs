@@ -5,7 +5,7 @@ use std::rc::Rc;
 use machine::Refusal;
 
 use super::batch::Batch;
-use super::device::{Gone, Shared};
+use super::device::{NotConfigured, Shared};
 use crate::nic::layout::{FLIT, Queue, Register};
 use crate::nic::memory::Memory;
 use crate::wire::flow::Flow;
@@ -44,8 +44,8 @@ impl RxPipe {
     /// [`flow_table::looked_up`](crate::nic::flow_table::looked_up).
     ///
     /// # Errors
-    /// Where the NIC has gone.
-    pub fn bind(&mut self, flow: Flow) -> Result<(), Gone> {
+    /// Where the NIC has gone, or its flow table has no place for the rule.
+    pub fn bind(&mut self, flow: Flow) -> Result<(), NotConfigured> {
         self.shared.bind(self.id, flow)
     }
 

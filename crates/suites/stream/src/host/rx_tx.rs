@@ -5,7 +5,7 @@ use std::rc::Rc;
 use machine::Refusal;
 
 use super::batch::Batch;
-use super::device::{Gone, Owner, Shared};
+use super::device::{Gone, NotConfigured, Owner, Shared};
 use super::rx::{RxPipe, flits};
 use crate::nic::memory::Memory;
 use crate::wire::flow::Flow;
@@ -27,8 +27,8 @@ impl RxTxPipe {
     /// As [`RxPipe::bind`].
     ///
     /// # Errors
-    /// Where the NIC has gone.
-    pub fn bind(&mut self, flow: Flow) -> Result<(), Gone> {
+    /// Where the NIC has gone, or its flow table has no place for the rule.
+    pub fn bind(&mut self, flow: Flow) -> Result<(), NotConfigured> {
         self.0.bind(flow)
     }
 

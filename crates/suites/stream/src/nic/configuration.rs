@@ -45,7 +45,7 @@ pub enum Configuration {
 }
 
 impl Configuration {
-    /// As the hardware lays it out.
+    /// As the hardware lays it out. The last word is the NIC's, for its answer.
     pub(crate) fn words(self) -> Words {
         match self {
             Self::Bind { flow, pipe } => {
@@ -138,6 +138,7 @@ mod tests {
                 Configuration::Timestamp { offset: protocol, enable: yes },
             ] {
                 let notification = TxNotification::default();
+                prop_assert_eq!(one.words()[6], 0, "the NIC has said nothing yet");
                 notification.set_words(one.words());
                 prop_assert_eq!(Configuration::of(notification.get_words()), Some(one));
             }

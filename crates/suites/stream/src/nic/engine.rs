@@ -2,6 +2,7 @@
 
 use super::counters::Counters;
 use super::fallback::{Fallback, Policy};
+use super::flow_table::Full;
 use super::form::Form;
 use super::layout::FLIT;
 use super::posted::Arrivals;
@@ -93,13 +94,15 @@ impl Common {
         ring.unwrap_or(std::ptr::null_mut())
     }
 
-    /// Packets of a flow go to a queue.
-    pub(crate) fn bind(&mut self, flow: Flow, queue: u32) {
-        match self.steering.table.insert(flow, queue) {
-            Ok(()) => self.counters.rules += 1,
-            Err(_) => self.counters.rules_refused += 1,
+    /// Packets of a flow go to a queue. Gives why not, where the flow table has no place for the rule.
+    pub(crate) fn bind(&mut self, flow: Flow, queue: u32) -> Option<Full> {
+        let full = self.steering.table.insert(flow, queue).err();
+        match full {
+            None => self.counters.rules += 1,
+            Some(_) => self.counters.rules_refused += 1,
         }
         self.steering.changed();
+        full
     }
 
     /// No packets go to a queue any more.

@@ -2,8 +2,8 @@
 //!
 //! As in the hardware, there are four tables of 2048 entries, each with a hash of its own, so that a rule has
 //! four places. Where all four are taken, rules move to other places of theirs until one is free; the
-//! published hardware only counts such a collision and loses the rule. It also leaves the protocol out of
-//! what it compares, though its interface names five fields; here all five are compared.
+//! published hardware only counts such a collision and loses the rule, and nobody hears of it. It also leaves
+//! the protocol out of what it compares, though its interface names five fields; here all five are compared.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;

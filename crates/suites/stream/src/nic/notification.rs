@@ -54,7 +54,8 @@ pub struct TxNotification {
     pub address: AtomicU64,
     /// Bytes, at most [`LONGEST_TRANSFER`](super::layout::LONGEST_TRANSFER); or the configuration's first word.
     pub length: AtomicU64,
-    /// The configuration's further words.
+    /// The configuration's further words. The last is the NIC's: how many rules its flow table has, where those
+    /// leave no place for the one that it was asked for.
     pub words: [AtomicU64; 5],
 }
 
@@ -91,6 +92,21 @@ impl TxNotification {
     #[inline(always)]
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.address.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed))
+    }
+
+    /// The flow table has no place for the rule that the NIC was asked for, beside so many that it has. The NIC
+    /// says so before it [finishes](Self::finish), in the last word, which all configurations leave at 0.
+    ///
+    /// The published hardware loses such a rule, counts it and writes nothing there: by it, every rule seems to
+    /// have a place.
+    pub(crate) fn refuse(&self, rules: u64) {
+        self.words[4].store(rules, Ordering::Relaxed);
+    }
+
+    /// How many rules left no place for the one that the NIC was asked for; 0 where it has one. To be asked
+    /// once it is [done](Self::is_done).
+    pub(crate) fn refused(&self) -> u64 {
+        self.words[4].load(Ordering::Relaxed)
     }
 
     /// The NIC has done what it was asked for, and needs nothing of it any more.

@@ -1,5 +1,6 @@
 //! The interfaces: which engine the NIC has, and which echo the application runs.
 
+use std::io;
 use std::sync::Arc;
 
 use lab::sample::Failure;
@@ -97,7 +98,9 @@ impl Interface {
                 let sizes =
                     host::Sizes { ring: setting.ring, notifications: setting.notifications };
                 let prefetch = self == Self::PipesPrefetch;
-                run.run(PipesEcho::new(port, sizes, flows, prefetch)?);
+                let echo = PipesEcho::new(port, sizes, flows, prefetch)?;
+                all_have_a_place(echo.without_place(), flows.len())?;
+                run.run(echo);
             }
             Self::Descriptors => {
                 let sizes = host::descriptors::Sizes { rx: setting.depth, tx: setting.depth };
@@ -106,4 +109,18 @@ impl Interface {
         }
         Ok(())
     }
+}
+
+/// Packets of flows that the NIC cannot tell would be lost by no fault of the interface.
+fn all_have_a_place(without: usize, flows: usize) -> Result<(), Refusal> {
+    if without == 0 {
+        return Ok(());
+    }
+    Err(Refusal {
+        attempt: format!("bind {flows} flows"),
+        source: io::Error::other(format!(
+            "the NIC's flow table has no place for {without} of them"
+        )),
+        remedy: "ask for fewer pipes".into(),
+    })
 }

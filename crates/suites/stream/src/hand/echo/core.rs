@@ -1,7 +1,7 @@
 //! A core that echoes, and what it shares with who watches it.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use machine::Refusal;
 
@@ -15,6 +15,8 @@ pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Packets that each core has echoed.
     pub(super) packets: Vec<Count>,
+    /// Pipes that get none, for the NIC has no place for their flows.
+    pub(super) without_place: AtomicUsize,
     /// Where all wait until the last is ready, and the cores until the last has come to its end.
     pub(super) ready: Barrier,
     pub(super) end: Barrier,
@@ -31,6 +33,7 @@ impl Shared {
         Self {
             stop: AtomicBool::new(false),
             packets: (0..cores).map(|_| Count::default()).collect(),
+            without_place: AtomicUsize::new(0),
             // Who watches them waits too.
             ready: Barrier::new(cores + 1),
             end: Barrier::new(cores),
@@ -63,7 +66,9 @@ impl Core<'_> {
         match form {
             Form::Pipes { ring, notifications, .. } => {
                 let sizes = host::Sizes { ring, notifications };
-                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last);
+                let mut echo = PipesEcho::new(port, sizes, flows, prefetch)?;
+                self.shared.without_place.fetch_add(echo.without_place(), Ordering::Relaxed);
+                self.echo(&mut echo, last);
             }
             Form::Descriptors { rx, tx } => {
                 let sizes = descriptors::Sizes { rx, tx };

@@ -90,6 +90,14 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let stopped = || shared.stop.load(Ordering::Relaxed) || interrupted.is_set();
     if !stopped() && connection.ready().is_ok() {
         say(&format!("ready: {}", options.about(form)));
+        let without = shared.without_place.load(Ordering::Relaxed);
+        if without > 0 {
+            let all = options.cores * options.pipes;
+            say(&format!(
+                "{without} of {all} pipes get no packets: the NIC's flow table has no place for their \
+                 rules; ask for fewer pipes"
+            ));
+        }
     }
     let begun = Instant::now();
     let mut before = 0;

@@ -182,9 +182,9 @@ impl Run<'_> {
             },
             |at, since| {
                 let now = self.live.seen();
-                let dropped = self.stand.counters().dropped();
+                let counters = self.stand.counters();
                 let second =
-                    Second { at, since, before, now, dropped, wire_bytes: self.wire_bytes };
+                    Second { at, since, before, now, counters, wire_bytes: self.wire_bytes };
                 before = now;
                 say(&second.text());
                 if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&second)) {

@@ -20,8 +20,7 @@ pub(super) struct Second {
     pub(super) since: f64,
     pub(super) before: Seen,
     pub(super) now: Seen,
-    /// Packets that the NIC dropped in all.
-    pub(super) dropped: u64,
+    pub(super) counters: Counters,
     /// Bytes of a packet on the wire, in the mean.
     pub(super) wire_bytes: f64,
 }
@@ -43,14 +42,18 @@ impl Second {
             format!("{:8.3} Mpps {:7.3} Gbps", rate / 1e6, rate * self.wire_bytes * 8e-9)
         };
         let [sent, received] = self.rates().map(rate);
-        format!(
+        let mut text = format!(
             "{:6.0} s  sent {sent}  received {received}  lost or under way {}  dropped by the NIC {}  \
              corrupted {}",
             self.at,
             self.not_back(),
-            self.dropped,
+            self.counters.dropped(),
             self.now.corrupted
-        )
+        );
+        if self.counters.rules_refused > 0 {
+            text += &format!("  rules without place {}", self.counters.rules_refused);
+        }
+        text
     }
 }
 
@@ -74,8 +77,9 @@ impl Save {
     }
 
     pub(super) fn line(&mut self, second: &Second) -> io::Result<()> {
-        let Second { at, now, dropped, wire_bytes, .. } = second;
+        let Second { at, now, counters, wire_bytes, .. } = second;
         let [sent, received] = second.rates();
+        let dropped = counters.dropped();
         writeln!(
             self.0,
             "{at:.3},{},{},{},{dropped},{},{:.6},{:.6},{:.6},{:.6}",

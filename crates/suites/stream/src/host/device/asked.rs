@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
-use super::{BATCH, Gone, Owner, Shared};
+use super::{BATCH, Gone, NotConfigured, Owner, Shared};
 use crate::nic::configuration::Configuration;
+use crate::nic::flow_table::Full;
 use crate::nic::layout::{FLIT, LONGEST_TRANSFER, Queue, Register};
 use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
@@ -55,13 +56,17 @@ impl Shared {
     }
 
     /// Changes the NIC's configuration, and waits until it is done.
-    pub(super) fn configure(&self, configuration: Configuration) -> Result<(), Gone> {
+    pub(super) fn configure(&self, configuration: Configuration) -> Result<(), NotConfigured> {
         let slot = self.slot()?;
         let notification = self.tx(slot);
         notification.ask_to_configure(configuration.words());
         self.put(slot, Owner::Nobody);
         self.ring();
-        self.wait(|| notification.is_done())
+        self.wait(|| notification.is_done())?;
+        match (configuration, notification.refused() as usize) {
+            (Configuration::Bind { flow, .. }, rules @ 1..) => Err(Full { flow, rules }.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Takes note of what was sent, and gives its room back.

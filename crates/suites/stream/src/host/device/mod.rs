@@ -12,6 +12,7 @@ use machine::Refusal;
 
 use super::{RxPipe, RxTxPipe, TxPipe};
 use crate::nic::configuration::Configuration;
+use crate::nic::flow_table::Full;
 use crate::nic::layout::{NOTIFICATIONS, RING};
 use crate::nic::{Form, Port};
 pub(super) use room::Owner;
@@ -39,6 +40,17 @@ impl Default for Sizes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the NIC has gone; start it again")]
 pub struct Gone;
+
+/// Why the NIC was not configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotConfigured {
+    /// It has ended.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// A flow was to be bound, and its packets go where they went before.
+    #[error(transparent)]
+    Full(#[from] Full),
+}
 
 /// What one core has of a NIC.
 pub struct Device {
@@ -114,8 +126,8 @@ impl Device {
     /// Changes the NIC's configuration, and waits until it is done.
     ///
     /// # Errors
-    /// Where the NIC has gone.
-    pub fn configure(&self, configuration: Configuration) -> Result<(), Gone> {
+    /// Where the NIC has gone, or has no place for a rule.
+    pub fn configure(&self, configuration: Configuration) -> Result<(), NotConfigured> {
         self.shared.configure(configuration)
     }
 }

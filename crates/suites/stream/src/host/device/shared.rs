@@ -5,7 +5,7 @@ use machine::Refusal;
 use super::asked::Asked;
 use super::room::Room;
 use super::told::Told;
-use super::{Gone, Sizes};
+use super::{NotConfigured, Sizes};
 use crate::nic::Port;
 use crate::nic::configuration::Configuration;
 use crate::nic::layout::{FLIT, Queue, Register};
@@ -63,7 +63,7 @@ impl Shared {
         Ok(pipe)
     }
 
-    pub(in crate::host) fn bind(&self, pipe: u32, flow: Flow) -> Result<(), Gone> {
+    pub(in crate::host) fn bind(&self, pipe: u32, flow: Flow) -> Result<(), NotConfigured> {
         self.configure(Configuration::Bind { flow, pipe })
     }
 }

@@ -92,7 +92,9 @@ impl Pipes {
         let configuration = Configuration::of(notification.get_words());
         match configuration.filter(Configuration::is_possible) {
             Some(Configuration::Bind { flow, pipe }) if self.pipes[pipe as usize].pair == pair => {
-                nic.bind(flow, pipe);
+                if let Some(full) = nic.bind(flow, pipe) {
+                    notification.refuse(full.rules as u64);
+                }
             }
             Some(Configuration::Bind { .. }) => nic.counters.refused += 1,
             Some(Configuration::Fallback { pipes, round_robin }) => {

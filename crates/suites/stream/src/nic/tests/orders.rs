@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use notification::{RxNotification, SEND, TxNotification};
+use notification::{CONFIGURE, RxNotification, SEND, TxNotification};
 use posted::{Arrivals, Doorbells, Posted, ends};
 
 #[path = "../notification.rs"]
@@ -160,6 +160,24 @@ fn what_is_sent_is_what_was_written() {
             doorbells.write(16, number);
             wait(|| slot.is_done().then_some(()));
         }
+        nic.join().unwrap();
+    });
+}
+
+/// Whether a rule has a place is known once the NIC says that it is done.
+#[test]
+fn what_was_refused_is_told_before_it_is_done() {
+    loom::model(|| {
+        let slot: Arc<TxNotification> = Arc::default();
+        let nic_slot = Arc::clone(&slot);
+        slot.ask_to_configure([1, 2, 3, 4, 0, 0, 0]);
+        let nic = thread::spawn(move || {
+            assert_eq!(nic_slot.asked(), CONFIGURE);
+            nic_slot.refuse(8032);
+            nic_slot.finish();
+        });
+        wait(|| slot.is_done().then_some(()));
+        assert_eq!(slot.refused(), 8032);
         nic.join().unwrap();
     });
 }
