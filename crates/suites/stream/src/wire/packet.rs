@@ -50,7 +50,8 @@ pub(crate) fn once(mut value: u64) -> u64 {
 /// The flits that so many bytes take.
 #[inline(always)]
 pub fn flits(length: usize) -> usize {
-    length.div_ceil(FLIT)
+    // No length is so long that this is more than there is.
+    (length + FLIT - 1) / FLIT
 }
 
 /// Walks over packets that lie one after the other, each at a flit.

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use super::pool::{Buffer, Pool};
 use super::{BURST, Burst};
 use crate::nic::descriptors::layout::{
-    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, send,
+    A_LINE, CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, send,
 };
 use crate::nic::layout::FLIT;
+use crate::wire::vector::prefetch_to_write;
 
 /// The program's side of a TX ring. Counts go on without end; their lowest bits are places.
 ///
@@ -62,8 +63,18 @@ impl Tx {
             self.put_into(&ring[..put - one], 0, pool, burst.each().skip(one));
         }
         self.next = self.next.wrapping_add(put as u32);
+        self.fetch_next(ring);
         burst.gone(put);
         put
+    }
+
+    /// Has the descriptors of the next burst fetched: the NIC read them last, and far away they are waited for.
+    #[inline(always)]
+    fn fetch_next(&self, ring: &[Descriptor]) {
+        for line in 0..BURST / A_LINE {
+            let next = self.next.wrapping_add((line * A_LINE) as u32) & self.mask();
+            prefetch_to_write(std::ptr::from_ref(&ring[next as usize]).cast());
+        }
     }
 
     /// Fills descriptors that lie one behind the other.

@@ -21,11 +21,12 @@ use super::posted::Arrivals;
 use super::region::Region;
 use super::thread::ticks;
 use super::writes::Registers;
+use crate::wire::Wire;
 use crate::wire::vector::Vector;
-use crate::wire::{Span, Wire};
 use layout::A_LINE;
 use queue::{Queue, Ring, Window};
 use receive::{Places, Written};
+use transmit::Leaving;
 
 /// The NIC's side of descriptors.
 pub struct Descriptors {
@@ -41,9 +42,9 @@ pub struct Descriptors {
     under_way: VecDeque<Written>,
     /// Queues with something to send.
     sending: Vec<u32>,
-    places: Places,
-    /// Packets that leave together, and the descriptors that are then to say so; kept for their room.
-    leaving: (Vec<Span>, Vec<u32>),
+    /// None while it is in use.
+    places: Option<Places>,
+    leaving: Leaving,
     limit: Option<Limit>,
 }
 
@@ -64,8 +65,8 @@ impl Descriptors {
             due: Vec::new(),
             under_way: VecDeque::new(),
             sending: Vec::new(),
-            places: Places::default(),
-            leaving: (Vec::new(), Vec::new()),
+            places: Some(Places::default()),
+            leaving: Leaving::default(),
             limit: None,
         }
     }

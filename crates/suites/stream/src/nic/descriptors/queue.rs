@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::engine::Common;
 use super::super::tail::Tail;
-use super::layout::{A_LINE, Descriptor};
+use super::layout::{A_LINE, BUFFER, Descriptor, received};
 use crate::wire::vector::Vector;
 
 /// A ring of descriptors.
@@ -31,6 +31,19 @@ impl Ring {
         self.descriptors.is_null()
     }
 
+    /// Its descriptors from the head on, up to its end, at most so many; it has `mask` and one.
+    ///
+    /// # Safety
+    /// The ring is there and has so many, and the head is within it.
+    #[inline(always)]
+    pub(super) unsafe fn run<'a>(&self, most: u32, mask: u32) -> &'a [Descriptor] {
+        let count = most.min(mask + 1 - self.head) as usize;
+        // SAFETY: by the caller's word; the ring is registered, and all fields are atomic.
+        unsafe {
+            std::slice::from_raw_parts(self.descriptors.wrapping_add(self.head as usize), count)
+        }
+    }
+
     /// One of its descriptors.
     ///
     /// # Safety
@@ -49,8 +62,8 @@ pub(super) struct Queue {
     pub(super) pair: Option<u32>,
     pub(super) rx: Ring,
     pub(super) tx: Ring,
-    /// What each RX descriptor will say once its packet is there.
-    pub(super) words: Box<[u64]>,
+    /// The bytes of the packet of each RX descriptor, which it will say once the packet is there.
+    pub(super) lengths: Box<[u16]>,
     /// Up to where they say it.
     pub(super) written: u32,
     /// Whether there are more to be written at the end of this turn.
@@ -65,15 +78,15 @@ impl Queue {
     /// are written together; how many.
     #[inline(always)]
     pub(super) fn write_back<V: Vector>(&mut self, until: u32) -> u32 {
-        let mask = self.words.len() as u32 - 1;
+        let mask = self.lengths.len() as u32 - 1;
         let count = until.wrapping_sub(self.written) & mask;
         let (mut at, mut left) = (self.written, count);
         while left > 0 {
-            let words = &self.words[at as usize..];
-            // SAFETY: the ring has as many descriptors as there are words.
+            let lengths = &self.lengths[at as usize..];
+            // SAFETY: the ring has as many descriptors as there are lengths.
             let descriptor = unsafe { self.rx.at(at) };
             let mut done = 1;
-            if let Some(line) = words.first_chunk::<A_LINE>()
+            if let Some(line) = lengths.first_chunk::<A_LINE>()
                 && left >= A_LINE as u32
                 && (at as usize).is_multiple_of(A_LINE)
             {
@@ -81,10 +94,10 @@ impl Queue {
                 let to = std::ptr::from_ref(descriptor).cast_mut().cast();
                 // SAFETY: a whole line of descriptors that are the NIC's until they say so; the thread runs
                 // with the way of copying that the processor has.
-                unsafe { V::tell(line, to) };
+                unsafe { V::tell(&line.map(received), to) };
             } else {
                 descriptor.address.store(0, Ordering::Relaxed);
-                descriptor.word.store(words[0], Ordering::Release);
+                descriptor.word.store(received(lengths[0]), Ordering::Release);
             }
             at = (at + done) & mask;
             left -= done;
@@ -95,40 +108,41 @@ impl Queue {
 }
 
 /// The registered memory in which the last buffer lay: the next lies there too, mostly.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     bus: u64,
-    length: usize,
+    /// How many of its bytes a whole buffer may begin at.
+    starts: usize,
     pointer: *mut u8,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { bus: 0, length: 0, pointer: std::ptr::null_mut() }
+        Self { bus: 0, starts: 0, pointer: std::ptr::null_mut() }
     }
 }
 
 impl Window {
-    /// As [`Common::reach`].
+    /// Where a whole buffer lies, where it is in here.
     #[inline(always)]
-    pub(super) fn reach(
+    pub(super) fn buffer(self, bus: u64) -> Option<*mut u8> {
+        let offset = bus.wrapping_sub(self.bus) as usize;
+        (offset < self.starts).then(|| self.pointer.wrapping_add(offset))
+    }
+
+    /// Where so many bytes lie, where the program with this pair may have them touched; it is the window from
+    /// then on.
+    #[cold]
+    pub(super) fn find(
         &mut self,
         pair: Option<u32>,
         bus: u64,
         length: usize,
         nic: &Common,
     ) -> Option<*mut u8> {
-        let offset = bus.wrapping_sub(self.bus) as usize;
-        if offset < self.length && length <= self.length - offset {
-            return Some(self.pointer.wrapping_add(offset));
-        }
-        self.find(pair?, bus, length, nic)
-    }
-
-    #[cold]
-    fn find(&mut self, pair: u32, bus: u64, length: usize, nic: &Common) -> Option<*mut u8> {
-        let region = nic.region(pair, bus, length)?;
-        *self = Self { bus: region.bus(), length: region.length(), pointer: region.pointer() };
+        let region = nic.region(pair?, bus, length)?;
+        let starts = (region.length() + 1).saturating_sub(BUFFER);
+        *self = Self { bus: region.bus(), starts, pointer: region.pointer() };
         Some(self.pointer.wrapping_add((bus - self.bus) as usize))
     }
 }

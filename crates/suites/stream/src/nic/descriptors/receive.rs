@@ -6,7 +6,9 @@ use super::super::engine::Common;
 use super::super::layout::FLIT;
 use super::super::placing::{Bound, Rooms};
 use super::Descriptors;
-use super::layout::{BUFFER, received};
+use super::layout::{BUFFER, Descriptor};
+use super::queue::{Queue, Window};
+use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch, Wire};
 
@@ -14,10 +16,23 @@ use crate::wire::{Coming, Stretch, Wire};
 const BURST: u32 = 4096;
 
 /// Where one burst's packets go; kept for the room that they have.
-#[derive(Default)]
 pub(super) struct Places {
     stretches: Vec<Stretch>,
-    each: Vec<*mut u8>,
+    each: Each,
+}
+
+/// The place of each packet, in an array that is never longer or shorter: what grows is looked at whenever
+/// something is added.
+pub(in crate::nic) struct Each {
+    places: Box<[*mut u8]>,
+    count: usize,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let places = vec![std::ptr::null_mut(); BURST as usize].into();
+        Self { stretches: Vec::new(), each: Each { places, count: 0 } }
+    }
 }
 
 /// What a program is told of a queue, on its way.
@@ -44,16 +59,18 @@ impl Descriptors {
         }
         nic.steering.refresh(epoch, coming.packets());
         nic.counters.in_packets += u64::from(coming.count());
-        let mut places = std::mem::take(&mut self.places);
+        let Some(mut places) = self.places.take() else { return };
         let Places { stretches, each } = &mut places;
         self.choose_places(now, nic, &coming, stretches, each);
         // SAFETY: the buffers are registered, aligned to a flit, longer than any packet, and the NIC's until
         // their descriptors say that they have been written; the thread runs with the way of copying that
         // the processor has.
-        unsafe { coming.deliver_apart::<V>(nic.steering.order(), stretches, each) };
+        unsafe {
+            coming.deliver_apart::<V>(nic.steering.order(), stretches, &each.places[..each.count]);
+        }
         stretches.clear();
-        each.clear();
-        self.places = places;
+        each.count = 0;
+        self.places = Some(places);
     }
 
     /// Tells programs of their packets, after all of the turn.
@@ -79,7 +96,7 @@ impl Descriptors {
 }
 
 impl Rooms for Descriptors {
-    type Kept = Vec<*mut u8>;
+    type Kept = Each;
 
     #[inline(always)]
     fn room(
@@ -88,7 +105,7 @@ impl Rooms for Descriptors {
         now: u64,
         nic: &mut Common,
         coming: &impl Coming,
-        places: &mut Vec<*mut u8>,
+        each: &mut Each,
     ) -> (*mut u8, u32) {
         let Some(queue) = self.queues.get_mut(id as usize).filter(|queue| !queue.rx.is_none())
         else {
@@ -96,28 +113,12 @@ impl Rooms for Descriptors {
             return (std::ptr::null_mut(), 0);
         };
         let free = queue.rx.tail.known(now).wrapping_sub(queue.rx.head) & self.rx_mask;
-        let first = places.len();
+        let (first, slot) = (each.count, queue.rx.head);
+        let most = stretch.count.min(free);
+        let taken = queue.take_buffers(most, each, nic);
         let (list, packets) = (stretch.list.of(nic.steering.order()), coming.packets());
-        let (mut at, mut head) = (stretch.at as usize, queue.rx.head);
-        for _ in 0..stretch.count.min(free) {
-            while at >= list.len() {
-                at -= list.len();
-            }
-            // SAFETY: the ring is there, and the head within it.
-            let address = unsafe { queue.rx.at(head) }.address.load(Ordering::Relaxed);
-            let place = queue.window.reach(queue.pair, address, BUFFER, nic);
-            let Some(place) = place.filter(|_| address.is_multiple_of(FLIT as u64)) else {
-                std::hint::cold_path();
-                nic.counters.refused += 1;
-                break;
-            };
-            places.push(place);
-            queue.words[head as usize] = received(packets[list[at] as usize].length);
-            at += 1;
-            head = (head + 1) & self.rx_mask;
-        }
-        queue.rx.head = head;
-        let taken = (places.len() - first) as u32;
+        queue.set_lengths(slot, taken, list, stretch.at, packets);
+        nic.counters.refused += u64::from(taken < most);
         nic.counters.ring_full += u64::from(stretch.count - taken);
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
@@ -125,6 +126,87 @@ impl Rooms for Descriptors {
             queue.due = true;
             self.due.push(id);
         }
-        (places.get(first).copied().unwrap_or(std::ptr::null_mut()), taken)
+        (each.places.get(first).copied().unwrap_or(std::ptr::null_mut()), taken)
     }
+}
+
+impl Queue {
+    /// Takes the next buffers, as many as asked for unless one is refused; how many.
+    #[inline(always)]
+    fn take_buffers(&mut self, most: u32, each: &mut Each, nic: &Common) -> u32 {
+        let mask = self.lengths.len() as u32 - 1;
+        let (mut taken, mut all_good) = (0, true);
+        while taken < most && all_good {
+            // SAFETY: the ring is there and has as many descriptors as there are lengths.
+            let run = unsafe { self.rx.run(most - taken, mask) };
+            let mut good = each.take(run, self.window);
+            if let Some(other) = run.get(good) {
+                let found = self.other_buffer(other, nic);
+                all_good = found.is_some();
+                good += each.take_one(found);
+            }
+            self.rx.head = (self.rx.head + good as u32) & mask;
+            taken += good as u32;
+        }
+        taken
+    }
+
+    /// A buffer that lies elsewhere than the last did; none where it is refused.
+    #[cold]
+    fn other_buffer(&mut self, descriptor: &Descriptor, nic: &Common) -> Option<*mut u8> {
+        let address = descriptor.address.load(Ordering::Relaxed);
+        let place = self.window.find(self.pair, address, BUFFER, nic)?;
+        is_at_flit(address).then_some(place)
+    }
+
+    /// Keeps the lengths of packets of a list, from a place in it on, for the descriptors from this one on.
+    #[inline(always)]
+    fn set_lengths(&mut self, slot: u32, count: u32, list: &[u32], at: u32, packets: &[Packet]) {
+        let (slot, count) = (slot as usize, count as usize);
+        let one = count.min(self.lengths.len() - slot);
+        if let [index] = list {
+            let length = packets[*index as usize].length;
+            self.lengths[slot..slot + one].fill(length);
+            self.lengths[..count - one].fill(length);
+            return;
+        }
+        let mut at = at as usize % list.len();
+        for into in [slot..slot + one, 0..count - one] {
+            for length in &mut self.lengths[into] {
+                *length = packets[list[at] as usize].length;
+                at = if at + 1 == list.len() { 0 } else { at + 1 };
+            }
+        }
+    }
+}
+
+impl Each {
+    /// Takes buffers up to the first that lies elsewhere than the last did, or not at a flit; how many.
+    #[inline(always)]
+    fn take(&mut self, run: &[Descriptor], window: Window) -> usize {
+        let mut taken = 0;
+        for (descriptor, place) in run.iter().zip(&mut self.places[self.count..]) {
+            let address = descriptor.address.load(Ordering::Relaxed);
+            let Some(buffer) = window.buffer(address).filter(|_| is_at_flit(address)) else {
+                break;
+            };
+            *place = buffer;
+            taken += 1;
+        }
+        self.count += taken;
+        taken
+    }
+
+    /// Takes one that may have been refused; how many.
+    fn take_one(&mut self, buffer: Option<*mut u8>) -> usize {
+        let Some(buffer) = buffer else { return 0 };
+        self.places[self.count] = buffer;
+        self.count += 1;
+        1
+    }
+}
+
+#[inline(always)]
+fn is_at_flit(address: u64) -> bool {
+    address.is_multiple_of(FLIT as u64)
 }

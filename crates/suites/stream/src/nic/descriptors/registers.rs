@@ -91,7 +91,7 @@ impl Descriptors {
         self.due.retain(|due| *due != id);
         self.under_way.retain(|written| written.queue != id);
         let queue = &mut self.queues[id as usize];
-        queue.words = vec![0; self.rx_mask as usize + 1].into();
+        queue.lengths = vec![0; self.rx_mask as usize + 1].into();
         (queue.written, queue.due) = (0, false);
     }
 

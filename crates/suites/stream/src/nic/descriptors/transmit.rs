@@ -8,7 +8,8 @@ use super::super::layout::FLIT;
 use super::super::limit::Limit;
 use super::super::notification::TxNotification;
 use super::Descriptors;
-use super::layout::{CONFIGURE, DONE, END, KIND, NOTHING, REPORT, SEND, sent_bytes};
+use super::layout::{CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes};
+use super::queue::{Queue, Window};
 use crate::wire::packet::{self, LONGEST, SHORTEST};
 use crate::wire::{Span, Wire};
 
@@ -16,6 +17,79 @@ use crate::wire::{Span, Wire};
 const TRANSMISSIONS: u32 = 1024;
 /// The same where the rate is limited: what leaves too early at most.
 const LIMITED: u32 = 32;
+
+/// What leaves together.
+pub(super) struct Leaving {
+    /// Where packets lie, in an array that is never longer or shorter, as for those that come.
+    spans: Box<[Span]>,
+    /// How many they are.
+    packets: usize,
+    /// Their flits.
+    flits: u64,
+    /// Descriptors that are to say that they are done.
+    reports: Vec<u32>,
+    /// What is in descriptors that send no packet: their kind and address.
+    others: Vec<(u64, u64)>,
+}
+
+impl Default for Leaving {
+    fn default() -> Self {
+        let none = Span { start: std::ptr::null(), bytes: 0 };
+        let spans = vec![none; TRANSMISSIONS as usize].into();
+        Self { spans, packets: 0, flits: 0, reports: Vec::new(), others: Vec::new() }
+    }
+}
+
+impl Leaving {
+    /// Reads descriptors, the first of which is at this place, up to one that is no packet's or whose buffer lies
+    /// elsewhere than the last did; how many.
+    #[inline(always)]
+    fn read(&mut self, run: &[Descriptor], slot: u32, window: Window) -> usize {
+        let spans = &mut self.spans[self.packets..];
+        let (mut read, mut flits) = (0, 0);
+        for ((descriptor, span), slot) in run.iter().zip(spans).zip(slot..) {
+            let word = descriptor.word.load(Ordering::Relaxed);
+            let buffer = window.buffer(descriptor.address.load(Ordering::Relaxed));
+            let Some(start) = buffer.filter(|_| is_frame(word)) else { break };
+            let bytes = sent_bytes(word);
+            *span = Span { start, bytes };
+            flits += packet::flits(bytes as usize);
+            read += 1;
+            if word & REPORT != 0 {
+                self.reports.push(slot);
+            }
+        }
+        self.packets += read;
+        self.flits += flits as u64;
+        read
+    }
+
+    /// Reads one that was not read with others.
+    #[cold]
+    fn read_other(&mut self, descriptor: &Descriptor, slot: u32, queue: &mut Queue, nic: &Common) {
+        let word = descriptor.word.load(Ordering::Relaxed);
+        let address = descriptor.address.load(Ordering::Relaxed);
+        if word & REPORT != 0 {
+            self.reports.push(slot);
+        }
+        let bytes = sent_bytes(word);
+        let start = queue.window.find(queue.pair, address, bytes as usize, nic);
+        let Some(start) = start.filter(|_| is_frame(word)) else {
+            self.others.push((word & KIND, address));
+            return;
+        };
+        self.spans[self.packets] = Span { start, bytes };
+        self.packets += 1;
+        self.flits += packet::flits(bytes as usize) as u64;
+    }
+}
+
+/// Whether a descriptor is of a whole frame to send.
+#[inline(always)]
+fn is_frame(word: u64) -> bool {
+    let length = SHORTEST..=LONGEST;
+    word & (KIND | END) == SEND | END && length.contains(&(sent_bytes(word) as usize))
+}
 
 impl Descriptors {
     /// Serves the queues that have something to send.
@@ -40,56 +114,41 @@ impl Descriptors {
     /// Serves descriptors of a queue.
     #[inline(always)]
     fn serve<W: Wire>(&mut self, id: u32, now: u64, nic: &mut Common, wire: &mut W) {
-        let (mut spans, mut reports) = std::mem::take(&mut self.leaving);
         let queue = &mut self.queues[id as usize];
         let waiting = queue.tx.tail.known(now).wrapping_sub(queue.tx.head) & self.tx_mask;
         let count = waiting.min(if self.limit.is_some() { LIMITED } else { TRANSMISSIONS });
-        let mut flits = 0;
-        let mut others = Vec::new();
-        for _ in 0..count {
-            let slot = queue.tx.head;
-            queue.tx.head = (slot + 1) & self.tx_mask;
-            // SAFETY: the ring is there, for it has descriptors, and the head within it.
-            let descriptor = unsafe { queue.tx.at(slot) };
-            let address = descriptor.address.load(Ordering::Relaxed);
-            let word = descriptor.word.load(Ordering::Relaxed);
-            if word & REPORT != 0 {
-                reports.push(slot);
+        let leaving = &mut self.leaving;
+        let mut left = count;
+        while left > 0 {
+            // SAFETY: the ring is there, for it has descriptors.
+            let run = unsafe { queue.tx.run(left, self.tx_mask) };
+            let mut read = leaving.read(run, queue.tx.head, queue.window);
+            if let Some(other) = run.get(read) {
+                leaving.read_other(other, queue.tx.head + read as u32, queue, nic);
+                read += 1;
             }
-            let bytes = sent_bytes(word);
-            let is_frame = word & (KIND | END) == SEND | END
-                && (SHORTEST..=LONGEST).contains(&(bytes as usize));
-            match queue.window.reach(queue.pair, address, bytes as usize, nic).filter(|_| is_frame)
-            {
-                Some(start) => {
-                    spans.push(Span { start, bytes });
-                    flits += packet::flits(bytes as usize) as u64;
-                }
-                None => {
-                    std::hint::cold_path();
-                    others.push((word & KIND, address));
-                }
-            }
+            queue.tx.head = (queue.tx.head + read as u32) & self.tx_mask;
+            left -= read as u32;
         }
+        let spans = &leaving.spans[..leaving.packets];
         // SAFETY: registered memory of as many bytes as frames may have, which the program leaves to the NIC
         // until a descriptor says that it is done.
-        unsafe { wire.leave_apart(&spans) };
+        unsafe { wire.leave_apart(spans) };
         nic.counters.out_packets += spans.len() as u64;
-        nic.counters.flits_read += flits;
+        nic.counters.flits_read += leaving.flits;
         nic.counters.transmissions += u64::from(count);
         if let Some(limit) = &mut self.limit {
-            limit.leave(flits, now);
+            limit.leave(leaving.flits, now);
         }
-        spans.clear();
-        for (kind, address) in others {
+        (leaving.packets, leaving.flits) = (0, 0);
+        for (kind, address) in std::mem::take(&mut leaving.others) {
             self.obey(id, kind, address, nic);
         }
         let queue = &self.queues[id as usize];
-        for slot in reports.drain(..) {
+        for slot in self.leaving.reports.drain(..) {
             // SAFETY: as above.
             unsafe { queue.tx.at(slot) }.word.store(DONE, Ordering::Release);
         }
-        self.leaving = (spans, reports);
     }
 
     /// Does what a descriptor says that sends no packet.
