@@ -50,8 +50,7 @@ pub(crate) fn once(mut value: u64) -> u64 {
 /// The flits that so many bytes take.
 #[inline(always)]
 pub fn flits(length: usize) -> usize {
-    // No length is so long that this is more than there is.
-    (length + FLIT - 1) / FLIT
+    length.div_ceil(FLIT)
 }
 
 /// Walks over packets that lie one after the other, each at a flit.

@@ -18,8 +18,9 @@ use crate::nic::{Form, Port};
 pub(super) use room::Owner;
 pub(super) use shared::Shared;
 
-/// Notifications taken, or completions looked at, before anything else is done.
-const BATCH: u32 = 64;
+/// Notifications taken, or completions looked at, before anything else is done: so many that packets of a pipe
+/// are sent together where each has a notification of its own and those of other pipes lie between.
+const BATCH: u32 = 2048;
 
 /// How large everything is; as the hardware has it unless said otherwise. All are powers of two.
 #[derive(Debug, Clone, Copy)]

@@ -137,7 +137,7 @@ impl Engine for Pipes {
 
     fn detach(&mut self, pair: u32, nic: &mut Common) {
         self.take_all_writes(pair as usize, ticks(), nic);
-        self.under_way.forget_where(|notification| notification.pair == pair);
+        self.under_way.forget_where(|notifications| notifications.pair == pair);
         self.remove_where(|pipe| pipe.pair == pair, nic);
         self.pairs[pair as usize] = None;
     }
@@ -157,7 +157,7 @@ impl Engine for Pipes {
 
     fn forget(&mut self, region: &Region, nic: &mut Common) {
         self.remove_where(|pipe| region.has(pipe.ring), nic);
-        self.under_way.forget_where(|notification| region.has(notification.slot));
+        self.under_way.forget_where(|notifications| region.has(notifications.buffer));
         for pair in self.pairs.iter_mut().flatten() {
             if region.has(pair.rx) {
                 pair.rx = std::ptr::null_mut();

@@ -41,51 +41,63 @@ impl Pair {
         }
     }
 
-    /// The slot of the next notification; none where the program has read too few, or has no buffer.
+    /// Slots for the next notifications, at most so many: the first, and how many. Fewer where the program has
+    /// read too few, and none where it has no buffer.
     #[inline(always)]
-    pub(super) fn slot(&mut self, mask: u32) -> Option<*const RxNotification> {
-        let next = (self.rx_tail + 1) & mask;
-        if next == self.rx_head || self.rx.is_null() {
-            return None;
-        }
-        let slot = self.rx.wrapping_add(self.rx_tail as usize);
-        self.rx_tail = next;
-        Some(slot)
+    pub(super) fn slots(&mut self, most: u32, mask: u32) -> (u32, u32) {
+        let free = self.rx_head.wrapping_sub(self.rx_tail).wrapping_sub(1) & mask;
+        let (first, count) = (self.rx_tail, if self.rx.is_null() { 0 } else { most.min(free) });
+        self.rx_tail = (first + count) & mask;
+        (first, count)
     }
 }
 
 /// Notifications on their way to memory, where transfers are modelled.
 #[derive(Default)]
-pub(super) struct UnderWay(VecDeque<Notification>);
+pub(super) struct UnderWay(VecDeque<Notifications>);
 
-/// One of them.
-pub(crate) struct Notification {
+/// Notifications of one pipe, one behind the other: each says that the pipe has grown by as much.
+pub(crate) struct Notifications {
     pub(super) arrives: u64,
     pub(super) pair: u32,
-    pub(super) slot: *const RxNotification,
+    /// The buffer, which has `mask` and one.
+    pub(super) buffer: *const RxNotification,
+    pub(super) mask: u32,
+    /// The first one's slot.
+    pub(super) first: u32,
+    pub(super) count: u32,
     pub(super) pipe: u32,
+    /// What the first says, flits.
     pub(super) tail: u32,
+    /// What each says more than that before it, flits.
+    pub(super) step: u32,
+    /// Flits of the pipe's ring, less one.
+    pub(super) ring_mask: u32,
 }
 
-impl Notification {
+impl Notifications {
     #[inline(always)]
     fn write(&self) {
-        // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets the slots of
-        // those that go, and of memory that goes. All its fields are atomic.
-        let slot = unsafe { &*self.slot };
-        slot.tell(self.pipe, self.tail);
+        let mut tail = self.tail;
+        for at in 0..self.count {
+            let slot = self.buffer.wrapping_add(((self.first + at) & self.mask) as usize);
+            // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets those of
+            // cores that go, and of memory that goes. All its fields are atomic.
+            unsafe { &*slot }.tell(self.pipe, tail);
+            tail = (tail + self.step) & self.ring_mask;
+        }
     }
 }
 
 impl UnderWay {
-    /// Writes a notification, or has it travel first where that is modelled.
+    /// Writes notifications, or has them travel first where that is modelled.
     #[inline(always)]
-    pub(super) fn notify(&mut self, notification: Notification, nic: &mut Common) {
-        nic.counters.notifications += 1;
+    pub(super) fn notify(&mut self, notifications: Notifications, nic: &mut Common) {
+        nic.counters.notifications += u64::from(notifications.count);
         if nic.transfer == 0 {
-            notification.write();
+            notifications.write();
         } else {
-            self.0.push_back(notification);
+            self.0.push_back(notifications);
         }
     }
 
@@ -101,15 +113,15 @@ impl UnderWay {
 
     /// Those for a core arrive now: a pipe of its goes, and its number may soon be another's.
     pub(super) fn hurry(&mut self, pair: u32) {
-        self.0.retain(|notification| {
-            if notification.pair == pair {
-                notification.write();
+        self.0.retain(|notifications| {
+            if notifications.pair == pair {
+                notifications.write();
             }
-            notification.pair != pair
+            notifications.pair != pair
         });
     }
 
-    pub(super) fn forget_where(&mut self, goes: impl Fn(&Notification) -> bool) {
-        self.0.retain(|notification| !goes(notification));
+    pub(super) fn forget_where(&mut self, goes: impl Fn(&Notifications) -> bool) {
+        self.0.retain(|notifications| !goes(notifications));
     }
 }

@@ -3,8 +3,8 @@
 use super::super::engine::Common;
 use super::super::layout::FLIT;
 use super::super::placing::{Bound, Rooms};
-use super::pair::{Notification, Pair};
-use super::{Notify, Pipe, Pipes};
+use super::pair::Notifications;
+use super::{Notify, Pipes};
 use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch, Wire};
 
@@ -17,7 +17,7 @@ const BURST: u32 = 4096;
 #[derive(Default)]
 pub(super) struct Places {
     stretches: Vec<Stretch>,
-    notifications: Vec<Notification>,
+    notifications: Vec<Notifications>,
 }
 
 impl Pipes {
@@ -49,8 +49,8 @@ impl Pipes {
             // SAFETY: they were just delivered there, and no program knows of them yet.
             unsafe { timestamp.arrive() };
         }
-        for notification in places.notifications.drain(..) {
-            self.under_way.notify(notification, nic);
+        for notifications in places.notifications.drain(..) {
+            self.under_way.notify(notifications, nic);
         }
         places.stretches.clear();
         self.places = places;
@@ -82,21 +82,49 @@ impl Pipes {
             (pipe.due, pipe.notified) = (false, false);
             return true;
         }
-        let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
-        let Some(slot) = pair.and_then(|pair| pair.slot(self.notifications_mask)) else {
+        let (tail, arrives) = (pipe.tail, now + nic.transfer);
+        let Some(notification) = self.notifications(id, 1, (tail, 0), arrives) else {
             return false;
         };
+        let pipe = &mut self.pipes[id as usize];
         (pipe.due, pipe.notified) = (false, true);
-        let arrives = now + nic.transfer;
-        let notification =
-            Notification { arrives, pair: pipe.pair, slot, pipe: id, tail: pipe.tail };
         self.under_way.notify(notification, nic);
         true
+    }
+
+    /// Notifications of a pipe, as many as asked for unless there is no room for all: what the first says, and
+    /// each more than that before it, in flits. None where there is room for none.
+    #[inline(always)]
+    fn notifications(
+        &mut self,
+        pipe: u32,
+        most: u32,
+        (tail, step): (u32, u32),
+        arrives: u64,
+    ) -> Option<Notifications> {
+        let (mask, ring_mask) = (self.notifications_mask, self.mask);
+        let number = self.pipes[pipe as usize].pair;
+        let pair = self.pairs.get_mut(number as usize)?.as_mut()?;
+        let (first, count) = pair.slots(most, mask);
+        let (buffer, pair) = (pair.rx.cast_const(), number);
+        let tail = tail & ring_mask;
+        (count > 0).then_some(Notifications {
+            arrives,
+            pair,
+            buffer,
+            mask,
+            first,
+            count,
+            pipe,
+            tail,
+            step,
+            ring_mask,
+        })
     }
 }
 
 impl Rooms for Pipes {
-    type Kept = Vec<Notification>;
+    type Kept = Vec<Notifications>;
 
     #[inline(always)]
     fn room(
@@ -105,7 +133,7 @@ impl Rooms for Pipes {
         now: u64,
         nic: &mut Common,
         _: &impl Coming,
-        notifications: &mut Vec<Notification>,
+        kept: &mut Vec<Notifications>,
     ) -> (*mut u8, u32) {
         let run = stretch.count;
         let Some(pipe) = self.pipes.get_mut(id as usize).filter(|pipe| !pipe.ring.is_null()) else {
@@ -113,7 +141,8 @@ impl Rooms for Pipes {
             return (std::ptr::null_mut(), 0);
         };
         // One flit stays free, so that a full ring differs from an empty one.
-        let room = pipe.head.wrapping_sub(pipe.tail).wrapping_sub(1) & self.mask;
+        let (tail, room) =
+            (pipe.tail, pipe.head.wrapping_sub(pipe.tail).wrapping_sub(1) & self.mask);
         let mut taken = run;
         if run * flits > room {
             std::hint::cold_path();
@@ -121,41 +150,20 @@ impl Rooms for Pipes {
             nic.counters.ring_full += u64::from(run - taken);
         }
         if self.notify == Notify::EveryPacket {
-            let pair = self.pairs.get_mut(pipe.pair as usize).and_then(Option::as_mut);
-            let masks = (self.notifications_mask, self.mask);
-            let arrives = now + nic.transfer;
-            let told = tell_each(pair, masks, pipe, id, (taken, flits), arrives, notifications);
+            let each = self.notifications(id, taken, (tail + flits, flits), now + nic.transfer);
+            let told = each.as_ref().map_or(0, |each| each.count);
             nic.counters.notifications_full += u64::from(taken - told);
             taken = told;
+            kept.extend(each);
         } else if taken > 0 && !pipe.notified && !pipe.due {
             pipe.due = true;
             self.due.push(id);
         }
-        let place = pipe.ring.wrapping_add(pipe.tail as usize * FLIT);
-        pipe.tail = (pipe.tail + taken * flits) & self.mask;
+        let pipe = &mut self.pipes[id as usize];
+        let place = pipe.ring.wrapping_add(tail as usize * FLIT);
+        pipe.tail = (tail + taken * flits) & self.mask;
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
         (place, taken)
     }
-}
-
-/// A notification for each of some packets of a pipe; how many there is room for.
-#[inline(always)]
-fn tell_each(
-    pair: Option<&mut Pair>,
-    (notifications_mask, ring_mask): (u32, u32),
-    pipe: &Pipe,
-    id: u32,
-    (packets, flits): (u32, u32),
-    arrives: u64,
-    notifications: &mut Vec<Notification>,
-) -> u32 {
-    let Some(pair) = pair else { return 0 };
-    for packet in 0..packets {
-        let Some(slot) = pair.slot(notifications_mask) else { return packet };
-        let tail = (pipe.tail + (packet + 1) * flits) & ring_mask;
-        let pair = pipe.pair;
-        notifications.push(Notification { arrives, pair, slot, pipe: id, tail });
-    }
-    packets
 }
