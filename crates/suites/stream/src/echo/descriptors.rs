@@ -2,7 +2,7 @@
 
 use machine::Refusal;
 
-use super::Interface;
+use super::{Interface, has_no_place};
 use crate::host::Gone;
 use crate::host::descriptors::{Burst, Device, Queue, Sizes};
 use crate::nic::Port;
@@ -13,31 +13,32 @@ pub struct DescriptorsEcho {
     // Before the device, whose pool its packets go back to.
     burst: Burst,
     queues: Vec<Queue>,
+    without_place: usize,
     _device: Device,
 }
 
 impl DescriptorsEcho {
-    /// So many queues, each with a flow of its own.
+    /// So many queues, each with a flow of its own; see [`without_place`](Interface::without_place).
     ///
     /// # Errors
     /// Where there is not enough memory.
     pub fn new(port: &Port, sizes: Sizes, flows: &[Flow]) -> Result<Self, Refusal> {
         let device = Device::new(port, sizes, flows.len() as u32)?;
-        let mut queues = Vec::new();
+        let (mut queues, mut without_place) = (Vec::new(), 0);
         for flow in flows {
             let mut queue = device.queue()?;
-            queue.bind(*flow).map_err(|why| Refusal {
-                attempt: "bind a flow".into(),
-                source: std::io::Error::other(why),
-                remedy: "start the NIC again".into(),
-            })?;
+            without_place += usize::from(has_no_place(queue.bind(*flow))?);
             queues.push(queue);
         }
-        Ok(Self { burst: device.burst(), queues, _device: device })
+        Ok(Self { burst: device.burst(), queues, without_place, _device: device })
     }
 }
 
 impl Interface for DescriptorsEcho {
+    fn without_place(&self) -> usize {
+        self.without_place
+    }
+
     /// A burst of each queue.
     #[inline(always)]
     fn turn(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, Gone> {

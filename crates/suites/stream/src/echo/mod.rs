@@ -6,8 +6,10 @@ mod pipes;
 pub use descriptors::DescriptorsEcho;
 pub use pipes::PipesEcho;
 
+use machine::Refusal;
+
 use crate::generator::TOUCHED;
-use crate::host::Gone;
+use crate::host::{Gone, NotConfigured};
 
 /// What an application core does with packets, by whichever interface they come.
 pub trait Interface {
@@ -17,6 +19,22 @@ pub trait Interface {
     /// # Errors
     /// Where the NIC has gone.
     fn turn(&mut self, each: impl FnMut(&mut [u8])) -> Result<u64, Gone>;
+
+    /// How many of its pipes or queues get no packets, for the NIC's flow table has no place for their flows.
+    fn without_place(&self) -> usize;
+}
+
+/// Whether a flow that was to be bound has no place.
+fn has_no_place(bound: Result<(), NotConfigured>) -> Result<bool, Refusal> {
+    match bound {
+        Ok(()) => Ok(false),
+        Err(NotConfigured::Full(_)) => Ok(true),
+        Err(why) => Err(Refusal {
+            attempt: "bind a flow".into(),
+            source: std::io::Error::other(why),
+            remedy: "start the NIC again".into(),
+        }),
+    }
 }
 
 /// The echo's work on a packet: it adds 1 to a byte, and then does nothing for so many instructions.

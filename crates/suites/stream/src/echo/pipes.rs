@@ -2,8 +2,8 @@
 
 use machine::Refusal;
 
-use super::Interface;
-use crate::host::{Device, Gone, NotConfigured, RxTxPipe, Sizes};
+use super::{Interface, has_no_place};
+use crate::host::{Device, Gone, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
 use crate::wire::flow::Flow;
@@ -22,7 +22,7 @@ pub struct PipesEcho {
 }
 
 impl PipesEcho {
-    /// So many pipes, each with a flow of its own; see [`without_place`](Self::without_place).
+    /// So many pipes, each with a flow of its own; see [`without_place`](Interface::without_place).
     ///
     /// # Errors
     /// Where there is not enough memory, or the NIC has gone.
@@ -31,28 +31,17 @@ impl PipesEcho {
         let mut pipes = device.rx_tx_pipes(flows.len())?;
         let mut without_place = 0;
         for (pipe, flow) in pipes.iter_mut().zip(flows) {
-            match pipe.bind(*flow) {
-                Ok(()) => {}
-                Err(NotConfigured::Full(_)) => without_place += 1,
-                Err(NotConfigured::Gone(why)) => {
-                    return Err(Refusal {
-                        attempt: "bind a flow".into(),
-                        source: std::io::Error::other(why),
-                        remedy: "start the NIC again".into(),
-                    });
-                }
-            }
+            without_place += usize::from(has_no_place(pipe.bind(*flow))?);
         }
         Ok(Self { device, pipes, prefetch, without_place })
-    }
-
-    /// Pipes that get no packets, for the NIC's flow table has no place for their flows.
-    pub fn without_place(&self) -> usize {
-        self.without_place
     }
 }
 
 impl Interface for PipesEcho {
+    fn without_place(&self) -> usize {
+        self.without_place
+    }
+
     #[inline(always)]
     fn turn(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, Gone> {
         let Some(place) = self.device.next() else { return Ok(0) };

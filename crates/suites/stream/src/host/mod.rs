@@ -78,13 +78,15 @@
 mod batch;
 pub mod descriptors;
 mod device;
+mod not_configured;
 mod round_trip;
 mod rx;
 mod rx_tx;
 mod tx;
 
 pub use batch::{Batch, Length, Messages, Packets};
-pub use device::{Device, Gone, NotConfigured, Sizes};
+pub use device::{Device, Gone, Sizes};
+pub use not_configured::NotConfigured;
 pub use round_trip::round_trip;
 pub use rx::RxPipe;
 pub use rx_tx::RxTxPipe;

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use machine::Refusal;
 
+use super::NotConfigured;
 use super::batch::Batch;
-use super::device::{NotConfigured, Shared};
+use super::device::Shared;
 use crate::nic::layout::{FLIT, Queue, Register};
 use crate::nic::memory::Memory;
 use crate::wire::flow::Flow;

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use machine::Refusal;
 
+use super::NotConfigured;
 use super::batch::Batch;
-use super::device::{Gone, NotConfigured, Owner, Shared};
+use super::device::{Gone, Owner, Shared};
 use super::rx::{RxPipe, flits};
 use crate::nic::memory::Memory;
 use crate::wire::flow::Flow;

@@ -1,7 +1,29 @@
 //! Which of the packets that came together go to which queue, and where.
 
 use super::engine::Common;
-use crate::wire::{Coming, List, Stretch};
+use crate::wire::{Coming, List, Stretch, Wire};
+
+/// Packets taken from the wire in one turn at most. Lines that another core reads right after they were
+/// written cost both more than those that have left the nearest cache: long bursts, where there is so much to
+/// do, keep the two apart, and what each of many queues costs a turn is spread over more packets.
+pub(super) const BURST: u32 = 4096;
+
+/// The packets that have come, of which it is known where they go; none where none has.
+#[inline(always)]
+pub(super) fn coming<'a, W: Wire>(
+    now: u64,
+    nic: &mut Common,
+    wire: &'a mut W,
+) -> Option<W::Coming<'a>> {
+    let (epoch, _) = wire.packets();
+    let coming = wire.coming(now, BURST);
+    if coming.count() == 0 {
+        return None;
+    }
+    nic.steering.refresh(epoch, coming.packets());
+    nic.counters.in_packets += u64::from(coming.count());
+    Some(coming)
+}
 
 /// Packets of a burst that all go to one queue and have as many flits.
 #[derive(Debug, Clone, Copy)]

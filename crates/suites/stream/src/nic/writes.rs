@@ -10,11 +10,29 @@ const WRITES: usize = 256;
 
 /// An engine's registers.
 pub(super) trait Registers {
+    /// Cores there may be.
+    fn pairs(&self) -> usize;
+
     /// What a core writes; none where there is no such core.
     fn arrivals(&mut self, pair: usize) -> Option<&mut Arrivals>;
 
     /// A core has written a register. Whether it is the core's is not known yet.
     fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut Common);
+
+    /// Takes some of the writes of each core that have arrived by now.
+    #[inline(always)]
+    fn take_writes_of_all(&mut self, now: u64, nic: &mut Common) {
+        for pair in 0..self.pairs() {
+            self.take_writes(pair, now, nic);
+        }
+    }
+
+    /// Takes all writes that were made, also those on their way.
+    fn settle_all(&mut self, now: u64, nic: &mut Common) {
+        for pair in 0..self.pairs() {
+            self.take_all_writes(pair, now, nic);
+        }
+    }
 
     /// Takes some of the writes of a core that have arrived by now.
     #[inline(always)]

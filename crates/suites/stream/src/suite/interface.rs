@@ -8,7 +8,7 @@ use machine::Refusal;
 
 use super::application::Loop;
 use super::setting::Setting;
-use crate::echo::{DescriptorsEcho, PipesEcho};
+use crate::echo::{self, DescriptorsEcho, PipesEcho};
 use crate::generator::{Generator, Order};
 use crate::host;
 use crate::nic::descriptors::Descriptors;
@@ -99,12 +99,11 @@ impl Interface {
                     host::Sizes { ring: setting.ring, notifications: setting.notifications };
                 let prefetch = self == Self::PipesPrefetch;
                 let echo = PipesEcho::new(port, sizes, flows, prefetch)?;
-                all_have_a_place(echo.without_place(), flows.len())?;
-                run.run(echo);
+                run.run(all_have_a_place(echo, flows)?);
             }
             Self::Descriptors => {
                 let sizes = host::descriptors::Sizes { rx: setting.depth, tx: setting.depth };
-                run.run(DescriptorsEcho::new(port, sizes, flows)?);
+                run.run(all_have_a_place(DescriptorsEcho::new(port, sizes, flows)?, flows)?);
             }
         }
         Ok(())
@@ -112,12 +111,13 @@ impl Interface {
 }
 
 /// Packets of flows that the NIC cannot tell would be lost by no fault of the interface.
-fn all_have_a_place(without: usize, flows: usize) -> Result<(), Refusal> {
+fn all_have_a_place<E: echo::Interface>(echo: E, flows: &[Flow]) -> Result<E, Refusal> {
+    let without = echo.without_place();
     if without == 0 {
-        return Ok(());
+        return Ok(echo);
     }
     Err(Refusal {
-        attempt: format!("bind {flows} flows"),
+        attempt: format!("bind {} flows", flows.len()),
         source: io::Error::other(format!(
             "the NIC's flow table has no place for {without} of them"
         )),

@@ -4,12 +4,15 @@ use std::time::{Duration, Instant};
 
 use machine::tsc::Tsc;
 use stream::generator::{Order, Pace, Trial};
+use stream::host::NotConfigured;
 use stream::host::descriptors::{Device, Sizes};
 use stream::nic::configuration::Configuration;
+use stream::nic::flow_table::CAPACITY;
 use stream::wire::sample::Sizes as PacketSizes;
 
+use crate::stand::cable::flow;
 use crate::stand::{PATIENCE, Program, alone, counters, flows, ticks, traffic};
-use crate::{Stand, assert_whole, echo};
+use crate::{Stand, assert_whole, echo, wired};
 
 #[test]
 fn queues_and_devices_come_and_go_and_no_buffer_leaks() {
@@ -88,4 +91,21 @@ fn packets_of_no_flow_go_to_the_first_queues_in_turn() {
     let report = stand.run(crate::stand::closed(3000, 500));
     assert_eq!((report.received, report.corrupted), (3000, 0));
     assert_eq!(program.end(), [1000; 3]);
+}
+
+#[test]
+fn who_binds_is_told_of_a_rule_that_has_no_place() {
+    let _alone = alone();
+    let sizes = Sizes { rx: 64, tx: 64 };
+    let wired = wired(sizes);
+    let device = Device::new(&wired.nic.port(), sizes, 1).unwrap();
+    let mut queue = device.queue().unwrap();
+    let bound = (0..CAPACITY as u32).map(|number| queue.bind(flow(number)));
+    let refused = bound.filter(|bound| matches!(bound, Err(NotConfigured::Full(_)))).count();
+    assert!((1..CAPACITY / 20).contains(&refused), "{refused} of {CAPACITY}");
+    let counters = wired.counters(0);
+    assert_eq!((counters.rules_refused, counters.refused), (refused as u64, 0));
+    assert_eq!(counters.rules, (CAPACITY - refused) as u64);
+    drop(queue);
+    assert_whole(&device);
 }

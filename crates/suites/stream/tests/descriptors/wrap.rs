@@ -1,6 +1,7 @@
 //! Rings wrap around at every offset, and hold all descriptors but one.
 
-use stream::host::descriptors::{Device, NotConfigured, Sizes};
+use stream::host::NotConfigured;
+use stream::host::descriptors::{Device, Sizes};
 use stream::nic::configuration::Configuration;
 
 use crate::stand::alone;

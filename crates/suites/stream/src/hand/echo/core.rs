@@ -66,9 +66,7 @@ impl Core<'_> {
         match form {
             Form::Pipes { ring, notifications, .. } => {
                 let sizes = host::Sizes { ring, notifications };
-                let mut echo = PipesEcho::new(port, sizes, flows, prefetch)?;
-                self.shared.without_place.fetch_add(echo.without_place(), Ordering::Relaxed);
-                self.echo(&mut echo, last);
+                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last);
             }
             Form::Descriptors { rx, tx } => {
                 let sizes = descriptors::Sizes { rx, tx };
@@ -79,6 +77,7 @@ impl Core<'_> {
     }
 
     fn echo(&self, echo: &mut impl Interface, last: impl FnOnce()) {
+        self.shared.without_place.fetch_add(echo.without_place(), Ordering::Relaxed);
         self.shared.ready.wait();
         let (mut echoed, cycles) = (0, self.cycles);
         while !self.shared.stop.load(Ordering::Relaxed) {

@@ -18,4 +18,4 @@ mod tx;
 
 pub use burst::{BURST, Burst};
 pub use device::{Device, Sizes};
-pub use queue::{NotConfigured, Queue};
+pub use queue::Queue;

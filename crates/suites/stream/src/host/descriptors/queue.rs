@@ -8,27 +8,14 @@ use super::Burst;
 use super::device::Shared;
 use super::rx::Rx;
 use super::tx::Tx;
-use crate::host::Gone;
+use crate::host::not_configured::answer;
+use crate::host::{Gone, NotConfigured};
 use crate::nic::configuration::Configuration;
 use crate::nic::descriptors::layout::Descriptor;
 use crate::nic::layout::{FLIT, Queue as Which, Register};
 use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 use crate::wire::flow::Flow;
-
-/// Why the NIC was not configured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotConfigured {
-    /// It has ended.
-    #[error(transparent)]
-    Gone(#[from] Gone),
-    /// It writes no timestamps.
-    #[error("a NIC with descriptors writes no timestamps into packets; use pipes for them")]
-    Timestamp,
-    /// All buffers are in bursts or with the NIC.
-    #[error("no buffer is free to configure the NIC by; clear a burst first")]
-    NoBuffer,
-}
 
 /// A queue of the NIC, to receive from and to send by.
 pub struct Queue {
@@ -64,7 +51,7 @@ impl Queue {
     /// [`flow_table::looked_up`](crate::nic::flow_table::looked_up).
     ///
     /// # Errors
-    /// Where the NIC has gone, or no buffer is free.
+    /// Where the NIC has gone, its flow table has no place for the rule, or no buffer is free.
     pub fn bind(&mut self, flow: Flow) -> Result<(), NotConfigured> {
         self.configure(Configuration::Bind { flow, pipe: self.id })
     }
@@ -136,8 +123,9 @@ impl Queue {
         }
         let place = self.shared.pool.place(buffer[0]).cast::<TxNotification>();
         // SAFETY: the buffer is nobody else's, longer than a notification and aligned to a flit; all of its
-        // fields are atomic.
-        unsafe { &*place }.set_words(configuration.words());
+        // fields are atomic. The pool has the memory for as long as the queue is there.
+        let asked = unsafe { &*place };
+        asked.set_words(configuration.words());
         let slot = self.wait_for(|queue| {
             let Self { memory, tx, shared, .. } = queue;
             let ring = &rings(memory)[shared.sizes.rx as usize..];
@@ -146,7 +134,9 @@ impl Queue {
         });
         let slot = slot.inspect_err(|_| self.shared.pool.give(&buffer))?;
         self.ring();
-        Ok(self.wait_until_done(slot)?)
+        self.wait_until_done(slot)?;
+        // The buffer goes back to the pool with what is sent next.
+        answer(configuration, asked)
     }
 
     /// Waits until a descriptor that was to be reported is done.

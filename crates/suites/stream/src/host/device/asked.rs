@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 
-use super::{BATCH, Gone, NotConfigured, Owner, Shared};
+use super::{BATCH, Gone, Owner, Shared};
+use crate::host::NotConfigured;
+use crate::host::not_configured::answer;
 use crate::nic::configuration::Configuration;
-use crate::nic::flow_table::Full;
 use crate::nic::layout::{FLIT, LONGEST_TRANSFER, Queue, Register};
 use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
@@ -63,10 +64,7 @@ impl Shared {
         self.put(slot, Owner::Nobody);
         self.ring();
         self.wait(|| notification.is_done())?;
-        match (configuration, notification.refused() as usize) {
-            (Configuration::Bind { flow, .. }, rules @ 1..) => Err(Full { flow, rules }.into()),
-            _ => Ok(()),
-        }
+        answer(configuration, notification)
     }
 
     /// Takes note of what was sent, and gives its room back.

@@ -10,9 +10,8 @@ use std::rc::Rc;
 
 use machine::Refusal;
 
-use super::{RxPipe, RxTxPipe, TxPipe};
+use super::{NotConfigured, RxPipe, RxTxPipe, TxPipe};
 use crate::nic::configuration::Configuration;
-use crate::nic::flow_table::Full;
 use crate::nic::layout::{NOTIFICATIONS, RING};
 use crate::nic::{Form, Port};
 pub(super) use room::Owner;
@@ -41,17 +40,6 @@ impl Default for Sizes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the NIC has gone; start it again")]
 pub struct Gone;
-
-/// Why the NIC was not configured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotConfigured {
-    /// It has ended.
-    #[error(transparent)]
-    Gone(#[from] Gone),
-    /// A flow was to be bound, and its packets go where they went before.
-    #[error(transparent)]
-    Full(#[from] Full),
-}
 
 /// What one core has of a NIC.
 pub struct Device {

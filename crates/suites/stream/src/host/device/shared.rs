@@ -2,10 +2,11 @@
 
 use machine::Refusal;
 
+use super::Sizes;
 use super::asked::Asked;
 use super::room::Room;
 use super::told::Told;
-use super::{NotConfigured, Sizes};
+use crate::host::NotConfigured;
 use crate::nic::Port;
 use crate::nic::configuration::Configuration;
 use crate::nic::layout::{FLIT, Queue, Register};

@@ -4,16 +4,13 @@ use std::sync::atomic::Ordering;
 
 use super::super::engine::Common;
 use super::super::layout::FLIT;
-use super::super::placing::{Bound, Rooms};
+use super::super::placing::{BURST, Bound, Rooms, coming};
 use super::Descriptors;
 use super::layout::{BUFFER, Descriptor};
 use super::queue::{Queue, Window};
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch, Wire};
-
-/// Packets taken from the wire in one turn: as many as for pipes.
-const BURST: u32 = 4096;
 
 /// Where one burst's packets go; kept for the room that they have.
 pub(super) struct Places {
@@ -52,13 +49,7 @@ impl Descriptors {
         nic: &mut Common,
         wire: &mut W,
     ) {
-        let (epoch, _) = wire.packets();
-        let coming = wire.coming(now, BURST);
-        if coming.count() == 0 {
-            return;
-        }
-        nic.steering.refresh(epoch, coming.packets());
-        nic.counters.in_packets += u64::from(coming.count());
+        let Some(coming) = coming(now, nic, wire) else { return };
         let Some(mut places) = self.places.take() else { return };
         let Places { stretches, each } = &mut places;
         self.choose_places(now, nic, &coming, stretches, each);

@@ -10,6 +10,11 @@ use super::queue::{Queue, Ring};
 
 impl Registers for Descriptors {
     #[inline(always)]
+    fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    #[inline(always)]
     fn arrivals(&mut self, pair: usize) -> Option<&mut Arrivals> {
         self.pairs[pair].as_mut()
     }

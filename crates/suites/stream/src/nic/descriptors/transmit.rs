@@ -158,16 +158,19 @@ impl Descriptors {
             return;
         }
         let Some(pair) = self.queues[id as usize].pair else { return };
-        let words = (kind == CONFIGURE && address.is_multiple_of(FLIT as u64))
+        let asked = (kind == CONFIGURE && address.is_multiple_of(FLIT as u64))
             .then(|| nic.reach(pair, address, FLIT))
             .flatten()
             // SAFETY: registered memory, aligned as it must be; all its fields are atomic.
-            .map(|place| unsafe { &*place.cast::<TxNotification>() }.get_words());
-        match words.and_then(Configuration::of).filter(Configuration::is_possible) {
+            .map(|place| unsafe { &*place.cast::<TxNotification>() });
+        let configuration = asked.and_then(|asked| Configuration::of(asked.get_words()));
+        match configuration.filter(Configuration::is_possible) {
             Some(Configuration::Bind { flow, pipe })
                 if self.queues.get(pipe as usize).is_some_and(|queue| queue.pair == Some(pair)) =>
             {
-                nic.bind(flow, pipe);
+                if let (Some(full), Some(asked)) = (nic.bind(flow, pipe), asked) {
+                    asked.refuse(full.rules as u64);
+                }
             }
             Some(Configuration::Fallback { pipes, round_robin }) => {
                 nic.fall_back(pipes, round_robin)

@@ -144,15 +144,11 @@ impl Engine for Pipes {
 
     #[inline(always)]
     fn doorbells(&mut self, now: u64, nic: &mut Common) {
-        for pair in 0..self.pairs.len() {
-            self.take_writes(pair, now, nic);
-        }
+        self.take_writes_of_all(now, nic);
     }
 
     fn settle(&mut self, now: u64, nic: &mut Common) {
-        for pair in 0..self.pairs.len() {
-            self.take_all_writes(pair, now, nic);
-        }
+        self.settle_all(now, nic);
     }
 
     fn forget(&mut self, region: &Region, nic: &mut Common) {

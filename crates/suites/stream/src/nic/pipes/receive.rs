@@ -2,16 +2,11 @@
 
 use super::super::engine::Common;
 use super::super::layout::FLIT;
-use super::super::placing::{Bound, Rooms};
+use super::super::placing::{Bound, Rooms, coming};
 use super::pair::Notifications;
 use super::{Notify, Pipes};
 use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch, Wire};
-
-/// Packets taken from the wire in one turn at most. Lines that another core reads right after they were
-/// written cost both more than those that have left the nearest cache: long bursts, where there is so much to
-/// do, keep the two apart, and what each of many pipes costs a turn is spread over more packets.
-const BURST: u32 = 4096;
 
 /// Where one burst's packets go, and the notifications of each; kept for the room that they have.
 #[derive(Default)]
@@ -29,13 +24,7 @@ impl Pipes {
         nic: &mut Common,
         wire: &mut W,
     ) {
-        let (epoch, _) = wire.packets();
-        let coming = wire.coming(now, BURST);
-        if coming.count() == 0 {
-            return;
-        }
-        nic.steering.refresh(epoch, coming.packets());
-        nic.counters.in_packets += u64::from(coming.count());
+        let Some(coming) = coming(now, nic, wire) else { return };
         let mut places = std::mem::take(&mut self.places);
         let Places { stretches, notifications } = &mut places;
         self.choose_places(now, nic, &coming, stretches, notifications);

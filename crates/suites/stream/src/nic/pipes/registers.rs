@@ -9,6 +9,11 @@ use super::{ABSENT, NOBODY, Pipes};
 
 impl Registers for Pipes {
     #[inline(always)]
+    fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    #[inline(always)]
     fn arrivals(&mut self, pair: usize) -> Option<&mut Arrivals> {
         self.pairs[pair].as_mut().map(|pair| &mut pair.arrivals)
     }
