@@ -225,7 +225,9 @@ impl Options {
 
     fn about(&self, form: Form) -> String {
         let Self { cores, pipes, cycles, .. } = self;
-        format!("{cores} cores with {pipes} pipes each, {cycles} cycles a packet, {form}")
+        let s = |count: &u32| if *count == 1 { "" } else { "s" };
+        let (core, pipe) = (s(cores), s(pipes));
+        format!("{cores} core{core} with {pipes} pipe{pipe} each, {cycles} cycles a packet, {form}")
     }
 
     fn print(&self, shared: &Shared, form: Form, seconds: f64, gone: bool) -> Result<(), Error> {
