@@ -54,7 +54,8 @@ impl Rx {
             if word & RECEIVED == 0 {
                 break;
             }
-            (*into, *bytes) = (*buffer, received_bytes(word).min(BUFFER as u32));
+            // No packet is as long as its buffer; one that is said to be longer stays within it.
+            (*into, *bytes) = (*buffer, received_bytes(word) % BUFFER as u32);
             // All of a burst are under way together, where one after the other would be waited for.
             prefetch(place(start, *buffer));
             taken += 1;

@@ -88,11 +88,14 @@ impl Tx {
     ) {
         let bus = pool.bus(0);
         let own = &mut self.buffers[first..first + ring.len()];
-        for (((descriptor, own), (buffer, bytes)), slot) in
-            ring.iter().zip(own).zip(packets).zip(first..)
-        {
+        for ((descriptor, own), (buffer, bytes)) in ring.iter().zip(own).zip(packets) {
             *own = buffer;
-            descriptor.set(bus + u64::from(buffer) * FLIT as u64, send(bytes) | report(slot));
+            descriptor.set(bus + u64::from(buffer) * FLIT as u64, send(bytes));
+        }
+        // Few are to be reported, so not each is asked whether it is.
+        for slot in (first | (BURST - 1)..first + ring.len()).step_by(BURST) {
+            let word = &ring[slot - first].word;
+            word.store(word.load(Ordering::Relaxed) | REPORT, Ordering::Relaxed);
         }
     }
 
