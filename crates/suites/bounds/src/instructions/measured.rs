@@ -242,15 +242,25 @@ mod tests {
             return machine::untested::note("bounds: latencies that are known", &why);
         }
         machine::pin::pin_to(machine::pin::current_cpu()).unwrap();
-        let (add_throughput, add) = measured("add R64, R64");
-        let ratio = |text| measured(text).1 / add;
-        let load = ratio("mov R64, M64");
-        println!("add {add:.3} {add_throughput:.3}, load {load:.3}");
-        assert!((add - 1.0).abs() < 0.1, "{add}");
-        assert!(add_throughput < 0.6 * add, "additions are made side by side: {add_throughput}");
-        assert!((ratio("imul R64, R64") - 3.0).abs() < 0.15);
-        assert!((load - 4.0).abs() < 0.2 || (load - 5.0).abs() < 0.25, "{load}");
-        assert!((ratio("paddd XMM, XMM") - 1.0).abs() < 0.1);
+        let add = "add R64, R64";
+        assert!(comes_out(add, |it, _| (it.1 - 1.0).abs() < 0.1));
+        // Additions are made side by side.
+        assert!(comes_out(add, |it, add| it.0 < 0.6 * add));
+        let takes =
+            |text, cycles: f64| comes_out(text, |it, add| (it.1 / add / cycles - 1.0).abs() < 0.05);
+        assert!(takes("imul R64, R64", 3.0));
+        assert!(takes("mov R64, M64", 4.0) || takes("mov R64, M64", 5.0));
+        assert!(takes("paddd XMM, XMM", 1.0));
+    }
+
+    /// Whether a form's throughput and latency are as they are due, beside the latency of an addition. Others on
+    /// the same core can disturb a try as a whole, but not bring it to what it is not.
+    fn comes_out(text: &str, due: impl Fn((f64, f64), f64) -> bool) -> bool {
+        (0..10).any(|_| {
+            let (form, add) = (measured(text), measured("add R64, R64").1);
+            println!("{text}: {form:.3?}, beside {add:.3}");
+            due(form, add)
+        })
     }
 
     #[test]
