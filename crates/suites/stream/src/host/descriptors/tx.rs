@@ -92,7 +92,7 @@ impl Tx {
             *own = buffer;
             descriptor.set(bus + u64::from(buffer) * FLIT as u64, send(bytes));
         }
-        // Few are to be reported, so not each is asked whether it is.
+        // The last of each burst is to be reported; they are few, so not each is asked whether it is.
         for slot in (first | (BURST - 1)..first + ring.len()).step_by(BURST) {
             let word = &ring[slot - first].word;
             word.store(word.load(Ordering::Relaxed) | REPORT, Ordering::Relaxed);
@@ -109,7 +109,9 @@ impl Tx {
     ) -> Option<usize> {
         let slot = self.tail() as usize;
         (self.room() > 0).then(|| {
-            self.fill(ring, buffer, pool.bus(buffer), CONFIGURE | END | REPORT);
+            self.buffers[slot] = buffer;
+            ring[slot].set(pool.bus(buffer), CONFIGURE | END | REPORT);
+            self.next = self.next.wrapping_add(1);
             slot
         })
     }
@@ -142,18 +144,4 @@ impl Tx {
     fn room(&self) -> usize {
         self.buffers.len() - 1 - self.next.wrapping_sub(self.cleaned) as usize
     }
-
-    #[inline(always)]
-    fn fill(&mut self, ring: &[Descriptor], buffer: Buffer, bus: u64, word: u64) {
-        let slot = self.tail() as usize;
-        self.buffers[slot] = buffer;
-        ring[slot].set(bus, word | report(slot));
-        self.next = self.next.wrapping_add(1);
-    }
-}
-
-/// What a descriptor at this place says besides: the last of each burst is to be reported.
-#[inline(always)]
-fn report(slot: usize) -> u64 {
-    if slot % BURST == BURST - 1 { REPORT } else { 0 }
 }
