@@ -125,7 +125,9 @@ fn cell(row: &Row) -> Cell {
         Some(remedy) => format!("{}; {remedy}", fault.why),
         None => fault.why.clone(),
     });
-    let void = || Some(void(row.void_causes.keys().next()?));
+    // A round that counts and has no such metric is none that was void; it has a clock.
+    let all_void = row.void_rounds > 0 && row.core_hertz.is_none();
+    let void = || Some(void(row.void_causes.keys().next().filter(|_| all_void)?));
     failed.or_else(void).map_or(Cell::Nothing, Cell::Lacking)
 }
 
