@@ -14,6 +14,7 @@ pub mod cpu;
 pub mod cpu_list;
 pub mod environment;
 pub mod executable;
+pub mod file;
 pub mod huge_pages;
 pub mod interrupts;
 pub mod kvm;

@@ -1,0 +1,197 @@
+//! What is replaced, what is written through, and what is refused.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::{fs, thread};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use tempfile::{TempDir, tempdir};
+
+use super::*;
+
+/// Names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn fifo(folder: &TempDir) -> PathBuf {
+    let path = folder.path().join("fifo");
+    mknodat(CWD, &path, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    path
+}
+
+/// A node that behaves as `/dev/null` or `/dev/full`; nothing if this process may not make one.
+fn device(folder: &TempDir, minor: u32) -> Option<PathBuf> {
+    let path = folder.path().join(format!("device-{minor}"));
+    let made = mknodat(CWD, &path, FileType::CharacterDevice, Mode::from(0o600), makedev(1, minor));
+    // In a container nodes can be made and not opened.
+    let usable = made.is_ok() && fs::File::options().write(true).open(&path).is_ok();
+    if !usable {
+        crate::untested::note("output to a device node", &"mknod is refused; run as root");
+    }
+    usable.then_some(path)
+}
+
+#[test]
+fn a_regular_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    write(&path, b"first").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let mut output = Output::create(&path).unwrap();
+    output.write_all(b"second").unwrap();
+    output.flush().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"first", "nothing is replaced before the end");
+    assert_eq!(names(folder.path()).len(), 2);
+    output.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"second");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+#[test]
+fn what_is_given_up_leaves_the_old_file_and_no_temporary_one() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    write(&path, b"first").unwrap();
+    let mut output = Output::create(&path).unwrap();
+    output.write_all(b"half").unwrap();
+    drop(output);
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+#[test]
+fn a_link_stays_and_its_target_is_replaced() {
+    let folder = tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    write(&inner.join("target"), b"old").unwrap();
+    let link = folder.path().join("link");
+    symlink("inner/target", &link).unwrap();
+    write(&link, b"new").unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read(inner.join("target")).unwrap(), b"new");
+
+    let nowhere = folder.path().join("nowhere");
+    symlink("missing", &nowhere).unwrap();
+    assert!(write(&nowhere, b"new").unwrap_err().to_string().contains("link to nothing"));
+    assert_eq!(names(folder.path()), ["inner", "link", "nowhere"]);
+}
+
+#[test]
+fn a_fifo_is_written_through() {
+    let folder = tempdir().unwrap();
+    let path = fifo(&folder);
+    let reader = thread::spawn({
+        let path = path.clone();
+        move || fs::read(path).unwrap()
+    });
+    write(&path, b"through").unwrap();
+    assert_eq!(reader.join().unwrap(), b"through");
+    assert!(fs::symlink_metadata(&path).unwrap().file_type().is_fifo());
+    assert_eq!(names(folder.path()), ["fifo"]);
+}
+
+#[test]
+fn a_device_is_written_through_and_a_full_one_is_an_error() {
+    let folder = tempdir().unwrap();
+    for (minor, fits) in [(3, true), (7, false)] {
+        let Some(path) = device(&folder, minor) else { return };
+        let link = folder.path().join(format!("link-{minor}"));
+        symlink(&path, &link).unwrap();
+        for named in [&path, &link] {
+            let written = write(named, b"bytes");
+            assert_eq!(written.is_ok(), fits, "{named:?}: {written:?}");
+        }
+        assert!(fs::symlink_metadata(&path).unwrap().file_type().is_char_device());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+    assert!(names(folder.path()).iter().all(|name| !name.starts_with('.')));
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    if !Path::new("/dev/full").exists() {
+        return crate::untested::note("output to a full disk", &"there is no /dev/full");
+    }
+    let why = write(Path::new("/dev/full"), b"bytes").unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::StorageFull);
+}
+
+#[test]
+fn an_own_descriptor_is_written_through_at_its_position() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out");
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(b"before,").unwrap();
+    let number = file.as_raw_fd();
+    for name in [format!("/proc/self/fd/{number}"), format!("/dev/fd/{number}")] {
+        let mut output = Output::create(Path::new(&name)).unwrap();
+        assert!(output.is_through());
+        output.write_all(b"through,").unwrap();
+        output.finish().unwrap();
+    }
+    file.write_all(b"after").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"before,through,through,after");
+    assert!(Output::create(Path::new("/proc/self/fd/987654")).is_err());
+
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let name = format!("/proc/self/fd/{}", ours.as_raw_fd());
+    write(Path::new(&name), b"to a socket").unwrap();
+    drop(ours);
+    let mut read = Vec::new();
+    theirs.read_to_end(&mut read).unwrap();
+    assert_eq!(read, b"to a socket");
+}
+
+#[test]
+fn a_foreign_file_is_not_replaced_where_a_header_is_due() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("results.csv");
+    let over = |path: &Path| Output::create_over(path, b"length,rate\n");
+    for held in [&b""[..], b"length,rate\n1,2\n"] {
+        fs::write(&path, held).unwrap();
+        let mut output = over(&path).unwrap();
+        output.write_all(b"length,rate\n3,4\n").unwrap();
+        output.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"length,rate\n3,4\n");
+    }
+    for held in [&b"length,"[..], b"a thesis"] {
+        fs::write(&path, held).unwrap();
+        assert_eq!(over(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), held);
+    }
+    over(&folder.path().join("new.csv")).unwrap().finish().unwrap();
+    assert_eq!(names(folder.path()), ["new.csv", "results.csv"]);
+}
+
+#[test]
+fn only_regular_files_are_opened_and_nothing_blocks() {
+    let folder = tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), b"bytes").unwrap();
+    assert_eq!(read(&at("file"), 5).unwrap(), b"bytes");
+    assert_eq!(read(&at("file"), 4).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    symlink("file", at("link")).unwrap();
+    symlink("/dev/zero", at("zero")).unwrap();
+    fifo(&folder);
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    for name in ["link", "zero", "fifo", "socket", "."] {
+        for opened in [open(&at(name)), append(&at(name))] {
+            let why = opened.unwrap_err();
+            let told = matches!(why.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory);
+            assert!(told, "{name}: {why}");
+        }
+    }
+    assert!(create_new(&at("link")).is_err());
+    assert!(create_new(&at("new")).is_ok());
+    let endless = read_input(Path::new("/dev/zero"), 1000).unwrap_err();
+    assert_eq!(endless.kind(), ErrorKind::FileTooLarge);
+}
