@@ -15,6 +15,7 @@ use crate::run::{Lab, RunError, Unwatched, Wanted};
 use crate::sample::{Failure, Sample};
 use crate::statistics::median;
 use crate::suite::Suite;
+use crate::terminal;
 
 /// What is measured by hand.
 pub struct ByHand<'a> {
@@ -73,7 +74,7 @@ impl ByHand<'_> {
 
 /// Tells a person. That nobody listens is no fault.
 fn told(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(terminal::stderr(), "{line}");
 }
 
 /// What the rounds gave for each point, twins aside.

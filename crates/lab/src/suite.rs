@@ -10,6 +10,7 @@ use crate::guest::Guest;
 use crate::journal::Run;
 use crate::measure::{Context, Measurement};
 use crate::metric::Metric;
+pub use crate::option::SuiteOption;
 use crate::point::Point;
 use crate::sample::Failure;
 
@@ -35,6 +36,19 @@ pub enum Purpose {
     SelfTest,
 }
 
+/// The command line, or a file that it names, is wrong: one line, `what: cause; fix`. The program exits
+/// with 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(String);
+
+impl UsageError {
+    /// An error for whoever typed the command line.
+    pub fn new(line: impl Into<String>) -> Self {
+        Self(line.into())
+    }
+}
+
 /// One boundary: what can be varied, what is measured, and how.
 pub trait Suite: Sync {
     /// The name on the command line: `copy`.
@@ -56,6 +70,11 @@ pub trait Suite: Sync {
 
     /// The metrics it measures.
     fn metrics(&self) -> &'static [Metric];
+
+    /// What a user may allow or set for it by name, beyond the options of the lab.
+    fn options(&self) -> &'static [SuiteOption] {
+        &[]
+    }
 
     /// What the suite needs beyond what `machine` knows of, present or absent.
     fn capabilities(&self) -> Vec<Capability> {
@@ -105,8 +124,8 @@ pub trait Suite: Sync {
     /// The suite by hand: the options that its source has. Gives the exit status.
     ///
     /// # Errors
-    /// One line: what, where, and what to do. What clap says of the words goes through as it is: the
-    /// program prints it for all suites alike.
+    /// One line: what, where, and what to do. The program exits with 2 for a [`UsageError`] and for what
+    /// clap says of the words, which it prints for all suites alike, and with 1 for anything else.
     fn by_hand(
         &self,
         arguments: &[String],

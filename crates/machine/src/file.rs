@@ -170,6 +170,17 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     output.finish()
 }
 
+/// Replaces a file of a results folder or cache as a whole; whatever is in its place goes, a link
+/// included.
+///
+/// # Errors
+/// What the system refused; what was there then stays.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut output = Output::beside(path.to_owned(), None)?;
+    output.write_all(bytes)?;
+    output.finish()
+}
+
 /// Opens a regular file for reading. Follows no link in the last component and never blocks.
 ///
 /// # Errors

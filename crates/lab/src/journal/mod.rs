@@ -9,7 +9,7 @@ mod read;
 mod record;
 mod write;
 
-pub use folder::{Place, latest, newest, runs};
+pub use folder::{Place, check_host, latest, newest, runs};
 pub use read::{Run, open};
 pub use record::{FORMAT, RunRecord};
 pub use write::Journal;
@@ -20,6 +20,11 @@ use std::path::{Path, PathBuf};
 pub const RECORD: &str = "run.json";
 /// The file of samples.
 pub const SAMPLES: &str = "samples.jsonl";
+
+/// The largest `run.json`, in bytes.
+const MAX_RECORD: u64 = machine::file::MAX_WHOLE_BYTES;
+/// The longest line of `samples.jsonl`, in bytes.
+const MAX_LINE: u64 = 16 << 20;
 
 /// Why a journal cannot be read or written, in one line.
 #[derive(Debug, thiserror::Error)]

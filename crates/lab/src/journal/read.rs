@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{JournalError, RunRecord, SAMPLES, system};
+use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, system};
 use crate::point::Point;
 use crate::sample::Sample;
 
@@ -28,7 +28,7 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
     let record = RunRecord::read(folder)?;
     let path = folder.join(SAMPLES);
     let mut samples = Vec::new();
-    match File::open(&path) {
+    match machine::file::open(&path) {
         Ok(file) => {
             let mut points = HashSet::new();
             each_line(&path, file, |mut sample, _| {
@@ -64,7 +64,14 @@ pub(super) fn each_line(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = reader.read_until(b'\n', &mut line).map_err(system(path, "make it readable"))?;
+        let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
+        let read = read.map_err(system(path, "make it readable"))?;
+        if read as u64 == MAX_LINE {
+            return Err(JournalError::Damaged {
+                path: path.into(),
+                what: format!("line {number} is longer than {MAX_LINE} bytes; delete that line"),
+            });
+        }
         if read == 0 || line.last() != Some(&b'\n') {
             break;
         }

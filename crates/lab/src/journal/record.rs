@@ -1,14 +1,13 @@
 //! `run.json`: what the samples of a run share.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use machine::environment::Environment;
+use machine::file;
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, RECORD, system};
+use super::{JournalError, MAX_RECORD, RECORD, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
 
@@ -47,18 +46,12 @@ impl RunRecord {
     /// When the disk is full or the folder may not be written.
     pub fn write(&self, folder: &Path) -> Result<(), JournalError> {
         let path = folder.join(RECORD);
-        let beside = folder.join(".run.json.new");
         let remedy = "free space or choose another folder with --results";
         let text = serde_json::to_vec_pretty(self).map_err(|e| JournalError::Damaged {
             path: path.clone(),
             what: format!("cannot be written as JSON: {e}"),
         })?;
-        let written = fs::File::create(&beside).and_then(|mut file| {
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)
-        });
-        written.map_err(system(&path, remedy))
+        file::replace(&path, &text).map_err(system(&path, remedy))
     }
 
     /// Reads the file of a folder.
@@ -67,7 +60,7 @@ impl RunRecord {
     /// When there is none, when it is newer, or when it is damaged.
     pub fn read(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join(RECORD);
-        let text = match fs::read(&path) {
+        let text = match file::read(&path, MAX_RECORD) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 return Err(JournalError::NoRun(folder.into()));

@@ -1,7 +1,7 @@
 //! Writing a journal: one lab, one journal.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -42,12 +42,7 @@ impl Journal {
     pub fn open(folder: &Path, new: impl FnOnce() -> RunRecord) -> Result<Self, JournalError> {
         let path = folder.join(SAMPLES);
         let remedy = "free space or choose another folder with --results";
-        let file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(&path)
-            .map_err(system(&path, remedy))?;
+        let file = machine::file::append(&path).map_err(system(&path, remedy))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(folder.into())),
