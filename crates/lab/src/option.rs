@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::point::Point;
 use crate::sample::Failure;
 use crate::suite::{Suite, UsageError};
 
@@ -89,6 +90,19 @@ fn unknown(option: &str, name: &str, known: &[&str]) -> UsageError {
 /// Whether the user allowed what an option enables.
 pub fn is_allowed(options: &BTreeMap<String, String>, name: &str) -> bool {
     options.get(name).is_some_and(|value| value == "yes")
+}
+
+/// Whether a point may be made and measured: the code that it names is loaded only if that is allowed.
+///
+/// # Errors
+/// Unavailable unless the user gave `--allow code`.
+pub fn check_point(
+    suite: &dyn Suite,
+    experiment: &str,
+    point: &Point,
+    options: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    suite.code(experiment, point).map_or(Ok(()), |what| check_code(options, &what))
 }
 
 /// Whether code from outside may be loaded; `what` is the file. Asked before any loader or linker

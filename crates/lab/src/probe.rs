@@ -12,6 +12,7 @@ use machine::tsc::Tsc;
 use crate::measure::{Context, Measurement};
 use crate::message::{Answer, Order, Ordered, Rendezvous, Request, receive};
 use crate::metric::Metric;
+use crate::option;
 use crate::plan::seed_of;
 use crate::sample::{Clock, Failure, Sample, TRIES};
 use crate::suite::{Probe, Suite};
@@ -81,12 +82,16 @@ fn carry_out(
     rendezvous: &mut Rendezvous,
 ) -> Result<(), Failure> {
     let mut probe: Result<Box<dyn Probe>, Failure> = suite.probe(&order.measured_as);
+    let allowed = |point| option::check_point(suite, &order.measured_as, point, &order.options);
     for ordered in &order.points {
         for attempt in order.attempt..=TRIES {
             let mut sample = blank(order, ordered, attempt);
             let begun = Instant::now();
             let outcome = match &mut probe {
-                Ok(probe) => measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
+                Ok(probe) => allowed(&ordered.point)
+                    .and_then(|()| {
+                        measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
+                    })
                     .and_then(|()| timeless_where_emulated(suite, &sample)),
                 Err(failure) => Err(failure.clone()),
             };

@@ -96,6 +96,14 @@ pub trait Suite: Sync {
         budget
     }
 
+    /// The file with machine code from outside (a shared object, a static library) that a point would load.
+    /// The lab makes nothing of such a point and hands it to no probe unless the user gave `--allow code`;
+    /// [`Suite::available`] must not load it either.
+    fn code(&self, experiment: &str, point: &Point) -> Option<String> {
+        let _ = (experiment, point);
+        None
+    }
+
     /// What the host must make before it can measure this point.
     fn artefacts(&self, experiment: &str, point: &Point) -> Vec<Recipe> {
         let _ = (experiment, point);

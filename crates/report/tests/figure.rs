@@ -154,7 +154,7 @@ fn files_are_what_their_endings_say() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let line = write(&picture, &file, &forms).unwrap_err().to_string();
-    assert!(line.contains("file") && line.contains("--out") && !line.contains('\n'), "{line}");
+    assert!(line.contains("file") && line.contains("--output") && !line.contains('\n'), "{line}");
 }
 
 #[test]

@@ -141,14 +141,15 @@ pub(crate) struct Run {
     /// The seed of a new run
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Allow by name what is off by itself, as 'physical' or 'physical-write'; repeatable
+    /// Enable an opt-in feature, e.g. 'physical'; 'tollgate doctor' lists all; repeatable
     #[arg(long, value_name = "WHAT")]
     pub(crate) allow: Vec<String>,
-    /// Set an option of a suite, as 'device-address=0x2080000000'; repeatable
+    /// Set an option of a suite, e.g. 'file-folder=/mnt'; 'tollgate doctor' lists all; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
     /// Run at this priority, as nice does: -20 is the highest
-    #[arg(long, value_name = "NICE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "NICE", allow_hyphen_values = true,
+        value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) priority: Option<i32>,
     /// Measure only: no tables and verdicts at the end
     #[arg(long)]
@@ -229,6 +230,15 @@ pub(crate) struct Plot {
     pub(crate) levels: Vec<String>,
 }
 
+/// What `claims --check` requires of every claim.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Requirement {
+    /// Each is reproduced or contradicted
+    Decided,
+    /// Each is reproduced
+    Reproduced,
+}
+
 #[derive(Args)]
 pub(crate) struct Claims {
     /// Suites, sources or claims by id [default: all]
@@ -238,9 +248,12 @@ pub(crate) struct Claims {
     /// Own claims; repeatable
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Exit 1 when a claim is contradicted
+    /// Exit 0 if all judged claims are reproduced, 1 if one is contradicted, 3 if none was judged
     #[arg(long)]
     pub(crate) check: bool,
+    /// With --check, also exit 1 unless every claim is decided (reproduced or contradicted) or reproduced
+    #[arg(long, value_name = "WHAT", requires = "check")]
+    pub(crate) require: Option<Requirement>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use lab::compare::CompareError;
+use lab::summary::SummaryError;
+use report::figure::FigureError;
+
 /// An error for the person at the terminal.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -40,5 +44,44 @@ impl From<lab::journal::JournalError> for Fault {
 impl From<lab::experiment::DataError> for Fault {
     fn from(error: lab::experiment::DataError) -> Self {
         Self::usage(error)
+    }
+}
+
+impl From<SummaryError> for Fault {
+    fn from(error: SummaryError) -> Self {
+        Self { status: status_of(&error), line: error.to_string() }
+    }
+}
+
+impl From<CompareError> for Fault {
+    fn from(error: CompareError) -> Self {
+        let status = match &error {
+            CompareError::Summary(why) => status_of(why),
+            CompareError::NoMetric(_) => 2,
+            CompareError::Units { .. } => 1,
+        };
+        Self { line: error.to_string(), status }
+    }
+}
+
+impl From<FigureError> for Fault {
+    fn from(error: FigureError) -> Self {
+        use FigureError::{
+            Chart, File, Histogram, NoFactor, NoLogarithm, Nothing, Several, Summary, Unit,
+        };
+        let status = match &error {
+            Summary { why, .. } => status_of(why),
+            // What was asked of the samples cannot be asked of them.
+            NoFactor { .. } | Several { .. } | NoLogarithm { .. } | Unit { .. } => 2,
+            Nothing { .. } | Histogram { .. } | Chart(_) | File { .. } => 1,
+        };
+        Self { line: error.to_string(), status }
+    }
+}
+
+fn status_of(error: &SummaryError) -> u8 {
+    match error {
+        SummaryError::NoSamples { .. } => 1,
+        SummaryError::NoMetric { .. } | SummaryError::NoTime { .. } => 2,
     }
 }

@@ -6,12 +6,13 @@ mod fault;
 mod output;
 mod progress;
 mod select;
+mod usage;
 
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use lab::run::Lab;
-use lab::suite::Suite;
+use lab::suite::{Suite, UsageError};
 
 use arguments::{Arguments, Command};
 use fault::Fault;
@@ -30,18 +31,19 @@ static SUITES: &[&dyn Suite] = &[
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
-    let matches = arguments::command(SUITES).get_matches();
-    let ended = match matches.subcommand() {
-        Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),
-        _ => Arguments::from_arg_matches(&matches)
-            .map_err(|e| Fault::usage(e.to_string()))
-            .and_then(|arguments| dispatch(arguments.command)),
+    let ended = match arguments::command(SUITES).try_get_matches() {
+        Ok(matches) => match matches.subcommand() {
+            Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),
+            _ => Arguments::from_arg_matches(&matches)
+                .map_err(|told| usage::fault("tollgate", &told))
+                .and_then(|arguments| dispatch(arguments.command)),
+        },
+        Err(told) => usage::told("tollgate", &told),
     };
     match ended {
         Ok(status) => ExitCode::from(status),
         Err(fault) => {
-            let red = anstyle::AnsiColor::Red.on_default().bold();
-            anstream::eprintln!("{red}error{red:#}: {fault}");
+            output::error(&fault);
             ExitCode::from(fault.status())
         }
     }
@@ -78,20 +80,9 @@ fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
     match suite.by_hand(&words, &LAB) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(told) => Ok(tell(name, &told)),
-            Err(other) => Err(Fault::failed(other.to_string())),
+            Ok(told) => usage::told(&format!("tollgate {name}"), &told),
+            Err(other) if other.is::<UsageError>() => Err(Fault::usage(other)),
+            Err(other) => Err(Fault::failed(other)),
         },
     }
-}
-
-/// Prints the help that was asked for, or what is wrong with a suite's own words.
-fn tell(suite: &str, told: &clap::Error) -> u8 {
-    if !told.use_stderr() {
-        // A reader that went away is no fault.
-        let _ = told.print();
-        return 0;
-    }
-    let told = told.to_string();
-    anstream::eprintln!("{}; see tollgate {suite} --help", told.lines().next().unwrap_or_default());
-    2
 }

@@ -1,7 +1,9 @@
 //! Standard output, for people and for programs.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 
+use lab::terminal;
 use report::table::Page;
 
 use crate::fault::Fault;
@@ -19,10 +21,34 @@ pub(crate) fn print(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// Prints JSON, for `--json`.
+/// Prints JSON, for `--json`. Control characters that JSON leaves as they are (DEL, C1) are escaped
+/// too: a terminal acts on them.
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Fault> {
     let text = serde_json::to_string_pretty(value).map_err(Fault::failed)?;
-    print(&text)
+    print(&escaped(&text))
+}
+
+/// Outside strings JSON has no such character.
+fn escaped(json: &str) -> Cow<'_, str> {
+    let acts = |c: char| c != '\n' && terminal::is_control(c);
+    if !json.contains(acts) {
+        return json.into();
+    }
+    let one = |c: char| if acts(c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
+    json.chars().map(one).collect()
+}
+
+/// Tells a person what happens, in one line on the error stream.
+pub(crate) fn tell(line: &str) {
+    // That nobody listens is no fault.
+    let _ = writeln!(anstream::stderr(), "{}", terminal::one_line(line));
+}
+
+/// Tells what is wrong, in one line.
+pub(crate) fn error(fault: &Fault) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    let line = fault.to_string();
+    let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {}", terminal::one_line(&line));
 }
 
 /// The page that tables are set on: the terminal's, or a plain one.
@@ -31,4 +57,19 @@ pub(crate) fn page() -> Page {
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let width = comfy_table::Table::new().width().map_or(plain.width, usize::from);
     Page { width: width.max(40), colour }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_keeps_its_meaning_and_no_control_character() {
+        let value = serde_json::json!({"host": "a\u{9b}2J\u{7f}\u{1b}[1m\n\u{202e}b"});
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let plain = escaped(&text);
+        assert!(text.contains('\u{9b}'), "JSON alone leaves it");
+        assert!(!plain.contains(|c: char| c != '\n' && terminal::is_control(c)), "{plain:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&plain).unwrap(), value);
+    }
 }

@@ -3,10 +3,12 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use anstream::eprintln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::quantity::format_duration;
 use lab::run::{Event, Watch};
+use lab::terminal::one_line;
+
+use crate::output::tell;
 
 /// Shows progress on the error stream: a bar at a terminal, a line an experiment elsewhere.
 pub(crate) struct Progress {
@@ -36,7 +38,7 @@ impl Progress {
     }
 
     fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| tell(line));
     }
 }
 
@@ -48,7 +50,7 @@ impl Watch for Progress {
                 self.say(&format!("run {}, with {samples} samples so far", folder.display()));
             }
             Event::Experiment { experiment } => {
-                self.bar.set_prefix(experiment.id());
+                self.bar.set_prefix(one_line(&experiment.id()).into_owned());
                 if self.bar.is_hidden() {
                     let points = experiment.points.len();
                     let rounds = experiment.effort.rounds;
@@ -58,7 +60,9 @@ impl Watch for Progress {
                     ));
                 }
             }
-            Event::Preparing(artefact) => self.bar.set_message(format!("preparing {artefact}")),
+            Event::Preparing(artefact) => {
+                self.bar.set_message(format!("preparing {}", one_line(artefact)));
+            }
             Event::Sample(sample) => {
                 self.bar.inc(1);
                 if let Some(error) = sample.error.as_ref().filter(|error| error.kind.is_fault()) {

@@ -5,14 +5,19 @@ use std::path::{Path, PathBuf};
 use lab::experiment::{Experiment, Profile, of_suite, read, suite_name};
 use lab::point::Filter;
 use lab::suite::{Purpose, Suite};
+use machine::file;
 
 use crate::SUITES;
 use crate::arguments::Choice;
 use crate::fault::Fault;
 
+/// The longest file of experiments, in bytes.
+const MAX_TEXT: u64 = 4 << 20;
+
 /// The text of a file that a person names.
 pub(crate) fn text_of(path: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(path).map_err(|e| Fault::usage(format!("{}: {e}", path.display())))
+    file::read_input_text(path, MAX_TEXT)
+        .map_err(|e| Fault::usage(format!("{}: {e}; give a file of experiments", path.display())))
 }
 
 /// Every experiment of every suite, and those of a person's own files.

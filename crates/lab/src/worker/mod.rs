@@ -15,6 +15,7 @@ use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::Guest;
 use crate::message::{Answer, Hello, Order, Request, receive, send};
+use crate::option;
 use crate::point::Point;
 use crate::probe::blank;
 use crate::sample::{Failure, FailureKind, Part, Sample};
@@ -182,7 +183,9 @@ impl<'a> Worker<'a> {
         let Some(suite) = crate::suite::find(self.suites, &order.suite) else {
             return Ok(made);
         };
-        for ordered in &order.points {
+        let may_be_made =
+            |point| option::check_point(suite, &order.measured_as, point, &order.options).is_ok();
+        for ordered in order.points.iter().filter(|ordered| may_be_made(&ordered.point)) {
             let guest = self.guest(order, &ordered.point);
             let inside = guest.map(|guest| guest.artefacts).unwrap_or_default();
             let own = match order.inside {

@@ -110,7 +110,7 @@ pub enum FigureError {
     #[error(transparent)]
     Chart(#[from] crate::chart::ChartError),
     /// A file cannot be made.
-    #[error("{}: {why}; choose another folder with --out", path.display())]
+    #[error("{}: {why}; choose another folder with --output", path.display())]
     File {
         /// The file.
         path: std::path::PathBuf,

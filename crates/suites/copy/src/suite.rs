@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lab::factor::Factor;
 use lab::metric::Metric;
+use lab::option::SuiteOption;
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::Failure;
@@ -12,6 +13,7 @@ use lab::suite::{Data, Probe, Suite};
 use machine::capability::Capability;
 
 use crate::limit::mbw;
+use crate::memory::physical;
 use crate::{factors, faults, frames, hand, mediation, metrics, throughput};
 
 /// Copies into memory that another process or host sees.
@@ -38,6 +40,21 @@ fn first_of_each_name<T>(all: Vec<T>, name: fn(&T) -> &'static str) -> Vec<T> {
     kept
 }
 
+const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
+    SuiteOption { name, enables }
+}
+
+/// What a user may allow or set by name.
+const OPTIONS: &[SuiteOption] = &[
+    option(physical::ALLOW, "maps the physical memory that options name, for reading"),
+    option(physical::ALLOW_WRITE, "also writes it, which destroys what it holds"),
+    option("physical-address", "where memory = host-physical is, as 0x10000000"),
+    option("device-address", "where memory = device is, as 0x2080000000"),
+    option("pci-resource", "the file of memory = pci-bar, as /sys/bus/pci/devices/.../resource0"),
+    option("dax-device", "the device of memory = dax, as /dev/dax0.0"),
+    option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
+];
+
 impl Suite for CopySuite {
     fn name(&self) -> &'static str {
         "copy"
@@ -62,6 +79,10 @@ impl Suite for CopySuite {
 
     fn metrics(&self) -> &'static [Metric] {
         &METRICS
+    }
+
+    fn options(&self) -> &'static [SuiteOption] {
+        OPTIONS
     }
 
     fn capabilities(&self) -> Vec<Capability> {

@@ -7,6 +7,7 @@ use lab::factor::Factor;
 use lab::guest::Guest;
 use lab::journal::Run;
 use lab::metric::Metric;
+use lab::option::SuiteOption;
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::Failure;
@@ -25,6 +26,18 @@ static FACTORS: LazyLock<Vec<Factor>> =
 static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     [metrics::METRICS, stamping::METRICS, trips::METRICS, trace::METRICS, clock::METRICS].concat()
 });
+
+const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
+    SuiteOption { name, enables }
+}
+
+/// What a user may allow or set by name.
+const OPTIONS: &[SuiteOption] = &[
+    option("allow-tracefs", "makes a trace instance of its own in tracefs and removes it"),
+    option("allow-bpf", "loads a BPF program into the kernel and unloads it"),
+    option("allow-cpufreq", "lowers the highest core clock of a CPU and restores it"),
+    option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
+];
 
 impl Suite for CrossingSuite {
     fn name(&self) -> &'static str {
@@ -67,6 +80,10 @@ impl Suite for CrossingSuite {
 
     fn inconsistencies(&self, run: &Run) -> Vec<String> {
         consistency::breaks(run)
+    }
+
+    fn options(&self) -> &'static [SuiteOption] {
+        OPTIONS
     }
 
     fn by_hand(

@@ -9,7 +9,7 @@ use lab::journal::{self, JournalError, Run};
 use report::table;
 
 use crate::SUITES;
-use crate::arguments::Claims;
+use crate::arguments::{Claims, Requirement};
 use crate::fault::Fault;
 use crate::output::{page, print, print_json};
 use crate::select;
@@ -29,8 +29,26 @@ pub(crate) fn run(given: &Claims) -> Result<u8, Fault> {
         print(&table::verdicts(&judged, page()))?;
         run.as_ref().map_or(Ok(()), super::show::print_inconsistencies)?;
     }
-    let contradicted = judged.iter().any(|(_, verdict)| verdict.kind == VerdictKind::Contradicted);
-    Ok(u8::from(given.check && contradicted))
+    let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
+    Ok(if given.check { checked(&kinds, given.require) } else { 0 })
+}
+
+/// The exit status of a check: 3 if nothing was judged, as without a run; 1 if a claim is contradicted
+/// or lacks what is required; else 0.
+fn checked(kinds: &[VerdictKind], required: Option<Requirement>) -> u8 {
+    let reproduced = |kind: &VerdictKind| *kind == VerdictKind::Reproduced;
+    let contradicted = |kind: &VerdictKind| *kind == VerdictKind::Contradicted;
+    let decided = |kind: &VerdictKind| reproduced(kind) || contradicted(kind);
+    let lacking = match required {
+        None => false,
+        Some(Requirement::Decided) => !kinds.iter().all(decided),
+        Some(Requirement::Reproduced) => !kinds.iter().all(reproduced),
+    };
+    match () {
+        () if !kinds.iter().any(decided) => 3,
+        () if lacking || kinds.iter().any(contradicted) => 1,
+        () => 0,
+    }
 }
 
 /// The verdicts on what a run was asked to measure, and on what the lab itself cost.
@@ -133,5 +151,27 @@ impl Wanted {
         let points: BTreeSet<_> =
             self.0.iter().flat_map(|one| claim::needs(one, experiment)).collect();
         experiment.keep(|point| points.contains(point));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
+
+    #[test]
+    fn a_check_has_a_status_for_each_end() {
+        let required = [None, Some(Requirement::Decided), Some(Requirement::Reproduced)];
+        let cases: [(&[VerdictKind], [u8; 3]); 6] = [
+            (&[], [3, 3, 3]),
+            (&[Inconclusive, Incomparable, Unmeasurable], [3, 3, 3]),
+            (&[Reproduced], [0, 0, 0]),
+            (&[Reproduced, Inconclusive], [0, 1, 1]),
+            (&[Reproduced, Contradicted], [1, 1, 1]),
+            (&[Contradicted, Unmeasurable], [1, 1, 1]),
+        ];
+        for (kinds, statuses) in cases {
+            assert_eq!(required.map(|required| checked(kinds, required)), statuses, "{kinds:?}");
+        }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn run(given: &Compare) -> Result<u8, Fault> {
         .filter(|id| select::is_meant(&given.names, id) && !id.starts_with("lab/"))
         .map(|id| compare(&a, &b, id, metric, Unit::Own))
         .collect();
-    let compared = compared.map_err(Fault::failed)?;
+    let compared = compared?;
     if compared.is_empty() {
         let (a, b) = (&a.record.name, &b.record.name);
         return Err(Fault::usage(format!("{a} and {b} share no experiment that is meant")));

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anstream::eprintln;
 use lab::experiment::Experiment;
 use lab::journal::{self, Run};
 use lab::quantity::format_duration;
@@ -11,13 +10,15 @@ use lab::statistics::rounds_needed;
 use lab::summary::{Unit, summarise};
 
 use crate::fault::Fault;
+use crate::output::tell;
 use crate::select::suite_of;
 
 /// Says how long the rounds of a profile take at most.
 pub(crate) fn of_rounds(experiments: &[Experiment]) -> Result<(), Fault> {
     let points: usize = experiments.iter().map(|one| one.points.len()).sum();
     let time = format_duration(most(experiments)?);
-    eprintln!("{points} points in {} experiments: about {time} at most", experiments.len());
+    let count = experiments.len();
+    tell(&format!("{points} points in {count} experiments: about {time} at most"));
     Ok(())
 }
 
@@ -30,14 +31,14 @@ pub(crate) fn of_wish(experiments: &[Experiment], wish: &str, results: &Path) ->
         None => None,
     };
     match time {
-        Some(time) => eprintln!(
+        Some(time) => tell(&format!(
             "every interval within {wish}: about {} in all, by the rounds so far",
             format_duration(time)
-        ),
-        None => eprintln!(
+        )),
+        None => tell(&format!(
             "every interval within {wish}: about {} at most; the first rounds tell more",
             format_duration(most(experiments)?)
-        ),
+        )),
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
     }
     let run = super::show::open(&given.place.results)?;
     let pictures = match &given.x {
-        Some(x) => vec![picture(&by_hand(given, x, &run)?, &run).map_err(Fault::failed)?],
+        Some(x) => vec![picture(&by_hand(given, x, &run)?, &run)?],
         None => declared(given, &run)?,
     };
     if pictures.is_empty() {
@@ -60,7 +60,7 @@ fn possible(figures: &[Figure], experiments: &[String], run: &Run) -> Vec<Pictur
 fn draw(pictures: &[Picture], folder: &Path) -> Result<Vec<PathBuf>, Fault> {
     let mut drawn = Vec::new();
     for one in pictures {
-        drawn.extend(figure::write(one, folder, &FORMS).map_err(Fault::failed)?);
+        drawn.extend(figure::write(one, folder, &FORMS)?);
     }
     Ok(drawn)
 }
@@ -116,7 +116,7 @@ fn declared(given: &Plot, run: &Run) -> Result<Vec<Picture>, Fault> {
         return Ok(possible(&all, &table::measured(run), run));
     }
     let named = all.iter().filter(|one| given.figures.contains(&one.id));
-    named.map(|one| picture(one, run).map_err(Fault::failed)).collect()
+    named.map(|one| Ok(picture(one, run)?)).collect()
 }
 
 /// A figure as the command line asks for it.

@@ -1,30 +1,31 @@
 //! `tollgate run`
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use anstream::eprintln;
 use lab::experiment::Experiment;
+use lab::option;
 use lab::quantity;
 use lab::run::{Ended, RunError, Wanted};
+use lab::sample::Sample;
 use report::export::{Format, to_file};
 use report::table::{self, Question};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::forecast;
-use crate::LAB;
 use crate::arguments::Run;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json};
+use crate::output::{page, print, print_json, tell};
 use crate::progress::Progress;
 use crate::select;
+use crate::{LAB, SUITES};
 
 /// A wished interval may take more rounds than a profile has, but not without end.
 const MOST_ROUNDS: u32 = 1000;
 
 /// Measures; then shows what was found.
 pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
+    let options = option::read(SUITES, &given.allow, &given.set).map_err(Fault::usage)?;
     let mut experiments = select::chosen(&given.choice)?;
     change_effort(given, &mut experiments)?;
     let _priority =
@@ -46,7 +47,7 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
         results: given.place.results.clone(),
         fresh: given.fresh,
         seed: given.seed,
-        options: options(given)?,
+        options,
         interrupted: &interrupted,
     };
     let mut progress = Progress::new(given.resolve.is_some());
@@ -75,28 +76,17 @@ fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Faul
     Ok(())
 }
 
-fn options(given: &Run) -> Result<BTreeMap<String, String>, Fault> {
-    let mut options: BTreeMap<_, _> =
-        given.allow.iter().map(|what| (format!("allow-{what}"), "yes".to_string())).collect();
-    for text in &given.set {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| Fault::usage(format!("--set: '{text}' is not NAME=VALUE")))?;
-        options.insert(name.into(), value.into());
-    }
-    Ok(options)
-}
-
 fn finish(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<u8, Fault> {
     if ended.interrupted {
-        eprintln!("interrupted: what was measured is kept, and the next run goes on from there");
+        tell("interrupted: what was measured is kept, and the next run goes on from there");
     }
     if !given.quiet {
         leave(given, wanted, ended)?;
     }
     for sample in ended.faults.iter().take(10) {
         if let Some(error) = &sample.error {
-            eprintln!("{} {}, round {}: {error}", sample.experiment, sample.point, sample.round);
+            let Sample { experiment, point, round, .. } = sample;
+            tell(&format!("{experiment} {point}, round {round}: {error}"));
         }
     }
     match ended.faults.len() {
@@ -118,7 +108,7 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
     to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
     let question = Question::default();
     if given.json {
-        let shown = table::show_json(&run, &experiments, &question).map_err(Fault::failed)?;
+        let shown = table::show_json(&run, &experiments, &question)?;
         return print_json(&json!({
             "folder": ended.folder,
             "samples": ended.samples,
@@ -128,7 +118,7 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
             "inconsistencies": super::show::inconsistencies(&run),
         }));
     }
-    print(&table::show(&run, &experiments, &question, page()).map_err(Fault::failed)?)?;
+    print(&table::show(&run, &experiments, &question, page())?)?;
     super::show::print_inconsistencies(&run)?;
     if !judged.is_empty() {
         print("")?;

@@ -33,10 +33,10 @@ pub(crate) fn run(given: &Show) -> Result<u8, Fault> {
         filter: filter(&given.levels, &run, &experiments)?,
     };
     if given.json {
-        let value = table::show_json(&run, &experiments, &question).map_err(Fault::failed)?;
+        let value = table::show_json(&run, &experiments, &question)?;
         print_json(&value)?;
     } else {
-        let text = table::show(&run, &experiments, &question, page()).map_err(Fault::failed)?;
+        let text = table::show(&run, &experiments, &question, page())?;
         print(&text)?;
         print_inconsistencies(&run)?;
     }

@@ -2,7 +2,7 @@
 
 mod open;
 mod other;
-mod physical;
+pub(crate) mod physical;
 mod region;
 
 use std::fmt;
