@@ -19,7 +19,8 @@ use crate::suite::{Probe, Suite};
 
 /// A sample is void when the core clock moved by more than this share under it.
 const CLOCK_MOVED: f64 = 0.03;
-/// A sample is void when the host ran something else for more than this share of it.
+/// A sample is void when the host ran something else on one of its CPUs for more than this share of it, as
+/// far as the kernel's count shows that surely.
 const STOLEN: f64 = 0.05;
 
 /// Carries out the order on standard input; gives the exit status.
@@ -190,6 +191,8 @@ fn measured(
         tsc_overhead: tsc.overhead,
         core_before: before.hertz(),
         core_after: after.hertz(),
+        multiplies_before: Some(before.multiplies_hertz),
+        multiplies_after: Some(after.multiplies_hertz),
     });
     let disturbance = || disturbed(clock.as_ref(), &noise, took);
     sample.void = measurement.void.clone().or_else(disturbance);
@@ -205,14 +208,17 @@ fn disturbed(
     noise: &machine::noise::NoiseDelta,
     took: std::time::Duration,
 ) -> Option<String> {
-    let moved = clock.map_or(0.0, |clock| (clock.core_after / clock.core_before - 1.0).abs());
-    let stolen = noise.steal_ns as f64 / (took.as_nanos().max(1) as f64);
-    let cause = |what: &str, limit: f64| format!("{what} over {:.0}%", limit * 100.0);
-    if moved > CLOCK_MOVED {
-        Some(cause("the core clock moved by", CLOCK_MOVED))
-    } else {
-        (stolen > STOLEN).then(|| cause("the host took", STOLEN))
-    }
+    // The kernel counts in steps: one step more may be next to nothing that was stolen.
+    let step = machine::noise::steal_step().as_nanos() as f64;
+    let stolen = (noise.steal_ns as f64 - step) / (took.as_nanos().max(1) as f64);
+    let over = |value: f64, limit: f64, what: &str| {
+        (value > limit).then(|| format!("{what} over {:.0}%", limit * 100.0))
+    };
+    let differ = clock.map_or(0.0, Clock::disagreement);
+    let moved = clock.map_or(0.0, Clock::moved);
+    over(differ, core_clock::AGREEMENT, "the two chains of the core clock differ by")
+        .or_else(|| over(moved, CLOCK_MOVED, "the core clock moved by"))
+        .or_else(|| over(stolen, STOLEN, "the host took"))
 }
 
 fn core_clock() -> Result<core_clock::CoreClock, Failure> {
@@ -239,6 +245,8 @@ mod tests {
             tsc_overhead: 1,
             core_before: before,
             core_after: after,
+            multiplies_before: Some(before),
+            multiplies_after: Some(after),
         }
     }
 
@@ -249,7 +257,32 @@ mod tests {
         assert_eq!(disturbed(Some(&clock(4e9, 4.01e9)), &calm, took), None);
         let moved = clock(4e9, 3.5e9);
         assert!(disturbed(Some(&moved), &calm, took).unwrap().contains("moved by over 3%"));
-        let stolen = NoiseDelta { steal_ns: 10_000_000, ..NoiseDelta::default() };
-        assert_eq!(disturbed(None, &stolen, took).unwrap(), "the host took over 5%");
+        let stolen = |ms: u64| NoiseDelta { steal_ns: ms * 1_000_000, ..NoiseDelta::default() };
+        assert_eq!(disturbed(None, &stolen(20), took).unwrap(), "the host took over 5%");
+        // One step of the kernel's count may be one nanosecond that was stolen.
+        assert_eq!(disturbed(None, &stolen(10), took), None);
+        // Of a second, two steps prove a hundredth, seven six hundredths.
+        let second = Duration::from_secs(1);
+        assert_eq!(disturbed(None, &stolen(20), second), None);
+        assert!(disturbed(None, &stolen(70), second).is_some());
+    }
+
+    #[test]
+    fn chains_that_differ_void_before_or_after() {
+        let took = Duration::from_millis(10);
+        let void = |clock: Clock| disturbed(Some(&clock), &NoiseDelta::default(), took);
+        let agreed = clock(4e9, 4e9);
+        let near = Clock { multiplies_before: Some(4.07e9), ..agreed };
+        assert_eq!(void(near), None);
+        for apart in [
+            Clock { multiplies_before: Some(4.1e9), ..agreed },
+            Clock { multiplies_after: Some(3.9e9), ..agreed },
+        ] {
+            let why = void(apart).unwrap();
+            assert_eq!(why, "the two chains of the core clock differ by over 2%");
+        }
+        // One chain alone proves nothing, and disproves nothing.
+        let alone = Clock { multiplies_before: None, multiplies_after: None, ..agreed };
+        assert_eq!(void(alone), None);
     }
 }

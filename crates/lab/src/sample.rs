@@ -87,18 +87,39 @@ pub struct Clock {
     pub tsc_hertz: f64,
     /// The step of the time-stamp counter, in ticks.
     pub tsc_step: u64,
-    /// What an empty fenced pair costs, in ticks; already subtracted.
+    /// The median cost of an empty fenced pair, in ticks; already subtracted.
     pub tsc_overhead: u64,
-    /// The core clock before the sample, in Hz.
+    /// The core clock before the sample by a chain of dependent adds, in Hz.
     pub core_before: f64,
-    /// The core clock after the sample, in Hz.
+    /// The same after the sample.
     pub core_after: f64,
+    /// The core clock before the sample by a chain of dependent multiplies, in Hz; `None` if only adds were
+    /// run, as inside a guest without an operating system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multiplies_before: Option<f64>,
+    /// The same after the sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multiplies_after: Option<f64>,
 }
 
 impl Clock {
     /// The core clock during the sample, in Hz: the mean of before and after.
     pub fn core_hertz(&self) -> f64 {
         (self.core_before + self.core_after) / 2.0
+    }
+
+    /// How much the core clock moved under the sample, relative to before.
+    pub fn moved(&self) -> f64 {
+        (self.core_after / self.core_before - 1.0).abs()
+    }
+
+    /// How far the two chains differ, relative: the larger of before and after.
+    pub fn disagreement(&self) -> f64 {
+        let differ = |adds: f64, multiplies: Option<f64>| {
+            multiplies.map_or(0.0, |multiplies| (multiplies / adds - 1.0).abs())
+        };
+        let before = differ(self.core_before, self.multiplies_before);
+        before.max(differ(self.core_after, self.multiplies_after))
     }
 }
 

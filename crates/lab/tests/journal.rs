@@ -84,11 +84,14 @@ fn a_second_lab_is_refused() {
 }
 
 #[test]
-fn a_newer_journal_is_refused() {
+fn a_journal_of_another_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join(RECORD), r#"{"format": 2, "anything": []}"#).unwrap();
+    fs::write(folder.path().join(RECORD), r#"{"format": 3, "anything": []}"#).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();
-    assert!(line.contains("format 2") && line.contains("up to 1"), "{line}");
+    assert!(line.contains("format 3") && line.contains("reads 2; use a newer"), "{line}");
+    fs::write(folder.path().join(RECORD), r#"{"format": 1, "anything": []}"#).unwrap();
+    let line = open(folder.path()).unwrap_err().to_string();
+    assert!(line.contains("format 1") && line.contains("--fresh"), "{line}");
 }
 
 #[test]

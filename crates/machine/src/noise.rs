@@ -1,22 +1,37 @@
 //! What disturbed a sample: switches, migrations, steal and faults of this process, by difference.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cpu, interrupts};
+use crate::{cpu, interrupts, pin};
 
 /// Counts of this process and machine at one moment. Two of them make a [`NoiseDelta`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Noise {
     voluntary_switches: u64,
     involuntary_switches: u64,
     minor_faults: u64,
     major_faults: u64,
     migrations: Option<u64>,
-    steal_ns: u64,
+    /// Steal by CPU since boot, clock ticks.
+    steal: BTreeMap<usize, u64>,
+    threads: BTreeMap<u32, Thread>,
+    held: Vec<u32>,
     waited_ns: Option<u64>,
     tlb_shootdowns: Option<u64>,
+}
+
+/// A thread of this process or of its children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Thread {
+    /// The CPU on which it ran last.
+    cpu: usize,
+    /// How long it has run, ns; none where the kernel does not say.
+    ran_ns: Option<u64>,
 }
 
 /// What happened between two snapshots.
@@ -29,8 +44,9 @@ pub struct NoiseDelta {
     /// Times that its threads moved to another CPU, of the threads alive at both ends; none where the
     /// kernel does not say (no `/proc/self/task/*/sched`).
     pub migrations: Option<u64>,
-    /// Time that the hypervisor gave to others while CPUs of this machine wanted to run, all CPUs
-    /// together, ns. The kernel counts in steps of 10 ms.
+    /// Time that the hypervisor gave to others, on the one of the measuring CPUs that lost most, ns. A CPU
+    /// measured if a thread of this process was held to it meanwhile, or if one that lives at the end, of
+    /// this process or its children, ran there. The kernel counts in steps of [`steal_step`].
     pub steal_ns: u64,
     /// Time that the measuring thread was ready and waited for its CPU, which others had, ns; none
     /// where the kernel does not say (no `/proc/thread-self/schedstat`).
@@ -56,7 +72,9 @@ impl Noise {
             minor_faults: count(usage.ru_minflt),
             major_faults: count(usage.ru_majflt),
             migrations: migrations(),
-            steal_ns: steal_ns(),
+            steal: steal(),
+            threads: threads(),
+            held: pin::held(),
             waited_ns: waited_ns(),
             tlb_shootdowns: None,
         }
@@ -77,13 +95,41 @@ impl Noise {
                 .saturating_sub(before.involuntary_switches),
             voluntary_switches: self.voluntary_switches.saturating_sub(before.voluntary_switches),
             migrations: both(self.migrations, before.migrations),
-            steal_ns: self.steal_ns.saturating_sub(before.steal_ns),
+            steal_ns: self.stolen_since(before),
             waited_ns: both(self.waited_ns, before.waited_ns),
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             major_faults: self.major_faults.saturating_sub(before.major_faults),
             tlb_shootdowns: both(self.tlb_shootdowns, before.tlb_shootdowns),
         }
     }
+
+    /// The steal of the measuring CPU that lost most, ns.
+    fn stolen_since(&self, before: &Self) -> u64 {
+        let cpus = self.measured_since(before).into_iter();
+        let stolen = cpus
+            .filter_map(|cpu| Some(self.steal.get(&cpu)?.saturating_sub(*before.steal.get(&cpu)?)));
+        let step = u64::try_from(steal_step().as_nanos()).unwrap_or(u64::MAX);
+        stolen.max().unwrap_or(0).saturating_mul(step)
+    }
+
+    /// The CPUs on which this process and its children ran since an earlier snapshot.
+    fn measured_since(&self, before: &Self) -> BTreeSet<usize> {
+        let ran = |number: &u32, thread: &Thread| {
+            let earlier = before.threads.get(number).and_then(|thread| thread.ran_ns);
+            // Where the kernel does not say how long, every thread counts.
+            thread.ran_ns.is_none_or(|ran| ran > earlier.unwrap_or(0))
+        };
+        let living = self.threads.iter().filter(|(number, thread)| ran(number, thread));
+        let held = self.held.iter().zip(&before.held).enumerate();
+        let held = held.filter(|(_, (after, before))| after != before).map(|(cpu, _)| cpu);
+        living.map(|(_, thread)| thread.cpu).chain(held).collect()
+    }
+}
+
+/// The step in which the kernel counts steal: 10 ms nearly everywhere. A difference of one step says no
+/// more than that something was stolen, however little.
+pub fn steal_step() -> Duration {
+    Duration::from_nanos(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 fn usage() -> libc::rusage {
@@ -114,27 +160,62 @@ fn parse_migrations(sched: &str) -> Option<u64> {
 
 /// Time that this thread was ready and waited for a CPU, ns.
 fn waited_ns() -> Option<u64> {
-    parse_waited(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    parse_schedstat(&fs::read_to_string("/proc/thread-self/schedstat").ok()?, 1)
 }
 
-/// The second of the three numbers of `schedstat`: time run, time waited, slices.
-fn parse_waited(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().nth(1)?.parse().ok()
+/// One of the three numbers of `schedstat`: ns run, ns waited, slices.
+fn parse_schedstat(schedstat: &str, at: usize) -> Option<u64> {
+    schedstat.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// Steal on all CPUs since boot, ns. Bare metal has none, and there the file can be long.
-fn steal_ns() -> u64 {
+/// Steal of each CPU since boot, clock ticks. Bare metal has none, and there the file can be long.
+fn steal() -> BTreeMap<usize, u64> {
     if cpu::hypervisor().is_none() {
-        return 0;
+        return BTreeMap::new();
     }
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    parse_steal(&text).unwrap_or(0) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+    parse_steal(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// The eighth count of the first line of `/proc/stat`, clock ticks.
-fn parse_steal(stat: &str) -> Option<u64> {
-    let mut words = stat.lines().next()?.split_whitespace();
-    (words.next() == Some("cpu")).then(|| words.nth(7)?.parse().ok())?
+/// The eighth counts of the lines `cpu0`, `cpu1` ... of `/proc/stat`, clock ticks.
+fn parse_steal(stat: &str) -> BTreeMap<usize, u64> {
+    let of_cpu = |line: &str| {
+        let mut words = line.split_whitespace();
+        let cpu = words.next()?.strip_prefix("cpu")?.parse().ok()?;
+        Some((cpu, words.nth(7)?.parse().ok()?))
+    };
+    stat.lines().filter_map(of_cpu).collect()
+}
+
+/// The living threads of this process and of its children, by their number.
+fn threads() -> BTreeMap<u32, Thread> {
+    let own = Path::new("/proc/self/task");
+    let mut found = BTreeMap::new();
+    for task in fs::read_dir(own).into_iter().flatten().flatten() {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()) {
+            add_threads(Path::new(&format!("/proc/{child}/task")), &mut found);
+        }
+    }
+    add_threads(own, &mut found);
+    found
+}
+
+fn add_threads(tasks: &Path, found: &mut BTreeMap<u32, Thread>) {
+    for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
+        let text = |name| fs::read_to_string(task.path().join(name)).ok();
+        let number = task.file_name().to_str().and_then(|name| name.parse().ok());
+        // One that has just ended is passed over.
+        if let (Some(number), Some(cpu)) = (number, text("stat").as_deref().and_then(parse_cpu)) {
+            let ran_ns = text("schedstat").as_deref().and_then(|text| parse_schedstat(text, 0));
+            found.insert(number, Thread { cpu, ran_ns });
+        }
+    }
+}
+
+/// The CPU on which a thread ran last: the 39th word of its `stat`, of which the second, its name, is in
+/// brackets and may hold blanks and brackets.
+fn parse_cpu(stat: &str) -> Option<usize> {
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(36)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -144,17 +225,76 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn steal_is_the_eighth_count() {
-        assert_eq!(parse_steal("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1\n"), Some(88));
-        assert_eq!(parse_steal("intr 1 2 3 4 5 6 7 88"), None);
-        assert_eq!(parse_steal("cpu 1"), None);
+    fn steal_is_the_eighth_count_of_each_cpu() {
+        let stat = "cpu  1 2 3 4 5 6 7 99 9 10\ncpu0 1 2 3 4 5 6 7 88 9 10\ncpu12 0 0 0 0 0 0 0 11\n\
+                    intr 1 2 3 4 5 6 7 88\ncpu3 1\n";
+        assert_eq!(parse_steal(stat), BTreeMap::from([(0, 88), (12, 11)]));
+        assert_eq!(parse_steal("cpu"), BTreeMap::new());
     }
 
     #[test]
-    fn waiting_is_the_second_number() {
-        assert_eq!(parse_waited("951750 77 3\n"), Some(77));
-        assert_eq!(parse_waited("951750"), None);
-        assert_eq!(parse_waited("a b c"), None);
+    fn a_thread_is_where_its_stat_says() {
+        let rest: Vec<String> = (3..=52).map(|word| word.to_string()).collect();
+        assert_eq!(parse_cpu(&format!("17 (a) b (c) {}", rest.join(" "))), Some(39));
+        assert_eq!(parse_cpu("17 (a) R 1"), None);
+        assert_eq!(parse_cpu("17"), None);
+    }
+
+    #[test]
+    fn schedstat_is_three_numbers() {
+        assert_eq!(parse_schedstat("951750 77 3\n", 0), Some(951_750));
+        assert_eq!(parse_schedstat("951750 77 3\n", 1), Some(77));
+        assert_eq!(parse_schedstat("951750", 1), None);
+        assert_eq!(parse_schedstat("a b c", 1), None);
+    }
+
+    /// A snapshot of one thread on a CPU, with the steal of all.
+    fn moment(cpu: usize, ran_ns: Option<u64>, steal: [u64; 3]) -> Noise {
+        let thread = Thread { cpu, ran_ns };
+        Noise {
+            steal: steal.into_iter().enumerate().collect(),
+            threads: BTreeMap::from([(1, thread)]),
+            held: vec![0; 3],
+            ..Noise::snapshot()
+        }
+    }
+
+    #[test]
+    fn steal_counts_on_the_cpus_that_measured_alone() {
+        let step = u64::try_from(steal_step().as_nanos()).unwrap();
+        let before = moment(1, Some(5), [10, 20, 30]);
+        // Others lose CPU 0 and 2; ours is CPU 1.
+        assert_eq!(moment(1, Some(9), [90, 22, 80]).since(&before).steal_ns, 2 * step);
+        // A thread that slept all the time measured nothing, wherever it sleeps.
+        assert_eq!(moment(0, Some(5), [90, 22, 80]).since(&before).steal_ns, 0);
+        // Where the kernel does not say how long it ran, it counts.
+        assert_eq!(moment(0, None, [90, 22, 80]).since(&before).steal_ns, 80 * step);
+        // One that was held to CPU 2 and has ended counts; the CPU that lost most is told, not the sum.
+        let mut after = moment(1, Some(9), [90, 22, 37]);
+        after.held[2] += 1;
+        assert_eq!(after.since(&before).steal_ns, 7 * step);
+    }
+
+    #[test]
+    fn a_cpu_measured_though_its_thread_has_ended() {
+        let cpu = *crate::topology::allowed_cpus().last().unwrap();
+        let before = Noise::snapshot();
+        pin::spawn_pinned(cpu, || ()).unwrap().join().unwrap();
+        assert!(Noise::snapshot().measured_since(&before).contains(&cpu));
+    }
+
+    #[test]
+    fn threads_are_those_of_this_process_and_of_its_children() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let threads = threads();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let own = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        assert!(threads.contains_key(&own), "{own}: {threads:?}");
+        // A kernel may not list children.
+        if Path::new("/proc/thread-self/children").exists() {
+            assert!(threads.contains_key(&child.id()), "{}: {threads:?}", child.id());
+        }
     }
 
     #[test]
@@ -193,7 +333,7 @@ mod tests {
             Noise::snapshot();
             begin.elapsed()
         };
-        let least = (0..50).map(|_| cost()).min().unwrap();
+        let least = (0..200).map(|_| cost()).min().unwrap();
         println!("snapshot {least:?}");
         assert!(least < Duration::from_millis(2), "{least:?}");
     }

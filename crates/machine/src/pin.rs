@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::os::unix::thread::JoinHandleExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
@@ -13,7 +14,24 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 /// # Errors
 /// The kernel's, with EINVAL where the CPU is not online or not allowed.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
-    Ok(sched_setaffinity(None, &one(cpu)?)?)
+    sched_setaffinity(None, &one(cpu)?)?;
+    count(cpu);
+    Ok(())
+}
+
+/// How often threads of this process were held to each CPU.
+static HELD: [AtomicU32; CpuSet::MAX_CPU] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPU];
+
+fn count(cpu: usize) {
+    if let Some(held) = HELD.get(cpu) {
+        held.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How often threads of this process were held to each CPU until now. Between two such counts, a CPU whose
+/// count has changed had a thread of ours, even one that has ended since.
+pub(crate) fn held() -> Vec<u32> {
+    HELD.iter().map(|held| held.load(Ordering::Relaxed)).collect()
 }
 
 /// This thread's CPUs from before, which it gets back when this goes.
@@ -64,6 +82,7 @@ where
         Err(_) => std::panic::resume_unwind(Box::new("not pinned") as Box<dyn Any + Send>),
     })?;
     set_affinity(&handle, &set)?;
+    count(cpu);
     // The thread waits for this, so that it is alive while it is moved; it cannot have gone.
     let _ = moved.send(());
     Ok(handle)

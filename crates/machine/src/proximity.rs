@@ -117,12 +117,12 @@ fn class(round_trip_ns: f64) -> Class {
 }
 
 /// The median of the batches, ticks; none where there are too few.
-fn median(mut batches: Vec<u64>) -> Option<f64> {
+fn median(mut batches: Vec<f64>) -> Option<f64> {
     if batches.len() < LEAST_BATCHES {
         return None;
     }
-    batches.sort_unstable();
-    Some(batches[batches.len() / 2] as f64)
+    batches.sort_unstable_by(f64::total_cmp);
+    Some(batches[batches.len() / 2])
 }
 
 /// Waits for the other side, spinning; false where it does not come.
@@ -139,7 +139,7 @@ fn meet(exchange: &Exchange, tsc: &Tsc) -> bool {
 }
 
 /// Sends odd numbers and waits for each next even one; the ticks of each batch.
-fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<u64> {
+fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<f64> {
     let mut batches = Vec::with_capacity(BATCHES);
     if !meet(exchange, tsc) {
         return batches;
@@ -155,7 +155,7 @@ fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<u64> {
             }
             number += 2;
         }
-        batches.push(tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead));
+        batches.push(tsc.net(begin, tsc::stop()));
     }
     batches
 }
@@ -231,7 +231,7 @@ mod tests {
     fn the_limit_parts_near_from_far() {
         assert_eq!(class(107.0), Class::Near);
         assert_eq!(class(500.0), Class::Far);
-        assert_eq!(median(vec![5; LEAST_BATCHES - 1]), None);
-        assert_eq!(median((0..11).rev().collect()), Some(5.0));
+        assert_eq!(median(vec![5.0; LEAST_BATCHES - 1]), None);
+        assert_eq!(median((0..11).rev().map(f64::from).collect()), Some(5.0));
     }
 }

@@ -42,13 +42,14 @@ pub enum JournalError {
     /// Another run writes to the folder.
     #[error("{}: another run writes here; wait for it to end, or use --fresh", .0.display())]
     Locked(PathBuf),
-    /// A newer program wrote it.
+    /// A newer or an older program wrote it.
     #[error(
-        "{}: format {found}, but this program reads up to {}; use a newer tollgate",
+        "{}: format {found}, but this program reads {}; {}",
         path.display(),
-        record::FORMAT
+        record::FORMAT,
+        if *found > record::FORMAT { "use a newer tollgate" } else { "use the tollgate that wrote it, or measure again with --fresh" }
     )]
-    Newer {
+    Format {
         /// The file.
         path: PathBuf,
         /// Its format.

@@ -11,8 +11,8 @@ use super::{JournalError, MAX_RECORD, RECORD, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
 
-/// The format that this program writes, and the newest that it reads.
-pub const FORMAT: u64 = 1;
+/// The format that this program writes, and the only one that it reads.
+pub const FORMAT: u64 = 2;
 
 /// What the samples of a run share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ impl RunRecord {
     /// Reads the file of a folder.
     ///
     /// # Errors
-    /// When there is none, when it is newer, or when it is damaged.
+    /// When there is none, when it has another format, or when it is damaged.
     pub fn read(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join(RECORD);
         let text = match file::read(&path, MAX_RECORD) {
@@ -71,10 +71,10 @@ impl RunRecord {
             path: path.clone(),
             what: format!("not a run record: {e}; restore it, or measure again with --fresh"),
         };
-        // The format first: a newer record need not look like ours.
+        // The format first: another's record need not look like ours.
         let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| damaged(&e))?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
-            Some(found) if found > FORMAT => return Err(JournalError::Newer { path, found }),
+            Some(found) if found != FORMAT => return Err(JournalError::Format { path, found }),
             Some(_) => {}
             None => return Err(damaged(&"it has no 'format'")),
         }

@@ -4,8 +4,6 @@ use super::State;
 use crate::tsc::Tsc;
 use crate::{core_clock, cpu};
 
-/// Disagreement of the two chains over which the core clock is doubted.
-const AGREEMENT: f64 = 0.02;
 /// How often the chains are run before their disagreement counts: an interruption spoils a run.
 const TRIES: usize = 5;
 
@@ -33,7 +31,7 @@ pub(super) fn core_clock() -> State {
         let Ok(clock) = core_clock::calibrate() else {
             return State::absent("the time stamp counter gives no time", "see invariant-tsc");
         };
-        if clock.disagreement() < AGREEMENT {
+        if clock.disagreement() < core_clock::AGREEMENT {
             return State::present(format!(
                 "{:.3} GHz by adds, {:.3} by multiplies",
                 clock.adds_hertz / 1e9,

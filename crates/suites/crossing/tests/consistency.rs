@@ -54,8 +54,15 @@ impl MadeUp {
 }
 
 fn sample(experiment: &str, point: &Point, round: u32, values: BTreeMap<String, f64>) -> Sample {
-    let clock =
-        Clock { tsc_hertz: 2e9, tsc_step: 2, tsc_overhead: 20, core_before: 4e9, core_after: 4e9 };
+    let clock = Clock {
+        tsc_hertz: 2e9,
+        tsc_step: 2,
+        tsc_overhead: 20,
+        core_before: 4e9,
+        core_after: 4e9,
+        multiplies_before: None,
+        multiplies_after: None,
+    };
     Sample {
         experiment: experiment.into(),
         point: point.clone(),

@@ -42,8 +42,7 @@ impl Probe for Delay {
             let start = machine::tsc::start();
             chain(adds);
             disturbance.stall();
-            let ticks = machine::tsc::stop() - start;
-            times.push(ticks.saturating_sub(tsc.overhead) as f64);
+            times.push(tsc.net(start, machine::tsc::stop()));
         }
         let ticks =
             statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;

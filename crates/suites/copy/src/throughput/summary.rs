@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_stalled_batch_does_not_move_the_median() {
-        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, overhead_median: 30 };
+        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, overhead_least: 10 };
         let ring = ring(&[100]);
         let mut batches = Batches::new(tsc.overhead);
         batches.skip(7);

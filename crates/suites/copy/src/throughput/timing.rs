@@ -71,7 +71,7 @@ impl Timing<'_> {
     ) -> Result<usize, Failure> {
         let tsc = self.conditions.tsc;
         let share = tsc.ticks(self.conditions.budget / BATCHES);
-        let enough = share.max(STEPS * tsc.step.max(tsc.overhead_median - tsc.overhead));
+        let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.overhead_least));
         // A queue is filled as the source fills it; a shorter one would measure its sleeps alone.
         let queued = if self.settings.mode == Mode::Queue { QUEUED } else { 1 };
         let mut count = self.choices.runs.max(queued);

@@ -182,7 +182,7 @@ fn told(without: &[Turn], under: &[Turn], load: &str, tsc: &Tsc) -> Result<Measu
 mod tests {
     use super::*;
 
-    const TSC: Tsc = Tsc { hertz: 2e9, step: 1, overhead: 20, overhead_median: 20 };
+    const TSC: Tsc = Tsc { hertz: 2e9, step: 1, overhead: 20, overhead_least: 20 };
 
     fn turns(ns: f64, hertz: f64) -> Vec<Turn> {
         vec![Turn { ns, hertz }; 5]

@@ -47,7 +47,7 @@ fn a_fault_falls_apart_into_three_each_less_the_empty_pair() {
         noted.unstamped(&whole);
         noted.stamped(&parts, 7);
     }
-    let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_median: 0 };
+    let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
     let told = noted.into_measurement(&tsc).unwrap();
     let value = |name| told.values[name];
     assert_eq!([value("u2k"), value("kernel"), value("k2u")], [450.0, 950.0, 350.0]);
@@ -61,7 +61,7 @@ fn an_unstamped_fault_is_a_failed_check_and_not_a_figure() {
     let mut noted = Noted::new(0).unwrap();
     let pages = Pages::new(1).unwrap();
     noted.stamped(&pages.touch(0, 1), 1);
-    let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_median: 0 };
+    let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
     let failure = noted.into_measurement(&tsc).unwrap_err();
     assert_eq!(failure, Failure::check("0 of 1 faults are stamped in order"));
 }

@@ -223,6 +223,8 @@ impl Report {
             tsc_overhead: overhead,
             core_before: core(sample.core_before),
             core_after: core(sample.core_after),
+            multiplies_before: None,
+            multiplies_after: None,
         })
     }
 }
