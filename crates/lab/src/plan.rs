@@ -38,9 +38,9 @@ pub fn seed_of(name: &str, seed: u64) -> u64 {
 /// How long all rounds of an experiment take at most, as far as its suite knows.
 pub fn expected(experiment: &Experiment, suite: &dyn Suite) -> Duration {
     let budget = experiment.effort.budget;
-    let one_round: Duration = items(experiment)
+    let one_round = items(experiment)
         .iter()
         .map(|item| suite.expected(&experiment.measured_as, &item.point, budget))
-        .sum();
-    one_round * experiment.effort.rounds
+        .fold(Duration::ZERO, Duration::saturating_add);
+    one_round.saturating_mul(experiment.effort.rounds)
 }

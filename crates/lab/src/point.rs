@@ -23,7 +23,8 @@ impl Level {
 
     /// The level as a number to plot or sort by: a count, a number of bytes, or nothing.
     pub fn number(&self) -> Option<f64> {
-        self.0.parse().ok().or_else(|| crate::quantity::bytes(&self.0).ok().map(|n| n as f64))
+        let number = self.0.parse().ok().filter(|number: &f64| number.is_finite());
+        number.or_else(|| crate::quantity::bytes(&self.0).ok().map(|n| n as f64))
     }
 }
 
@@ -172,16 +173,19 @@ impl Filter {
     /// Adds `FACTOR=LEVEL` (or `FACTOR=LEVEL,LEVEL`) as written on the command line.
     ///
     /// # Errors
-    /// One line when the text has no `=`.
+    /// One line when the text has no `=`, or names a factor that is named already.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let (factor, levels) = text
             .split_once('=')
             .ok_or_else(|| format!("'{text}' is not FACTOR=LEVEL, as 'length=64 KiB'"))?;
-        let new = levels.split(',').map(|level| Level::from(level.trim()));
-        let mut all = self.0.get(factor).map_or_else(Vec::new, |old| old.levels().to_vec());
-        all.extend(new);
-        self.0.insert(factor.trim().into(), OneOrMany::Many(all));
-        Ok(())
+        let levels = levels.split(',').map(|level| Level::from(level.trim())).collect();
+        let factor = factor.trim();
+        match self.0.insert(factor.into(), OneOrMany::Many(levels)) {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "factor '{factor}' is named twice; name its levels together, as '{factor}=A,B'"
+            )),
+        }
     }
 
     /// The same filter with every level in its one spelling.

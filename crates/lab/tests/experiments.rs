@@ -100,7 +100,23 @@ fn what_is_wrong_is_named_with_its_place() {
         ("memory = \"heap\"", "memory = \"tape\"", "'tape' is not one of heap, shared"),
         ("about = \"a test\"", "abuot = \"a test\"", "abuot"),
         ("budget = \"1 ms\"", "budget = \"fast\"", "'fast' is not a time"),
-        ("rounds = 3", "rounds = 0", "1 or more"),
+        ("rounds = 3", "rounds = 0", "rounds: 0 is not from 1 to 10000"),
+        ("rounds = 3", "rounds = 4000000000", "rounds: 4000000000 is not from 1 to 10000"),
+        ("rounds = 3", "rounds = 3\nmin_rounds = 0\nresolve = \"100%\"", "'100%' is not a share"),
+        ("budget = \"1 ms\"", "budget = \"15000000000000000000 s\"", "budget: "),
+        ("budget = \"1 ms\"", "budget = \"0 s\"", "budget: 0 s is not above 0 s"),
+        ("budget = \"1 ms\"", "budget = \"-1 s\"", "'-1 s' is not a time"),
+        ("budget = \"1 ms\"", "budget = \"nan s\"", "'nan s' is not a time"),
+        ("budget = \"1 ms\"", "budget = \"inf s\"", "'inf s' is not a time"),
+        ("about = \"a test\"", "about = \"\"\nlimit = \"900000000 s\"", "limit: 900000000 s"),
+        ("about = \"a test\"", "about = \"\"\nbatch = 0", "batch: 0 is not from 1 to"),
+        ("about = \"a test\"", "about = \"\"\nbatch = 99999", "batch: 99999 is not from 1 to"),
+        ("[[\"length\"]", "[[\"length\", \"length\"]", "sweeps: 'length' is named twice"),
+        ("threads = [0, 4, 8]", "threads = [0]\nthreads = [1]", "duplicate key"),
+        ("threads = 0 }", "threads = 0, threads = 1 }", "duplicate key"),
+        ("[4, 8] }", "[4, 8], threads = 1 }", "duplicate key"),
+        ("threads = [0, 4, 8]", "threads = []", "levels of 'threads': 0 is not from 1 to"),
+        ("\"heap\", length", "\"he\\nap\", length", "'he\\nap' is not one of"),
     ];
     for (right, wrong, why) in cases {
         assert!(WHOLE.contains(right), "{right}");
@@ -108,6 +124,43 @@ fn what_is_wrong_is_named_with_its_place() {
         assert!(line.starts_with("my.toml: line ") && line.contains(why), "{line}");
         assert!(!line.contains('\n'), "{line}");
     }
+}
+
+/// `so many` levels of a factor of counts, as TOML.
+fn counts(so_many: usize) -> String {
+    (0..so_many).map(|count| count.to_string()).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn more_points_than_memory_holds_are_refused_before_they_are_made() {
+    let of = |threads: usize, lengths: usize, sweeps: &str| {
+        format!(
+            "[[experiment]]\nname = \"one\"\nabout = \"\"\nmetric = \"time\"\nsweeps = {sweeps}\n\
+             [experiment.factors]\nthreads = [{}]\nlength = [{}]\n",
+            counts(threads),
+            counts(lengths)
+        )
+    };
+    let refused = |text: &str| one(text, Profile::Quick).unwrap_err();
+    let line = refused(&of(400, 400, "\"all\""));
+    assert!(line.contains("make 160000 points, and a file may make 100000"), "{line}");
+    // Several sweeps add up, though they make the same points.
+    let sweep = "[\"threads\", \"length\"]";
+    let line = refused(&of(200, 200, &format!("[{sweep}, {sweep}, {sweep}]")));
+    assert!(line.contains("make 120000 points"), "{line}");
+    let line = refused(&of(20_000, 1, "\"all\""));
+    assert!(line.contains("levels of 'threads': 20000 is not from 1 to 10000"), "{line}");
+    // So do the experiments of a file.
+    let three = [1, 2, 3].map(|number| {
+        of(200, 200, "\"all\"").replace("\"one\"", &format!("\"number {number}\""))
+    });
+    assert!(refused(&three.concat()).contains("'number 3': the sweeps make 40000 points"));
+    let names: Vec<_> = (0..101).map(|_| "[\"threads\"]").collect();
+    let line = refused(&of(1, 1, &format!("[{}]", names.join(","))));
+    assert!(line.contains("sweeps: 101 is not from 0 to 100"), "{line}");
+    let line = refused(&" ".repeat((1 << 20) + 1));
+    assert!(line.contains("longer than 1048576 bytes"), "{line}");
+    assert!(refused(&"[[experiment]]\n".repeat(1001)).contains("experiments: 1001"));
 }
 
 #[test]
@@ -126,6 +179,10 @@ fn a_filter_reads_as_written_on_the_command_line() {
     let kept = experiment.points.iter().filter(|point| filter.matches(point)).count();
     assert_eq!(kept, 4);
     assert!(Filter::default().add("length").is_err());
+    let mut twice = Filter::default();
+    twice.add("length=16 B").unwrap();
+    let line = twice.add(" length =64 KiB").unwrap_err();
+    assert!(line.contains("'length' is named twice; name its levels together"), "{line}");
 }
 
 proptest! {

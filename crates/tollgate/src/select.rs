@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::experiment::{Experiment, Profile, of_suite, read, suite_name};
+use lab::experiment::{Experiment, MAX_FILE, Profile, of_suite, read, suite_name};
 use lab::point::Filter;
 use lab::suite::{Purpose, Suite};
 use machine::file;
@@ -11,12 +11,9 @@ use crate::SUITES;
 use crate::arguments::Choice;
 use crate::fault::Fault;
 
-/// The longest file of experiments, in bytes.
-const MAX_TEXT: u64 = 4 << 20;
-
 /// The text of a file that a person names.
 pub(crate) fn text_of(path: &Path) -> Result<String, Fault> {
-    file::read_input_text(path, MAX_TEXT)
+    file::read_input_text(path, MAX_FILE)
         .map_err(|e| Fault::usage(format!("{}: {e}; give a file of experiments", path.display())))
 }
 

@@ -269,13 +269,23 @@ fn the_wished_interval_is_told_beforehand() {
 fn what_is_wrong_is_one_line_and_status_2() {
     let bench = Bench::new();
     let wrong = file(&bench, "wrong.toml", "[[experiment]]\nname = 3\n");
-    let cases: [(&[&str], &str); 7] = [
+    let huge = file(&bench, "huge.toml", &"# \n".repeat(400_000));
+    let cases: [(&[&str], &str); 13] = [
         (&["run", "nothing"], "there is no suite or experiment 'nothing'"),
         (&["run", "--where", "colour=red"], "unknown factor 'colour'"),
         (&["run", "planted/search", "--where", "edge"], "not FACTOR=LEVEL"),
         (&["run", "planted", "--resolve", "0"], "not a share"),
         (&["run", "-e", "missing.toml"], "missing.toml"),
         (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml: line"),
+        (&["run", "-e", huge.to_str().unwrap()], "longer than 1048576 bytes"),
+        (&["run", "-e", "/dev/zero"], "longer than 1048576 bytes"),
+        (&["run", "planted/search", "--rounds", "4000000000"], "rounds: 4000000000 is not from 1"),
+        (&["run", "planted/search", "--rounds", "0"], "rounds: 0 is not from 1 to 10000"),
+        (
+            &["run", "planted/search", "--where", "edge=30", "--where", "edge=70"],
+            "factor 'edge' is named twice",
+        ),
+        (&["run", "planted/search", "--resolve", "nan"], "'nan' is not a share"),
         (&["claims", "nobody"], "no claim, source or suite 'nobody'"),
     ];
     for (arguments, why) in cases {

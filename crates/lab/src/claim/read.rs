@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::expect::Share;
 use super::{Claim, Expect, Place, Published};
-use crate::experiment::{DataError, Profile, read_toml};
+use crate::experiment::{DataError, MAX_TABLES, Profile, read_toml};
 use crate::point::Filter;
 
 #[derive(Deserialize)]
@@ -63,6 +63,10 @@ fn yes() -> bool {
 /// One line with the file, the line and the key.
 pub fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
     let parsed: File = read_toml(file, text)?;
+    if parsed.claim.len() > MAX_TABLES {
+        let what = format!("it has more than {MAX_TABLES} claims; split it into several files");
+        return Err(DataError { file: file.into(), what });
+    }
     let mut seen = BTreeSet::new();
     let mut claims = Vec::new();
     for declared in parsed.claim {

@@ -2,14 +2,22 @@
 
 use serde::Deserialize;
 
+use super::limits::MAX_FILE;
+
 /// A fault in a TOML file, in one line: what, where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {what}")]
+#[error("{}: {}", plain(file), plain(what))]
 pub struct DataError {
     /// The file's name.
     pub file: String,
     /// What is wrong, and where in the file.
     pub what: String,
+}
+
+/// A text in one line and without control characters, which a file's own names and values may hold.
+pub(crate) fn plain(text: &str) -> String {
+    let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(one).collect()
 }
 
 /// Reads TOML into a type, with the path to the fault on failure.
@@ -18,6 +26,10 @@ pub struct DataError {
 /// One line with the file, the line and the path of keys.
 pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result<T, DataError> {
     let fault = |what: String| DataError { file: file.into(), what };
+    if text.len() as u64 > MAX_FILE {
+        let what = format!("it is longer than {MAX_FILE} bytes; split it into several files");
+        return Err(fault(what));
+    }
     let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(one_line(&e, text)))?;
     serde_path_to_error::deserialize(deserializer).map_err(|e| {
         let path = e.path().to_string();

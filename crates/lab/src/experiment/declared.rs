@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::data::line_of;
+use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_TABLES, count};
 use super::{DataError, Effort, Experiment, Profile, read_toml};
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
@@ -108,6 +109,10 @@ pub fn read(
 ) -> Result<Vec<Experiment>, DataError> {
     let parsed: File = read_toml(file, text)?;
     let mut experiments = Vec::new();
+    count("experiments", parsed.experiment.len(), 0, MAX_TABLES)
+        .map_err(|what| DataError { file: file.into(), what })?;
+    // All experiments of a file share what they may make.
+    let mut left = MAX_POINTS;
     for value in parsed.experiment {
         let line = line_of(text, value.span().start);
         let fault =
@@ -121,7 +126,7 @@ pub fn read(
         let owner = crate::suite::find(suites, owner)
             .ok_or_else(|| fault(format!("experiment '{name}': there is no suite '{owner}'")))?;
         let in_experiment = |what| fault(format!("experiment '{name}': {what}"));
-        if let Some(experiment) = declared.resolve(owner, profile).map_err(in_experiment)? {
+        if let Some(experiment) = declared.resolve(owner, profile, &mut left).map_err(in_experiment)? {
             experiments.push(experiment);
         }
     }
@@ -129,8 +134,14 @@ pub fn read(
 }
 
 impl Declared {
-    /// The experiment under a profile; nothing where the profile skips it.
-    fn resolve(self, suite: &dyn Suite, profile: Profile) -> Result<Option<Experiment>, String> {
+    /// The experiment under a profile; nothing where the profile skips it. `left` is how many points its
+    /// file may still make.
+    fn resolve(
+        self,
+        suite: &dyn Suite,
+        profile: Profile,
+        left: &mut usize,
+    ) -> Result<Option<Experiment>, String> {
         let changed = match profile {
             Profile::Quick => &self.quick,
             Profile::Standard => &self.standard,
@@ -149,8 +160,15 @@ impl Declared {
                 return Err(format!("profile '{}': '{name}' is no factor of it", profile.name()));
             }
         }
+        for (name, levels) in &factors.0 {
+            count(&format!("levels of '{name}'"), levels.levels().len(), 1, MAX_LEVELS)?;
+        }
+        count("filters of twins", self.twins.as_ref().map_or(0, Vec::len), 0, MAX_LISTED)?;
+        count("filters of exclude", self.exclude.len(), 0, MAX_LISTED)?;
         let baseline = self.baseline(suite, &factors)?;
         let sweeps = self.swept(&factors)?;
+        let made = made(&sweeps, &factors)?;
+        *left = left.checked_sub(made).ok_or_else(|| too_many(made))?;
         let points = self.points(suite, &sweeps, &factors, &baseline)?;
         let twins = self.twin_points(suite, &points, &baseline)?;
         if points.is_empty() {
@@ -160,7 +178,7 @@ impl Declared {
             return Err(format!("blocking: '{name}' is no factor of it"));
         }
         let limit = self.limit.as_deref().map(quantity::duration).transpose();
-        Ok(Some(Experiment {
+        let experiment = Experiment {
             limit: limit.map_err(|e| format!("limit: {e}"))?,
             suite: suite.name().into(),
             effort: self.effort(profile, changed)?,
@@ -169,14 +187,16 @@ impl Declared {
             points,
             twins,
             // Roles meet at a rendezvous, so each point is an order of its own.
-            batch: if self.roles.is_empty() { self.batch.unwrap_or(64).max(1) } else { 1 },
+            batch: if self.roles.is_empty() { self.batch.unwrap_or(64) } else { 1 },
             measured_as: self.measured_as.unwrap_or_else(|| self.name.clone()),
             name: self.name,
             about: self.about,
             metric: self.metric,
             roles: self.roles,
             blocking: self.blocking,
-        }))
+        };
+        experiment.within_limits()?;
+        Ok(Some(experiment))
     }
 
     fn baseline(&self, suite: &dyn Suite, factors: &Filter) -> Result<Point, String> {
@@ -199,7 +219,16 @@ impl Declared {
         match &self.sweeps {
             Sweeps::Word(word) if word == "all" => Ok(vec![factors.0.keys().cloned().collect()]),
             Sweeps::Word(word) => Err(format!("sweeps = '{word}'; use \"all\" or a list")),
-            Sweeps::Around(sweeps) => Ok(sweeps.clone()),
+            Sweeps::Around(sweeps) => {
+                count("sweeps", sweeps.len(), 0, MAX_LISTED)?;
+                for sweep in sweeps {
+                    let mut seen = BTreeSet::new();
+                    if let Some(twice) = sweep.iter().find(|name| !seen.insert(*name)) {
+                        return Err(format!("sweeps: '{twice}' is named twice; name it once"));
+                    }
+                }
+                Ok(sweeps.clone())
+            }
         }
     }
 
@@ -211,6 +240,14 @@ impl Declared {
         baseline: &Point,
     ) -> Result<Vec<Point>, String> {
         let excluded = any_of(&self.exclude, suite)?;
+        let compared = self.exclude.iter().chain(self.twins.iter().flatten());
+        let compared: usize =
+            compared.flat_map(|filter| filter.0.values()).map(|levels| levels.levels().len()).sum();
+        if made(sweeps, factors)?.saturating_mul(compared) > MAX_COMPARISONS {
+            return Err(format!(
+                "exclude and twins: {compared} levels are too many for so many points; name fewer"
+            ));
+        }
         let mut seen = BTreeSet::new();
         let mut points = Vec::new();
         for sweep in sweeps {
@@ -253,9 +290,6 @@ impl Declared {
         if let Some(rounds) = changed.min_rounds.or(self.min_rounds) {
             effort.min_rounds = rounds;
         }
-        if effort.rounds == 0 {
-            return Err("rounds must be 1 or more".into());
-        }
         effort.min_rounds = effort.min_rounds.min(effort.rounds);
         Ok(effort)
     }
@@ -268,15 +302,37 @@ fn any_of(filters: &[Filter], suite: &dyn Suite) -> Result<impl Fn(&Point) -> bo
     Ok(move |point: &Point| filters.iter().any(|filter| filter.matches(point)))
 }
 
+/// How many points the sweeps make, those that several make counted each time.
+fn made(sweeps: &[Vec<String>], factors: &Filter) -> Result<usize, String> {
+    let mut made = 0usize;
+    for sweep in sweeps {
+        let mut product = 1usize;
+        for name in sweep {
+            product = product.saturating_mul(levels_of(name, factors)?.len());
+        }
+        made = made.saturating_add(product);
+    }
+    if made > MAX_POINTS { Err(too_many(made)) } else { Ok(made) }
+}
+
+fn too_many(made: usize) -> String {
+    let made = if made == usize::MAX { "too many".into() } else { made.to_string() };
+    format!(
+        "the sweeps make {made} points, and a file may make {MAX_POINTS}; \
+         sweep fewer factors together, or name fewer levels"
+    )
+}
+
+fn levels_of<'a>(name: &str, factors: &'a Filter) -> Result<&'a [crate::point::Level], String> {
+    let levels = factors.0.get(name).map(OneOrMany::levels);
+    levels.ok_or_else(|| format!("sweeps: '{name}' is no factor of it"))
+}
+
 /// Every combination of the levels of some factors, the others as in the baseline.
 fn product(sweep: &[String], factors: &Filter, baseline: &Point) -> Result<Vec<Point>, String> {
     let mut points = vec![baseline.clone()];
     for name in sweep {
-        let levels = factors
-            .0
-            .get(name)
-            .ok_or_else(|| format!("sweeps: '{name}' is no factor of it"))?
-            .levels();
+        let levels = levels_of(name, factors)?;
         points = points
             .iter()
             .flat_map(|point| levels.iter().map(|level| point.with(name, level.clone())))

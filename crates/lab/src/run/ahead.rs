@@ -55,7 +55,7 @@ impl Ahead {
     /// How long so many samples of an experiment take.
     pub(super) fn time(&self, experiment: &Experiment, samples: usize) -> Duration {
         let pace = self.left.get(&experiment.id()).map_or(0.0, |left| left.pace);
-        Duration::from_secs_f64((samples as f64 * pace).max(0.0))
+        seconds(samples as f64 * pace)
     }
 
     pub(super) fn event(&self) -> Event<'static> {
@@ -64,7 +64,12 @@ impl Ahead {
         Event::Left {
             done: self.done,
             all: self.done + samples,
-            time: Duration::from_secs_f64(time.max(0.0)),
+            time: seconds(time),
         }
     }
+}
+
+/// A time of so many seconds; the longest there is where they are too many.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }

@@ -127,6 +127,9 @@ pub enum RunError {
     /// The journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// An experiment asks for more than can be done.
+    #[error("{0}")]
+    Limits(String),
     /// No worker starts.
     #[error("the worker does not start: {0}")]
     Worker(String),
@@ -138,6 +141,10 @@ impl Lab<'_> {
     /// # Errors
     /// When the journal cannot be written or no worker starts; what was measured is in the journal.
     pub fn run(&self, wanted: &Wanted, watch: &mut dyn Watch) -> Result<Ended, RunError> {
+        for one in &wanted.experiments {
+            let beyond = |what| RunError::Limits(format!("experiment '{}': {what}", one.id()));
+            one.within_limits().map_err(beyond)?;
+        }
         session::Session::open(self, wanted, watch)?.run()
     }
 }

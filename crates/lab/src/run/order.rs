@@ -60,7 +60,9 @@ impl Session<'_> {
                 suite.expected(&experiment.measured_as, &item.point, experiment.effort.budget)
             });
         // Ten times the expected time and ten seconds: slow is no fault, hung is.
-        let limit = experiment.limit.unwrap_or(expected * 10 + Duration::from_secs(10));
+        let limit = experiment
+            .limit
+            .unwrap_or(expected.saturating_mul(10).saturating_add(Duration::from_secs(10)));
         Ordered { position, point: item.point.clone(), twin: item.twin, limit }
     }
 
@@ -102,7 +104,7 @@ impl Session<'_> {
             if self.interrupted() {
                 return Ok((answered, None));
             }
-            let limit = order.points.get(answered).map_or(SILENCE, |point| point.limit + SILENCE);
+            let limit = order.points.get(answered).map_or(SILENCE, |point| point.limit.saturating_add(SILENCE));
             let said = match self.said.recv_timeout(LOOK) {
                 Ok(said) => said,
                 Err(RecvTimeoutError::Timeout) if preparing || heard.elapsed() < limit => continue,

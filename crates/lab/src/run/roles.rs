@@ -48,7 +48,7 @@ impl Session<'_> {
         let mut ready = vec![false; roles.len()];
         let mut preparing = 0;
         let mut heard = Instant::now();
-        let limit = order.points[0].limit + SILENCE;
+        let limit = order.points[0].limit.saturating_add(SILENCE);
         while !done.iter().all(|done| *done) && !self.interrupted() {
             let Ok(Said { hand, heard: what }) = self.said.recv_timeout(LOOK) else {
                 if preparing > 0 || heard.elapsed() < limit {

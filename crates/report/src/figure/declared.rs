@@ -1,6 +1,6 @@
 //! Figures as they are declared in TOML.
 
-use lab::experiment::{DataError, read_toml};
+use lab::experiment::{DataError, MAX_TABLES, read_toml};
 use lab::point::{Filter, Level};
 use serde::Deserialize;
 
@@ -147,6 +147,10 @@ struct File {
 /// One line with the file, the line and the fault.
 pub fn read(file: &str, text: &str) -> Result<Vec<Figure>, DataError> {
     let parsed: File = read_toml(file, text)?;
+    if parsed.figure.len() > MAX_TABLES {
+        let what = format!("it has more than {MAX_TABLES} figures; split it into several files");
+        return Err(DataError { file: file.into(), what });
+    }
     let mut figures: Vec<Figure> = Vec::new();
     for figure in parsed.figure {
         let line = text[..figure.span().start.min(text.len())].matches('\n').count() + 1;

@@ -55,6 +55,7 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     progress.finish();
     let ended = ended.map_err(|error| match error {
         RunError::Journal(error) => Fault::from(error),
+        RunError::Limits(_) => Fault::usage(error),
         RunError::Worker(_) => Fault::failed(error),
     })?;
     finish(given, &wanted, &ended)
@@ -72,6 +73,10 @@ fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Faul
             effort.resolve = resolve;
             effort.rounds = MOST_ROUNDS;
         }
+        let id = experiment.id();
+        experiment
+            .within_limits()
+            .map_err(|what| Fault::usage(format!("experiment '{id}': {what}")))?;
     }
     Ok(())
 }
