@@ -116,7 +116,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("threads = 0 }", "threads = 0, threads = 1 }", "duplicate key"),
         ("[4, 8] }", "[4, 8], threads = 1 }", "duplicate key"),
         ("threads = [0, 4, 8]", "threads = []", "levels of 'threads': 0 is not from 1 to"),
-        ("\"heap\", length", "\"he\\nap\", length", "'he\\nap' is not one of"),
+        ("\"heap\", length", "\"he\\nap\", length", "'he\u{fffd}ap' is not one of"),
     ];
     for (right, wrong, why) in cases {
         assert!(WHOLE.contains(right), "{right}");
@@ -151,9 +151,8 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
     let line = refused(&of(20_000, 1, "\"all\""));
     assert!(line.contains("levels of 'threads': 20000 is not from 1 to 10000"), "{line}");
     // So do the experiments of a file.
-    let three = [1, 2, 3].map(|number| {
-        of(200, 200, "\"all\"").replace("\"one\"", &format!("\"number {number}\""))
-    });
+    let three = [1, 2, 3]
+        .map(|number| of(200, 200, "\"all\"").replace("\"one\"", &format!("\"number {number}\"")));
     assert!(refused(&three.concat()).contains("'number 3': the sweeps make 40000 points"));
     let names: Vec<_> = (0..101).map(|_| "[\"threads\"]").collect();
     let line = refused(&of(1, 1, &format!("[{}]", names.join(","))));

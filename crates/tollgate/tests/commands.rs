@@ -277,8 +277,8 @@ fn what_is_wrong_is_one_line_and_status_2() {
         (&["run", "planted", "--resolve", "0"], "not a share"),
         (&["run", "-e", "missing.toml"], "missing.toml"),
         (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml: line"),
-        (&["run", "-e", huge.to_str().unwrap()], "longer than 1048576 bytes"),
-        (&["run", "-e", "/dev/zero"], "longer than 1048576 bytes"),
+        (&["run", "-e", huge.to_str().unwrap()], "holds more than 1048576 bytes"),
+        (&["run", "-e", "/dev/zero"], "holds more than 1048576 bytes"),
         (&["run", "planted/search", "--rounds", "4000000000"], "rounds: 4000000000 is not from 1"),
         (&["run", "planted/search", "--rounds", "0"], "rounds: 0 is not from 1 to 10000"),
         (

@@ -3,21 +3,16 @@
 use serde::Deserialize;
 
 use super::limits::MAX_FILE;
+use crate::terminal::one_line;
 
 /// A fault in a TOML file, in one line: what, where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}", plain(file), plain(what))]
+#[error("{}: {}", one_line(file), one_line(what))]
 pub struct DataError {
     /// The file's name.
     pub file: String,
     /// What is wrong, and where in the file.
     pub what: String,
-}
-
-/// A text in one line and without control characters, which a file's own names and values may hold.
-pub(crate) fn plain(text: &str) -> String {
-    let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(one).collect()
 }
 
 /// Reads TOML into a type, with the path to the fault on failure.
@@ -30,14 +25,14 @@ pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result
         let what = format!("it is longer than {MAX_FILE} bytes; split it into several files");
         return Err(fault(what));
     }
-    let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(one_line(&e, text)))?;
+    let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(of_toml(&e, text)))?;
     serde_path_to_error::deserialize(deserializer).map_err(|e| {
         let path = e.path().to_string();
-        fault(format!("{} (at {path})", one_line(e.inner(), text)))
+        fault(format!("{} (at {path})", of_toml(e.inner(), text)))
     })
 }
 
-fn one_line(error: &toml::de::Error, text: &str) -> String {
+fn of_toml(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().lines().collect::<Vec<_>>().join(" ");
     match error.span() {
         Some(span) => {

@@ -126,7 +126,9 @@ pub fn read(
         let owner = crate::suite::find(suites, owner)
             .ok_or_else(|| fault(format!("experiment '{name}': there is no suite '{owner}'")))?;
         let in_experiment = |what| fault(format!("experiment '{name}': {what}"));
-        if let Some(experiment) = declared.resolve(owner, profile, &mut left).map_err(in_experiment)? {
+        if let Some(experiment) =
+            declared.resolve(owner, profile, &mut left).map_err(in_experiment)?
+        {
             experiments.push(experiment);
         }
     }

@@ -41,9 +41,10 @@ impl Experiment {
         self.limit.map_or(Ok(()), |limit| time("limit", limit, MAX_LIMIT))?;
         match (0.0..1.0).contains(&effort.resolve) {
             true => Ok(()),
-            false => {
-                Err(format!("resolve: {} is not a share from 0 to below 1, as '2%'", effort.resolve))
-            }
+            false => Err(format!(
+                "resolve: {} is not a share from 0 to below 1, as '2%'",
+                effort.resolve
+            )),
         }
     }
 }

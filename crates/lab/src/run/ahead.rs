@@ -61,11 +61,7 @@ impl Ahead {
     pub(super) fn event(&self) -> Event<'static> {
         let samples: u64 = self.left.values().map(|left| left.samples).sum();
         let time: f64 = self.left.values().map(|left| left.samples as f64 * left.pace).sum();
-        Event::Left {
-            done: self.done,
-            all: self.done + samples,
-            time: seconds(time),
-        }
+        Event::Left { done: self.done, all: self.done + samples, time: seconds(time) }
     }
 }
 

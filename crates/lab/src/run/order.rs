@@ -104,7 +104,10 @@ impl Session<'_> {
             if self.interrupted() {
                 return Ok((answered, None));
             }
-            let limit = order.points.get(answered).map_or(SILENCE, |point| point.limit.saturating_add(SILENCE));
+            let limit = order
+                .points
+                .get(answered)
+                .map_or(SILENCE, |point| point.limit.saturating_add(SILENCE));
             let said = match self.said.recv_timeout(LOOK) {
                 Ok(said) => said,
                 Err(RecvTimeoutError::Timeout) if preparing || heard.elapsed() < limit => continue,
