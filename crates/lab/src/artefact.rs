@@ -1,9 +1,21 @@
 //! Artefacts: what takes long to make is made once a host, outside all samples, in a cache
 //! addressed by the hash of its inputs.
+//!
+//! The cache holds a folder for each artefact with a manifest of digests, and a lock next to it. Who
+//! holds the lock makes or checks the artefact; it is made in `.making-NAME`, which is renamed when
+//! all of it is on disk, so that a half-made folder is never taken for a whole one.
 
-use std::collections::BTreeMap;
+mod cache;
+mod manifest;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use machine::file;
 
 use crate::sample::Failure;
 
@@ -46,79 +58,92 @@ pub fn find<'a>(made: &'a Artefacts, name: &str) -> Result<&'a Path, Failure> {
     }
 }
 
-/// Where artefacts are kept: `tollgate` in the person's cache folder.
-pub fn cache() -> PathBuf {
-    let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    own.or_else(home).unwrap_or_else(std::env::temp_dir).join("tollgate")
-}
+/// What this process has checked: once is enough, for nobody else may write there.
+static CHECKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// The folder of an artefact, made now if it is not in the cache.
+/// What is being made has this before its name.
+const MAKING: &str = ".making-";
+
+/// The folder of an artefact, made now if it is not in the cache or is damaged. Waits while another
+/// process makes the same.
 ///
 /// # Errors
 /// When it cannot be made; nothing half-made stays in the cache.
 pub fn prepare(recipe: &Recipe) -> Result<PathBuf, Failure> {
-    prepare_in(&cache(), recipe)
+    prepare_in(&cache::folder()?, recipe)
 }
 
 fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
-    let place = cache.join(format!("{}-{}", recipe.name, recipe.hash()));
-    if place.is_dir() {
+    let name = format!("{}-{}", recipe.name, recipe.hash());
+    let place = cache.join(&name);
+    let checked = || CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if checked().contains(&place) && place.is_dir() {
         return Ok(place);
     }
     let fault = |what: &str, e: std::io::Error| {
         Failure::failed(format!("artefact '{}': {what} {}: {e}", recipe.name, cache.display()))
     };
-    let making = cache.join(format!(".making-{}-{}", recipe.name, std::process::id()));
-    let _ = fs::remove_dir_all(&making);
-    fs::create_dir_all(&making).map_err(|e| fault("cannot make a folder in", e))?;
-    let made = (recipe.make)(recipe, &making);
-    if let Err(failure) = made {
-        let _ = fs::remove_dir_all(&making);
-        return Err(failure);
-    }
-    match fs::rename(&making, &place) {
-        Ok(()) => Ok(place),
-        // Another worker made the same at the same time; both are equal.
-        Err(_) if place.is_dir() => {
-            fs::remove_dir_all(&making).map(|()| place).map_err(|e| fault("cannot clean up in", e))
+    let lock = file::append(&lock_of(cache, OsStr::new(&name)));
+    let lock = lock.and_then(|lock| lock.lock().map(|()| lock));
+    // Held until this function returns.
+    let _lock = lock.map_err(|e| fault("cannot lock it in", e))?;
+    if !manifest::is_intact(&place) {
+        remove_unfinished(cache);
+        let making = cache.join(format!("{MAKING}{name}"));
+        let made = remove(&making)
+            .and_then(|()| fs::create_dir(&making))
+            .map_err(|e| fault("cannot make a folder in", e))
+            .and_then(|()| (recipe.make)(recipe, &making))
+            .and_then(|()| keep(&making, &place).map_err(|e| fault("cannot keep it in", e)));
+        if let Err(failure) = made {
+            let _ = remove(&making);
+            return Err(failure);
         }
-        Err(e) => Err(fault("cannot keep it in", e)),
+    }
+    checked().insert(place.clone());
+    Ok(place)
+}
+
+fn lock_of(cache: &Path, name: &OsStr) -> PathBuf {
+    let mut lock = name.to_owned();
+    lock.push(".lock");
+    cache.join(lock)
+}
+
+/// Puts what was made in its place, on disk; what was damaged there goes.
+fn keep(making: &Path, place: &Path) -> std::io::Result<()> {
+    manifest::record(making)?;
+    remove(place)?;
+    fs::rename(making, place)?;
+    file::sync_folder(place.parent().unwrap_or(Path::new("/")))
+}
+
+/// Removes a folder, a file or nothing.
+fn remove(path: &Path) -> std::io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    match removed {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes what dead processes began to make: their locks are free. A folder that cannot be removed costs
+/// space and nothing else.
+fn remove_unfinished(cache: &Path) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let file_name = entry.file_name();
+        let Some(name) = file_name.as_bytes().strip_prefix(MAKING.as_bytes()) else { continue };
+        match file::open(&lock_of(cache, OsStr::from_bytes(name))) {
+            // The lock is held while the folder goes, so that no new maker loses what it makes.
+            Ok(lock) if lock.try_lock().is_ok() => drop(remove(&entry.path())),
+            Ok(_) | Err(_) => {}
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    static MADE: AtomicUsize = AtomicUsize::new(0);
-
-    fn recipe(input: &str) -> Recipe {
-        Recipe {
-            name: "table".into(),
-            inputs: vec![input.into()],
-            make: |recipe, folder| {
-                MADE.fetch_add(1, Ordering::SeqCst);
-                if recipe.inputs[0] == b"bad" {
-                    return Err(Failure::failed("no compiler"));
-                }
-                fs::write(folder.join("table"), &recipe.inputs[0]).map_err(Failure::from)
-            },
-        }
-    }
-
-    #[test]
-    fn an_artefact_is_made_once_for_its_inputs() {
-        let cache = tempfile::tempdir().unwrap();
-        let one = prepare_in(cache.path(), &recipe("one")).unwrap();
-        let again = prepare_in(cache.path(), &recipe("one")).unwrap();
-        let two = prepare_in(cache.path(), &recipe("two")).unwrap();
-        assert_eq!(one, again);
-        assert_ne!(one, two);
-        assert_eq!(fs::read(two.join("table")).unwrap(), b"two");
-        assert_eq!(MADE.load(Ordering::SeqCst), 2);
-        assert!(prepare_in(cache.path(), &recipe("bad")).is_err());
-        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 2, "nothing half-made stays");
-    }
-}
+mod tests;

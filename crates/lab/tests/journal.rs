@@ -7,7 +7,7 @@ mod record;
 use std::fs;
 use std::path::Path;
 
-use lab::journal::{Journal, JournalError, RECORD, SAMPLES, open};
+use lab::journal::{self, Journal, JournalError, RECORD, SAMPLES, open};
 use lab::plan::Item;
 use lab::point::Point;
 use lab::sample::Sample;
@@ -114,4 +114,63 @@ proptest! {
             prop_assert!(!error.to_string().contains('\n'));
         }
     }
+}
+
+/// What another user may plant in a results folder in place of a file.
+fn planted(path: &Path, what: &str) {
+    let _ = fs::remove_file(path);
+    match what {
+        "a link" => std::os::unix::fs::symlink("/etc/passwd", path).unwrap(),
+        "endless" => std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        "a FIFO" => {
+            use rustix::fs::{CWD, FileType, Mode, mknodat};
+            mknodat(CWD, path, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        }
+        _ => fs::create_dir(path).unwrap(),
+    }
+}
+
+#[test]
+fn only_regular_files_are_read_and_written() {
+    for what in ["a link", "endless", "a FIFO", "a folder"] {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), 1);
+        planted(&folder.path().join(SAMPLES), what);
+        for line in [
+            open(folder.path()).unwrap_err().to_string(),
+            Journal::open(folder.path(), record).unwrap_err().to_string(),
+        ] {
+            assert!(line.contains(SAMPLES) && !line.contains('\n'), "{what}: {line}");
+        }
+
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), 1);
+        planted(&folder.path().join(RECORD), what);
+        let line = open(folder.path()).unwrap_err().to_string();
+        assert!(line.contains(RECORD) && !line.contains('\n'), "{what}: {line}");
+        assert!(journal::runs(folder.path()).unwrap().is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_record_takes_the_place_of_a_link_and_not_of_its_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("target");
+    fs::write(&target, "kept").unwrap();
+    let path = folder.path().join(RECORD);
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    record().write(folder.path()).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"kept");
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+}
+
+#[test]
+fn a_line_without_an_end_is_refused_before_memory_is_full() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), 1);
+    // A hole of the file system takes no space, and memory without a limit.
+    let file = fs::File::options().append(true).open(folder.path().join(SAMPLES)).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let line = open(folder.path()).unwrap_err().to_string();
+    assert!(line.contains("line 2 is longer than"), "{line}");
 }

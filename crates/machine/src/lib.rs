@@ -31,5 +31,6 @@ pub mod restorer;
 pub mod topology;
 pub mod tsc;
 pub mod untested;
+pub mod user;
 
 pub use refusal::Refusal;

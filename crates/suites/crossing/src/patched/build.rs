@@ -49,10 +49,10 @@ fn source_identity() -> String {
         .map_or("absent".into(), |source| format!("{} B, {}", source.len(), source.mtime()))
 }
 
-fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
+fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     ready(&missing(is_there))?;
     // Beside the artefacts, since a folder that was not finished is removed.
-    let log = folder.with_file_name(format!("{NAME}.log"));
+    let log = folder.with_file_name(format!("{NAME}-{}.log", recipe.hash()));
     let tree = folder.join("tree");
     fs::create_dir(&tree)?;
     let steps = Steps { log: &log, tree: &tree };

@@ -1,0 +1,98 @@
+//! What an artefact consists of: the digest of each file, so that a damaged one is made again and never
+//! used.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use machine::file;
+use serde::{Deserialize, Serialize};
+
+/// The manifest's own name in the folder of an artefact.
+const NAME: &str = ".manifest.json";
+/// The largest manifest, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A file, link or folder below the artefact's.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    /// A regular file.
+    File { mode: u32, bytes: u64, blake3: String },
+    /// A symbolic link: where it points to.
+    Link { target: PathBuf },
+    /// A folder.
+    Folder { mode: u32 },
+}
+
+/// All entries by their path in the folder.
+type Manifest = BTreeMap<PathBuf, Entry>;
+
+/// Records what a folder holds and puts all of it on disk.
+///
+/// # Errors
+/// What the system refused, or that something is no file, link or folder.
+pub(super) fn record(folder: &Path) -> io::Result<()> {
+    let manifest = of(folder, &mut fs::File::sync_all)?;
+    file::replace(&folder.join(NAME), &serde_json::to_vec(&manifest)?)
+}
+
+/// Whether a folder holds exactly what was recorded.
+pub(super) fn is_intact(folder: &Path) -> bool {
+    let recorded = file::read(&folder.join(NAME), MAX_BYTES).ok();
+    let recorded = recorded.and_then(|bytes| serde_json::from_slice::<Manifest>(&bytes).ok());
+    recorded.is_some_and(|recorded| of(folder, &mut |_| Ok(())).is_ok_and(|now| now == recorded))
+}
+
+fn of(folder: &Path, each: &mut dyn FnMut(&fs::File) -> io::Result<()>) -> io::Result<Manifest> {
+    let mut manifest = Manifest::new();
+    add(folder, Path::new(""), &mut manifest, each)?;
+    manifest.remove(Path::new(NAME));
+    Ok(manifest)
+}
+
+fn add(
+    root: &Path,
+    folder: &Path,
+    manifest: &mut Manifest,
+    each: &mut dyn FnMut(&fs::File) -> io::Result<()>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        let kind = entry.file_type()?;
+        let found = if kind.is_dir() {
+            add(root, &path, manifest, each)?;
+            Entry::Folder { mode: entry.metadata()?.permissions().mode() & 0o7777 }
+        } else if kind.is_symlink() {
+            Entry::Link { target: fs::read_link(entry.path())? }
+        } else {
+            file_entry(&entry.path(), each)?
+        };
+        manifest.insert(path, found);
+    }
+    each(&fs::File::open(root.join(folder))?)
+}
+
+fn file_entry(path: &Path, each: &mut dyn FnMut(&fs::File) -> io::Result<()>) -> io::Result<Entry> {
+    let mut opened = file::open(path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut bytes = 0;
+    loop {
+        match opened.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => {
+                hasher.update(&buffer[..read]);
+                bytes += read as u64;
+            }
+            Err(why) if why.kind() == ErrorKind::Interrupted => {}
+            Err(why) => return Err(why),
+        }
+    }
+    each(&opened)?;
+    let mode = opened.metadata()?.permissions().mode() & 0o7777;
+    Ok(Entry::File { mode, bytes, blake3: hasher.finalize().to_hex().to_string() })
+}
