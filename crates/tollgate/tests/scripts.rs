@@ -1,0 +1,103 @@
+//! The scripts of the repository, with stand-ins for what they would install.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder with programs that a script finds, its temporary folder and its cache.
+struct Stage {
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self { folder: tempfile::tempdir().unwrap() };
+        ["bin", "tmp", "cache"].iter().for_each(|name| fs::create_dir(stage.at(name)).unwrap());
+        stage
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A program that does what a line of shell says.
+    fn program(&self, name: &str, line: &str) {
+        let path = self.at("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{line}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// The system's own program.
+    fn real(&self, name: &str) {
+        let found = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(name));
+        let found = found.iter().find(|path| path.exists()).unwrap();
+        symlink(found, self.at("bin").join(name)).unwrap();
+    }
+
+    fn run(&self, script: &str, path: &str) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
+        let mut command = Command::new("/bin/bash");
+        command.arg(script).env("PATH", format!("{}{path}", self.at("bin").display()));
+        command.env("TMPDIR", self.at("tmp")).env("XDG_CACHE_HOME", self.at("cache"));
+        command.output().unwrap()
+    }
+}
+
+#[test]
+fn what_is_installed_is_told_before_and_no_temporary_file_stays() {
+    let stage = Stage::new();
+    ["dirname", "mktemp", "rm"].iter().for_each(|name| stage.real(name));
+    stage.program("apt-get", "echo apt-get is called; exit 7");
+    let output = stage.run("test", "");
+    let (out, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(!output.status.success(), "{out}");
+    if rustix::process::geteuid().is_root() {
+        let told = out.find("installing what the tests need").unwrap();
+        assert!(told < out.find("apt-get is called").unwrap(), "{out}");
+        assert!(out.contains("gcc libc6-dev"), "{out}");
+    } else {
+        assert!(errors.contains("sudo apt-get install gcc libc6-dev"), "{errors}");
+    }
+    assert_eq!(fs::read_dir(stage.at("tmp")).unwrap().count(), 0, "temporary files stay");
+}
+
+#[test]
+fn sources_are_taken_only_from_an_own_cache_that_is_whole() {
+    let stage = Stage::new();
+    stage.program(
+        "rustc",
+        "case $1 in --version) echo 'rustc 9.9.9 (x)' ;; *) echo /nowhere ;; esac",
+    );
+    stage.program("apt-get", "exit 7");
+    let run = || stage.run("rust-sources", ":/usr/bin:/bin");
+    let cache = stage.at("cache/tollgate");
+    let library = cache.join("rust-src-9.9.9/usr/src/rustc-9.9.9/library");
+    fs::create_dir_all(&library).unwrap();
+    let file = library.join("lib.rs");
+    fs::write(&file, "pub mod core;").unwrap();
+    let kept = cache.join("rust-src-9.9.9");
+    let sum = "find . -type f ! -name sums -exec sha256sum {} + >sums";
+    let summed = Command::new("sh").args(["-c", sum]).current_dir(&kept).status().unwrap();
+    assert!(summed.success());
+
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = run();
+    assert!(text(&refused.stderr).contains("other users may write in"), "{refused:?}");
+    assert!(!refused.status.success() && refused.stdout.is_empty());
+
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o755)).unwrap();
+    let taken = run();
+    assert_eq!(text(&taken.stdout).trim(), library.to_str().unwrap(), "{taken:?}");
+    assert_eq!(fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
+
+    fs::write(&file, "pub mod planted;").unwrap();
+    let damaged = run();
+    assert!(!damaged.status.success() && damaged.stdout.is_empty(), "{damaged:?}");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
