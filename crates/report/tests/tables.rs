@@ -195,7 +195,7 @@ fn what_the_machine_can_do() {
         ("bounds".to_string(), Vec::new()),
     ];
     insta::assert_snapshot!(doctor(&groups, Page { width: 80, colour: false }));
-    let json = doctor_json(&groups);
+    let json = doctor_json(&groups, &[]);
     assert_eq!(json[1]["capabilities"][0]["state"]["state"], "absent");
 }
 

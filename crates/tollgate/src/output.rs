@@ -8,7 +8,7 @@ use report::table::Page;
 
 use crate::fault::Fault;
 
-/// Prints a text with its last newline. A reader that went away (`tollgate show | head`) is no
+/// Prints a page of the report, in which control characters are already replaced, with its last newline. A reader that went away (`tollgate show | head`) is no
 /// fault.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let mut out = anstream::stdout().lock();
@@ -19,6 +19,11 @@ pub(crate) fn print(text: &str) -> Result<(), Fault> {
         Err(e) => Err(Fault::failed(format!("standard output: {e}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Prints lines that may hold text from outside and no style.
+pub(crate) fn print_plain(text: &str) -> Result<(), Fault> {
+    print(&terminal::lines(text))
 }
 
 /// Prints JSON, for `--json`. Control characters that JSON leaves as they are (DEL, C1) are escaped

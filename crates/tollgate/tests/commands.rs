@@ -145,8 +145,17 @@ expect = { at_least = 50 }
     insta::assert_snapshot!(masked(&bench.ok(&["claims", "-e", own, "me"]), &bench));
     let checked = bench.run(&["claims", "-e", own, "me", "--check"]);
     assert_eq!(checked.status.code(), Some(1), "a contradicted claim fails a check");
-    let held = bench.run(&["claims", "-e", own, "edge-holds", "--check"]);
-    assert_eq!(held.status.code(), Some(0));
+    let check = |words: &[&str]| {
+        let output = bench.run(&[&["claims", "-e", own, "--check"], words].concat());
+        output.status.code().unwrap()
+    };
+    assert_eq!(check(&["edge-holds"]), 0);
+    assert_eq!(check(&["edge-holds", "--require", "reproduced"]), 0);
+    assert_eq!(check(&["edge-fails", "--require", "decided"]), 1);
+    // One is reproduced and one not measured.
+    assert_eq!(check(&["edge-holds", "planted-20"]), 0);
+    assert_eq!(check(&["edge-holds", "planted-20", "--require", "decided"]), 1);
+    assert_eq!(check(&["planted-20"]), 3, "nothing was judged");
     let json = bench.ok(&["claims", "-e", own, "me", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
@@ -185,6 +194,11 @@ fn plot_draws_files() {
     for name in text.lines().chain(["figures/planted.svg"]) {
         assert!(std::fs::metadata(bench.path().join(name)).unwrap().len() > 5_000, "{name}");
     }
+    let line = bench.refused(&["plot", "planted/delay", "--x", "nonsense"], 2);
+    assert!(line.contains("'nonsense' is no factor of planted/delay"), "{line}");
+    let line = bench.refused(&["plot", "planted/delay", "--x", "effect", "--y", "nonsense"], 2);
+    assert!(line.contains("no metric 'nonsense'"), "{line}");
+    assert!(bench.refused(&["show", "--metric", "nonsense"], 2).contains("no metric 'nonsense'"));
     let line = bench.refused(&["plot", "nothing"], 2);
     assert!(line.contains("there is no figure 'nothing'"), "{line}");
 }
@@ -214,6 +228,64 @@ fn export_writes_every_form() {
     bench.ok(&["export", "parquet", "-o", "samples.parquet"]);
     let parquet = std::fs::read(bench.path().join("samples.parquet")).unwrap();
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+}
+
+#[test]
+fn a_check_without_a_run_judges_nothing() {
+    let bench = Bench::new();
+    let check = |words: &[&str]| bench.run(&[&["claims"], words].concat()).status.code().unwrap();
+    assert_eq!(check(&["--check"]), 3);
+    assert_eq!(check(&["--check", "--require", "reproduced"]), 3);
+    assert_eq!(check(&[]), 0);
+    let line = bench.refused(&["claims", "--require", "decided"], 2);
+    assert!(line.contains("--check"), "{line}");
+}
+
+#[test]
+fn an_export_replaces_only_regular_files() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    use std::os::unix::fs::FileTypeExt;
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/artefact", "--quiet", "--rounds", "1"]);
+    let csv = bench.ok(&["export", "csv"]);
+    let to = |path: &str| bench.ok(&["export", "csv", "-o", path]);
+    let kind = |name: &str| std::fs::symlink_metadata(bench.path().join(name)).unwrap().file_type();
+    assert_eq!(to("/dev/stdout"), csv);
+    assert_eq!(to("new.csv"), "");
+    assert_eq!(std::fs::read_to_string(bench.path().join("new.csv")).unwrap(), csv);
+
+    std::os::unix::fs::symlink("new.csv", bench.path().join("link.csv")).unwrap();
+    std::fs::write(bench.path().join("new.csv"), "old").unwrap();
+    to("link.csv");
+    assert!(kind("link.csv").is_symlink());
+    assert_eq!(std::fs::read_to_string(bench.path().join("new.csv")).unwrap(), csv);
+
+    let fifo = bench.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || std::fs::read_to_string(fifo).unwrap()
+    });
+    to("fifo");
+    assert_eq!(reader.join().unwrap(), csv);
+    assert!(kind("fifo").is_fifo());
+
+    let null = bench.path().join("null");
+    let made = mknodat(CWD, &null, FileType::CharacterDevice, Mode::from(0o600), makedev(1, 3));
+    match made.map_err(std::io::Error::from).and_then(|()| std::fs::write(&null, "")) {
+        Ok(()) => {
+            to("null");
+            assert!(kind("null").is_char_device());
+        }
+        Err(why) => machine::untested::note("export to a device node", &why),
+    }
+    if std::path::Path::new("/dev/full").exists() {
+        let line = bench.refused(&["export", "csv", "-o", "/dev/full"], 1);
+        assert!(line.contains("/dev/full") && line.contains("free space"), "{line}");
+    }
+    let names = std::fs::read_dir(bench.path()).unwrap().map(|one| one.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".new")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -292,8 +364,33 @@ fn what_is_wrong_is_one_line_and_status_2() {
         let line = bench.refused(arguments, 2);
         assert!(line.contains(why), "{line}");
     }
+    let unknown: [(&[&str], &str); 11] = [
+        (&[], "a command is missing; see tollgate --help"),
+        (&["stream"], "tollgate stream: a command is missing; see tollgate stream --help"),
+        (&["measure"], "unrecognized subcommand 'measure'"),
+        (&["run", "--round", "3"], "'--rounds' exists; see tollgate run --help"),
+        (&["run", "--rounds"], "a value is required for '--rounds"),
+        (&["run", "--profile", "quik"], "quick, standard, full"),
+        (&["run", "--priority", "99"], "99 is not in -20..=19"),
+        (
+            &["run", "--allow", "everything"],
+            "unknown name 'everything'; there are: bpf, code, cpufreq,",
+        ),
+        (&["run", "--set", "colour=red"], "unknown name 'colour'; there are: dax-device,"),
+        (&["copy", "--colour"], "unexpected argument '--colour' found"),
+        (&["bounds", "table", "--colour"], "see tollgate bounds table --help"),
+    ];
+    for (arguments, why) in unknown {
+        let line = bench.refused(arguments, 2);
+        assert!(line.contains(why), "{line}");
+        let errors = bench.run(arguments).stderr;
+        assert_eq!(String::from_utf8_lossy(&errors).lines().count(), 1, "{arguments:?}");
+    }
     let line = bench.refused(&["show"], 1);
     assert!(line.contains("measure first"), "{line}");
+    // Control characters of an argument do not reach the terminal.
+    let line = bench.refused(&["run", "a\u{1b}[31m\u{7}\nb"], 2);
+    assert!(!line.contains(['\u{1b}', '\u{7}']), "{line:?}");
     bench.nothing_is_left(Duration::from_secs(1));
 }
 

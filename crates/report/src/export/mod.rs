@@ -8,11 +8,12 @@ mod csv;
 mod json;
 mod parquet;
 
-use std::io::{BufWriter, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use lab::journal::Run;
 use lab::sample::Sample;
+use machine::file::Output;
 
 /// The form of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,7 @@ pub fn write(
     }
 }
 
-/// Writes the wanted samples into a file: made anew, and whole or not at all.
+/// Writes the wanted samples into a file, as a whole or not at all; into a device or FIFO, see [`Output`].
 ///
 /// # Errors
 /// When there are none, or when the file cannot be written.
@@ -93,20 +94,16 @@ pub fn to_file(
 ) -> Result<(), ExportError> {
     let fault =
         |why: &dyn std::fmt::Display| ExportError::File { path: path.into(), why: why.to_string() };
-    let name = path.file_name().ok_or_else(|| fault(&"this is no file's name"))?;
-    let beside = path.with_file_name(format!(".{}.new", name.to_string_lossy()));
-    let file = std::fs::File::create(&beside).map_err(|e| fault(&e))?;
-    let mut out = BufWriter::new(file);
-    let written = write(runs, wanted, format, &mut out)
-        .and_then(|()| out.flush().map_err(|e| fault(&e)))
-        .and_then(|()| std::fs::rename(&beside, path).map_err(|e| fault(&e)));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written.map_err(|error| match error {
-        ExportError::Write(e) => fault(&e),
+    let mut out = Output::create(path).map_err(|e| fault(&e))?;
+    let written = write(runs, wanted, format, &mut out).and_then(|()| Ok(out.finish()?));
+    match written {
+        // Who reads a FIFO or standard output may have seen enough; the caller decides.
+        Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => {
+            Err(ExportError::Write(e))
+        }
+        Err(ExportError::Write(e)) => Err(fault(&e)),
         other => other,
-    })
+    }
 }
 
 /// The wanted samples with the name of their run.

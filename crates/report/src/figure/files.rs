@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{FigureError, Picture};
+use machine::file;
+
 use crate::chart::{Form, draw, render};
 
 /// Draws a picture into files named after it, `ID.svg`, `ID.pdf`, `ID.png`, and gives their paths.
@@ -23,7 +25,7 @@ pub fn write(
     let mut paths = Vec::new();
     for (ending, form) in Form::ALL.into_iter().filter(|(_, form)| forms.contains(form)) {
         let path = folder.join(format!("{}.{ending}", picture.id()));
-        std::fs::write(&path, render(&svg, form)?).map_err(fault(&path))?;
+        file::write(&path, &render(&svg, form)?).map_err(fault(&path))?;
         paths.push(path);
     }
     Ok(paths)

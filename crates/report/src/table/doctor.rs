@@ -1,5 +1,6 @@
 //! What this machine can measure, and what it cannot.
 
+use lab::option::SuiteOption;
 use lab::suite::{Capability, State};
 use serde_json::{Value, json};
 
@@ -29,10 +30,20 @@ pub fn doctor(groups: &[(String, Vec<Capability>)], page: Page) -> String {
     text + &page.paragraph(&verdict, 2, Tone::Plain)
 }
 
-/// The same as data.
-pub fn doctor_json(groups: &[(String, Vec<Capability>)]) -> Value {
+/// What is off until a user asks for it by name, as a table.
+pub fn options(known: &[SuiteOption], page: Page) -> String {
+    let row = |option: &SuiteOption| vec![option.usage().into(), option.enables.into()];
+    let heads = [Head::left("option of run"), Head::left("what it enables or sets")];
+    let title = "off until asked for by name";
+    page.paragraph(title, 2, Tone::Strong) + &page.table(&heads, known.iter().map(row).collect())
+}
+
+/// Both as data.
+pub fn doctor_json(groups: &[(String, Vec<Capability>)], known: &[SuiteOption]) -> Value {
     let groups = groups.iter().map(|(name, all)| json!({"of": name, "capabilities": all}));
-    groups.collect()
+    let option = |option: &SuiteOption| json!({"usage": option.usage(), "enables": option.enables});
+    let options: Value = known.iter().map(option).collect();
+    groups.chain([json!({"of": "options", "options": options})]).collect()
 }
 
 fn row(capability: &Capability) -> Vec<Entry> {

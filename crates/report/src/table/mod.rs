@@ -14,7 +14,7 @@ mod show;
 mod verdicts;
 
 pub use compare::{compare, compare_json};
-pub use doctor::{doctor, doctor_json};
+pub use doctor::{doctor, doctor_json, options};
 pub use list::{describe, list, list_json};
 pub use page::Page;
 pub use show::{Question, measured, show, show_json};

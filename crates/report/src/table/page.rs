@@ -4,6 +4,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
 };
+use lab::terminal::{lines, one_line};
 
 /// How tables are set. Without a terminal: 100 columns, no colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,9 +112,10 @@ impl Page {
 
     /// A text in its tone.
     pub(crate) fn paint(self, text: &str, tone: Tone) -> String {
+        let text = &*one_line(text);
         let style = match tone {
-            _ if !self.colour => return text.into(),
-            Tone::Plain => return text.into(),
+            _ if !self.colour => return text.to_owned(),
+            Tone::Plain => return text.to_owned(),
             Tone::Strong => Style::new().bold(),
             Tone::Good => AnsiColor::Green.on_default(),
             Tone::Bad => AnsiColor::Red.on_default(),
@@ -163,7 +165,7 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
 
 fn set(text: &str, tone: Tone, right: bool) -> Cell {
     let side = if right { CellAlignment::Right } else { CellAlignment::Left };
-    let cell = Cell::new(text).set_alignment(side);
+    let cell = Cell::new(lines(text)).set_alignment(side);
     match tone {
         Tone::Plain => cell,
         Tone::Strong => cell.add_attribute(Attribute::Bold),
@@ -171,5 +173,30 @@ fn set(text: &str, tone: Tone, right: bool) -> Cell {
         Tone::Bad => cell.fg(Color::Red),
         Tone::Doubtful => cell.fg(Color::Yellow),
         Tone::Faint => cell.add_attribute(Attribute::Dim),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_outside_neither_moves_the_cursor_nor_colours() {
+        let hostile = "a\u{1b}[31m\u{7}\u{9b}2Jb";
+        for page in [Page::default(), Page { colour: true, ..Page::default() }] {
+            for tone in [Tone::Plain, Tone::Good] {
+                let table = page.table(
+                    &[Head::left(hostile)],
+                    vec![vec![Entry::new(hostile, tone)], vec![Entry::new("plain", tone)]],
+                );
+                let text = table + &page.paragraph(hostile, 2, tone) + &page.paint(hostile, tone);
+                let escapes = text.matches('\u{1b}').count();
+                let coloured = page.paint("x", tone).matches('\u{1b}').count() > 0;
+                assert_eq!(escapes > 0, page.colour, "the title is bold: {text:?}");
+                assert!(!text.contains(['\u{7}', '\u{9b}']), "{text:?}");
+                let red = text.contains("[31m") && text.contains("\u{1b}[31m");
+                assert!(!red, "{coloured} {text:?}");
+            }
+        }
     }
 }

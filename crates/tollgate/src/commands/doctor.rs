@@ -1,5 +1,6 @@
 //! `tollgate doctor`
 
+use lab::option;
 use lab::suite::Purpose;
 use machine::capability::Capability;
 
@@ -13,9 +14,12 @@ pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
     let mut groups = vec![("machine".to_string(), Capability::all())];
     let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
     groups.extend(boundaries.map(|suite| (suite.name().to_string(), suite.capabilities())));
+    let options = option::known(SUITES);
     if given.json {
-        print_json(&report::table::doctor_json(&groups))?;
+        print_json(&report::table::doctor_json(&groups, &options))?;
     } else {
+        print(&report::table::options(&options, page()))?;
+        print("")?;
         print(&report::table::doctor(&groups, page()))?;
     }
     Ok(0)

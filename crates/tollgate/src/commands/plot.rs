@@ -11,7 +11,7 @@ use report::table;
 use crate::SUITES;
 use crate::arguments::Plot;
 use crate::fault::Fault;
-use crate::output::print;
+use crate::output::print_plain;
 use crate::select;
 
 const FORMS: [Form; 3] = [Form::Svg, Form::Pdf, Form::Png];
@@ -35,7 +35,7 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
         )));
     }
     let drawn = draw(&pictures, &given.output)?;
-    print(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
+    print_plain(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
     Ok(0)
 }
 

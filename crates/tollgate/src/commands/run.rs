@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::forecast;
 use crate::arguments::Run;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json, tell};
+use crate::output::{page, print, print_json, print_plain, tell};
 use crate::progress::Progress;
 use crate::select;
 use crate::{LAB, SUITES};
@@ -140,5 +140,5 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
         let figures = if count == 1 { "figure" } else { "figures, each" };
         told += &format!("{count} {figures} as SVG, PDF and PNG: {}\n", folder.display());
     }
-    print(&told)
+    print_plain(&told)
 }

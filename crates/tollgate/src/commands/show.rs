@@ -10,7 +10,7 @@ use report::table::{self, Question};
 
 use crate::arguments::{Show, UnitName};
 use crate::fault::Fault;
-use crate::output::{page, print, print_json};
+use crate::output::{page, print, print_json, print_plain};
 use crate::select;
 
 impl From<UnitName> for Unit {
@@ -52,7 +52,7 @@ pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
 /// Says which figures of a run cannot all be right.
 pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), Fault> {
     for line in inconsistencies(run) {
-        print(&format!("inconsistent: {line}"))?;
+        print_plain(&format!("inconsistent: {line}"))?;
     }
     Ok(())
 }
