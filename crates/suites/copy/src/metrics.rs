@@ -10,6 +10,8 @@ pub const TIME: &str = "time";
 pub const TIME_MIN: &str = "time_min";
 /// What the timer's step amounts to.
 pub const RESOLUTION: &str = "resolution";
+/// Time of the timed loop around a function that returns at once.
+pub const CALL_TIME: &str = "call_time";
 /// Bytes whose delivery was verified.
 pub const CHECKED: &str = "checked";
 
@@ -24,6 +26,10 @@ pub const METRICS: &[Metric] = &[
     Metric::time(TIME, "time a copy, median over the batches of a sample"),
     Metric::time(TIME_MIN, "time a copy in the fastest batch of a sample"),
     Metric::time(RESOLUTION, "what one step of the timer amounts to in the time of a copy"),
+    Metric::time(
+        CALL_TIME,
+        "what a call costs: the timed loop around a function that returns at once; part of `time`",
+    ),
     Metric {
         name: CHECKED,
         unit: "B",

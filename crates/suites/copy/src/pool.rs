@@ -1,7 +1,8 @@
 //! A pool of pinned threads, and the barrier at which they meet.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -14,6 +15,7 @@ use machine::topology::Topology;
 pub struct Pool {
     threads: Vec<Worker>,
     finished: Receiver<bool>,
+    barrier: Arc<Barrier>,
 }
 
 struct Worker {
@@ -21,30 +23,39 @@ struct Worker {
     handle: Option<JoinHandle<()>>,
 }
 
+/// What a thread of a pool runs: its number, and the barrier at which all threads of the run meet.
+pub type Body<'a> = dyn Fn(usize, &Barrier) + Sync + 'a;
+
 /// A body that lives until [`Pool::run`] returns.
-struct Work(*const (dyn Fn(usize) + Sync));
+struct Work(*const Body<'static>);
 
 // SAFETY: the body is Sync, and `Pool::run` keeps it alive until every thread is through with it.
 unsafe impl Send for Work {}
 
 impl Pool {
-    /// Starts so many threads on these CPUs.
+    /// Starts `threads` threads on these CPUs.
     ///
     /// # Errors
     /// Where a thread cannot be made or moved to its CPU.
     pub fn new(threads: usize, cpus: &[usize]) -> io::Result<Self> {
+        let barrier = Arc::new(Barrier::new(threads, cpus.len()));
         let cpus = Topology::detect().spread(cpus);
         let (sender, finished) = channel();
-        let mut pool = Self { threads: Vec::new(), finished };
+        let mut pool = Self { threads: Vec::new(), finished, barrier };
         for index in 0..threads {
             let cpu = *cpus.get(index % cpus.len().max(1)).ok_or(io::ErrorKind::InvalidInput)?;
             let (work, orders) = channel::<Work>();
-            let finished = sender.clone();
+            let (finished, barrier) = (sender.clone(), Arc::clone(&pool.barrier));
             let handle = spawn_pinned(cpu, move || {
                 while let Ok(Work(body)) = orders.recv() {
                     // SAFETY: `run` waits for `finished` before the body goes.
-                    let done = catch_unwind(AssertUnwindSafe(|| unsafe { (*body)(index) }));
-                    if finished.send(done.is_ok()).is_err() {
+                    let run = || unsafe { (*body)(index, &barrier) };
+                    let done = catch_unwind(AssertUnwindSafe(run)).is_ok();
+                    if !done {
+                        // The others would wait forever for a thread that never comes.
+                        barrier.poison();
+                    }
+                    if finished.send(done).is_err() {
                         return;
                     }
                 }
@@ -59,14 +70,16 @@ impl Pool {
         self.threads.len()
     }
 
-    /// Has every thread run the body, with its number, and waits for all.
+    /// Has every thread run the body and waits for all. If a body panics, the others end at their
+    /// next wait at the barrier.
     ///
     /// # Errors
     /// When a body panicked.
-    pub fn run(&mut self, body: &(dyn Fn(usize) + Sync)) -> Result<(), Panicked> {
+    pub fn run(&mut self, body: &Body<'_>) -> Result<(), Panicked> {
+        self.barrier.reset();
         // SAFETY: only the lifetime changes; this returns after every thread is through with it.
-        let body: *const (dyn Fn(usize) + Sync) =
-            unsafe { std::mem::transmute::<_, &'static (dyn Fn(usize) + Sync)>(body) };
+        let body: *const Body<'static> =
+            unsafe { std::mem::transmute::<&Body<'_>, &Body<'static>>(body) };
         let senders = self.threads.iter().filter_map(|thread| thread.work.as_ref());
         let begun = senders.filter(|work| work.send(Work(body)).is_ok()).count();
         let done = (0..begun).filter(|_| self.finished.recv() == Ok(true)).count();
@@ -90,7 +103,7 @@ impl Drop for Pool {
     }
 }
 
-/// Holds threads until all have come; then all go on. May be used again and again.
+/// Holds the threads of a run until all have come; then all go on. May be used again and again.
 ///
 /// It spins, for a copy may be shorter than a system call; where there are more threads than CPUs it
 /// gives the CPU to the others.
@@ -104,10 +117,12 @@ pub struct Barrier {
 
 /// Turns of the spin before even an uncrowded thread gives its CPU away.
 const SPIN: u32 = 20_000;
+/// The generation of a barrier that a thread will never reach. No other generation follows it:
+/// the next one needs every thread of the run.
+const POISONED: usize = usize::MAX;
 
 impl Barrier {
-    /// For so many threads on so many CPUs.
-    pub fn new(threads: usize, cpus: usize) -> Self {
+    fn new(threads: usize, cpus: usize) -> Self {
         Self {
             threads,
             crowded: threads > cpus,
@@ -116,17 +131,36 @@ impl Barrier {
         }
     }
 
-    /// Waits for the others.
+    /// Makes the barrier as new; no thread may be at it.
+    fn reset(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+        self.generation.store(0, Ordering::Release);
+    }
+
+    /// Ends every thread that waits or will wait.
+    fn poison(&self) {
+        self.generation.store(POISONED, Ordering::Release);
+    }
+
+    /// Waits for the others. Unwinds if one of them panicked: it never comes.
     #[inline]
     pub fn wait(&self) {
         let generation = self.generation.load(Ordering::Acquire);
+        if generation == POISONED {
+            abandon();
+        }
         if self.waiting.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.waiting.store(0, Ordering::Relaxed);
-            self.generation.store(generation.wrapping_add(1), Ordering::Release);
+            self.generation.store(generation + 1, Ordering::Release);
             return;
         }
         let mut turns = 0;
-        while self.generation.load(Ordering::Acquire) == generation {
+        loop {
+            match self.generation.load(Ordering::Acquire) {
+                POISONED => abandon(),
+                now if now != generation => return,
+                _ => {}
+            }
             turns += 1;
             if self.crowded || turns > SPIN {
                 std::thread::yield_now();
@@ -135,6 +169,12 @@ impl Barrier {
             }
         }
     }
+}
+
+/// Ends a body whose run has failed already; without a message, since the first panic printed one.
+#[cold]
+fn abandon() -> ! {
+    resume_unwind(Box::new(Panicked))
 }
 
 #[cfg(test)]
@@ -149,7 +189,7 @@ mod tests {
             let mut pool = Pool::new(threads, &allowed_cpus()).unwrap();
             let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..20 {
-                pool.run(&|thread| {
+                pool.run(&|thread, _| {
                     counts[thread].fetch_add(1, Ordering::Relaxed);
                 })
                 .unwrap();
@@ -161,23 +201,22 @@ mod tests {
     #[test]
     fn a_panic_is_told_and_the_pool_lives_on() {
         let mut pool = Pool::new(3, &allowed_cpus()).unwrap();
-        let panicked = pool.run(&|thread| {
+        let panicked = pool.run(&|thread, _| {
             if thread == 1 {
                 std::panic::resume_unwind(Box::new("planted"));
             }
         });
         assert_eq!(panicked, Err(Panicked));
-        assert_eq!(pool.run(&|_| ()), Ok(()));
+        assert_eq!(pool.run(&|_, _| ()), Ok(()));
     }
 
     #[test]
     fn nobody_passes_a_barrier_early() {
         for threads in [1, 2, 7] {
             let mut pool = Pool::new(threads, &allowed_cpus()).unwrap();
-            let barrier = Barrier::new(threads, allowed_cpus().len());
             let sum = AtomicU64::new(0);
             let early = AtomicU64::new(0);
-            pool.run(&|_| {
+            pool.run(&|_, barrier| {
                 for turn in 1..=500 {
                     sum.fetch_add(1, Ordering::Relaxed);
                     barrier.wait();
@@ -190,5 +229,30 @@ mod tests {
             .unwrap();
             assert_eq!(early.load(Ordering::Relaxed), 0);
         }
+    }
+
+    #[test]
+    fn a_panic_releases_the_threads_that_wait_for_it() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut pool = Pool::new(3, &allowed_cpus()).unwrap();
+            // Before the first meeting, and when the others already wait at a later one.
+            for meetings in [0, 1, 100] {
+                let panicked = pool.run(&|thread, barrier| {
+                    for meeting in 0..=meetings {
+                        if thread == 1 && meeting == meetings {
+                            std::panic::resume_unwind(Box::new("planted"));
+                        }
+                        barrier.wait();
+                    }
+                });
+                assert_eq!(panicked, Err(Panicked));
+                // The next run finds a barrier as new.
+                assert_eq!(pool.run(&|_, barrier| barrier.wait()), Ok(()));
+            }
+            sender.send(()).unwrap();
+        });
+        // A hang must fail the test, not stop all of them.
+        receiver.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
     }
 }

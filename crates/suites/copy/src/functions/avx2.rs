@@ -15,6 +15,7 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn copy(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(
+        ".p2align 6",
         "cmp rdx, 32",
         "ja 10f",
         "cmp edx, 16",

@@ -23,6 +23,7 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
 macro_rules! short {
     () => {
         concat!(
+            ".p2align 6\n",
             "cmp rdx, 64\n",
             "ja 2f\n",
             "mov rax, -1\n",

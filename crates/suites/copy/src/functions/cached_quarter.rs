@@ -80,6 +80,7 @@ macro_rules! lines {
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn copy(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(
+        ".p2align 6",
         "cmp rdx, 0x10000",
         "jb {rest}",
         "vmovdqu ymm0, [rsi]",
@@ -119,6 +120,8 @@ pub(super) unsafe extern "C" fn copy(_destination: *mut u8, _source: *const u8, 
         "mov rdx, r8",
         "sub rdx, rdi",
         "sfence",
+        // What is left may be short enough to be copied without wide registers.
+        "vzeroupper",
         "jmp {rest}",
         rest = sym non_temporal::copy,
     )

@@ -14,6 +14,7 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn copy(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(
+        ".p2align 6",
         "cmp rdx, 256",
         "jbe {vectors}",
         "mov eax, edi",

@@ -26,6 +26,7 @@ unsafe extern "C" fn with_avx512(_destination: *mut u8, _source: *const u8, _len
 #[unsafe(naked)]
 unsafe extern "C" fn with_avx2(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(
+        ".p2align 6",
         "cmp rdx, [rip + {limit}]",
         "ja {large}",
         "jmp {vectors}",

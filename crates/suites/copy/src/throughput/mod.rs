@@ -38,11 +38,12 @@ use machine::tsc::Tsc;
 use crate::functions::{self, CopyFn, Unavailable};
 use crate::limit::mbw;
 use crate::memory::Kind;
+use crate::metrics;
 use crate::pattern::Pattern;
-use crate::pool::{Barrier, Pool};
+use crate::pool::Pool;
 use compiled::NaiveCompiled;
 use layout::Layout;
-use placed::Function;
+use placed::{NOTHING, Places};
 use regions::{Pair, Regions};
 use runner::{Runner, Spans};
 use settings::{Choices, Direction, Settings, Touch};
@@ -83,13 +84,6 @@ fn no_function(why: Unavailable) -> Failure {
     Failure::new(kind, why.to_string())
 }
 
-/// The place from which a function is called: its own, but for those that a person supplies.
-fn place_of(function: &str) -> usize {
-    let known = functions::all().iter().chain([functions::load_store_limit()]);
-    let place = known.clone().position(|one| one.name == function);
-    place.unwrap_or_else(|| known.count())
-}
-
 /// What measures the points of one order.
 pub fn probe() -> Box<dyn Probe> {
     Box::new(Copies::default())
@@ -98,6 +92,7 @@ pub fn probe() -> Box<dyn Probe> {
 #[derive(Default)]
 struct Copies {
     regions: Regions,
+    places: Places,
     pool: Option<Pool>,
     /// What the last sample added to each byte of its source.
     data: u8,
@@ -174,13 +169,14 @@ impl Copies {
             destination: pair.destination.start().wrapping_add(settings.offset),
             source: pair.source.start(),
         };
-        let pooled = self.pooled(settings.threads, conditions.cpus)?;
+        let pooled = pooled(&mut self.pool, settings.threads, conditions.cpus)?;
         let timing =
             Timing { conditions, settings, choices, layout, destination: &pair.destination };
         let file = match settings.direction {
             Direction::Write => pair.destination.file().map(|file| (file, settings.offset, true)),
             Direction::Read => pair.source.file().map(|file| (file, 0, false)),
         };
+        let mut call = None;
         // SAFETY: both regions are open until this function ends, are different mappings, and hold
         // the layout's bytes; the ring is the layout's.
         let batches = unsafe {
@@ -206,15 +202,23 @@ impl Copies {
                         .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?
                 }
                 (None, None) => {
-                    let mover = Function::new(copy, place_of(&settings.function));
-                    timing
-                        .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?
+                    let seed = conditions.seed;
+                    let mover = self.places.function(&settings.function, copy, seed)?;
+                    let batches = timing
+                        .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?;
+                    let nothing = self.places.function("", NOTHING, seed)?;
+                    let mut runner = Runner::new(nothing, spans, layout, &ring, settings, None);
+                    call = Some(timing.call(&mut runner)?);
+                    batches
                 }
             }
         };
         let made = batches.made(ring.len(), settings.touch == Touch::Cold);
         let checked = verify::delivery(settings, layout, pair, pattern, &ring, made)?;
         let mut measurement = batches.summary(conditions.tsc, &ring, checked);
+        if let Some(ticks) = call {
+            measurement = measurement.value(metrics::CALL_TIME, conditions.tsc.nanoseconds(ticks));
+        }
         if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
             measurement = measurement.covariate("pages", pages);
         }
@@ -243,22 +247,23 @@ impl Copies {
         }
         Ok((!keep).then_some(pattern))
     }
+}
 
-    fn pooled(
-        &mut self,
-        threads: usize,
-        cpus: &[usize],
-    ) -> Result<Option<(&mut Pool, Barrier)>, Failure> {
-        if threads == 0 {
-            return Ok(None);
-        }
-        if self.pool.as_ref().is_none_or(|pool| pool.threads() != threads) {
-            // The old threads end before new ones take their CPUs.
-            self.pool = None;
-            self.pool = Some(Pool::new(threads, cpus)?);
-        }
-        Ok(self.pool.as_mut().map(|pool| (pool, Barrier::new(threads, cpus.len()))))
+/// A pool of `threads` threads; `None` if the caller copies.
+fn pooled<'a>(
+    kept: &'a mut Option<Pool>,
+    threads: usize,
+    cpus: &[usize],
+) -> Result<Option<&'a mut Pool>, Failure> {
+    if threads == 0 {
+        return Ok(None);
     }
+    if kept.as_ref().is_none_or(|pool| pool.threads() != threads) {
+        // The old threads end before new ones take their CPUs.
+        *kept = None;
+        *kept = Some(Pool::new(threads, cpus)?);
+    }
+    Ok(kept.as_mut())
 }
 
 #[cfg(test)]

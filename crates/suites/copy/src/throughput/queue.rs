@@ -10,7 +10,7 @@ use machine::tsc;
 
 use super::runner::{Batch, Walk};
 use super::timed::Mover;
-use crate::pool::Panicked;
+use crate::pool::{Barrier, Panicked};
 
 /// Jobs that are queued at once: the runs of the source's example.
 pub(super) const QUEUED: usize = 1000;
@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_micros(10);
 
 impl<M: Mover + Sync> Walk<'_, M> {
     pub(super) fn queue(&self, batch: Batch<'_>) -> Result<(), Panicked> {
-        let Batch { pool, barrier, stamps, first, count } = batch;
+        let Batch { pool, stamps, first, count } = batch;
         let jobs = Mutex::new(Vec::with_capacity(QUEUED));
         let left = || jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let pop = || {
@@ -27,7 +27,7 @@ impl<M: Mover + Sync> Walk<'_, M> {
             // As there: the rest of the array moves up.
             if jobs.is_empty() { None } else { Some(jobs.remove(0)) }
         };
-        let body = |thread: usize| {
+        let body = |thread: usize, barrier: &Barrier| {
             barrier.wait();
             let begin = tsc::start();
             for queued in (0..count).step_by(QUEUED) {

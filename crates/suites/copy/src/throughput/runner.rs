@@ -67,7 +67,7 @@ impl<M: Mover> Walk<'_, M> {
 pub(super) struct Runner<'a, M> {
     walk: Walk<'a, M>,
     mode: Mode,
-    pool: Option<(&'a mut Pool, Barrier)>,
+    pool: Option<&'a mut Pool>,
 }
 
 impl<'a, M: Mover + Sync> Runner<'a, M> {
@@ -82,7 +82,7 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
         layout: Layout,
         ring: &'a [Call],
         settings: &Settings,
-        pool: Option<(&'a mut Pool, Barrier)>,
+        pool: Option<&'a mut Pool>,
     ) -> Self {
         let chain = settings.reads == Use::Latency;
         Self { walk: Walk { mover, spans, layout, ring, chain }, mode: settings.mode, pool }
@@ -94,13 +94,13 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
 
     /// Makes the copies from number `first` on; gives the ticks that they took.
     pub(super) fn batch(&mut self, first: usize, count: usize) -> Result<u64, Failure> {
-        let Some((pool, barrier)) = &mut self.pool else {
+        let Some(pool) = &mut self.pool else {
             let begin = tsc::start();
             self.walk.copies(self.walk.spans, first, count);
             return Ok(tsc::stop().saturating_sub(begin));
         };
         let stamps = Stamps::new(pool.threads());
-        let batch = Batch { pool, barrier, stamps: &stamps, first, count };
+        let batch = Batch { pool, stamps: &stamps, first, count };
         let outcome = match self.mode {
             Mode::Jobs => self.walk.jobs(batch),
             Mode::Split => self.walk.split(batch),
@@ -114,7 +114,6 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
 /// The copies from number `first` on that the threads of a pool share out.
 pub(super) struct Batch<'b> {
     pub(super) pool: &'b mut Pool,
-    pub(super) barrier: &'b Barrier,
     pub(super) stamps: &'b Stamps,
     pub(super) first: usize,
     pub(super) count: usize,
@@ -123,12 +122,12 @@ pub(super) struct Batch<'b> {
 impl<M: Mover + Sync> Walk<'_, M> {
     /// Each thread takes whole copies, several at a time where they are short, by one counter.
     fn jobs(&self, batch: Batch<'_>) -> Result<(), Panicked> {
-        let Batch { pool, barrier, stamps, first, count } = batch;
+        let Batch { pool, stamps, first, count } = batch;
         let length = self.ring.iter().take(64).map(|call| call.length).max().unwrap_or(1) as usize;
         let fair = count.div_ceil(pool.threads().max(1));
         let grab = (GRAB / length.max(1)).clamp(1, MOST_JOBS).min(fair);
         let next = AtomicUsize::new(0);
-        let body = |thread: usize| {
+        let body = |thread: usize, barrier: &Barrier| {
             let spans = self.spans.lane(thread % self.layout.lanes * self.layout.lane());
             barrier.wait();
             let begin = tsc::start();
@@ -150,9 +149,9 @@ impl<M: Mover + Sync> Walk<'_, M> {
 
     /// All threads take part in each copy, and meet after it.
     fn split(&self, batch: Batch<'_>) -> Result<(), Panicked> {
-        let Batch { pool, barrier, stamps, first, count } = batch;
+        let Batch { pool, stamps, first, count } = batch;
         let (threads, mask) = (pool.threads(), self.ring.len() - 1);
-        let body = |thread: usize| {
+        let body = |thread: usize, barrier: &Barrier| {
             let Spans { destination, source } = self.spans.lane(0);
             barrier.wait();
             let begin = tsc::start();
@@ -202,7 +201,7 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::throughput::placed::Function;
+    use crate::throughput::placed::Places;
     use machine::topology::allowed_cpus;
     use proptest::prelude::*;
 
@@ -239,11 +238,11 @@ mod tests {
         let spans = Spans { destination: destination.as_mut_ptr(), source: source.as_ptr() };
         let cpus = allowed_cpus();
         let mut pool = Pool::new(settings.threads, &cpus).unwrap();
-        let barrier = Barrier::new(settings.threads, cpus.len());
-        let pooled = (settings.threads > 0).then_some((&mut pool, barrier));
+        let pooled = (settings.threads > 0).then_some(&mut pool);
+        let mut places = Places::default();
+        let mover = places.function("plain", plain, 1).unwrap();
         // SAFETY: both buffers hold the layout's bytes and outlive the runner.
-        let mut runner =
-            unsafe { Runner::new(Function::new(plain, 0), spans, layout, ring, settings, pooled) };
+        let mut runner = unsafe { Runner::new(mover, spans, layout, ring, settings, pooled) };
         assert!(runner.batch(0, count).unwrap() > 0);
         (source, destination)
     }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use lab::sample::Failure;
+use lab::statistics::median;
 
 use super::Conditions;
 use super::layout::Layout;
@@ -19,6 +20,10 @@ const STEPS: u64 = 200;
 const BATCHES: u32 = 32;
 /// A sample may take this much longer than its budget in all, with what is not timed.
 const PATIENCE: u32 = 4;
+/// Calls of a batch that times calls, and how many such batches there are.
+const CALLS: usize = 1024;
+/// See [`CALLS`]. Fewer if they take more than an eighth of the budget, but three at least.
+const CALL_BATCHES: std::ops::Range<usize> = 3..31;
 /// Copies of a batch, at most.
 const MOST_COPIES: usize = 1 << 30;
 
@@ -86,6 +91,22 @@ impl Timing<'_> {
             let factor = (enough as f64 / net as f64 * 1.2).clamp(1.5, 16.0);
             count = ((count as f64 * factor).ceil() as usize).min(MOST_COPIES);
         }
+    }
+
+    /// Ticks of one call: the median over batches of a runner whose function returns at once.
+    pub(super) fn call<M: Mover + Sync>(&self, runner: &mut Runner<M>) -> Result<f64, Failure> {
+        let tsc = self.conditions.tsc;
+        let (limit, begun) = (self.conditions.budget / 8, Instant::now());
+        // The first call warms the code up.
+        runner.batch(0, 1)?;
+        let mut each = Vec::new();
+        while each.len() < CALL_BATCHES.start
+            || (each.len() < CALL_BATCHES.end && begun.elapsed() < limit)
+        {
+            let ticks = runner.batch(each.len() * CALLS, CALLS)?;
+            each.push(ticks.saturating_sub(tsc.overhead) as f64 / CALLS as f64);
+        }
+        Ok(median(&each).unwrap_or(f64::NAN))
     }
 
     /// One copy alone, with no warm-up: somebody watches it.
