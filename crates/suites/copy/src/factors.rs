@@ -36,7 +36,7 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "threads",
         about: "0: the caller copies; 1 to 64: so many pinned threads",
-        levels: Levels::Checked(threads),
+        levels: Levels::Checked(|text| threads(text).map(|threads| threads.to_string())),
     },
     Factor {
         name: "mode",
@@ -46,7 +46,7 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "offset",
         about: "destination minus source within a page, bytes: 0 to 4095",
-        levels: Levels::Checked(offset),
+        levels: Levels::Checked(|text| offset(text).map(|offset| offset.to_string())),
     },
     Factor {
         name: "use",
@@ -70,24 +70,31 @@ fn function(text: &str) -> Result<String, String> {
     let known = known.map(|function| function.name);
     let known = known.chain([NAIVE_COMPILED]);
     let known: Vec<_> = known.chain(Method::ALL.map(Method::level)).collect();
-    let supplied =
-        text.rsplit_once(':').is_some_and(|(path, symbol)| !path.is_empty() && !symbol.is_empty());
-    if supplied || known.contains(&text) {
+    let supplied = functions::shared_object(text).is_some();
+    if known.contains(&text) || (supplied && functions::check(text).is_ok()) {
         return Ok(text.into());
     }
     Err(format!("'{text}' is not one of {}, nor PATH.so:SYMBOL", known.join(", ")))
 }
 
-fn threads(text: &str) -> Result<String, String> {
+/// Reads a level of `threads`.
+///
+/// # Errors
+/// One line with the range.
+pub fn threads(text: &str) -> Result<usize, String> {
     match text.parse::<u64>() {
-        Ok(threads @ ..=MOST_THREADS) => Ok(threads.to_string()),
+        Ok(threads @ ..=MOST_THREADS) => Ok(threads as usize),
         _ => Err(format!("'{text}' is not a number of threads from 0 to {MOST_THREADS}")),
     }
 }
 
-fn offset(text: &str) -> Result<String, String> {
+/// Reads a level of `offset`, bytes.
+///
+/// # Errors
+/// One line with the range.
+pub fn offset(text: &str) -> Result<usize, String> {
     match text.parse::<u16>() {
-        Ok(offset @ ..=4095) => Ok(offset.to_string()),
+        Ok(offset @ ..=4095) => Ok(offset.into()),
         _ => Err(format!("'{text}' is not a number of bytes from 0 to 4095")),
     }
 }

@@ -14,7 +14,7 @@ use machine::capability::Capability;
 
 use crate::limit::mbw;
 use crate::memory::physical;
-use crate::{factors, faults, frames, hand, mediation, metrics, throughput};
+use crate::{factors, faults, frames, functions, hand, mediation, metrics, throughput};
 
 /// Copies into memory that another process or host sees.
 pub struct CopySuite;
@@ -83,6 +83,10 @@ impl Suite for CopySuite {
 
     fn options(&self) -> &'static [SuiteOption] {
         OPTIONS
+    }
+
+    fn code(&self, _experiment: &str, point: &Point) -> Option<String> {
+        functions::shared_object(point.get("function")?.as_str()).map(str::to_owned)
     }
 
     fn capabilities(&self) -> Vec<Capability> {

@@ -22,6 +22,10 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
     }
 }
 
+/// What a processor without AVX-512 resolves to, for tests on one that has it.
+#[cfg(test)]
+pub(super) const WITH_AVX2: CopyFn = of_32_bytes;
+
 #[unsafe(naked)]
 unsafe extern "C" fn of_64_bytes(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(

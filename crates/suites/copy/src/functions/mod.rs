@@ -16,6 +16,7 @@ mod supplied;
 mod thresholds;
 mod tollgate;
 
+use lab::sample::{Failure, FailureKind};
 use thiserror::Error;
 
 /// A way to copy `length` bytes: destination, source, length; the two never overlap.
@@ -59,6 +60,16 @@ pub enum Unavailable {
         /// What the dynamic loader said, and what to do
         reason: String,
     },
+}
+
+impl From<Unavailable> for Failure {
+    fn from(why: Unavailable) -> Self {
+        let kind = match why {
+            Unavailable::Unsupported { .. } => FailureKind::Unsupported,
+            Unavailable::Unknown { .. } | Unavailable::Load { .. } => FailureKind::Failed,
+        };
+        Self::new(kind, why.to_string())
+    }
 }
 
 /// A copy function that can run here. It keeps its shared object, if it has one, in memory.
@@ -177,13 +188,33 @@ pub fn all() -> &'static [Function] {
     &ALL
 }
 
-/// The function of a level: a name of [`all`], or `PATH.so:SYMBOL`.
+/// The shared object that a level names, for `PATH.so:SYMBOL`; `None` for a function of the suite.
+pub fn shared_object(name: &str) -> Option<&str> {
+    name.rsplit_once(':').map(|(path, _)| path)
+}
+
+/// Whether a level names a function that can run here. Of a shared object it sees only the spelling:
+/// loading one runs its code, which is for the probe to do.
+///
+/// # Errors
+/// As [`find`].
+pub fn check(name: &str) -> Result<(), Unavailable> {
+    match name.rsplit_once(':') {
+        Some((path, symbol)) => supplied::spelled(path, symbol)
+            .map_err(|reason| Unavailable::Load { name: name.into(), reason }),
+        None => find(name).map(drop),
+    }
+}
+
+/// The function of a level: a name of [`all`], or `PATH.so:SYMBOL`, whose code it runs. Only a probe may
+/// call it with the latter: the lab hands it such a point only with `--allow code`.
 ///
 /// # Errors
 /// One line that says why it cannot run here.
 pub fn find(name: &str) -> Result<Loaded, Unavailable> {
     if let Some((path, symbol)) = name.rsplit_once(':') {
-        return supplied::load(path, symbol)
+        return supplied::spelled(path, symbol)
+            .and_then(|()| supplied::load(path, symbol))
             .map(|(copy, object)| Loaded {
                 name: name.into(),
                 own: false,
@@ -201,3 +232,6 @@ pub fn find(name: &str) -> Result<Loaded, Unavailable> {
         .map(|copy| Loaded { name: name.into(), own: function.own, copy, _object: None })
         .map_err(|reason| Unavailable::Unsupported { name: name.into(), reason })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,10 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
         .or_else(|_| avx2::resolve().map(|_| with_avx2 as CopyFn))
 }
 
+/// What a processor without AVX-512 resolves to, for tests on one that has it.
+#[cfg(test)]
+pub(super) const WITH_AVX2: CopyFn = with_avx2;
+
 #[unsafe(naked)]
 unsafe extern "C" fn with_avx512(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(

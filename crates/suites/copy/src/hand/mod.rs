@@ -29,6 +29,8 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate copy").chain(arguments.iter().map(String::as_str));
     let options = Options::try_parse_from(words)?;
     let pairs = options.pairs()?;
+    let for_probes = options.for_probes()?;
+    output::check_csv(&options.csv)?;
     let _priority = options.priority.map(machine::priority::raise).transpose()?;
     let experiment = plan::experiment(&options, &pairs);
     let mut out = std::io::stdout().lock();
@@ -39,7 +41,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
         experiments: vec![experiment],
         profile: Profile::Quick,
         results: &options.results,
-        options: options.for_probes()?,
+        options: for_probes,
     };
     let Measured { run, status } = by_hand.measure(lab, plan::asleep(&options, &pairs))?;
     let gathered = Gathered::of(&run.samples);

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::Error;
+use lab::option::{self, ALLOW_CODE};
+use lab::suite::UsageError;
+
+use crate::functions;
 use crate::memory::Kind;
-use crate::throughput::{KEEP_MEMORY, PAUSE, RUNS, SOURCE_OFFSET};
+use crate::throughput::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
 
 /// The seed's lengths, bytes.
 const LENGTHS: [u64; 10] =
@@ -46,15 +49,15 @@ pub(super) struct Options {
     #[arg(short = 'o', default_value_t = 0)]
     pub(super) source_offset: u64,
     /// Copies in a row for each sample, at least
-    #[arg(short = 'r', default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(short = 'r', default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MOST_RUNS))]
     pub(super) runs: u64,
     /// Worker threads in the pool; 0: the caller copies
     #[arg(short = 't', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=crate::factors::MOST_THREADS))]
     pub(super) threads: u64,
     /// Seconds of sleep before every 4 bytes, to watch data arrive; one copy each, nothing repeated
-    #[arg(short = 'z', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    #[arg(short = 'z', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=MOST_PAUSE))]
     pub(super) sleep: u64,
-    /// Another function, from a shared object; repeatable
+    /// Another function, from a shared object whose code this loads and runs; repeatable
     #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
     pub(super) functions: Vec<String>,
     /// Rounds, each in a fresh process
@@ -67,7 +70,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// Run at this priority, as nice does: -20 is the highest
-    #[arg(long, value_name = "NICE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "NICE", allow_hyphen_values = true,
+        value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(super) priority: Option<i32>,
     /// The folder of all runs
     #[arg(long, value_name = "DIR", default_value = "results")]
@@ -122,7 +126,10 @@ impl Pair {
 
 impl Options {
     /// The experiments in the order in which they were asked for, each once.
-    pub(super) fn pairs(&self) -> Result<Vec<Pair>, Error> {
+    ///
+    /// # Errors
+    /// A function that is not spelled as one of a shared object.
+    pub(super) fn pairs(&self) -> Result<Vec<Pair>, UsageError> {
         let mut pairs: Vec<Pair> = Vec::new();
         for pair in &self.ids {
             if !pairs.contains(pair) {
@@ -130,8 +137,10 @@ impl Options {
             }
         }
         for function in &self.functions {
-            if !function.contains(':') {
-                return Err(format!("--function {function}: give PATH.so:SYMBOL").into());
+            let supplied = functions::shared_object(function).is_some();
+            if !supplied || functions::check(function).is_err() {
+                let line = format!("--function: '{function}' names no symbol; give PATH.so:SYMBOL");
+                return Err(UsageError::new(line));
             }
         }
         Ok(if pairs.is_empty() { PAIRS.to_vec() } else { pairs })
@@ -154,23 +163,22 @@ impl Options {
     }
 
     /// What the probes must know.
-    pub(super) fn for_probes(&self) -> Result<BTreeMap<String, String>, Error> {
-        let mut options = BTreeMap::from([
+    ///
+    /// # Errors
+    /// An unknown name, or a value that is not given as `NAME=VALUE`.
+    pub(super) fn for_probes(&self) -> Result<BTreeMap<String, String>, UsageError> {
+        let mut options = option::read(&[&crate::SUITE], &self.allow, &self.set)?;
+        options.extend([
             (RUNS.to_owned(), self.runs.to_string()),
             (PAUSE.to_owned(), self.sleep.to_string()),
             (SOURCE_OFFSET.to_owned(), self.source_offset.to_string()),
         ]);
+        if !self.functions.is_empty() {
+            // Whoever types the path here asks for its code to be run.
+            options.insert(ALLOW_CODE.to_owned(), "yes".to_owned());
+        }
         if self.source_init == 1 {
             options.insert(KEEP_MEMORY.to_owned(), "yes".to_owned());
-        }
-        for what in &self.allow {
-            options.insert(format!("allow-{what}"), "yes".to_owned());
-        }
-        for pair in &self.set {
-            let (name, value) = pair.split_once('=').ok_or_else(|| {
-                format!("--set {pair}: give NAME=VALUE, as device-address=0x2080000000")
-            })?;
-            options.insert(name.to_owned(), value.to_owned());
         }
         Ok(options)
     }
@@ -226,11 +234,39 @@ mod tests {
     }
 
     #[test]
+    fn only_a_function_that_is_typed_here_allows_code() {
+        let options = |words| parse(words).unwrap().for_probes().unwrap();
+        assert!(!options("0").contains_key(ALLOW_CODE));
+        assert_eq!(options("0 --function ./mine.so:f")[ALLOW_CODE], "yes");
+    }
+
+    #[test]
     fn what_is_wrong_is_refused() {
-        for words in ["6", "-n 11", "-n 0", "-i 2", "-t 65", "-r 0", "heap"] {
+        for words in [
+            "6",
+            "-n 11",
+            "-n 0",
+            "-i 2",
+            "-t 65",
+            "-t 18446744073709551616",
+            "-r 0",
+            "-r 1000000001",
+            "-r -1",
+            "-z 3601",
+            "-o -1",
+            "--rounds 0",
+            "--rounds 100001",
+            "--priority 99",
+            "heap",
+        ] {
             assert!(parse(words).is_err(), "{words}");
         }
-        assert!(parse("--function mine").unwrap().pairs().is_err());
-        assert!(parse("--set here").unwrap().for_probes().is_err());
+        for function in ["mine", ":f", "mine.so:", ":"] {
+            let refused = parse(&format!("--function {function}")).unwrap().pairs().unwrap_err();
+            assert!(refused.to_string().contains("PATH.so:SYMBOL"), "{refused}");
+        }
+        for words in ["--set here", "--set runs=5", "--set allow-code=yes", "--allow everything"] {
+            assert!(parse(words).unwrap().for_probes().is_err(), "{words}");
+        }
     }
 }

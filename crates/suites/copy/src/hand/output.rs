@@ -1,10 +1,11 @@
 //! The seed's table and its CSV file.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 use lab::by_hand::Gathered;
+use lab::suite::UsageError;
+use machine::file::Output;
 
 use super::Error;
 use super::options::{Options, Pair};
@@ -83,16 +84,41 @@ fn line(row: &Row, rate: f64, time: f64, runs: u64) -> String {
     )
 }
 
-/// Writes `results.csv`, for the seed's plotting script.
+/// Writes `results.csv`, for the seed's plotting script. Replaces no file but one that it wrote.
+///
+/// # Errors
+/// Where the file holds something else or cannot be written.
 pub(super) fn csv(
     path: &Path,
     rows: &[Row],
     gathered: &Gathered,
     options: &Options,
 ) -> Result<(), Error> {
-    let fault = |error: &dyn std::fmt::Display| format!("cannot write {}: {error}", path.display());
-    let mut file = File::create(path).map_err(|error| fault(&error))?;
-    table(&mut file, rows, gathered, options).map_err(|error| fault(&error).into())
+    let mut bytes = Vec::new();
+    table(&mut bytes, rows, gathered, options)?;
+    let mut file =
+        Output::create_over(path, CSV_HEADER.as_bytes()).map_err(|why| no_csv(path, &why))?;
+    file.write_all(&bytes).map_err(|why| no_csv(path, &why))?;
+    Ok(file.finish().map_err(|why| no_csv(path, &why))?)
+}
+
+/// Whether the file of the table may be written, before anything is measured for it.
+///
+/// # Errors
+/// As [`csv`].
+pub(super) fn check_csv(path: &Path) -> Result<(), UsageError> {
+    // Opening a FIFO would already give its reader an end.
+    if path.is_file() {
+        Output::create_over(path, CSV_HEADER.as_bytes()).map_err(|why| no_csv(path, &why))?;
+    }
+    Ok(())
+}
+
+fn no_csv(path: &Path, why: &io::Error) -> UsageError {
+    UsageError::new(format!(
+        "cannot write {}: {why}; choose another file with --csv",
+        path.display()
+    ))
 }
 
 fn table(
@@ -180,5 +206,32 @@ mod tests {
                 "    Cannot run test with payload length (0x100000) > mapped length (0x80000)",
             ]
         );
+    }
+
+    #[test]
+    fn only_a_table_of_ours_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        let options = Options::try_parse_from(["copy", "0", "-n", "1"]).unwrap();
+        let rows = rows(&options, &options.pairs().unwrap());
+        let write = || csv(&path, &rows, &gathered(&rows), &options);
+        for earlier in [
+            "",
+            CSV_HEADER,
+            "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads\nold row\n",
+        ] {
+            std::fs::write(&path, earlier).unwrap();
+            check_csv(&path).unwrap();
+            write().unwrap();
+            assert!(std::fs::read_to_string(&path).unwrap().starts_with(CSV_HEADER));
+            assert!(!std::fs::read_to_string(&path).unwrap().contains("old row"));
+        }
+        for foreign in ["salary,name\n1,a\n", &CSV_HEADER[1..], "E"] {
+            std::fs::write(&path, foreign).unwrap();
+            let line = check_csv(&path).unwrap_err().to_string();
+            assert!(line.contains("results.csv") && line.contains("--csv"), "{line}");
+            assert!(write().is_err());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+        }
     }
 }

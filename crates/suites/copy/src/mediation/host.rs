@@ -150,7 +150,7 @@ impl Host {
         let mut batches = 0;
         // The first batch brings the pages in.
         self.batch(at, length, copies);
-        let end = tsc::start() + order.value;
+        let end = tsc::start().saturating_add(order.value);
         while batches < BATCHES && (batches < 5 || tsc::start() < end) {
             let begun = tsc::start();
             self.batch(at, length, copies);

@@ -113,7 +113,7 @@ impl Setup {
 /// The reason why not, and the remedy.
 pub fn available(point: &Point) -> Result<(), Failure> {
     let setup = Setup::of(point)?;
-    loaded(point)?;
+    functions::check(point.text("function"))?;
     // While a rule changes, a range is there twice.
     let (needed, free) = (2 * setup.rules.length() as u64, machine::memory::available());
     if needed > free {
@@ -130,7 +130,7 @@ pub fn available(point: &Point) -> Result<(), Failure> {
 pub fn expected(point: &Point, budget: Duration) -> Duration {
     let bytes = Setup::of(point).map_or(0, |setup| setup.rules.length());
     let renewals = CHANGES.start + 5;
-    budget * 2
+    budget.saturating_mul(2)
         + Duration::from_millis(10)
         + Duration::from_secs_f64(bytes as f64 * renewals as f64 / 1.5e9)
 }
@@ -145,7 +145,7 @@ struct Mediation;
 impl Probe for Mediation {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let setup = Setup::of(point)?;
-        let function = loaded(point)?;
+        let function = functions::find(point.text("function"))?;
         let source = filled(setup.length)?;
         let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU may be used"))?;
         let terms = Terms {
@@ -210,10 +210,4 @@ fn filled(length: usize) -> Result<Mapping, Failure> {
         unsafe { source.as_mut_ptr().add(index).write((index % 251) as u8 + 1) };
     }
     Ok(source)
-}
-
-fn loaded(point: &Point) -> Result<functions::Loaded, Failure> {
-    functions::find(point.text("function")).map_err(|why| {
-        Failure::unavailable(why.to_string(), "choose a function that this processor has")
-    })
 }

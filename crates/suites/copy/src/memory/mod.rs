@@ -99,6 +99,11 @@ impl Kind {
         matches!(self, Self::HostPhysical | Self::Device | Self::PciBar | Self::Dax)
     }
 
+    /// The most bytes of it that are mapped at once; `None` if only the memory itself sets a limit.
+    pub fn most(self) -> Option<usize> {
+        physical::most(self)
+    }
+
     /// Whether the pages of a mapping can be taken away, so that a copy touches them first.
     pub fn can_be_cold(self) -> bool {
         !self.is_physical() && self != Self::FileIo

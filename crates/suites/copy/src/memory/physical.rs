@@ -22,6 +22,15 @@ const MOST_OF_HOST: usize = 512 << 10;
 /// The seed's region.
 const MOST_OF_DEVICE: usize = (256 << 20) + machine::mapping::PAGE;
 
+/// The most bytes of a kind that are mapped at once; `None` if only the memory itself sets a limit.
+pub(super) fn most(kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::HostPhysical => Some(MOST_OF_HOST),
+        kind if kind.is_physical() => Some(MOST_OF_DEVICE),
+        _ => None,
+    }
+}
+
 /// Maps so many bytes.
 pub(super) fn open(
     kind: Kind,
@@ -40,8 +49,7 @@ pub(super) fn open(
             "--allow physical-write, if nothing else uses that memory",
         ));
     }
-    let most = if kind == Kind::HostPhysical { MOST_OF_HOST } else { MOST_OF_DEVICE };
-    if bytes > most {
+    if let Some(most) = most(kind).filter(|most| bytes > *most) {
         let why = format!(
             "{bytes} B are more than the {} that are mapped of {kind}",
             quantity::format_bytes(most as u64)

@@ -13,6 +13,8 @@ use crate::lengths::{LONGEST, Lengths};
 const DRAWN: usize = 1 << 14;
 /// Destinations that a batch of first touches goes through, at most.
 const COLD_SLOTS: usize = 256;
+/// Bytes of each buffer that copies rotate through, at least.
+pub(super) const LEAST_ROTATING: usize = 1 << 20;
 /// Bytes that a batch of first touches goes through, unless one copy is longer.
 const COLD_BYTES: usize = 16 << 20;
 const LINE: usize = 64;
@@ -37,7 +39,9 @@ impl Layout {
             Mode::Jobs => settings.threads.max(1),
             Mode::Split | Mode::Queue => 1,
         };
-        let most = LONGEST as usize;
+        // What is mapped of the memory has room for the lanes and the destination's offset.
+        let mapped = settings.memory.most().map(|most| most.saturating_sub(settings.offset));
+        let most = mapped.map_or(LONGEST as usize, |mapped| mapped.min(LONGEST as usize));
         let (stride, wanted) = match (settings.touch, settings.buffers) {
             (Touch::Cold, _) => {
                 let stride = longest.next_multiple_of(page);
@@ -47,7 +51,7 @@ impl Layout {
             (Touch::Warm, Buffers::Rotating) => {
                 let stride = longest.next_multiple_of(LINE);
                 // Source and destination together are then more than twice the cache.
-                let each = (last_level as usize + 1).clamp(1 << 20, most);
+                let each = (last_level as usize + 1).clamp(LEAST_ROTATING.min(most), most);
                 (stride, (each / stride / lanes + 1).next_power_of_two())
             }
         };
@@ -136,6 +140,32 @@ mod tests {
         assert_eq!(Layout::of(&settings(Lengths::Fixed(16), 64), 0, false).lanes, 64);
         assert_eq!(Layout::of(&settings(Lengths::Fixed(16 << 20), 64), 0, false).lanes, 16);
         assert_eq!(Layout::of(&settings(Lengths::Fixed(LONGEST), 8), 0, false).lanes, 1);
+    }
+
+    #[test]
+    fn threads_share_lanes_of_memory_that_is_mapped_in_part() {
+        use crate::memory::Kind;
+        let most = Kind::HostPhysical.most().unwrap();
+        for length in [16, 4096, 64 << 10, 512 << 10] {
+            for threads in [0, 1, 8, 16, 32, 64] {
+                for offset in [0, 15, 64, 4095] {
+                    let settings = Settings {
+                        memory: Kind::HostPhysical,
+                        offset,
+                        ..settings(Lengths::Fixed(length), threads)
+                    };
+                    let layout = Layout::of(&settings, 32 << 20, false);
+                    assert_eq!(settings.consistent(), Ok(()));
+                    // One copy with its offset may be too long; what fits once fits.
+                    if length as usize + offset <= most {
+                        assert!(layout.bytes() + offset <= most, "{settings:?} {layout:?}");
+                    }
+                }
+            }
+        }
+        let sixteen =
+            Settings { memory: Kind::HostPhysical, ..settings(Lengths::Fixed(64 << 10), 16) };
+        assert_eq!(Layout::of(&sixteen, 32 << 20, false).lanes, 8);
     }
 
     #[test]

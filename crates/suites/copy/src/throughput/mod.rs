@@ -30,12 +30,12 @@ use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
 use lab::point::Point;
-use lab::sample::{Failure, FailureKind};
+use lab::sample::Failure;
 use lab::suite::Probe;
 use machine::cache::Caches;
 use machine::tsc::Tsc;
 
-use crate::functions::{self, CopyFn, Unavailable};
+use crate::functions::{self, CopyFn};
 use crate::limit::mbw;
 use crate::memory::Kind;
 use crate::metrics;
@@ -52,7 +52,7 @@ use timing::Timing;
 
 pub(crate) use compiled::NAIVE_COMPILED;
 pub use expected::expected;
-pub use settings::{KEEP_MEMORY, PAUSE, RUNS, SOURCE_OFFSET};
+pub use settings::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
 pub use timed::Call;
 
 static LAST_LEVEL: LazyLock<u64> =
@@ -69,19 +69,10 @@ pub fn available(point: &Point) -> Result<(), Failure> {
     if settings.mbw().is_some() {
         return mbw::PROGRAM.find().map(drop);
     }
-    // Loading a person's shared object runs its code, which is for the probe to do.
-    if settings.function.contains(':') || settings.function == NAIVE_COMPILED {
+    if settings.function == NAIVE_COMPILED {
         return Ok(());
     }
-    functions::find(&settings.function).map(|_| ()).map_err(no_function)
-}
-
-fn no_function(why: Unavailable) -> Failure {
-    let kind = match why {
-        Unavailable::Unsupported { .. } => FailureKind::Unsupported,
-        Unavailable::Unknown { .. } | Unavailable::Load { .. } => FailureKind::Failed,
-    };
-    Failure::new(kind, why.to_string())
+    Ok(functions::check(&settings.function)?)
 }
 
 /// What measures the points of one order.
@@ -134,7 +125,7 @@ impl Copies {
         }
         // The compiled loop is no function to call; what it stands beside is never called.
         let called = if settings.function == NAIVE_COMPILED { "naive" } else { &settings.function };
-        let function = functions::find(called).map_err(no_function)?;
+        let function = functions::find(called)?;
         self.with_function(conditions, &settings, function.pointer())
     }
 

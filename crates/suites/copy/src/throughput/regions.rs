@@ -52,6 +52,7 @@ impl Regions {
         let (from, to) = if writes { (from, to) } else { (to, from) };
         let source = self.warm(from, bytes, writes, options)?;
         let destination = if cold {
+            check_free(to.1, bytes)?;
             Region::open(to.1, bytes, writes, options)?
         } else {
             self.warm(to, bytes, writes, options)?
@@ -81,6 +82,7 @@ impl Regions {
         // Hardware gives what is asked for and no more.
         let whole = size.filter(|_| !kind.is_physical()).unwrap_or(bytes);
         self.make_room(whole);
+        check_free(kind, whole)?;
         let region = Region::open(kind, whole, write, options)?;
         region.prefault()?;
         Ok(region)
@@ -107,4 +109,14 @@ impl Regions {
     fn keep(&mut self, side: Side, region: Region) {
         self.waiting.push((side, region.kind(), region.is_writable(), region));
     }
+}
+
+/// Whether the machine has so much memory to give, so that nothing ends for the lack of it.
+fn check_free(kind: Kind, bytes: usize) -> Result<(), Failure> {
+    let free = machine::memory::available();
+    if kind.is_physical() || bytes as u64 <= free {
+        return Ok(());
+    }
+    let why = format!("{kind} needs {} MiB and {} MiB are free", bytes >> 20, free >> 20);
+    Err(Failure::unavailable(why, "copy less, or free memory"))
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use lab::point::Point;
 use lab::sample::Failure;
 
+use super::layout::LEAST_ROTATING;
+use crate::factors;
 use crate::lengths::Lengths;
 use crate::limit::mbw::Method;
 use crate::memory::Kind;
@@ -82,14 +84,13 @@ impl Settings {
     /// Reads a point, whose levels were checked when it was planned.
     pub(super) fn of(point: &Point) -> Result<Self, Failure> {
         let mut settings = Self::default();
-        let count = |text: &str| text.parse::<usize>().map_err(|e| e.to_string());
         for (factor, level) in point.0.iter() {
             let level = level.as_str();
             let read = match factor.as_str() {
                 "memory" => Kind::parse(level).map(|kind| settings.memory = kind),
                 "length" => Lengths::parse(level).map(|lengths| settings.lengths = lengths),
-                "threads" => count(level).map(|threads| settings.threads = threads),
-                "offset" => count(level).map(|offset| settings.offset = offset),
+                "threads" => factors::threads(level).map(|threads| settings.threads = threads),
+                "offset" => factors::offset(level).map(|offset| settings.offset = offset),
                 _ => {
                     settings.name(factor, level);
                     Ok(())
@@ -143,6 +144,10 @@ impl Settings {
         if self.touch == Touch::Cold && destination_is_memory && !self.memory.can_be_cold() {
             return no("pages of this memory cannot be taken away", "use touch = warm");
         }
+        let rotates = self.buffers == Buffers::Rotating;
+        if rotates && self.memory.most().is_some_and(|most| most < LEAST_ROTATING) {
+            return no("too little of this memory is mapped to rotate", "use buffers = one");
+        }
         let plain = Self {
             lengths: self.lengths.clone(),
             function: self.function.clone(),
@@ -180,20 +185,28 @@ pub const SOURCE_OFFSET: &str = "source-offset";
 /// See [`RUNS`].
 pub const KEEP_MEMORY: &str = "keep-memory";
 
+/// The most copies that a batch can be told to have.
+pub const MOST_RUNS: u64 = 1_000_000_000;
+/// The longest pause, seconds.
+pub const MOST_PAUSE: u64 = 3600;
+
 impl Choices {
     /// Reads the options.
     pub(super) fn of(options: &BTreeMap<String, String>) -> Result<Self, Failure> {
-        let number = |name: &str| match options.get(name) {
+        let number = |name: &str, most: u64| match options.get(name) {
             None => Ok(None),
-            Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
-                Failure::failed(format!("option {name}: '{text}' is not a whole number"))
-            }),
+            Some(text) => match text.parse::<u64>() {
+                Ok(number) if number <= most => Ok(Some(number)),
+                _ => Err(Failure::failed(format!(
+                    "option {name}: '{text}' is not a whole number up to {most}"
+                ))),
+            },
         };
         Ok(Self {
-            runs: number(RUNS)?.unwrap_or(1).max(1) as usize,
-            pause: number(PAUSE)?.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+            runs: number(RUNS, MOST_RUNS)?.unwrap_or(1).max(1) as usize,
+            pause: number(PAUSE, MOST_PAUSE)?.filter(|s| *s > 0).map(Duration::from_secs),
             // The seed adds it to an index modulo 256.
-            source_offset: number(SOURCE_OFFSET)?.map(|offset| offset as u8),
+            source_offset: number(SOURCE_OFFSET, u64::MAX)?.map(|offset| offset as u8),
             keep_memory: options.contains_key(KEEP_MEMORY),
         })
     }
@@ -234,12 +247,31 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_a_point_are_bounded() {
+        for (factor, level) in [
+            ("threads", "65"),
+            ("threads", "18446744073709551615"),
+            ("threads", "-1"),
+            ("offset", "4096"),
+            ("offset", "18446744073709551615"),
+            ("length", "257 MiB"),
+            ("length", "9007199254740992 B"),
+            ("memory", "numa-node-18446744073709551616"),
+        ] {
+            let failure = Settings::of(&Point::from([(factor, level)])).unwrap_err();
+            assert!(failure.why.starts_with(&format!("factor '{factor}': '{level}'")), "{failure}");
+            assert_eq!(failure.why.lines().count(), 1);
+        }
+    }
+
+    #[test]
     fn what_does_not_go_together_says_what_would() {
         let refused = [
             [("threads", "2"), ("use", "latency")],
             [("threads", "2"), ("memory", "file-io")],
             [("touch", "cold"), ("memory", "file-io")],
             [("touch", "cold"), ("buffers", "rotating")],
+            [("memory", "host-physical"), ("buffers", "rotating")],
             [("function", "mbw-dumb"), ("threads", "1")],
             [("function", "mbw-dumb"), ("length", "uniform 1..2 MiB")],
         ];
@@ -260,6 +292,16 @@ mod tests {
         assert_eq!(Choices::of(&options(PAUSE, "2")).unwrap().pause, Some(Duration::from_secs(2)));
         assert_eq!(Choices::of(&options(PAUSE, "0")).unwrap().pause, None);
         assert_eq!(Choices::of(&options(SOURCE_OFFSET, "258")).unwrap().source_offset, Some(2));
-        assert!(Choices::of(&options(RUNS, "many")).is_err());
+        for (name, value) in [
+            (RUNS, "many"),
+            (RUNS, "1000000001"),
+            (RUNS, "18446744073709551616"),
+            (RUNS, "-1"),
+            (PAUSE, "3601"),
+            (PAUSE, "18446744073709551615"),
+        ] {
+            let failure = Choices::of(&options(name, value)).unwrap_err();
+            assert!(failure.why.starts_with(&format!("option {name}: '{value}'")), "{failure}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Samples taken in this process: every kind of memory that is here, end to end.
 
 use super::*;
+use lab::sample::FailureKind;
 use machine::topology::allowed_cpus;
 
 const SHORT: Duration = Duration::from_micros(300);

@@ -61,7 +61,9 @@ impl Timing<'_> {
             }
             let ticks = runner.batch(batches.next(), count)?;
             batches.add(count, ticks);
-            if batches.ticks() >= budget || begun.elapsed() > self.conditions.budget * PATIENCE {
+            if batches.ticks() >= budget
+                || begun.elapsed() > self.conditions.budget.saturating_mul(PATIENCE)
+            {
                 return Ok(batches);
             }
         }
