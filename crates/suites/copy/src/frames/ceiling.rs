@@ -131,11 +131,14 @@ fn turns(
     let control = writer.pool.control();
     let (mut writes, mut reads) = (Vec::with_capacity(MOST), Vec::with_capacity(MOST));
     control.batch.set(batch as u64);
-    let end = tsc::start() + ticks;
+    let mut frame = writer.prepare(*place);
+    let end = tsc::start().saturating_add(ticks);
     for turn in 0..MOST + WARM_UP {
         let begun = tsc::start();
         for _ in 0..batch {
-            writer.put(*place, 0);
+            let next = writer.prepare(*place + 1);
+            writer.put(*place, frame);
+            frame = next;
             *place += 1;
         }
         let now = tsc::stop();

@@ -4,6 +4,11 @@
 //! of three payloads, chosen by the sequence. Three has no factor in common with a ring's power of
 //! two, so what a slot held before is never what it should hold now, and a torn frame shows.
 
+use std::arch::x86_64::{
+    __m256i, __m512i, _mm256_blend_epi32, _mm256_load_si256, _mm256_set1_epi64x,
+    _mm256_store_si256, _mm512_load_si512, _mm512_mask_set1_epi64, _mm512_store_si512,
+};
+
 use machine::Refusal;
 use machine::mapping::Mapping;
 
@@ -104,7 +109,7 @@ impl Source {
                 unsafe { source.payload(payload).cast::<u64>().add(word).write(value) };
             }
         }
-        source.prepare(0, 0);
+        source.prepare(0);
         Ok(source)
     }
 
@@ -112,17 +117,22 @@ impl Source {
         self.memory.as_mut_ptr().wrapping_add(payload * self.stride)
     }
 
-    /// Marks the frame of a sequence number; where it lies until the next is prepared.
+    /// Marks the frame of a sequence number, without a time stamp. The frames of two numbers are apart
+    /// unless they differ by a multiple of three.
+    ///
+    /// A copy reads the header as parts of vectors, and a processor cannot forward words that it has
+    /// just stored to a vector: it waits until they are in its cache. So prepare a frame before the
+    /// frame before it is copied.
     #[inline(always)]
-    pub fn prepare(&self, sequence: u64, stamp: u64) -> *const u8 {
+    pub fn prepare(&self, sequence: u64) -> Prepared {
         let frame = self.payload((sequence % PAYLOADS as u64) as usize);
-        let header = Header::new(sequence, self.length, stamp);
+        let header = Header::new(sequence, self.length, 0);
         // SAFETY: both ends lie in the frame, which is aligned to a page and written by nobody else.
         unsafe {
             frame.cast::<Header>().write(header);
             frame.add(self.length - 8).cast::<u64>().write(!mark(sequence));
         }
-        frame
+        Prepared { frame, sequence }
     }
 
     /// What the reader needs to know of the payloads.
@@ -139,6 +149,66 @@ impl Source {
             };
         }
         Expected { digests, length: self.length }
+    }
+}
+
+/// A frame that is ready to be copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared {
+    frame: *mut u8,
+    sequence: u64,
+}
+
+impl Prepared {
+    /// The frame's first byte, aligned to a page.
+    #[inline(always)]
+    pub fn start(&self) -> *const u8 {
+        self.frame
+    }
+
+    /// Adds the time stamp, of which no copy may be under way. The line that holds it is loaded and
+    /// stored whole, by the widest vectors that a copy may load it with, so that it is forwarded to them.
+    #[inline(always)]
+    pub fn stamp(&self, stamp: u64) {
+        let header = Header::new(self.sequence, 0, stamp);
+        // SAFETY: the frame is whole lines, aligned; what needs a feature runs only where the processor
+        // has it.
+        unsafe {
+            if is_x86_feature_detected!("avx512f") {
+                stamp_512(self.frame, &header);
+            } else if is_x86_feature_detected!("avx2") {
+                stamp_256(self.frame, &header);
+            } else {
+                let words = self.frame.cast::<[u64; 2]>().add(1);
+                words.write([header.stamp, header.first]);
+            }
+        }
+    }
+}
+
+/// Sets the third and fourth word of a line.
+#[target_feature(enable = "avx512f")]
+unsafe fn stamp_512(line: *mut u8, header: &Header) {
+    // SAFETY: the caller guarantees an aligned line.
+    unsafe {
+        let words = _mm512_load_si512(line.cast::<__m512i>());
+        let words = _mm512_mask_set1_epi64(words, 0b0100, header.stamp.cast_signed());
+        let words = _mm512_mask_set1_epi64(words, 0b1000, header.first.cast_signed());
+        _mm512_store_si512(line.cast::<__m512i>(), words);
+    }
+}
+
+/// The same of half a line, which is what AVX2 loads.
+#[target_feature(enable = "avx2")]
+unsafe fn stamp_256(line: *mut u8, header: &Header) {
+    let stamp = _mm256_set1_epi64x(header.stamp.cast_signed());
+    let first = _mm256_set1_epi64x(header.first.cast_signed());
+    // SAFETY: the caller guarantees an aligned line.
+    unsafe {
+        let words = _mm256_load_si256(line.cast::<__m256i>());
+        let words = _mm256_blend_epi32::<0b0011_0000>(words, stamp);
+        let words = _mm256_blend_epi32::<0b1100_0000>(words, first);
+        _mm256_store_si256(line.cast::<__m256i>(), words);
     }
 }
 
@@ -192,11 +262,54 @@ mod tests {
 
     fn copied(source: &Source, sequence: u64) -> Mapping {
         let slot = Mapping::anonymous(source.length).unwrap();
+        let frame = source.prepare(sequence);
+        frame.stamp(7);
         // SAFETY: both have the length and are apart.
-        unsafe {
-            source.prepare(sequence, 7).copy_to_nonoverlapping(slot.as_mut_ptr(), source.length);
-        }
+        unsafe { frame.start().copy_to_nonoverlapping(slot.as_mut_ptr(), source.length) };
         slot
+    }
+
+    #[test]
+    fn every_way_of_stamping_agrees() {
+        for length in [64, 128, 4096] {
+            let source = Source::new(length).unwrap();
+            let whole = |stamp: unsafe fn(*mut u8, &Header)| {
+                let frame = source.prepare(5);
+                // SAFETY: the frame is whole lines; the way runs only where the processor can.
+                unsafe {
+                    stamp(frame.frame, &Header::new(5, 0, 9));
+                    std::slice::from_raw_parts(frame.start(), length).to_vec()
+                }
+            };
+            let words = whole(|frame, header| {
+                let words = [header.stamp, header.first];
+                // SAFETY: the words lie in the first line.
+                unsafe { frame.cast::<[u64; 2]>().add(1).write(words) }
+            });
+            let header: Vec<u8> =
+                Header::new(5, length, 9).words().iter().flat_map(|w| w.to_le_bytes()).collect();
+            assert_eq!(words[..32], header[..]);
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has AVX2.
+                assert_eq!(whole(|frame, header| unsafe { stamp_256(frame, header) }), words);
+            }
+            if is_x86_feature_detected!("avx512f") {
+                // SAFETY: the processor has AVX-512.
+                assert_eq!(whole(|frame, header| unsafe { stamp_512(frame, header) }), words);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_in_a_row_are_apart() {
+        let source = Source::new(64).unwrap();
+        for sequence in 0..10 {
+            let (this, next) = (source.prepare(sequence), source.prepare(sequence + 1));
+            assert_ne!(this.start(), next.start());
+            // SAFETY: the frame begins with its header.
+            let header = unsafe { this.start().cast::<Header>().read() };
+            assert_eq!(header, Header::new(sequence, 64, 0));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use lab::sample::Failure;
 
 use ceiling::ceiling;
 pub use ceiling::{Ceiling, Turns};
-pub use frame::{Check, Expected, Header, LONGEST, SHORTEST, Source};
+pub use frame::{Check, Expected, Header, LONGEST, Prepared, SHORTEST, Source};
 pub use pair::Pair;
 pub use pool::Pool;
 pub use probe::probe;
@@ -45,7 +45,7 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "slots",
         about: "frames that the ring holds: a power of two",
-        levels: Levels::Checked(slots),
+        levels: Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())),
     },
     Factor {
         name: "check",
@@ -77,9 +77,9 @@ pub const METRICS: &[Metric] = &[
     ),
 ];
 
-fn slots(text: &str) -> Result<String, String> {
+fn slots_of(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
-        Ok(slots) if slots.is_power_of_two() && slots <= 1 << 20 => Ok(slots.to_string()),
+        Ok(slots) if slots.is_power_of_two() && slots <= 1 << 20 => Ok(slots),
         _ => Err(format!("'{text}' is not a power of two up to 1048576")),
     }
 }
@@ -115,7 +115,8 @@ impl Setup {
         let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
         let length = quantity::bytes(point.text("length")).map_err(|e| wrong(e.to_string()))?;
         let length = length as usize;
-        let slots = point.get("slots").and_then(|level| level.count()).unwrap_or(16) as usize;
+        let slots = point.get("slots").map_or(Ok(16), |level| slots_of(level.as_str()));
+        let slots = slots.map_err(|why| wrong(format!("factor 'slots': {why}")))?;
         let check = match point.text("check") {
             "none" => Check::None,
             "header" => Check::Header,
@@ -181,7 +182,7 @@ fn median(ticks: &mut [u64]) -> Option<f64> {
 pub fn available(point: &Point) -> Result<(), Failure> {
     Setup::of(point)?;
     Pair::of(&machine::topology::allowed_cpus())?;
-    loaded(point).map(drop)
+    Ok(functions::check(point.text("function"))?)
 }
 
 /// How long a sample takes with all that it prepares: the pool, and twice its slots to warm up.
@@ -190,11 +191,4 @@ pub fn expected(point: &Point, budget: Duration) -> Duration {
     // A pool fills at some 2 GB/s page by page, and frames pass at some 5 GB/s.
     let prepared = bytes as f64 * (1.0 / 2e9 + 2.0 / 5e9);
     budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
-}
-
-fn loaded(point: &Point) -> Result<functions::Loaded, Failure> {
-    let name = point.text("function");
-    functions::find(name).map_err(|why| {
-        Failure::unavailable(why.to_string(), "choose a function that this processor has")
-    })
 }

@@ -11,10 +11,8 @@ use lab::sample::{Failure, Trial};
 use lab::suite::Probe;
 use machine::tsc::Tsc;
 
-use super::{
-    Ceiling, Faithful, Outcome, Pair, Pool, Setup, Use, ceiling, loaded, median, transfer,
-};
-use crate::functions::CopyFn;
+use super::{Ceiling, Faithful, Outcome, Pair, Pool, Setup, Use, ceiling, median, transfer};
+use crate::functions::{self, CopyFn};
 
 /// What measures the points of one order; it keeps the pool.
 pub fn probe() -> Box<dyn Probe> {
@@ -28,7 +26,7 @@ struct Frames {
 impl Probe for Frames {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let setup = Setup::of(point)?;
-        let function = loaded(point)?;
+        let function = functions::find(point.text("function"))?;
         let pair = Pair::of(context.cpus)?;
         let pool = self.pool(setup.bytes())?;
         let (copy, budget, tsc) = (function.pointer(), context.budget, context.tsc()?);

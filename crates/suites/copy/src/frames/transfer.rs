@@ -75,7 +75,8 @@ impl Outcome {
 /// Where the counter gives no time.
 pub(super) fn deadline(budget: Duration) -> Result<u64, Failure> {
     let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
-    Ok(tsc::start() + tsc.ticks(budget * 10 + PATIENCE))
+    let patience = budget.saturating_mul(10).saturating_add(PATIENCE);
+    Ok(tsc::start().saturating_add(tsc.ticks(patience)))
 }
 
 /// Passes frames for as long as the budget says, writer here and reader in a child.

@@ -2,7 +2,7 @@
 
 use machine::tsc;
 
-use super::frame::Source;
+use super::frame::{Prepared, Source};
 use super::pool::{Pool, RECORDS, spin};
 use super::{Setup, Use};
 use crate::functions::CopyFn;
@@ -12,7 +12,8 @@ const LEAST: u64 = 6;
 
 /// What may go wrong on the way; a test plants its faults here.
 pub trait Line {
-    /// The sequence number that the frame of a place gets.
+    /// The sequence number that the frame of a place gets. Those of two places in a row must not
+    /// differ by a multiple of three, for their frames would be the same memory.
     #[inline(always)]
     fn sequence(&mut self, place: u64) -> u64 {
         place
@@ -46,15 +47,20 @@ pub(super) struct Writer<'a, L> {
 }
 
 impl<L: Line> Writer<'_, L> {
+    /// Prepares the frame of a place, which is apart from that of the place before.
+    #[inline(always)]
+    pub(super) fn prepare(&mut self, place: u64) -> Prepared {
+        self.source.prepare(self.line.sequence(place))
+    }
+
     /// Puts the frame of a place into its slot.
     #[inline(always)]
-    pub(super) fn put(&mut self, place: u64, stamp: u64) {
-        let frame = self.source.prepare(self.line.sequence(place), stamp);
+    pub(super) fn put(&mut self, place: u64, frame: Prepared) {
         let slot = self.pool.slots().wrapping_add(self.setup.slot(place));
         // SAFETY: slot and frame have the length and lie in different mappings; the reader is done
         // with the slot.
         unsafe {
-            (self.copy)(slot, frame, self.setup.length);
+            (self.copy)(slot, frame.start(), self.setup.length);
             self.line.pass(place, slot);
         }
     }
@@ -78,7 +84,8 @@ impl<L: Line> Writer<'_, L> {
         let least = self.setup.warm_up().next_multiple_of(chunk) + LEAST * chunk;
         let most = least + chunk * RECORDS as u64;
         let (mut head, mut tail) = (0, 0);
-        let end = tsc::start() + ticks;
+        let mut frame = self.prepare(head);
+        let end = tsc::start().saturating_add(ticks);
         loop {
             for _ in 0..batch {
                 if head - tail == slots {
@@ -90,7 +97,9 @@ impl<L: Line> Writer<'_, L> {
                         return None;
                     }
                 }
-                self.put(head, 0);
+                let next = self.prepare(head + 1);
+                self.put(head, frame);
+                frame = next;
                 head += 1;
             }
             control.head.set(head);
@@ -105,6 +114,7 @@ impl<L: Line> Writer<'_, L> {
         let control = self.pool.control();
         let most = self.setup.warm_up() + RECORDS as u64;
         let mut head = 0;
+        let mut frame = self.prepare(head);
         let mut last = tsc::start();
         let end = last + ticks;
         trips.reserve(RECORDS);
@@ -114,9 +124,11 @@ impl<L: Line> Writer<'_, L> {
                 trips.push(stamp - last);
             }
             last = stamp;
-            self.put(head, stamp);
+            frame.stamp(stamp);
+            self.put(head, frame);
             head += 1;
             control.head.set(head);
+            frame = self.prepare(head);
             if !spin(self.deadline, || control.tail.get() == head) {
                 return None;
             }
