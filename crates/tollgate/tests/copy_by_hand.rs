@@ -25,7 +25,7 @@ fn the_seeds_table_and_file() {
     assert_eq!(rows[0][..3], ["App writes to host-heap", "16", "glibc_memcpy"]);
     for row in &rows {
         let rate: f64 = row[3].parse().unwrap();
-        assert!(rate > 0.1 && rate < 2000.0, "{row:?}");
+        assert!(rate > 0.0, "{row:?}");
         assert_eq!(row[4..], ["100", "0"]);
     }
     assert!(bench.path().join("results/by-hand").is_dir());
@@ -51,33 +51,164 @@ fn device_memory_says_what_it_needs_and_the_rest_goes_on() {
     assert!(all.contains("/dev/mem") || all.contains("--allow physical"), "{all}");
 }
 
+/// Builds a shared object in the folder of the bench.
+fn build(bench: &Bench, name: &str, code: &str) {
+    let source = file(bench, "own.c", code);
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-fno-tree-loop-distribute-patterns", "-o", name])
+        .arg(source)
+        .current_dir(bench.path())
+        .status()
+        .unwrap();
+    assert!(built.success());
+}
+
 #[test]
 fn a_function_of_ones_own_is_measured() {
     let bench = Bench::new();
     let code = "#include <stddef.h>\nvoid *slow(void *d, const void *s, size_t n) {\n\
         char *to = d; const char *from = s; while (n--) *to++ = *from++; return d; }\n\
         void *wrong(void *d, const void *s, size_t n) { (void)s; (void)n; return d; }\n";
-    let source = file(&bench, "own.c", code);
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-fno-tree-loop-distribute-patterns", "-o", "own.so"])
-        .arg(source)
-        .current_dir(bench.path())
-        .status()
-        .unwrap();
-    assert!(built.success());
-    let given = ["copy", "0", "-n", "1", "--rounds", "1", "--function"];
+    build(&bench, "own.so", code);
+    let given = ["copy", "0", "-n", "1", "--rounds", "1", "--allow", "code", "--function"];
     let text = bench.ok(&[&given[..], &["./own.so:slow"]].concat());
     assert!(text.contains("slow"), "{text}");
     let wrong = bench.run(&[&given[..], &["./own.so:wrong"]].concat());
     assert_eq!(wrong.status.code(), Some(1), "a function that does not copy fails its check");
 }
 
+/// Its constructor leaves a file behind.
+const PLANTED: &str = "#include <stddef.h>\n#include <fcntl.h>\n#include <unistd.h>\n\
+    __attribute__((constructor)) static void planted(void) {\n\
+        close(open(\"loaded\", O_CREAT | O_WRONLY, 0600)); }\n\
+    void *copy(void *d, const void *s, size_t n) {\n\
+        char *to = d; const char *from = s; while (n--) *to++ = *from++; return d; }\n";
+
+/// Experiments of each method that name it.
+const NAMING: &str = r#"
+[[experiment]]
+name = "mine"
+suite = "copy"
+measured_as = "throughput"
+about = "a function of my own"
+metric = "throughput"
+rounds = 1
+min_rounds = 1
+[experiment.factors]
+function = ["./planted.so:copy"]
+length = ["64 B"]
+
+[[experiment]]
+name = "mine-frames"
+suite = "copy"
+measured_as = "frames"
+about = "a function of my own"
+metric = "throughput"
+rounds = 1
+min_rounds = 1
+[experiment.factors]
+function = ["./planted.so:copy"]
+length = ["4 KiB"]
+
+[[experiment]]
+name = "mine-mediation"
+suite = "copy"
+measured_as = "mediation"
+about = "a function of my own"
+metric = "throughput"
+rounds = 1
+min_rounds = 1
+[experiment.factors]
+function = ["./planted.so:copy"]
+length = ["4 KiB"]
+scale = [16384]
+"#;
+
+#[test]
+fn code_is_loaded_only_by_run_and_only_when_it_is_allowed() {
+    let bench = Bench::new();
+    build(&bench, "planted.so", PLANTED);
+    file(&bench, "my.toml", NAMING);
+    let loaded = bench.path().join("loaded");
+    let names = ["copy/mine", "copy/mine-frames", "copy/mine-mediation"];
+    let run = |extra: &[&str]| {
+        let words = ["run", "-e", "my.toml", "--quiet"];
+        bench.run(&[&words[..], &names[..], extra].concat())
+    };
+    let commands: [&[&str]; 6] = [
+        &["list", "-e", "my.toml"],
+        &["doctor"],
+        &["claims", "-e", "my.toml"],
+        &["show"],
+        &["plot"],
+        &["copy", "0", "-n", "1", "--rounds", "1", "--function", "./planted.so:copy"],
+    ];
+    // Before there is a run and after: the commands' own status is none of this test's.
+    for _ in 0..2 {
+        for command in commands {
+            bench.run(command);
+            assert!(!loaded.exists(), "{command:?} loaded it");
+        }
+        run(&[]);
+        assert!(!loaded.exists(), "a run loaded what was not allowed");
+    }
+    let allowed = run(&["--allow", "code", "--fresh"]);
+    let errors = String::from_utf8_lossy(&allowed.stderr);
+    assert!(loaded.exists(), "{errors}");
+}
+
+#[test]
+fn a_function_of_ones_own_must_be_allowed() {
+    let bench = Bench::new();
+    let line = bench.refused(&["copy", "0", "--function", "./mine.so:copy"], 2);
+    assert!(line.contains("--allow code") && line.contains("./mine.so:copy"), "{line}");
+}
+
+#[test]
+fn a_foreign_file_is_kept() {
+    let bench = Bench::new();
+    let foreign = "name,salary\n";
+    let path = file(&bench, "results.csv", foreign);
+    let given = ["copy", "0", "-n", "1", "--rounds", "1"];
+    let line = bench.refused(&given, 2);
+    assert!(line.contains("results.csv") && line.contains("--csv"), "{line}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+    assert!(!bench.path().join("results").exists(), "nothing is measured for it");
+    bench.ok(&[&given[..], &["--csv", "other.csv"]].concat());
+    // A table of ours is replaced, through a link too.
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("other.csv", &path).unwrap();
+    bench.ok(&given);
+    assert!(path.is_symlink());
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with(HEADER));
+    // A device is written through.
+    let text = bench.ok(&[&given[..], &["--csv", "/dev/stdout"]].concat());
+    assert!(text.contains(HEADER), "{text}");
+}
+
 #[test]
 fn wrong_options_are_status_2() {
     let bench = Bench::new();
-    for arguments in [&["copy", "7"][..], &["copy", "-n", "11"], &["copy", "--fast"]] {
+    for arguments in [
+        &["copy", "7"][..],
+        &["copy", "-n", "11"],
+        &["copy", "--fast"],
+        &["copy", "-t", "65"],
+        &["copy", "-t", "18446744073709551616"],
+        &["copy", "-r", "1000000001"],
+        &["copy", "-z", "18446744073709551615"],
+        &["copy", "--rounds", "0"],
+        &["copy", "--priority", "99"],
+        &["copy", "--allow", "everything"],
+        &["copy", "--set", "runs=5"],
+        &["copy", "--set", "here"],
+        &["copy", "--function", "mine"],
+        &["copy", "--function", ":f"],
+        &["copy", "--function", "mine.so:"],
+    ] {
         let output = bench.run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stderr).trim().lines().count(), 1);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert_eq!(errors.trim().lines().count(), 1, "{arguments:?}: {errors}");
     }
 }

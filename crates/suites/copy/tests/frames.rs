@@ -199,3 +199,31 @@ fn half_an_old_frame_in_the_slot_is_torn() {
     };
     assert_eq!((outcome.torn, outcome.lost, outcome.repeated), (1, 0, 0));
 }
+
+/// Notes in which order frames are prepared and copied.
+#[derive(Default)]
+struct Order(Vec<(u64, bool)>);
+
+impl Line for Order {
+    fn sequence(&mut self, place: u64) -> u64 {
+        self.0.push((place, false));
+        place
+    }
+
+    unsafe fn pass(&mut self, place: u64, _frame: *mut u8) {
+        self.0.push((place, true));
+    }
+}
+
+/// A header that is stored just before its frame is copied cannot be forwarded to the copy's loads.
+#[test]
+fn back_to_back_each_frame_is_prepared_before_the_one_before_it_is_copied() {
+    let setup = setup(64, 16, Check::All, Use::Throughput);
+    let mut order = Order::default();
+    if passed(&setup, "glibc", &mut order).is_none() {
+        return;
+    }
+    let expected = (0..).flat_map(|place| [(place + 1, false), (place, true)]);
+    let expected = std::iter::once((0, false)).chain(expected);
+    assert!(order.0.len() > 100 && order.0.iter().copied().eq(expected.take(order.0.len())));
+}

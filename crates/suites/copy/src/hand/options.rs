@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use lab::option::{self, ALLOW_CODE};
+use lab::option;
 use lab::suite::UsageError;
 
 use crate::functions;
@@ -57,13 +57,13 @@ pub(super) struct Options {
     /// Seconds of sleep before every 4 bytes, to watch data arrive; one copy each, nothing repeated
     #[arg(short = 'z', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=MOST_PAUSE))]
     pub(super) sleep: u64,
-    /// Another function, from a shared object whose code this loads and runs; repeatable
+    /// Another function, from a shared object, with --allow code; repeatable
     #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
     pub(super) functions: Vec<String>,
     /// Rounds, each in a fresh process
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) rounds: u32,
-    /// Allow what is off by itself: physical, physical-write; repeatable
+    /// Allow what is off by itself: physical, physical-write, code; repeatable
     #[arg(long, value_name = "WHAT")]
     allow: Vec<String>,
     /// Set an option, as 'device-address=0x2080000000'; repeatable
@@ -165,7 +165,7 @@ impl Options {
     /// What the probes must know.
     ///
     /// # Errors
-    /// An unknown name, or a value that is not given as `NAME=VALUE`.
+    /// An unknown name, a value that is not given as `NAME=VALUE`, code that is not allowed.
     pub(super) fn for_probes(&self) -> Result<BTreeMap<String, String>, UsageError> {
         let mut options = option::read(&[&crate::SUITE], &self.allow, &self.set)?;
         options.extend([
@@ -173,9 +173,13 @@ impl Options {
             (PAUSE.to_owned(), self.sleep.to_string()),
             (SOURCE_OFFSET.to_owned(), self.source_offset.to_string()),
         ]);
-        if !self.functions.is_empty() {
-            // Whoever types the path here asks for its code to be run.
-            options.insert(ALLOW_CODE.to_owned(), "yes".to_owned());
+        if let Some(function) = self.functions.first() {
+            option::check_code(&options, function).map_err(|why| {
+                UsageError::new(format!(
+                    "--function: {}; add --allow code if you trust it",
+                    why.why
+                ))
+            })?;
         }
         if self.source_init == 1 {
             options.insert(KEEP_MEMORY.to_owned(), "yes".to_owned());
@@ -189,6 +193,7 @@ mod tests {
     use super::*;
     use crate::memory::ALLOW;
     use clap::CommandFactory;
+    use lab::option::ALLOW_CODE;
 
     fn parse(words: &str) -> Result<Options, clap::Error> {
         Options::try_parse_from(std::iter::once("copy").chain(words.split_whitespace()))
@@ -234,10 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_function_that_is_typed_here_allows_code() {
-        let options = |words| parse(words).unwrap().for_probes().unwrap();
-        assert!(!options("0").contains_key(ALLOW_CODE));
-        assert_eq!(options("0 --function ./mine.so:f")[ALLOW_CODE], "yes");
+    fn a_function_of_ones_own_needs_to_be_allowed() {
+        let options = |words| parse(words).unwrap().for_probes();
+        assert!(!options("0").unwrap().contains_key(ALLOW_CODE));
+        let line = options("0 --function ./mine.so:f").unwrap_err().to_string();
+        assert!(line.contains("./mine.so:f") && line.contains("--allow code"), "{line}");
+        assert_eq!(options("0 --function ./mine.so:f --allow code").unwrap()[ALLOW_CODE], "yes");
     }
 
     #[test]
