@@ -4,8 +4,13 @@ use std::path::Path;
 
 use lab::sample::Failure;
 
+use crate::limits::{self, Limit};
+
 /// The size of a page, in bytes.
 pub const PAGE: usize = 4096;
+
+/// The longest `.conf` file that is read, bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// What an enclave is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +32,12 @@ impl Default for Conf {
     }
 }
 
-/// The keys, with the least and the largest number that each takes.
-const KEYS: [(&str, usize, usize); 4] = [
-    ("NumHeapPages", 1, 1 << 24),
-    ("NumStackPages", 1, 1 << 16),
-    ("NumTCS", 1, 1024),
-    ("Debug", 0, 1),
+/// The keys, with their limits.
+const KEYS: [(&str, Limit); 4] = [
+    ("NumHeapPages", limits::HEAP),
+    ("NumStackPages", limits::STACK),
+    ("NumTCS", limits::TCS),
+    ("Debug", limits::DEBUG),
 ];
 
 impl Conf {
@@ -42,10 +47,31 @@ impl Conf {
     /// A file that cannot be read, or what [`Conf::parse`] refuses.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|why| {
+        let text = machine::file::read_input_text(path, LONGEST).map_err(|why| {
             Failure::failed(format!("{file}: {why}: give a .conf file that can be read"))
         })?;
         Self::parse(&file, &text)
+    }
+
+    /// The lengths of the heap and of a stack, bytes.
+    ///
+    /// # Errors
+    /// Refuses a configuration that no enclave can have: without TCS, or more bytes than an address can count.
+    pub(crate) fn lengths(&self) -> Result<(usize, usize), Failure> {
+        if self.tcs == 0 {
+            return Err(Failure::failed("NumTCS is 0: give at least 1"));
+        }
+        let bytes = |pages: usize| pages.checked_mul(PAGE);
+        bytes(self.heap_pages).zip(bytes(self.stack_pages)).ok_or_else(|| self.too_large())
+    }
+
+    /// The refusal of an enclave whose length exceeds the address space.
+    pub(crate) fn too_large(&self) -> Failure {
+        Failure::failed(format!(
+            "an enclave of {} heap pages and {} TCS with {} stack pages each is larger than the address space: \
+             ask fewer pages",
+            self.heap_pages, self.tcs, self.stack_pages
+        ))
     }
 
     /// Reads a text; a key that it does not name keeps its default. `#` begins a comment.
@@ -65,20 +91,12 @@ impl Conf {
             else {
                 return Err(bad(format!("'{line}' has no '=': write it as NumHeapPages=4096")));
             };
-            let Some(which) = KEYS.iter().position(|(name, ..)| *name == key) else {
-                let names = KEYS.map(|(name, ..)| name).join(", ");
+            let Some(which) = KEYS.iter().position(|(name, _)| *name == key) else {
+                let names = KEYS.map(|(name, _)| name).join(", ");
                 return Err(bad(format!("there is no key '{key}': the keys are {names}")));
             };
-            let (_, least, largest) = KEYS[which];
-            let count = digits(value).ok_or_else(|| {
-                bad(format!("{key} is '{value}': give a number from {least} to {largest}"))
-            })?;
-            if !(least..=largest).contains(&count) {
-                return Err(bad(format!(
-                    "{key} is {count}: give a number from {least} to {largest}"
-                )));
-            }
-            if given[which].replace(count).is_some() {
+            let count = KEYS[which].1.read(key, value).map_err(bad)?;
+            if given[which].replace(count as usize).is_some() {
                 return Err(bad(format!("{key} is given twice: keep one of the lines")));
             }
         }
@@ -91,11 +109,6 @@ impl Conf {
             debug: debug.map_or(all.debug, |given| given == 1),
         })
     }
-}
-
-/// A number of decimal digits alone: no sign, which `parse` would take.
-fn digits(value: &str) -> Option<usize> {
-    value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok())?
 }
 
 #[cfg(test)]
@@ -141,8 +154,23 @@ mod tests {
         ] {
             assert!(why(text).contains(expected), "{}", why(text));
         }
-        let file = Conf::read(Path::new("/no/such.conf")).unwrap_err().to_string();
-        assert!(file.contains("/no/such.conf") && !file.contains('\n'), "{file}");
+        for file in ["/no/such.conf", "/dev/zero", "/"] {
+            let why = Conf::read(Path::new(file)).unwrap_err().to_string();
+            assert!(why.contains(file) && !why.contains('\n'), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_enclave_beyond_the_address_space_is_refused() {
+        for (heap_pages, stack_pages) in [(1 << 52 | 1, 1), (1, 1 << 52), (usize::MAX, usize::MAX)]
+        {
+            let conf = Conf { heap_pages, stack_pages, ..Conf::default() };
+            let why = conf.lengths().unwrap_err().to_string();
+            assert!(why.contains("larger than the address space: ask fewer pages"), "{why}");
+        }
+        let none = Conf { tcs: 0, ..Conf::default() };
+        assert_eq!(none.lengths().unwrap_err().why, "NumTCS is 0: give at least 1");
+        assert_eq!(Conf::default().lengths(), Ok((4096 * PAGE, 16 * PAGE)));
     }
 
     proptest! {

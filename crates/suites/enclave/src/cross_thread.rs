@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enclave_interface::Enter;
+use enclave_interface::{Enter, MAX_SLOTS};
 use lab::measure::{Context, Measurement};
 use lab::point::Point;
 use lab::sample::Failure;
@@ -30,6 +30,12 @@ pub fn available(point: &Point) -> Result<(), Failure> {
     if point.text("mode") == "producer-consumer" && !setting.threads.is_multiple_of(2) {
         let why = format!("{} threads are no pairs of producer and consumer", setting.threads);
         return Err(Failure::unavailable(why, "take an even number of threads"));
+    }
+    if point.text("mode") != "producer-consumer" && SLOTS * setting.threads > MAX_SLOTS {
+        let most = MAX_SLOTS / SLOTS;
+        let why =
+            format!("{} threads need more than the {MAX_SLOTS} slots of larson", setting.threads);
+        return Err(Failure::unavailable(why, format!("take at most {most} threads")));
     }
     entered::available(&setting)
 }

@@ -3,6 +3,7 @@
 use lab::factor::{Factor, Levels};
 
 use crate::images::supplied;
+use crate::limits;
 
 /// Every allocator that an enclave or the host may be given.
 pub const ALLOCATORS: &[&str] = &[
@@ -34,14 +35,22 @@ pub const FACTORS: &[Factor] = &[
         about: "the allocator that the enclave is linked with: a name, or the path of a static library (*.a)",
         levels: Levels::Checked(allocator),
     },
-    Factor { name: "threads", about: "host threads inside at once", levels: Levels::Count },
+    Factor {
+        name: "threads",
+        about: "host threads inside at once",
+        levels: Levels::Checked(|text| limits::THREADS.level(text)),
+    },
     Factor {
         name: "mode",
         about: "larson: threads replace one another's blocks; producer-consumer: one half \
                 allocates, the other frees",
         levels: Levels::Names(&["larson", "producer-consumer"]),
     },
-    Factor { name: "max_size", about: "sizes are below this", levels: Levels::Bytes },
+    Factor {
+        name: "max_size",
+        about: "sizes are below this",
+        levels: Levels::Checked(|text| limits::SIZE.bytes(text)),
+    },
     Factor {
         name: "touch",
         about: "whether each page of what was allocated is written",
@@ -50,13 +59,33 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "accounts",
         about: "customers of the bank, two accounts each",
-        levels: Levels::Count,
+        levels: Levels::Checked(|text| limits::ACCOUNTS.level(text)),
     },
-    Factor { name: "transactions", about: "of all threads together", levels: Levels::Count },
-    Factor { name: "num_allocations", about: "allocations of each thread", levels: Levels::Count },
-    Factor { name: "heap", about: "NumHeapPages", levels: Levels::Count },
-    Factor { name: "stack", about: "NumStackPages", levels: Levels::Count },
-    Factor { name: "tcs", about: "NumTCS: how many threads may be inside", levels: Levels::Count },
+    Factor {
+        name: "transactions",
+        about: "of all threads together",
+        levels: Levels::Checked(|text| limits::TRANSACTIONS.level(text)),
+    },
+    Factor {
+        name: "num_allocations",
+        about: "allocations of each thread",
+        levels: Levels::Checked(|text| limits::ALLOCATIONS.level(text)),
+    },
+    Factor {
+        name: "heap",
+        about: "NumHeapPages",
+        levels: Levels::Checked(|text| limits::HEAP.level(text)),
+    },
+    Factor {
+        name: "stack",
+        about: "NumStackPages",
+        levels: Levels::Checked(|text| limits::STACK.level(text)),
+    },
+    Factor {
+        name: "tcs",
+        about: "NumTCS: how many threads may be inside",
+        levels: Levels::Checked(|text| limits::TCS.level(text)),
+    },
     Factor {
         name: "debug",
         about: "Debug: a debugger may read an enclave of kind sgx",
@@ -74,4 +103,24 @@ pub fn allocator(text: &str) -> Result<String, String> {
     }
     let names = ALLOCATORS.join(", ");
     Err(format!("'{text}' is not one of {names}, nor the path of a static library (*.a)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_level_of_a_count_is_beyond_its_limit() {
+        let counts =
+            ["threads", "accounts", "transactions", "num_allocations", "heap", "stack", "tcs"];
+        for name in counts {
+            let factor = lab::factor::find(FACTORS, name).unwrap();
+            assert!(factor.level("1").is_ok(), "{name}");
+            for level in ["0", "4503599627370497", "4503599627374592", "18446744073709551615"] {
+                let why = factor.level(level).unwrap_err();
+                assert!(why.contains(name) && why.contains("give a number from 1 to"), "{why}");
+            }
+        }
+        assert!(lab::factor::find(FACTORS, "max_size").unwrap().level("2 TiB").is_err());
+    }
 }

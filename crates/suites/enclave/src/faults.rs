@@ -1,42 +1,37 @@
 //! A fault inside an enclave is a failed ECALL, not a dead host.
 //!
-//! Whether a thread is inside is told by its FS base, which lies in a watched region. The handler then
-//! notes the cause in the TCS, gives the thread back its FS, and lets it go on at the trampoline's end.
-//! Any other fault goes to whoever handled it before: real crashes still crash.
+//! Whether a thread is inside is told by its FS base ([`Inside`]). The handler notes the cause in the TCS, makes
+//! the registers of the frame those that the host's code expects, gives the thread back its FS, and lets it go
+//! on at the trampoline's end. Any other fault goes to whoever handled it before: real crashes still crash.
 
-use std::arch::asm;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use lab::sample::Failure;
 
-use crate::region::Top;
+use crate::regions::Regions;
+use crate::signals::{self, Inside};
 use crate::trampoline;
 
 /// The signals by which an enclave can fail.
-const SIGNALS: [c_int; 6] =
+pub(crate) const SIGNALS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
 /// How many enclaves can be loaded at once.
 const MOST: usize = 256;
 
-/// The regions whose threads are inside an enclave. Read by the handler, so neither locked nor grown.
-static REGIONS: [Slot; MOST] =
-    [const { Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; MOST];
-
-struct Slot {
-    start: AtomicUsize,
-    end: AtomicUsize,
-}
+/// The regions whose threads are inside an enclave.
+static REGIONS: Regions<MOST> = Regions([const { AtomicU64::new(0) }; MOST]);
 
 /// Who handled the signals before.
 static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
-/// A region that is watched, until this goes.
+/// A region that is watched, until this is dropped. The region must be mapped that long, and no thread inside
+/// when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched(usize);
 
@@ -46,27 +41,24 @@ pub(crate) struct Watched(usize);
 /// Too many enclaves at once, or signals that cannot be handled.
 pub(crate) fn watch(region: Range<usize>) -> Result<Watched, Failure> {
     install()?;
-    // The end is claimed first, so that the handler never sees half of a region.
-    let free =
-        |slot: &Slot| slot.end.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    let slot = REGIONS
-        .iter()
-        .position(free)
-        .ok_or_else(|| Failure::failed(format!("{MOST} enclaves are loaded: drop one first")))?;
-    REGIONS[slot].start.store(region.start, Ordering::Release);
-    REGIONS[slot].end.store(region.end, Ordering::Release);
-    Ok(Watched(slot))
+    REGIONS.add(region).map(Watched).ok_or_else(|| {
+        Failure::failed(format!("{MOST} enclaves are loaded: drop one before another is loaded"))
+    })
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        REGIONS[self.0].start.store(0, Ordering::Release);
-        REGIONS[self.0].end.store(0, Ordering::Release);
+        REGIONS.remove(self.0);
     }
 }
 
+/// Whether an FS base is that of a thread inside an enclave.
+pub(crate) fn is_inside(fs: usize) -> bool {
+    REGIONS.contains(fs)
+}
+
 fn install() -> Result<(), Failure> {
-    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    static INSTALLED: OnceLock<Result<(), String>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
         #[cfg(feature = "wasm")]
         crate::kinds::wasm::handle_signals();
@@ -74,7 +66,7 @@ fn install() -> Result<(), Failure> {
         for (signal, before) in SIGNALS.into_iter().zip(&mut before) {
             // SAFETY: reads who handles the signal now.
             if unsafe { libc::sigaction(signal, ptr::null(), before.as_mut_ptr()) } != 0 {
-                return Err(errno());
+                return Err(refused());
             }
         }
         // SAFETY: all were written by the kernel.
@@ -89,71 +81,91 @@ fn install() -> Result<(), Failure> {
                 libc::sigaction(signal, &raw const action, ptr::null_mut())
             };
             if set != 0 {
-                return Err(errno());
+                return Err(refused());
             }
         }
+        signals::find_return(SIGNALS[0])?;
+        signals::adopt();
         Ok(())
     });
-    installed.map_err(|errno| {
-        Failure::failed(format!("faults cannot be handled: sigaction gives error {errno}"))
-    })
+    installed.clone().map_err(|why| Failure::failed(format!("faults cannot be handled: {why}")))
 }
 
-fn errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+fn refused() -> String {
+    format!("sigaction(2): {}", std::io::Error::last_os_error())
 }
 
 /// The handler. Until the thread has its own FS again it must touch no thread-local variable.
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let top: *mut Top;
-    // SAFETY: enclaves are only loaded where FSGSBASE is enabled.
-    unsafe { asm!("rdfsbase {}", out(reg) top, options(nomem, nostack, preserves_flags)) };
-    if inside(top as usize) {
-        // SAFETY: the kernel gives both; FS was `top`, since the thread is inside.
-        unsafe { abort_call(signal, top, &*info, &mut *context.cast()) };
-    } else {
-        // SAFETY: as the kernel gave it.
-        unsafe { pass_on(signal, info, context) };
+    // SAFETY: enclaves are only loaded where FSGSBASE is enabled; the kernel gives both pointers.
+    unsafe {
+        match Inside::here() {
+            // What a process sent is no fault, although the thread is inside.
+            Some(inside) if (*info).si_code > 0 => {
+                abort_call(signal, &inside, &*info, &mut *context.cast());
+            }
+            _ => {
+                let visit = signals::step_out();
+                pass_on(signal, info, context);
+                if let Some(visit) = visit {
+                    visit.end();
+                }
+            }
+        }
     }
-}
-
-fn inside(fs: usize) -> bool {
-    REGIONS.iter().any(|slot| {
-        (slot.start.load(Ordering::Acquire)..slot.end.load(Ordering::Acquire)).contains(&fs)
-    })
 }
 
 /// Lets the thread go on at the trampoline's end, with the host's stack and FS.
 unsafe fn abort_call(
     signal: c_int,
-    top: *mut Top,
+    inside: &Inside,
     info: &libc::siginfo_t,
     context: &mut libc::ucontext_t,
 ) {
-    // Bits of RFLAGS that the host's code expects clear: trap, direction, alignment check.
-    const FLAGS: i64 = 1 << 8 | 1 << 10 | 1 << 18;
-    let registers = &mut context.uc_mcontext.gregs;
-    // SAFETY: a thread whose FS is a TCS's block came by the trampoline, which filled it in; the TCS and its
-    // selector live while the thread is inside.
+    use std::sync::atomic::Ordering::Relaxed;
+    // Bits of RFLAGS that the host's code expects clear: trap, direction, nested task, alignment check.
+    const FLAGS: i64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
+    // SAFETY: the frame's vectors are where the kernel says; the block is filled in, as the thread is inside.
     unsafe {
-        let tcs = &*((*top).tcs as *const crate::tcs::Tcs);
+        // The thread does not enter again: system calls stay allowed, and FS and GS the host's.
+        let _ = inside.leave();
+        reset_vectors(context);
+        let registers = &mut context.uc_mcontext.gregs;
+        let cut = &inside.tcs().cut;
         let what = if signal == libc::SIGSYS { number(info) } else { info.si_addr() as u64 };
-        tcs.cut.signal.store(signal as u64, Ordering::Relaxed);
-        tcs.cut.what.store(what, Ordering::Relaxed);
-        tcs.cut.at.store(registers[libc::REG_RIP as usize] as u64, Ordering::Relaxed);
-        // The handler's own return is a system call.
-        tcs.selector.load(Ordering::Relaxed).write_volatile(0);
-        let block = &(*top).block;
-        registers[libc::REG_RSP as usize] = block.host_stack as i64;
+        cut.signal.store(signal as u64, Relaxed);
+        cut.what.store(what, Relaxed);
+        cut.at.store(registers[libc::REG_RIP as usize] as u64, Relaxed);
+        registers[libc::REG_RSP as usize] = inside.host_stack() as i64;
         registers[libc::REG_RIP as usize] =
             trampoline::tollgate_enclave_aborted as *const () as i64;
         registers[libc::REG_EFL as usize] &= !FLAGS;
-        let gs: u64;
-        asm!("rdgsbase {}", out(reg) gs, options(nomem, nostack, preserves_flags));
-        if gs == top as u64 {
-            asm!("wrgsbase {}", in(reg) block.host_gs, options(nostack, preserves_flags));
+    }
+}
+
+/// Makes x87, SSE and wider registers of a frame what they are in a new process. The trampoline then restores the
+/// host's control words; the registers themselves belong to nobody after a call.
+unsafe fn reset_vectors(context: &mut libc::ucontext_t) {
+    // Source: Linux, arch/x86/include/uapi/asm/sigcontext.h: FXSAVE's 512 bytes, of which `sw_reserved` at 464
+    // begins with a magic number if XSAVE's header follows.
+    const MAGIC: u32 = 0x4650_5853;
+    const SOFTWARE: usize = 464;
+    const HEADER: usize = 512;
+    /// The state component of protection keys, which is the process's and no vector register.
+    const PKRU: u64 = 1 << 9;
+    let state = context.uc_mcontext.fpregs;
+    if state.is_null() {
+        return;
+    }
+    // SAFETY: the kernel made the frame, whose form its magic number tells; the fields are aligned.
+    unsafe {
+        ((*state).cwd, (*state).swd, (*state).ftw) = (0x37f, 0, 0);
+        (*state).mxcsr = 0x1f80;
+        let bytes = state.cast::<u8>();
+        if bytes.add(SOFTWARE).cast::<u32>().read() == MAGIC {
+            let components = bytes.add(HEADER).cast::<u64>();
+            components.write(components.read() & PKRU);
         }
-        asm!("wrfsbase {}", in(reg) block.host_fs, options(nostack, preserves_flags));
     }
 }
 
@@ -175,8 +187,9 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         match before.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
                 libc::signal(signal, libc::SIG_DFL);
-                // A signal that somebody sent does not happen again by itself.
-                if (*info).si_code <= 0 {
+                // A signal that somebody sent does not happen again by itself, nor does what is told after the
+                // instruction: a system call or a breakpoint.
+                if (*info).si_code <= 0 || [libc::SIGSYS, libc::SIGTRAP].contains(&signal) {
                     libc::raise(signal);
                 }
             }

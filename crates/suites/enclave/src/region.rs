@@ -55,15 +55,25 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(elf: &Elf<'_>, conf: &Conf) -> Self {
+    /// # Errors
+    /// Refuses a configuration without TCS, and one longer than the address space.
+    fn new(elf: &Elf<'_>, conf: &Conf) -> Result<Self, Failure> {
         let tls = template(elf.tls.as_ref()) + size_of::<Top>();
-        Self {
-            image: elf.length,
-            heap: conf.heap_pages * PAGE,
-            stack: conf.stack_pages * PAGE,
-            tls: tls.next_multiple_of(PAGE),
-            tcs: conf.tcs,
+        let (heap, stack) = conf.lengths()?;
+        let tls = tls.next_multiple_of(PAGE);
+        let layout = Self { image: elf.length, heap, stack, tls, tcs: conf.tcs };
+        match layout.checked_length() {
+            Some(_) => Ok(layout),
+            None => Err(conf.too_large()),
         }
+    }
+
+    /// The length, unless it exceeds a `usize`. As every other sum here is at most as large, none overflows
+    /// in a layout that [`Self::new`] made.
+    fn checked_length(&self) -> Option<usize> {
+        let stride = self.stack.checked_add(self.tls)?.checked_add(2 * PAGE)?;
+        let threads = self.tcs.checked_mul(stride)?;
+        self.image.checked_add(self.heap)?.checked_add(threads)?.checked_add(PAGE)
     }
 
     /// From one TCS to the next.
@@ -111,9 +121,9 @@ impl Region {
     /// when this returns, as that of an enclave in hardware is, so that nothing faults while it is measured.
     ///
     /// # Errors
-    /// No room for it.
+    /// A configuration that no enclave can have, or no room for it.
     pub fn load(elf: &Elf<'static>, conf: &Conf, sharing: Sharing) -> Result<Self, Failure> {
-        let layout = Layout::new(elf, conf);
+        let layout = Layout::new(elf, conf)?;
         let length = layout.length();
         let refused = |why| {
             Failure::failed(format!(
@@ -168,6 +178,15 @@ impl Region {
             let start = self.pointer(range.start).cast();
             mm::madvise(start, range.len(), mm::Advice::LinuxPopulateWrite)
         }
+    }
+
+    /// Keeps the region from processes that are forked after this.
+    ///
+    /// # Errors
+    /// Returns the `errno` of `madvise(2)`.
+    pub fn keep_from_forks(&self) -> rustix::io::Result<()> {
+        // SAFETY: this region's own mapping; its contents stay.
+        unsafe { mm::madvise(self.base as *mut c_void, self.length, mm::Advice::LinuxDontFork) }
     }
 
     fn protect(&self, part: Range<usize>, access: Access) -> rustix::io::Result<()> {
@@ -275,6 +294,19 @@ mod tests {
     use super::*;
 
     proptest! {
+        /// No configuration wraps around: its layout has every byte that was asked for, or is refused.
+        #[test]
+        fn no_length_wraps_around(heap: usize, stack: usize, tcs: usize, shift in 0u32..64, length in 0usize..=1 << 30) {
+            let tls = Tls { address: 0, bytes: &[], length, align: 4096 };
+            let elf = Elf { segments: vec![], tls: Some(tls), relocations: vec![], entry: 0, length: 1 << 30 };
+            let conf = Conf { heap_pages: heap >> shift, stack_pages: stack >> shift, tcs: tcs >> shift, debug: false };
+            if let Ok(layout) = Layout::new(&elf, &conf) {
+                let pages = conf.heap_pages as u128 + conf.tcs as u128 * conf.stack_pages as u128;
+                prop_assert!(layout.length() as u128 >= pages * PAGE as u128);
+                prop_assert!(conf.tcs > 0);
+            }
+        }
+
         /// Parts follow one another with a guard page around every stack and TLS area.
         #[test]
         fn parts_do_not_overlap(heap in 1usize..100, stack in 1usize..100, tcs in 1usize..20,
@@ -282,7 +314,7 @@ mod tests {
             let tls = Tls { address: 0, bytes: &[], length, align: 1 << power };
             let elf = Elf { segments: vec![], tls: Some(tls), relocations: vec![], entry: 0, length: 3 * PAGE };
             let conf = Conf { heap_pages: heap, stack_pages: stack, tcs, debug: false };
-            let layout = Layout::new(&elf, &conf);
+            let layout = Layout::new(&elf, &conf).unwrap();
             let mut end = (3 + heap) * PAGE;
             for tcs in 0..tcs {
                 prop_assert_eq!(layout.stack(tcs), end + PAGE);

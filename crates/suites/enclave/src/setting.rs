@@ -4,6 +4,7 @@ use lab::point::{Level, Point};
 use lab::sample::Failure;
 
 use crate::conf::Conf;
+use crate::limits::{self, Limit};
 
 /// The enclave and the threads of a point, and how much they do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,35 +35,31 @@ impl Setting {
     /// What a point asks for; what it leaves out is as in the seed.
     ///
     /// # Errors
-    /// Where a count is none.
+    /// Refuses a level that is not a number or beyond its limits.
     pub fn of(point: &Point) -> Result<Self, Failure> {
-        let threads = count(point, "threads", 1)?;
-        if threads == 0 {
-            return Err(Failure::failed("threads must be 1 or more"));
-        }
+        let threads = count(point, "threads", limits::THREADS, 1)?;
         let word = |factor: &str, otherwise: &str| {
             let level = point.get(factor).map_or(otherwise, Level::as_str);
             level.to_owned()
         };
         let max_size = match point.get("max_size") {
             Some(level) => lab::quantity::bytes(level.as_str())
-                .map_err(|e| Failure::failed(format!("max_size: {e}")))?,
+                .map_err(|why| why.to_string())
+                .and_then(|bytes| limits::SIZE.check("max_size", bytes))
+                .map_err(Failure::failed)?,
             None => 16 << 10,
         };
-        if max_size == 0 {
-            return Err(Failure::failed("max_size must be 1 byte or more"));
-        }
         let conf = Conf::default();
         Ok(Self {
             kind: word("kind", "simulate"),
             allocator: word("allocator", "dlmalloc"),
-            heap: count(point, "heap", conf.heap_pages as u64)?,
-            stack: count(point, "stack", conf.stack_pages as u64)?,
+            heap: count(point, "heap", limits::HEAP, conf.heap_pages as u64)?,
+            stack: count(point, "stack", limits::STACK, conf.stack_pages as u64)?,
             // Unless a point says otherwise no thread is refused.
-            tcs: count(point, "tcs", threads.max(conf.tcs as u64))?,
+            tcs: count(point, "tcs", limits::TCS, threads.max(conf.tcs as u64))?,
             debug: word("debug", "no") == "yes",
             threads,
-            num_allocations: count(point, "num_allocations", 100_000)?,
+            num_allocations: count(point, "num_allocations", limits::ALLOCATIONS, 100_000)?,
             max_size,
             touch: word("touch", "no") == "yes",
         })
@@ -79,13 +76,13 @@ impl Setting {
     }
 }
 
-/// The count of a factor, or another where the point has none.
+/// The count of a factor, or another if the point has none.
 ///
 /// # Errors
-/// Where the level is no count.
-pub fn count(point: &Point, factor: &str, otherwise: u64) -> Result<u64, Failure> {
+/// Refuses a level that is not a number or beyond its limits.
+pub fn count(point: &Point, factor: &str, limit: Limit, otherwise: u64) -> Result<u64, Failure> {
     let Some(level) = point.get(factor) else { return Ok(otherwise) };
-    level.count().ok_or_else(|| Failure::failed(format!("{factor}: '{level}' is no count")))
+    limit.read(factor, level.as_str()).map_err(Failure::failed)
 }
 
 #[cfg(test)]
@@ -113,8 +110,32 @@ mod tests {
         assert_eq!((setting.threads, setting.tcs, setting.max_size), (32, 32, 64));
         assert!(setting.touch && setting.debug && setting.allocator == "talc");
         assert_eq!(Setting::of(&point.with("tcs", "4")).unwrap().tcs, 4);
-        assert!(Setting::of(&point.with("threads", "0")).is_err());
-        assert!(Setting::of(&point.with("max_size", "0 B")).is_err());
+    }
+
+    /// Sizes whose product with a page wraps around are among them.
+    #[test]
+    fn a_count_beyond_its_limit_is_refused_by_its_name() {
+        let limited = [
+            ("threads", limits::THREADS),
+            ("heap", limits::HEAP),
+            ("stack", limits::STACK),
+            ("tcs", limits::TCS),
+            ("num_allocations", limits::ALLOCATIONS),
+        ];
+        for (factor, limit) in limited {
+            let of = |level: &str| Setting::of(&Point::default().with(factor, level));
+            assert!(of(&limit.largest.to_string()).is_ok(), "{factor}");
+            let beyond = (limit.largest + 1).to_string();
+            let wrong =
+                ["0", "4503599627370497", "4503599627374592", "18446744073709551616", "x", &beyond];
+            for level in wrong {
+                let why = of(level).unwrap_err().to_string();
+                assert!(why.contains(factor) && !why.contains('\n'), "{factor}={level}: {why}");
+            }
+        }
+        for size in ["0 B", "2 TiB", "many"] {
+            assert!(Setting::of(&Point::default().with("max_size", size)).is_err(), "{size}");
+        }
     }
 
     #[test]

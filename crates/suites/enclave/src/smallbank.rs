@@ -11,6 +11,7 @@ use lab::suite::Probe;
 use crate::allocation::{LOADING, timed};
 use crate::crew::Crew;
 use crate::entered::{self, Entered, failed};
+use crate::limits;
 use crate::setting::{Setting, count};
 
 /// What a customer begins with: 1000 in each of two accounts.
@@ -29,7 +30,7 @@ impl Probe for SmallBank {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
         let setting = Setting::of(point)?;
-        let customers = count(point, "accounts", 10)?;
+        let customers = accounts(point)?;
         let transactions = transactions(point)?;
         let enclave = Entered::load(&setting, context)?;
         let inside = enclave.enclave();
@@ -66,8 +67,12 @@ impl Probe for SmallBank {
     }
 }
 
+fn accounts(point: &Point) -> Result<u64, Failure> {
+    count(point, "accounts", limits::ACCOUNTS, 10)
+}
+
 fn transactions(point: &Point) -> Result<u64, Failure> {
-    count(point, "transactions", 1_000_000)
+    count(point, "transactions", limits::TRANSACTIONS, 1_000_000)
 }
 
 /// How long a sample takes.
@@ -78,5 +83,18 @@ pub fn expected(point: &Point) -> Duration {
             LOADING + EACH * u32::try_from(transactions).unwrap_or(u32::MAX)
         }
         _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_the_bank_have_limits() {
+        for level in ["0", "18446744073709551615", "9007199254740993", "all"] {
+            assert!(accounts(&Point::from([("accounts", level)])).is_err(), "{level}");
+            assert!(transactions(&Point::from([("transactions", level)])).is_err(), "{level}");
+        }
     }
 }

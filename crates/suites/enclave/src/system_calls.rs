@@ -2,10 +2,10 @@
 //!
 //! The kernel looks at a byte of the thread's at each system call. While it is 1 the call is not made and
 //! the thread gets SIGSYS ([`crate::faults`]). The trampolines write the byte, so that an ECALL pays two
-//! stores. No range is exempt: the handler never returns into the enclave.
+//! stores. One system call is exempt: the C library's return from a handler, by which a signal that arrives inside
+//! is handled and the thread goes on there ([`crate::signals`]).
 
 use std::arch::asm;
-use std::ptr;
 
 use lab::sample::Failure;
 
@@ -31,25 +31,27 @@ pub(crate) unsafe fn raw(number: i64, words: [u64; 6]) -> i64 {
     gave
 }
 
-/// Begins to dispatch the calling thread's system calls by a byte.
+/// Begins to dispatch the calling thread's system calls by a byte, but for the one that ends at the address
+/// `exempt`; 0 for none.
 ///
 /// # Errors
 /// The kernel's, as a number.
 ///
 /// # Safety
 /// The byte must live until [`end`], and be 0 while the thread runs the host's code.
-pub(crate) unsafe fn begin(selector: *const u8) -> Result<(), i32> {
-    dispatch(ON, selector)
+pub(crate) unsafe fn begin(selector: *const u8, exempt: usize) -> Result<(), i32> {
+    // The kernel compares the address after a system call; a range of one byte is that address alone.
+    dispatch([ON, exempt as u64, u64::from(exempt != 0), selector as u64])
 }
 
 /// Ends it.
 pub(crate) fn end() {
     // It cannot fail where it could begin.
-    let _ = dispatch(OFF, ptr::null());
+    let _ = dispatch([OFF, 0, 0, 0]);
 }
 
-fn dispatch(mode: u64, selector: *const u8) -> Result<(), i32> {
-    let words = [PR_SET_SYSCALL_USER_DISPATCH, mode, 0, 0, selector as u64, 0];
+fn dispatch([mode, start, length, selector]: [u64; 4]) -> Result<(), i32> {
+    let words = [PR_SET_SYSCALL_USER_DISPATCH, mode, start, length, selector, 0];
     // SAFETY: it changes how this thread's system calls go; `begin` states what the byte must be.
     match unsafe { raw(libc::SYS_prctl, words) } {
         0 => Ok(()),
@@ -65,7 +67,7 @@ pub(crate) fn available() -> Result<(), Failure> {
     let tried = std::thread::spawn(|| {
         let selector = 0u8;
         // SAFETY: the byte is 0 and outlives the dispatch.
-        let begun = unsafe { begin(&raw const selector) };
+        let begun = unsafe { begin(&raw const selector, 0) };
         end();
         begun
     });

@@ -6,7 +6,7 @@ use std::ptr;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::EcallError;
-use crate::system_calls;
+use crate::{signals, system_calls};
 
 /// The alternate signal stack: the enclave's own may have been overrun. Room for any processor's vector
 /// registers, which the kernel saves there.
@@ -32,7 +32,8 @@ thread_local! {
 struct Owner(*mut Thread);
 
 impl Thread {
-    /// The calling thread, ready to enter. `dispatch`: with its system calls blocked while it is inside.
+    /// The calling thread, ready to enter. `dispatch`: with its system calls blocked while it is inside;
+    /// without, no system call of the thread pays for that.
     ///
     /// # Errors
     /// A system call that failed.
@@ -41,9 +42,38 @@ impl Thread {
         let here = HERE.get();
         // SAFETY: it lives until the thread ends, and is handed to nobody else.
         match unsafe { here.as_ref() } {
-            Some(thread) if thread.dispatched.get() || !dispatch => Ok(thread),
+            Some(thread) if thread.dispatched.get() == dispatch => Ok(thread),
             _ => prepare(dispatch),
         }
+    }
+
+    /// Ends the dispatch of the calling thread's system calls, which an enclave began that is unloaded now.
+    pub(crate) fn end_dispatch() {
+        // SAFETY: it lives until the thread ends, and is handed to nobody else.
+        if let Some(thread) = unsafe { HERE.get().as_ref() } {
+            // Ending cannot fail.
+            let _ = thread.dispatch(false);
+        }
+    }
+
+    /// The selector of the calling thread, if it has entered. A handler of a signal may ask, if FS is the thread's.
+    pub(crate) fn selector_here() -> Option<*mut u8> {
+        // SAFETY: it lives until the thread ends.
+        unsafe { HERE.get().as_ref() }.map(Self::selector)
+    }
+
+    fn dispatch(&self, on: bool) -> Result<(), i32> {
+        if self.dispatched.get() == on {
+            return Ok(());
+        }
+        if on {
+            // SAFETY: the byte is 0 outside and lives until the dispatch ends.
+            unsafe { system_calls::begin(self.selector(), signals::allowed_return()) }?;
+        } else {
+            system_calls::end();
+        }
+        self.dispatched.set(on);
+        Ok(())
     }
 
     /// The byte that blocks the thread's system calls while it is 1.
@@ -66,16 +96,13 @@ fn prepare(dispatch: bool) -> Result<&'static Thread, EcallError> {
         let thread = Box::into_raw(Box::new(thread));
         OWNER.set(Some(Owner(thread)));
         HERE.set(thread);
+        // Handlers that were installed since the last thread came.
+        signals::adopt();
     }
     // SAFETY: it was made above or before, and lives until the thread ends.
     let thread = unsafe { &*HERE.get() };
-    if dispatch && !thread.dispatched.get() {
-        // SAFETY: the byte is 0 outside and lives until `Owner` ends the dispatch.
-        unsafe { system_calls::begin(thread.selector()) }
-            .map_err(|errno| EcallError::Unprepared { what: "prctl", errno })?;
-        thread.dispatched.set(true);
-    }
-    Ok(thread)
+    let set = thread.dispatch(dispatch);
+    set.map(|()| thread).map_err(|errno| EcallError::Unprepared { what: "prctl", errno })
 }
 
 /// Maps an alternate signal stack and gives it to the calling thread.
@@ -113,9 +140,7 @@ impl Drop for Owner {
         HERE.set(ptr::null());
         // SAFETY: made by `prepare` for this thread, which makes no ECALL any more.
         let thread = unsafe { Box::from_raw(self.0) };
-        if thread.dispatched.get() {
-            system_calls::end();
-        }
+        let _ = thread.dispatch(false);
         let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         // SAFETY: no handler runs on the stack that goes; the mapping is this thread's own.
         unsafe {

@@ -2,7 +2,9 @@
 //!
 //! FS is read from FS:0, where the x86-64 ABI keeps its own address, and written by `wrfsbase`. GS is left
 //! alone where that is enough: neither the host nor an image uses it, and each write of a base costs as
-//! much as the rest of an ECALL. The byte at [`Tcs::selector`] tells Syscall User Dispatch which side runs.
+//! much as the rest of an ECALL. The byte at [`Tcs::selector`] tells Syscall User Dispatch which side runs; a way
+//! whose kind does not dispatch leaves it alone. The host's control words of SSE and x87 are kept on its stack, as
+//! Open Enclave keeps them, for an ECALL that a fault cuts short.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -92,7 +94,18 @@ global_asm!(
     "pop rsi",
     "pop rdi",
     ".endm",
-    // Six registers and the TCS, which leaves the stack aligned to 16 bytes.
+    // Where the selector is, and the byte there; and neither, for a kind that does not dispatch.
+    ".macro tollgate_selector register",
+    "mov \\register, [r12 + {selector}]",
+    ".endm",
+    ".macro tollgate_select register, byte",
+    "mov byte ptr [\\register], \\byte",
+    ".endm",
+    ".macro tollgate_no_selector register",
+    ".endm",
+    ".macro tollgate_no_select register, byte",
+    ".endm",
+    // Six registers, the two control words and the TCS, which leaves the stack aligned to 16 bytes.
     ".macro tollgate_save",
     "push rbp",
     "push rbx",
@@ -100,10 +113,13 @@ global_asm!(
     "push r13",
     "push r14",
     "push r15",
+    "sub rsp, 16",
+    "stmxcsr [rsp]",
+    "fnstcw [rsp + 4]",
     "push rdi",
     ".endm",
     ".macro tollgate_restore_and_return",
-    "add rsp, 8",
+    "add rsp, 24",
     "pop r15",
     "pop r14",
     "pop r13",
@@ -122,7 +138,7 @@ global_asm!(
     // `wrfsbase` lets nothing pass it: what is loaded for the way in stands before it, and what is left to
     // do on the way out behind it. System calls have it the other way: they take registers, and are blocked
     // inside.
-    ".macro tollgate_way enter, ocall, in_first, in_last, out_first, out_last",
+    ".macro tollgate_way enter, ocall, in_first, in_last, out_first, out_last, selector, select",
     ".globl \\enter",
     ".p2align 6",
     "\\enter:",
@@ -137,16 +153,16 @@ global_asm!(
     "tollgate_words r14",
     // RBX is kept by the convention; an image that breaks it faults below, still inside.
     "mov r13, [r12 + {entry}]",
-    "mov rax, [r12 + {selector}]",
+    "\\selector rax",
     "mov rsp, [r12 + {stack}]",
     "\\in_last",
-    "mov byte ptr [rax], 1",
+    "\\select rax, 1",
     "call r13",
     "\\out_first",
     "mov rsp, [rbx + {host_stack}]",
     "mov r12, [rsp]",
-    "mov rcx, [r12 + {selector}]",
-    "mov byte ptr [rcx], 0",
+    "\\selector rcx",
+    "\\select rcx, 0",
     "mov r13, rax",
     "\\out_last",
     "mov rax, r13",
@@ -163,8 +179,8 @@ global_asm!(
     "mov rbp, rsp",
     "mov rsp, [rbx + {host_stack}]",
     "mov r12, [rsp]",
-    "mov rax, [r12 + {selector}]",
-    "mov byte ptr [rax], 0",
+    "\\selector rax",
+    "\\select rax, 0",
     "\\out_first",
     "\\out_last",
     "inc qword ptr [r12 + {ocalls}]",
@@ -175,8 +191,8 @@ global_asm!(
     "mov r13, rax",
     "\\in_first",
     "\\in_last",
-    "mov rax, [r12 + {selector}]",
-    "mov byte ptr [rax], 1",
+    "\\selector rax",
+    "\\select rax, 1",
     "mov rax, r13",
     "mov rsp, rbp",
     "pop r13",
@@ -186,8 +202,8 @@ global_asm!(
     "ret",
     ".endm",
     ".pushsection .text.tollgate_enclave,\"ax\",@progbits",
-    "tollgate_way tollgate_enclave_enter, tollgate_enclave_ocall, tollgate_no_way, tollgate_in_base, tollgate_out_base, tollgate_no_way",
-    "tollgate_way tollgate_enclave_enter_prctl, tollgate_enclave_ocall_prctl, tollgate_in_prctl, tollgate_no_way, tollgate_no_way, tollgate_out_prctl",
+    "tollgate_way tollgate_enclave_enter, tollgate_enclave_ocall, tollgate_no_way, tollgate_in_base, tollgate_out_base, tollgate_no_way, tollgate_selector, tollgate_select",
+    "tollgate_way tollgate_enclave_enter_prctl, tollgate_enclave_ocall_prctl, tollgate_in_prctl, tollgate_no_way, tollgate_no_way, tollgate_out_prctl, tollgate_no_selector, tollgate_no_select",
     ".globl tollgate_enclave_call",
     ".p2align 6",
     "tollgate_enclave_call:",
@@ -222,6 +238,8 @@ global_asm!(
     "ret",
     ".globl tollgate_enclave_aborted",
     "tollgate_enclave_aborted:",
+    "ldmxcsr [rsp + 8]",
+    "fldcw [rsp + 12]",
     "mov edx, 1",
     "tollgate_restore_and_return",
     ".popsection",

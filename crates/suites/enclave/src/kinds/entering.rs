@@ -1,4 +1,4 @@
-//! Enclaves in this process that are entered by a trampoline, with system calls blocked.
+//! Enclaves in this process that are entered by a trampoline.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use super::here::Here;
 use crate::conf::Conf;
 use crate::elf::Elf;
 use crate::error::EcallError;
+use crate::thread::Thread;
 use crate::trampoline::{
     EnterFn, tollgate_enclave_enter, tollgate_enclave_enter_prctl, tollgate_enclave_ocall,
     tollgate_enclave_ocall_prctl,
@@ -22,6 +23,8 @@ pub(super) trait Trampoline: Send + Sync {
     const ENTER: EnterFn;
     /// Out of it.
     const OCALL: unsafe extern "sysv64" fn();
+    /// Whether system calls from inside are blocked, for which every system call of the thread pays.
+    const DISPATCH: bool;
 }
 
 /// By instructions alone.
@@ -30,18 +33,20 @@ pub(super) enum Instructions {}
 impl Trampoline for Instructions {
     const ENTER: EnterFn = tollgate_enclave_enter;
     const OCALL: unsafe extern "sysv64" fn() = tollgate_enclave_ocall;
+    const DISPATCH: bool = true;
 }
 
-/// By system calls, as in Open Enclave's simulation.
+/// By system calls, as in Open Enclave's simulation, which blocks none.
 pub(super) enum ArchPrctl {}
 
 impl Trampoline for ArchPrctl {
     const ENTER: EnterFn = tollgate_enclave_enter_prctl;
     const OCALL: unsafe extern "sysv64" fn() = tollgate_enclave_ocall_prctl;
+    const DISPATCH: bool = false;
 }
 
 /// A loaded enclave.
-pub(super) struct Entering<T>(Here, PhantomData<T>);
+pub(super) struct Entering<T: Trampoline>(Here, PhantomData<T>);
 
 impl<T: Trampoline> Entering<T> {
     pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<Self, Failure> {
@@ -49,10 +54,19 @@ impl<T: Trampoline> Entering<T> {
     }
 }
 
+/// What the thread measures next does not pay for what this blocked.
+impl<T: Trampoline> Drop for Entering<T> {
+    fn drop(&mut self) {
+        if T::DISPATCH {
+            Thread::end_dispatch();
+        }
+    }
+}
+
 impl<T: Trampoline> Enclave for Entering<T> {
     #[inline]
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
-        self.0.enter(T::ENTER, call, words)
+        self.0.enter(T::ENTER, T::DISPATCH, call, words)
     }
 
     fn ocalls(&self) -> u64 {

@@ -36,17 +36,20 @@ impl Here {
         Ok(Self { tcs, _watched: faults::watch(region.range())?, region })
     }
 
-    /// An ECALL with system calls blocked.
+    /// An ECALL; `dispatch`: with system calls blocked.
     #[inline(always)]
     pub(super) fn enter(
         &self,
         enter: EnterFn,
+        dispatch: bool,
         call: Ecall,
         words: [u64; 5],
     ) -> Result<u64, EcallError> {
-        let thread = Thread::current(true)?;
+        let thread = Thread::current(dispatch)?;
         let tcs = self.tcs.bind(thread)?;
-        tcs.selector.store(thread.selector(), Ordering::Relaxed);
+        if dispatch {
+            tcs.selector.store(thread.selector(), Ordering::Relaxed);
+        }
         // SAFETY: the TCS is this thread's until `tcs` goes; the image is entered at its entry point on
         // its own stack. What it does wrong there is caught by `faults`.
         let left = unsafe { enter(ptr::from_ref(&*tcs), call as u64, words.as_ptr()) };

@@ -2,18 +2,29 @@
 //!
 //! The process is forked with the region loaded, so that addresses are the same on both sides. It holds
 //! one serving thread a TCS and one that ends it all when the host's end of a pipe is closed.
+//!
+//! All of them share memory, so that what is inside can change the stack and the code pointers of each. Therefore
+//! each is under a filter before the first call comes: whatever a thread is made to execute, a serving thread can
+//! sleep and wake, and the other can read the pipe and end the process. The process has the memory of no other
+//! enclave's process.
 
 mod mailbox;
 mod serve;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use enclave_interface::Ecall;
 use lab::sample::Failure;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
 
 use self::mailbox::{Mailboxes, State};
 use super::Enclave;
@@ -61,20 +72,40 @@ pub(super) fn available() -> Result<(), Failure> {
 
 /// What a serving thread may ask of the kernel: to sleep and wake by a word of memory, and to return from
 /// a signal's handler. Anything else is SIGSYS.
-fn filter() -> Result<BpfProgram, Failure> {
+fn serving_filter() -> Result<BpfProgram, Failure> {
     let allowed = [libc::SYS_futex, libc::SYS_rt_sigreturn].map(|call| (call, Vec::new()));
-    let filter = SeccompFilter::new(
-        allowed.into_iter().collect(),
-        SeccompAction::Trap,
-        SeccompAction::Allow,
-        TargetArch::x86_64,
-    );
-    let program = filter.and_then(BpfProgram::try_from);
-    program.map_err(|why| Failure::failed(format!("the seccomp filter cannot be made: {why}")))
+    filter(allowed.into_iter().collect(), SeccompAction::Trap)
+}
+
+/// What the thread that ends the process may ask of the kernel: to wait for the host's end of the pipe, and to end.
+/// Anything else ends the process, because only a thread that was led astray asks it.
+fn ending_filter(pipe: BorrowedFd<'_>) -> Result<BpfProgram, Failure> {
+    let number = pipe.as_raw_fd().unsigned_abs().into();
+    let from_pipe = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(|why| no_filter(&why))?;
+    let allowed = [(libc::SYS_read, vec![from_pipe]), (libc::SYS_exit_group, Vec::new())];
+    filter(allowed.into_iter().collect(), SeccompAction::KillProcess)
+}
+
+fn filter(
+    allowed: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+) -> Result<BpfProgram, Failure> {
+    SeccompFilter::new(allowed, otherwise, SeccompAction::Allow, TargetArch::x86_64)
+        .and_then(BpfProgram::try_from)
+        .map_err(|why| no_filter(&why))
+}
+
+fn no_filter(why: &seccompiler::BackendError) -> Failure {
+    Failure::failed(format!("the seccomp filter cannot be made: {why}"))
 }
 
 impl Process {
     pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<Self, Failure> {
+        // A process that another load forks meanwhile would have this region.
+        static ONE: Mutex<()> = Mutex::new(());
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let region = Region::load(elf, conf, Sharing::Forked)?;
         let tcs = TcsSet::new(
             &region,
@@ -83,8 +114,14 @@ impl Process {
             serve::answer_by_host,
         );
         let watched = faults::watch(region.range())?;
-        let mailboxes = Mailboxes::new(conf.tcs)?;
-        let child = serve::fork(tcs.all(), &mailboxes, &filter()?, &region)?;
+        // One a TCS, and one by which the thread that ends the process tells that it is confined.
+        let mailboxes = Mailboxes::new(conf.tcs + 1)?;
+        let child = serve::fork(tcs.all(), &mailboxes, &region)?;
+        let kept = region.keep_from_forks().and_then(|()| mailboxes.keep_from_forks());
+        kept.map_err(|why| {
+            Failure::failed(format!("the enclave's memory stays shared with others: {why}"))
+        })?;
+        drop(one);
         let process =
             Self { tcs, mailboxes, gone: AtomicBool::new(false), child, _watched: watched, region };
         process.wait_until_served()?;

@@ -17,6 +17,12 @@ pub(super) const REMEMBER: Ecall = Ecall::larson;
 pub(super) const STAY: Ecall = Ecall::consume;
 /// Sets the word and wakes.
 pub(super) const LET_GO: Ecall = Ecall::produce;
+/// Works for so many rounds; the result depends on their number alone.
+pub(super) const WORK: Ecall = Ecall::drain;
+/// Writes a word at an address.
+pub(super) const POKE: Ecall = Ecall::bank_open;
+/// Takes the address of a file's name; returns that of a function that makes the file, where it can.
+pub(super) const MARK: Ecall = Ecall::bank_close;
 
 /// The image, compiled.
 pub(super) fn bytes() -> &'static [u8] {
@@ -34,6 +40,9 @@ pub(super) fn bytes() -> &'static [u8] {
         ("FINISH", Ecall::finish),
         ("STAY", STAY),
         ("LET_GO", LET_GO),
+        ("WORK", WORK),
+        ("POKE", POKE),
+        ("MARK", MARK),
     ];
     let ocalls = [("NOTHING", Ocall::nothing), ("WAIT", Ocall::wait), ("WAKE", Ocall::wake)];
     let made = Command::new("cc")

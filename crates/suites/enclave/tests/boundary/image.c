@@ -10,6 +10,7 @@ struct block {
 static __thread u64 sum = 7;
 static __thread u64 zero;
 static u64 *ended; /* Of the host: counts how often this ended. */
+static const char *mark; /* The name of a file that must not appear. */
 static const char text[] = "relocated";
 static const char *volatile relocated = text;
 static __thread const char *volatile relocated_too = text;
@@ -29,6 +30,48 @@ static __attribute__((noinline)) u64 overrun(u64 deep) {
     return overrun(deep + 1) + room[0];
 }
 
+/* What no thread may be led to: makes a file, and ends the process. */
+static __attribute__((noipa, used)) void astray(void) {
+    u64 gave = 2; /* open, O_WRONLY | O_CREAT */
+    __asm__ volatile("syscall" : "+a"(gave) : "D"(mark), "S"(0101), "d"(0600) : "rcx", "r11", "memory");
+    for (;;) {
+        gave = 231; /* exit_group */
+        __asm__ volatile("syscall" : "+a"(gave) : "D"(0) : "rcx", "r11", "memory");
+    }
+}
+
+/* Changes all that a function must keep, then faults: control words, a full x87 stack, flags; with wide & 1 the
+   upper halves of YMM, with wide & 2 the registers of AVX-512. */
+static __attribute__((noipa)) void spoil(u64 wide) {
+    unsigned mxcsr = 0xffc0;
+    unsigned short control = 0x0c7f;
+    __asm__ volatile("ldmxcsr %0; fldcw %1" ::"m"(mxcsr), "m"(control));
+    __asm__ volatile("fld1; fld1; fld1; fld1; fld1; fld1; fld1; fld1");
+    if (wide & 1)
+        __asm__ volatile(
+            "vpcmpeqd %%xmm0, %%xmm0, %%xmm0; vinsertf128 $1, %%xmm0, %%ymm0, %%ymm0;"
+            "vmovups %%ymm0, %%ymm7; vmovups %%ymm0, %%ymm15" ::: "xmm0", "xmm7", "xmm15");
+    if (wide & 2)
+        __asm__ volatile(
+            "vpternlogd $0xff, %%zmm16, %%zmm16, %%zmm16; vpternlogd $0xff, %%zmm31, %%zmm31, %%zmm31" :::);
+    __asm__ volatile("pushfq; orq $0x40400, (%%rsp); popfq; ud2" ::: "memory");
+}
+
+/* Work whose result depends on memory, on a thread's own variable, and on every kind of register. */
+static u64 work(u64 times) {
+    double real = 1;
+    long double wide = 1;
+    u64 whole = 1;
+    sum = 7;
+    for (u64 time = 0; time < times; time++) {
+        sum = sum * 6364136223846793005u + 1442695040888963407u;
+        whole ^= sum >> 33;
+        real = real * 0.5 + (double)(sum >> 60);
+        wide = wide * 0.25L + (long double)(whole & 15);
+    }
+    return sum ^ whole ^ (u64)(real * 1048576) ^ (u64)(wide * 65536);
+}
+
 static __attribute__((noipa)) u64 misbehave(u64 how, u64 address) {
     u64 gave = 39; /* getpid */
     switch (how) {
@@ -38,6 +81,7 @@ static __attribute__((noipa)) u64 misbehave(u64 how, u64 address) {
     case 3: __asm__ volatile("std; ud2"); return 0;
     case 4: __asm__ volatile("xor %%edx, %%edx; xor %%ecx, %%ecx; div %%ecx" ::: "rax", "rcx", "rdx"); return 0;
     case 5: ((void (*)(void))address)(); return 0;
+    case 8: spoil(address); return 0;
     case 7: __asm__ volatile("outb %%al, $0x80" ::"a"(0)); return 0;
     default: *(volatile char *)(void *)&misbehave = 0; return 0;
     }
@@ -68,6 +112,9 @@ u64 enclave_entry(u64 number, u64 w0, u64 w1, u64 w2, u64 w3, u64 w4) {
     case LET_GO:
         __atomic_store_n((unsigned *)w0, (unsigned)w1, __ATOMIC_SEQ_CST);
         return ocall(OCALL_WAKE, w0, 1000);
+    case WORK: return work(w0);
+    case POKE: *(volatile u64 *)w0 = w1; return 0;
+    case MARK: mark = (const char *)w0; return (u64)&astray;
     case REMEMBER: ended = (u64 *)w0; return 0;
     case FINISH:
         if (ended) ++*ended;

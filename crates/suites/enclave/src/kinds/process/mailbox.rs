@@ -179,6 +179,13 @@ impl Mailboxes {
         Ok(Self { first: first.cast(), count })
     }
 
+    /// Keeps them from processes that are forked after this.
+    pub(super) fn keep_from_forks(&self) -> rustix::io::Result<()> {
+        let length = self.count * size_of::<Mailbox>();
+        // SAFETY: the mapping is its own; its contents stay.
+        unsafe { mm::madvise(self.first.cast_mut().cast(), length, mm::Advice::LinuxDontFork) }
+    }
+
     pub(super) fn all(&self) -> &[Mailbox] {
         // SAFETY: the mapping holds so many, zeroed and aligned, until this goes.
         unsafe { std::slice::from_raw_parts(self.first, self.count) }

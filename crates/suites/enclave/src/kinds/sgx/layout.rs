@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+use lab::sample::Failure;
+
 use super::structures::{EXECUTE, READ, REGULAR_PAGE, THREAD_PAGE, WRITE};
 use crate::conf::{Conf, PAGE};
 use crate::elf::{Access, Elf, Tls};
@@ -67,23 +69,40 @@ const BLOCK: usize = PAGE;
 
 impl Layout {
     /// `code` and `tables` in bytes, `frame_pages` of one frame.
+    ///
+    /// # Errors
+    /// Refuses a configuration without TCS, and one longer than the address space.
     pub(super) fn new(
         elf: &Elf<'_>,
         conf: &Conf,
         code: usize,
         tables: usize,
         frame_pages: usize,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, Failure> {
+        let (heap, stack) = conf.lengths()?;
+        let layout = Self {
             image: elf.length,
             code: code.next_multiple_of(PAGE),
             tables: tables.next_multiple_of(PAGE),
-            heap: conf.heap_pages * PAGE,
-            stack: conf.stack_pages * PAGE,
+            heap,
+            stack,
             frames: FRAMES * frame_pages * PAGE,
             template: template(elf.tls.as_ref()).next_multiple_of(PAGE),
             tcs: conf.tcs,
+        };
+        match layout.checked_length() {
+            Some(_) => Ok(layout),
+            None => Err(conf.too_large()),
         }
+    }
+
+    /// The length, unless it exceeds a `usize`. As every other sum here is at most as large, none overflows
+    /// in a layout that [`Self::new`] made.
+    fn checked_length(&self) -> Option<usize> {
+        let thread = self.frames + self.template + BLOCK + 4 * PAGE;
+        let threads = self.tcs.checked_mul(self.stack.checked_add(thread)?)?;
+        let before = self.image + self.code + self.tables + PAGE;
+        before.checked_add(self.heap)?.checked_add(threads)?.checked_next_power_of_two()
     }
 
     /// The entry code's first byte.
@@ -205,7 +224,7 @@ mod tests {
             frame in 1usize..4) {
             let elf = elf(tls, power);
             let conf = Conf { heap_pages: heap, stack_pages: stack, tcs, debug: false };
-            let layout = Layout::new(&elf, &conf, code, tables, frame);
+            let layout = Layout::new(&elf, &conf, code, tables, frame).unwrap();
             let parts = layout.parts(&elf);
             let mut end = 0;
             for part in &parts {
@@ -227,10 +246,20 @@ mod tests {
         }
 
         #[test]
+        fn no_length_wraps_around(heap: usize, stack: usize, tcs: usize, shift in 0u32..64) {
+            let conf = Conf { heap_pages: heap >> shift, stack_pages: stack >> shift, tcs: tcs >> shift, debug: false };
+            if let Ok(layout) = Layout::new(&elf(9000, 3), &conf, 9000, 9000, 3) {
+                let pages = conf.heap_pages as u128 + conf.tcs as u128 * conf.stack_pages as u128;
+                prop_assert!(layout.length() as u128 >= pages * PAGE as u128);
+                prop_assert!(conf.tcs > 0);
+            }
+        }
+
+        #[test]
         fn stacks_and_variables_have_guards_around_them(stack in 1usize..9, tcs in 1usize..9, tls in 0usize..9000) {
             let elf = elf(tls, 3);
             let conf = Conf { heap_pages: 1, stack_pages: stack, tcs, debug: false };
-            let layout = Layout::new(&elf, &conf, 1, 1, 1);
+            let layout = Layout::new(&elf, &conf, 1, 1, 1).unwrap();
             let there = |at: usize| layout.parts(&elf).iter().any(|part| part.range.contains(&at));
             for tcs in 0..tcs {
                 for range in [layout.stack(tcs), layout.thread(tcs)] {

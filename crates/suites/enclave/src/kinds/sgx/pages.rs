@@ -78,7 +78,7 @@ impl Pages {
         let tables = tables(elf)?;
         let frame_pages = processor.frame_pages;
         let code = code::code();
-        let layout = Layout::new(elf, conf, code.len(), tables.len(), frame_pages as usize);
+        let layout = Layout::new(elf, conf, code.len(), tables.len(), frame_pages as usize)?;
         let (length, largest) = (layout.length(), processor.largest);
         if length as u64 > largest {
             return Err(Failure::failed(format!(

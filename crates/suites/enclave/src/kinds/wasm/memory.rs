@@ -45,6 +45,13 @@ impl Layout {
     fn length(&self) -> usize {
         (self.end() + PAGE).next_multiple_of(WASM_PAGE)
     }
+
+    /// The length, unless it exceeds a `usize`. Every other sum here is at most as large.
+    fn checked_length(&self) -> Option<usize> {
+        let threads = self.tcs.checked_mul(self.stack.checked_add(PAGE)?)?;
+        let end = self.data.checked_add(self.heap)?.checked_add(threads)?;
+        end.checked_add(PAGE)?.checked_next_multiple_of(WASM_PAGE)
+    }
 }
 
 /// A memory that all instances of one enclave share.
@@ -60,13 +67,9 @@ impl Memory {
     /// # Errors
     /// More than a module can reach, or no room for it.
     pub(super) fn new(module: &Module, conf: &Conf) -> Result<Self, Failure> {
-        let layout = Layout {
-            data: data(module)?,
-            heap: conf.heap_pages * PAGE,
-            stack: conf.stack_pages * PAGE,
-            tcs: conf.tcs,
-        };
-        let length = layout.length();
+        let (heap, stack) = conf.lengths()?;
+        let layout = Layout { data: data(module)?, heap, stack, tcs: conf.tcs };
+        let length = layout.checked_length().ok_or_else(|| conf.too_large())?;
         let refused = |why: String| {
             Failure::failed(format!(
                 "no room for an enclave of {length} bytes: {why}: ask fewer pages"

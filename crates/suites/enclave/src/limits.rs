@@ -1,0 +1,117 @@
+//! The counts that a user may give, each with its limits: the same in a `.conf` file, as a level, and as an option.
+
+use std::ops::RangeInclusive;
+
+use lab::quantity;
+
+/// The smallest and the largest value of a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// The smallest value.
+    pub least: u64,
+    /// The largest value.
+    pub largest: u64,
+}
+
+/// `NumHeapPages`, pages: at most 64 GiB.
+pub const HEAP: Limit = Limit::up_to(1 << 24);
+/// `NumStackPages`, pages of each thread: at most 256 MiB.
+pub const STACK: Limit = Limit::up_to(1 << 16);
+/// `NumTCS`.
+pub const TCS: Limit = Limit::up_to(1024);
+/// `Debug`.
+pub const DEBUG: Limit = Limit { least: 0, largest: 1 };
+/// Host threads.
+pub const THREADS: Limit = Limit::up_to(1024);
+/// Allocations of each thread.
+pub const ALLOCATIONS: Limit = Limit::up_to(1_000_000_000);
+/// The bound of an allocation's size, bytes.
+pub const SIZE: Limit = Limit::up_to(1 << 40);
+/// Customers of the bank, whose names have eight digits.
+pub const ACCOUNTS: Limit = Limit::up_to(100_000_000);
+/// Transactions of all threads together.
+pub const TRANSACTIONS: Limit = Limit::up_to(1_000_000_000);
+
+impl Limit {
+    const fn up_to(largest: u64) -> Self {
+        Self { least: 1, largest }
+    }
+
+    /// All values.
+    pub fn range(self) -> RangeInclusive<u64> {
+        self.least..=self.largest
+    }
+
+    /// Returns a value that is within the limits.
+    ///
+    /// # Errors
+    /// One line that names `what` and the limits.
+    pub fn check(self, what: &str, value: u64) -> Result<u64, String> {
+        if self.range().contains(&value) { Ok(value) } else { Err(self.wrong(what, value)) }
+    }
+
+    /// Reads a count: decimal digits only, because `parse` takes a sign too.
+    ///
+    /// # Errors
+    /// One line that names `what` and the limits.
+    pub fn read(self, what: &str, text: &str) -> Result<u64, String> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let value = digits.then(|| text.parse().ok()).flatten();
+        let value = value.ok_or_else(|| self.wrong(what, format!("'{text}'")))?;
+        self.check(what, value)
+    }
+
+    /// Reads a level that is a count.
+    ///
+    /// # Errors
+    /// One line that states the limits.
+    pub fn level(self, text: &str) -> Result<String, String> {
+        self.read("it", text).map(|value| value.to_string())
+    }
+
+    /// Reads a level that is a number of bytes.
+    ///
+    /// # Errors
+    /// One line that states the form or the limits.
+    pub fn bytes(self, text: &str) -> Result<String, String> {
+        let bytes = quantity::bytes(text).map_err(|why| why.to_string())?;
+        self.check("it", bytes).map(quantity::format_bytes)
+    }
+
+    fn wrong(self, what: &str, value: impl std::fmt::Display) -> String {
+        format!("{what} is {value}: give a number from {} to {}", self.least, self.largest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_a_limit_are_refused_in_one_line() {
+        for text in ["0", "1025", "4503599627374592", "99999999999999999999", "+8", "-1", "8 ", ""]
+        {
+            let why = TCS.level(text).unwrap_err();
+            assert!(why.contains("give a number from 1 to 1024") && !why.contains('\n'), "{why}");
+        }
+        assert_eq!(TCS.level("1024").as_deref(), Ok("1024"));
+        assert_eq!(TCS.level("007").as_deref(), Ok("7"));
+        assert!(SIZE.bytes("0 B").is_err() && SIZE.bytes("2 TiB").is_err());
+        assert_eq!(SIZE.bytes("65536").as_deref(), Ok("64 KiB"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_within_the_limits(text in "[0-9]{0,25}|.*") {
+            for limit in [HEAP, STACK, TCS, DEBUG, THREADS, ALLOCATIONS, ACCOUNTS, TRANSACTIONS] {
+                match limit.read("it", &text) {
+                    Ok(value) => prop_assert!(limit.range().contains(&value)),
+                    Err(why) => prop_assert!(why.contains("give a number from"), "{}", why),
+                }
+            }
+            let _ = SIZE.bytes(&text);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Regions that are added, found and removed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::table::Regions;
+
+fn table() -> Regions<3> {
+    Regions([const { AtomicU64::new(0) }; 3])
+}
+
+#[test]
+fn a_region_contains_its_addresses_until_it_is_removed() {
+    let regions = table();
+    let top = 0x7fff_ffff_f000;
+    let first = regions.add(0x10_0000..0x10_3000).unwrap();
+    let last = regions.add(top - 0x1000..top).unwrap();
+    for address in [0x10_0000, 0x10_2fff, top - 0x1000, top - 1] {
+        assert!(regions.contains(address), "{address:#x}");
+    }
+    for address in [0, 0xf_ffff, 0x10_3000, top - 0x1001, top, usize::MAX] {
+        assert!(!regions.contains(address), "{address:#x}");
+    }
+    regions.remove(first);
+    assert!(!regions.contains(0x10_0000) && regions.contains(top - 1));
+    regions.remove(last);
+    assert!(!regions.contains(top - 1));
+}
+
+#[test]
+fn what_has_no_space_is_refused() {
+    let regions = table();
+    assert_eq!(regions.add(0x1000..0x1000), None);
+    assert_eq!(regions.add(1 << 48..(1 << 48) + 0x1000), None);
+    assert_eq!(regions.add(0x1000..0x1000 + (1 << 40)), None);
+    for slot in 0..3 {
+        assert_eq!(regions.add(0x1000..0x2000), Some(slot));
+    }
+    assert_eq!(regions.add(0x1000..0x2000), None, "all are taken");
+}
+
+/// More addresses than a model can try; the model in `orders.rs` tries all orders of a few.
+#[test]
+fn no_address_between_regions_is_ever_in_one() {
+    let (regions, done) = (table(), AtomicBool::new(false));
+    // One is always there; below, between and above are addresses of none.
+    regions.add(0x500_0000..0x501_0000).unwrap();
+    std::thread::scope(|scope| {
+        for start in [0x100_0000, 0x900_0000] {
+            let (regions, done) = (&regions, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let slot = regions.add(start..start + 0x10_0000);
+                    regions.remove(slot.expect("three slots are enough"));
+                }
+            });
+        }
+        let checked = std::panic::catch_unwind(|| {
+            for _ in 0..100_000 {
+                assert!(regions.contains(0x500_8000));
+                for address in [0x1000, 0x80_0000, 0x300_0000, 0x700_0000, 0xa00_0000] {
+                    assert!(!regions.contains(address), "{address:#x}");
+                }
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+        checked.expect("no address is in a region that never had it");
+    });
+}

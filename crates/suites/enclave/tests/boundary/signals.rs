@@ -1,0 +1,196 @@
+//! A signal that arrives inside is handled with the host's FS, and the ECALL goes on.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use enclave::kinds::{Enclave, Kind};
+use enclave_interface::Ecall;
+
+use super::built::{FIVE, SUM, WORK};
+use super::{SEEN, call, here, load};
+
+/// How often a timer fires while an enclave is entered.
+const TIMES: u64 = 2000;
+/// How long that may take on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Rounds of work of an ECALL: some tens of microseconds.
+const ROUNDS: u64 = 5000;
+
+thread_local! {
+    /// This thread's number, which a handler compares with the kernel's.
+    static NUMBER: Cell<i64> = const { Cell::new(0) };
+    /// How often a handler ran on this thread.
+    static RAN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often a handler ran while the thread was inside, as the interrupted instruction tells.
+static INSIDE: AtomicU64 = AtomicU64::new(0);
+/// How often a handler saw variables that were not its thread's.
+static ASTRAY: AtomicU64 = AtomicU64::new(0);
+/// Where the image lies whose instructions are counted: below this, as far as a small image reaches.
+static HEAP: AtomicUsize = AtomicUsize::new(0);
+
+fn number() -> i64 {
+    // SAFETY: gives a number.
+    unsafe { libc::syscall(libc::SYS_gettid) }
+}
+
+/// Uses the thread's own variables and makes a system call.
+unsafe extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    if NUMBER.get() != number() {
+        ASTRAY.fetch_add(1, Ordering::Relaxed);
+    }
+    RAN.set(RAN.get() + 1);
+    // SAFETY: the kernel's.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let below =
+        HEAP.load(Ordering::Relaxed).wrapping_sub(registers[libc::REG_RIP as usize] as usize);
+    INSIDE.fetch_add(u64::from((1..64 << 10).contains(&below)), Ordering::Relaxed);
+}
+
+/// Installs a handler; returns the one before.
+fn install(signal: c_int, handler: usize, flags: c_int) -> usize {
+    // SAFETY: all zero is a valid action; the handlers of this file keep to what a handler may do.
+    unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        let mut before: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        (action.sa_sigaction, action.sa_flags) = (handler, flags);
+        assert_eq!(libc::sigaction(signal, &raw const action, &raw mut before), 0);
+        before.sa_sigaction
+    }
+}
+
+/// A timer that sends a signal to the calling thread every 50 microseconds.
+struct Timer(libc::timer_t);
+
+impl Timer {
+    fn start(signal: c_int) -> Self {
+        // SAFETY: all zero is a valid event; the calls write and read what they are given.
+        unsafe {
+            let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = signal;
+            event.sigev_notify_thread_id = number() as i32;
+            let mut timer = std::ptr::null_mut();
+            let made = libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
+            assert_eq!(made, 0);
+            let each = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+            let times = libc::itimerspec { it_interval: each, it_value: each };
+            assert_eq!(libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()), 0);
+            Self(timer)
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `start`.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// Enters again and again until a handler ran so often on this thread; every result is compared.
+fn enter(enclave: &dyn Enclave, kind: Kind, signal: c_int, expected: u64) {
+    NUMBER.set(number());
+    RAN.set(0);
+    let _timer = Timer::start(signal);
+    let begun = Instant::now();
+    while RAN.get() < TIMES {
+        assert!(begun.elapsed() < LIMIT, "{kind:?}: {} signals in {LIMIT:?}", RAN.get());
+        assert_eq!(call(enclave, WORK, &[ROUNDS]), Ok(expected), "{kind:?}");
+        for _ in 0..100 {
+            assert_eq!(call(enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind:?}");
+        }
+        assert_eq!(call(enclave, Ecall::leave, &[20]), Ok(20), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_timer_fires_while_every_kind_is_entered() {
+    install(libc::SIGALRM, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
+    for kind in here(&SEEN) {
+        let enclave = load(kind);
+        let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
+        HEAP.store(enclave.heap().start, Ordering::Relaxed);
+        INSIDE.store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| enter(&*enclave, kind, libc::SIGALRM, expected));
+            }
+        });
+        assert_eq!(
+            ASTRAY.load(Ordering::Relaxed),
+            0,
+            "{kind:?}: a handler saw another's variables"
+        );
+        let inside = INSIDE.load(Ordering::Relaxed);
+        let one_process = matches!(kind, Kind::None | Kind::Simulate | Kind::ArchPrctl);
+        assert!(!one_process || inside > TIMES / 10, "{kind:?}: {inside} signals came inside");
+        assert_eq!(enclave.blocked(), 0, "{kind:?}");
+        // A system call is blocked as before.
+        if kind == Kind::Simulate {
+            super::misbehave(&*enclave, 0, 0);
+        }
+    }
+}
+
+/// The handler that stood before the second one.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+/// How often the second one ran.
+static SECOND: AtomicU64 = AtomicU64::new(0);
+
+/// Does its own, then calls the one before it, as libraries do.
+unsafe extern "C" fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    SECOND.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: it is a handler of this signature.
+    unsafe {
+        let first: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+            std::mem::transmute(FIRST.load(Ordering::Relaxed));
+        first(signal, info, context);
+    }
+}
+
+#[test]
+fn a_handler_that_is_installed_later_is_adopted() {
+    let signal = libc::SIGUSR1;
+    for kind in here(&[Kind::Simulate, Kind::None]) {
+        let enclave = load(kind);
+        let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
+        let flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        install(signal, handle as *const () as usize, flags);
+        enclave::signals::adopt();
+        enter(&*enclave, kind, signal, expected);
+        // Another that calls the first, which is adopted by now.
+        FIRST.store(install(signal, chain as *const () as usize, flags), Ordering::Relaxed);
+        enclave::signals::adopt();
+        let before = SECOND.load(Ordering::Relaxed);
+        enter(&*enclave, kind, signal, expected);
+        assert!(SECOND.load(Ordering::Relaxed) >= before + TIMES, "{kind:?}");
+        assert_eq!(ASTRAY.load(Ordering::Relaxed), 0, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_fault_that_somebody_sends_is_none_of_the_enclave() {
+    let signal = libc::SIGTRAP;
+    if here(&[Kind::Simulate]).is_empty() {
+        return;
+    }
+    // It stands before the enclave's own, which so calls it.
+    let alone = super::alone("signals::a_sent_trap_is_handled");
+    assert!(alone.status.success(), "{signal}: {alone:?}");
+}
+
+#[test]
+#[ignore = "it installs a handler before any enclave is loaded; another test runs it in a process of its own"]
+fn a_sent_trap_is_handled() {
+    install(libc::SIGTRAP, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
+    let enclave = load(Kind::Simulate);
+    let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
+    enter(&*enclave, Kind::Simulate, libc::SIGTRAP, expected);
+    assert_eq!(ASTRAY.load(Ordering::Relaxed), 0);
+    assert!(call(&*enclave, SUM, &[1]).is_ok());
+}
