@@ -5,6 +5,7 @@
 //! is a sample, which the lab alone writes to the journal. Everything people see is made from
 //! journals.
 
+mod answer;
 pub mod artefact;
 pub mod by_hand;
 pub mod capability;

@@ -1,8 +1,8 @@
 //! What lab, worker and probe say to each other: JSON lines.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::io::{self, BufRead, Write};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use crate::artefact::Artefacts;
 use crate::plan::Item;
 use crate::point::Point;
 use crate::sample::{Failure, Sample};
+use crate::terminal::one_line;
 
 /// What a worker is asked to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,7 +102,7 @@ pub enum Answer {
     /// A worker is there; from a worker that serves already: the guest that it started is there.
     Hello(Box<Hello>),
     /// A sample, or what stands in its place.
-    Sample(Box<Sample>),
+    Sample(Box<Answered>),
     /// The host makes an artefact, which may take minutes.
     Preparing {
         /// The artefact's name.
@@ -120,6 +121,17 @@ pub enum Answer {
     },
 }
 
+/// A sample with what it answers, so that no other is taken for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The order's id.
+    pub order: u64,
+    /// The order's role.
+    pub role: String,
+    /// The sample.
+    pub sample: Sample,
+}
+
 /// The first line of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
@@ -129,25 +141,42 @@ pub struct Hello {
     pub environment: machine::environment::Environment,
 }
 
+/// Bytes of one line, in either direction. The longest is an order of thousands of points.
+pub const MAX_LINE: usize = 4 << 20;
+/// Messages that wait for whoever reads them; whoever writes more waits.
+pub(crate) const WAITING: usize = 16;
+
 /// Writes one message as one line, at once.
 ///
 /// # Errors
-/// When the other side is gone.
-pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    to.write_all(&line)?;
+/// When the other side is gone, or the line would be longer than [`MAX_LINE`].
+pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+    to.write_all(&line_of(message)?)?;
     to.flush()
 }
 
-/// Reads one message; nothing at the end of the stream.
+fn line_of<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    if line.len() > MAX_LINE {
+        let why = format!("a message of {} bytes, and {MAX_LINE} can be sent", line.len());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(line)
+}
+
+/// Reads one message; nothing at the end of the stream. After an error the stream is of no more use.
 ///
 /// # Errors
-/// With the beginning of the line, when it is not a message.
+/// With the beginning of the line, when it is not a message or is longer than [`MAX_LINE`].
 pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> Result<Option<T>, String> {
-    let mut line = String::new();
-    match from.read_line(&mut line) {
+    let mut line = Vec::new();
+    let limit = MAX_LINE as u64 + 1;
+    match io::Read::take(from, limit).read_until(b'\n', &mut line) {
         Ok(0) => Ok(None),
+        Ok(_) if line.len() > MAX_LINE => {
+            Err(format!("it wrote a line of over {MAX_LINE} bytes: '{}...'", start_of(&line)))
+        }
         Ok(_) => parse(&line).map(Some),
         Err(error) => Err(error.to_string()),
     }
@@ -157,11 +186,47 @@ pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> Result<
 ///
 /// # Errors
 /// With the beginning of the line, when it is not a message.
-pub fn parse<T: for<'de> Deserialize<'de>>(line: &str) -> Result<T, String> {
-    serde_json::from_str(line).map_err(|_| {
-        let start: String = line.trim_end().chars().take(60).collect();
-        format!("it wrote '{start}' where an answer was due")
-    })
+pub fn parse<T: for<'de> Deserialize<'de>>(line: &[u8]) -> Result<T, String> {
+    let not_due = |_| format!("it wrote '{}' where an answer was due", start_of(line));
+    serde_json::from_slice(line).map_err(not_due)
+}
+
+/// The beginning of a line for an error, which is one line itself.
+fn start_of(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(240)]);
+    let start: String = text.trim_end().chars().take(60).collect();
+    one_line(&start).into_owned()
+}
+
+/// Requests on their way to a process, written by a thread of their own: one that reads nothing holds
+/// nobody up. Closes its input when dropped.
+pub(crate) struct Outbox(SyncSender<Vec<u8>>);
+
+impl Outbox {
+    pub(crate) fn new(mut to: impl Write + Send + 'static) -> Self {
+        let (sender, lines) = sync_channel::<Vec<u8>>(WAITING);
+        std::thread::spawn(move || {
+            // One that is gone is seen by its closed output.
+            while let Ok(line) = lines.recv()
+                && to.write_all(&line).and_then(|()| to.flush()).is_ok()
+            {}
+        });
+        Self(sender)
+    }
+
+    /// Has a request sent.
+    ///
+    /// # Errors
+    /// One line, where it is too long or the process has read none of the last. That it is gone is none.
+    pub(crate) fn tell(&self, request: &Request) -> Result<(), String> {
+        let line = line_of(request).map_err(|why| format!("{why}; lower 'batch'"))?;
+        match self.0.try_send(line) {
+            Err(TrySendError::Full(_)) => {
+                Err(format!("it read none of the last {WAITING} requests"))
+            }
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+        }
+    }
 }
 
 /// A probe's side of `ready`, `start`, `stop`.

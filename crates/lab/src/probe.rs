@@ -10,7 +10,7 @@ use machine::noise::Noise;
 use machine::tsc::Tsc;
 
 use crate::measure::{Context, Measurement};
-use crate::message::{Answer, Order, Ordered, Rendezvous, Request, receive};
+use crate::message::{Answer, Answered, Order, Ordered, Rendezvous, Request, WAITING, receive};
 use crate::metric::Metric;
 use crate::option;
 use crate::plan::seed_of;
@@ -64,7 +64,7 @@ fn private_output() -> Result<std::fs::File, Failure> {
 }
 
 fn requests() -> mpsc::Receiver<Request> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(WAITING);
     std::thread::spawn(move || {
         let mut input = BufReader::new(std::io::stdin());
         while let Ok(Some(request)) = receive(&mut input) {
@@ -103,7 +103,8 @@ fn carry_out(
             sample.seconds = begun.elapsed().as_secs_f64();
             sample.error = outcome.err();
             let last = order.is_last(&sample);
-            rendezvous.answer(&Answer::Sample(Box::new(sample)))?;
+            let answered = Answered { order: order.id, role: order.role.clone(), sample };
+            rendezvous.answer(&Answer::Sample(Box::new(answered)))?;
             if last {
                 break;
             }

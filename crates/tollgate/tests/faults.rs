@@ -11,7 +11,7 @@ use lab::sample::FailureKind;
 fn every_fault_is_a_row_with_its_cause() {
     let bench = Bench::new();
     let line = bench.refused(&["run", "planted/faults", "--quiet"], 1);
-    assert!(line.contains("9 samples failed"), "{line}");
+    assert!(line.contains("14 samples failed"), "{line}");
     let run = bench.journal();
     let levels = by_level(&run, "planted/faults", "fault");
     let expected = [
@@ -24,6 +24,11 @@ fn every_fault_is_a_row_with_its_cause() {
         ("check", FailureKind::Check, "byte 3 is 7, not 8"),
         ("infinite", FailureKind::Check, "inf"),
         ("hang", FailureKind::Timeout, "400 ms"),
+        ("endless", FailureKind::Failed, "a line of over 4194304 bytes: 'xxx"),
+        ("flood", FailureKind::Failed, "more than 10000 messages in one order"),
+        ("other", FailureKind::Failed, "it answered order '0' where"),
+        ("undeclared", FailureKind::Check, "'speed' is no metric of its suite"),
+        ("histogram", FailureKind::Check, "the histogram 'time' is not an HdrHistogram"),
     ];
     for (fault, kind, why) in expected {
         let [sample] = levels[fault].as_slice() else { panic!("{fault}: not one row") };

@@ -35,6 +35,27 @@ fn roles_that_were_disturbed_try_again_together() {
 }
 
 #[test]
+fn a_point_that_is_void_in_every_round_is_an_error_also_when_resumed() {
+    let bench = Bench::new();
+    let run = ["run", "planted/disturbed-roles", "--rounds", "3", "--quiet"];
+    let mut lines = Vec::new();
+    for _ in 0..2 {
+        let line = bench.refused(&run, 1);
+        assert!(line.contains("1 samples failed"), "{line}");
+        let run = bench.journal();
+        let own: Vec<_> =
+            run.samples.iter().filter(|one| one.experiment == "planted/disturbed-roles").collect();
+        assert_eq!(own.len(), 10, "nine void tries stay, and one error says so");
+        assert!(own[..9].iter().all(|sample| sample.void.is_some()));
+        let error = own[9].error.as_ref().unwrap();
+        assert!(error.why.contains("void in every round, 9 tries in 3 rounds"), "{error}");
+        assert!(error.why.contains("planted stall") && error.remedy.is_some(), "{error}");
+        lines.push(run.samples.len());
+    }
+    assert_eq!(lines[0], lines[1], "a resumed run repeats the error, not the row");
+}
+
+#[test]
 fn a_search_finds_its_edge_and_keeps_every_trial() {
     let bench = Bench::new();
     bench.ok(&["run", "planted/search", "--quiet"]);

@@ -12,7 +12,8 @@ mod write;
 pub use folder::{Place, check_host, latest, newest, runs};
 pub use read::{Run, open};
 pub use record::{FORMAT, RunRecord};
-pub use write::Journal;
+pub(crate) use write::ALWAYS_VOID;
+pub use write::{Journal, Voids};
 
 use std::path::{Path, PathBuf};
 

@@ -20,8 +20,23 @@ pub struct Journal {
     /// What the samples share; written anew by [`Journal::save_record`].
     pub record: RunRecord,
     settled: HashMap<Key, f64>,
+    voids: HashMap<Key, Voids>,
     lines: u64,
 }
+
+/// The void tries of an item in one environment, over all rounds and sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Voids {
+    /// How many there were.
+    pub tries: u32,
+    /// Why the last was void.
+    pub cause: String,
+    /// Whether an error row says so already.
+    pub told: bool,
+}
+
+/// How the reason begins of an error row that stands for an item void in every round.
+pub(crate) const ALWAYS_VOID: &str = "void in every round";
 
 /// What is not measured again, as a hash of experiment, item, round and environment: a long run has
 /// many, and the lab must stay small.
@@ -56,7 +71,15 @@ impl Journal {
             }
             other => other?,
         };
-        let mut journal = Self { path, file, length: 0, record, settled: HashMap::new(), lines: 0 };
+        let mut journal = Self {
+            path,
+            file,
+            length: 0,
+            record,
+            settled: HashMap::new(),
+            voids: HashMap::new(),
+            lines: 0,
+        };
         journal.recover()?;
         Ok(journal)
     }
@@ -74,6 +97,15 @@ impl Journal {
 
     fn remember(&mut self, sample: &Sample) {
         self.lines += 1;
+        let item = (&sample.point, sample.twin);
+        let all_rounds = key(&sample.experiment, item, u32::MAX, &sample.environment);
+        if let Some(cause) = &sample.void {
+            let voids = self.voids.entry(all_rounds).or_default();
+            voids.tries = voids.tries.saturating_add(1);
+            voids.cause.clone_from(cause);
+        } else if sample.error.as_ref().is_some_and(|error| error.why.starts_with(ALWAYS_VOID)) {
+            self.voids.entry(all_rounds).or_default().told = true;
+        }
         if !sample.settled() {
             return;
         }
@@ -82,10 +114,10 @@ impl Journal {
             .experiments
             .get(&sample.experiment)
             .and_then(|experiment| sample.values.get(&experiment.metric));
-        let value = if sample.counts() { value.copied() } else { None };
-        let item = (&sample.point, sample.twin);
+        let value =
+            if sample.counts() { value.copied().unwrap_or(f64::INFINITY) } else { f64::NAN };
         let key = key(&sample.experiment, item, sample.round, &sample.environment);
-        self.settled.insert(key, value.unwrap_or(f64::NAN));
+        self.settled.insert(key, value);
     }
 
     /// Appends a sample as one whole line. When the disk is full, what was written of the line is
@@ -135,8 +167,13 @@ impl Journal {
         self.lines
     }
 
+    /// The void tries of an item in an environment; none where there were none.
+    pub fn voids(&self, experiment: &str, item: &Item, environment: &str) -> Option<&Voids> {
+        self.voids.get(&key(experiment, (&item.point, item.twin), u32::MAX, environment))
+    }
+
     /// The value that was measured for an item in a round and environment: nothing where it is
-    /// still to be measured, NaN where it stands as void.
+    /// still to be measured, NaN where it stands as void, infinity where it counts without a value.
     pub fn value(
         &self,
         experiment: &str,

@@ -1,12 +1,12 @@
 //! The lab's hand on a worker: a pipe to a process that dies with the lab.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::Sender;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use crate::message::{Answer, Hello, Request, parse, send};
+use crate::message::{Answer, Answered, Hello, Outbox, Request, receive};
 use crate::worker::WORKER;
 
 /// What a worker's pipe gave.
@@ -27,7 +27,9 @@ pub(super) struct Hand {
     pub(super) number: u64,
     pub(super) hello: Hello,
     child: Child,
-    input: Option<ChildStdin>,
+    input: Option<Outbox>,
+    /// The id of its environment.
+    environment: String,
 }
 
 /// How long a worker may take to say hello.
@@ -37,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 impl Hand {
     /// Starts a worker on this host and waits for its hello.
-    pub(super) fn start(number: u64, said: Sender<Said>) -> Result<Self, String> {
+    pub(super) fn start(number: u64, said: SyncSender<Said>) -> Result<Self, String> {
         let mut command = Command::new("/proc/self/exe");
         command.args(WORKER).stdin(Stdio::piped()).stdout(Stdio::piped());
         // A group of its own: Ctrl-C is the lab's to handle.
@@ -49,14 +51,17 @@ impl Hand {
         };
         let (hello_sender, hello) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-            let first = lines.next().unwrap_or_default();
-            if hello_sender.send(parse(&first)).is_err() {
+            let mut output = BufReader::new(output);
+            let first = receive(&mut output).and_then(|first| first.ok_or("it ended".into()));
+            let ended = first.is_err();
+            if hello_sender.send(first).is_err() || ended {
                 return;
             }
-            for line in lines {
-                let heard = parse(&line).map_or_else(Heard::Nonsense, Heard::Answer);
-                if said.send(Said { hand: number, heard }).is_err() {
+            while let Some(answer) = receive(&mut output).transpose() {
+                // Behind nonsense nothing can be trusted, and a line may have no end.
+                let last = answer.is_err();
+                let heard = answer.map_or_else(Heard::Nonsense, Heard::Answer);
+                if said.send(Said { hand: number, heard }).is_err() || last {
                     return;
                 }
             }
@@ -64,7 +69,8 @@ impl Hand {
         });
         match hello.recv_timeout(HELLO) {
             Ok(Ok(Answer::Hello(hello))) => {
-                Ok(Self { number, hello: *hello, child, input: Some(input) })
+                let (environment, input) = (hello.environment.id(), Some(Outbox::new(input)));
+                Ok(Self { number, hello: *hello, child, input, environment })
             }
             Ok(Ok(_)) => Err("it did not say hello".into()),
             Ok(Err(nonsense)) => Err(nonsense),
@@ -73,10 +79,24 @@ impl Hand {
     }
 
     /// Says something; a worker that is gone is seen by its closed output.
-    pub(super) fn tell(&mut self, request: &Request) {
-        if let Some(input) = &mut self.input {
-            let _ = send(input, request);
+    ///
+    /// # Errors
+    /// One line, where it is too long or the worker reads nothing.
+    pub(super) fn tell(&mut self, request: &Request) -> Result<(), String> {
+        self.input.as_ref().map_or(Ok(()), |input| input.tell(request))
+    }
+
+    /// Whether a sample is of the host and environment that the worker named at first.
+    ///
+    /// # Errors
+    /// One line: what it says instead.
+    pub(super) fn is_own(&self, answered: &Answered) -> Result<(), String> {
+        let (sample, own) = (&answered.sample, &self.hello.environment.hostname);
+        if sample.host == *own && sample.environment == self.environment {
+            return Ok(());
         }
+        let (host, environment) = (&sample.host, &sample.environment);
+        Err(format!("it answered for {host} {environment} where it is {own} {}", self.environment))
     }
 
     /// Lets the worker end by itself, then ends it.

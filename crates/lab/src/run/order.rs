@@ -8,9 +8,11 @@ use machine::environment::Environment;
 use super::hand::{Hand, Heard};
 use super::session::Session;
 use super::{Event, RunError};
+use crate::answer::{Due, checked};
 use crate::descendants;
 use crate::experiment::Experiment;
 use crate::message::{Answer, HostData, Order, Ordered, Request};
+use crate::metric::Metric;
 use crate::plan::Item;
 use crate::probe::blank;
 use crate::sample::{Failure, FailureKind, Sample};
@@ -22,6 +24,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(50);
 pub(super) const SILENCE: Duration = Duration::from_secs(20);
 /// A worker that dies this often without an answer between is not started again.
 const LOSSES: u32 = 3;
+/// Environments that a run may name: every kind of guest is one.
+const MAX_ENVIRONMENTS: usize = 1000;
 
 impl Session<'_> {
     /// Has a batch of points measured and journalled.
@@ -72,8 +76,11 @@ impl Session<'_> {
         while !order.points.is_empty() && !self.interrupted() {
             self.staff(1)?;
             order.id = self.next_id();
-            self.hands[0].tell(&Request::Order(Box::new(order.clone())));
-            let (answered, lost) = self.listen(&order)?;
+            let told = self.hands[0].tell(&Request::Order(Box::new(order.clone())));
+            let (answered, lost) = match told {
+                Ok(()) => self.listen(&order)?,
+                Err(why) => (0, Some(Failure::failed(format!("the worker: {why}")))),
+            };
             losses = if answered > 0 { 0 } else { losses };
             order.points.drain(..answered);
             if let Some(failure) = lost {
@@ -97,37 +104,37 @@ impl Session<'_> {
     /// Journals answers until the order is done. Gives how many points are settled, and how the
     /// worker was lost.
     fn listen(&mut self, order: &Order) -> Result<(usize, Option<Failure>), RunError> {
-        let mut answered = 0;
+        let mut due = Due::of(order);
         let mut heard = Instant::now();
         let mut preparing = false;
         loop {
             if self.interrupted() {
-                return Ok((answered, None));
+                return Ok((due.answered, None));
             }
-            let limit = order
-                .points
-                .get(answered)
-                .map_or(SILENCE, |point| point.limit.saturating_add(SILENCE));
+            let limit =
+                due.point(order).map_or(SILENCE, |point| point.limit.saturating_add(SILENCE));
             let said = match self.said.recv_timeout(LOOK) {
                 Ok(said) => said,
                 Err(RecvTimeoutError::Timeout) if preparing || heard.elapsed() < limit => continue,
                 Err(_) => {
                     let why = "the worker is silent";
-                    return Ok((answered, Some(Failure::new(FailureKind::Timeout, why))));
+                    return Ok((due.answered, Some(Failure::new(FailureKind::Timeout, why))));
                 }
             };
             if said.hand != self.hands[0].number {
                 continue;
             }
             heard = Instant::now();
+            if let Err(failure) = self.taken(0, order, &mut due, &said.heard) {
+                return Ok((due.answered, Some(failure)));
+            }
             match said.heard {
-                Heard::Answer(Answer::Sample(sample)) => {
-                    let last = order.is_last(&sample);
-                    answered += usize::from(last);
-                    self.keep(*sample)?;
+                Heard::Answer(Answer::Sample(answered)) => {
+                    let sample = checked(answered.sample, self.metrics(&order.suite));
+                    self.keep(sample)?;
                 }
                 Heard::Answer(Answer::Done { id }) if id == order.id => {
-                    return Ok((answered, None));
+                    return Ok((due.answered, None));
                 }
                 Heard::Answer(Answer::Preparing { artefact }) => {
                     preparing = true;
@@ -135,16 +142,41 @@ impl Session<'_> {
                 }
                 Heard::Answer(Answer::Prepared) => preparing = false,
                 Heard::Answer(Answer::Hello(guest)) => self.know(guest.environment)?,
-                Heard::Answer(_) => {}
-                Heard::Nonsense(what) => {
-                    return Ok((answered, Some(Failure::failed(format!("the worker: {what}")))));
-                }
-                Heard::Gone => {
-                    let failure = Failure::new(FailureKind::Crashed, "the worker died");
-                    return Ok((answered, Some(failure)));
-                }
+                Heard::Answer(_) | Heard::Nonsense(_) | Heard::Gone => {}
             }
         }
+    }
+
+    /// Whether what a worker said is due in its order; after an error the worker is not trusted again.
+    pub(super) fn taken(
+        &self,
+        hand: usize,
+        order: &Order,
+        due: &mut Due,
+        heard: &Heard,
+    ) -> Result<(), Failure> {
+        let taken = match heard {
+            Heard::Answer(Answer::Sample(answered)) => {
+                self.hands[hand].is_own(answered).and_then(|()| due.take(order, answered))
+            }
+            Heard::Answer(Answer::Done { id }) if *id == order.id && due.point(order).is_some() => {
+                Err("it ended before its order".into())
+            }
+            Heard::Answer(Answer::Hello(_))
+                if self.journal.record.environments.len() >= MAX_ENVIRONMENTS =>
+            {
+                Err(format!("it named more than {MAX_ENVIRONMENTS} environments"))
+            }
+            Heard::Answer(_) => due.message(),
+            Heard::Nonsense(what) => Err(what.clone()),
+            Heard::Gone => return Err(Failure::new(FailureKind::Crashed, "the worker died")),
+        };
+        taken.map_err(|why| Failure::failed(format!("the worker: {why}")))
+    }
+
+    /// What a suite declares to measure.
+    pub(super) fn metrics(&self, suite: &str) -> &'static [Metric] {
+        suite::find(self.lab.suites, suite).map_or(&[], |suite| suite.metrics())
     }
 
     /// Writes down where samples come from, once.

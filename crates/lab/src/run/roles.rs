@@ -7,6 +7,7 @@ use super::hand::{Heard, Said};
 use super::order::{LOOK, SILENCE};
 use super::session::Session;
 use super::{Event, RunError};
+use crate::answer::{Due, checked};
 use crate::experiment::Experiment;
 use crate::message::{Answer, Order, Request};
 use crate::sample::{Failure, FailureKind, Part, Sample, TRIES};
@@ -39,10 +40,13 @@ impl Session<'_> {
         let roles = &experiment.roles;
         self.staff(roles.len())?;
         let id = self.next_id();
-        for (at, role) in roles.iter().enumerate() {
-            let order = Order { id, role: role.clone(), ..order.clone() };
-            self.hands[at].tell(&Request::Order(Box::new(order)));
+        let orders: Vec<Order> =
+            roles.iter().map(|role| Order { id, role: role.clone(), ..order.clone() }).collect();
+        for (at, order) in orders.iter().enumerate() {
+            let told = self.hands[at].tell(&Request::Order(Box::new(order.clone())));
+            told.map_err(RunError::Worker)?;
         }
+        let mut dues: Vec<Due> = orders.iter().map(Due::of).collect();
         let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
         let mut done = vec![false; roles.len()];
         let mut ready = vec![false; roles.len()];
@@ -65,10 +69,18 @@ impl Session<'_> {
                 continue;
             };
             heard = Instant::now();
+            if let Err(failure) = self.taken(at, &orders[at], &mut dues[at], &what) {
+                answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
+                done[at] = true;
+                self.replace(at, &failure);
+                self.tell_others(roles.len(), at, &Request::Stop);
+                continue;
+            }
             match what {
-                Heard::Answer(Answer::Sample(sample)) => {
+                Heard::Answer(Answer::Sample(answered)) => {
+                    let sample = checked(answered.sample, self.metrics(&order.suite));
                     let failed = sample.error.is_some();
-                    answers[at] = Some(*sample);
+                    answers[at] = Some(sample);
                     if failed {
                         self.tell_others(roles.len(), at, &Request::Stop);
                     }
@@ -87,14 +99,7 @@ impl Session<'_> {
                 }
                 Heard::Answer(Answer::Prepared) => preparing = 0,
                 Heard::Answer(Answer::Done { id: ended }) => done[at] |= ended == id,
-                Heard::Answer(Answer::Hello(_)) => {}
-                Heard::Nonsense(_) | Heard::Gone => {
-                    let failure = Failure::new(FailureKind::Crashed, "the worker died");
-                    answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
-                    done[at] = true;
-                    self.replace(at, &failure);
-                    self.tell_others(roles.len(), at, &Request::Stop);
-                }
+                Heard::Answer(Answer::Hello(_)) | Heard::Nonsense(_) | Heard::Gone => {}
             }
         }
         if self.interrupted() {
@@ -108,7 +113,8 @@ impl Session<'_> {
 
     fn tell_others(&mut self, roles: usize, but: usize, request: &Request) {
         for at in (0..roles).filter(|at| *at != but) {
-            self.hands[at].tell(request);
+            // One that reads nothing is found by its silence, and one that did not start again is gone.
+            let _ = self.hands.get_mut(at).map(|hand| hand.tell(request));
         }
     }
 }

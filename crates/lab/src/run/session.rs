@@ -2,18 +2,26 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
 use super::ahead::Ahead;
 use super::hand::{Hand, Said};
-use super::record::{describe, new_record};
+use super::record::{describe, new_record, now};
 use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
 use crate::descendants;
 use crate::experiment::Experiment;
-use crate::journal::{Journal, latest};
+use crate::journal::{ALWAYS_VOID, Journal, Voids, latest};
+use crate::message::WAITING;
 use crate::plan::{self, Item};
-use crate::sample::{FailureKind, Sample};
+use crate::sample::{Failure, FailureKind, Sample, TRIES};
+
+/// An item that was void in each of so many rounds from the first is given up.
+const VOID_ROUNDS: u32 = 10;
+/// Where fewer rounds are wanted, being void in all of them is an error from so many on.
+const LEAST_VOID_ROUNDS: u32 = 3;
+/// What helps where every try is void.
+const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequency-set) or use a machine with fewer neighbours, then run with --fresh";
 
 pub(super) struct Session<'a> {
     pub(super) lab: &'a Lab<'a>,
@@ -22,7 +30,7 @@ pub(super) struct Session<'a> {
     pub(super) journal: Journal,
     pub(super) hands: Vec<Hand>,
     pub(super) started: u64,
-    pub(super) sender: Sender<Said>,
+    pub(super) sender: SyncSender<Said>,
     pub(super) said: Receiver<Said>,
     pub(super) environment: String,
     pub(super) ended: Ended,
@@ -41,7 +49,7 @@ impl<'a> Session<'a> {
         watch: &'a mut dyn Watch,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
-        let (sender, said) = channel();
+        let (sender, said) = sync_channel(WAITING);
         let hand = Hand::start(0, sender.clone()).map_err(RunError::Worker)?;
         let here = hand.hello.environment.clone();
         let environment = here.id();
@@ -106,6 +114,7 @@ impl<'a> Session<'a> {
         let items = plan::items(experiment);
         let mut values = vec![Vec::new(); items.len()];
         let mut enough = vec![false; items.len()];
+        let mut voids = vec![0u32; items.len()];
         let mut told = false;
         for round in 0..experiment.effort.rounds {
             self.round(experiment, &items, &enough, round)?;
@@ -118,6 +127,14 @@ impl<'a> Session<'a> {
                 }
                 let value = self.journal.value(&experiment.id(), item, round, &self.environment);
                 values[at].extend(value.filter(|value| value.is_finite()));
+                voids[at] += u32::from(value.is_some_and(f64::is_nan));
+                let rounds = round + 1;
+                let last = rounds == experiment.effort.rounds && rounds >= LEAST_VOID_ROUNDS;
+                if voids[at] == rounds && (last || rounds >= VOID_ROUNDS) {
+                    self.always_void(experiment, item, round)?;
+                    enough[at] = true;
+                    continue;
+                }
                 enough[at] = self.is_unavailable(experiment, item)
                     || stopping::narrow(&values[at], &experiment.effort);
             }
@@ -169,6 +186,37 @@ impl<'a> Session<'a> {
 
     fn is_unavailable(&self, experiment: &Experiment, item: &Item) -> bool {
         self.unavailable.contains(&(experiment.id(), Item { twin: false, ..item.clone() }))
+    }
+
+    /// Makes an item that is void in every round an error, once; its void samples stay in the journal. A
+    /// later session that measures nothing new of it reports the same.
+    fn always_void(
+        &mut self,
+        experiment: &Experiment,
+        item: &Item,
+        round: u32,
+    ) -> Result<(), RunError> {
+        let voids = self.journal.voids(&experiment.id(), item, &self.environment);
+        let Voids { tries, cause, told } = voids.cloned().unwrap_or_default();
+        let rounds = round + 1;
+        let why = format!("{ALWAYS_VOID}, {tries} tries in {rounds} rounds; the last: {cause}");
+        let sample = Sample {
+            experiment: experiment.id(),
+            point: item.point.clone(),
+            twin: item.twin,
+            round,
+            host: self.journal.record.host.clone(),
+            environment: self.environment.clone(),
+            attempt: TRIES,
+            at: now(),
+            error: Some(Failure { remedy: Some(QUIETER.into()), ..Failure::failed(why) }),
+            ..Sample::default()
+        };
+        if told {
+            self.ended.faults.push(sample);
+            return Ok(());
+        }
+        self.keep(sample)
     }
 
     /// Journals a sample as soon as it is there.

@@ -5,20 +5,21 @@ mod process;
 use std::collections::HashMap;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 use machine::tsc::Tsc;
 
+use crate::answer::Due;
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::Guest;
-use crate::message::{Answer, Hello, Order, Request, receive, send};
+use crate::message::{Answer, Answered, Hello, Order, Request, WAITING, receive, send};
 use crate::option;
 use crate::point::Point;
 use crate::probe::blank;
-use crate::sample::{Failure, FailureKind, Part, Sample};
+use crate::sample::{Failure, FailureKind, Part};
 use crate::suite::Suite;
 use process::ProbeProcess;
 
@@ -32,8 +33,9 @@ const GRACE: Duration = Duration::from_millis(500);
 enum Event {
     Lab(Request),
     LabGone,
-    Probe(Result<Answer, String>),
-    ProbeGone,
+    /// What a probe said, by its number: one that was ended may still have had something to say.
+    Probe(u64, Result<Answer, String>),
+    ProbeGone(u64),
 }
 
 /// Serves orders from standard input until it closes; gives the exit status.
@@ -58,7 +60,9 @@ struct Worker<'a> {
     environment: String,
     host: String,
     events: Receiver<Event>,
-    sender: Sender<Event>,
+    sender: SyncSender<Event>,
+    /// How many probes were started.
+    probes: u64,
     output: std::io::Stdout,
     /// The artefacts that could not be made, by their hash.
     unmade: HashMap<String, Failure>,
@@ -67,13 +71,14 @@ struct Worker<'a> {
 impl<'a> Worker<'a> {
     fn new(suites: &'a [&'a dyn Suite], version: &str) -> std::io::Result<Self> {
         let environment = Environment::capture();
-        let (sender, events) = channel();
+        let (sender, events) = sync_channel(WAITING);
         let mut worker = Self {
             suites,
             environment: environment.id(),
             host: environment.hostname.clone(),
             events,
             sender,
+            probes: 0,
             output: std::io::stdout(),
             unmade: HashMap::new(),
         };
@@ -91,11 +96,14 @@ impl<'a> Worker<'a> {
                     return;
                 }
             }
+            // Whatever the worker is busy with, and whoever floods it, it does not outlive the lab.
+            let end = std::thread::spawn(|| {
+                std::thread::sleep(GRACE * 4);
+                descendants::end_in_turn(&descendants::children());
+                std::process::exit(1);
+            });
             let _ = sender.send(Event::LabGone);
-            // Whatever the worker is busy with, it does not outlive the lab.
-            std::thread::sleep(GRACE * 4);
-            descendants::end_in_turn(&descendants::children());
-            std::process::exit(1);
+            let _ = end.join();
         });
     }
 
@@ -113,7 +121,7 @@ impl<'a> Worker<'a> {
                 }
                 Ok(Event::LabGone) | Err(_) => return Ok(()),
                 // A start or stop that came after its order ended.
-                Ok(Event::Lab(_) | Event::Probe(_) | Event::ProbeGone) => {}
+                Ok(Event::Lab(_) | Event::Probe(..) | Event::ProbeGone(_)) => {}
             }
         }
     }
@@ -163,10 +171,10 @@ impl<'a> Worker<'a> {
     fn carry_out_in(&mut self, guest: Option<&Guest>, mut order: Order) -> std::io::Result<bool> {
         while !order.points.is_empty() {
             match self.one_probe(guest, &order)? {
-                Some((answered, fault)) => {
+                Some((due, fault)) => {
                     if let Some(failure) = fault {
-                        self.report(&order, answered, failure)?;
-                        order.points.drain(..=answered);
+                        self.report(&order, &due, failure)?;
+                        order.points.drain(..=due.answered);
                     } else {
                         order.points.clear();
                     }
@@ -220,14 +228,16 @@ impl<'a> Worker<'a> {
         Ok(made)
     }
 
-    fn report(&mut self, order: &Order, at: usize, failure: Failure) -> std::io::Result<()> {
-        let mut sample = blank(order, &order.points[at], order.attempt);
+    fn report(&mut self, order: &Order, due: &Due, failure: Failure) -> std::io::Result<()> {
+        let Some(point) = due.point(order) else { return Ok(()) };
+        let mut sample = blank(order, point, due.attempt);
         sample.error = Some(failure);
-        self.deliver(None, sample)
+        self.deliver(None, Answered { order: order.id, role: order.role.clone(), sample })
     }
 
     /// Hands a sample on as this host's. What a guest says of itself becomes a part of it.
-    fn deliver(&mut self, guest: Option<&str>, mut sample: Sample) -> std::io::Result<()> {
+    fn deliver(&mut self, guest: Option<&str>, mut answered: Answered) -> std::io::Result<()> {
+        let sample = &mut answered.sample;
         if let Some(environment) = guest {
             let part = Part {
                 host: std::mem::take(&mut sample.host),
@@ -240,44 +250,51 @@ impl<'a> Worker<'a> {
         }
         sample.host.clone_from(&self.host);
         sample.environment.clone_from(&self.environment);
-        self.say(&Answer::Sample(Box::new(sample)))
+        self.say(&Answer::Sample(Box::new(answered)))
     }
 
-    /// Runs one probe over the order's points. Gives how many were answered and the fault that
-    /// ended it early, or nothing when the lab is gone.
+    /// Runs one probe over the order's points. Gives what is still due and the fault that ended it early,
+    /// or nothing when the lab is gone.
     fn one_probe(
         &mut self,
         guest: Option<&Guest>,
         order: &Order,
-    ) -> std::io::Result<Option<(usize, Option<Failure>)>> {
+    ) -> std::io::Result<Option<(Due, Option<Failure>)>> {
         let mut begun = Instant::now();
-        let started = ProbeProcess::start(guest, order, self.sender.clone())?;
+        let mut due = Due::of(order);
+        self.probes += 1;
+        let number = self.probes;
+        let started = ProbeProcess::start(guest, order, number, self.sender.clone())?;
         let mut process = match started {
             Ok(process) => process,
-            Err(failure) => return Ok(Some((0, Some(failure)))),
+            Err(failure) => return Ok(Some((due, Some(failure)))),
         };
-        let mut answered = 0;
         let mut guest_environment = None;
         loop {
-            let Some(current) = order.points.get(answered) else {
+            let Some(current) = due.point(order) else {
                 process.end();
-                self.drain(&process);
-                return Ok(Some((answered, None)));
+                return Ok(Some((due, None)));
             };
             let fault = match self.events.recv_timeout(process.left(current.limit)) {
-                Ok(Event::Probe(Ok(Answer::Sample(mut sample)))) => {
-                    // A guest's start is part of its first sample, as all that a sample prepares.
-                    if guest.is_some() {
-                        sample.seconds = begun.elapsed().as_secs_f64();
+                Ok(Event::Probe(from, _) | Event::ProbeGone(from)) if from != number => continue,
+                Ok(Event::Probe(_, Ok(Answer::Sample(mut answered)))) => {
+                    match due.take(order, &answered) {
+                        Ok(()) => {
+                            // A guest's start is part of its first sample, as all that a sample prepares.
+                            if guest.is_some() {
+                                answered.sample.seconds = begun.elapsed().as_secs_f64();
+                            }
+                            begun = Instant::now();
+                            process.heard = begun;
+                            self.deliver(guest_environment.as_deref(), *answered)?;
+                            continue;
+                        }
+                        Err(why) => Failure::failed(format!("the probe: {why}")),
                     }
-                    begun = Instant::now();
-                    process.heard = begun;
-                    let last = order.is_last(&sample);
-                    answered += usize::from(last);
-                    self.deliver(guest_environment.as_deref(), *sample)?;
-                    continue;
                 }
-                Ok(Event::Probe(Ok(Answer::Hello(mut hello)))) if guest.is_some() => {
+                Ok(Event::Probe(_, Ok(Answer::Hello(mut hello))))
+                    if guest.is_some() && guest_environment.is_none() =>
+                {
                     process.heard = Instant::now();
                     // Every start of a guest is another boot: that tells nothing.
                     hello.environment.boot_id.clear();
@@ -285,47 +302,36 @@ impl<'a> Worker<'a> {
                     self.say(&Answer::Hello(hello))?;
                     continue;
                 }
-                Ok(Event::Probe(Ok(answer @ (Answer::Ready | Answer::Stop)))) => {
-                    process.heard = Instant::now();
-                    self.say(&answer)?;
-                    continue;
+                Ok(Event::Probe(_, Ok(answer @ (Answer::Ready | Answer::Stop)))) => {
+                    match due.message() {
+                        Ok(()) => {
+                            process.heard = Instant::now();
+                            self.say(&answer)?;
+                            continue;
+                        }
+                        Err(why) => Failure::failed(format!("the probe: {why}")),
+                    }
                 }
-                Ok(Event::Lab(request)) => {
-                    process.tell(&request);
-                    continue;
-                }
+                Ok(Event::Lab(request)) => match process.tell(&request) {
+                    Ok(()) => continue,
+                    Err(why) => Failure::failed(format!("the probe: {why}")),
+                },
                 Ok(Event::LabGone) => {
                     process.end();
                     return Ok(None);
                 }
-                Ok(Event::Probe(Ok(_))) => Failure::failed("the probe ended before its order"),
-                Ok(Event::Probe(Err(nonsense))) => {
+                Ok(Event::Probe(_, Ok(_))) => Failure::failed("the probe ended before its order"),
+                Ok(Event::Probe(_, Err(nonsense))) => {
                     Failure::failed(format!("the probe: {nonsense}"))
                 }
-                Ok(Event::ProbeGone) => process.cause_of_death(),
+                Ok(Event::ProbeGone(_)) => process.cause_of_death(),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Failure::new(
                     FailureKind::Timeout,
                     format!("no answer within {}", crate::quantity::format_duration(current.limit)),
                 ),
             };
             process.kill();
-            self.drain(&process);
-            return Ok(Some((answered, Some(fault))));
-        }
-    }
-
-    /// Forgets what an ended probe still had to say, so that the next is not blamed for it.
-    fn drain(&self, process: &ProbeProcess) {
-        let deadline = Instant::now() + GRACE;
-        while !process.silent() && Instant::now() < deadline {
-            match self.events.recv_timeout(GRACE) {
-                Ok(Event::LabGone) => {
-                    let _ = self.sender.send(Event::LabGone);
-                    return;
-                }
-                Ok(Event::ProbeGone) | Err(_) => return,
-                Ok(_) => {}
-            }
+            return Ok(Some((due, Some(fault))));
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::Sender;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Event, GRACE, PROBE};
 use crate::descendants;
 use crate::guest::Guest;
-use crate::message::{Order, Request, parse, send};
+use crate::message::{Order, Outbox, Request, receive};
 use crate::sample::{Failure, FailureKind};
 
 /// How the line begins in which a guest's kernel says why it ends.
@@ -21,10 +21,9 @@ pub(super) struct ProbeProcess {
     child: Child,
     /// A guest has nothing of the host's to put back, and does not end by itself.
     is_guest: bool,
-    input: ChildStdin,
+    input: Outbox,
     last_words: Arc<Mutex<String>>,
     pub(super) heard: Instant,
-    gone: bool,
 }
 
 impl ProbeProcess {
@@ -33,7 +32,8 @@ impl ProbeProcess {
     pub(super) fn start(
         guest: Option<&Guest>,
         order: &Order,
-        events: Sender<Event>,
+        number: u64,
+        events: SyncSender<Event>,
     ) -> std::io::Result<Result<Self, Failure>> {
         let is_guest = guest.is_some();
         let started = guest.map(|guest| (guest.start)(&order.host.artefacts));
@@ -45,25 +45,27 @@ impl ProbeProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         machine::child::die_with_parent(&mut command);
         let mut child = command.spawn()?;
-        let (Some(mut input), Some(output), Some(errors)) =
+        let (Some(input), Some(output), Some(errors)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(std::io::Error::other("a probe without pipes"));
         };
         std::thread::spawn(move || {
-            for line in BufReader::new(output).split(b'\n') {
-                let Ok(line) = line else { break };
-                let answer = parse(&String::from_utf8_lossy(&line));
-                if events.send(Event::Probe(answer)).is_err() {
+            let mut output = BufReader::new(output);
+            while let Some(answer) = receive(&mut output).transpose() {
+                // Behind nonsense nothing can be trusted, and a line may have no end.
+                let last = answer.is_err();
+                if events.send(Event::Probe(number, answer)).is_err() || last {
                     return;
                 }
             }
-            let _ = events.send(Event::ProbeGone);
+            let _ = events.send(Event::ProbeGone(number));
         });
         let last_words = Arc::new(Mutex::new(String::new()));
         let words = Arc::clone(&last_words);
         std::thread::spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            let mut errors = BufReader::new(errors);
+            while let Some(line) = start_of_line(&mut errors) {
                 if let (false, Ok(mut words)) = (is_idle(&line), words.lock()) {
                     // What a kernel says behind its panic is how it ended, not why.
                     if words.starts_with(KERNEL_PANIC) {
@@ -74,21 +76,22 @@ impl ProbeProcess {
                 }
             }
         });
-        // A probe that dies at once is seen by its closed output.
-        let _ = send(&mut input, &Request::Order(Box::new(order.clone())));
-        Ok(Ok(Self { child, is_guest, input, last_words, heard: Instant::now(), gone: false }))
+        let input = Outbox::new(input);
+        let mut process = Self { child, is_guest, input, last_words, heard: Instant::now() };
+        if let Err(why) = process.tell(&Request::Order(Box::new(order.clone()))) {
+            process.kill();
+            return Ok(Err(Failure::failed(why)));
+        }
+        Ok(Ok(process))
     }
 
-    pub(super) fn tell(&mut self, request: &Request) {
-        let _ = send(&mut self.input, request);
+    /// Says something; a probe that is gone is seen by its closed output.
+    pub(super) fn tell(&mut self, request: &Request) -> Result<(), String> {
+        self.input.tell(request)
     }
 
     pub(super) fn left(&self, limit: Duration) -> Duration {
         limit.saturating_sub(self.heard.elapsed())
-    }
-
-    pub(super) fn silent(&self) -> bool {
-        self.gone
     }
 
     /// Waits for it to end by itself, asks it to, then kills it and all that it started.
@@ -114,13 +117,34 @@ impl ProbeProcess {
     }
 
     pub(super) fn cause_of_death(&mut self) -> Failure {
-        self.gone = true;
         let status = self.child.wait();
         // What it said last is read by another thread, which sees the end soon after.
         std::thread::sleep(Duration::from_millis(5));
         let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
         let words = if words.is_empty() { words } else { format!(": {words}") };
         Failure::new(FailureKind::Crashed, format!("{}{words}", describe(status)))
+    }
+}
+
+/// The beginning of the next line, however long it is; none at the end.
+fn start_of_line(from: &mut impl BufRead) -> Option<String> {
+    const KEPT: usize = 1200;
+    let mut line = Vec::new();
+    let mut any = false;
+    loop {
+        let bytes = from.fill_buf().unwrap_or_default();
+        if bytes.is_empty() {
+            return any.then(|| String::from_utf8_lossy(&line).into_owned());
+        }
+        any = true;
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        line.extend(&part[..part.len().min(KEPT - line.len())]);
+        let used = end.map_or(bytes.len(), |end| end + 1);
+        from.consume(used);
+        if end.is_some() {
+            return Some(String::from_utf8_lossy(&line).into_owned());
+        }
     }
 }
 

@@ -10,8 +10,22 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 
 pub(crate) const FAULTS: &[&str] = &[
-    "none", "segv", "illegal", "killed", "exit", "panic", "nonsense", "check", "infinite", "hang",
+    "none",
+    "segv",
+    "illegal",
+    "killed",
+    "exit",
+    "panic",
+    "nonsense",
+    "check",
+    "infinite",
+    "hang",
     "orphan",
+    "endless",
+    "flood",
+    "other",
+    "undeclared",
+    "histogram",
 ];
 
 pub(crate) struct Fault;
@@ -26,6 +40,15 @@ impl Probe for Fault {
             #[expect(clippy::panic, reason = "the lab must survive it")]
             "panic" => panic!("planted"),
             "nonsense" => nonsense()?,
+            "endless" => repeat(&[b'x'; 1 << 16])?,
+            "flood" => repeat(b"\"ready\"\n")?,
+            "other" => other()?,
+            "undeclared" => return Ok(Measurement::default().value("speed", 1.0)),
+            "histogram" => {
+                let mut measurement = Measurement::default().value("time", 1.0);
+                measurement.histograms.insert("time".into(), "HISTFAAA".into());
+                return Ok(measurement);
+            }
             "check" => return Err(Failure::check("planted: byte 3 is 7, not 8")),
             "infinite" => return Ok(Measurement::default().value("time", f64::INFINITY)),
             "hang" => loop {
@@ -46,19 +69,56 @@ fn raise(signal: i32) {
     }
 }
 
-/// Writes into every pipe of the process, the one for answers among them.
-fn nonsense() -> Result<(), Failure> {
+/// Every pipe that the process can write to, the one for answers among them.
+fn pipes() -> Result<Vec<fs::File>, Failure> {
+    let mut pipes = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         let path = entry?.path();
         let is_pipe =
             fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:"));
-        if is_pipe && let Ok(mut pipe) = fs::OpenOptions::new().write(true).open(&path) {
-            pipe.write_all(b"42 is the answer\n")?;
+        if is_pipe && let Ok(pipe) = fs::OpenOptions::new().write(true).open(&path) {
+            pipes.push(pipe);
         }
     }
+    Ok(pipes)
+}
+
+fn nonsense() -> Result<(), Failure> {
+    say(b"42 is the answer\n")
+}
+
+/// An answer as it would be right, to an order that nobody gave.
+fn other() -> Result<(), Failure> {
+    let sample = lab::sample::Sample {
+        experiment: "planted/faults".into(),
+        point: Point::from([("fault", "none")]),
+        attempt: 1,
+        values: [("time".to_string(), 1.0)].into(),
+        ..Default::default()
+    };
+    let answered = lab::message::Answered { order: 0, role: String::new(), sample };
+    let mut line = Vec::new();
+    lab::message::send(&mut line, &lab::message::Answer::Sample(Box::new(answered)))?;
+    say(&line)
+}
+
+fn say(line: &[u8]) -> Result<(), Failure> {
+    for mut pipe in pipes()? {
+        pipe.write_all(line)?;
+    }
     // Were the pipe gone, the sample would be an honest one: wait to be stopped.
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_secs(10));
     Ok(())
+}
+
+/// Writes the same for ever, until it is stopped.
+fn repeat(text: &[u8]) -> Result<(), Failure> {
+    let mut pipes = pipes()?;
+    loop {
+        for pipe in &mut pipes {
+            pipe.write_all(text)?;
+        }
+    }
 }
 
 /// Leaves a process behind that does not end by itself and does not die with its parent.
