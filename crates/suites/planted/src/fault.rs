@@ -69,18 +69,25 @@ fn raise(signal: i32) {
     }
 }
 
-/// Every pipe that the process can write to, the one for answers among them.
-fn pipes() -> Result<Vec<fs::File>, Failure> {
-    let mut pipes = Vec::new();
+/// The pipe for answers: of those that the process has, the one that it opened itself. Others were inherited,
+/// and belong to whoever started the program.
+fn pipe() -> Result<fs::File, Failure> {
     for entry in fs::read_dir("/proc/self/fd")? {
         let path = entry?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
+        // SAFETY: fcntl takes numbers only here.
+        let flags = number.map_or(-1, |number| unsafe { libc::fcntl(number, libc::F_GETFD) });
+        let is_own = flags >= 0 && flags & libc::FD_CLOEXEC != 0;
         let is_pipe =
             fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:"));
-        if is_pipe && let Ok(pipe) = fs::OpenOptions::new().write(true).open(&path) {
-            pipes.push(pipe);
+        if is_own
+            && is_pipe
+            && let Ok(pipe) = fs::OpenOptions::new().write(true).open(&path)
+        {
+            return Ok(pipe);
         }
     }
-    Ok(pipes)
+    Err(Failure::failed("there is no pipe for answers"))
 }
 
 fn nonsense() -> Result<(), Failure> {
@@ -103,9 +110,7 @@ fn other() -> Result<(), Failure> {
 }
 
 fn say(line: &[u8]) -> Result<(), Failure> {
-    for mut pipe in pipes()? {
-        pipe.write_all(line)?;
-    }
+    pipe()?.write_all(line)?;
     // Were the pipe gone, the sample would be an honest one: wait to be stopped.
     std::thread::sleep(Duration::from_secs(10));
     Ok(())
@@ -113,11 +118,9 @@ fn say(line: &[u8]) -> Result<(), Failure> {
 
 /// Writes the same for ever, until it is stopped.
 fn repeat(text: &[u8]) -> Result<(), Failure> {
-    let mut pipes = pipes()?;
+    let mut pipe = pipe()?;
     loop {
-        for pipe in &mut pipes {
-            pipe.write_all(text)?;
-        }
+        pipe.write_all(text)?;
     }
 }
 
