@@ -130,7 +130,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Rounds at each point, neither more nor fewer
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long)]
     pub(crate) rounds: Option<u32>,
     /// Stop a point when its 95% interval is this narrow: half its width as a share of the median
     #[arg(long, value_name = "SHARE", conflicts_with = "rounds")]

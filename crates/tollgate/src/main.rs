@@ -35,10 +35,10 @@ fn main() -> ExitCode {
         Ok(matches) => match matches.subcommand() {
             Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),
             _ => Arguments::from_arg_matches(&matches)
-                .map_err(|told| usage::fault("tollgate", &told))
+                .map_err(|told| usage::fault(&usage::program(), &told))
                 .and_then(|arguments| dispatch(arguments.command)),
         },
-        Err(told) => usage::told("tollgate", &told),
+        Err(told) => usage::told(&usage::program(), &told),
     };
     match ended {
         Ok(status) => ExitCode::from(status),

@@ -4,6 +4,14 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::fault::Fault;
 
+/// The command that is run, as its help is asked for: `tollgate run`. Clap names it in few of its errors.
+pub(crate) fn program() -> String {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    let command = crate::arguments::command(crate::SUITES);
+    let known = command.get_subcommands().any(|one| one.get_name() == word && !one.is_hide_set());
+    if known { format!("tollgate {word}") } else { "tollgate".into() }
+}
+
 /// Prints the help or version that was asked for, or gives what is wrong.
 pub(crate) fn told(program: &str, told: &clap::Error) -> Result<u8, Fault> {
     if told.use_stderr() {

@@ -21,6 +21,7 @@ use crate::point::Point;
 use crate::probe::blank;
 use crate::sample::{Failure, FailureKind, Part};
 use crate::suite::Suite;
+use crate::terminal;
 use process::ProbeProcess;
 
 /// The words after the program's name that make it a worker.
@@ -49,7 +50,7 @@ pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
     match served {
         Ok(()) => 0,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "worker: {error}");
+            let _ = writeln!(terminal::stderr(), "worker: {error}");
             1
         }
     }

@@ -118,6 +118,10 @@ fn a_device_is_written_through_and_a_full_one_is_an_error() {
 
 #[test]
 fn a_full_disk_is_an_error() {
+    // A defect would make root lose the node; a look-alike is tested above.
+    if crate::user::id() == 0 {
+        return;
+    }
     if !Path::new("/dev/full").exists() {
         return crate::untested::note("output to a full disk", &"there is no /dev/full");
     }
