@@ -59,10 +59,7 @@ fn dispatch(command: Command) -> Result<u8, Fault> {
         Command::Claims(given) => commands::claims::run(&given),
         Command::Compare(given) => commands::compare::run(&given),
         Command::Export(given) => commands::export::run(&given),
-        Command::Completions { shell } => {
-            commands::completions::run(shell);
-            Ok(0)
-        }
+        Command::Completions { shell } => commands::completions::run(shell),
         Command::Worker { probe } => Ok(worker(probe)),
     }
 }
@@ -81,8 +78,15 @@ fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
             Ok(told) => usage::told(&format!("tollgate {name}"), &told),
+            // A reader that went away is no fault.
+            Err(other) if is_broken_pipe(&*other) => Ok(0),
             Err(other) if other.is::<UsageError>() => Err(Fault::usage(other)),
             Err(other) => Err(Fault::failed(other)),
         },
     }
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
