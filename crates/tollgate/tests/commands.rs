@@ -401,7 +401,10 @@ fn what_is_wrong_is_one_line_and_status_2() {
         (&[], "a command is missing; see tollgate --help"),
         (&["stream"], "tollgate stream: a command is missing; see tollgate stream --help"),
         (&["measure"], "unrecognized subcommand 'measure'"),
-        (&["run", "--round", "3"], "a similar argument exists: '--rounds'; see tollgate run --help"),
+        (
+            &["run", "--round", "3"],
+            "a similar argument exists: '--rounds'; see tollgate run --help",
+        ),
         (&["run", "--rounds"], "a value is required for '--rounds"),
         (&["run", "--profile", "quik"], "similar value exists: 'quick'; see tollgate run --help"),
         (&["run", "--priority", "99"], "99 is not in -20..=19"),

@@ -61,7 +61,7 @@ pub(crate) fn measure(
         options: BTreeMap::new(),
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     writeln!(out, "{}\n{}", write(&Figures { run: &run })?, run.folder.display())?;
     Ok(status)
 }

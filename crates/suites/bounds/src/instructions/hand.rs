@@ -60,7 +60,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         options: text.map(|text| (LIST.to_owned(), text)).into_iter().collect(),
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     let table = print::table(&run, &list, &levels, predictions.as_ref())?;
     writeln!(out, "{table}\n{}", run.folder.display())?;
     Ok(status)

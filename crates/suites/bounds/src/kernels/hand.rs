@@ -51,7 +51,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         options: BTreeMap::new(),
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     writeln!(out, "{}\n{}", table::write(&run)?, run.folder.display())?;
     Ok(status)
 }

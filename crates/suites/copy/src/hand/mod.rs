@@ -33,7 +33,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     output::check_csv(&options.csv)?;
     let _priority = options.priority.map(machine::priority::raise).transpose()?;
     let experiment = plan::experiment(&options, &pairs);
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     output::head(&mut out, &options, &pairs)?;
     out.flush()?;
     let by_hand = ByHand {

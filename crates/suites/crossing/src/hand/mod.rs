@@ -39,7 +39,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
         Some(Command::Import { file, host }) => {
             let folder = import::main(&file, &host, &options.results, lab)?;
             let folder = folder.display();
-            writeln!(std::io::stdout(), "{folder}: tollgate show --results {folder}")?;
+            writeln!(lab::terminal::stdout(), "{folder}: tollgate show --results {folder}")?;
             Ok(0)
         }
         Some(Command::GuestInit) => {
@@ -55,7 +55,7 @@ fn write_guest(path: &Path, settings: &Settings) -> Result<i32, Error> {
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
     let (path, length) = (path.display(), image.len());
     writeln!(
-        std::io::stdout(),
+        lab::terminal::stdout(),
         "{path}: {length} bytes; boot it by GRUB's 'multiboot' with a serial line at 115200 8N1, keep \
          what it prints, then: tollgate crossing import OUTPUT"
     )?;
@@ -74,7 +74,7 @@ fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
     let imported = import::newest(results);
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     write!(out, "{}", table::write(&run, imported.as_ref())?)?;
     writeln!(out, "\n{}", run.folder.display())?;
     Ok(status)

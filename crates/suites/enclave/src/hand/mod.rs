@@ -44,7 +44,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     }
     let rows = rows(&options, &conf, kind);
     let experiment = experiment(&rows, options.rounds);
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     output::head(&mut out, kind, &options)?;
     out.flush()?;
     let by_hand = ByHand {

@@ -39,7 +39,7 @@ pub(crate) struct Options {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     for (path, sample) in options.files()? {
         pcap::write(&path, &sample.traffic()?)?;
         writeln!(out, "{}", path.display())?;

@@ -95,7 +95,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         );
     }
     let found = Found { gathered: &gathered, samples: &run.samples, point: &point };
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     if options.json {
         writeln!(out, "{}", found.json())?;
     } else {

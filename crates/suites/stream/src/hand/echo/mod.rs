@@ -235,7 +235,7 @@ impl Options {
             shared.packets.iter().map(|one| one.0.load(Ordering::Relaxed)).collect();
         let packets = shared.all();
         let ended = if gone { "the NIC ended" } else { "interrupted" };
-        let mut out = std::io::stdout().lock();
+        let mut out = lab::terminal::stdout();
         if self.json {
             let told = json!({
                 "packets": packets,

@@ -133,7 +133,7 @@ fn print(options: &Options, ended: &Ended) -> Result<(), Error> {
         let file = File::create(path).map_err(refused)?;
         ended.histogram(times, BufWriter::new(file)).map_err(refused)?;
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = lab::terminal::stdout();
     if options.json {
         writeln!(out, "{}", ended.json())?;
     } else {
