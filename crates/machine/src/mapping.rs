@@ -4,13 +4,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
 use crate::memfd::Memfd;
 use crate::{Refusal, huge_pages};
 
+mod dax;
 mod device;
 mod pages;
+mod span;
+
+use span::Span;
 
 /// Bytes of a small page.
 pub const PAGE: usize = 4096;
@@ -21,8 +25,7 @@ pub const PAGE: usize = 4096;
 #[derive(Debug)]
 pub struct Mapping {
     /// What the kernel mapped: whole pages.
-    base: NonNull<u8>,
-    mapped: usize,
+    span: Span,
     /// Where the asked-for bytes begin in it, and how many they are.
     offset: usize,
     length: usize,
@@ -30,11 +33,6 @@ pub struct Mapping {
     /// Device memory, which may not be touched to fault it in.
     device: bool,
 }
-
-// SAFETY: a Mapping only hands out raw pointers; whoever uses them from many threads answers for it.
-unsafe impl Send for Mapping {}
-// SAFETY: as for Send.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Private memory of this process in small pages, all zero, none yet there.
@@ -104,11 +102,11 @@ impl Mapping {
     pub fn transparent_huge(length: usize) -> Result<Self, Refusal> {
         let rounded = round_up(length, huge_pages::SIZE)?;
         let mut mapping = Self::without_file(rounded + huge_pages::SIZE, PAGE, MapFlags::PRIVATE)?;
-        mapping.trim(rounded);
+        mapping.span.keep_aligned(huge_pages::SIZE, rounded);
         mapping.length = length;
+        let (start, bytes) = (mapping.span.start(), mapping.span.bytes());
         // SAFETY: the range is this mapping's own, and the advice changes no contents.
-        let advised =
-            unsafe { madvise(mapping.base.as_ptr().cast(), mapping.mapped, Advice::LinuxHugepage) };
+        let advised = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
         advised.map_err(|errno| {
             let remedy = "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
             Refusal::new(
@@ -161,7 +159,7 @@ impl Mapping {
         let twice = all.saturating_mul(2);
         let mapping = Self::without_file(twice, PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
         for half in 0..twice / part {
-            let at = mapping.base.as_ptr().wrapping_add(half * part).cast();
+            let at = mapping.span.start().wrapping_add(half * part).cast();
             let (flags, from) = (MapFlags::SHARED | MapFlags::FIXED, half / 2 * part);
             // SAFETY: the range is this mapping's own, and nobody has pointers into it yet.
             unsafe { mmap(at, part, READ_WRITE, flags, memfd.as_fd(), from as u64) }.map_err(
@@ -178,7 +176,7 @@ impl Mapping {
 
     /// The first byte, to write. A write faults where the mapping is not [writable](Self::is_writable).
     pub fn as_mut_ptr(&self) -> *mut u8 {
-        self.base.as_ptr().wrapping_add(self.offset)
+        self.span.start().wrapping_add(self.offset)
     }
 
     /// Bytes asked for.
@@ -208,7 +206,9 @@ impl Mapping {
                 "free memory or ask for less",
             )
         })?;
-        Ok(Self { base, mapped, offset: 0, length, writable: true, device: false })
+        // SAFETY: the kernel has just mapped this range for us, whole pages of it.
+        let span = unsafe { Span::new(base, mapped) };
+        Ok(Self { span, offset: 0, length, writable: true, device: false })
     }
 
     /// Maps a span of a file that begins anywhere in a page.
@@ -229,32 +229,9 @@ impl Mapping {
             mmap(ptr::null_mut(), mapped, protection, flags, file, start - offset as u64)
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, mapped, offset, length, writable, device: false })
-    }
-
-    /// Unmaps all but an aligned span of `keep` bytes.
-    fn trim(&mut self, keep: usize) {
-        let address = self.base.as_ptr() as usize;
-        let head = address.next_multiple_of(huge_pages::SIZE) - address;
-        let tail = self.mapped - head - keep;
-        let kept = self.base.as_ptr().wrapping_add(head);
-        // SAFETY: both ends lie in this mapping, and nobody has pointers into them yet. Unmapping can
-        // fail only where the kernel runs out of mappings; the ends are then left, untouched.
-        unsafe {
-            let _ = munmap(self.base.as_ptr().cast(), head);
-            let _ = munmap(kept.wrapping_add(keep).cast(), tail);
-        }
-        if let Some(kept) = NonNull::new(kept) {
-            self.base = kept;
-        }
-        self.mapped = keep;
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own. Its pointers must not outlive it.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+        // SAFETY: the kernel has just mapped this range for us, whole pages of it.
+        let span = unsafe { Span::new(base, mapped) };
+        Ok(Self { span, offset, length, writable, device: false })
     }
 }
 

@@ -1,15 +1,21 @@
-//! Memory that a path names: files, physical memory, PCI BARs and DAX.
+//! Memory that a path names: files, physical memory and PCI BARs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::mm::MapFlags;
 
 use super::Mapping;
 use crate::Refusal;
+
+/// The number of `/dev/mem`, major and minor.
+const DEV_MEM: (u32, u32) = (1, 1);
+/// What statfs(2) says of the two file systems of the kernel's own.
+const PROC_MAGIC: u64 = 0x9fa0;
+const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 impl Mapping {
     /// A file, shared with whoever maps it too. With `write` it is created and grown where it has to be.
@@ -41,7 +47,8 @@ impl Mapping {
     /// device's registers can have effects too.
     ///
     /// # Errors
-    /// Where there is no `/dev/mem`, the kernel bars the range, or a write would hit the kernel's own memory.
+    /// Where there is no `/dev/mem`, the kernel bars the range, or a write could hit the kernel's own
+    /// memory: System RAM of any kind, or unknown because `/proc/iomem` does not show the addresses.
     pub fn physical(address: u64, length: usize, write: bool) -> Result<Self, Refusal> {
         let attempt = format!("map {length} B of physical memory at {address:#x}");
         let end = address.checked_add(length as u64).filter(|end| *end <= 1 << 52);
@@ -52,121 +59,269 @@ impl Mapping {
                 "correct the address",
             ));
         };
-        let file = open_device(Path::new("/dev/mem"), write).map_err(|why| {
+        let file = open_dev_mem(write).map_err(|why| {
             let remedy = match why.kind() {
                 io::ErrorKind::NotFound => "use a kernel with CONFIG_DEVMEM",
-                _ => "run as root",
+                _ => "run as root on a kernel that is not locked down",
             };
             Refusal::new(format!("{attempt} through /dev/mem"), why, remedy)
         })?;
         if write {
-            let iomem = fs::read_to_string("/proc/iomem").unwrap_or_default();
-            spare_the_kernel(&iomem, address, end).map_err(|why| {
-                let remedy = "keep the range from the kernel with memmap= on its command line, and run as root";
+            spare_system_ram(address, end).map_err(|why| {
+                let remedy = "reserve a range with memmap=SIZE$ADDRESS on the kernel's command line, and run as root";
                 Refusal::invalid(&attempt, why, remedy)
             })?;
         }
-        let remedy = "boot with iomem=relaxed, or a kernel without CONFIG_STRICT_DEVMEM";
-        Self::of_device(&file, address, length, write)
-            .map_err(|why| Refusal::new(attempt, why, remedy))
+        let mapping = Self::of_device(&file, address, length, write).map_err(|why| {
+            let remedy = dev_mem_remedy(&why);
+            Refusal::new(&attempt, why, remedy)
+        })?;
+        if write {
+            // Memory may have come online since; it cannot be told apart later.
+            spare_system_ram(address, end).map_err(|why| {
+                Refusal::invalid(attempt, why, "keep the range offline and try again")
+            })?;
+        }
+        Ok(mapping)
     }
 
     /// A PCI BAR through sysfs, `/sys/bus/pci/devices/*/resourceN`; read-only unless `write`.
     ///
     /// # Errors
-    /// Where it cannot be opened, is shorter than the length, or is of I/O ports.
+    /// Where it cannot be opened, is no file of sysfs, is shorter than the length, or is of I/O ports.
     pub fn resource(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
         let attempt = format!("map {length} B of PCI resource {}", path.display());
         let remedy =
             "name a memory BAR, as root, with the device enabled and the kernel not locked down";
-        let file = open_device(path, write).map_err(|why| Refusal::new(&attempt, why, remedy))?;
-        let has = file.metadata().map_err(|why| Refusal::new(&attempt, why, remedy))?.len();
-        if has < length as u64 {
-            return Err(Refusal::invalid(attempt, format!("the BAR has {has} B"), "ask for less"));
-        }
-        Self::of_device(&file, 0, length, write).map_err(|why| Refusal::new(attempt, why, remedy))
-    }
-
-    /// Persistent or device memory without the page cache: a `/dev/dax*` device, or a file on a DAX mount.
-    ///
-    /// # Errors
-    /// Where it cannot be opened, is shorter than the length, or its file system is not mounted with DAX.
-    pub fn dax(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
-        let attempt = format!("map {length} B of DAX memory {}", path.display());
-        let refused = |why, remedy: &str| Refusal::new(&attempt, why, remedy);
-        let open = |why| {
-            refused(why, "name a /dev/dax device or a file on a file system mounted with dax")
-        };
-        let file = OpenOptions::new().read(true).write(write).open(path).map_err(open)?;
-        let kind = file.metadata().map_err(open)?;
-        if kind.file_type().is_char_device() {
-            // A device maps whole pages of its own alignment only, and refuses what it does not have.
-            let remedy = "ask for a multiple of the device's alignment, no longer than the device";
-            return Self::of_device(&file, 0, length, write).map_err(|why| refused(why, remedy));
-        }
+        let refused = |why| Refusal::new(&attempt, why, remedy);
+        let (file, kind) = open_checked(path, write, |file, _| {
+            if is_resource(path) && file_system(file)? == SYSFS_MAGIC {
+                return Ok(());
+            }
+            Err(io::Error::other("it is not a resource file of sysfs"))
+        })
+        .map_err(refused)?;
         if kind.len() < length as u64 {
-            return Err(Refusal::invalid(
-                &attempt,
-                format!("it has {} B", kind.len()),
-                "ask for less",
-            ));
+            let has = format!("the BAR has {} B", kind.len());
+            return Err(Refusal::invalid(attempt, has, "ask for less"));
         }
-        // MAP_SYNC is refused where the file is not truly DAX.
-        Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
-            .map_err(|why| refused(why, "mount its file system with -o dax on persistent memory"))
+        Self::of_device(&file, 0, length, write).map_err(refused)
     }
 
-    fn of_device(file: &File, start: u64, length: usize, write: bool) -> io::Result<Self> {
+    /// Maps memory of a device, which is not touched before it is used.
+    pub(super) fn of_device(
+        file: &File,
+        start: u64,
+        length: usize,
+        write: bool,
+    ) -> io::Result<Self> {
         let mapping = Self::of_file(file.as_fd(), start, length, write, MapFlags::SHARED)?;
         Ok(Self { device: true, ..mapping })
     }
 }
 
-/// Opens with O_SYNC, which makes the mapping of `/dev/mem` uncached.
-fn open_device(path: &Path, write: bool) -> io::Result<File> {
-    OpenOptions::new().read(true).write(write).custom_flags(libc::O_SYNC).open(path)
+/// Opens `/dev/mem`, and nothing else that may be there.
+fn open_dev_mem(write: bool) -> io::Result<File> {
+    let (file, _) = open_checked(Path::new("/dev/mem"), write, |_, kind| {
+        if kind.file_type().is_char_device() && number(kind) == DEV_MEM {
+            return Ok(());
+        }
+        Err(io::Error::other("it is not the device 1:1"))
+    })?;
+    Ok(file)
 }
 
-/// Refuses a range that touches System RAM in `/proc/iomem`, or a file that hides its addresses.
-fn spare_the_kernel(iomem: &str, address: u64, end: u64) -> Result<(), String> {
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let range = |line: &str| {
-        let (range, "System RAM") = line.split_once(" : ")? else {
-            return None;
-        };
-        let (first, last) = range.trim().split_once('-')?;
-        Some((number(first)?, number(last)?))
+/// Opens a file once it has passed a check. It is looked at before it is opened, since opening a device
+/// can have effects, and what was looked at is what is opened. O_SYNC makes a mapping of `/dev/mem` uncached.
+pub(super) fn open_checked(
+    path: &Path,
+    write: bool,
+    check: impl FnOnce(&File, &fs::Metadata) -> io::Result<()>,
+) -> io::Result<(File, fs::Metadata)> {
+    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let kind = place.metadata()?;
+    check(&place, &kind)?;
+    let same = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let file = OpenOptions::new().read(true).write(write).custom_flags(libc::O_SYNC).open(same)?;
+    Ok((file, kind))
+}
+
+/// The number of a device file, major and minor.
+pub(super) fn number(kind: &fs::Metadata) -> (u32, u32) {
+    (libc::major(kind.rdev()), libc::minor(kind.rdev()))
+}
+
+fn file_system(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::fstatfs(file)?.f_type as u64)
+}
+
+/// Whether a path ends like the file of a BAR: `resource0` to `resource5`, or `resourceN_wc`.
+fn is_resource(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = name.strip_prefix("resource").map(|rest| rest.trim_end_matches("_wc"));
+    number.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number < 6))
+}
+
+/// What helps against an error of mmap(2) on `/dev/mem`, by drivers/char/mem.c and mm/pat/memtype.c.
+fn dev_mem_remedy(why: &io::Error) -> &'static str {
+    match why.raw_os_error() {
+        // CONFIG_STRICT_DEVMEM bars System RAM, whatever iomem= says, and with CONFIG_IO_STRICT_DEVMEM
+        // what a driver claims.
+        Some(libc::EPERM) => {
+            "if the range is System RAM: use a kernel without CONFIG_STRICT_DEVMEM (iomem=relaxed does \
+             not help), or reserve the range with memmap=SIZE$ADDRESS; if a driver claims it: unbind \
+             the driver, or boot with iomem=relaxed"
+        }
+        // System RAM would have two caching attributes.
+        Some(libc::EINVAL) => {
+            "if the range is System RAM: boot with nopat, or reserve the range with \
+             memmap=SIZE$ADDRESS; else name an address that the CPU has"
+        }
+        // Somebody else has the range, with another caching attribute.
+        Some(libc::EAGAIN) => {
+            "a driver maps the range write-back: unbind it (`nd_pmem` for persistent memory)"
+        }
+        _ => "name a range that /proc/iomem lists, as root",
+    }
+}
+
+/// Refuses a range that is or may be the kernel's memory.
+fn spare_system_ram(address: u64, end: u64) -> Result<(), String> {
+    let shown = || -> io::Result<String> {
+        let file = File::open("/proc/iomem")?;
+        if file_system(&file)? != PROC_MAGIC {
+            return Err(io::Error::other("it is not a file of the kernel"));
+        }
+        io::read_to_string(file)
     };
-    let memory: Vec<(u64, u64)> =
-        iomem.lines().filter_map(range).filter(|(_, last)| *last > 0).collect();
-    if memory.is_empty() {
-        return Err("/proc/iomem does not show which memory is the kernel's".to_owned());
+    let iomem = shown().map_err(|why| format!("/proc/iomem: {why}"))?;
+    spare(&iomem, address, end)
+}
+
+/// Refuses a range that touches a line of `/proc/iomem`, nested ones too, whose name begins with 'System
+/// RAM': 'System RAM (kmem)' is memory of a device that the kernel has made its own. Refuses every range
+/// where such a line does not show its addresses.
+fn spare(iomem: &str, address: u64, end: u64) -> Result<(), String> {
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mut any = false;
+    for line in iomem.lines() {
+        let Some((range, name)) = line.split_once(" : ") else { continue };
+        if !name.trim().starts_with("System RAM") {
+            continue;
+        }
+        any = true;
+        let range = range.trim().split_once('-');
+        let range = range.and_then(|(first, last)| Some((number(first)?, number(last)?)));
+        match range {
+            None | Some((_, 0)) => {
+                return Err("/proc/iomem hides which memory is the kernel's".to_owned());
+            }
+            Some((first, last)) if address <= last && first < end => {
+                return Err(format!(
+                    "{first:#x} to {last:#x} is the kernel's memory, {}",
+                    name.trim()
+                ));
+            }
+            Some(_) => {}
+        }
     }
-    match memory.iter().find(|(first, last)| address <= *last && *first < end) {
-        Some((first, last)) => Err(format!("{first:#x} to {last:#x} is the kernel's memory")),
-        None => Ok(()),
-    }
+    if any { Ok(()) } else { Err("/proc/iomem does not show any System RAM".to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapping::PAGE;
+    use std::os::unix::fs::FileExt;
 
-    const IOMEM: &str = "00000000-00000fff : Reserved\n00001000-0009fbff : System RAM\n100000000-2ffffffff : System RAM\n  200000000-200ffffff : Kernel code\n";
+    const IOMEM: &str = "00000000-00000fff : Reserved\n\
+        00001000-0009fbff : System RAM\n\
+        100000000-2ffffffff : System RAM\n\
+        \x20\x20200000000-200ffffff : Kernel code\n\
+        2080000000-24ffffffff : CXL Window 0\n\
+        \x20\x202080000000-20ffffffff : region0\n\
+        \x20\x20\x20\x202080000000-20ffffffff : dax0.0\n\
+        \x20\x20\x20\x20\x20\x202080000000-20bfffffff : System RAM (kmem)\n";
+
+    /// The inode of the file that is mapped at an address, by /proc/self/maps.
+    fn mapped_at(address: usize) -> Option<u64> {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let (first, last) = words.next()?.split_once('-')?;
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            let inside = (number(first)?..number(last)?).contains(&address);
+            inside.then(|| words.nth(3)?.parse().ok()).flatten()
+        })
+    }
+
+    #[test]
+    fn a_device_is_mapped_until_its_mapping_is_dropped() {
+        // A file stands for the device: the kernel maps both by the same call.
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 * PAGE as u64).unwrap();
+        let mapping = Mapping::of_device(&file, PAGE as u64 + 8, 2 * PAGE, true).unwrap();
+        let (address, inode) = (mapping.as_ptr() as usize, file.metadata().unwrap().ino());
+        assert_eq!(mapped_at(address), Some(inode), "it was unmapped as soon as it was made");
+        assert_eq!(mapped_at(address + 2 * PAGE - 1), Some(inode));
+        // SAFETY: inside the mapping, which this test alone uses.
+        unsafe { mapping.as_mut_ptr().add(5).write_volatile(77) };
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, PAGE as u64 + 13).unwrap();
+        assert_eq!(byte, [77]);
+        drop(mapping);
+        assert_ne!(mapped_at(address), Some(inode));
+    }
 
     #[test]
     fn the_kernels_memory_is_spared() {
-        assert_eq!(spare_the_kernel(IOMEM, 0, 0x1000), Ok(()));
-        assert_eq!(spare_the_kernel(IOMEM, 0x3_0000_0000, 0x4_0000_0000), Ok(()));
-        let refused = |first, end| spare_the_kernel(IOMEM, first, end).unwrap_err();
+        assert_eq!(spare(IOMEM, 0, 0x1000), Ok(()));
+        assert_eq!(spare(IOMEM, 0x3_0000_0000, 0x4_0000_0000), Ok(()));
+        let refused = |first, end| spare(IOMEM, first, end).unwrap_err();
         assert!(refused(0, 0x1001).starts_with("0x1000 to 0x9fbff"));
         assert!(refused(0x2_ffff_ffff, 0x3_0000_0000).starts_with("0x100000000 to"));
     }
 
     #[test]
+    fn a_devices_memory_that_the_kernel_took_is_spared() {
+        let refused = spare(IOMEM, 0x20_8000_0000, 0x20_8000_1000).unwrap_err();
+        assert!(refused.ends_with("System RAM (kmem)"), "{refused}");
+        assert_eq!(spare(IOMEM, 0x20_c000_0000, 0x20_c000_1000), Ok(()));
+    }
+
+    #[test]
     fn hidden_addresses_spare_nothing() {
         let hidden = "00000000-00000000 : Reserved\n00000000-00000000 : System RAM\n";
-        assert!(spare_the_kernel(hidden, 0x20_8000_0000, 0x20_8000_1000).is_err());
-        assert!(spare_the_kernel("", 0x20_8000_0000, 0x20_8000_1000).is_err());
+        assert!(spare(hidden, 0x20_8000_0000, 0x20_8000_1000).is_err());
+        assert!(spare("", 0x20_8000_0000, 0x20_8000_1000).is_err());
+        assert!(spare("what : System RAM\n", 0x20_8000_0000, 0x20_8000_1000).is_err());
+        let half = format!("{IOMEM}00000000-00000000 : System RAM (kmem)\n");
+        assert!(spare(&half, 0x20_c000_0000, 0x20_c000_1000).is_err());
+    }
+
+    #[test]
+    fn each_error_of_dev_mem_has_its_own_remedy() {
+        let remedy = |errno| dev_mem_remedy(&io::Error::from_raw_os_error(errno));
+        assert!(remedy(libc::EPERM).contains("without CONFIG_STRICT_DEVMEM"));
+        assert!(remedy(libc::EINVAL).contains("nopat"));
+        assert!(remedy(libc::EAGAIN).contains("unbind"));
+        for errno in [libc::EPERM, libc::EINVAL, libc::EAGAIN, libc::ENXIO] {
+            assert!(!remedy(errno).contains('\n') && !remedy(errno).contains("  "));
+        }
+    }
+
+    #[test]
+    fn only_a_resource_of_sysfs_is_a_bar() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("resource0");
+        fs::write(&path, [0; 2 * PAGE]).unwrap();
+        for path in [&path, Path::new("/dev/zero"), Path::new("/sys/kernel/mm")] {
+            let refusal = Mapping::resource(path, PAGE, true).unwrap_err().to_string();
+            assert!(refusal.contains("not a resource file of sysfs"), "{refusal}");
+        }
+        for (name, yes) in [("resource2", true), ("resource4_wc", true), ("resource", false)] {
+            assert_eq!(is_resource(Path::new(name)), yes, "{name}");
+        }
+        assert!(!is_resource(Path::new("resource6")) && !is_resource(Path::new("config")));
     }
 }

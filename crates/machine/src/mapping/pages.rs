@@ -19,7 +19,7 @@ impl Mapping {
         let advice =
             if self.writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
         // SAFETY: the range is this mapping's own, and populating changes no contents.
-        match unsafe { madvise(self.base.as_ptr().cast(), self.mapped, advice) } {
+        match unsafe { madvise(self.span.start().cast(), self.span.bytes(), advice) } {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::INVAL) => {
                 self.touch();
@@ -35,8 +35,8 @@ impl Mapping {
 
     /// Kernels before 5.14 cannot populate: touch each page, and leave what it holds.
     pub(super) fn touch(&self) {
-        for page in (0..self.mapped).step_by(PAGE) {
-            let byte = self.base.as_ptr().wrapping_add(page);
+        for page in (0..self.span.bytes()).step_by(PAGE) {
+            let byte = self.span.start().wrapping_add(page);
             if self.writable {
                 // SAFETY: the byte lies in this writable mapping; a locked `or` of 0 changes nothing that
                 // another thread or process could see.
@@ -77,8 +77,8 @@ impl Mapping {
         let code = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
-                self.base.as_ptr(),
-                self.mapped,
+                self.span.start(),
+                self.span.bytes(),
                 MPOL_BIND,
                 mask.as_ptr(),
                 bits + 1,
@@ -91,6 +91,6 @@ impl Mapping {
     pub(super) fn advise(&self, advice: Advice) {
         // An advice that the kernel does not know is no advice: there is nothing to report.
         // SAFETY: the range is this mapping's own; nobody holds references into it, only pointers.
-        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.mapped, advice) };
+        let _ = unsafe { madvise(self.span.start().cast(), self.span.bytes(), advice) };
     }
 }

@@ -146,14 +146,6 @@ fn absent_devices_are_refused() {
 }
 
 #[test]
-fn a_plain_file_is_no_dax() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    file.as_file().set_len(4096).unwrap();
-    let refusal = Mapping::dax(file.path(), 4096, true).unwrap_err().to_string();
-    assert!(refusal.contains("-o dax"), "{refusal}");
-}
-
-#[test]
 fn binds_to_the_first_node_and_to_no_absent_one() {
     let mapping = Mapping::anonymous(PAGE).unwrap();
     if crate::topology::Topology::detect().nodes.iter().any(|node| node.id == 0) {

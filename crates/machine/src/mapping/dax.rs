@@ -1,0 +1,129 @@
+//! Persistent or device memory without the page cache.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mm::MapFlags;
+
+use super::Mapping;
+use super::device::{number, open_checked};
+use crate::Refusal;
+
+/// Where sysfs has each character device by its number.
+const CHARACTER_DEVICES: &str = "/sys/dev/char";
+const NAME_ONE: &str = "name a /dev/dax device or a file on a file system mounted with dax";
+
+impl Mapping {
+    /// Memory of a `/dev/dax*` device, or of a file on a DAX mount.
+    ///
+    /// A device maps multiples of its alignment only: as many whole ones are mapped as hold the length.
+    ///
+    /// # Errors
+    /// Where it cannot be opened, is shorter than the length, is a device that is not of the kernel's
+    /// subsystem dax, or its file system is not mounted with DAX.
+    pub fn dax(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
+        let attempt = format!("map {length} B of DAX memory {}", path.display());
+        let refused = |why, remedy: &str| Refusal::new(&attempt, why, remedy);
+        let mut device = None;
+        let (file, kind) = open_checked(path, write, |_, kind| {
+            if kind.file_type().is_char_device() {
+                device = Some(Device::read(Path::new(CHARACTER_DEVICES), number(kind))?);
+            } else if !kind.is_file() {
+                return Err(io::Error::other("it is neither a DAX device nor a file"));
+            }
+            Ok(())
+        })
+        .map_err(|why| refused(why, NAME_ONE))?;
+        let has = device.as_ref().map_or(kind.len(), |device| device.size);
+        let whole = length
+            .checked_next_multiple_of(device.as_ref().map_or(1, |device| device.alignment))
+            .filter(|whole| *whole as u64 <= has);
+        let Some(whole) = whole else {
+            return Err(Refusal::invalid(&attempt, format!("it has {has} B"), "ask for less"));
+        };
+        if device.is_some() {
+            let mapping = Self::of_device(&file, 0, whole, write)
+                .map_err(|why| refused(why, "bind the device to the driver device_dax"))?;
+            return Ok(Self { length, ..mapping });
+        }
+        // MAP_SYNC is refused where the file is not truly DAX.
+        Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+            .map_err(|why| refused(why, "mount its file system with -o dax on persistent memory"))
+    }
+}
+
+/// What sysfs says of a DAX device, in bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Device {
+    alignment: usize,
+    size: u64,
+}
+
+impl Device {
+    fn read(devices: &Path, (major, minor): (u32, u32)) -> io::Result<Self> {
+        let folder: PathBuf = devices.join(format!("{major}:{minor}"));
+        let subsystem = fs::read_link(folder.join("subsystem"));
+        if !subsystem.is_ok_and(|link| link.ends_with("dax")) {
+            return Err(io::Error::other("it is not a DAX device"));
+        }
+        let bytes = |name: &str| -> io::Result<u64> {
+            let file = folder.join(name);
+            let unread = |why: String| io::Error::other(format!("{}: {why}", file.display()));
+            let text = fs::read_to_string(&file).map_err(|why| unread(why.to_string()))?;
+            text.trim().parse().map_err(|_| unread(format!("'{}' is not a number", text.trim())))
+        };
+        let alignment = usize::try_from(bytes("align")?).ok().filter(|one| one.is_power_of_two());
+        let alignment = alignment.ok_or_else(|| io::Error::other("its alignment is not known"))?;
+        Ok(Self { alignment, size: bytes("size")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn another_device_is_no_dax() {
+        for path in ["/dev/zero", "/dev/null", "/dev/mem", "/dev/tty"] {
+            if !Path::new(path).exists() {
+                continue;
+            }
+            let refusal = Mapping::dax(Path::new(path), 4096, true).unwrap_err().to_string();
+            assert!(refusal.contains("not a DAX device"), "{refusal}");
+        }
+        let refusal = Mapping::dax(Path::new("/dev"), 4096, false).unwrap_err().to_string();
+        assert!(refusal.contains("neither a DAX device nor a file"), "{refusal}");
+    }
+
+    #[test]
+    fn a_devices_alignment_and_size_are_sysfs_own() {
+        let devices = tempfile::tempdir().unwrap();
+        let folder = devices.path().join("250:3");
+        fs::create_dir(&folder).unwrap();
+        let read = || Device::read(devices.path(), (250, 3));
+        symlink("../../../../../../bus/dax", folder.join("subsystem")).unwrap();
+        assert!(read().unwrap_err().to_string().contains("align"), "no alignment is no guess");
+        fs::write(folder.join("align"), "2097152\n").unwrap();
+        fs::write(folder.join("size"), "62914560\n").unwrap();
+        assert_eq!(read().unwrap(), Device { alignment: 2 << 20, size: 60 << 20 });
+        fs::write(folder.join("align"), "3\n").unwrap();
+        assert!(read().is_err());
+        fs::remove_file(folder.join("subsystem")).unwrap();
+        symlink("../../../../class/mem", folder.join("subsystem")).unwrap();
+        assert!(read().unwrap_err().to_string().contains("not a DAX device"));
+    }
+
+    #[test]
+    fn a_plain_file_is_no_dax() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let refusal = Mapping::dax(file.path(), 4096, true).unwrap_err().to_string();
+        assert!(refusal.contains("-o dax"), "{refusal}");
+        let refusal = Mapping::dax(file.path(), 4097, true).unwrap_err().to_string();
+        assert!(refusal.contains("it has 4096 B"), "{refusal}");
+    }
+}
