@@ -48,9 +48,22 @@ pub fn open() -> Result<Kvm, Absence> {
 /// # Errors
 /// KVM's.
 pub fn machine(kvm: &Kvm) -> Result<VmFd, Error> {
-    let vm = kvm.create_vm()?;
-    vm.set_tss_address(KVM_PAGES)?;
+    let vm = uninterrupted(|| kvm.create_vm())?;
+    uninterrupted(|| vm.set_tss_address(KVM_PAGES))?;
     Ok(vm)
+}
+
+/// Repeats a call to KVM that a signal ended: KVM_CREATE_VM waits for locks, and gives up when a signal comes.
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    /// More signals than come while one call runs, unless something is wrong.
+    const TRIES: u32 = 1000;
+    for _ in 1..TRIES {
+        match call() {
+            Err(error) if error.errno() == libc::EINTR => {}
+            ended => return ended,
+        }
+    }
+    call()
 }
 
 /// All that KVM supports, as a vCPU may have it.
@@ -58,7 +71,7 @@ pub fn machine(kvm: &Kvm) -> Result<VmFd, Error> {
 /// # Errors
 /// KVM's.
 pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
-    kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+    uninterrupted(|| kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES))
 }
 
 /// Makes a vCPU.
@@ -66,9 +79,24 @@ pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
 /// # Errors
 /// KVM's.
 pub fn processor(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
-    let vcpu = vm.create_vcpu(number)?;
-    vcpu.set_cpuid2(cpuid)?;
+    let vcpu = uninterrupted(|| vm.create_vcpu(number))?;
+    uninterrupted(|| vcpu.set_cpuid2(cpuid))?;
     Ok(vcpu)
+}
+
+/// The type of the 64-bit TSS in TR under this KVM.
+///
+/// VMX enters a guest in long mode only with a busy one (11; Intel SDM, volume 3, checks on guest segment
+/// registers). SVM has no such check, and its processors keep TR without the busy bit, which KVM therefore
+/// adds when it is asked. QEMU's emulation of SVM lets the I/O bitmap of an available one (9) count, and of no
+/// other.
+pub fn tss_type(cpuid: &CpuId) -> u8 {
+    const AVAILABLE: u8 = 9;
+    const BUSY: u8 = 11;
+    let vendor = cpuid.as_slice().iter().find(|leaf| leaf.function == 0);
+    let vendor = vendor.map(|leaf| [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat());
+    let svm: [&[u8]; 2] = [b"AuthenticAMD", b"HygonGenuine"];
+    if vendor.is_some_and(|vendor| svm.contains(&vendor.as_slice())) { AVAILABLE } else { BUSY }
 }
 
 /// Sets a vCPU's system registers for 64-bit mode with paging, in the ring of its selectors.
@@ -192,6 +220,43 @@ mod tests {
         assert!(time.contains("take 14000 ticks in the guest's kernel and 26 outside"), "{time}");
         // None ran.
         why(0, u32::MAX.into());
+    }
+
+    #[test]
+    fn a_call_that_a_signal_ended_is_made_again() {
+        let mut left = 3;
+        let made = uninterrupted(|| {
+            left -= 1;
+            if left > 0 { Err(Error::new(libc::EINTR)) } else { Ok("made") }
+        });
+        assert_eq!((made, left), (Ok("made"), 0));
+        let mut calls = 0;
+        let mut refused = |errno| {
+            calls = 0;
+            let refused: Result<(), Error> = uninterrupted(|| {
+                calls += 1;
+                Err(Error::new(errno))
+            });
+            (refused.unwrap_err().errno(), calls)
+        };
+        assert_eq!(refused(libc::ENOMEM), (libc::ENOMEM, 1));
+        assert_eq!(refused(libc::EINTR), (libc::EINTR, 1000), "it does not go on for ever");
+    }
+
+    #[test]
+    fn the_tss_is_of_the_type_that_the_processor_takes() {
+        let of = |vendor: &[u8; 12]| {
+            let word = |at: usize| u32::from_le_bytes(vendor[at..at + 4].try_into().unwrap());
+            let leaf = kvm_bindings::kvm_cpuid_entry2 {
+                ebx: word(0),
+                edx: word(4),
+                ecx: word(8),
+                ..Default::default()
+            };
+            tss_type(&CpuId::from_entries(&[leaf]).unwrap())
+        };
+        assert_eq!([of(b"GenuineIntel"), of(b"CentaurHauls")], [11, 11]);
+        assert_eq!([of(b"AuthenticAMD"), of(b"HygonGenuine")], [9, 9]);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! The suite measures how fast bytes pass into and out of each kind of memory
 //! ([`throughput`]), how frames pass between two processes ([`frames`]), what a mediated pool
-//! costs and stops ([`mediation`]), and why mapped memory stops scaling ([`faults`]).
+//! costs and stops ([`mediation`]), and why mapped memory stops scaling ([`faults`]). Whether bytes
+//! arrive at all is tested without a clock ([`delivery`]).
 
+pub mod delivery;
 pub mod factors;
 pub mod faults;
 pub mod frames;

@@ -14,7 +14,7 @@ use machine::capability::Capability;
 
 use crate::limit::mbw;
 use crate::memory::physical;
-use crate::{factors, faults, frames, functions, hand, mediation, metrics, throughput};
+use crate::{delivery, factors, faults, frames, functions, hand, mediation, metrics, throughput};
 
 /// Copies into memory that another process or host sees.
 pub struct CopySuite;
@@ -98,6 +98,7 @@ impl Suite for CopySuite {
             "frames" => frames::available(point),
             "mediation" => mediation::available(point),
             "faults" => faults::available(point),
+            "delivery" => delivery::available(point),
             _ => throughput::available(point),
         }
     }
@@ -107,6 +108,7 @@ impl Suite for CopySuite {
             "frames" => frames::expected(point, budget),
             "mediation" => mediation::expected(point, budget),
             "faults" => faults::expected(point, budget),
+            "delivery" => delivery::expected(point, budget),
             _ => throughput::expected(point, budget),
         }
     }
@@ -116,9 +118,10 @@ impl Suite for CopySuite {
             "frames" => frames::probe(),
             "mediation" => mediation::probe(),
             "faults" => faults::probe(),
+            "delivery" => delivery::probe(),
             "throughput" => throughput::probe(),
             other => {
-                let ways = "throughput, frames, mediation, faults";
+                let ways = "throughput, frames, mediation, faults, delivery";
                 return Err(Failure::failed(format!(
                     "nothing is measured as '{other}'; set measured_as to one of {ways}"
                 )));

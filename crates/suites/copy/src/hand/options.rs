@@ -25,7 +25,7 @@ const IDS: &str = "Experiment IDs (default: all):
   5  read-device           reads from it
 2 to 5 map /dev/mem as root, and only with --allow physical; 2 and 4 write it only with
 --allow physical-write, and so do 3 and 5 with -i 0, to fill the source. 2 and 3 need
---set physical-address=ADDRESS.
+--set physical-address=ADDRESS, 4 and 5 --set device-address=ADDRESS.
 
 Examples:
   tollgate copy 0 1 -r 1000 -n 2

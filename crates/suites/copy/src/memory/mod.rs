@@ -13,7 +13,7 @@ use lab::sample::Failure;
 use machine::huge_pages;
 use machine::topology::Topology;
 
-pub use physical::{ALLOW, ALLOW_WRITE, ESCAPE_ADDRESS};
+pub use physical::{ALLOW, ALLOW_WRITE};
 pub use region::{Region, Tally};
 
 /// A level of the factor `memory`.

@@ -14,8 +14,6 @@ use super::open::unavailable;
 pub const ALLOW: &str = "allow-physical";
 /// Allows to write it, too.
 pub const ALLOW_WRITE: &str = "allow-physical-write";
-/// Where ESCAPE's device memory begins: 130 GB.
-pub const ESCAPE_ADDRESS: u64 = 0x20_8000_0000;
 
 /// Linux bars more than this of its own memory, says the seed.
 const MOST_OF_HOST: usize = 512 << 10;
@@ -30,6 +28,9 @@ pub(super) fn most(kind: Kind) -> Option<usize> {
         _ => None,
     }
 }
+
+/// How a remedy writes an address: no number, which somebody would copy.
+const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";
 
 /// Maps so many bytes.
 pub(super) fn open(
@@ -71,14 +72,10 @@ pub(super) fn open(
         }
         Kind::Dax => Mapping::dax(Path::new(named("dax-device", "/dev/dax0.0")?), bytes, write),
         Kind::HostPhysical => {
-            let address = address(named("physical-address", "0x10000000")?)?;
-            Mapping::physical(address, bytes, write)
+            Mapping::physical(address(named("physical-address", ADDRESS)?)?, bytes, write)
         }
-        _ => {
-            let address =
-                options.get("device-address").map_or(Ok(ESCAPE_ADDRESS), |text| address(text))?;
-            Mapping::physical(address, bytes, write)
-        }
+        // No address is the device's on every machine: ESCAPE's is RAM where CXL memory begins there.
+        _ => Mapping::physical(address(named("device-address", ADDRESS)?)?, bytes, write),
     };
     mapping.map_err(unavailable)
 }
@@ -93,7 +90,6 @@ fn address(text: &str) -> Result<u64, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
@@ -115,24 +111,19 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_read_only_unless_writing_is_allowed() {
-        // A file stands in for the BAR: both are mapped by the same call.
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&[7; 8192]).unwrap();
-        let path = file.path().to_str().unwrap();
-        let read =
-            open(Kind::PciBar, 4096, false, &options(&[(ALLOW, ""), ("pci-resource", path)]))
-                .unwrap();
-        assert!(!read.is_writable());
-        let allowed = options(&[(ALLOW, ""), (ALLOW_WRITE, ""), ("pci-resource", path)]);
-        assert!(open(Kind::PciBar, 4096, true, &allowed).unwrap().is_writable());
-        let beyond = open(Kind::PciBar, 1 << 20, false, &allowed).unwrap_err();
-        assert!(beyond.why.contains("8192 B"), "{beyond}");
+    fn no_address_is_assumed() {
+        let allowed = options(&[(ALLOW, ""), (ALLOW_WRITE, "")]);
+        for write in [false, true] {
+            let device = open(Kind::Device, 4096, write, &allowed).unwrap_err();
+            assert!(device.remedy.unwrap().contains("--set device-address="), "{}", device.why);
+            let host = open(Kind::HostPhysical, 4096, write, &allowed).unwrap_err();
+            assert!(host.remedy.unwrap().contains("--set physical-address="), "{}", host.why);
+        }
     }
 
     #[test]
     fn addresses() {
-        assert_eq!(address("0x2080000000").unwrap(), ESCAPE_ADDRESS);
+        assert_eq!(address("0x2080000000").unwrap(), 0x20_8000_0000);
         assert_eq!(address("4096").unwrap(), 4096);
         assert!(address("0x").is_err() && address("here").is_err());
     }

@@ -102,7 +102,8 @@ impl Guest {
         let components = components(&cpuid);
         let one = |number| {
             let vcpu = kvm::processor(&vm, number as u64, &cpuid).map_err(step("make a vCPU"))?;
-            Processor::new(vcpu, &kernel, number, fs(number), components).map(Mutex::new)
+            let tss = kvm::tss_type(&cpuid);
+            Processor::new(vcpu, &kernel, number, fs(number), components, tss).map(Mutex::new)
         };
         let processors = (0..tcs).map(one).collect::<Result<_, Failure>>()?;
         Ok(Self { processors, _vm: vm, _page_table: page_table, kernel })
@@ -147,6 +148,7 @@ impl Processor {
         number: usize,
         fs: u64,
         components: u64,
+        tss_type: u8,
     ) -> Result<Self, Failure> {
         let mut sregs = vcpu.get_sregs().map_err(step("read a vCPU's system registers"))?;
         kvm::long_mode(&mut sregs, PAGE_TABLE, USER_CS, USER_SS);
@@ -161,7 +163,7 @@ impl Processor {
             base: kernel.tss(number) as u64,
             limit: TSS as u32 - 1,
             selector: 0x30,
-            type_: 11,
+            type_: tss_type,
             present: 1,
             ..Default::default()
         };
