@@ -5,8 +5,13 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use machine::restorer::is_restorer;
+
 /// How long those may take who put back what a dead process changed.
-const PUT_BACK: Duration = Duration::from_millis(200);
+const PUT_BACK: Duration = Duration::from_secs(1);
+/// The pause between two looks at those, and how often is looked at most.
+const PAUSE: Duration = Duration::from_millis(1);
+const PASSES: u32 = 2000;
 
 /// Makes this process the parent of what its dead children leave behind, so that it can end it.
 ///
@@ -20,38 +25,26 @@ pub fn adopt() -> io::Result<()> {
     }
 }
 
-/// Kills and reaps every descendant of this process, but for those of `spare` and below.
+/// Kills and reaps every descendant of this process, but for those of `spare` and below. Those who put back
+/// what a dead process changed are waited for instead, and killed only when they take too long.
 pub fn end(spare: &[u32]) {
+    let begun = Instant::now();
     // What is killed may have forked just before: look again until nothing is left.
-    for _ in 0..100 {
+    for _ in 0..PASSES {
         let found = below(std::process::id(), spare);
         if found.is_empty() {
             return;
         }
-        found.iter().for_each(|process| kill(*process));
-        for process in &found {
-            // SAFETY: waitpid without a status only reaps; it fails for what is not our child.
-            unsafe { libc::waitpid(*process as i32, std::ptr::null_mut(), 0) };
+        let patient = begun.elapsed() < PUT_BACK;
+        let (restorers, others): (Vec<u32>, Vec<u32>) =
+            found.into_iter().partition(|process| patient && is_restorer(*process));
+        others.iter().for_each(|process| kill(*process));
+        others.iter().for_each(|process| reap(*process, 0));
+        restorers.iter().for_each(|process| reap(*process, libc::WNOHANG));
+        if !restorers.is_empty() {
+            std::thread::sleep(PAUSE);
         }
     }
-}
-
-/// Kills some children, gives what they leave behind a moment (it may be putting back what they
-/// changed), then kills all the rest.
-pub fn end_in_turn(first: &[u32]) {
-    first.iter().for_each(|child| kill(*child));
-    let begun = Instant::now();
-    while begun.elapsed() < PUT_BACK && !below(std::process::id(), &[]).is_empty() {
-        reap_ended();
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    end(&[]);
-}
-
-/// The children of this process.
-pub fn children() -> Vec<u32> {
-    let own = std::process::id();
-    below(own, &[]).into_iter().filter(|child| parent(*child) == Some(own)).collect()
 }
 
 /// The descendants of a process, as the kernel lists them now.
@@ -87,8 +80,9 @@ fn kill(process: u32) {
     unsafe { libc::kill(process as i32, libc::SIGKILL) };
 }
 
-/// Reaps whatever children have ended.
-fn reap_ended() {
+/// Reaps a process that has ended, or with no options waits until it has; does nothing with one that is
+/// not our child.
+fn reap(process: u32, options: i32) {
     // SAFETY: waitpid without a status only reaps.
-    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+    unsafe { libc::waitpid(process as i32, std::ptr::null_mut(), options) };
 }

@@ -28,6 +28,7 @@ pub mod priority;
 pub mod proximity;
 mod refusal;
 pub mod restorer;
+pub mod setting;
 pub mod topology;
 pub mod tsc;
 pub mod untested;

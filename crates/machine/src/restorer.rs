@@ -1,13 +1,17 @@
 //! A process that puts something back when the one that changed it is gone, however it went.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::pipe::PipeFlags;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+/// By what a restorer is known: the name of its process.
+const NAME: &CStr = c"tollgate-undo";
 
 /// How often, and after which pause in ns, a removal is tried while files are still being closed.
 const TRIES: u32 = 500;
@@ -18,6 +22,8 @@ const PAUSE: i64 = 10_000_000;
 pub struct Restore {
     target: OwnedFd,
     how: How,
+    /// What is removed once the target is as it was.
+    record: Option<(OwnedFd, CString)>,
 }
 
 #[derive(Debug)]
@@ -35,7 +41,15 @@ impl Restore {
     /// Where the file cannot be opened for writing.
     pub fn file(path: &Path, text: &str) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).open(path)?;
-        Ok(Self { target: file.into(), how: How::Write(text.as_bytes().into()) })
+        Ok(Self { target: file.into(), how: How::Write(text.as_bytes().into()), record: None })
+    }
+
+    /// Also removes a file, where what was changed could be put back: the record of the change.
+    ///
+    /// # Errors
+    /// Where a name holds a zero byte.
+    pub fn and_remove(self, parent: OwnedFd, name: &str) -> io::Result<Self> {
+        Ok(Self { record: Some((parent, CString::new(name)?)), ..self })
     }
 
     /// Removes the folder `name` from `parent`.
@@ -44,7 +58,7 @@ impl Restore {
     /// Where a name holds a zero byte.
     pub fn folder(parent: OwnedFd, name: &Path) -> io::Result<Self> {
         let name = CString::new(name.as_os_str().as_bytes())?;
-        Ok(Self { target: parent, how: How::RemoveFolder(name) })
+        Ok(Self { target: parent, how: How::RemoveFolder(name), record: None })
     }
 }
 
@@ -63,14 +77,36 @@ impl Restorer {
         let ourselves = pidfd_open(getpid(), PidfdFlags::empty())?;
         // The highest descriptor, which is never open: asks only whether the call exists.
         close_range(u32::MAX, u32::MAX)?;
+        let (ready, says_ready) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // SAFETY: the child only makes system calls that are async-signal-safe, on what was made
         // before the fork, and never returns.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => wait_and_restore(ourselves.as_raw_fd(), &restore),
-            process => Ok(Self { process }),
+        let process = match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => wait_and_restore(ourselves.as_raw_fd(), says_ready.as_raw_fd(), &restore),
+            process => process,
+        };
+        let restorer = Self { process };
+        drop(says_ready);
+        // Until it is known by its name it could be killed like any other process.
+        match rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0_u8])) {
+            Ok(1) => Ok(restorer),
+            _ => Err(io::Error::other("it ended before it was ready")),
         }
     }
+
+    /// Kills it, as somebody would who kills all processes.
+    #[cfg(test)]
+    pub(crate) fn kill(&self) {
+        // SAFETY: our child, not reaped yet; numbers only.
+        unsafe { libc::kill(self.process, libc::SIGKILL) };
+    }
+}
+
+/// Whether a process is a restorer, by its name. One that ends all processes leaves those some time: they
+/// end by themselves when what they wait for is gone.
+pub fn is_restorer(process: u32) -> bool {
+    let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
+    name.trim_ascii_end() == NAME.to_bytes()
 }
 
 impl Drop for Restorer {
@@ -84,7 +120,7 @@ impl Drop for Restorer {
 }
 
 /// The child's whole life.
-fn wait_and_restore(ourselves: RawFd, restore: &Restore) -> ! {
+fn wait_and_restore(ourselves: RawFd, says_ready: RawFd, restore: &Restore) -> ! {
     // It sleeps until the end, and must then be quicker than who may kill it along with us.
     let first = libc::sched_param { sched_priority: 1 };
     // What the terminal or a shell sends to the group is not for this process.
@@ -95,17 +131,24 @@ fn wait_and_restore(ourselves: RawFd, restore: &Restore) -> ! {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr(), 0, 0, 0);
+        libc::write(says_ready, [1_u8].as_ptr().cast(), 1);
     }
     let target = restore.target.as_raw_fd();
+    let record = restore.record.as_ref().map(|(parent, name)| (parent.as_raw_fd(), name));
     // Copies of the other's files would keep its pipes open and what is removed in use.
-    keep_only(ourselves, target);
+    keep_only([ourselves, target, record.map_or(target, |(parent, _)| parent)]);
     let mut gone = libc::pollfd { fd: ourselves, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid pollfd. No signal can interrupt.
     unsafe { libc::poll(&mut gone, 1, -1) };
     match &restore.how {
         How::Write(bytes) => {
             // SAFETY: the descriptor is open and the bytes live through the call.
-            unsafe { libc::pwrite(target, bytes.as_ptr().cast(), bytes.len(), 0) };
+            let put = unsafe { libc::pwrite(target, bytes.as_ptr().cast(), bytes.len(), 0) };
+            if let (true, Some((parent, name))) = (put == bytes.len() as isize, record) {
+                // SAFETY: the descriptor is open and the name ends in zero.
+                unsafe { libc::unlinkat(parent, name.as_ptr(), 0) };
+            }
         }
         How::RemoveFolder(name) => remove(target, name),
     }
@@ -128,17 +171,18 @@ fn remove(parent: RawFd, name: &CString) {
     }
 }
 
-/// Closes all descriptors but two, which differ.
-fn keep_only(one: RawFd, other: RawFd) {
-    let (low, high) = (one.min(other) as u32, one.max(other) as u32);
+/// Closes all descriptors but these, of which some may be the same.
+fn keep_only(mut kept: [RawFd; 3]) {
+    kept.sort_unstable();
     // That the call exists was tried before the fork.
-    if low > 0 {
-        let _ = close_range(0, low - 1);
+    let mut first = 0;
+    for one in kept.map(|one| one as u32) {
+        if one > first {
+            let _ = close_range(first, one - 1);
+        }
+        first = first.max(one + 1);
     }
-    if high > low + 1 {
-        let _ = close_range(low + 1, high - 1);
-    }
-    let _ = close_range(high + 1, u32::MAX);
+    let _ = close_range(first, u32::MAX);
 }
 
 fn close_range(first: u32, last: u32) -> io::Result<()> {

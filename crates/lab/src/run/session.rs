@@ -49,6 +49,8 @@ impl<'a> Session<'a> {
         watch: &'a mut dyn Watch,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
+        // What an earlier run left changed would pass for how this machine is.
+        machine::setting::restore_left();
         let (sender, said) = sync_channel(WAITING);
         let hand = Hand::start(0, sender.clone()).map_err(RunError::Worker)?;
         let here = hand.hello.environment.clone();

@@ -46,7 +46,7 @@ pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
         Worker::new(suites, version)?.serve()
     };
     let served = serve();
-    descendants::end_in_turn(&descendants::children());
+    descendants::end(&[]);
     match served {
         Ok(()) => 0,
         Err(error) => {
@@ -100,7 +100,7 @@ impl<'a> Worker<'a> {
             // Whatever the worker is busy with, and whoever floods it, it does not outlive the lab.
             let end = std::thread::spawn(|| {
                 std::thread::sleep(GRACE * 4);
-                descendants::end_in_turn(&descendants::children());
+                descendants::end(&[]);
                 std::process::exit(1);
             });
             let _ = sender.send(Event::LabGone);

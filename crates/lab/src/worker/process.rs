@@ -113,7 +113,7 @@ impl ProbeProcess {
     pub(super) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        descendants::end_in_turn(&[]);
+        descendants::end(&[]);
     }
 
     pub(super) fn cause_of_death(&mut self) -> Failure {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use lab::measure::{Context, Measurement};
 use lab::point::Point;
 use lab::quantity;
-use lab::sample::Failure;
+use lab::sample::{Failure, FailureKind};
 use lab::suite::Probe;
 
-use crate::functions;
+use crate::functions::{self, Loaded, Unavailable};
 use crate::memory::{ALLOW_WRITE, Kind, Region};
 use crate::metrics;
 use crate::pattern::Pattern;
@@ -66,7 +66,9 @@ impl Setting {
 /// # Errors
 /// The reason why not, and the remedy.
 pub fn available(point: &Point) -> Result<(), Failure> {
-    Setting::of(point)?.memory.available()
+    let setting = Setting::of(point)?;
+    setting.memory.available()?;
+    functions::check(&setting.function).map_err(no_function)
 }
 
 /// How long a sample takes, about.
@@ -112,9 +114,16 @@ fn other(pattern: Pattern) -> Pattern {
     Pattern { offset: pattern.offset.wrapping_add(1) }
 }
 
-fn function(setting: &Setting) -> Result<crate::functions::CopyFn, Failure> {
-    let found = functions::find(&setting.function);
-    Ok(found.map_err(|why| Failure::failed(why.to_string()))?.pointer())
+fn function(setting: &Setting) -> Result<Loaded, Failure> {
+    functions::find(&setting.function).map_err(no_function)
+}
+
+fn no_function(why: Unavailable) -> Failure {
+    let kind = match why {
+        Unavailable::Unsupported { .. } => FailureKind::Unsupported,
+        Unavailable::Unknown { .. } | Unavailable::Load { .. } => FailureKind::Failed,
+    };
+    Failure::new(kind, why.to_string())
 }
 
 fn written(
@@ -122,14 +131,14 @@ fn written(
     options: &BTreeMap<String, String>,
     pattern: Pattern,
 ) -> Result<(), Failure> {
-    let copy = function(setting)?;
+    let function = function(setting)?;
     let open = |write| Region::open(setting.memory, setting.length, write, options);
     let mut region = open(true)?;
     region.fill(other(pattern), 0, setting.length)?;
     let mut source = vec![0; setting.length];
     pattern.fill(0, &mut source);
     // SAFETY: both ends hold the length, and they are different memory.
-    unsafe { copy(region.start(), source.as_ptr(), setting.length) };
+    unsafe { (function.pointer())(region.start(), source.as_ptr(), setting.length) };
     if setting.memory.is_physical() {
         drop(region);
         region = open(false)?;
@@ -149,7 +158,7 @@ fn read(
     known: Option<Pattern>,
     data: Pattern,
 ) -> Result<(), Failure> {
-    let copy = function(setting)?;
+    let function = function(setting)?;
     let fills =
         known.is_none() && (!setting.memory.is_physical() || options.contains_key(ALLOW_WRITE));
     let mut region = Region::open(setting.memory, setting.length, fills, options)?;
@@ -159,7 +168,7 @@ fn read(
     let mut destination = vec![0; setting.length];
     other(known.unwrap_or(data)).fill(0, &mut destination);
     // SAFETY: both ends hold the length, and they are different memory.
-    unsafe { copy(destination.as_mut_ptr(), region.start(), setting.length) };
+    unsafe { (function.pointer())(destination.as_mut_ptr(), region.start(), setting.length) };
     let wrong = match known.or(fills.then_some(data)) {
         Some(pattern) => pattern.first_fault(0, &destination),
         None => {
@@ -202,7 +211,7 @@ mod tests {
     #[test]
     fn memory_that_holds_something_else_fails() {
         let fresh = run(&point("heap", "read", "glibc"), &[(SOURCE_OFFSET, "9")]).unwrap_err();
-        assert_eq!(fresh.kind, lab::sample::FailureKind::Check, "{fresh}");
+        assert_eq!(fresh.kind, FailureKind::Check, "{fresh}");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use crate::output::{page, print, print_json};
 
 /// Prints what this machine can measure, and how to enable what it cannot.
 pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
+    for setting in machine::setting::restore_left() {
+        eprintln!("{}: put back; a run that was killed had changed it", setting.display());
+    }
     let mut groups = vec![("machine".to_string(), Capability::all())];
     let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
     groups.extend(boundaries.map(|suite| (suite.name().to_string(), suite.capabilities())));

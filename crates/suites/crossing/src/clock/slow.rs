@@ -6,20 +6,19 @@ use std::path::{Path, PathBuf};
 
 use lab::sample::Failure;
 
-use machine::restorer::{Restore, Restorer};
+use machine::setting::{self, Setting};
 
 /// Where each CPU has a folder `cpuN/cpufreq`.
 const CPUS: &str = "/sys/devices/system/cpu";
 /// The option by which a person allows it.
 const ALLOWED: &str = "allow-cpufreq";
+/// The file of a CPU's limit.
+const LIMIT: &str = "scaling_max_freq";
 
-/// The limit of one CPU's clock.
+/// The limit of one CPU's clock, put back when this is dropped.
 pub(super) struct SlowClock {
-    limit: PathBuf,
+    limit: Setting,
     least: String,
-    before: String,
-    /// Puts the limit back when this process is gone.
-    _restorer: Restorer,
 }
 
 impl SlowClock {
@@ -39,30 +38,22 @@ impl SlowClock {
                 "tollgate run crossing/clock --allow cpufreq",
             ));
         }
-        Self::at(&folder(Path::new(CPUS), cpu))
+        Self::at(&folder(Path::new(CPUS), cpu), Path::new(setting::RECORDS))
     }
 
-    fn at(folder: &Path) -> Result<Self, Failure> {
-        let (least, before) = read(folder)?;
-        let limit = folder.join("scaling_max_freq");
-        let restore = Restore::file(&limit, &before).map_err(|why| refused(&limit, &why))?;
-        let restorer = Restorer::start(restore).map_err(|why| refused(&limit, &why))?;
-        Ok(Self { limit, least, before, _restorer: restorer })
+    fn at(folder: &Path, records: &Path) -> Result<Self, Failure> {
+        let least = read(folder)?;
+        let limit =
+            Setting::record_in(records, &folder.join(LIMIT)).map_err(|why| refused(&why))?;
+        Ok(Self { limit, least })
     }
 
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
-        fs::write(&self.limit, &self.least).map_err(|why| refused(&self.limit, &why))
+        self.limit.set(&self.least).map_err(|why| refused(&why))
     }
 
     pub(super) fn end(&mut self) -> Result<(), Failure> {
-        fs::write(&self.limit, &self.before).map_err(|why| refused(&self.limit, &why))
-    }
-}
-
-impl Drop for SlowClock {
-    fn drop(&mut self) {
-        // Where this fails, the restorer tries once more.
-        let _ = self.end();
+        self.limit.reset().map_err(|why| refused(&why))
     }
 }
 
@@ -70,8 +61,8 @@ fn folder(cpus: &Path, cpu: usize) -> PathBuf {
     cpus.join(format!("cpu{cpu}/cpufreq"))
 }
 
-/// The least clock and the limit as it is, both as the kernel writes them.
-fn read(folder: &Path) -> Result<(String, String), Failure> {
+/// The least clock, as the kernel writes it, where there is a limit too.
+fn read(folder: &Path) -> Result<String, Failure> {
     let line = |name: &str| {
         let text = fs::read_to_string(folder.join(name));
         text.map(|text| text.trim().to_owned()).map_err(|_| {
@@ -81,11 +72,16 @@ fn read(folder: &Path) -> Result<(String, String), Failure> {
             )
         })
     };
-    Ok((line("cpuinfo_min_freq")?, line("scaling_max_freq")?))
+    line(LIMIT)?;
+    line("cpuinfo_min_freq")
 }
 
-fn refused(limit: &Path, why: &std::io::Error) -> Failure {
-    Failure::unavailable(format!("{}: {why}", limit.display()), "run as root")
+fn refused(why: &std::io::Error) -> Failure {
+    let remedy = match why.kind() {
+        std::io::ErrorKind::ResourceBusy => "wait until the other run ends",
+        _ => "run as root",
+    };
+    Failure::unavailable(format!("limit the core clock: {why}"), remedy)
 }
 
 #[cfg(test)]
@@ -99,7 +95,7 @@ mod tests {
         let limit = folder.path().join("scaling_max_freq");
         fs::write(&limit, "4000000\n").unwrap();
         let now = || fs::read_to_string(&limit).unwrap().trim().to_owned();
-        let mut slow = SlowClock::at(folder.path()).unwrap();
+        let mut slow = SlowClock::at(folder.path(), &folder.path().join("records")).unwrap();
         slow.begin().unwrap();
         assert_eq!(now(), "800000");
         slow.end().unwrap();

@@ -1,0 +1,55 @@
+//! Who ends all processes lets those finish who put back what the others changed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::fs;
+use std::path::Path;
+
+use lab::descendants;
+use machine::restorer::Restorer;
+use machine::setting::{self, Setting};
+
+/// A process that changes a setting and goes on; gives its number once the setting is changed.
+fn changes(setting: &Path, records: &Path) -> i32 {
+    // SAFETY: the child makes files and a process, waits for nothing of other threads, and ends by a signal.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let changed = Setting::record_in(records, setting).unwrap();
+        changed.set("800000").unwrap();
+        // SAFETY: waits for a signal; numbers only.
+        unsafe { libc::pause() };
+    }
+    while fs::read_to_string(setting).unwrap() != "800000" {
+        std::thread::yield_now();
+    }
+    child
+}
+
+/// The one test of this file, for it ends all processes that were started here.
+#[test]
+fn a_setting_is_put_back_before_its_restorer_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (setting, records) = (folder.path().join("limit"), folder.path().join("records"));
+    descendants::adopt().unwrap();
+    for time in 0..20 {
+        fs::write(&setting, "4000000").unwrap();
+        changes(&setting, &records);
+        descendants::end(&[]);
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000", "time {time}");
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 0, "time {time}");
+    }
+    // One whose owner was ended just before is already at work, and is no one's probe.
+    let owner = changes(&setting, &records);
+    // SAFETY: our own child; numbers only.
+    unsafe { libc::kill(owner, libc::SIGKILL) };
+    descendants::end(&[]);
+    assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000");
+    assert!(setting::restore_left_in(&records).is_empty());
+    // One that has nothing to wait for does not hold up the end for ever.
+    let idle = Restorer::start(machine::restorer::Restore::file(&setting, "7").unwrap()).unwrap();
+    let begun = std::time::Instant::now();
+    descendants::end(&[]);
+    assert!(begun.elapsed().as_secs() < 30);
+    drop(idle);
+    assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000");
+}
