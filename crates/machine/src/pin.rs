@@ -172,13 +172,26 @@ mod tests {
     }
 
     /// The kernel throttles real-time threads after 0.95 s, which would free a thread that had inherited
-    /// the spinning core: so the other must run well before.
+    /// the spinning core: so the other must run well before. On a busy machine it may wait for others once,
+    /// but one that is held back is so each time.
     #[test]
     fn a_real_time_parent_that_spins_does_not_hold_its_child_back() {
         let [here, there, ..] = allowed_cpus()[..] else {
-            println!("not tested: one CPU");
-            return;
+            return crate::untested::note("a child of a real-time thread", &"there is one CPU");
         };
+        let mut waits = (0..10).map(|_| waited(here, there));
+        match waits.find(|waited| waited.is_none_or(|waited| waited < Duration::from_millis(500))) {
+            Some(Some(_)) => {}
+            Some(None) => {
+                let why = "real-time priority is refused";
+                crate::untested::note("a child of a real-time thread", &why);
+            }
+            None => panic!("the child ran when its parent was throttled, ten times"),
+        }
+    }
+
+    /// How long a child waits to run elsewhere while its real-time parent spins here.
+    fn waited(here: usize, there: usize) -> Option<Duration> {
         let waited = std::thread::spawn(move || {
             pin_to(here).unwrap();
             let priority = libc::sched_param { sched_priority: 1 };
@@ -197,9 +210,6 @@ mod tests {
             child.join().unwrap();
             Some(waited)
         });
-        match waited.join().unwrap() {
-            Some(waited) => assert!(waited < Duration::from_millis(500), "{waited:?}"),
-            None => println!("not tested: no real-time priority"),
-        }
+        waited.join().unwrap()
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::noise::Noise;
+use crate::setting::Setting;
 use std::path::Path;
 
 fn write_and_read(mapping: &Mapping) {
@@ -49,17 +49,27 @@ fn reserved_addresses_become_memory_when_touched() {
 fn prefaulted_pages_fault_no_more() {
     let pages = 4096;
     let faults = |mapping: &Mapping| {
-        let before = Noise::snapshot();
+        let before = own_faults();
         write_and_read(mapping);
-        Noise::snapshot().since(&before).minor_faults
+        own_faults() - before
     };
     let cold = Mapping::anonymous(pages * PAGE).unwrap();
     let warm = Mapping::anonymous(pages * PAGE).unwrap();
     warm.prefault().unwrap();
     let (cold, warm) = (faults(&cold), faults(&warm));
-    assert!(cold >= pages as u64, "{cold} faults");
-    // Other tests of this process fault meanwhile, but not once for each page here.
-    assert!(warm < pages as u64, "{warm} faults");
+    assert!(cold >= pages as i64, "{cold} faults");
+    // A busy kernel may have taken some pages away meanwhile.
+    assert!(warm < pages as i64 / 2, "{warm} faults");
+}
+
+/// Page faults of this thread so far: other tests fault in other threads.
+fn own_faults() -> i64 {
+    // SAFETY: an all-zero rusage is one, and the call fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt
+    }
 }
 
 #[test]
@@ -74,6 +84,11 @@ fn touching_keeps_what_pages_hold() {
 
 #[test]
 fn transparent_huge_is_aligned() {
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        let refusal = Mapping::transparent_huge(3 << 20).unwrap_err().to_string();
+        assert!(refusal.contains("CONFIG_TRANSPARENT_HUGEPAGE"), "{refusal}");
+        return;
+    }
     let mapping = Mapping::transparent_huge(3 << 20).unwrap();
     assert_eq!(mapping.as_ptr() as usize % huge_pages::SIZE, 0);
     assert_eq!(mapping.len(), 3 << 20);
@@ -83,12 +98,23 @@ fn transparent_huge_is_aligned() {
 
 #[test]
 fn huge_works_once_reserved_or_says_how() {
-    match huge_pages::reserve(4) {
-        Ok(_restore) => write_and_read(&Mapping::huge(5 << 20).unwrap()),
-        Err(refusal) => crate::untested::note("reserved pages of 2 MiB", &refusal),
+    let grown = more_huge_pages(4);
+    match huge_pages::free() {
+        Ok(free) if free >= 4 => write_and_read(&Mapping::huge(5 << 20).unwrap()),
+        free => crate::untested::note("pages of 2 MiB", &format!("{free:?} free, {grown:?}")),
     }
+    drop(grown);
     let refusal = Mapping::huge(1 << 45).unwrap_err().to_string();
     assert!(refusal.contains("nr_hugepages") && !refusal.contains('\n'), "{refusal}");
+}
+
+/// Has the pool grow until the answer is dropped, where this may.
+fn more_huge_pages(count: usize) -> std::io::Result<Setting> {
+    let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+    let pool = Setting::record(pool)?;
+    let now: usize = pool.original().parse().map_err(std::io::Error::other)?;
+    pool.set(&(now + count).to_string())?;
+    Ok(pool)
 }
 
 #[test]
@@ -127,14 +153,18 @@ fn impossible_lengths_are_refused() {
 }
 
 #[test]
-fn physical_memory_is_refused_in_one_clear_line() {
-    if Path::new("/dev/mem").exists() {
-        println!("not tested: this kernel has /dev/mem");
-        return;
-    }
-    let refusal = Mapping::physical(0x20_8000_0000, 4096, true).unwrap_err().to_string();
-    assert!(refusal.contains("0x2080000000") && refusal.contains("CONFIG_DEVMEM"), "{refusal}");
+fn the_kernels_own_memory_is_never_mapped_for_writing() {
+    let iomem = std::fs::read_to_string("/proc/iomem").unwrap_or_default();
+    let ram = iomem.lines().find_map(|line| line.strip_suffix(" : System RAM"));
+    let first = ram.and_then(|range| u64::from_str_radix(range.split('-').next()?, 16).ok());
+    // Where the addresses are hidden, every one is refused.
+    let refusal = Mapping::physical(first.unwrap_or(0x10_0000), 4096, true).unwrap_err();
+    let refusal = refusal.to_string();
+    assert!(refusal.contains("physical memory at 0x"), "{refusal}");
     assert_eq!(refusal.lines().count(), 1);
+    if !Path::new("/dev/mem").exists() {
+        assert!(refusal.contains("CONFIG_DEVMEM"), "{refusal}");
+    }
 }
 
 #[test]

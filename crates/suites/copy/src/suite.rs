@@ -14,6 +14,7 @@ use machine::capability::Capability;
 
 use crate::limit::mbw;
 use crate::memory::physical;
+use crate::throughput::SOURCE_OFFSET;
 use crate::{delivery, factors, faults, frames, functions, hand, mediation, metrics, throughput};
 
 /// Copies into memory that another process or host sees.
@@ -48,8 +49,9 @@ const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
 const OPTIONS: &[SuiteOption] = &[
     option(physical::ALLOW, "maps the physical memory that options name, for reading"),
     option(physical::ALLOW_WRITE, "also writes it, which destroys what it holds"),
-    option("physical-address", "where memory = host-physical is, as 0x10000000"),
-    option("device-address", "where memory = device is, as 0x2080000000"),
+    option(SOURCE_OFFSET, "what is added to the index of each byte of the source, as 7"),
+    option("physical-address", "where memory = host-physical is, as /proc/iomem lists it"),
+    option("device-address", "where memory = device is, as /proc/iomem lists it"),
     option("pci-resource", "the file of memory = pci-bar, as /sys/bus/pci/devices/.../resource0"),
     option("dax-device", "the device of memory = dax, as /dev/dax0.0"),
     option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
