@@ -4,9 +4,7 @@
 
 mod harness;
 
-use std::time::Duration;
-
-use harness::{Bench, file};
+use harness::{Bench, PATIENCE, file};
 
 /// A text with every number as `#` and every run of spaces or lines as one, so that only what is
 /// said counts, and not where it was measured.
@@ -427,7 +425,7 @@ fn what_is_wrong_is_one_line_and_status_2() {
     // Control characters of an argument do not reach the terminal.
     let line = bench.refused(&["run", "a\u{1b}[31m\u{7}\nb"], 2);
     assert!(!line.contains(['\u{1b}', '\u{7}']), "{line:?}");
-    bench.nothing_is_left(Duration::from_secs(1));
+    bench.nothing_is_left(PATIENCE);
 }
 
 #[test]

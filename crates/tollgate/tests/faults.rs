@@ -4,7 +4,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Bench, by_level};
+use harness::{Bench, PATIENCE, by_level};
 use lab::sample::FailureKind;
 
 #[test]
@@ -39,7 +39,7 @@ fn every_fault_is_a_row_with_its_cause() {
     for fine in ["none", "orphan"] {
         assert!(levels[fine].iter().all(|sample| sample.error.is_none()), "{fine}");
     }
-    bench.nothing_is_left(Duration::from_secs(1));
+    bench.nothing_is_left(PATIENCE);
 }
 
 #[test]
@@ -73,5 +73,5 @@ fn a_killed_worker_costs_one_sample() {
     assert!(crashed.iter().all(|error| error.why.contains("worker died")), "{crashed:?}");
     // A busy machine leaves many void, which is no loss of this kind.
     assert!(run.samples.iter().filter(|sample| sample.error.is_none()).count() > 2000);
-    bench.nothing_is_left(Duration::from_secs(1));
+    bench.nothing_is_left(PATIENCE);
 }

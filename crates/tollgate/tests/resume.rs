@@ -3,9 +3,9 @@
 mod harness;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use harness::Bench;
+use harness::{Bench, PATIENCE};
 use lab::journal::Run;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -33,7 +33,7 @@ fn a_run_killed_ten_times_holds_every_point_once() {
         std::thread::sleep(Duration::from_millis(chance.random_range(20..220)));
         child.kill().unwrap();
         child.wait().unwrap();
-        bench.nothing_is_left(Duration::from_secs(5));
+        bench.nothing_is_left(PATIENCE);
     }
     let so_far = bench.samples();
     bench.ok(&RUN);
@@ -41,23 +41,19 @@ fn a_run_killed_ten_times_holds_every_point_once() {
     // Seven effects and one twin.
     assert_eq!(all.len(), 8 * 40, "{so_far} before the last run");
     assert!(all.values().all(|times| *times == 1), "{all:?}");
-    bench.nothing_is_left(Duration::from_secs(1));
+    bench.nothing_is_left(PATIENCE);
 }
 
 #[test]
 fn an_interrupted_run_ends_cleanly_and_goes_on() {
     let bench = Bench::new();
     let mut child = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
-    let begun = Instant::now();
-    while bench.samples() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it measures");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    bench.measures();
     // SAFETY: kill takes numbers only; the child is not reaped yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
-    bench.nothing_is_left(Duration::from_millis(200));
+    bench.nothing_is_left(PATIENCE);
     let before = settled(&bench.journal()).len();
     assert!(before > 0);
     bench.ok(&RUN);
@@ -81,7 +77,7 @@ fn what_is_measured_is_not_measured_again() {
 fn two_runs_into_one_folder_are_refused() {
     let bench = Bench::new();
     let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
-    std::thread::sleep(Duration::from_millis(500));
+    bench.measures();
     let line = bench.refused(&RUN, 1);
     assert!(line.contains("another run writes here") && line.contains("--fresh"), "{line}");
     first.kill().unwrap();

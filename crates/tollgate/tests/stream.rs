@@ -6,9 +6,8 @@ mod harness;
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Duration;
 
-use harness::{Bench, file};
+use harness::{Bench, PATIENCE, file};
 use lab::sample::{FailureKind, Sample};
 
 /// Whether a sample has values. What it says of two cores needs two.
@@ -200,7 +199,7 @@ fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
     let echoed: serde_json::Value = serde_json::from_slice(&echoed.stdout).unwrap();
     assert_eq!(echoed["packets"], COUNT, "{echoed}");
     assert_eq!(echoed["ended"], "the NIC ended");
-    bench.nothing_is_left(Duration::from_secs(5));
+    bench.nothing_is_left(PATIENCE);
     assert!(!bench.path().join("nic").exists(), "the socket goes with the NIC");
 }
 

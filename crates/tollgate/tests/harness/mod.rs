@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use lab::journal::{self, Run};
 use lab::sample::Sample;
 
+/// How long anything may take that takes a moment on a machine of one's own.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A folder with results in which the program runs.
 pub struct Bench {
     folder: tempfile::TempDir,
@@ -82,6 +85,16 @@ impl Bench {
             .map_or(0, |run| run.samples.len())
     }
 
+    /// Waits until a run that was started has a sample.
+    #[track_caller]
+    pub fn measures(&self) {
+        let begun = Instant::now();
+        while self.samples() == 0 {
+            assert!(begun.elapsed() < PATIENCE, "it measures nothing");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// The processes that the program started and that still live.
     pub fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
@@ -99,7 +112,7 @@ impl Bench {
         left
     }
 
-    /// Waits until no process is left, as the kernel needs a moment to end them.
+    /// Waits until no process is left, as the kernel needs a moment to end them, and a busy machine more.
     #[track_caller]
     pub fn nothing_is_left(&self, within: Duration) {
         let begun = Instant::now();
