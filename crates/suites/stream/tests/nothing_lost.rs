@@ -59,6 +59,6 @@ fn of_a_million_packets() {
 /// Minutes: `cargo test --release -p tollgate-stream --test nothing_lost -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
-fn of_a_billion_packets() {
+fn long_of_a_billion_packets() {
     in_every_case(1_000_000_000);
 }

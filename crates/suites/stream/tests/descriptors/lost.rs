@@ -46,6 +46,6 @@ fn where_doorbells_and_transfers_take_time() {
 /// Minutes: `cargo test --release -p tollgate-stream --test descriptors -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
-fn of_a_billion_packets() {
+fn long_of_a_billion_packets() {
     in_every_case(Setup::default(), 1_000_000_000 / 24 + 1);
 }
