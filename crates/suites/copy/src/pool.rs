@@ -217,7 +217,7 @@ mod tests {
             let sum = AtomicU64::new(0);
             let early = AtomicU64::new(0);
             pool.run(&|_, barrier| {
-                for turn in 1..=500 {
+                for turn in 1..=100 {
                     sum.fetch_add(1, Ordering::Relaxed);
                     barrier.wait();
                     if sum.load(Ordering::Relaxed) != turn * threads as u64 {

@@ -19,7 +19,7 @@ const CHANGES: usize = 1 << 16;
 /// The least.
 const LEAST: usize = 16;
 /// How long victims may take to start.
-const START: Duration = Duration::from_secs(2);
+const START: Duration = Duration::from_secs(10);
 
 /// What victims do: run alone, run while pages change, end.
 const ALONE: u32 = 0;

@@ -1,7 +1,7 @@
 //! Threads that touch pages of their own at the same moment, again and again.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lab::sample::Failure;
@@ -74,7 +74,10 @@ pub fn touch(
     }
     let passes: Result<Vec<Vec<Pass>>, Failure> = threads
         .into_iter()
-        .map(|thread| thread.join().map_err(|_| Failure::failed("a thread ended early")))
+        .map(|thread| {
+            let passes = thread.join().ok().flatten();
+            passes.ok_or_else(|| Failure::failed("a thread panicked: report this"))
+        })
         .collect();
     let passes = passes?;
     let each = pages[0].count() as u64;
@@ -87,20 +90,46 @@ pub fn touch(
 /// Lets all threads begin a pass at the same moment.
 struct Start {
     threads: usize,
-    barrier: Barrier,
+    meeting: Mutex<Meeting>,
+    changed: Condvar,
     arrived: AtomicUsize,
     over: AtomicBool,
+}
+
+/// Who is at the barrier.
+#[derive(Default)]
+struct Meeting {
+    waiting: usize,
+    number: usize,
+    /// A thread panicked and will never come.
+    failed: bool,
 }
 
 impl Start {
     fn new(threads: usize) -> Self {
         let (arrived, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { threads, barrier: Barrier::new(threads), arrived, over }
+        Self { threads, meeting: Mutex::default(), changed: Condvar::new(), arrived, over }
+    }
+
+    /// Waits until every thread is here; `None` if one of them panicked. Asleep, so that whoever is
+    /// late has the CPU.
+    fn meet(&self) -> Option<()> {
+        let mut meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+        meeting.waiting += 1;
+        let number = meeting.number;
+        if meeting.waiting == self.threads {
+            (meeting.waiting, meeting.number) = (0, number + 1);
+            self.changed.notify_all();
+        }
+        while meeting.number == number && !meeting.failed {
+            meeting = self.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
+        }
+        (!meeting.failed).then_some(())
     }
 
     /// Waits for the others; awake, for waking from the barrier takes longer than some passes.
-    fn wait(&self, pass: usize) {
-        self.barrier.wait();
+    fn wait(&self, pass: usize) -> Option<()> {
+        self.meet()?;
         self.arrived.fetch_add(1, Ordering::AcqRel);
         let mut tries = 0;
         while self.arrived.load(Ordering::Acquire) < self.threads * (pass + 1) {
@@ -109,10 +138,25 @@ impl Start {
                 std::thread::yield_now();
             }
         }
+        Some(())
     }
 }
 
-fn passes(event: Event, own: &Pages, start: &Start, leads: Option<Instant>) -> Vec<Pass> {
+/// Held by each thread: releases the others if it panics.
+struct Attends<'a>(&'a Start);
+
+impl Drop for Attends<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.meeting.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// The passes of one thread; `None` if another one panicked.
+fn passes(event: Event, own: &Pages, start: &Start, leads: Option<Instant>) -> Option<Vec<Pass>> {
+    let _attends = Attends(start);
     let mut passes = Vec::with_capacity(PASSES.end);
     // Present before the first pass, or by it; it is not counted.
     own.touch();
@@ -120,18 +164,18 @@ fn passes(event: Event, own: &Pages, start: &Start, leads: Option<Instant>) -> V
         if event == Event::FirstTouch {
             own.unmap();
         }
-        start.wait(passes.len());
+        start.wait(passes.len())?;
         passes.push(pass(event, own));
         // Whether another pass follows is the first thread's to say; all hear it behind the barrier.
         if let Some(end) = leads {
             let enough = passes.len() > PASSES.start && Instant::now() > end;
             start.over.store(enough || passes.len() + 1 >= PASSES.end, Ordering::Relaxed);
         }
-        start.barrier.wait();
+        start.meet()?;
         if start.over.load(Ordering::Relaxed) {
             // The first pass warms up.
             passes.remove(0);
-            return passes;
+            return Some(passes);
         }
     }
 }
@@ -213,6 +257,27 @@ fn summed(threads: &[Vec<Pass>], pages: u64) -> Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_releases_the_threads_that_wait_for_it() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let start = Arc::new(Start::new(3));
+        for number in 0..3 {
+            let (sender, start) = (sender.clone(), Arc::clone(&start));
+            std::thread::spawn(move || {
+                let attends = Attends(&start);
+                attends.0.meet().unwrap();
+                if number == 1 {
+                    std::panic::resume_unwind(Box::new("planted"));
+                }
+                sender.send(attends.0.meet()).unwrap();
+            });
+        }
+        // A hang must fail the test, not stop all of them.
+        for _ in 0..2 {
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(None));
+        }
+    }
 
     #[test]
     fn faults_must_be_those_of_the_event() {

@@ -10,9 +10,9 @@ use machine::tsc::{self, Tsc};
 use super::pool::{Pool, spin};
 
 /// How long the reader may take to start.
-const START: Duration = Duration::from_secs(2);
+const START: Duration = Duration::from_secs(10);
 /// How long it may take to end, once its work is done or its deadline has passed.
-const END: Duration = Duration::from_secs(2);
+const END: Duration = Duration::from_secs(10);
 
 /// The CPUs of writer and reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::writer::{Line, Writer};
 use crate::functions::CopyFn;
 
 /// Beyond ten times what it should take, a transfer is given up after this.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came of a transfer.
 #[derive(Debug, Clone, PartialEq)]

@@ -100,7 +100,25 @@ fn every_way_of_copying_delivers() {
 fn the_step_of_the_timer_is_small_beside_a_batch() {
     let measurement = measure(&[("length", "16 B")], &[]).unwrap();
     let (step, time) = (measurement.values["resolution"], measurement.values["time"]);
-    assert!(step < 0.05 && step < time / 100.0, "{step} of {time} ns");
+    assert!(step < time / 100.0, "{step} of {time} ns");
+}
+
+#[test]
+fn what_a_call_costs_is_stated_wherever_a_function_is_called() {
+    for way in [&[][..], &[("length", "uniform 1..64 B")], &[("use", "latency")]] {
+        let point = [&[("length", "4 KiB"), ("function", "naive")], way].concat();
+        let values = measure(&point, &[]).unwrap().values;
+        let (call, time) = (values[metrics::CALL_TIME], values["time"]);
+        assert!(call.is_finite() && call > 0.0, "{way:?}: {call} ns");
+        if way.is_empty() {
+            // 512 iterations of a loop are more than a call, on any processor.
+            assert!(call < time, "{call} of {time} ns");
+        }
+    }
+    let compiled = measure(&[("function", NAIVE_COMPILED)], &[]).unwrap();
+    assert!(!compiled.values.contains_key(metrics::CALL_TIME));
+    let file = measure(&[("memory", "file-io")], &[]);
+    assert!(file.is_err() || !file.unwrap().values.contains_key(metrics::CALL_TIME));
 }
 
 #[test]
