@@ -32,7 +32,7 @@ fn has_no_place(bound: Result<(), NotConfigured>) -> Result<bool, Refusal> {
         Err(why) => Err(Refusal {
             attempt: "bind a flow".into(),
             source: std::io::Error::other(why),
-            remedy: "start the NIC again".into(),
+            remedy: "or start the NIC again".into(),
         }),
     }
 }

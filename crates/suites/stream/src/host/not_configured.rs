@@ -3,7 +3,7 @@
 use super::Gone;
 use crate::nic::configuration::Configuration;
 use crate::nic::flow_table::Full;
-use crate::nic::notification::TxNotification;
+use crate::nic::notification::{TAKEN, TxNotification};
 
 /// Why the NIC was not configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,9 @@ pub enum NotConfigured {
     /// A flow was to be bound, and its packets go where they went before.
     #[error(transparent)]
     Full(#[from] Full),
+    /// Another program has the flow, or what was to be set.
+    #[error("another program of this NIC has the flow or setting; end it, or ask for another")]
+    Taken,
     /// It has descriptors.
     #[error("a NIC with descriptors writes no timestamps into packets; use pipes for them")]
     Timestamp,
@@ -27,8 +30,11 @@ pub(super) fn answer(
     configuration: Configuration,
     notification: &TxNotification,
 ) -> Result<(), NotConfigured> {
-    match (configuration, notification.refused() as usize) {
-        (Configuration::Bind { flow, .. }, rules @ 1..) => Err(Full { flow, rules }.into()),
+    match (configuration, notification.refused()) {
+        (_, TAKEN) => Err(NotConfigured::Taken),
+        (Configuration::Bind { flow, .. }, rules @ 1..) => {
+            Err(Full { flow, rules: rules as usize }.into())
+        }
         _ => Ok(()),
     }
 }

@@ -17,8 +17,10 @@ pub(crate) enum Command<O> {
     Register(Region, SyncSender<()>),
     /// It may not any more: what it holds no longer is used once the answer comes.
     Unregister(u64, SyncSender<()>),
-    /// All that was written to registers so far is to be taken.
-    Settle(SyncSender<()>),
+    /// All that a program has written to registers so far is to be taken.
+    Settle(Program, SyncSender<()>),
+    /// A pipe goes, whose program has given it back.
+    FreePipe(u32, SyncSender<()>),
     /// The wire has an order.
     Order(O),
 }

@@ -1,10 +1,15 @@
 //! What differs between interfaces: how packets reach a program's memory, and how they leave it.
 
+use std::sync::Arc;
+
+use super::configuration::Configuration;
 use super::counters::Counters;
 use super::fallback::{Fallback, Policy};
 use super::flow_table::Full;
 use super::form::Form;
 use super::layout::FLIT;
+use super::limit::Limit;
+use super::owners::Owners;
 use super::posted::Arrivals;
 use super::region::{Program, Region, Regions};
 use super::steering::Steering;
@@ -26,15 +31,21 @@ pub trait Engine: Send + 'static {
     /// Takes what programs have written to registers.
     fn doorbells(&mut self, now: u64, nic: &mut Common);
 
-    /// Takes all that was written to registers so far, also what is modelled to be still on its way: memory
-    /// is about to go.
-    fn settle(&mut self, now: u64, nic: &mut Common);
+    /// Takes all that a program has written to registers so far, also what is modelled to be still on its way:
+    /// memory of its is about to go.
+    fn settle(&mut self, program: Program, now: u64, nic: &mut Common);
+
+    /// A pipe or queue goes, with all rules of its; nobody has it any more.
+    fn free(&mut self, pipe: u32, now: u64, nic: &mut Common);
 
     /// This memory goes: what lies in it is not there any more, whatever its program has said.
     fn forget(&mut self, region: &Region, nic: &mut Common);
 
     /// Sends what programs have asked to send.
     fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W);
+
+    /// A program has no pair any more: what it has set for itself goes.
+    fn left(&mut self, _: Program) {}
 
     /// Takes what is due from the wire.
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W);
@@ -49,8 +60,16 @@ pub struct Common {
     pub counters: Counters,
     /// Memory that may be touched.
     pub(crate) regions: Regions,
-    /// Whose each pair of notification buffers is.
+    /// Whose each pair of notification buffers is, or was last.
     pub(crate) programs: Vec<Program>,
+    /// Whose each pipe is.
+    pub(crate) owners: Arc<Owners>,
+    /// When a rule was last refused for want of a place, ticks: looking for one takes long.
+    pub(crate) refused_at: u64,
+    /// Who has said where packets of no flow go.
+    pub(crate) falls_back: Program,
+    /// How fast a program's packets may leave.
+    pub(crate) limit: Option<Own<Limit>>,
     pub(crate) steering: Steering,
     /// How long doorbells take, ticks; 0 where nothing is modelled.
     pub(crate) doorbell: u64,
@@ -94,15 +113,48 @@ impl Common {
         ring.unwrap_or(std::ptr::null_mut())
     }
 
-    /// Packets of a flow go to a queue. Gives why not, where the flow table has no place for the rule.
-    pub(crate) fn bind(&mut self, flow: Flow, queue: u32) -> Option<Full> {
-        let full = self.steering.table.insert(flow, queue).err();
-        match full {
-            None => self.counters.rules += 1,
-            Some(_) => self.counters.rules_refused += 1,
+    /// The program that has a pair.
+    #[inline(always)]
+    pub(crate) fn program(&self, pair: u32) -> Program {
+        self.programs.get(pair as usize).copied().unwrap_or_default()
+    }
+
+    /// Whether the program with this pair has the pipe, and so may say where its ring lies.
+    pub(crate) fn may_place(&self, pair: u32, pipe: u32) -> bool {
+        self.owners.of(pipe) == Some(self.program(pair))
+    }
+
+    /// Whether enough time of this turn went by in looking for a place for a rule: what else is to be
+    /// configured waits for the next turn, so that packets of others do not wait for it.
+    pub(crate) fn is_busy(&self, now: u64) -> bool {
+        self.refused_at == now
+    }
+
+    /// Packets of a flow go to a queue.
+    ///
+    /// # Errors
+    /// If the flow is another program's, or the flow table has no place for the rule.
+    pub(crate) fn bind(
+        &mut self,
+        pair: u32,
+        flow: Flow,
+        queue: u32,
+        now: u64,
+    ) -> Result<(), NotBound> {
+        let own = self.program(pair);
+        let bound = self.steering.table.find(&flow);
+        if bound.is_some_and(|other| self.owners.of(other).is_some_and(|it| it != own)) {
+            self.counters.refused += 1;
+            return Err(NotBound::Taken);
         }
+        if let Err(Full { rules, .. }) = self.steering.table.insert(flow, queue) {
+            self.counters.rules_refused += 1;
+            self.refused_at = now;
+            return Err(NotBound::Full(rules as u64));
+        }
+        self.counters.rules += 1;
         self.steering.changed();
-        full
+        Ok(())
     }
 
     /// No packets go to a queue any more.
@@ -111,10 +163,150 @@ impl Common {
         self.steering.changed();
     }
 
-    /// Packets of no flow go to the first queues.
-    pub(crate) fn fall_back(&mut self, queues: u32, round_robin: bool) {
+    /// Packets of no flow go to the first queues, none of which may be another program's.
+    ///
+    /// # Errors
+    /// If one is, or another program has said where such packets go.
+    pub(crate) fn fall_back(
+        &mut self,
+        pair: u32,
+        queues: u32,
+        round_robin: bool,
+    ) -> Result<(), NotBound> {
+        let own = self.program(pair);
+        let is_free = self.steering.fallback.pipes().is_empty() || self.falls_back == own;
+        let are_others = |queue| self.owners.of(queue).is_some_and(|owner| owner != own);
+        if !is_free || (0..queues).any(are_others) {
+            self.counters.refused += 1;
+            return Err(NotBound::Taken);
+        }
         let policy = if round_robin { Policy::RoundRobin } else { Policy::Hash };
         self.steering.fallback = Fallback::new((0..queues).collect(), policy);
+        self.falls_back = own;
         self.steering.changed();
+        Ok(())
     }
+
+    /// A pipe has got its ring: packets that another program wants there are not its.
+    pub(crate) fn placed(&mut self, pair: u32, pipe: u32) {
+        if self.falls_back != self.program(pair) && self.steering.fallback.remove(pipe) {
+            self.steering.changed();
+        }
+    }
+
+    /// A pair has gone. With the last of its program goes what the program has set for itself; which program
+    /// has gone so. The NIC's own process never does.
+    pub(super) fn left(&mut self, pair: u32) -> Option<Program> {
+        let program = std::mem::replace(self.programs.get_mut(pair as usize)?, Program::GONE);
+        if program == Program::default() || self.programs.contains(&program) {
+            return None;
+        }
+        if self.falls_back == program {
+            self.steering.fallback = Fallback::default();
+            self.steering.changed();
+        }
+        self.limit.take_if(|of| of.program == program);
+        Some(program)
+    }
+
+    /// Does what a core asks for that its pipes or queues have nothing to do with: to limit the rate of its
+    /// program's packets, or to say where those of no flow go.
+    ///
+    /// # Errors
+    /// If another program has it.
+    pub(crate) fn configure(
+        &mut self,
+        pair: u32,
+        configuration: Configuration,
+    ) -> Result<(), NotBound> {
+        match configuration {
+            Configuration::Fallback { pipes, round_robin } => {
+                self.fall_back(pair, pipes, round_robin)
+            }
+            Configuration::RateLimit { numerator, denominator, enable } => {
+                let a_second = self.ticks_a_second;
+                let limit = enable.then(|| Limit::new(numerator, denominator, a_second));
+                let program = self.program(pair);
+                let set = Own::set(&mut self.limit, program, limit);
+                self.counters.refused += u64::from(set.is_err());
+                set
+            }
+            Configuration::Bind { .. } | Configuration::Timestamp { .. } => {
+                self.counters.refused += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether packets of the program with this pair may not leave yet.
+    #[inline(always)]
+    pub(crate) fn holds(&self, pair: u32, now: u64) -> bool {
+        Own::of(&self.limit, self.program(pair)).is_some_and(|limit| limit.holds(now))
+    }
+
+    /// Whether the rate of its packets is limited.
+    #[inline(always)]
+    pub(crate) fn is_limited(&self, pair: u32) -> bool {
+        Own::of(&self.limit, self.program(pair)).is_some()
+    }
+
+    /// So many flits of it leave.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, pair: u32, flits: u64, now: u64) {
+        let program = self.program(pair);
+        if let Some(limit) = Own::of_mut(&mut self.limit, program) {
+            limit.leave(flits, now);
+        }
+    }
+}
+
+/// What a program has set for its own packets. One program has it at a time.
+#[derive(Debug)]
+pub(crate) struct Own<T> {
+    pub(crate) program: Program,
+    pub(crate) value: T,
+}
+
+impl<T> Own<T> {
+    /// Sets it for a program, or removes it.
+    ///
+    /// # Errors
+    /// If another program has it.
+    pub(crate) fn set(
+        of: &mut Option<Self>,
+        program: Program,
+        value: Option<T>,
+    ) -> Result<(), NotBound> {
+        match of {
+            Some(other) if other.program != program => {
+                // To have none is what it has.
+                if value.is_some() { Err(NotBound::Taken) } else { Ok(()) }
+            }
+            _ => {
+                *of = value.map(|value| Self { program, value });
+                Ok(())
+            }
+        }
+    }
+
+    /// What the program has set, if it is this one.
+    #[inline(always)]
+    pub(crate) fn of(of: &Option<Self>, program: Program) -> Option<&T> {
+        of.as_ref().filter(|of| of.program == program).map(|of| &of.value)
+    }
+
+    /// The same to change.
+    #[inline(always)]
+    pub(crate) fn of_mut(of: &mut Option<Self>, program: Program) -> Option<&mut T> {
+        of.as_mut().filter(|of| of.program == program).map(|of| &mut of.value)
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotBound {
+    /// The flow table has no place beside so many rules.
+    Full(u64),
+    /// Another program has it.
+    Taken,
 }

@@ -43,6 +43,14 @@ impl Fallback {
         self.policy
     }
 
+    /// A pipe is none of them any more; whether it was.
+    pub(crate) fn remove(&mut self, pipe: u32) -> bool {
+        let before = self.pipes.len();
+        self.pipes.retain(|other| *other != pipe);
+        self.next = 0;
+        self.pipes.len() < before
+    }
+
     /// The pipe for the next packet; none where it is dropped.
     pub fn pipe(&mut self, flow: &Flow) -> Option<u32> {
         if self.pipes.is_empty() {

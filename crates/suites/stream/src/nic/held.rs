@@ -41,6 +41,10 @@ impl Held {
 
     /// The one that another process made.
     pub(super) fn received(memfd: &Memfd) -> Result<Self, Refusal> {
+        // Pages beyond its end would kill whoever touches them.
+        if memfd.length().is_ok_and(|length| length < size_of::<Posted>()) {
+            return Err(Self::unfit(memfd.length().unwrap_or_default()));
+        }
         let mapping = Mapping::shared(memfd, size_of::<Posted>())?;
         mapping.prefault()?;
         Self::of(mapping)
@@ -50,12 +54,16 @@ impl Held {
     fn of(mapping: Mapping) -> Result<Self, Refusal> {
         let posted = NonNull::new(mapping.as_mut_ptr().cast());
         let whole = posted.filter(|_| mapping.len() == size_of::<Posted>());
-        let posted = whole.ok_or_else(|| Refusal {
-            attempt: format!("find a queue of doorbells in {} B", mapping.len()),
+        let posted = whole.ok_or_else(|| Self::unfit(mapping.len()))?;
+        Ok(Self { posted, _mapping: Arc::new(mapping) })
+    }
+
+    fn unfit(bytes: usize) -> Refusal {
+        Refusal {
+            attempt: format!("find a queue of doorbells in {bytes} B"),
             source: io::ErrorKind::InvalidData.into(),
             remedy: "start the NIC and the program from the same version".into(),
-        })?;
-        Ok(Self { posted, _mapping: Arc::new(mapping) })
+        }
     }
 }
 

@@ -7,7 +7,7 @@ const MADE_UP: f64 = 100e-6;
 
 /// How fast packets may leave.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub(crate) struct Limit {
     ticks_a_flit: f64,
     made_up: f64,
     /// When the next may leave, ticks.

@@ -17,6 +17,7 @@ mod limit;
 pub mod memory;
 pub mod notification;
 mod numbers;
+mod owners;
 pub mod pipes;
 mod placing;
 mod port;

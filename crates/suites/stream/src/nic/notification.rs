@@ -64,6 +64,9 @@ pub const SEND: u64 = 1;
 /// The signal of a TX notification that configures.
 pub const CONFIGURE: u64 = 2;
 
+/// What is said in place of a number of rules if another program has the flow, or what was to be set.
+pub(crate) const TAKEN: u64 = u64::MAX;
+
 /// The words of a notification after its signal.
 pub(crate) type Words = [u64; 7];
 
@@ -94,17 +97,18 @@ impl TxNotification {
         (self.address.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed))
     }
 
-    /// The flow table has no place for the rule that the NIC was asked for, beside so many that it has. The NIC
-    /// says so before it [finishes](Self::finish), in the last word, which all configurations leave at 0.
+    /// The NIC does not do what it was asked for: its flow table has no place for the rule beside so many that
+    /// it has, or another program has it ([`TAKEN`]). It says so before it [finishes](Self::finish), in the last
+    /// word, which all configurations leave at 0.
     ///
-    /// The published hardware loses such a rule, counts it and writes nothing there: by it, every rule seems to
-    /// have a place.
-    pub(crate) fn refuse(&self, rules: u64) {
-        self.words[4].store(rules, Ordering::Relaxed);
+    /// The published hardware loses a rule without place, counts it and writes nothing there: by it, every rule
+    /// seems to have a place. It knows of no programs, so each changes what it likes.
+    pub(crate) fn refuse(&self, why: u64) {
+        self.words[4].store(why, Ordering::Relaxed);
     }
 
-    /// How many rules left no place for the one that the NIC was asked for; 0 where it has one. To be asked
-    /// once it is [done](Self::is_done).
+    /// How many rules left no place for the one that the NIC was asked for, or [`TAKEN`]; 0 if it has done what
+    /// it was asked for. To be asked once it is [done](Self::is_done).
     pub(crate) fn refused(&self) -> u64 {
         self.words[4].load(Ordering::Relaxed)
     }

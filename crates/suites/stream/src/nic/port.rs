@@ -109,7 +109,7 @@ impl Port {
     /// Waits until the NIC has taken all that was written to registers so far.
     pub(crate) fn settle(&self) {
         match &self.0 {
-            Way::Here(nic) => nic.settle(),
+            Way::Here(nic) => nic.settle(Program::default()),
             Way::There(nic) => nic.settle(),
         }
     }
@@ -124,7 +124,7 @@ impl Port {
     /// A pipe that nobody has.
     pub(crate) fn take_pipe(&self) -> Result<u32, Refusal> {
         match &self.0 {
-            Way::Here(nic) => nic.take_pipe(),
+            Way::Here(nic) => nic.take_pipe(Program::default()),
             Way::There(nic) => nic.take_pipe(),
         }
     }

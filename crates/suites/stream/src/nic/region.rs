@@ -7,7 +7,12 @@ use machine::mapping::Mapping;
 
 /// Who uses the NIC: all threads of its own process are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Program(pub(crate) u32);
+pub struct Program(pub(crate) u32);
+
+impl Program {
+    /// None: it had a pair, which has gone.
+    pub(super) const GONE: Self = Self(u32::MAX);
+}
 
 /// A program's memory, as the NIC has it. Its bus address is where it lies in the process of the NIC.
 #[derive(Debug)]
@@ -73,6 +78,12 @@ impl Regions {
         (self.all[place].bus == bus).then(|| self.all.remove(place))
     }
 
+    /// Whose the region is that begins at an address.
+    pub(crate) fn program_at(&self, bus: u64) -> Option<Program> {
+        let region = &self.all[self.after(bus).checked_sub(1)?];
+        (region.bus == bus).then_some(region.program)
+    }
+
     /// The region in which a span of bus addresses lies, where it is the program's.
     #[inline(always)]
     pub(crate) fn find(&self, program: Program, bus: u64, length: usize) -> Option<&Region> {
@@ -124,6 +135,8 @@ mod tests {
         assert_eq!(regions.find(Program(0), 0, 0).map(Region::bus), None);
         let bus = mappings[1].as_ptr() as u64;
         assert!(regions.remove(bus + 1).is_none());
+        let whose = [bus, bus + 1, 0].map(|bus| regions.program_at(bus));
+        assert_eq!(whose, [Some(Program(1)), None, None]);
         assert!(regions.remove(bus).is_some_and(|region| region.has(mappings[1].as_ptr())));
         assert_eq!(regions.find(Program(1), bus, 1).map(Region::bus), None);
     }

@@ -1,5 +1,6 @@
 //! What a NIC's thread and those who use it share.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::counters::Shown;
 use super::form::Form;
 use super::layout::{BUFFERS, PIPES};
 use super::numbers::Numbers;
+use super::owners::Owners;
 use super::posted::Arrivals;
 use super::region::{Program, Region};
 
@@ -26,6 +28,8 @@ pub(super) struct Shared<O> {
     stamped: bool,
     pairs: Numbers,
     pipes: Numbers,
+    /// Whose each pipe is.
+    pub(super) owners: Arc<Owners>,
 }
 
 /// What is asked of a NIC for its programs, whatever its wire.
@@ -40,9 +44,14 @@ pub(super) trait Served: Send + Sync {
     fn detach(&self, pair: u32);
     fn register(&self, region: Region);
     fn unregister(&self, bus: u64);
-    fn settle(&self);
-    fn take_pipe(&self) -> Result<u32, Refusal>;
+    /// All that a program has written to registers so far is taken.
+    fn settle(&self, program: Program);
+    /// A pipe that nobody has is the program's.
+    fn take_pipe(&self, program: Program) -> Result<u32, Refusal>;
+    /// It is nobody's any more; its ring has gone.
     fn give_pipe(&self, pipe: u32);
+    /// Its ring goes, whatever its program has said, and it is nobody's any more.
+    fn free_pipe(&self, pipe: u32);
     fn gone(&self) -> bool;
 }
 
@@ -56,6 +65,7 @@ impl<O> Shared<O> {
             stamped,
             pairs: Numbers::default(),
             pipes: Numbers::default(),
+            owners: Arc::default(),
         }
     }
 
@@ -102,15 +112,24 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.ask(|done| Command::Unregister(bus, done));
     }
 
-    fn settle(&self) {
-        self.ask(Command::Settle);
+    fn settle(&self, program: Program) {
+        self.ask(|done| Command::Settle(program, done));
     }
 
-    fn take_pipe(&self) -> Result<u32, Refusal> {
-        self.pipes.take(PIPES, "pipes")
+    fn take_pipe(&self, program: Program) -> Result<u32, Refusal> {
+        let pipe = self.pipes.take(PIPES, "pipes")?;
+        self.owners.set(pipe, Some(program));
+        Ok(pipe)
     }
 
     fn give_pipe(&self, pipe: u32) {
+        self.owners.set(pipe, None);
+        self.pipes.give(pipe);
+    }
+
+    fn free_pipe(&self, pipe: u32) {
+        self.owners.set(pipe, None);
+        self.ask(|done| Command::FreePipe(pipe, done));
         self.pipes.give(pipe);
     }
 

@@ -18,6 +18,8 @@ impl Tail {
         if after == 0 {
             self.known = tail;
         } else {
+            // Where nothing asks for it, it must not grow without end.
+            self.known(now);
             self.under_way.push_back((now + after, tail));
         }
     }

@@ -13,7 +13,7 @@ use super::Port;
 use super::control::Command;
 use super::counters::Counters;
 use super::engine::{ArrivalsOf, Common, Engine};
-use super::region::Regions;
+use super::region::{Program, Regions};
 use super::shared::{Served, Shared};
 use super::steering::Steering;
 use crate::wire::Wire;
@@ -79,6 +79,10 @@ impl<O: Send + 'static> Nic<O> {
             counters: Counters::default(),
             regions: Regions::default(),
             programs: Vec::new(),
+            owners: Arc::clone(&shared.owners),
+            refused_at: 0,
+            falls_back: Program::default(),
+            limit: None,
             steering: Steering::default(),
             doorbell: ticks(settings.doorbell),
             transfer: ticks(settings.transfer),
@@ -185,6 +189,9 @@ impl<E: Engine, W: Wire> Running<E, W> {
             }
             Command::Detach(pair, done) => {
                 self.engine.detach(pair, &mut self.common);
+                if let Some(program) = self.common.left(pair) {
+                    self.engine.left(program);
+                }
                 let _ = done.send(());
             }
             Command::Register(region, done) => {
@@ -192,14 +199,21 @@ impl<E: Engine, W: Wire> Running<E, W> {
                 let _ = done.send(());
             }
             Command::Unregister(bus, done) => {
-                self.engine.settle(ticks(), &mut self.common);
+                if let Some(program) = self.common.regions.program_at(bus) {
+                    // What it has written before may still use the memory.
+                    self.engine.settle(program, ticks(), &mut self.common);
+                }
                 if let Some(region) = self.common.regions.remove(bus) {
                     self.engine.forget(&region, &mut self.common);
                 }
                 let _ = done.send(());
             }
-            Command::Settle(done) => {
-                self.engine.settle(ticks(), &mut self.common);
+            Command::Settle(program, done) => {
+                self.engine.settle(program, ticks(), &mut self.common);
+                let _ = done.send(());
+            }
+            Command::FreePipe(pipe, done) => {
+                self.engine.free(pipe, ticks(), &mut self.common);
                 let _ = done.send(());
             }
             Command::Order(order) => self.wire.order(order),

@@ -3,6 +3,7 @@
 use super::engine::Common;
 use super::layout::{Queue, Register};
 use super::posted::Arrivals;
+use super::region::Program;
 use super::sync::CREDIT;
 
 /// Writes of one core taken in one turn: a core that writes without end must not keep the others waiting.
@@ -27,10 +28,12 @@ pub(super) trait Registers {
         }
     }
 
-    /// Takes all writes that were made, also those on their way.
-    fn settle_all(&mut self, now: u64, nic: &mut Common) {
+    /// Takes all writes that a program has made, also those on their way.
+    fn settle_all_of(&mut self, program: Program, now: u64, nic: &mut Common) {
         for pair in 0..self.pairs() {
-            self.take_all_writes(pair, now, nic);
+            if nic.program(pair as u32) == program {
+                self.take_all_writes(pair, now, nic);
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use super::watch::{self, Interrupted, say};
 use super::{Error, socket};
 use crate::generator::{Check, Live, Order, Report, Trial};
 use crate::nic::Counters;
-use crate::nic::remote::{Limits, Server};
+use crate::nic::remote::{Lent, Limits, Server};
 use crate::wire::pcap;
 use output::{Ended, Second};
 use stand::Stand;
@@ -28,7 +28,13 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// How long a run lasts at most.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Spans of memory that one program may lend: those of 8192 rings, twice.
-const MAPPINGS: usize = 40_000;
+const SPANS: usize = 40_000;
+/// Spans that all may lend: the kernel gives a process 65,530, and some are the NIC's own.
+const ALL_SPANS: usize = 60_000;
+/// Pairs of notification buffers that a program may have on a machine of few CPUs.
+const PAIRS: usize = 64;
+/// How long a program may take to say hello, to end a message, and to read an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Options of `tollgate stream generate`.
 #[derive(Debug, Args)]
@@ -100,7 +106,13 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let live = Arc::new(Live::default());
     let times = (options.modelled_doorbell, options.modelled_transfer);
     let stand = Arc::new(Stand::new(traffic, Arc::clone(&live), times)?);
-    let limits = Limits { memory: machine::memory::available() / 2, mappings: MAPPINGS };
+    let free = machine::memory::available();
+    let limits = Limits {
+        each: Lent { bytes: free / 2, spans: SPANS },
+        all: Lent { bytes: free / 4 * 3, spans: ALL_SPANS },
+        pairs: PAIRS.max(machine::topology::allowed_cpus().len()),
+        patience: PATIENCE,
+    };
     let opened = Arc::clone(&stand);
     let server = Server::open(&path, limits, move |form| opened.open(form))?;
     say(&format!(

@@ -16,9 +16,8 @@ use std::collections::VecDeque;
 
 use super::engine::{ArrivalsOf, Common, Engine};
 use super::form::Form;
-use super::limit::Limit;
 use super::posted::Arrivals;
-use super::region::Region;
+use super::region::{Program, Region};
 use super::thread::ticks;
 use super::writes::Registers;
 use crate::wire::Wire;
@@ -45,7 +44,6 @@ pub struct Descriptors {
     /// None while it is in use.
     places: Option<Places>,
     leaving: Leaving,
-    limit: Option<Limit>,
 }
 
 // SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
@@ -67,7 +65,6 @@ impl Descriptors {
             sending: Vec::new(),
             places: Some(Places::default()),
             leaving: Leaving::default(),
-            limit: None,
         }
     }
 }
@@ -100,8 +97,16 @@ impl Engine for Descriptors {
         self.take_writes_of_all(now, nic);
     }
 
-    fn settle(&mut self, now: u64, nic: &mut Common) {
-        self.settle_all(now, nic);
+    fn settle(&mut self, program: Program, now: u64, nic: &mut Common) {
+        self.settle_all_of(program, now, nic);
+    }
+
+    fn free(&mut self, id: u32, now: u64, nic: &mut Common) {
+        let Some(queue) = self.queues.get(id as usize) else { return };
+        if let Some(pair) = queue.pair {
+            self.take_all_writes(pair as usize, now, nic);
+        }
+        self.close(id, nic);
     }
 
     fn forget(&mut self, region: &Region, nic: &mut Common) {

@@ -8,6 +8,9 @@ use super::Descriptors;
 use super::layout::Descriptor;
 use super::queue::{Queue, Ring};
 
+/// Packets whose lengths the NIC keeps for all queues together: those that their rings hold.
+const MOST_LENGTHS: usize = 1 << 26;
+
 impl Registers for Descriptors {
     #[inline(always)]
     fn pairs(&self) -> usize {
@@ -50,9 +53,14 @@ impl Descriptors {
     /// A core says where a ring of a queue lies, or that there is none.
     #[cold]
     fn place(&mut self, pair: u32, id: u32, register: Register, value: u32, nic: &mut Common) {
+        if !nic.may_place(pair, id) {
+            nic.counters.refused += 1;
+            return;
+        }
         if self.queues.len() <= id as usize {
             self.queues.resize_with(id as usize + 1, Queue::default);
         }
+        let lengths: usize = self.queues.iter().map(|queue| queue.lengths.len()).sum();
         let queue = &mut self.queues[id as usize];
         if queue.pair.is_some_and(|other| other != pair) {
             nic.counters.refused += 1;
@@ -77,12 +85,20 @@ impl Descriptors {
         };
         let bus = u64::from(value) << 32 | u64::from(ring.low);
         let bytes = (mask as usize + 1) * size_of::<Descriptor>();
+        // All queues may name the same ring, and the NIC has memory of its own for each.
+        let receives = register == Register::RxMemoryHigh;
+        let is_too_many = receives && lengths + self.rx_mask as usize >= MOST_LENGTHS;
+        let bus = if is_too_many { 0 } else { bus };
+        nic.counters.refused += u64::from(is_too_many);
         *ring = Ring { descriptors: nic.ring(pair, bus, bytes).cast(), ..Ring::default() };
         let has_none = ring.is_none();
         if register == Register::RxMemoryHigh {
             self.forget_packets(id);
             if has_none {
                 nic.unbind(id);
+            } else {
+                self.queues[id as usize].lengths = vec![0; self.rx_mask as usize + 1].into();
+                nic.placed(pair, id);
             }
         }
         let queue = &mut self.queues[id as usize];
@@ -96,7 +112,7 @@ impl Descriptors {
         self.due.retain(|due| *due != id);
         self.under_way.retain(|written| written.queue != id);
         let queue = &mut self.queues[id as usize];
-        queue.lengths = vec![0; self.rx_mask as usize + 1].into();
+        queue.lengths = Box::default();
         (queue.written, queue.due) = (0, false);
     }
 

@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::super::configuration::Configuration;
-use super::super::engine::Common;
+use super::super::engine::{Common, NotBound};
 use super::super::layout::FLIT;
-use super::super::limit::Limit;
-use super::super::notification::TxNotification;
+use super::super::notification::{TAKEN, TxNotification};
 use super::Descriptors;
 use super::layout::{CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes};
 use super::queue::{Queue, Window};
@@ -64,6 +63,15 @@ impl Leaving {
         read
     }
 
+    /// Whether a descriptor that is no packet's waits for the next turn: one that configures comes after those
+    /// before it, and not where the NIC is busy with such.
+    #[cold]
+    fn is_to_wait(&self, descriptor: &Descriptor, now: u64, nic: &Common) -> bool {
+        let kind = descriptor.word.load(Ordering::Relaxed) & KIND;
+        let configures = self.others.iter().any(|(kind, _)| *kind == CONFIGURE);
+        kind == CONFIGURE && (configures || nic.is_busy(now))
+    }
+
     /// Reads one that was not read with others.
     #[cold]
     fn read_other(&mut self, descriptor: &Descriptor, slot: u32, queue: &mut Queue, nic: &Common) {
@@ -97,8 +105,10 @@ impl Descriptors {
     pub(super) fn serve_all<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
         let mut place = 0;
         while let Some(id) = self.sending.get(place).copied() {
-            if self.limit.as_ref().is_some_and(|limit| limit.holds(now)) {
-                return;
+            let queue = &mut self.queues[id as usize];
+            if queue.pair.is_some_and(|pair| nic.holds(pair, now)) {
+                place += 1;
+                continue;
             }
             self.serve(id, now, nic, wire);
             let queue = &mut self.queues[id as usize];
@@ -116,20 +126,26 @@ impl Descriptors {
     fn serve<W: Wire>(&mut self, id: u32, now: u64, nic: &mut Common, wire: &mut W) {
         let queue = &mut self.queues[id as usize];
         let waiting = queue.tx.tail.known(now).wrapping_sub(queue.tx.head) & self.tx_mask;
-        let count = waiting.min(if self.limit.is_some() { LIMITED } else { TRANSMISSIONS });
+        let is_limited = queue.pair.is_some_and(|pair| nic.is_limited(pair));
+        let count = waiting.min(if is_limited { LIMITED } else { TRANSMISSIONS });
         let leaving = &mut self.leaving;
-        let mut left = count;
+        let (mut left, mut waits) = (count, 0);
         while left > 0 {
             // SAFETY: the ring is there, for it has descriptors.
             let run = unsafe { queue.tx.run(left, self.tx_mask) };
             let mut read = leaving.read(run, queue.tx.head, queue.window);
             if let Some(other) = run.get(read) {
-                leaving.read_other(other, queue.tx.head + read as u32, queue, nic);
-                read += 1;
+                if leaving.is_to_wait(other, now, nic) {
+                    waits = left - read as u32;
+                } else {
+                    leaving.read_other(other, queue.tx.head + read as u32, queue, nic);
+                    read += 1;
+                }
             }
             queue.tx.head = (queue.tx.head + read as u32) & self.tx_mask;
-            left -= read as u32;
+            left -= read as u32 + waits;
         }
+        let count = count - waits;
         let spans = &leaving.spans[..leaving.packets];
         // SAFETY: registered memory of as many bytes as frames may have, which the program leaves to the NIC
         // until a descriptor says that it is done.
@@ -137,12 +153,12 @@ impl Descriptors {
         nic.counters.out_packets += spans.len() as u64;
         nic.counters.flits_read += leaving.flits;
         nic.counters.transmissions += u64::from(count);
-        if let Some(limit) = &mut self.limit {
-            limit.leave(leaving.flits, now);
+        if let Some(pair) = queue.pair {
+            nic.leave(pair, leaving.flits, now);
         }
         (leaving.packets, leaving.flits) = (0, 0);
         for (kind, address) in std::mem::take(&mut leaving.others) {
-            self.obey(id, kind, address, nic);
+            self.obey(id, kind, address, now, nic);
         }
         let queue = &self.queues[id as usize];
         for slot in self.leaving.reports.drain(..) {
@@ -153,7 +169,7 @@ impl Descriptors {
 
     /// Does what a descriptor says that sends no packet.
     #[cold]
-    fn obey(&mut self, id: u32, kind: u64, address: u64, nic: &mut Common) {
+    fn obey(&mut self, id: u32, kind: u64, address: u64, now: u64, nic: &mut Common) {
         if kind == NOTHING {
             return;
         }
@@ -164,23 +180,23 @@ impl Descriptors {
             // SAFETY: registered memory, aligned as it must be; all its fields are atomic.
             .map(|place| unsafe { &*place.cast::<TxNotification>() });
         let configuration = asked.and_then(|asked| Configuration::of(asked.get_words()));
-        match configuration.filter(Configuration::is_possible) {
+        let done = match configuration.filter(Configuration::is_possible) {
             Some(Configuration::Bind { flow, pipe })
                 if self.queues.get(pipe as usize).is_some_and(|queue| queue.pair == Some(pair)) =>
             {
-                if let (Some(full), Some(asked)) = (nic.bind(flow, pipe), asked) {
-                    asked.refuse(full.rules as u64);
-                }
+                nic.bind(pair, flow, pipe, now)
             }
-            Some(Configuration::Fallback { pipes, round_robin }) => {
-                nic.fall_back(pipes, round_robin)
+            Some(other) => nic.configure(pair, other),
+            None => {
+                nic.counters.refused += 1;
+                Ok(())
             }
-            Some(Configuration::RateLimit { numerator, denominator, enable }) => {
-                self.limit = enable.then(|| Limit::new(numerator, denominator, nic.ticks_a_second));
-            }
-            Some(Configuration::Bind { .. } | Configuration::Timestamp { .. }) | None => {
-                nic.counters.refused += 1
-            }
+        };
+        let Some(asked) = asked else { return };
+        match done {
+            Ok(()) => {}
+            Err(NotBound::Full(rules)) => asked.refuse(rules),
+            Err(NotBound::Taken) => asked.refuse(TAKEN),
         }
     }
 }

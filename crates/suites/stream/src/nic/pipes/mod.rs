@@ -11,11 +11,10 @@ mod registers;
 mod timestamp;
 mod transmit;
 
-use super::engine::{ArrivalsOf, Common, Engine};
+use super::engine::{ArrivalsOf, Common, Engine, Own};
 use super::form::Form;
 use super::layout::{FLIT, PIPES};
-use super::limit::Limit;
-use super::region::Region;
+use super::region::{Program, Region};
 use super::thread::ticks;
 use super::writes::Registers;
 use crate::wire::Wire;
@@ -78,8 +77,7 @@ pub struct Pipes {
     due: Vec<u32>,
     places: Places,
     under_way: UnderWay,
-    limit: Option<Limit>,
-    timestamp: Option<Timestamp>,
+    timestamp: Option<Own<Timestamp>>,
 }
 
 // SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
@@ -98,7 +96,6 @@ impl Pipes {
             due: Vec::new(),
             places: Places::default(),
             under_way: UnderWay::default(),
-            limit: None,
             timestamp: None,
         }
     }
@@ -147,8 +144,19 @@ impl Engine for Pipes {
         self.take_writes_of_all(now, nic);
     }
 
-    fn settle(&mut self, now: u64, nic: &mut Common) {
-        self.settle_all(now, nic);
+    fn settle(&mut self, program: Program, now: u64, nic: &mut Common) {
+        self.settle_all_of(program, now, nic);
+    }
+
+    fn free(&mut self, id: u32, now: u64, nic: &mut Common) {
+        if let Some(pipe) = self.pipes.get(id as usize).filter(|pipe| pipe.pair != NOBODY) {
+            self.take_all_writes(pipe.pair as usize, now, nic);
+        }
+        self.remove(id, nic);
+    }
+
+    fn left(&mut self, program: Program) {
+        self.timestamp.take_if(|of| of.program == program);
     }
 
     fn forget(&mut self, region: &Region, nic: &mut Common) {
@@ -175,6 +183,6 @@ impl Engine for Pipes {
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
         self.take_packets::<V, W>(now, nic, wire);
         self.notify_due(now, nic);
-        self.under_way.arrive(now);
+        self.under_way.arrive(now, nic);
     }
 }

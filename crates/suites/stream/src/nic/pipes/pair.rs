@@ -76,8 +76,10 @@ pub(crate) struct Notifications {
 }
 
 impl Notifications {
+    /// Writes them to memory, which is when they are counted.
     #[inline(always)]
-    fn write(&self) {
+    fn write(&self, nic: &mut Common) {
+        nic.counters.notifications += u64::from(self.count);
         let mut tail = self.tail;
         for at in 0..self.count {
             let slot = self.buffer.wrapping_add(((self.first + at) & self.mask) as usize);
@@ -93,9 +95,8 @@ impl UnderWay {
     /// Writes notifications, or has them travel first where that is modelled.
     #[inline(always)]
     pub(super) fn notify(&mut self, notifications: Notifications, nic: &mut Common) {
-        nic.counters.notifications += u64::from(notifications.count);
         if nic.transfer == 0 {
-            notifications.write();
+            notifications.write(nic);
         } else {
             self.0.push_back(notifications);
         }
@@ -103,19 +104,19 @@ impl UnderWay {
 
     /// Those whose time has come arrive.
     #[inline(always)]
-    pub(super) fn arrive(&mut self, now: u64) {
+    pub(super) fn arrive(&mut self, now: u64, nic: &mut Common) {
         while self.0.front().is_some_and(|first| first.arrives <= now) {
             if let Some(first) = self.0.pop_front() {
-                first.write();
+                first.write(nic);
             }
         }
     }
 
     /// Those for a core arrive now: a pipe of its goes, and its number may soon be another's.
-    pub(super) fn hurry(&mut self, pair: u32) {
+    pub(super) fn hurry(&mut self, pair: u32, nic: &mut Common) {
         self.0.retain(|notifications| {
             if notifications.pair == pair {
-                notifications.write();
+                notifications.write(nic);
             }
             notifications.pair != pair
         });

@@ -1,6 +1,6 @@
 //! From the wire into pipes.
 
-use super::super::engine::Common;
+use super::super::engine::{Common, Own};
 use super::super::layout::FLIT;
 use super::super::placing::{Bound, Rooms, coming};
 use super::pair::Notifications;
@@ -28,13 +28,15 @@ impl Pipes {
         let mut places = std::mem::take(&mut self.places);
         let Places { stretches, notifications } = &mut places;
         self.choose_places(now, nic, &coming, stretches, notifications);
-        if let Some(timestamp) = &mut self.timestamp {
-            timestamp.expect(stretches, nic.steering.order(), coming.packets());
+        if let Some(Own { program, value: timestamp }) = &mut self.timestamp {
+            timestamp.expect(stretches, nic.steering.order(), coming.packets(), |place| {
+                nic.regions.find(*program, place as u64, FLIT).is_some()
+            });
         }
         // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
         // are the NIC's; the thread runs with the way of copying that the processor has.
         unsafe { coming.deliver::<V>(nic.steering.order(), &places.stretches) };
-        if let Some(timestamp) = &self.timestamp {
+        if let Some(Own { value: timestamp, .. }) = &self.timestamp {
             // SAFETY: they were just delivered there, and no program knows of them yet.
             unsafe { timestamp.arrive() };
         }

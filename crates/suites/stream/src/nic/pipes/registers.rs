@@ -96,8 +96,8 @@ impl Pipes {
     ) {
         debug_assert!(id < PIPES, "Register::at gives no other");
         let pipe = &mut self.pipes[id as usize];
-        // Each core has its own pipes, and those that no core has.
-        if pipe.pair != pair && pipe.pair != NOBODY {
+        // Each core has its own pipes, and those of its program that no core has.
+        if !nic.may_place(pair, id) || pipe.pair != pair && pipe.pair != NOBODY {
             nic.counters.refused += 1;
             return;
         }
@@ -105,11 +105,7 @@ impl Pipes {
             Register::RxMemoryLow => pipe.low = value,
             Register::RxMemoryHigh => {
                 let low = pipe.low;
-                if !pipe.ring.is_null() {
-                    self.under_way.hurry(pipe.pair);
-                }
-                *pipe = ABSENT;
-                self.due.retain(|due| *due != id);
+                self.forget_ring(id, nic);
                 // The low bits of the address say which core's the pipe is.
                 let bus = u64::from(value) << 32 | u64::from(low & !0xfff);
                 if bus == 0 {
@@ -122,11 +118,32 @@ impl Pipes {
                     Some(ring) if low & 0xfff == pair => {
                         let pipe = &mut self.pipes[id as usize];
                         (pipe.ring, pipe.pair) = (ring, pair);
+                        nic.placed(pair, id);
                     }
-                    _ => nic.counters.refused += 1,
+                    _ => {
+                        nic.counters.refused += 1;
+                        // No core has it, so it would keep its rules when its core goes.
+                        nic.unbind(id);
+                    }
                 }
             }
             _ => nic.counters.refused += 1,
         }
+    }
+
+    /// A pipe goes, with all rules of its.
+    pub(super) fn remove(&mut self, id: u32, nic: &mut Common) {
+        self.forget_ring(id, nic);
+        nic.unbind(id);
+    }
+
+    /// A pipe has no ring any more.
+    fn forget_ring(&mut self, id: u32, nic: &mut Common) {
+        let Some(pipe) = self.pipes.get_mut(id as usize) else { return };
+        if !pipe.ring.is_null() {
+            self.under_way.hurry(pipe.pair, nic);
+        }
+        *pipe = ABSENT;
+        self.due.retain(|due| *due != id);
     }
 }

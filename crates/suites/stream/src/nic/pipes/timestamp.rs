@@ -69,13 +69,20 @@ impl Timestamp {
         }
     }
 
-    /// Notes where packets are about to be written. What their own headers say there is not asked: their
+    /// Notes where packets are about to be written, if the place is the program's. What their own headers say there is not asked: their
     /// program may write there too.
     #[cold]
     #[inline(never)]
-    pub(super) fn expect(&mut self, stretches: &[Stretch], order: &[u32], packets: &[Packet]) {
+    pub(super) fn expect(
+        &mut self,
+        stretches: &[Stretch],
+        order: &[u32],
+        packets: &[Packet],
+        is_own: impl Fn(*mut u8) -> bool,
+    ) {
         self.coming.clear();
-        for stretch in stretches.iter().filter(|stretch| !stretch.place.is_null()) {
+        let have_place = |stretch: &&Stretch| !stretch.place.is_null() && is_own(stretch.place);
+        for stretch in stretches.iter().filter(have_place) {
             let list = stretch.list.of(order).iter().cycle();
             let from = stretch.at as usize % stretch.list.len as usize;
             let mut place = stretch.place;

@@ -1,10 +1,9 @@
 //! From memory to the wire.
 
 use super::super::configuration::Configuration;
-use super::super::engine::Common;
+use super::super::engine::{Common, NotBound, Own};
 use super::super::layout::{FLIT, LONGEST_TRANSFER};
-use super::super::limit::Limit;
-use super::super::notification::{CONFIGURE, SEND, TxNotification};
+use super::super::notification::{CONFIGURE, SEND, TAKEN, TxNotification};
 use super::Pipes;
 use super::pair::Pair;
 use super::timestamp::Timestamp;
@@ -22,15 +21,19 @@ impl Pipes {
             if one.tx_head == one.tx_tail.known(now) || one.tx.is_null() {
                 return;
             }
-            if self.limit.as_ref().is_some_and(|limit| limit.holds(now)) {
+            if nic.holds(pair as u32, now) {
                 return;
             }
             // SAFETY: the buffer is registered and has as many notifications; all fields are atomic.
             let notification = unsafe { &*one.tx.wrapping_add(one.tx_head as usize) };
+            let asked = notification.asked();
+            if asked != SEND && nic.is_busy(now) {
+                return;
+            }
             one.tx_head = (one.tx_head + 1) & self.notifications_mask;
-            match notification.asked() {
+            match asked {
                 SEND => self.send(pair, notification, now, nic, wire),
-                CONFIGURE => self.configure(pair as u32, notification, nic),
+                CONFIGURE => self.configure(pair as u32, notification, now, nic),
                 _ => nic.counters.refused += 1,
             }
             notification.finish();
@@ -59,15 +62,16 @@ impl Pipes {
             return;
         };
         let Some(Pair { cut, .. }) = self.pairs[pair].as_mut() else { return };
-        let timestamp = &mut self.timestamp;
+        let mut timestamp = Own::of_mut(&mut self.timestamp, nic.program(pair as u32));
         let (mut at, mut packets) = (0, 0);
         if !cut.is_none() {
             // SAFETY: as below, and a whole packet lies where it says.
             unsafe {
                 let (taken, whole) = cut.go_on(start, length);
                 at = taken;
-                packets =
-                    whole.map_or(0, |(packet, all)| leave(packet, all, timestamp, wire).packets);
+                if let Some((packet, all)) = whole {
+                    packets = leave(packet, all, timestamp.as_deref_mut(), wire).packets;
+                }
             }
         }
         // SAFETY: registered memory in whole flits, which the program leaves to the NIC until the
@@ -77,36 +81,42 @@ impl Pipes {
         if at < length {
             // SAFETY: as above; the last packet says that it has more flits than these.
             let goes_on = unsafe { cut.begin(start.wrapping_add(at), length - at) };
-            nic.counters.refused += u64::from(!goes_on);
+            if goes_on {
+                at = length;
+            } else {
+                // It is no packet, and is left where it is.
+                nic.counters.refused += 1;
+            }
         }
-        let flits = (length / FLIT) as u64;
+        let flits = (at / FLIT) as u64;
         nic.counters.out_packets += packets + left.packets;
         nic.counters.flits_read += flits;
-        if let Some(limit) = &mut self.limit {
-            limit.leave(flits, now);
-        }
+        nic.leave(pair as u32, flits, now);
     }
 
     #[cold]
-    fn configure(&mut self, pair: u32, notification: &TxNotification, nic: &mut Common) {
+    fn configure(&mut self, pair: u32, notification: &TxNotification, now: u64, nic: &mut Common) {
         let configuration = Configuration::of(notification.get_words());
-        match configuration.filter(Configuration::is_possible) {
+        let done = match configuration.filter(Configuration::is_possible) {
             Some(Configuration::Bind { flow, pipe }) if self.pipes[pipe as usize].pair == pair => {
-                if let Some(full) = nic.bind(flow, pipe) {
-                    notification.refuse(full.rules as u64);
-                }
-            }
-            Some(Configuration::Bind { .. }) => nic.counters.refused += 1,
-            Some(Configuration::Fallback { pipes, round_robin }) => {
-                nic.fall_back(pipes, round_robin)
-            }
-            Some(Configuration::RateLimit { numerator, denominator, enable }) => {
-                self.limit = enable.then(|| Limit::new(numerator, denominator, nic.ticks_a_second));
+                nic.bind(pair, flow, pipe, now)
             }
             Some(Configuration::Timestamp { offset, enable }) => {
-                self.timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_a_second));
+                let timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_a_second));
+                let set = Own::set(&mut self.timestamp, nic.program(pair), timestamp);
+                nic.counters.refused += u64::from(set.is_err());
+                set
             }
-            None => nic.counters.refused += 1,
+            Some(other) => nic.configure(pair, other),
+            None => {
+                nic.counters.refused += 1;
+                Ok(())
+            }
+        };
+        match done {
+            Ok(()) => {}
+            Err(NotBound::Full(rules)) => notification.refuse(rules),
+            Err(NotBound::Taken) => notification.refuse(TAKEN),
         }
     }
 }
@@ -119,7 +129,7 @@ impl Pipes {
 unsafe fn leave<W: Wire>(
     start: *const u8,
     bytes: usize,
-    timestamp: &mut Option<Timestamp>,
+    timestamp: Option<&mut Timestamp>,
     wire: &mut W,
 ) -> Left {
     // SAFETY: by the caller's word.

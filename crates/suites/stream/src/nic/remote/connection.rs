@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use machine::Refusal;
 use machine::mapping::Mapping;
@@ -20,7 +21,12 @@ use super::super::held::Held;
 use super::super::layout::{BUFFERS, PIPES};
 use super::super::memory::Shape;
 use super::super::posted::Doorbells;
+use super::fds::Patience;
 use super::message::{Reply, Request, VERSION};
+
+/// How long the NIC may take to answer a hello, to end a message, and to read one: far longer than a busy
+/// machine does.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a program has no NIC.
 #[derive(Debug, thiserror::Error)]
@@ -79,11 +85,14 @@ impl Connection {
         let nobody = |why| ConnectError::Nobody(path.to_path_buf(), why);
         let refused = |why: &str| ConnectError::Refused(path.to_path_buf(), why.to_owned());
         let socket = UnixStream::connect(path).map_err(nobody)?;
-        Request::Hello(VERSION, Some(form)).send(&socket, None).map_err(nobody)?;
-        let cpu = match Reply::receive(&socket) {
+        Request::Hello(VERSION, Some(form)).send(&socket, None, PATIENCE).map_err(nobody)?;
+        let cpu = match Reply::receive(&socket, Patience::within(PATIENCE)) {
             Ok(Some((Reply::Welcome(cpu), _))) => cpu as usize,
             Ok(Some((Reply::Refused(why), _))) => return Err(refused(&why)),
-            Ok(None) => return Err(refused("it takes no more programs; end one")),
+            Ok(None) => return Err(refused("it ended; start it again")),
+            Err(why) if why.kind() == io::ErrorKind::TimedOut => {
+                return Err(refused("it does not answer; name a NIC's socket with --nic"));
+            }
             Ok(_) | Err(_) => return Err(refused("its words make no sense; name a NIC's socket")),
         };
         let (answers, shared) = (channel(), Arc::new(Shared::default()));
@@ -174,7 +183,8 @@ impl Connection {
     /// Where the NIC has fewer, whoever takes one too many hears of it.
     pub(in super::super) fn reserve_pipes(&self, count: usize) {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = (0..count).take_while(|_| Request::TakePipe.send(&self.socket, None).is_ok());
+        let asked =
+            (0..count).take_while(|_| Request::TakePipe.send(&self.socket, None, PATIENCE).is_ok());
         let asked = asked.count();
         let taken = answers.iter().take(asked).filter_map(|answer| match answer {
             (Reply::Pipe(pipe), _) if pipe < PIPES => Some(pipe),
@@ -207,7 +217,7 @@ impl Connection {
         if self.gone() {
             return Err(self.refusal(attempt, io::ErrorKind::NotConnected.into()));
         }
-        request.send(&self.socket, fd).map_err(|why| self.refusal(attempt, why))?;
+        request.send(&self.socket, fd, PATIENCE).map_err(|why| self.refusal(attempt, why))?;
         let gone = |_| self.refusal(attempt, io::ErrorKind::ConnectionReset.into());
         match answers.recv().map_err(gone)? {
             (Reply::Refused(why), _) => Err(Refusal {
@@ -224,6 +234,11 @@ impl Connection {
         Refusal { attempt, source, remedy: "start it again".into() }
     }
 
+    #[cfg(test)]
+    pub(super) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
     fn nonsense(&self) -> Refusal {
         self.refusal("understand it", io::ErrorKind::InvalidData.into())
     }
@@ -237,7 +252,7 @@ impl Drop for Connection {
 
 /// Hears the NIC until it goes.
 fn hear(socket: &UnixStream, answers: &Sender<Answer>, shared: &Shared) {
-    while let Ok(Some(answer)) = Reply::receive(socket) {
+    while let Ok(Some(answer)) = Reply::receive(socket, Patience::at_any_time(PATIENCE)) {
         if answers.send(answer).is_err() {
             break;
         }

@@ -1,26 +1,65 @@
-//! Bytes over a Unix socket, and with them a file descriptor.
+//! Bytes over a Unix socket, and with them a file descriptor, within a time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// Room for the descriptor, and for what the kernel puts around it.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Sends all bytes, and with the first of them a descriptor where there is one.
+/// How long a message may take. Another process that falls silent in the middle of one, or reads none, must
+/// not keep a thread for ever.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Until when its first byte must have come; `None` if it may take any time.
+    pub(super) first: Option<Instant>,
+    /// How long the others may take after the first, and how long the other end may take to read a message.
+    pub(super) rest: Duration,
+}
+
+impl Patience {
+    /// A message that may begin at any time, and then comes at once.
+    pub(super) fn at_any_time(rest: Duration) -> Self {
+        Self { first: None, rest }
+    }
+
+    /// A message that comes within this time from now.
+    pub(super) fn within(time: Duration) -> Self {
+        Self { first: Instant::now().checked_add(time), rest: time }
+    }
+}
+
+/// What is left until a time; `None` if it is never.
+///
+/// # Errors
+/// `TimedOut` after it.
+fn left(until: Option<Instant>) -> io::Result<Option<Duration>> {
+    let Some(until) = until else { return Ok(None) };
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+}
+
+/// Sends all bytes within a time, and with the first of them a descriptor if there is one.
+///
+/// # Errors
+/// `TimedOut` if the other end reads too little, or what the system says.
 pub(super) fn send(
     socket: &UnixStream,
     bytes: &[u8],
     fd: Option<BorrowedFd<'_>>,
+    within: Duration,
 ) -> io::Result<()> {
     let mut control = Control([0; 64]);
     let (mut sent, mut fd) = (0, fd.map(|fd| fd.as_raw_fd()));
+    let until = Instant::now().checked_add(within);
     while sent < bytes.len() {
-        let left = &bytes[sent..];
+        socket.set_write_timeout(left(until)?)?;
+        let rest = &bytes[sent..];
         let mut part =
-            libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: left.len() };
+            libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
         let mut message = empty(&mut part);
         if let Some(fd) = fd {
             attach(&mut message, &mut control, fd);
@@ -36,17 +75,24 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Receives until the bytes are full or the other end has closed: how many came, and the first descriptor
-/// that came with them. Further ones are closed.
+/// Receives until the bytes are full or the other end has closed: how many came, and the descriptor that
+/// came with them. None if there was no room for it in this process.
+///
+/// # Errors
+/// `TimedOut` if they take too long, `InvalidData` if more than one descriptor came, all of which are closed
+/// again, or what the system says.
 pub(super) fn receive(
     socket: &UnixStream,
     bytes: &mut [u8],
+    patience: Patience,
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let (mut come, mut fd) = (0, None);
+    let (mut come, mut fds) = (0, Vec::new());
+    let mut until = patience.first;
     while come < bytes.len() {
+        socket.set_read_timeout(left(until)?)?;
         let mut control = Control([0; 64]);
-        let left = &mut bytes[come..];
-        let mut part = libc::iovec { iov_base: left.as_mut_ptr().cast(), iov_len: left.len() };
+        let rest = &mut bytes[come..];
+        let mut part = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
         let mut message = empty(&mut part);
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = size_of::<Control>();
@@ -56,19 +102,28 @@ pub(super) fn receive(
         match usize::try_from(done) {
             Ok(0) => break,
             Ok(done) => {
+                if come == 0 {
+                    let rest = Instant::now().checked_add(patience.rest);
+                    until = [until, rest].into_iter().flatten().min();
+                }
                 come += done;
-                let received = descriptors(&message);
-                fd = fd.or(received.into_iter().next());
+                fds.extend(descriptors(&message));
+                if fds.len() > 1 {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
             }
             Err(_) => again(io::Error::last_os_error())?,
         }
     }
-    Ok((come, fd))
+    Ok((come, fds.pop()))
 }
 
-/// An interrupted call is made again.
+/// An interrupted call is made again; one that has waited long enough has timed out.
 fn again(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
+    match error.kind() {
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Ok(()),
+        _ => Err(error),
+    }
 }
 
 fn empty(part: &mut libc::iovec) -> libc::msghdr {
@@ -130,24 +185,63 @@ mod tests {
     use std::io::{Read, Seek, Write};
     use std::os::fd::AsFd;
 
+    const SOON: Duration = Duration::from_secs(60);
+    const PATIENCE: Patience = Patience { first: None, rest: SOON };
+
     #[test]
     fn a_descriptor_comes_with_its_bytes() {
         let (here, there) = UnixStream::pair().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"seen by both").unwrap();
         file.rewind().unwrap();
-        send(&here, b"without", None).unwrap();
-        send(&here, b"with", Some(file.as_fd())).unwrap();
+        send(&here, b"without", None, SOON).unwrap();
+        send(&here, b"with", Some(file.as_fd()), SOON).unwrap();
         let mut bytes = [0; 7];
-        let (come, fd) = receive(&there, &mut bytes).unwrap();
+        let (come, fd) = receive(&there, &mut bytes, PATIENCE).unwrap();
         assert!(come == 7 && &bytes == b"without" && fd.is_none());
-        let (come, fd) = receive(&there, &mut bytes[..4]).unwrap();
+        let (come, fd) = receive(&there, &mut bytes[..4], PATIENCE).unwrap();
         assert!(come == 4 && &bytes[..4] == b"with");
         let mut text = String::new();
         File::from(fd.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "seen by both");
         drop(here);
-        assert_eq!(receive(&there, &mut bytes).unwrap().0, 0);
-        assert!(send(&there, b"nobody", None).is_err());
+        assert_eq!(receive(&there, &mut bytes, PATIENCE).unwrap().0, 0);
+        assert!(send(&there, b"nobody", None, SOON).is_err());
+    }
+
+    #[test]
+    fn one_message_has_one_descriptor() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        // The kernel parts what was sent with different descriptors.
+        for part in [&b"on"[..], b"e"] {
+            send(&here, part, Some(file.as_fd()), SOON).unwrap();
+        }
+        let why = receive(&there, &mut [0; 3], PATIENCE).map(|_| ()).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn who_says_half_or_reads_nothing_is_not_waited_for() {
+        let short = Duration::from_millis(20);
+        let (here, there) = UnixStream::pair().unwrap();
+        let timed_out = |ended: io::Result<()>| {
+            assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        };
+        timed_out(receive(&there, &mut [0; 3], Patience::within(short)).map(|_| ()));
+        send(&here, b"ha", None, SOON).unwrap();
+        timed_out(receive(&there, &mut [0; 3], Patience::at_any_time(short)).map(|_| ()));
+        // One byte now and then is not enough.
+        let dripping = std::thread::spawn(move || {
+            while here.peer_addr().is_ok() && send(&here, b"x", None, SOON).is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            here
+        });
+        timed_out(receive(&there, &mut [0; 1 << 16], Patience::at_any_time(short)).map(|_| ()));
+        drop(there);
+        dripping.join().unwrap();
+        let (here, _there) = UnixStream::pair().unwrap();
+        timed_out(send(&here, &vec![0; 16 << 20], None, short));
     }
 }

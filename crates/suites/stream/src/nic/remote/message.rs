@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use super::super::form::Form;
 use super::super::memory::Shape;
-use super::fds;
+use super::fds::{self, Patience};
 
 /// What they say and what they share is laid out as of this version.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 /// How a program begins.
 const MAGIC: u64 = u64::from_le_bytes(*b"tollgate");
 /// Words of each message: what it is, what it says, and the bytes of the text that follows.
@@ -90,14 +91,32 @@ impl Request {
         })
     }
 
-    pub(super) fn send(self, to: &UnixStream, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        fds::send(to, &bytes(self.words()), fd)
+    pub(super) fn send(
+        self,
+        to: &UnixStream,
+        fd: Option<BorrowedFd<'_>>,
+        within: Duration,
+    ) -> io::Result<()> {
+        fds::send(to, &bytes(self.words()), fd, within)
     }
 
     /// The next; none where the program has gone.
-    pub(super) fn receive(from: &UnixStream) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
-        let Some((words, fd)) = receive(from)? else { return Ok(None) };
-        Ok(Some((Self::of(words).ok_or(io::ErrorKind::InvalidData)?, fd)))
+    ///
+    /// # Errors
+    /// `InvalidData` if it means nothing or a descriptor came with it that it has no use for, and those of
+    /// [`fds::receive`].
+    pub(super) fn receive(
+        from: &UnixStream,
+        patience: Patience,
+    ) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
+        let Some((words, fd)) = receive(from, patience)? else { return Ok(None) };
+        let request = Self::of(words).ok_or(io::ErrorKind::InvalidData)?;
+        match request {
+            Self::Lend(_) => {}
+            _ if fd.is_none() => {}
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        Ok(Some((request, fd)))
     }
 }
 
@@ -113,34 +132,52 @@ impl Reply {
         }
     }
 
-    pub(super) fn send(&self, to: &UnixStream, fd: Option<impl AsFd>) -> io::Result<()> {
+    pub(super) fn send(
+        &self,
+        to: &UnixStream,
+        fd: Option<impl AsFd>,
+        within: Duration,
+    ) -> io::Result<()> {
         let mut all = bytes(self.words());
         if let Self::Refused(text) = self {
             all.extend(text.bytes().take(LONGEST as usize));
         }
-        fds::send(to, &all, fd.as_ref().map(AsFd::as_fd))
+        fds::send(to, &all, fd.as_ref().map(AsFd::as_fd), within)
     }
 
     /// The next; none where the NIC has gone.
-    pub(super) fn receive(from: &UnixStream) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
-        let Some((words, fd)) = receive(from)? else { return Ok(None) };
+    ///
+    /// # Errors
+    /// As for [`Request::receive`].
+    pub(super) fn receive(
+        from: &UnixStream,
+        patience: Patience,
+    ) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
+        let Some((words, fd)) = receive(from, patience)? else { return Ok(None) };
         let [kind, a, b, .., length] = words;
         let reply = match kind {
             0 => {
                 let mut text = vec![0; LONGEST.min(length) as usize];
-                let (come, _) = fds::receive(from, &mut text)?;
+                let (come, _) = fds::receive(from, &mut text, Patience::within(patience.rest))?;
                 text.truncate(come);
-                Self::Refused(String::from_utf8_lossy(&text).into_owned())
+                // A person reads it: it stays one line, and moves no cursor.
+                let text = String::from_utf8_lossy(&text);
+                Self::Refused(text.replace(char::is_control, " "))
             }
             1 => Self::Welcome(a),
-            2 => Self::Attached(a as u32, b != 0),
+            2 => Self::Attached(number(a)?, b != 0),
             3 => Self::Lent(a),
-            4 => Self::Pipe(a as u32),
+            4 => Self::Pipe(number(a)?),
             5 => Self::Done,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         Ok(Some((reply, fd)))
     }
+}
+
+/// A number of a pipe or a pair, which has 32 bits.
+fn number(word: u64) -> io::Result<u32> {
+    word.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 fn said(kind: u64, a: u64, b: u64) -> [u64; WORDS] {
@@ -152,9 +189,12 @@ fn bytes(words: [u64; WORDS]) -> Vec<u8> {
 }
 
 /// The words of one message; none where nothing comes any more.
-fn receive(from: &UnixStream) -> io::Result<Option<([u64; WORDS], Option<OwnedFd>)>> {
+fn receive(
+    from: &UnixStream,
+    patience: Patience,
+) -> io::Result<Option<([u64; WORDS], Option<OwnedFd>)>> {
     let mut bytes = [[0; 8]; WORDS];
-    match fds::receive(from, bytes.as_flattened_mut())? {
+    match fds::receive(from, bytes.as_flattened_mut(), patience)? {
         (0, _) => Ok(None),
         (come, fd) if come == WORDS * 8 => Ok(Some((bytes.map(u64::from_le_bytes), fd))),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -167,8 +207,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const SOON: Duration = Duration::from_secs(60);
+
     #[test]
     fn what_is_said_is_heard() {
+        let patience = Patience::at_any_time(SOON);
         let (here, there) = UnixStream::pair().unwrap();
         let form = Form::Pipes { notify: Notify::EveryPacket, ring: 1 << 21, notifications: 64 };
         for request in [
@@ -184,8 +227,8 @@ mod tests {
             Request::GivePipe(8191),
             Request::Ready,
         ] {
-            request.send(&here, None).unwrap();
-            assert_eq!(Request::receive(&there).unwrap().unwrap().0, request);
+            request.send(&here, None, SOON).unwrap();
+            assert_eq!(Request::receive(&there, patience).unwrap().unwrap().0, request);
         }
         for reply in [
             Reply::Welcome(3),
@@ -196,11 +239,11 @@ mod tests {
             Reply::Refused("no: ask for less".into()),
             Reply::Refused(String::new()),
         ] {
-            reply.send(&there, None::<OwnedFd>).unwrap();
-            assert_eq!(Reply::receive(&here).unwrap().unwrap().0, reply);
+            reply.send(&there, None::<OwnedFd>, SOON).unwrap();
+            assert_eq!(Reply::receive(&here, patience).unwrap().unwrap().0, reply);
         }
         drop(here);
-        assert!(Request::receive(&there).unwrap().is_none());
+        assert!(Request::receive(&there, patience).unwrap().is_none());
     }
 
     proptest! {

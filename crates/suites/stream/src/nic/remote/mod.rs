@@ -4,14 +4,22 @@
 //! The NIC outlives whatever they do. What is shared has a length that nobody can change, the NIC reads each
 //! word of it once, and it touches only what the program itself has lent it. A program that dies takes its
 //! pipes, their rules, its notification buffers and its memory with it.
+//!
+//! Nothing that a program says, or does not say, keeps others from the NIC: messages have a time to come in and
+//! to be read, who says no hello makes way for others, and what one program may have is limited. A program
+//! changes only what it owns: its pipes, the rules that lead to them, and what the NIC does to its packets.
 
 mod connection;
 mod fds;
+mod limits;
 mod message;
 mod server;
 mod serving;
+mod socket_path;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{ConnectError, Connection};
-pub use server::{Limits, Server, ServerError};
+pub use limits::{Lent, Limits};
+pub use server::Server;
+pub use socket_path::ServerError;

@@ -5,9 +5,10 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use machine::Refusal;
 use machine::memfd::Memfd;
@@ -15,37 +16,29 @@ use machine::memfd::Memfd;
 use super::super::form::Form;
 use super::super::region::Program;
 use super::super::thread::Access;
+use super::fds::Patience;
+use super::limits::{Limits, Quota};
 use super::message::{Reply, Request, VERSION};
 use super::serving::Serving;
+use super::socket_path::{ServerError, SocketPath};
 
 /// Programs at a time.
-const PROGRAMS: usize = 64;
-
-/// What one program may have.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Bytes that it may lend the NIC.
-    pub memory: u64,
-    /// Spans of memory, those of a ring counted twice. The kernel gives a process some 65,000.
-    pub mappings: usize,
-}
-
-/// Why programs cannot find a NIC.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// There is one.
-    #[error("another NIC is at {}: end it, or name another socket with --nic", .0.display())]
-    Taken(PathBuf),
-    /// The system refuses.
-    #[error("{}: no NIC can be found there ({}); name another socket with --nic", .0.display(), .1)]
-    System(PathBuf, io::Error),
-}
+pub(super) const PROGRAMS: usize = 64;
+/// Connections at a time whose programs have not said hello; for one more, the oldest of them goes.
+pub(super) const STRANGERS: usize = 64;
+/// Threads at a time: those of programs, of strangers, and of connections that are about to end.
+const THREADS: usize = PROGRAMS + 2 * STRANGERS;
+/// How long to wait after a connection that could not be accepted: it waits too, for a descriptor as a rule.
+const RETRY: Duration = Duration::from_millis(20);
+/// How long to wait at the end for programs' threads. One that closes what it was sent may be kept there.
+const END: Duration = Duration::from_secs(5);
 
 /// Where programs find a NIC; they lose it when this goes.
 pub struct Server {
     shared: Arc<Shared>,
     listener: UnixListener,
-    path: PathBuf,
+    // The name goes last, once nobody is served any more.
+    _path: SocketPath,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,7 +48,11 @@ type Open = dyn Fn(Form) -> Result<Access, String> + Send + Sync;
 struct Shared {
     open: Box<Open>,
     limits: Limits,
+    /// What all programs lend.
+    quota: Arc<Quota>,
     programs: Mutex<Programs>,
+    /// One has gone.
+    gone: Condvar,
 }
 
 #[derive(Default)]
@@ -63,37 +60,38 @@ struct Programs {
     next: u32,
     ready: usize,
     closed: bool,
-    connected: BTreeMap<u32, (UnixStream, Option<JoinHandle<()>>)>,
+    connected: BTreeMap<u32, Connected>,
+}
+
+/// A program's connection, or that of somebody who has not said hello yet.
+struct Connected {
+    socket: Arc<UnixStream>,
+    /// How many came before it.
+    age: u64,
+    is_program: bool,
 }
 
 impl Server {
     /// Waits for programs at a path. `open` is asked for a NIC whenever one says what form it needs.
     ///
     /// # Errors
-    /// Where another NIC is there, or the system refuses.
+    /// If another NIC or a file is there, or the system refuses.
     pub fn open(
         path: &Path,
         limits: Limits,
         open: impl Fn(Form) -> Result<Access, String> + Send + Sync + 'static,
     ) -> Result<Self, ServerError> {
         let failed = |why| ServerError::System(path.to_path_buf(), why);
-        if UnixStream::connect(path).is_ok() {
-            return Err(ServerError::Taken(path.to_path_buf()));
-        }
-        // What nobody answers at was left by one that died.
-        match std::fs::remove_file(path) {
-            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(failed(why)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        let programs = Mutex::default();
-        let shared = Arc::new(Shared { open: Box::new(open), limits, programs });
+        let (listener, socket_path) = SocketPath::listen(path)?;
+        let quota = Quota::new(limits.all, "of all programs");
+        let (programs, gone) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { open: Box::new(open), limits, quota, programs, gone });
         let (accepting, all) = (listener.try_clone().map_err(failed)?, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("nic-server".into())
             .spawn(move || accept(&accepting, &all))
             .map_err(failed)?;
-        Ok(Self { shared, listener, path: path.to_path_buf(), thread: Some(thread) })
+        Ok(Self { shared, listener, _path: socket_path, thread: Some(thread) })
     }
 
     /// How many programs have said that packets may come, and have not gone.
@@ -104,22 +102,18 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.shared.programs().closed = true;
         // SAFETY: the descriptor is the listener's; who waits at it is told that nobody comes any more.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let mut programs = self.shared.programs();
-        programs.closed = true;
-        let connected = std::mem::take(&mut programs.connected);
-        drop(programs);
-        for (socket, thread) in connected.into_values() {
-            let _ = socket.shutdown(Shutdown::Both);
-            if let Some(thread) = thread {
-                let _ = thread.join();
-            }
+        let programs = self.shared.programs();
+        for one in programs.connected.values() {
+            let _ = one.socket.shutdown(Shutdown::Both);
         }
-        let _ = std::fs::remove_file(&self.path);
+        let are_there = |programs: &mut Programs| !programs.connected.is_empty();
+        let _gone = self.shared.gone.wait_timeout_while(programs, END, are_there);
     }
 }
 
@@ -130,35 +124,83 @@ impl Shared {
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
-    for socket in listener.incoming() {
-        let Ok(socket) = socket else { return };
-        // One too many, or no thread for it: it finds the socket closed.
-        let _ = begin(socket, shared);
+    let mut age = 0;
+    loop {
+        let accepted = listener.accept();
+        if shared.programs().closed {
+            return;
+        }
+        match accepted {
+            Ok((socket, _)) => {
+                age += 1;
+                begin(socket, age, shared);
+            }
+            Err(_) => std::thread::sleep(RETRY),
+        }
     }
 }
 
-fn begin(socket: UnixStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let kept = socket.try_clone()?;
-    let mut programs = shared.programs();
-    if programs.connected.len() == PROGRAMS {
-        return Err(io::ErrorKind::QuotaExceeded.into());
+/// Serves whoever connected, or says why not.
+fn begin(socket: UnixStream, age: u64, shared: &Arc<Shared>) {
+    let socket = Arc::new(socket);
+    if let Err(why) = admit(&socket, age, shared) {
+        // An empty socket takes it at once.
+        let _ = Reply::Refused(why).send(&socket, None::<OwnedFd>, shared.limits.patience);
     }
-    // 0 is the NIC's own process.
-    programs.next += 1;
-    let (number, all) = (programs.next, Arc::clone(shared));
+}
+
+fn admit(socket: &Arc<UnixStream>, age: u64, shared: &Arc<Shared>) -> Result<(), String> {
+    let mut programs = shared.programs();
+    if programs.connected.len() >= THREADS {
+        return Err("too many connect at once; try again".into());
+    }
+    let strangers = programs.connected.values().filter(|one| !one.is_program);
+    if strangers.clone().count() >= STRANGERS
+        && let Some(oldest) = strangers.min_by_key(|one| one.age)
+    {
+        // Its thread says why, and ends.
+        let _ = oldest.socket.shutdown(Shutdown::Read);
+    }
+    let number = programs.unused();
+    let (all, own) = (Arc::clone(shared), Arc::clone(socket));
     let serve = move || {
-        let mut one = One { shared: &all, number, serving: None, ready: false };
-        one.serve(&socket);
-        drop(one);
-        // While it is being closed, others join this thread.
-        let mut programs = all.programs();
-        if !programs.closed {
-            programs.connected.remove(&number);
-        }
+        // It goes last, also where the thread panics.
+        let _place = Place { shared: &all, number };
+        One { shared: &all, number, serving: None, ready: false }.serve(&own);
     };
-    let thread = std::thread::Builder::new().name("nic-program".into()).spawn(serve)?;
-    programs.connected.insert(number, (kept, Some(thread)));
+    let connected = Connected { socket: Arc::clone(socket), age, is_program: false };
+    programs.connected.insert(number, connected);
+    let thread = std::thread::Builder::new().name("nic-program".into()).spawn(serve);
+    if let Err(why) = thread {
+        programs.connected.remove(&number);
+        return Err(format!("no thread for another program ({why}); end one"));
+    }
     Ok(())
+}
+
+/// The place of a connection among those that are served.
+struct Place<'a> {
+    shared: &'a Shared,
+    number: u32,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shared.programs().connected.remove(&self.number);
+        self.shared.gone.notify_all();
+    }
+}
+
+impl Programs {
+    /// A number that no program has. 0 is the NIC's own process, and the last is nobody's.
+    fn unused(&mut self) -> u32 {
+        loop {
+            self.next = self.next % (u32::MAX - 1) + 1;
+            if !self.connected.contains_key(&self.next) {
+                return self.next;
+            }
+        }
+    }
 }
 
 /// One program.
@@ -170,12 +212,30 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// Does what it asks until it goes, or says what makes no sense.
+    /// Does what it asks until it goes, says what makes no sense, or is silent where it must not be.
     fn serve(&mut self, socket: &UnixStream) {
-        while let Ok(Some((request, fd))) = Request::receive(socket) {
-            let sent = match self.answer(request, fd) {
-                Ok((reply, fd)) => reply.send(socket, fd),
-                Err(why) => Reply::Refused(why).send(socket, None::<OwnedFd>),
+        let within = self.shared.limits.patience;
+        let hello = Patience::within(within);
+        loop {
+            let is_program = self.serving.is_some();
+            let patience = if is_program { Patience::at_any_time(within) } else { hello };
+            let answer = match Request::receive(socket, patience) {
+                Ok(Some((request, fd))) => self.answer(request, fd),
+                Ok(None) | Err(_) if !is_program => {
+                    let why = "no hello came in time; start the program again";
+                    let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
+                    return;
+                }
+                Err(why) if why.kind() == io::ErrorKind::TimedOut => {
+                    let why = "half of a message came; start the program again";
+                    let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
+                    return;
+                }
+                Ok(None) | Err(_) => return,
+            };
+            let sent = match answer {
+                Ok((reply, fd)) => reply.send(socket, fd, within),
+                Err(why) => Reply::Refused(why).send(socket, None::<OwnedFd>, within),
             };
             if sent.is_err() {
                 return;
@@ -214,14 +274,38 @@ impl One<'_> {
             ));
         }
         let form = form.ok_or("no NIC has that form: ask for rings of a power of two of bytes")?;
-        let Access { nic, cpu } = (self.shared.open)(form)?;
-        self.serving = Some(Serving::new(nic, Program(self.number), self.shared.limits));
+        self.becomes_program()?;
+        let Access { nic, cpu } = (self.shared.open)(form).inspect_err(|_| self.is_stranger())?;
+        let Limits { each, pairs, .. } = self.shared.limits;
+        let quotas = [Quota::new(each, "of one program"), Arc::clone(&self.shared.quota)];
+        self.serving = Some(Serving::new(nic, Program(self.number), pairs, quotas));
         Ok((Reply::Welcome(cpu as u64), None))
+    }
+
+    /// It takes the place of a program, if there is one.
+    fn becomes_program(&self) -> Result<(), String> {
+        let mut programs = self.shared.programs();
+        let taken = programs.connected.values().filter(|one| one.is_program).count();
+        if taken >= PROGRAMS {
+            return Err(format!("it serves {taken} programs and takes no more; end one"));
+        }
+        if let Some(one) = programs.connected.get_mut(&self.number) {
+            one.is_program = true;
+        }
+        Ok(())
+    }
+
+    fn is_stranger(&self) {
+        if let Some(one) = self.shared.programs().connected.get_mut(&self.number) {
+            one.is_program = false;
+        }
     }
 }
 
 impl Drop for One<'_> {
     fn drop(&mut self) {
-        self.shared.programs().ready -= usize::from(self.ready);
+        if self.ready {
+            self.shared.programs().ready -= 1;
+        }
     }
 }

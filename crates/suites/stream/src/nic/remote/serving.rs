@@ -14,31 +14,39 @@ use super::super::memory::Shape;
 use super::super::posted::Arrivals;
 use super::super::region::{Program, Region};
 use super::super::shared::Served;
+use super::limits::{Lent, Quota, Taken};
 use super::message::{Reply, Request};
-use super::server::Limits;
 
 /// What a program has; it goes with this.
 pub(super) struct Serving {
     nic: Arc<dyn Served>,
     program: Program,
-    limits: Limits,
+    most_pairs: usize,
+    /// What the program may lend, and what all may.
+    quotas: [Arc<Quota>; 2],
     pairs: BTreeSet<u32>,
     pipes: BTreeSet<u32>,
-    lent: BTreeMap<u64, Lent>,
+    lent: BTreeMap<u64, LentMemory>,
 }
 
 /// Memory of the program's.
-struct Lent {
-    shape: Shape,
-    bytes: u64,
+struct LentMemory {
     /// The last one to hold it, so that the NIC's thread need not wait until it is unmapped.
     _mapping: Arc<Mapping>,
+    /// Its parts of the quotas, which come back once it is unmapped.
+    _taken: [Taken; 2],
 }
 
 impl Serving {
-    pub(super) fn new(nic: Arc<dyn Served>, program: Program, limits: Limits) -> Self {
+    /// A program that has nothing yet, and may have so many pairs and what the quotas allow.
+    pub(super) fn new(
+        nic: Arc<dyn Served>,
+        program: Program,
+        most_pairs: usize,
+        quotas: [Arc<Quota>; 2],
+    ) -> Self {
         let (pairs, pipes, lent) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { nic, program, limits, pairs, pipes, lent }
+        Self { nic, program, most_pairs, quotas, pairs, pipes, lent }
     }
 
     /// Does what is asked: the answer, and what comes with it.
@@ -51,12 +59,12 @@ impl Serving {
             Request::Attach => return self.attach(),
             Request::Lend(shape) => Reply::Lent(self.lend(shape, fd)?),
             Request::TakePipe => {
-                let pipe = self.nic.take_pipe()?;
+                let pipe = self.nic.take_pipe(self.program)?;
                 self.pipes.insert(pipe);
                 Reply::Pipe(pipe)
             }
             Request::GivePipe(pipe) if self.pipes.remove(&pipe) => {
-                self.nic.give_pipe(pipe);
+                self.nic.free_pipe(pipe);
                 Reply::Done
             }
             Request::Detach(pair) if self.pairs.remove(&pair) => {
@@ -69,7 +77,7 @@ impl Serving {
                 Reply::Done
             }
             Request::Settle => {
-                self.nic.settle();
+                self.nic.settle(self.program);
                 Reply::Done
             }
             Request::Ready => Reply::Done,
@@ -88,6 +96,14 @@ impl Serving {
     }
 
     fn attach(&mut self) -> Result<(Reply, Option<Memfd>), Refusal> {
+        let most = self.most_pairs;
+        if self.pairs.len() >= most {
+            return Err(Refusal {
+                attempt: format!("take one more pair of notification buffers than {most}"),
+                source: io::Error::new(io::ErrorKind::QuotaExceeded, "one program has no more"),
+                remedy: "use fewer cores".into(),
+            });
+        }
         let (held, memfd) = Held::shared()?;
         let pair = self.nic.take_pair()?;
         let stamped = self.nic.stamped();
@@ -98,7 +114,9 @@ impl Serving {
 
     fn lend(&mut self, shape: Shape, fd: Option<OwnedFd>) -> Result<u64, Refusal> {
         let bytes = shape.bytes()? as u64;
-        self.has_room(shape, bytes)?;
+        let part = Lent { bytes, spans: shape.mappings() };
+        let [own, all] = &self.quotas;
+        let taken = [own.take(part)?, all.take(part)?];
         let refused = |source, remedy: &str| Refusal {
             attempt: format!("lend a NIC {bytes} B"),
             source,
@@ -110,33 +128,10 @@ impl Serving {
             let mapping = Arc::new(shape.map(&memfd)?);
             let bus = mapping.as_ptr() as u64;
             self.nic.register(Region::new(self.program, Arc::clone(&mapping)));
-            self.lent.insert(bus, Lent { shape, bytes, _mapping: mapping });
+            self.lent.insert(bus, LentMemory { _mapping: mapping, _taken: taken });
             return Ok(bus);
         }
         Err(refused(io::ErrorKind::InvalidInput.into(), "send as much as is said"))
-    }
-
-    /// Whether the program may have so much more.
-    fn has_room(&self, shape: Shape, bytes: u64) -> Result<(), Refusal> {
-        let lent: u64 = self.lent.values().map(|lent| lent.bytes).sum();
-        let mappings: usize = self.lent.values().map(|lent| lent.shape.mappings()).sum();
-        let most = self.limits.memory;
-        if bytes.saturating_add(lent) > most {
-            return Err(Refusal {
-                attempt: format!("lend a NIC {bytes} B where it has {lent} of one program's"),
-                source: io::Error::new(io::ErrorKind::QuotaExceeded, format!("it takes {most}")),
-                remedy: "use fewer pipes or shorter rings".into(),
-            });
-        }
-        let most = self.limits.mappings;
-        if mappings.saturating_add(shape.mappings()) > most {
-            return Err(Refusal {
-                attempt: format!("lend a NIC {} spans more", shape.mappings()),
-                source: io::Error::new(io::ErrorKind::QuotaExceeded, format!("it takes {most}")),
-                remedy: "use fewer pipes".into(),
-            });
-        }
-        Ok(())
     }
 }
 

@@ -51,19 +51,21 @@ fn outlives_anything(found: &Found) {
         let port = found.connect().port();
         let (pair, doorbells) = port.attach().unwrap();
         let rings = port.rings(2, SIZES.ring).unwrap();
+        let pipes = [port.take_pipe().unwrap(), port.take_pipe().unwrap()];
         let mut plain = Some(port.plain(2 * PLAIN).unwrap());
         let spans = [rings[0].bus(), rings[1].bus(), plain.as_ref().unwrap().bus()];
         let halves = spans.map(|bus| [bus, bus >> 32, bus & !0xfff | u64::from(pair)]);
         let values = halves.concat();
         let words = [values.as_slice(), &[1, 2, 64, 0x30 | 60 << 34, 131_072, 1 << 32]].concat();
-        let queues = [u64::from(PIPES + pair), u64::from(PIPES + BUFFERS), 0, 1, 2];
+        let [one, two] = pipes.map(u64::from);
+        let queues = [u64::from(PIPES + pair), u64::from(PIPES + BUFFERS), one, two, two + 1];
         for turn in 0..5000 {
             match turn {
                 1000 => {
                     // Where the NIC may read and write.
                     place(&doorbells, Queue::Buffers(pair), spans[2]);
-                    place(&doorbells, Queue::Pipe(0), spans[2]);
-                    place(&doorbells, Queue::Pipe(1), spans[0] | u64::from(pair));
+                    place(&doorbells, Queue::Pipe(pipes[0]), spans[2]);
+                    place(&doorbells, Queue::Pipe(pipes[1]), spans[0] | u64::from(pair));
                 }
                 // It goes while it is used.
                 4000 => plain = None,

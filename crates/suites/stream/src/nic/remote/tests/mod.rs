@@ -1,6 +1,7 @@
 //! Programs that do what they should not.
 
 mod anything;
+mod hostile;
 
 use std::fs::File;
 use std::io::Write;
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use machine::memfd::Memfd;
 
+use super::fds::Patience;
 use super::message::{Reply, Request, VERSION};
-use super::{ConnectError, Connection, Limits, Server};
+use super::{ConnectError, Connection, Lent, Limits, Server};
 use crate::generator::{Generator, Live, Order};
 use crate::host::{Device, Sizes, descriptors};
 use crate::nic::engine::Engine;
@@ -28,7 +30,13 @@ const FORM: Form = Form::Pipes {
     ring: SIZES.ring,
     notifications: SIZES.notifications,
 };
-const LIMITS: Limits = Limits { memory: 1 << 20, mappings: 100 };
+const LENT: Lent = Lent { bytes: 1 << 20, spans: 100 };
+const LIMITS: Limits =
+    Limits { each: LENT, all: Lent { bytes: 64 << 20, spans: 6400 }, pairs: 2, patience: SOON };
+/// Far longer than a busy machine takes.
+const SOON: Duration = Duration::from_secs(60);
+/// Any time, and then at once.
+const ANY: Patience = Patience { first: None, rest: SOON };
 
 /// A NIC with a generator at its wire, and where programs find it.
 struct Found {
@@ -45,6 +53,10 @@ impl Found {
     }
 
     fn with(engine: impl Engine) -> Self {
+        Self::with_limits(engine, LIMITS)
+    }
+
+    fn with_limits(engine: impl Engine, limits: Limits) -> Self {
         let sample = Sample { packets: 7, size: PacketSizes::Mixed, sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
         let generator = Generator::new(traffic, Arc::new(Live::default())).unwrap();
@@ -57,7 +69,7 @@ impl Found {
         let open = move |form| {
             if form == has { Ok(access.clone()) } else { Err(format!("it has {has}")) }
         };
-        let server = Server::open(&folder.path().join("nic"), LIMITS, open).unwrap();
+        let server = Server::open(&folder.path().join("nic"), limits, open).unwrap();
         Self { server, nic, folder, form: has }
     }
 
@@ -101,8 +113,8 @@ struct Raw(UnixStream);
 
 impl Raw {
     fn ask(&self, request: Request, fd: Option<&impl AsFd>) -> Option<(Reply, Option<OwnedFd>)> {
-        request.send(&self.0, fd.map(AsFd::as_fd)).unwrap();
-        Reply::receive(&self.0).unwrap()
+        request.send(&self.0, fd.map(AsFd::as_fd), SOON).unwrap();
+        Reply::receive(&self.0, ANY).unwrap()
     }
 
     fn refused(&self, request: Request, fd: Option<&impl AsFd>) -> String {
@@ -153,7 +165,7 @@ fn one_socket_has_one_nic_and_what_a_dead_one_left_is_taken() {
     let path = found.folder.path().join("nic");
     let again = |path: &_| Server::open(path, LIMITS, |_| Err(String::new()));
     let why = again(&path).map(|_| ()).unwrap_err().to_string();
-    assert!(why.contains("another NIC"), "{why}");
+    assert!(why.contains("another NIC or service"), "{why}");
     drop(found.server);
     assert!(!path.exists());
     // As a process leaves it that is killed.
@@ -245,7 +257,8 @@ fn what_makes_no_sense_ends_the_connection_alone() {
         let mut raw = found.raw();
         raw.0.write_all(bytes).unwrap();
         raw.0.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(matches!(Reply::receive(&raw.0), Ok(None) | Err(_)));
+        let ended = Reply::receive(&raw.0, ANY);
+        assert!(matches!(ended, Ok(None | Some((Reply::Refused(_), None))) | Err(_)), "{ended:?}");
     }
     found.still_serves();
 }

@@ -1,0 +1,119 @@
+//! What programs may have of a NIC: each one, and all together.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use machine::Refusal;
+
+/// What programs may have.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Memory that one program may lend.
+    pub each: Lent,
+    /// Memory that all programs together may lend. The kernel gives a process some 65,000 spans.
+    pub all: Lent,
+    /// Pairs of notification buffers of one program, one for each of its cores.
+    pub pairs: usize,
+    /// How long a program may take to say hello, to end a message, and to read an answer.
+    pub patience: Duration,
+}
+
+/// An amount of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// Bytes.
+    pub bytes: u64,
+    /// Spans of address space; a ring has two.
+    pub spans: usize,
+}
+
+impl Lent {
+    fn and(self, more: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(more.bytes),
+            spans: self.spans.saturating_add(more.spans),
+        }
+    }
+}
+
+/// What was lent so far, and how much may be.
+#[derive(Debug)]
+pub(super) struct Quota {
+    most: Lent,
+    lent: Mutex<Lent>,
+    /// Whose it is, for people.
+    whose: &'static str,
+}
+
+impl Quota {
+    pub(super) fn new(most: Lent, whose: &'static str) -> Arc<Self> {
+        Arc::new(Self { most, lent: Mutex::default(), whose })
+    }
+
+    /// Takes a part, which comes back when it is dropped.
+    ///
+    /// # Errors
+    /// If less is left.
+    pub(super) fn take(self: &Arc<Self>, part: Lent) -> Result<Taken, Refusal> {
+        let mut lent = self.lent();
+        let (then, Self { most, whose, .. }) = (lent.and(part), &**self);
+        let refused = |attempt: String, most: String| Refusal {
+            attempt,
+            source: io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!("it takes {most} {whose}"),
+            ),
+            remedy: "use fewer pipes or shorter rings".into(),
+        };
+        if then.bytes > most.bytes {
+            let attempt = format!("lend a NIC {} B where it has {}", part.bytes, lent.bytes);
+            return Err(refused(attempt, format!("{} B", most.bytes)));
+        }
+        if then.spans > most.spans {
+            let attempt = format!("lend a NIC {} spans where it has {}", part.spans, lent.spans);
+            return Err(refused(attempt, format!("{} spans", most.spans)));
+        }
+        *lent = then;
+        Ok(Taken { of: Arc::clone(self), part })
+    }
+
+    fn lent(&self) -> MutexGuard<'_, Lent> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A part of a quota.
+#[derive(Debug)]
+pub(super) struct Taken {
+    of: Arc<Quota>,
+    part: Lent,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut lent = self.of.lent();
+        lent.bytes -= self.part.bytes;
+        lent.spans -= self.part.spans;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let quota = Quota::new(Lent { bytes: 10, spans: 3 }, "of all programs");
+        let one = quota.take(Lent { bytes: 6, spans: 2 }).unwrap();
+        let why = |part| quota.take(part).unwrap_err().to_string();
+        assert!(why(Lent { bytes: 5, spans: 1 }).contains("it takes 10 B of all programs"));
+        assert!(why(Lent { bytes: 1, spans: 2 }).contains("it takes 3 spans of all programs"));
+        assert!(why(Lent { bytes: u64::MAX, spans: usize::MAX }).contains("10 B"));
+        let two = quota.take(Lent { bytes: 4, spans: 1 }).unwrap();
+        drop(one);
+        quota.take(Lent { bytes: 6, spans: 2 }).unwrap();
+        drop(two);
+        assert_eq!(*quota.lent(), Lent::default());
+    }
+}
