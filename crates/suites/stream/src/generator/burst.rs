@@ -1,14 +1,11 @@
 //! Packets that are sent together.
 
+use super::times::Timing;
 use super::{Generator, Template};
 use crate::nic::layout::FLIT;
-use crate::nic::ticks;
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
 use crate::wire::{Coming, Stretch};
-
-/// Packets for which the time is read once when they are sent.
-const STAMPED_TOGETHER: u32 = 16;
 
 /// Packets that are sent together.
 pub struct Burst<'a> {
@@ -49,7 +46,8 @@ impl Coming for Burst<'_> {
     ) {
         let generator = self.generator;
         let templates = generator.templates.as_slice();
-        let mut writing = Writing::new(generator.position.round, generator.trial.times);
+        let round = generator.position.round;
+        let mut writing = Writing { round, timing: generator.timing.begin_burst() };
         let mut wire_bytes = 0;
         for stretch in stretches {
             let list = stretch.list.of(order);
@@ -68,6 +66,7 @@ impl Coming for Burst<'_> {
                 }
             };
         }
+        generator.timing = writing.timing;
         generator.position.advance(self.count, templates.len() as u32);
         generator.sent += u64::from(self.count);
         generator.paced.sent(wire_bytes);
@@ -86,30 +85,10 @@ fn nowhere(templates: &[Template], list: &[u32], stretch: &Stretch) -> u64 {
 struct Writing {
     /// The round of the traffic that the burst begins in.
     round: u32,
-    /// Packets that get the same time.
-    together: u32,
-    stamp: u32,
-    /// How many more get it.
-    left: u32,
+    timing: Timing,
 }
 
 impl Writing {
-    #[inline(always)]
-    fn new(round: u32, times: bool) -> Self {
-        Self { round, together: if times { STAMPED_TOGETHER } else { u32::MAX }, stamp: 0, left: 0 }
-    }
-
-    /// The time at which packets are sent, and how many of those left have it.
-    #[inline(always)]
-    fn now(&mut self, packets: u32) -> (u32, u32) {
-        if self.left == 0 {
-            (self.stamp, self.left) = (ticks() as u32, self.together);
-        }
-        let count = packets.min(self.left);
-        self.left -= count;
-        (self.stamp, count)
-    }
-
     /// Writes the same packet again and again, which so stays in registers; gives its bytes on the wire.
     ///
     /// # Safety
@@ -131,7 +110,7 @@ impl Writing {
         let first = unsafe { V::load(template.source) };
         let mut left = stretch.count;
         while left > 0 {
-            let (stamp, count) = self.now(left);
+            let (stamp, count) = self.timing.next(left);
             left -= count;
             for _ in 0..count {
                 // SAFETY: there is room, by the caller's word; the template has so many flits.
@@ -161,7 +140,7 @@ impl Writing {
         let (mut place, mut wire_bytes) = (stretch.place, 0);
         let mut left = stretch.count;
         while left > 0 {
-            let (stamp, count) = self.now(left);
+            let (stamp, count) = self.timing.next(left);
             left -= count;
             for _ in 0..count {
                 while at >= list.len() {

@@ -1,7 +1,8 @@
 //! The generator: it sits at the other end of the wire, sends packets at a rate and checks what comes back.
 //!
 //! Each packet says in its Ethernet addresses which it is: the first four bytes count the packets of its
-//! flow, the next four say which packet of the traffic it is, the last four when it was sent. A link between
+//! flow, the next four say which packet of the traffic it is, the last four when it was sent, or 0 where
+//! round-trip times are taken and not this packet's. A link between
 //! two machines needs no addresses, and everything from the IPv4 header on is as in the file.
 
 mod burst;
@@ -30,6 +31,7 @@ pub use live::{Live, Seen};
 pub(crate) use look::WORD;
 pub use pace::Pace;
 use pace::Paced;
+use times::Timing;
 pub use trial::{Report, Trial};
 use turns::Turns;
 
@@ -90,6 +92,10 @@ pub struct Generator {
     sent: u64,
     dropped: u64,
     checked: Checked,
+    timing: Timing,
+    /// Bytes of a packet on the wire, in the mean.
+    wire_bytes: f64,
+    ticks_a_second: f64,
     live: Arc<Live>,
     /// When it is shown next, and how often, ticks.
     show: u64,
@@ -124,6 +130,9 @@ impl Generator {
             sent: 0,
             dropped: 0,
             checked: Checked::default(),
+            timing: Timing::of_none(),
+            wire_bytes: 0.0,
+            ticks_a_second: tsc.hertz,
             live,
             show: 0,
             showing: tsc.ticks(SHOWN_EVERY),
@@ -153,6 +162,7 @@ impl Generator {
             template.each = before[*flow as usize];
         }
         self.checked = Checked::new(&traffic, &flows);
+        self.wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
         self.epoch += 1;
         self.position = Position::default();
         self.traffic = traffic;
@@ -179,10 +189,18 @@ impl Generator {
     fn begin(&mut self) {
         (self.sent, self.dropped, self.position) = (0, 0, Position::default());
         self.checked.begin();
+        self.timing = self.timed_every().map_or(Timing::of_none(), Timing::of_every);
         self.begun = ticks();
         self.paced = Paced::new(self.trial.pace, self.begun);
         self.turns = Turns::from(self.begun);
         self.state = State::Sending;
+    }
+
+    /// Of how many packets one is timed; none where none is.
+    fn timed_every(&self) -> Option<u32> {
+        let (packets, pace) = (self.traffic.len(), self.trial.pace);
+        let every = || times::interval(pace, self.wire_bytes, packets, self.ticks_a_second);
+        self.trial.times.then(every)
     }
 
     fn stop_sending(&mut self, now: u64) {
@@ -202,6 +220,7 @@ impl Generator {
             ended: now,
             gap: self.sending.longest,
             stood: self.sending.stood,
+            timed_every: self.timed_every().unwrap_or_default(),
             ..self.checked.report()
         };
         self.live.show(self.seen());
@@ -306,5 +325,72 @@ impl Wire for Generator {
             self.show = now + self.showing;
             self.live.show(self.seen());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::nic::layout::FLIT;
+    use crate::wire::sample::{Sample, Sizes};
+    use crate::wire::traffic::Line;
+    use crate::wire::vector::Plain;
+    use crate::wire::{Coming, List, Stretch};
+
+    const TOGETHER: usize = 16;
+
+    fn wait(time: Duration) {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn of_packets_sent_together_each_has_its_own_round_trip_time() {
+        let late = Duration::from_millis(30);
+        let tsc = Tsc::get().unwrap();
+        let sample = Sample { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
+        let traffic = Arc::new(sample.traffic().unwrap());
+        let mut generator = Generator::new(traffic, Arc::new(Live::default())).unwrap();
+        let (answer, report) = sync_channel(1);
+        let trial = Trial {
+            pace: Pace::packets(1e6, 88.0, tsc.hertz),
+            count: TOGETHER as u64,
+            duration: u64::MAX / 4,
+            touched: false,
+            times: true,
+            ..Trial::default()
+        };
+        generator.order(Order::Start(trial, answer));
+        generator.coming(ticks(), 0);
+        // All are due.
+        wait(Duration::from_millis(1));
+        let mut memory = [Line([0; FLIT]); TOGETHER];
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let coming = generator.coming(ticks(), TOGETHER as u32);
+        assert_eq!(coming.count() as usize, TOGETHER);
+        let list = List { start: 0, len: 1 };
+        let stretch = Stretch { place: start, count: TOGETHER as u32, list, at: 0 };
+        // SAFETY: there is room for them all, and nobody else has it.
+        unsafe { coming.deliver::<Plain>(&[0], &[stretch]) };
+        for half in 0..2 {
+            let bytes = TOGETHER / 2 * FLIT;
+            // SAFETY: so many bytes of whole flits lie there.
+            let left = unsafe { generator.leave(start.wrapping_add(half * bytes), bytes) };
+            assert_eq!(left.bytes, bytes);
+            wait(late);
+        }
+        generator.coming(ticks(), 1);
+        generator.turned(ticks());
+        let report = report.try_recv().unwrap();
+        assert_eq!((report.received, report.corrupted, report.timed_every), (16, 0, 1));
+        let times = report.times.unwrap();
+        let late = (tsc.ticks(late) as f64 * 0.998) as u64;
+        // The first half came at once, or as late as the host let it, but before the other.
+        assert!(times.len() == 16 && times.count_between(late, u64::MAX / 2) >= 8);
+        assert!(times.min() + late <= times.max() + late / 100, "{} {}", times.min(), times.max());
     }
 }

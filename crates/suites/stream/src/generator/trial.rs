@@ -25,7 +25,7 @@ pub struct Trial {
     pub check: Check,
     /// Whether the application adds 1 to the byte [`TOUCHED`](super::TOUCHED) of each packet.
     pub touched: bool,
-    /// Whether round-trip times are taken.
+    /// Whether round-trip times are taken: of all packets, or of one of so many where they come too fast.
     pub times: bool,
     /// A turn of the loop that takes this long, ticks, and [`allowed`](Self::allowed) for each of its
     /// packets, stood still.
@@ -76,8 +76,11 @@ pub struct Report {
     pub gap: u64,
     /// Ticks of all turns in which it stood still meanwhile.
     pub stood: u64,
-    /// Round-trip times, ticks; none where they were not taken.
+    /// Round-trip times, ticks, each of one packet: from right before it was written to memory until it has
+    /// left. None where they were not taken.
     pub times: Option<Histogram<u64>>,
+    /// Of how many packets one was timed; 0 where none was.
+    pub timed_every: u32,
 }
 
 impl Report {
