@@ -98,7 +98,9 @@ fn packets_come_round_and_samples_say_how() {
                 let share = value(sample, "rate") / ceiling;
                 assert!((value(sample, "of_ceiling") / share - 1.0).abs() < 1e-9, "{sample:?}");
             }
-            assert_eq!((value(sample, "lost"), value(sample, "depth")), (0.0, 32768.0));
+            // Where the application has no CPU for a second, what is under way is given up.
+            assert!(value(sample, "lost") == 0.0 || sample.void.is_some(), "{sample:?}");
+            assert_eq!(value(sample, "depth"), 32768.0);
             assert!(sample.covariates.contains_key("proximity") || sample.void.is_some());
         }
     }
@@ -144,7 +146,7 @@ fn by_hand_a_search_gives_ndr_and_pdr() {
         assert!(found[name].is_number(), "{found}");
     }
     assert_eq!(found["interface"], "pipes");
-    let line = bench.refused(&["stream", "search", "--packet-bytes", "63"], 1);
+    let line = bench.refused(&["stream", "search", "--packet-bytes", "63"], 2);
     assert!(line.contains("packet_bytes"), "{line}");
 }
 
@@ -152,13 +154,15 @@ fn by_hand_a_search_gives_ndr_and_pdr() {
 fn by_hand_a_sample_is_written_and_one_cut_off_is_refused_by_packet() {
     let bench = Bench::new();
     assert_eq!(bench.ok(&["stream", "pcap", "2_64_1_2.pcap"]), "2_64_1_2.pcap\n");
+    let line = bench.refused(&["stream", "pcap", "--size", "63"], 2);
+    assert!(line.contains("63 B"), "{line}");
     let whole = std::fs::read(bench.path().join("2_64_1_2.pcap")).unwrap();
     // A header of the file, and one of each packet, which lies there without its check sequence.
     assert_eq!(whole.len(), 24 + 2 * (16 + 60));
     std::fs::write(bench.path().join("cut.pcap"), &whole[..whole.len() - 1]).unwrap();
     let output = bench.run(&["stream", "generate", "cut.pcap", "100", "--nic", "nic"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
+    assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
     assert!(told.starts_with("error: cut.pcap: packet 2") && told.contains("cut off"), "{told}");
     assert!(output.stdout.is_empty() && !bench.path().join("nic").exists());
 }

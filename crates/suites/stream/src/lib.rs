@@ -6,6 +6,8 @@ mod hand;
 pub mod host;
 pub mod nic;
 pub mod suite;
+#[cfg(test)]
+mod testing;
 pub mod wire;
 
 /// The suite, for the program that holds all suites.

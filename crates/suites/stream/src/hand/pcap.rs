@@ -4,10 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use lab::suite::UsageError;
 
 use super::Error;
 use crate::wire::pcap;
-use crate::wire::sample::{Sample, Sizes};
+use crate::wire::sample::{Sample, SampleError, Sizes};
 
 /// Options of `tollgate stream pcap`.
 #[derive(Debug, Args)]
@@ -41,10 +42,18 @@ pub(crate) struct Options {
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let mut out = lab::terminal::stdout();
     for (path, sample) in options.files()? {
-        pcap::write(&path, &sample.traffic()?)?;
+        pcap::write(&path, &sample.traffic().map_err(wrong)?)?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(0)
+}
+
+/// A sample that cannot be made is a slip on the command line, unless memory lacks.
+fn wrong(why: SampleError) -> Error {
+    match why {
+        SampleError::Memory(_) => why.into(),
+        _ => UsageError::new(why.to_string()).into(),
+    }
 }
 
 impl Options {
@@ -57,7 +66,7 @@ impl Options {
         }
         let named = self.files.iter().map(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok((path.clone(), name.parse()?))
+            Ok((path.clone(), name.parse().map_err(wrong)?))
         });
         named.collect()
     }

@@ -35,11 +35,13 @@ impl FromStr for Rate {
             None => (lower.as_str(), 1e9),
         };
         let rate = digits.parse::<f64>().ok().map(|number| number * unit);
-        // Slower than a packet a day, or faster than any wire, is a slip.
-        let rate = rate.filter(|rate| (1e-3..=1e15).contains(rate)).ok_or(
-            "give a rate above 0: as 100, which are Gbps with preamble and gap, or as 148.8Mpps",
-        )?;
+        // Slower than a packet in minutes, or faster than any wire, is a slip.
         let in_packets = suffix.is_some_and(|(suffix, _)| suffix.ends_with("pps"));
+        let range = if in_packets { 0.01..=1e12 } else { 100.0..=1e15 };
+        let rate = rate.filter(|rate| range.contains(rate)).ok_or(
+            "give a rate: as 100, which are Gbps with preamble and gap (100 bit/s to 1e6 Gbps), or as \
+             148.8Mpps (0.01 pps to 1e6 Mpps)",
+        )?;
         Ok(if in_packets { Self::Packets(rate) } else { Self::Bits(rate) })
     }
 }
@@ -57,7 +59,10 @@ mod tests {
         assert_eq!(rate("148.8Mpps"), Ok(Rate::Packets(148.8e6)));
         assert_eq!(rate("3 kpps"), Ok(Rate::Packets(3e3)));
         assert_eq!(rate("64pps"), Ok(Rate::Packets(64.0)));
-        for wrong in ["0", "-1", "", "fast", "NaN", "inf", "0Mpps", "1e99", "Gbps", "10 Mb"] {
+        for wrong in [
+            "0", "-1", "", "fast", "NaN", "inf", "0Mpps", "1e99", "Gbps", "10 Mb", "1e-9",
+            "1e7Mpps", "0.001pps",
+        ] {
             let why = rate(wrong).unwrap_err();
             assert!(why.contains("148.8Mpps"), "{wrong}: {why}");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,11 +14,15 @@ use lab::point::Point;
 use lab::quantity;
 use lab::run::Lab;
 use lab::sample::Sample;
+use lab::suite::UsageError;
 use lab::summary::CLASS;
 
 use super::Error;
 use crate::SUITE;
 use crate::suite::factors::FACTORS;
+
+/// How long a full trial may last.
+const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
 /// The name that the experiment has in the journal, and how it is measured.
 const NAME: &str = "search";
@@ -64,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "100 ms")]
     duration: String,
     /// How often the whole search is repeated, each time in a fresh process
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iters: u32,
     /// The folder of results
     #[arg(long, default_value = "results")]
@@ -114,7 +119,7 @@ fn why_not(gathered: &Gathered, samples: &[Sample], point: &Point) -> String {
 impl Options {
     fn point(&self) -> Result<Point, Error> {
         let two_a_core = || match self.cores.parse::<u64>() {
-            Ok(cores) => (2 * cores).to_string(),
+            Ok(cores) => cores.saturating_mul(2).to_string(),
             Err(_) => self.cores.clone(),
         };
         let levels = [
@@ -131,16 +136,17 @@ impl Options {
         let level = |(name, text): (&str, String)| {
             find(FACTORS, name)?.level(&text).map(|level| (name.to_string(), level))
         };
-        Ok(levels.into_iter().map(level).collect::<Result<_, String>>()?)
+        let point = levels.into_iter().map(level).collect::<Result<_, String>>();
+        Ok(point.map_err(UsageError::new)?)
     }
 
     fn experiment(&self, point: &Point) -> Result<Experiment, Error> {
-        let budget =
-            quantity::duration(&self.duration).map_err(|why| format!("--duration: {why}"))?;
-        if budget < Duration::from_millis(1) || self.iters == 0 {
-            return Err(
-                "a search takes one iteration at least, with trials of 1 ms at least".into()
-            );
+        let budget = quantity::duration(&self.duration)
+            .map_err(|why| UsageError::new(format!("--duration: {why}")))?;
+        if !DURATIONS.contains(&budget) {
+            let given = &self.duration;
+            let why = format!("--duration: '{given}' is not from 1 ms to 10 min; give another");
+            return Err(UsageError::new(why).into());
         }
         let rounds = self.iters;
         Ok(Experiment {

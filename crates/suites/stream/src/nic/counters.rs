@@ -56,7 +56,7 @@ counters! {
     to_memory = "RX_DMA_PKT",
     /// Flits written to memory.
     flits = "RX_DMA_PKT_FLIT_CNT",
-    /// Notifications or descriptors written to memory.
+    /// Notifications or descriptors written to memory, once they are there.
     notifications = "RX_DMA_DSC_CNT",
     /// Writes to the head of a pipe.
     head_updates = "RX_PKT_HEAD_UPD",
@@ -64,7 +64,8 @@ counters! {
     tail_updates = "TX_DSC_TAIL_UPD",
     /// TX notifications or descriptors read.
     transmissions = "PCIE_TX_DSC_CNT",
-    /// Flits read from memory.
+    /// Flits of packets that were taken from memory to be sent; of a packet that is in two parts, those of the
+    /// first part too.
     flits_read = "PCIE_TX_PKT_READ_CNT",
     /// Rules set in the flow table.
     rules = "RULE_SET",

@@ -11,6 +11,11 @@ use crate::wire::sample::{LARGEST, SMALLEST};
 /// Bytes of the smallest and of the largest ring.
 const RINGS: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
 
+/// Instructions that do nothing for each packet at most: a packet then takes some 0.1 ms.
+pub(crate) const MOST_CYCLES: u32 = 1_000_000;
+/// The longest time that a doorbell or transfer is modelled to take.
+pub(crate) const MOST_MODELLED: Duration = Duration::from_millis(1);
+
 /// The factors, in the order in which people read them.
 pub const FACTORS: &[Factor] = &[
     Factor {
@@ -55,7 +60,7 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "cycles",
         about: "instructions that do nothing, for each packet",
-        levels: Levels::Count,
+        levels: Levels::Checked(cycles),
     },
     Factor {
         name: "notifications",
@@ -111,6 +116,10 @@ fn cores(text: &str) -> Result<String, String> {
     whole(text, 1..=u64::from(BUFFERS))
 }
 
+fn cycles(text: &str) -> Result<String, String> {
+    whole(text, 0..=u64::from(MOST_CYCLES))
+}
+
 fn window(text: &str) -> Result<String, String> {
     whole(text, 1..=1 << 30)
 }
@@ -147,7 +156,7 @@ fn modelled(text: &str) -> Result<String, String> {
         return Ok(text.into());
     }
     let time = quantity::duration(text).map_err(|why| why.to_string())?;
-    match time.is_zero() || time > Duration::from_millis(1) {
+    match time.is_zero() || time > MOST_MODELLED {
         true => Err(format!("{text} is not from 1 ns to 1 ms; say none where nothing is modelled")),
         false => Ok(format!("{} ns", time.as_nanos())),
     }
@@ -177,6 +186,10 @@ mod tests {
             ("load", "0"),
             ("packet_bytes", "63"),
             ("pipes", "8193"),
+            ("cycles", "1000001"),
+            ("cycles", "-1"),
+            ("cores", "18446744073709551616"),
+            ("window", "1073741825"),
             ("modelled_transfer", "0 ns"),
             ("interface", "rings"),
         ] {

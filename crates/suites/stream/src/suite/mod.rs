@@ -110,15 +110,10 @@ impl Suite for StreamSuite {
     }
 
     fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        let setting = Setting::of(point).ok();
-        let Some(setting) = setting.filter(|_| self.available(experiment, point).is_ok()) else {
+        if self.available(experiment, point).is_err() {
             return Duration::from_millis(1);
-        };
-        let besides = BESIDES + A_MEBIBYTE * (setting.interface.memory(&setting) >> 20) as u32;
-        match Kind::of(experiment) {
-            Ok(Kind::Search) => besides + (budget + A_TRIAL) * search::TRIALS,
-            _ => besides + budget * 5 / 4,
         }
+        Self::takes(experiment, point, budget)
     }
 
     fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
@@ -134,10 +129,73 @@ impl Suite for StreamSuite {
     }
 }
 
+impl StreamSuite {
+    /// How long a sample takes on a machine that has what its point needs.
+    fn takes(experiment: &str, point: &Point, budget: Duration) -> Duration {
+        let Ok(setting) = Setting::of(point) else { return Duration::from_millis(1) };
+        let besides = BESIDES + A_MEBIBYTE * (setting.interface.memory(&setting) >> 20) as u32;
+        match Kind::of(experiment) {
+            Ok(Kind::Search) => besides + (budget + A_TRIAL) * search::TRIALS,
+            _ => besides + budget * 5 / 4,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use lab::experiment::Profile;
     use lab::soundness;
+
+    use super::*;
+
+    /// The suite on a machine that has what all points need, whatever this one has.
+    struct Everywhere;
+
+    impl Suite for Everywhere {
+        fn name(&self) -> &'static str {
+            StreamSuite.name()
+        }
+
+        fn about(&self) -> &'static str {
+            StreamSuite.about()
+        }
+
+        fn data(&self) -> Data {
+            StreamSuite.data()
+        }
+
+        fn factors(&self) -> &'static [Factor] {
+            StreamSuite.factors()
+        }
+
+        fn metrics(&self) -> &'static [Metric] {
+            StreamSuite.metrics()
+        }
+
+        fn capabilities(&self) -> Vec<Capability> {
+            StreamSuite.capabilities()
+        }
+
+        fn available(&self, _: &str, _: &Point) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
+            StreamSuite::takes(experiment, point, budget)
+        }
+
+        fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
+            StreamSuite.probe(experiment)
+        }
+
+        fn by_hand(
+            &self,
+            arguments: &[String],
+            lab: &Lab,
+        ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
+            StreamSuite.by_hand(arguments, lab)
+        }
+    }
 
     #[test]
     fn experiments_claims_and_figures_go_together() {
@@ -145,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn quick_is_quick_and_standard_takes_a_coffee() {
-        let seconds = |profile| soundness::seconds(&crate::SUITE, profile).unwrap();
+    fn quick_is_quick_and_standard_takes_two_hours_at_most() {
+        let seconds = |profile| soundness::seconds(&Everywhere, profile).unwrap();
         let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
         println!("quick {quick:.0} s, standard {standard:.0} s");
-        assert!(quick < 20.0 && standard < 2700.0, "quick {quick:.0} s, standard {standard:.0} s");
+        assert!(quick < 20.0 && standard < 7200.0, "quick {quick:.0} s, standard {standard:.0} s");
     }
 }

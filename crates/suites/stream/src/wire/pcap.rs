@@ -1,11 +1,11 @@
 //! Files of packets. What cannot be replayed as it was captured is refused, never mended or left out.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use machine::Refusal;
+use machine::file::{self, Output};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness};
 
@@ -78,8 +78,18 @@ pub enum Reason {
     Memory(#[from] Refusal),
 }
 
+/// Bytes of a file at most: it is read as a whole.
+const LARGEST: u64 = 8 << 30;
+
 /// A reason, and the packet that it is about.
 type Refused = (Option<u64>, Reason);
+
+impl PcapError {
+    /// Whether the file is wrong, and not the system that it is read or written on.
+    pub fn is_the_files(&self) -> bool {
+        !matches!(self.reason, Reason::Memory(_) | Reason::Unwritable(_))
+    }
+}
 
 /// Reads a file: classic pcap of either byte order, in microseconds or nanoseconds, or pcapng. Times are
 /// not kept.
@@ -88,7 +98,9 @@ type Refused = (Option<u64>, Reason);
 /// The first thing for which the file cannot be replayed: see [`Reason`] and [`Fault`].
 pub fn read(path: &Path) -> Result<Traffic, PcapError> {
     let refuse = |(packet, reason)| PcapError { path: path.to_path_buf(), packet, reason };
-    let bytes = fs::read(path).map_err(|why| refuse((None, Reason::Unreadable(why))))?;
+    let most = (machine::memory::available() / 4).min(LARGEST);
+    let bytes = file::read_input(path, most);
+    let bytes = bytes.map_err(|why| refuse((None, Reason::Unreadable(why))))?;
     decode(&bytes).map_err(refuse)
 }
 
@@ -97,10 +109,9 @@ pub fn read(path: &Path) -> Result<Traffic, PcapError> {
 /// # Errors
 /// Where the system refuses to write.
 pub fn write(path: &Path, traffic: &Traffic) -> Result<(), PcapError> {
-    let written = File::create(path).and_then(|file| {
-        let mut file = BufWriter::new(file);
+    let written = Output::create(path).and_then(|mut file| {
         encode(&mut file, traffic)?;
-        file.flush()
+        file.finish()
     });
     let refuse =
         |why| PcapError { path: path.to_path_buf(), packet: None, reason: Reason::Unwritable(why) };

@@ -100,6 +100,9 @@ pub enum SampleError {
         /// Destinations asked for.
         destinations: u32,
     },
+    /// More packets than anybody sends.
+    #[error("{0} packets are too many: ask for {PACKETS} or fewer")]
+    Packets(u32),
     /// More addresses than there are above the first.
     #[error("{0} addresses do not fit above 192.168.0.0: ask for {ADDRESSES} or fewer")]
     Addresses(u32),
@@ -113,6 +116,9 @@ pub enum SampleError {
     #[error(transparent)]
     Memory(#[from] Refusal),
 }
+
+/// Packets of a sample at most: thousands for each pipe of the NIC.
+const PACKETS: u32 = 1 << 24;
 
 /// How many addresses there are from the first up.
 const ADDRESSES: u32 = u32::MAX - FIRST.to_bits() + 1;
@@ -142,6 +148,9 @@ impl Sample {
         }
         if packets == 0 || sources == 0 || destinations == 0 {
             return Err(SampleError::Nothing { packets, sources, destinations });
+        }
+        if packets > PACKETS {
+            return Err(SampleError::Packets(packets));
         }
         match sources.max(destinations) {
             most if most > ADDRESSES => Err(SampleError::Addresses(most)),

@@ -136,6 +136,15 @@ impl Filling {
                 remedy: "ask for fewer packets".into(),
             });
         }
+        let (bytes, free) = (lines as u64 * LINE as u64, machine::memory::available());
+        // The kernel would give it, and end some process once all of it is used.
+        if bytes > free / 2 {
+            return Err(Refusal {
+                attempt: format!("place packets in {bytes} B"),
+                source: io::Error::new(io::ErrorKind::OutOfMemory, format!("{free} B are free")),
+                remedy: "ask for fewer packets".into(),
+            });
+        }
         let memory = Mapping::anonymous(lines * LINE)?;
         Ok(Self { memory, filled: 0, packets: Vec::new() })
     }

@@ -6,6 +6,7 @@ use machine::tsc::Tsc;
 use stream::generator::{Order, Pace, Trial};
 use stream::host::NotConfigured;
 use stream::host::descriptors::{Device, Sizes};
+use stream::nic::Counters;
 use stream::nic::configuration::Configuration;
 use stream::nic::flow_table::CAPACITY;
 use stream::wire::sample::Sizes as PacketSizes;
@@ -59,9 +60,11 @@ fn queues_and_devices_come_and_go_and_no_buffer_leaks() {
     }
     stand.nic.order(Order::Stop);
     let report = report.recv().unwrap();
-    let counters = counters(&stand.nic, |now| now.in_packets == report.sent);
     packets += steady.end();
-    assert_eq!((report.received, counters.out_packets), (packets, packets));
+    let all = |now: &Counters| now.in_packets == report.sent && now.out_packets == packets;
+    let counters = counters(&stand.nic, all);
+    // The steady one may have echoed more since.
+    assert!(report.received <= packets, "{} of {packets}", report.received);
     assert_eq!((report.corrupted, report.late), (0, 0));
     assert_eq!(report.sent, counters.to_memory + counters.dropped());
     assert_eq!((counters.rules, counters.refused), (2 * LIVES + 1, 0));

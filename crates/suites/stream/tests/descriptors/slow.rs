@@ -1,5 +1,7 @@
 //! An application that is too slow, or that keeps its buffers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use machine::tsc::Tsc;
@@ -21,6 +23,9 @@ fn drops_are_counted_where_they_happen_and_no_buffer_leaks() {
     let traffic = traffic(2, PacketSizes::One(64), 2);
     let stand = Stand::new(Sizes { rx: 64, tx: 64 }, &traffic);
     let (sizes, flow) = (stand.sizes, flows(&traffic)[0]);
+    // It is too slow on any machine, for it waits until some are dropped.
+    let begins = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&begins);
     let program = Program::new(stand.nic.port(), move |port, goes_on, ready| {
         let device = Device::new(&port, sizes, 1).unwrap();
         let mut queue = device.queue().unwrap();
@@ -28,21 +33,30 @@ fn drops_are_counted_where_they_happen_and_no_buffer_leaks() {
         let (mut burst, mut packets) = (device.burst(), 0);
         ready();
         while goes_on() {
-            packets += queue.receive(&mut burst) as u64;
-            burst.packets().for_each(|packet| work(packet, 20_000));
-            queue.send(&mut burst).unwrap();
+            if begun.load(Ordering::Relaxed) {
+                packets += queue.receive(&mut burst) as u64;
+                burst.packets().for_each(|packet| work(packet, 1000));
+                queue.send(&mut burst).unwrap();
+            }
         }
         drop((queue, burst));
         assert_whole(&device);
         packets
     });
-    let report = stand.run(Trial {
+    let report = stand.begin(Trial {
         pace: Pace::packets(2e6, 84.0, Tsc::get().unwrap().hertz),
         count: COUNT,
         duration: ticks(Duration::from_secs(3600)),
         drain: ticks(PATIENCE),
         ..Trial::default()
     });
+    let waiting = Instant::now();
+    while stand.nic.counters().ring_full == 0 {
+        assert!(waiting.elapsed() < PATIENCE, "nothing is dropped");
+        std::thread::yield_now();
+    }
+    begins.store(true, Ordering::Relaxed);
+    let report = report.recv().unwrap();
     let all = |now: &Counters| now.in_packets == COUNT && now.out_packets == report.received;
     let counters = counters(&stand.nic, all);
     assert_eq!(program.end(), report.received);

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use lab::quantity;
+use lab::suite::UsageError;
 use machine::Refusal;
 use machine::pin::spawn_pinned;
 use serde_json::json;
@@ -21,6 +22,7 @@ use crate::nic::Form;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::pipes::Notify;
 use crate::nic::remote::{ConnectError, Connection};
+use crate::suite::factors::MOST_CYCLES;
 use crate::wire::flow::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
@@ -40,6 +42,7 @@ pub(crate) struct Options {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     pipes: u32,
     /// Instructions that do nothing, for each packet
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_CYCLES)))]
     cycles: u32,
     /// How packets come and leave
     #[arg(long, value_enum, default_value = "pipes")]
@@ -160,7 +163,8 @@ impl Options {
     fn form(&self) -> Result<Form, Error> {
         let pipes = u64::from(self.cores) * u64::from(self.pipes);
         if pipes > u64::from(PIPES) {
-            return Err(format!("{pipes} pipes: a NIC has {PIPES}; ask for fewer").into());
+            let why = format!("{pipes} pipes: a NIC has {PIPES}; ask for fewer");
+            return Err(UsageError::new(why).into());
         }
         let form = match self.interface {
             Way::Descriptors => Form::Descriptors { rx: self.depth, tx: self.depth },
@@ -176,11 +180,11 @@ impl Options {
             }
         };
         if !form.is_possible() {
-            return Err(format!(
-                "{form}: sizes are powers of two; rings are 4 KiB to 1 GiB, or of 64 \
-                                descriptors to 1048576"
-            )
-            .into());
+            let why = format!(
+                "{form}: sizes are powers of two; rings are 4 KiB to 1 GiB, or of 64 descriptors to \
+                 1048576"
+            );
+            return Err(UsageError::new(why).into());
         }
         let (needed, free) = (form.memory(pipes), machine::memory::available());
         if needed > free / 2 {

@@ -3,14 +3,15 @@
 mod output;
 mod stand;
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{TryRecvError, sync_channel};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use lab::suite::UsageError;
+use machine::file::Output;
 use machine::tsc::Tsc;
 
 use super::rate::Rate;
@@ -19,6 +20,7 @@ use super::{Error, socket};
 use crate::generator::{Check, Live, Order, Report, Trial};
 use crate::nic::Counters;
 use crate::nic::remote::{Lent, Limits, Server};
+use crate::suite::factors::MOST_MODELLED;
 use crate::wire::pcap;
 use output::{Ended, Second};
 use stand::Stand;
@@ -48,7 +50,7 @@ pub(crate) struct Options {
     /// Ends after so many packets; without, Ctrl-C or a day ends it
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Takes round-trip times
+    /// Takes round-trip times: of each packet, or of one in up to 19 where they come too fast
     #[arg(long)]
     rtt: bool,
     /// Writes how often each round-trip time was seen
@@ -61,10 +63,10 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "all")]
     check: Compared,
     /// How long doorbells are modelled to take, as '400 ns'
-    #[arg(long, default_value = "0 ns", value_parser = lab::quantity::duration)]
+    #[arg(long, default_value = "0 ns", value_parser = modelled)]
     modelled_doorbell: Duration,
     /// How long transfers are modelled to take
-    #[arg(long, default_value = "0 ns", value_parser = lab::quantity::duration)]
+    #[arg(long, default_value = "0 ns", value_parser = modelled)]
     modelled_transfer: Duration,
     /// Where programs find the NIC
     #[arg(long, value_name = "SOCKET")]
@@ -72,6 +74,15 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// How long something is modelled to take.
+fn modelled(text: &str) -> Result<Duration, String> {
+    let time = lab::quantity::duration(text).map_err(|why| why.to_string())?;
+    if time > MOST_MODELLED {
+        return Err(format!("'{text}' is longer than 1 ms; give less"));
+    }
+    Ok(time)
 }
 
 /// What is compared.
@@ -98,9 +109,19 @@ impl From<Compared> for Check {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
-    let traffic = Arc::new(pcap::read(&options.pcap)?);
+    let traffic = pcap::read(&options.pcap).map_err(|why| match why.is_the_files() {
+        true => Error::from(UsageError::new(why.to_string())),
+        false => why.into(),
+    })?;
+    let traffic = Arc::new(traffic);
     let path = options.nic.clone().map_or_else(socket::usual, Ok)?;
     let saved = options.save.as_deref().map(output::Save::create).transpose()?;
+    // What cannot be written is said before anything is measured.
+    let histogram = options.rtt_hist.as_deref().map(|path| {
+        let refused = |why| unwritten(path, &why, "--rtt-hist");
+        Output::create(path).map_err(refused)
+    });
+    let histogram = histogram.transpose()?;
     let interrupted = Interrupted::listen()?;
     let wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
     let live = Arc::new(Live::default());
@@ -114,7 +135,11 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         patience: PATIENCE,
     };
     let opened = Arc::clone(&stand);
-    let server = Server::open(&path, limits, move |form| opened.open(form))?;
+    let server = Server::open(&path, limits, move |form| opened.open(form));
+    let server = server.map_err(|why| match why.is_usage() {
+        true => Error::from(UsageError::new(why.to_string())),
+        false => why.into(),
+    })?;
     say(&format!(
         "a NIC is at {}; packets are sent once a program is ready: tollgate stream echo 1 2 0",
         path.display()
@@ -130,20 +155,21 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     // Programs hear of the end before it is told.
     drop(server);
     let ended = Ended { wire_bytes, form: stand.form(), modelled: times, ..ended };
-    print(options, &ended)?;
+    print(options, &ended, histogram)?;
     Ok(i32::from(ended.report.corrupted + ended.report.late > 0))
 }
 
-fn print(options: &Options, ended: &Ended) -> Result<(), Error> {
-    if let (Some(path), Some(times)) = (&options.rtt_hist, &ended.report.times) {
-        let refused = |why| {
-            format!(
-                "{}: it cannot be written ({why}); name another with --rtt-hist",
-                path.display()
-            )
-        };
-        let file = File::create(path).map_err(refused)?;
-        ended.histogram(times, BufWriter::new(file)).map_err(refused)?;
+/// Why a file was not written.
+fn unwritten(path: &Path, why: &std::io::Error, option: &str) -> Error {
+    format!("{}: it cannot be written ({why}); name another with {option}", path.display()).into()
+}
+
+fn print(options: &Options, ended: &Ended, histogram: Option<Output>) -> Result<(), Error> {
+    if let (Some(path), Some(mut file), Some(times)) =
+        (&options.rtt_hist, histogram, &ended.report.times)
+    {
+        let written = ended.histogram(times, &mut file).and_then(|()| file.finish());
+        written.map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
     }
     let mut out = lab::terminal::stdout();
     if options.json {
@@ -204,6 +230,9 @@ impl Run<'_> {
                 }
             },
         );
+        if let Some(Err(why)) = saved.map(output::Save::finish) {
+            unsaved = Some(why);
+        }
         if let Some(why) = unsaved {
             say(&format!("--save: not all seconds were written ({why})"));
         }

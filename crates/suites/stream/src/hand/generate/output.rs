@@ -1,11 +1,11 @@
 //! What a person reads of a run.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use machine::file::Output;
 use serde_json::{Map, Value, json};
 
 use crate::generator::{Report, Seen};
@@ -57,17 +57,18 @@ impl Second {
     }
 }
 
-/// A file with a line for each second.
-pub(super) struct Save(File);
+/// A file with a line for each second, which is in its place at the end.
+pub(super) struct Save(Output);
 
 impl Save {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let begun = File::create(path).and_then(|mut file| {
+        let begun = Output::create(path).and_then(|mut file| {
             writeln!(
                 file,
                 "seconds,sent,received,lost_or_under_way,dropped,corrupted,sent_mpps,received_mpps,\
                  sent_gbps,received_gbps"
             )?;
+            file.flush()?;
             Ok(Self(file))
         });
         begun.map_err(|why| {
@@ -91,7 +92,13 @@ impl Save {
             received / 1e6,
             sent * wire_bytes * 8e-9,
             received * wire_bytes * 8e-9
-        )
+        )?;
+        // Who reads a FIFO sees each second.
+        self.0.flush()
+    }
+
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.0.finish()
     }
 }
 
@@ -162,7 +169,12 @@ impl Ended {
         text += &format!("{:>10} {corrupted} packets, and {late} late or again\n", "corrupted");
         if let Some(times) = self.report.times.as_ref().filter(|times| !times.is_empty()) {
             let told = self.times(times).into_iter().map(|(name, ns)| format!("{name} {ns:.0}"));
-            text += &format!("{:>10} {} ns\n", "round trip", told.collect::<Vec<_>>().join(", "));
+            let told = told.collect::<Vec<_>>().join(", ");
+            let of = match self.report.timed_every {
+                0 | 1 => String::new(),
+                every => format!(", of one packet in {every}"),
+            };
+            text += &format!("{:>10} {told} ns{of}\n", "round trip");
         }
         for (name, count) in self.counters.named() {
             text += &format!("{name:>24}: {count}\n");
@@ -200,6 +212,7 @@ impl Ended {
             "sent_gbps": sent_rate * self.wire_bytes * 8e-9,
             "received_gbps": received_rate * self.wire_bytes * 8e-9,
             "rtt_ns": times,
+            "rtt_of_one_in": self.report.timed_every,
             "counters": counters,
         })
     }

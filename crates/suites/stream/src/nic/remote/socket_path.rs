@@ -38,6 +38,13 @@ pub enum ServerError {
     System(PathBuf, io::Error),
 }
 
+impl ServerError {
+    /// Whether the path is wrong, and not what is there at the moment.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::NoSocket(..) | Self::NoLock(_))
+    }
+}
+
 /// A listening socket, its name, and the lock on the name.
 #[derive(Debug)]
 pub(super) struct SocketPath {

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::cases;
 use crate::wire::flow::Flow;
 use crate::wire::frame::{TCP, UDP};
 use crate::wire::sample::{Sample, Sizes};
@@ -116,7 +117,7 @@ fn same(one: &Traffic, other: &Traffic) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn what_is_written_is_read_back_whatever_the_form(frames in prop::collection::vec(any_frame(), 1..20)) {

@@ -25,7 +25,7 @@ fn check(bytes: &[u8], flow: &Flow, size: u16) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::testing::cases(64))]
 
     #[test]
     fn packets_are_right(
@@ -136,5 +136,5 @@ fn names_are_read_and_what_cannot_be_made_is_refused_with_the_remedy() {
     }
     let long = Sample { packets: u32::MAX, size: Sizes::One(1518), ..ONE };
     let refused = long.traffic().unwrap_err().to_string();
-    assert!(refused.contains("lines of 64 B") && refused.contains("fewer packets"), "{refused}");
+    assert!(refused.contains("4294967295 packets are too many"), "{refused}");
 }

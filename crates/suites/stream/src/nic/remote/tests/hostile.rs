@@ -291,6 +291,29 @@ fn queues_of_one_ring_take_no_memory_of_the_nics_without_end() {
 }
 
 #[test]
+fn flits_of_what_is_no_packet_are_not_counted_as_read() {
+    let found = Found::new();
+    let connection = found.connect();
+    let device = Device::new(&connection.port(), SIZES).unwrap();
+    let mut pipe = device.tx_pipe().unwrap();
+    let before = found.nic.counters();
+    let mut send = |length: u16| {
+        let buffer = pipe.allocate(2 * FLIT).unwrap();
+        buffer[..2 * FLIT].fill(0);
+        buffer[FLIT + 16..][..2].copy_from_slice(&length.to_be_bytes());
+        pipe.send_and_free(2 * FLIT).unwrap();
+    };
+    // A packet of one flit, and then what says that it is longer than packets are.
+    send(60_000);
+    until(|| found.nic.counters().refused > before.refused, "it is refused");
+    let since = found.nic.counters().since(&before);
+    assert_eq!((since.out_packets, since.flits_read), (1, 1));
+    send(46);
+    until(|| found.nic.counters().since(&before).out_packets == 3, "both leave");
+    assert_eq!(found.nic.counters().since(&before).flits_read, 3);
+}
+
+#[test]
 fn many_that_come_and_go_leave_nothing_behind() {
     let found = Found::new();
     let threads: Vec<_> = (0..4)
@@ -317,6 +340,10 @@ fn many_that_come_and_go_leave_nothing_behind() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    // Those that have gone make way one after another.
+    let path = found.folder.path().join("nic");
+    let again = || Connection::open(&path, FORM).is_ok();
+    until(again, "the places of those that have gone are free");
     found.still_serves();
     let connection = found.connect();
     let port = connection.port();

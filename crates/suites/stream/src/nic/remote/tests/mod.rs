@@ -2,6 +2,7 @@
 
 mod anything;
 mod hostile;
+mod messages;
 
 use std::fs::File;
 use std::io::Write;

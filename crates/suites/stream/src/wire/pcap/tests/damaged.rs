@@ -1,4 +1,6 @@
-//! Files that are cut, strange, or no files of packets at all.
+//! Files that are cut, strange, or no files of packets at all. `PROPTEST_CASES` says how many of each are tried.
+
+use std::fs;
 
 use proptest::sample::Index;
 
@@ -198,7 +200,7 @@ fn sound(bytes: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(cases(2000))]
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
