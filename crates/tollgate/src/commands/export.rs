@@ -1,7 +1,8 @@
 //! `tollgate export`
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal, stdout};
 
+use lab::terminal::Plain;
 use report::export::{ExportError, Format, to_file, write};
 
 use crate::arguments::{Export, Form};
@@ -26,7 +27,9 @@ pub(crate) fn run(given: &Export) -> Result<u8, Fault> {
     let form = given.form.into();
     let written = match &given.output {
         Some(path) => to_file(&[run], &wanted, form, path),
-        None => write(&[run], &wanted, form, &mut std::io::stdout()),
+        // A terminal would act on control characters, which files keep.
+        None if stdout().is_terminal() => write(&[run], &wanted, form, &mut Plain::new(stdout())),
+        None => write(&[run], &wanted, form, &mut stdout()),
     };
     match written {
         Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(0),
