@@ -1,9 +1,14 @@
 //! Programs of others that suites start.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use machine::child;
 
 use crate::capability::{Capability, state_of};
-use crate::sample::Failure;
+use crate::sample::{Failure, FailureKind};
 
 /// A program of others.
 #[derive(Debug, Clone, Copy)]
@@ -47,12 +52,57 @@ impl Program {
     }
 }
 
+/// Runs a program that builds something, with this input; what it wrote to both streams.
+///
+/// # Errors
+/// Where it does not start; a timeout where it does not end within the limit: then it has been killed with
+/// all that it started.
+pub fn build(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
+    ended(command, |command| child::output_within(command, input, limit))
+}
+
+/// The same where the command's streams go elsewhere.
+///
+/// # Errors
+/// As for [`build`].
+pub fn build_into(command: &mut Command, limit: Duration) -> Result<Output, Failure> {
+    ended(command, |command| child::run_within(command, &[], limit))
+}
+
+fn ended(
+    command: &mut Command,
+    run: impl FnOnce(&mut Command) -> std::io::Result<Output>,
+) -> Result<Output, Failure> {
+    run(command).map_err(|why| {
+        let program = command.get_program().to_string_lossy();
+        match why.kind() {
+            ErrorKind::TimedOut => {
+                let why = format!("{program} {why}; run it by hand to see what it waits for");
+                Failure::new(FailureKind::Timeout, why)
+            }
+            _ => Failure::failed(format!("{program} does not start: {why}")),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn program(name: &'static str) -> Program {
         Program { name, capability: "it", about: "a program", package: "the-package" }
+    }
+
+    #[test]
+    fn what_builds_for_ever_is_a_timeout_in_one_line() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'linking...' >&2; sleep 1000"]);
+        let failure = build(&mut command, b"", Duration::from_millis(300)).unwrap_err();
+        let due = "timeout: sh did not end in 300 ms and was killed; its last line: linking...; run it by hand \
+                   to see what it waits for";
+        assert_eq!(failure.to_string(), due);
+        let absent = build(&mut Command::new("/nowhere/cc"), b"", Duration::from_secs(1));
+        assert!(absent.unwrap_err().why.starts_with("/nowhere/cc does not start: "));
     }
 
     #[test]

@@ -12,6 +12,10 @@ use rustix::process::{
     set_parent_process_death_signal, waitpid,
 };
 
+mod limited;
+
+pub use limited::{KEPT_BYTES, output_within, run_within};
+
 /// Has the kernel kill the command's process when the thread that spawns it ends, however that comes.
 ///
 /// The signal follows the *thread*: spawn from one that outlives the child, such as the main thread.

@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Set in the copy of this test program that plays the parent to be killed.
 const PLAYS_PARENT: &str = "MACHINE_TEST_PLAYS_PARENT";
 
-fn gone_within(pid: u32, limit: Duration) -> bool {
+pub(super) fn gone_within(pid: u32, limit: Duration) -> bool {
     let begin = Instant::now();
     let alive = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

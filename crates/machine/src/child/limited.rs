@@ -1,0 +1,294 @@
+//! Programs that must end in time: their output is kept, and at the limit they and all they started are killed.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::die_with_parent;
+
+/// Bytes of each stream that are kept: the last ones.
+pub const KEPT_BYTES: usize = 64 << 20;
+/// Bytes read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Runs a command to its end with this input; what it wrote to both streams, or the last of it.
+///
+/// It is the leader of a process group of its own. Once it has ended, what it left behind is not waited for.
+///
+/// # Errors
+/// What the system says where it does not start. [`ErrorKind::TimedOut`] where it had not ended after `limit`,
+/// with the last line that it wrote: then the whole group has been killed.
+pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
+    command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    run_within(command, input, limit)
+}
+
+/// The same with the command's own streams: what goes to files is not in the output.
+///
+/// # Errors
+/// As for [`output_within`].
+pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
+    command.process_group(0);
+    die_with_parent(command);
+    let mut group = Group { leader: command.spawn()?, status: None };
+    let mut streams = Streams::of(&mut group.leader)?;
+    let ended = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;
+    let end = Instant::now() + limit;
+    let mut left = input;
+    while !streams.pass(&ended, &mut left, end)? {
+        if Instant::now() >= end {
+            let last = streams
+                .last_line()
+                .map_or_else(String::new, |line| format!("; its last line: {line}"));
+            let why = format!("did not end in {} and was killed{last}", told(limit));
+            return Err(io::Error::new(ErrorKind::TimedOut, why));
+        }
+    }
+    let status = group.end()?;
+    Ok(Output { status, stdout: streams.output.bytes, stderr: streams.errors.bytes })
+}
+
+/// A limit in words.
+fn told(limit: Duration) -> String {
+    match limit.as_secs() {
+        0 => format!("{} ms", limit.as_millis()),
+        seconds if seconds >= 600 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
+        seconds => format!("{seconds} s"),
+    }
+}
+
+/// The leader of a process group; all of it is killed when dropped.
+struct Group {
+    leader: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Group {
+    /// Kills what is left of the group and gives its leader's status. While the leader is not reaped its number
+    /// is nobody else's.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        // A group without members has ended.
+        let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
+        let status = self.leader.wait()?;
+        self.status = Some(status);
+        Ok(status)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Nothing is left to report.
+        let _ = self.end();
+    }
+}
+
+/// The ends of a child's streams, none of which is waited for.
+struct Streams {
+    input: Option<OwnedFd>,
+    output: Stream,
+    errors: Stream,
+}
+
+#[derive(Default)]
+struct Stream {
+    end: Option<OwnedFd>,
+    bytes: Vec<u8>,
+}
+
+impl Streams {
+    fn of(child: &mut Child) -> io::Result<Self> {
+        let stream = |end: Option<OwnedFd>| -> io::Result<Stream> {
+            end.as_ref().map(at_once).transpose()?;
+            Ok(Stream { end, bytes: Vec::new() })
+        };
+        let input = child.stdin.take().map(OwnedFd::from);
+        input.as_ref().map(at_once).transpose()?;
+        Ok(Self {
+            input,
+            output: stream(child.stdout.take().map(OwnedFd::from))?,
+            errors: stream(child.stderr.take().map(OwnedFd::from))?,
+        })
+    }
+
+    /// Waits until something can be passed, the child has ended or the time has come, and passes it. Whether
+    /// the child has ended.
+    fn pass(&mut self, ended: &OwnedFd, left: &mut &[u8], end: Instant) -> io::Result<bool> {
+        let ended = is_ready(
+            [
+                Some((ended.as_fd(), libc::POLLIN)),
+                self.output.end.as_ref().map(|end| (end.as_fd(), libc::POLLIN)),
+                self.errors.end.as_ref().map(|end| (end.as_fd(), libc::POLLIN)),
+                self.input.as_ref().map(|end| (end.as_fd(), libc::POLLOUT)),
+            ],
+            end,
+        )?;
+        self.output.take()?;
+        self.errors.take()?;
+        self.give(left)?;
+        Ok(ended)
+    }
+
+    fn give(&mut self, left: &mut &[u8]) -> io::Result<()> {
+        let Some(end) = &self.input else { return Ok(()) };
+        let mut file = std::fs::File::from(end.try_clone()?);
+        while !left.is_empty() {
+            match file.write(left) {
+                Ok(written) => *left = &left[written..],
+                Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                // It reads no more: it says why, or has no need to.
+                Err(why) if why.kind() == ErrorKind::BrokenPipe => break,
+                Err(why) => return Err(why),
+            }
+        }
+        self.input = None;
+        Ok(())
+    }
+
+    /// The last line that it wrote, errors first.
+    fn last_line(&self) -> Option<String> {
+        let last = |stream: &Stream| {
+            let start = stream.bytes.len().saturating_sub(1024);
+            let text = String::from_utf8_lossy(&stream.bytes[start..]).into_owned();
+            let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+            Some(line.chars().take(200).collect())
+        };
+        last(&self.errors).or_else(|| last(&self.output))
+    }
+}
+
+impl Stream {
+    /// Takes what there is.
+    fn take(&mut self) -> io::Result<()> {
+        let Some(end) = &self.end else { return Ok(()) };
+        let mut file = std::fs::File::from(end.try_clone()?);
+        let mut chunk = [0; CHUNK];
+        loop {
+            match file.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => self.keep(&chunk[..read]),
+                Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                Err(why) => return Err(why),
+            }
+        }
+        self.end = None;
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.bytes.len() + bytes.len() > KEPT_BYTES {
+            self.bytes.drain(..KEPT_BYTES / 2);
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// Has reads and writes of this end return at once.
+fn at_once(end: &OwnedFd) -> io::Result<()> {
+    Ok(fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?)
+}
+
+/// Waits until the time has come or something can be done with one of these; whether with the first.
+fn is_ready<const N: usize>(
+    waited: [Option<(BorrowedFd, libc::c_short)>; N],
+    end: Instant,
+) -> io::Result<bool> {
+    let poll = |one: Option<(BorrowedFd, libc::c_short)>| match one {
+        Some((fd, events)) => libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 },
+        // The kernel passes over negative numbers.
+        None => libc::pollfd { fd: -1, events: 0, revents: 0 },
+    };
+    let mut all = waited.map(poll);
+    let left = end.saturating_duration_since(Instant::now()).as_millis() + 1;
+    let left = i32::try_from(left).unwrap_or(i32::MAX);
+    // SAFETY: the array lives through the call and is as long as is said.
+    match unsafe { libc::poll(all.as_mut_ptr(), N as libc::nfds_t, left) } {
+        -1 => match io::Error::last_os_error() {
+            why if why.kind() == ErrorKind::Interrupted => Ok(false),
+            why => Err(why),
+        },
+        _ => Ok(all[0].revents != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::tests::gone_within;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn output_and_status_are_those_of_the_program() {
+        let output =
+            output_within(&mut shell("cat; echo bad >&2; exit 3"), b"good", PATIENCE).unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"good"[..], &b"bad\n"[..]));
+        let mut absent = Command::new("/nonexistent/program");
+        assert_eq!(
+            output_within(&mut absent, b"", PATIENCE).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn more_than_pipes_hold_passes_both_ways() {
+        let input = vec![b'x'; 3 << 20];
+        let output = output_within(&mut shell("cat"), &input, PATIENCE).unwrap();
+        assert!(output.stdout == input);
+        // One that does not read its input is not waited for.
+        let output = output_within(&mut shell("echo done"), &input, PATIENCE).unwrap();
+        assert_eq!(output.stdout, b"done\n");
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_all_that_it_started() {
+        let begun = Instant::now();
+        let mut command = shell("sleep 1000 & echo $!; sleep 1000");
+        let why = output_within(&mut command, b"", Duration::from_millis(500)).unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::TimedOut);
+        let text = why.to_string();
+        let (told, line) = text.split_once("; its last line: ").unwrap();
+        assert_eq!(told, "did not end in 500 ms and was killed");
+        assert!(begun.elapsed() < PATIENCE);
+        assert!(gone_within(line.parse().unwrap(), PATIENCE), "what it started lives on");
+    }
+
+    #[test]
+    fn what_it_leaves_behind_is_not_waited_for() {
+        let begun = Instant::now();
+        let output = output_within(&mut shell("sleep 1000 & echo $!"), b"", PATIENCE).unwrap();
+        assert!(begun.elapsed() < PATIENCE);
+        let left: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        assert!(gone_within(left, PATIENCE), "it lives on");
+    }
+
+    #[test]
+    fn the_end_of_much_output_is_kept() {
+        let mut stream = Stream { bytes: vec![b'a'; KEPT_BYTES - 1], end: None };
+        stream.keep(b"end");
+        assert!(stream.bytes.len() <= KEPT_BYTES && stream.bytes.ends_with(b"aend"));
+    }
+
+    #[test]
+    fn limits_are_told_in_words() {
+        let of = |seconds| told(Duration::from_secs(seconds));
+        assert_eq!([of(60), of(600), of(7200), of(601)], ["60 s", "10 min", "120 min", "601 s"]);
+    }
+}
