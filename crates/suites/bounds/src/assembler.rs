@@ -1,14 +1,14 @@
 //! Text to machine code: by a crate, and what that does not know by the system's `as`, all in one run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use asm_rs::{Arch, Assembler, OptLevel};
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
-use lab::program::Program;
+use lab::program::{Program, build};
 use lab::sample::Failure;
 
 /// The system's assembler.
@@ -18,6 +18,8 @@ pub(crate) const AS: Program = Program {
     about: "the GNU assembler, for instructions that the program's own does not know",
     package: "binutils",
 };
+/// How long it may take: it assembles a thousand lines in a second.
+const LIMIT: Duration = Duration::from_secs(120);
 /// Bytes of code that `as` is asked to show on one line: an instruction has 15 at most.
 const WIDTH: &str = "--listing-lhs-width=8";
 
@@ -105,8 +107,7 @@ fn by_system(program: &Path, lines: &[String]) -> Result<Vec<Result<Vec<u8>, Fai
     // A line break inside a line would move all that follow.
     let one_line = |line: &String| line.replace(['\n', '\r'], " ");
     let text = lines.iter().map(|line| one_line(line) + "\n").collect::<String>();
-    let (listing, errors) = run(program, format!(".intel_syntax noprefix\n{text}"))
-        .map_err(|e| Failure::failed(format!("{}: {e}", program.display())))?;
+    let (listing, errors) = run(program, &format!(".intel_syntax noprefix\n{text}"))?;
     let (complaints, codes) = (complaints(&errors), listed(&listing));
     let answer = |(index, line): (usize, &String)| {
         // The first line is the directive.
@@ -121,22 +122,10 @@ fn by_system(program: &Path, lines: &[String]) -> Result<Vec<Result<Vec<u8>, Fai
 }
 
 /// Gives the listing, and what `as` says of errors.
-fn run(program: &Path, source: String) -> io::Result<(String, String)> {
-    let mut child = Command::new(program)
-        .args(["--64", "-o", "/dev/null", "-al", WIDTH])
-        .env("LC_ALL", "C")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    // Apart, so that neither waits for the other to read.
-    let input = child.stdin.take();
-    let writer = std::thread::spawn(move || {
-        input.map_or(Ok(()), |mut input| input.write_all(source.as_bytes()))
-    });
-    let output = child.wait_with_output()?;
-    // Where it does not read to the end it says why.
-    let _ = writer.join();
+fn run(program: &Path, source: &str) -> Result<(String, String), Failure> {
+    let mut command = Command::new(program);
+    command.args(["--64", "-o", "/dev/null", "-al", WIDTH]).env("LC_ALL", "C");
+    let output = build(&mut command, source.as_bytes(), LIMIT)?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok((text(output.stdout), text(output.stderr)))
 }

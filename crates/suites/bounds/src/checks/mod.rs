@@ -13,7 +13,7 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 
 use crate::bounds_registers::BoundsRegisters;
-use crate::looped::{Body, Data, Looped, State, Timed};
+use crate::looped::{Body, Data, Looped, State, Timed, unroll};
 use crate::way::Way;
 
 pub(crate) static WAY: Way = Way {
@@ -63,8 +63,6 @@ pub(crate) static WAY: Way = Way {
     probe: || Box::new(Checks),
 };
 
-/// Copies of a sequence in a loop.
-const COPIES: usize = 100;
 /// Bytes between the bounds, and where bounds and the harmless place lie behind them.
 const REGION: u64 = 4096;
 
@@ -86,16 +84,11 @@ impl Probe for Checks {
         let data = Data::new()?;
         let _registers = registers(point, &data)?;
         let lines = sequence::lines(point)?;
-        let code = sequence::code(&lines, COPIES)?;
-        let looped = Looped::new(&code, false)?;
-        let inside = data.address() + 64;
-        let body = Body {
-            looped,
-            copies: COPIES,
-            state: state(&data, inside),
-            fill: Box::new(set_bounds),
-        };
-        let cycles = Timed::new(tsc, &data, context.budget)?.cycles_of(&body)?;
+        let copies = unroll::copies(&sequence::code(&lines, 1)?)?;
+        let code = |copies| sequence::code(&lines, copies);
+        let state = state(&data, data.address() + 64);
+        let body = Body::new(copies, false, state, set_bounds, code)?;
+        let cycles = Timed::new(tsc, &data, context.budget).cycles_of(&body)?;
         Ok(Measurement::default()
             .value("sequence", cycles)
             .value("ipc", lines.len() as f64 / cycles))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::list::Form;
 use super::operand::{Bank, Operand, Place, Register, Template};
-use super::plan::{Line, Plan};
+use super::plan::{BETWEEN, Line, Plan};
 use super::share::{Share, pool};
 
 /// By what each copy of a form feeds the next.
@@ -45,6 +45,8 @@ pub(crate) struct Chain {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Try {
     pub(crate) line: Line,
+    /// How many copies of the form the link is.
+    pub(crate) copies: usize,
     /// For a pointer chase: the register that is chased, and what it and the memory hold at first.
     pub(crate) chased: Option<Chased>,
 }
@@ -98,21 +100,25 @@ impl Plan {
     fn tries(&self, form: &Form, feeding: Feeding) -> Result<Vec<Try>, String> {
         let template = &form.template;
         if let Some(bytes) = &form.bytes {
-            return Ok(vec![Try { line: Line::Bytes(bytes.clone()), chased: None }]);
+            return Ok(vec![Try { line: Line::Bytes(bytes.clone()), copies: 1, chased: None }]);
         }
         let numbers = self.numbers(template, 0, Share::Whole);
         let mut numbers = numbers.ok_or("there are too few registers for its operands")?;
         if let Some((written, read)) = self.pair(template) {
+            if self.moves {
+                return Ok(vec![self.there_and_back(template, numbers, written, read)?]);
+            }
             numbers[read] = numbers[written];
         }
         let line = |place| Line::Text(template.text(&numbers, place));
         if feeding != Feeding::Address {
-            return Ok(vec![Try { line: line(Place::Data(0)), chased: None }]);
+            return Ok(vec![Try { line: line(Place::Data(0)), copies: 1, chased: None }]);
         }
         let Some(at) = self.chased(template) else { return Ok(Vec::new()) };
         let register = numbers[at];
         let chase = |place, holds_address, memory_holds_address| Try {
             line: line(place),
+            copies: 1,
             chased: Some(Chased { register, holds_address, memory_holds_address }),
         };
         let mut tries = Vec::new();
@@ -122,6 +128,25 @@ impl Plan {
         }
         tries.push(chase(Place::Index(register), false, false));
         Ok(tries)
+    }
+
+    /// A move into a second register and one back. A move of a register to itself is another matter: some
+    /// processors rename it away, and some no longer do what they do with every other move.
+    fn there_and_back(
+        &self,
+        template: &Template,
+        mut numbers: Vec<u8>,
+        written: usize,
+        read: usize,
+    ) -> Result<Try, String> {
+        let others = (1..=16).filter_map(|copy| self.numbers(template, copy, Share::Whole));
+        let mut others = others.map(|it| it[written]);
+        let second = others.find(|other| *other != numbers[written]);
+        numbers[read] = second.ok_or("there is no second register to move to")?;
+        let there = template.text(&numbers, Place::Data(0));
+        numbers.swap(written, read);
+        let back = template.text(&numbers, Place::Data(0));
+        Ok(Try { line: Line::Text([there, back].join(BETWEEN)), copies: 2, chased: None })
     }
 
     /// An operand that is only written and one of its bank that is only read: one register for both.
@@ -197,6 +222,28 @@ mod tests {
         assert_eq!(feeding, Feeding::Address);
         assert_eq!(tries[0], "mov rsi, qword ptr [rsi]");
         assert_eq!(chain("movzx R32, M8").1, ["movzx esi, byte ptr [r14+rsi]"]);
+    }
+
+    #[test]
+    fn moves_go_to_a_second_register_and_back() {
+        for (text, links) in [
+            ("mov R64, R64", "mov rsi, rdi; mov rdi, rsi"),
+            ("mov R32, R32", "mov esi, edi; mov edi, esi"),
+            ("movzx R32, R8", "movzx esi, dil; movzx edi, sil"),
+            ("movsxd R64, R32", "movsxd rsi, edi; movsxd rdi, esi"),
+            ("movaps XMM, XMM", "movaps xmm1, xmm2; movaps xmm2, xmm1"),
+            ("movdqa XMM, XMM", "movdqa xmm1, xmm2; movdqa xmm2, xmm1"),
+            ("vmovups YMM, YMM", "vmovups ymm1, ymm2; vmovups ymm2, ymm1"),
+            ("movq MM, MM", "movq mm0, mm1; movq mm1, mm0"),
+            ("bndmov BND, BND", "bndmov bnd0, bnd1; bndmov bnd1, bnd0"),
+        ] {
+            assert_eq!(chain(text), (Feeding::Register, vec![links.into()]));
+        }
+        // Each swaps two registers: a chain through both as it is.
+        assert_eq!(chain("xchg R64, R64").1, ["xchg rsi, rdi"]);
+        // What computes is fed its own result.
+        assert_eq!(chain("popcnt R64, R64").1, ["popcnt rsi, rsi"]);
+        assert_eq!(chain("cmove R64, R64").1, ["cmove rsi, rax"]);
     }
 
     #[test]

@@ -191,14 +191,9 @@ mod tests {
             Err(why) => return machine::untested::note("bounds: micro-operations counted", &why),
         };
         let data = Data::new().unwrap();
-        let body = |code: &[u8], copies: usize| Body {
-            looped: Looped::new(&code.repeat(copies), false).unwrap(),
-            copies,
-            state: Registers::new(&data),
-            fill: Box::new(|_| ()),
-        };
         // add rax, rbx: one on any processor; a wrong count of instructions fails.
-        let add = body(&[0x48, 0x01, 0xD8], 200);
+        let code = |copies| Ok([0x48, 0x01, 0xD8].repeat(copies));
+        let add = Body::new(192, false, Registers::new(&data), |_| (), code).unwrap();
         let counted = counting.of(&add, &data, 1.0, 1).unwrap();
         assert!((counted.uops - 1.0).abs() < 0.05, "{counted:?}");
         assert!(counting.of(&add, &data, 1.0, 2).is_err());

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use clap::Args;
 use lab::by_hand::{ByHand, Measured};
-use lab::experiment::{Experiment, Profile};
+use lab::experiment::{Experiment, MAX_FILE, Profile};
 use lab::point::Point;
 use lab::run::Lab;
+use lab::suite::UsageError;
+use machine::file;
 
 use super::audit;
 use super::forms::LIST;
@@ -70,16 +72,17 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 fn read(file: Option<&Path>) -> Result<(List, Option<String>), Error> {
     let Some(path) = file else { return Ok((OWN.clone()?, None)) };
     let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}; give a list of forms"))?;
-    Ok((List::read(&name, &text)?, Some(format!("{name}\n{text}"))))
+    let text = file::read_input_text(path, MAX_FILE)
+        .map_err(|e| UsageError::new(format!("{name}: {e}; give a list of forms")))?;
+    let list = List::read(&name, &text).map_err(|fault| UsageError::new(fault.to_string()))?;
+    Ok((list, Some(format!("{name}\n{text}"))))
 }
 
 /// The levels of the classes asked for; all where none is.
 fn chosen(list: &List, classes: &[String]) -> Result<Vec<String>, Error> {
     let of_class = |class: &String| {
         let levels = list.meant(&format!("class {class}"));
-        let missing = || format!("{} has no class '{class}'", list.file);
+        let missing = || UsageError::new(format!("{} has no class '{class}'", list.file));
         if levels.is_empty() { Err(missing().into()) } else { Ok(levels) }
     };
     match classes {

@@ -18,6 +18,12 @@ pub(crate) static OWN: LazyLock<Result<List, DataError>> =
 /// Its text.
 pub(crate) const OWN_TEXT: &str = include_str!("../../instructions.toml");
 
+/// The most forms of a list: an order has no more points.
+const MAX_FORMS: usize = 4000;
+/// The most characters of a form and bytes of code: of some instructions.
+const MAX_TEXT: usize = 200;
+const MAX_BYTES: usize = 60;
+
 /// One form of an instruction.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Form {
@@ -112,6 +118,11 @@ impl List {
                     return Err(fault("it stands twice; give one a 'state'".into()));
                 }
                 forms.push(form);
+                if forms.len() > MAX_FORMS {
+                    return Err(fault(format!(
+                        "it is one more than the {MAX_FORMS} forms of a list"
+                    )));
+                }
             }
         }
         Ok(Self { file: file.into(), forms })
@@ -154,6 +165,11 @@ impl List {
 
 impl Declared {
     fn form(self, class: &str, holds: Holds, line: usize) -> Result<Form, String> {
+        let texts =
+            [Some(&self.form), self.state.as_ref(), self.before.as_ref(), self.back.as_ref()];
+        if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT) {
+            return Err(format!("it is longer than {MAX_TEXT} characters"));
+        }
         let state = self.state.map(|state| format!(" ({state})")).unwrap_or_default();
         let named = |key: &str| NAMED.iter().any(|(name, _)| *name == key);
         let known = |key: &&String| SETTABLE.contains(&key.as_str()) || named(key);
@@ -196,8 +212,8 @@ fn hexadecimal(text: &str) -> Result<Vec<u8>, String> {
         two.then(|| u8::from_str_radix(word, 16).ok()).flatten()
     };
     let bytes: Option<Vec<u8>> = text.split_whitespace().map(byte).collect();
-    let bytes = bytes.filter(|bytes| !bytes.is_empty());
-    bytes.ok_or_else(|| format!("'{text}' are no bytes, as \"0F 0B\""))
+    let bytes = bytes.filter(|bytes| (1..=MAX_BYTES).contains(&bytes.len()));
+    bytes.ok_or_else(|| format!("'{text}' are no 1 to {MAX_BYTES} bytes, as \"0F 0B\""))
 }
 
 #[cfg(test)]

@@ -10,13 +10,10 @@ use super::plan::memory;
 use super::prepared::Prepared;
 use super::share::Share;
 use super::sibling::Sibling;
-use crate::looped::{Body, Data, Looped, State, Stopped, Timed};
+use crate::looped::{Body, Data, Looped, State, Stopped, Timed, unroll};
 
-/// Copies of a form in a loop: as many as the branch around them may not be felt, as few as any
-/// processor's cache of decoded instructions holds.
-const COPIES: usize = 200;
 /// Copies of what takes microseconds.
-const FEW: usize = 10;
+const FEW: usize = 12;
 /// Loops of a few copies that take longer than this are not of many.
 const LONG: u64 = 20_000;
 
@@ -40,23 +37,22 @@ impl Measured<'_> {
             let why = "what its registers point to is this thread's alone";
             return Err(Failure::unavailable(why, "measure it with the sibling idle"));
         }
-        let copies = self.copies().map_err(Stopped::from)?;
+        let copies = self.copies()?;
         let state = || self.prepared.plan.state(self.form, self.data, Share::Whole);
         let breakers = self.prepared.plan.breakers(&state());
         let mut bodies = Vec::new();
         if !self.form.afresh {
-            bodies.push(self.body(&self.independent(copies, &[]), copies, state())?);
+            bodies.push(self.body(copies, state(), |copies| self.independent(copies, &[]))?);
         }
         if !breakers.is_empty() || self.form.afresh {
-            bodies.push(self.body(&self.independent(copies, &breakers), copies, state())?);
+            bodies.push(self.body(copies, state(), |copies| self.independent(copies, &breakers))?);
         }
         let throughputs = bodies.len();
         let chain = self.chain(copies)?;
         let feeding = chain.as_ref().map(|(feeding, _)| feeding.clone()).map_err(String::clone);
         bodies.extend(chain.map(|(_, body)| body));
         if let Some(code) = &self.prepared.round_trip {
-            let body = self.body(&code.repeat(copies / 2), copies / 2, state())?;
-            bodies.push(body);
+            bodies.push(self.body(copies / 2, state(), |pairs| code.repeat(pairs))?);
         }
         let bodies: Vec<&Body> = bodies.iter().collect();
         let beside = || sibling_busy.then(|| self.sibling(copies)).transpose();
@@ -100,18 +96,18 @@ impl Measured<'_> {
         measurement
     }
 
-    /// Many, unless a few take long. The first run of a form: what faults does so here.
-    fn copies(&self) -> Result<usize, crate::looped::Fault> {
+    /// As many as the processor keeps decoded, unless a few take long. The first run of a form: what faults
+    /// does so here.
+    fn copies(&self) -> Result<usize, Failure> {
         let state = self.prepared.plan.state(self.form, self.data, Share::Whole);
         let breakers = self.prepared.plan.breakers(&state);
-        let few = Looped::new(&self.independent(FEW, &breakers), self.moves_stack());
-        let Ok(few) = few else { return Ok(FEW) };
+        let few = Looped::new(&self.independent(FEW, &breakers), self.moves_stack())?;
         let mut least = u64::MAX;
         for _ in 0..2 {
             self.data.fill(memory(self.form));
-            least = least.min(few.ticks(&mut state.clone(), 1)?);
+            least = least.min(few.ticks(&mut state.clone(), 1).map_err(Stopped::from)?);
         }
-        Ok(if least > LONG { FEW } else { COPIES })
+        if least > LONG { Ok(FEW) } else { unroll::copies(&self.independent(1, &breakers)) }
     }
 
     fn moves_stack(&self) -> bool {
@@ -123,10 +119,15 @@ impl Measured<'_> {
         all.flat_map(|code| breakers.iter().chain(code)).copied().collect()
     }
 
-    fn body(&self, code: &[u8], copies: usize, state: State) -> Result<Body<'_>, Failure> {
-        let looped = Looped::new(code, self.moves_stack())?;
+    fn body(
+        &self,
+        copies: usize,
+        state: State,
+        code: impl Fn(usize) -> Vec<u8>,
+    ) -> Result<Body<'_>, Failure> {
         let fill = memory(self.form);
-        Ok(Body { looped, copies, state, fill: Box::new(move |data| data.fill(fill)) })
+        let fill = move |data: &Data| data.fill(fill);
+        Body::new(copies, self.moves_stack(), state, fill, |copies| Ok(code(copies)))
     }
 
     /// The chain, with what its copies feed one another by; or why there is none.
@@ -137,7 +138,8 @@ impl Measured<'_> {
         };
         for link in links {
             let state = self.prepared.plan.state(self.form, self.data, Share::Whole);
-            let mut body = self.body(&link.code.repeat(copies), copies, state)?;
+            let code = |copies| link.code.repeat(copies / link.copies);
+            let mut body = self.body(copies, state, code)?;
             if let Some(chased) = link.chased {
                 begin(&mut body.state, &chased, self.data);
                 let fill = body.fill;

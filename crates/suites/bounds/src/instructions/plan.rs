@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(super) roles: Vec<(bool, bool)>,
     /// Registers that the form names by itself.
     pub(super) implicit: BTreeSet<Register>,
+    /// Whether it is a move, by its name.
+    pub(super) moves: bool,
 }
 
 /// Between the instructions of a form that is several.
@@ -39,6 +41,11 @@ pub(crate) fn first_look(form: &Form) -> Line {
         Some(bytes) => Line::Bytes(bytes.clone()),
         None => Line::Text(form.template.text(&first_numbers(&form.template), Place::Data(0))),
     }
+}
+
+/// Whether an instruction is one that processors may do by renaming registers.
+fn is_move(text: &str) -> bool {
+    ["mov", "vmov", "kmov", "bndmov"].iter().any(|name| text.starts_with(name))
 }
 
 fn first_numbers(template: &Template) -> Vec<u8> {
@@ -66,7 +73,7 @@ impl Plan {
             !reserved && !first.contains(&Some(**register))
         };
         let implicit = effects.reads.union(&effects.writes).filter(named).copied().collect();
-        Self { effects, roles, implicit }
+        Self { effects, roles, implicit, moves: is_move(&form.text) }
     }
 
     /// What one instruction does.

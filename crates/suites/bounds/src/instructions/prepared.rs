@@ -26,6 +26,8 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) code: Vec<u8>,
+    /// How many copies of the form it is.
+    pub(crate) copies: usize,
     pub(crate) chased: Option<Chased>,
 }
 
@@ -130,7 +132,9 @@ impl Planned {
         let mut rest = codes.split_off(self.independent.len());
         let chain = self.chain.map(|chain| {
             let links = rest.drain(..chain.tries.len()).zip(&chain.tries);
-            let links = links.map(|(code, it)| Link { code, chased: it.chased }).collect();
+            let links = links
+                .map(|(code, it)| Link { code, copies: it.copies, chased: it.chased })
+                .collect();
             (chain.feeding, links)
         });
         let round_trip = self.round_trip.map(|_| rest.concat());

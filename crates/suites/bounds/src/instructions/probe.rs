@@ -36,7 +36,7 @@ impl Probe for Instructions {
         let data = Data::new()?;
         // Switched off, MPX would run as NOP.
         let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
-        let timed = Timed::new(tsc, &data, context.budget / BODIES)?;
+        let timed = Timed::new(tsc, &data, context.budget / BODIES);
         let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
         let form = Measured { form, prepared, data: &data, timed, counting };
         let begun = Instant::now();

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use lab::artefact::Recipe;
+use lab::program::build;
 use lab::sample::Failure;
-use machine::child::die_with_parent;
 
 use super::manifest::{Compiler, Language, Mechanism, mechanism};
 use super::{compiler, sources};
 
+/// How long a program of some hundred lines may take to compile.
+const LIMIT: Duration = Duration::from_secs(300);
 /// The program with all planted bugs.
 pub(super) const BUGS: &str = "bugs";
 /// The same program, compiled to be refused.
@@ -80,12 +83,8 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
         Failure::failed(format!("there is no program '{program}' for {}", mechanism.name))
     })?;
     let mut command = Command::new(&found.program);
-    command.args(words(compiler, mechanism, &program, main));
-    command.current_dir(folder).stdin(Stdio::null());
-    die_with_parent(&mut command);
-    let output = command.output().map_err(|why| {
-        Failure::failed(format!("{} does not start: {why}", found.program.display()))
-    })?;
+    command.args(words(compiler, mechanism, &program, main)).current_dir(folder);
+    let output = build(&mut command, &[], LIMIT)?;
     let said = String::from_utf8_lossy(&output.stderr);
     if program == REFUSED {
         return keep_refusal(mechanism, output.status.success(), &said, folder);

@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
-use lab::program::Program;
-use lab::sample::Failure;
-use machine::child::die_with_parent;
+use lab::program::{self, Program};
+use lab::sample::{Failure, FailureKind};
 
 use super::manifest::{Compiler, Mechanism};
+
+/// How long a compiler may take to say what it is.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// A compiler that is here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +54,7 @@ pub(super) fn find(compiler: &'static Compiler) -> Result<Found, Failure> {
     static KNOWN: LazyLock<Known> = LazyLock::new(Known::default);
     let known = KNOWN.lock().ok().and_then(|known| known.get(&compiler.name).cloned());
     known.unwrap_or_else(|| {
-        let found = look(compiler);
+        let found = program(compiler).and_then(|program| look(compiler, program, ANSWER));
         if let Ok(mut known) = KNOWN.lock() {
             known.insert(compiler.name.clone(), found.clone());
         }
@@ -59,9 +62,8 @@ pub(super) fn find(compiler: &'static Compiler) -> Result<Found, Failure> {
     })
 }
 
-fn look(compiler: &'static Compiler) -> Result<Found, Failure> {
-    let program = program(compiler)?;
-    let said = said(Command::new(&program).args(&compiler.first).arg("--version"));
+fn look(compiler: &Compiler, program: PathBuf, limit: Duration) -> Result<Found, Failure> {
+    let said = said(Command::new(&program).args(&compiler.first).arg("--version"), limit)?;
     // A proxy without the toolchain that it is asked for is here, and the compiler is not.
     let version = said.ok_or_else(|| absent(&compiler.name, &compiler.package))?;
     let version = version.lines().next().unwrap_or_default().to_owned();
@@ -72,11 +74,15 @@ fn look(compiler: &'static Compiler) -> Result<Found, Failure> {
 }
 
 /// What a command prints, where it succeeds.
-fn said(command: &mut Command) -> Option<String> {
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    die_with_parent(command);
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+///
+/// # Errors
+/// It does not end.
+fn said(command: &mut Command, limit: Duration) -> Result<Option<String>, Failure> {
+    let output = match program::build(command, &[], limit) {
+        Err(failure) if failure.kind == FailureKind::Timeout => return Err(failure),
+        ended => ended.ok().filter(|output| output.status.success()),
+    };
+    Ok(output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
 /// The first number of `gcc (Debian 12.2.0-14) 12.2.0` and `rustc 1.95.0 (5980 2026)`.
@@ -103,7 +109,7 @@ pub(super) fn suffices(mechanism: &Mechanism, found: &Found) -> Result<(), Failu
         ));
     }
     let Some(file) = &needs.file else { return Ok(()) };
-    let at = said(Command::new(&found.program).arg(format!("-print-file-name={file}")));
+    let at = said(Command::new(&found.program).arg(format!("-print-file-name={file}")), ANSWER)?;
     let is_there = at.is_some_and(|at| Path::new(at.trim()).is_absolute());
     let lacks = || {
         let remedy = format!("apt-get install {package}");
@@ -114,7 +120,7 @@ pub(super) fn suffices(mechanism: &Mechanism, found: &Found) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::manifest;
+    use super::super::manifest::{manifest, mechanism};
     use super::*;
 
     #[test]
@@ -137,6 +143,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_compiler_that_hangs_is_a_timeout_in_one_line() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let fake = folder.path().join("gcc");
+        std::fs::write(&fake, "#!/bin/sh\necho waiting for a licence >&2\nsleep 1000\n").unwrap();
+        std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let gcc = mechanism("gcc").unwrap().compiler().unwrap();
+        let failure = look(gcc, fake.clone(), Duration::from_millis(500)).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Timeout);
+        let start = format!("{} did not end in 500 ms and was killed", fake.display());
+        assert!(failure.why.starts_with(&start) && !failure.why.contains('\n'), "{failure}");
     }
 
     #[test]

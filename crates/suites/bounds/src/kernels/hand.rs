@@ -10,7 +10,7 @@ use lab::point::Point;
 use lab::quantity::{bytes, format_bytes};
 use lab::run::Lab;
 
-use super::{kernel, manifest, table};
+use super::{MAX_SIZE, kernel, manifest, table};
 use crate::SUITE;
 use crate::hand::Error;
 use crate::hand::measured::{Effort, set};
@@ -35,7 +35,11 @@ pub(crate) struct Options {
 }
 
 fn size(text: &str) -> Result<String, String> {
-    bytes(text).map(format_bytes).map_err(|wrong| wrong.to_string())
+    let size = bytes(text).map_err(|wrong| wrong.to_string())?;
+    match (1..=MAX_SIZE).contains(&size) {
+        true => Ok(format_bytes(size)),
+        false => Err(format!("it is not from 1 B to {}", format_bytes(MAX_SIZE))),
+    }
 }
 
 /// Measures and prints the table. Gives the exit status.
@@ -133,6 +137,8 @@ mod tests {
                 .contains("no mechanism 'warp'")
         );
         assert!(asked(&["--kernel", "qsort"]).is_err());
-        assert!(asked(&["--size", "big"]).is_err());
+        for size in ["big", "0", "17 GiB", "8 PiB"] {
+            assert!(asked(&["--size", size]).is_err(), "{size}");
+        }
     }
 }

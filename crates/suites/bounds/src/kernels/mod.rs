@@ -121,6 +121,9 @@ pub(crate) fn capabilities() -> Vec<Capability> {
     compilers.chain(runners).collect()
 }
 
+/// The largest array: indices of its structs fit words of 32 bits.
+const MAX_SIZE: u64 = 16 << 30;
+
 struct Setting {
     kernel: Kernel,
     mechanism: &'static Mechanism,
@@ -131,10 +134,16 @@ struct Setting {
 impl Setting {
     fn of(point: &Point) -> Result<Self, Failure> {
         let size = quantity::bytes(point.text("size"));
+        let size = size.map_err(|wrong| Failure::failed(wrong.to_string()))?;
+        if !(1..=MAX_SIZE).contains(&size) {
+            let remedy = format!("choose a size from 1 B to {}", quantity::format_bytes(MAX_SIZE));
+            let size = quantity::format_bytes(size);
+            return Err(Failure::unavailable(format!("an array of {size}"), remedy));
+        }
         Ok(Self {
             kernel: Kernel::of(point.text("kernel"))?,
             mechanism: mechanism_of(point)?,
-            size: size.map_err(|wrong| Failure::failed(wrong.to_string()))?,
+            size,
             prefaulted: point.text("pages") == PREFAULTED,
         })
     }

@@ -17,14 +17,36 @@ const CLOCK_MOVED: f64 = 0.005;
 /// How often it is taken.
 const TRIES: usize = 3;
 
-/// A body with what its registers and memory hold at first.
+/// Loops over copies of what is asked about, with what their registers and memory hold at first. What the
+/// copies take is what the longer loop takes more than one of half as many: so neither the loop nor entering
+/// and leaving it is in it.
 pub(crate) struct Body<'a> {
     pub(crate) looped: Looped,
-    /// How many times what is asked about stands in it.
+    half: Looped,
+    /// How many copies there are in the longer loop.
     pub(crate) copies: usize,
     pub(crate) state: State,
     /// Makes the memory what it has to be.
     pub(crate) fill: Box<dyn Fn(&Data) + 'a>,
+}
+
+impl<'a> Body<'a> {
+    /// An even number of copies; `code` makes the code of so many.
+    ///
+    /// # Errors
+    /// What keeps the code from being made; where the system allows none that is made at run time.
+    pub(crate) fn new(
+        copies: usize,
+        moves_stack: bool,
+        state: State,
+        fill: impl Fn(&Data) + 'a,
+        code: impl Fn(usize) -> Result<Vec<u8>, Failure>,
+    ) -> Result<Self, Failure> {
+        let looped =
+            |copies| -> Result<_, Failure> { Ok(Looped::new(&code(copies)?, moves_stack)?) };
+        let (looped, half) = (looped(copies)?, looped(copies / 2)?);
+        Ok(Self { looped, half, copies, state, fill: Box::new(fill) })
+    }
 }
 
 /// What times bodies on this thread's CPU.
@@ -33,16 +55,12 @@ pub(crate) struct Timed<'a> {
     data: &'a Data,
     /// How long a repeat may take.
     repeat: Duration,
-    empty: Looped,
 }
 
 impl<'a> Timed<'a> {
     /// Bodies are measured for about `budget` each.
-    ///
-    /// # Errors
-    /// Where the system allows no code made at run time.
-    pub(crate) fn new(tsc: &'a Tsc, data: &'a Data, budget: Duration) -> Result<Self, Failure> {
-        Ok(Self { tsc, data, repeat: budget / REPEATS as u32, empty: Looped::empty()? })
+    pub(crate) fn new(tsc: &'a Tsc, data: &'a Data, budget: Duration) -> Self {
+        Self { tsc, data, repeat: budget / REPEATS as u32 }
     }
 
     /// Core cycles of one copy of each body, in their order: the least of the repeats, for interruptions only add.
@@ -95,29 +113,30 @@ impl<'a> Timed<'a> {
     /// Ticks of one copy.
     fn ticks(&self, body: &Body) -> Result<f64, Fault> {
         let mut state = body.state.clone();
-        let empty = self.least(&self.empty, body, &mut state, 1, 3)?;
         // The first runs warm the caches and tell how many loops fill the time.
-        let one = self.least(&body.looped, body, &mut state, 1, 3)?.saturating_sub(empty).max(1);
-        let fits = self.tsc.ticks(self.repeat) / one;
+        let one = self.least(body, &mut state, 1, 3)?;
+        let fits = self.tsc.ticks(self.repeat) / one[0].saturating_add(one[1]).max(1);
         let loops = fits.clamp(1, (MOST / body.copies as u64).max(1));
-        let ticks = self.least(&body.looped, body, &mut state, loops, REPEATS)?;
-        let ran = loops as f64 * body.copies as f64;
-        Ok(ticks.saturating_sub(empty) as f64 / ran)
+        let [whole, half] = self.least(body, &mut state, loops, REPEATS)?;
+        let ran = loops as f64 * (body.copies - body.copies / 2) as f64;
+        Ok(whole.saturating_sub(half) as f64 / ran)
     }
 
+    /// The least ticks of so many loops over all copies, and over half of them, taken in turn.
     fn least(
         &self,
-        looped: &Looped,
         body: &Body,
         state: &mut State,
         loops: u64,
         repeats: usize,
-    ) -> Result<u64, Fault> {
-        let mut least = u64::MAX;
+    ) -> Result<[u64; 2], Fault> {
+        let mut least = [u64::MAX; 2];
         for _ in 0..repeats {
-            state.clone_from(&body.state);
-            (body.fill)(self.data);
-            least = least.min(looped.ticks(state, loops)?);
+            for (looped, least) in [&body.looped, &body.half].into_iter().zip(&mut least) {
+                state.clone_from(&body.state);
+                (body.fill)(self.data);
+                *least = (*least).min(looped.ticks(state, loops)?);
+            }
         }
         Ok(least)
     }

@@ -5,16 +5,20 @@ use std::mem::offset_of;
 
 use super::state::State;
 
-/// Runs code with the registers of a state.
+/// Runs code with the registers of a state, to which a handler of faults may write meanwhile.
 ///
-/// The code is the caller's to answer for: it keeps r13 and leaves by jumping to the state's exit.
-pub(super) fn enter(state: &mut State, code: *const u8, loops: u64) {
-    state.general[15] = loops;
-    state.code = code as u64;
-    state.exit = leave as *const () as u64;
-    // SAFETY: `into` keeps what the calling convention asks for, and `leave` returns to here. What the
-    // code does in between is the caller's to answer for; a fault is led to `leave`.
-    unsafe { into(state) };
+/// # Safety
+/// The state is valid and no reference to it is used until this returns. The code keeps r13 and leaves by
+/// jumping to the state's exit.
+pub(super) unsafe fn enter(state: *mut State, code: *const u8, loops: u64) {
+    // SAFETY: the caller's word for the state. `into` keeps what the calling convention asks for, and
+    // `leave` returns to here; a fault is led to `leave`.
+    unsafe {
+        (*state).general[15] = loops;
+        (*state).code = code as u64;
+        (*state).exit = leave as *const () as u64;
+        into(state);
+    }
 }
 
 /// Where code goes when it is done, and where a fault leads it: r13 must hold the state.

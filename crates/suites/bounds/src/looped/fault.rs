@@ -45,8 +45,9 @@ thread_local! {
     static HANDLER_STACK: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Runs code; a fault in it ends it.
-pub(super) fn guarded<T>(state: &mut State, run: impl FnOnce(&mut State) -> T) -> Result<T, Fault> {
+/// Runs code; a fault in it ends it. The handler writes to the state while the code runs, so the code gets a
+/// pointer: no reference to the state may be used until it has ended.
+pub(super) fn guarded<T>(state: &mut State, run: impl FnOnce(*mut State) -> T) -> Result<T, Fault> {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(install);
     HANDLER_STACK.with(|stack| {
@@ -55,9 +56,11 @@ pub(super) fn guarded<T>(state: &mut State, run: impl FnOnce(&mut State) -> T) -
         }
     });
     state.signal = 0;
-    RUNNING.set(state);
-    let answer = run(state);
+    let shared = ptr::from_mut(state);
+    RUNNING.set(shared);
+    let answer = run(shared);
     RUNNING.set(ptr::null_mut());
+    // From here on the handler has no pointer to the state, which is the caller's alone again.
     match state.signal {
         0 => Ok(answer),
         signal => Err(Fault(signal as c_int)),
@@ -96,9 +99,9 @@ extern "C" fn handle(signal: c_int, _: *mut libc::siginfo_t, context: *mut libc:
     }
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel gives a valid context, which nobody else has; the state outlives the code that
-    // this thread runs, and that code stands still.
+    // this thread runs, that code stands still, and it reaches the state by this same pointer alone.
     unsafe {
-        (*state).signal = signal as u64;
+        (&raw mut (*state).signal).write(signal as u64);
         let registers = &mut (*context).uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] = enter::exit() as i64;
         registers[libc::REG_R13 as usize] = state as i64;

@@ -1,15 +1,15 @@
 //! What runs the program: a processor with MPX, or QEMU's emulator of one.
 
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use lab::program::Program;
 use lab::sample::{Failure, FailureKind};
-use machine::child::die_with_parent;
+use machine::child::run_within;
 use machine::memfd::Memfd;
 
 use super::image::Image;
@@ -62,18 +62,14 @@ impl Machine {
         };
         // What QEMU says of features that it lacks is of no interest.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        die_with_parent(&mut command);
-        let mut child =
-            command.spawn().map_err(|why| Failure::failed(format!("the MPX program: {why}")))?;
-        let output = child.stdout.take();
-        // The stream ends with the program, which the limit ends at the latest.
-        let reader = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            output.map(|mut output| output.read_to_end(&mut bytes)).transpose().map(|_| bytes)
-        });
-        let status = ended(&mut child, limit)?;
-        let bytes = reader.join().map_err(|_| Failure::failed("the answers were not read"))??;
-        verdict(status).map(|()| bytes)
+        let output = run_within(&mut command, &[], limit).map_err(|why| match why.kind() {
+            ErrorKind::TimedOut => {
+                let why = format!("the MPX program did not end in {} s", limit.as_secs());
+                Failure::new(FailureKind::Timeout, why)
+            }
+            _ => Failure::failed(format!("the MPX program: {why}")),
+        })?;
+        verdict(output.status).map(|()| output.stdout)
     }
 }
 
@@ -83,23 +79,6 @@ fn loaded(bytes: &[u8]) -> Result<Memfd, Failure> {
     let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
     file.write_all_at(bytes, 0)?;
     Ok(memory)
-}
-
-/// Waits for the program's end, and ends it at the limit.
-fn ended(child: &mut Child, limit: Duration) -> Result<ExitStatus, Failure> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            let why = format!("the MPX program did not end in {} s", limit.as_secs());
-            return Err(Failure::new(FailureKind::Timeout, why));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn verdict(status: ExitStatus) -> Result<(), Failure> {

@@ -15,6 +15,11 @@ const MPX_SIGNAL: Duration = Duration::from_micros(10);
 /// Starting the program, and learning how near the CPUs are.
 const START: Duration = Duration::from_millis(100);
 
+/// The most pointers: what the array of MPX's program holds.
+pub(super) const MAX_POINTERS: u64 = 65_536;
+/// The most accesses: minutes of them.
+const MAX_ACCESSES: u64 = 10_000_000_000;
+
 /// What runs the race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Implementation {
@@ -92,8 +97,8 @@ impl Setting {
             fix,
             beyond: point.text("case") == "false-negative",
             filled_by_other: point.text("filled_by") == "other-thread",
-            pointers: count(point, "pointers")?,
-            accesses: count(point, "accesses")?,
+            pointers: count(point, "pointers", MAX_POINTERS)?,
+            accesses: count(point, "accesses", MAX_ACCESSES)?,
         })
     }
 
@@ -108,9 +113,33 @@ impl Setting {
     }
 }
 
-fn count(point: &Point, factor: &str) -> Result<u64, Failure> {
-    let level = point.get(factor).and_then(|level| level.count());
-    level.filter(|count| *count > 0).ok_or_else(|| {
-        Failure::unavailable(format!("a race needs {factor}"), format!("set {factor} to 1 or more"))
-    })
+fn count(point: &Point, factor: &str, most: u64) -> Result<u64, Failure> {
+    let asked = point.get(factor).and_then(|level| level.count()).unwrap_or(0);
+    if (1..=most).contains(&asked) {
+        return Ok(asked);
+    }
+    let remedy = format!("set {factor} to a number from 1 to {most}");
+    Err(Failure::unavailable(format!("a race of {asked} {factor}"), remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_bounded_and_the_bounds_are_told() {
+        let of = |pointers, accesses| {
+            Setting::of(&Point::from([("pointers", pointers), ("accesses", accesses)]))
+        };
+        assert!(of("65536", "10000000000").is_ok());
+        for (pointers, accesses, why) in [
+            ("0", "1", "a race of 0 pointers"),
+            ("65537", "1", "a race of 65537 pointers"),
+            ("1", "18446744073709551615", "a race of 18446744073709551615 accesses"),
+        ] {
+            let failure = of(pointers, accesses).unwrap_err();
+            assert_eq!(failure.why, why);
+            assert!(failure.remedy.unwrap().contains("from 1 to "));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use lab::run::Lab;
 
+use super::setting::MAX_COUNT;
 use crate::hand::Error;
 use crate::hand::measured::{Effort, Figures, claimed, measure, set};
 use crate::hand::text::{Cell, Table};
@@ -10,7 +11,7 @@ use crate::hand::text::{Cell, Table};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Tables; the seed makes 3,000
-    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=MAX_COUNT as i64))]
     count: u32,
     #[command(flatten)]
     effort: Effort,

@@ -14,6 +14,9 @@ const BYTES: u64 = 4 * 4096;
 /// What a pointer takes at most with its table, and once more without; freeing behind is as much again.
 const EACH: Duration = Duration::from_micros(25);
 
+/// The most tables: their addresses are a third of those that a program has.
+pub(super) const MAX_COUNT: usize = 10_000_000;
+
 /// A point's levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setting {
@@ -36,8 +39,10 @@ impl Setting {
             _ => Kind::None,
         };
         let count = point.get("count").and_then(|level| level.count()).unwrap_or(3000);
-        let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(|| {
-            Failure::unavailable("there are no tables to make", "set count to 1 or more")
+        let within = usize::try_from(count).ok().filter(|count| (1..=MAX_COUNT).contains(count));
+        let count = within.ok_or_else(|| {
+            let remedy = format!("set count to a number from 1 to {MAX_COUNT}");
+            Failure::unavailable(format!("{count} tables of bounds"), remedy)
         })?;
         let (own, freed) = (point.text("slots") == "own", point.text("life") == "freed");
         let pass = Pass { count, own, freed };
@@ -109,6 +114,16 @@ mod tests {
         // One mapping for all, or two at a time, need no more.
         assert_eq!(setting("arena", "shared", "kept", "40000").room(65530, memory), Ok(()));
         assert_eq!(setting("inline", "own", "freed", "40000").room(65530, memory), Ok(()));
+    }
+
+    #[test]
+    fn counts_are_bounded_and_the_bounds_are_told() {
+        for outside in ["0", "10000001", "18446744073709551615"] {
+            let point = Point::from([("tables", "inline"), ("count", outside)]);
+            let failure = Setting::of(&point).unwrap_err();
+            assert_eq!(failure.why, format!("{outside} tables of bounds"));
+            assert!(failure.remedy.unwrap().contains("from 1 to 10000000"));
+        }
     }
 
     #[test]

@@ -4,11 +4,11 @@ use lab::experiment::read_toml;
 use lab::sample::Failure;
 use serde::Deserialize;
 
-use super::mixture::COPIES;
+use super::mixture::times;
 use crate::instructions::list::List;
 use crate::instructions::prepared::prepare;
 use crate::instructions::share::Share;
-use crate::looped::{Body, Data, Looped, State, Timed};
+use crate::looped::{Body, Data, State, Timed, unroll};
 
 const FILE: &str = "blockers.toml";
 /// What vectors of blockers hold: 1.0 twice.
@@ -80,11 +80,11 @@ impl Blocker {
 
 /// Core cycles of one of these copies among nothing else.
 fn alone(copies: &[Vec<u8>], data: &Data, timed: &Timed) -> Result<f64, Failure> {
-    let code: Vec<u8> = copies.iter().cycle().take(COPIES).flatten().copied().collect();
     let mut state = State::new(data);
     prepare_second(&mut state);
-    let fill = Box::new(|data: &Data| data.fill(1));
-    let body = Body { looped: Looped::new(&code, false)?, copies: COPIES, state, fill };
+    let code = |times| Ok(copies.iter().cycle().take(times).flatten().copied().collect());
+    let times = times(1, unroll::instructions()?);
+    let body = Body::new(times, false, state, |data| data.fill(1), code)?;
     Ok(timed.cycles_of(&body)?)
 }
 
@@ -113,7 +113,7 @@ mod tests {
             Err(why) => return machine::untested::note("bounds: blockers measured alone", &why),
         };
         let data = Data::new().unwrap();
-        let timed = Timed::new(tsc, &data, Duration::from_millis(1)).unwrap();
+        let timed = Timed::new(tsc, &data, Duration::from_millis(1));
         let blockers = all(&data, &timed).unwrap();
         // Nothing of integers, SSE2 and memory is missing on any processor of 64 bits.
         assert!(blockers.len() >= 9, "{} blockers", blockers.len());

@@ -2,8 +2,8 @@
 
 /// The most copies of the one for one of the other.
 const MOST: f64 = 24.0;
-/// Copies of both in a loop, about.
-pub(super) const COPIES: usize = 120;
+/// Copies of both in a loop, at most.
+const COPIES: usize = 120;
 
 /// As many copies of a form and of a blocker as take about as long.
 pub(super) struct Mixture {
@@ -31,15 +31,20 @@ impl Mixture {
         Unit { forms: self.forms, blockers: self.blockers, copies }
     }
 
-    /// How often the unit is run through in a loop.
-    pub(super) fn times(&self) -> usize {
-        (COPIES / (self.forms + self.blockers)).max(1)
+    /// How often the unit is run through in a loop that may have so many instructions.
+    pub(super) fn times(&self, fits: usize) -> usize {
+        times(self.forms + self.blockers, fits)
     }
 
     /// 0 where both together take as long as the slower alone, 1 where as long as one after the other.
     pub(super) fn hindered(&self, cycles: f64) -> f64 {
         ((cycles - self.longer) / self.shorter).clamp(0.0, 1.0)
     }
+}
+
+/// How often so many copies are run through in a loop that may have so many instructions: an even number.
+pub(super) fn times(copies: usize, fits: usize) -> usize {
+    (COPIES.min(fits) / copies / 2 * 2).max(2)
 }
 
 /// So many copies of a form and so many of something else.
@@ -78,6 +83,11 @@ mod tests {
         assert!((mixture.hindered(6.0) - 1.0).abs() < 1e-9);
         assert!(mixture.hindered(2.9) < 1e-9 && (mixture.hindered(4.5) - 0.5).abs() < 1e-9);
         assert_eq!(Mixture::new(0.25, 1.0).forms, 4);
+    }
+
+    #[test]
+    fn a_loop_is_as_long_as_fits_and_can_be_halved() {
+        assert_eq!([times(1, 1000), times(1, 48), times(7, 1000), times(25, 48)], [120, 48, 16, 2]);
     }
 
     #[test]

@@ -21,10 +21,10 @@ use super::plan::{Plan, memory};
 use super::prepared::{Prepared, assembled};
 use super::share::Share;
 use crate::bounds_registers::BoundsRegisters;
-use crate::looped::{Body, Data, Looped, State, Timed};
+use crate::looped::{Body, Data, State, Timed, unroll};
 use crate::way::Way;
 use blocker::{Blocker, prepare_second};
-use mixture::{COPIES, Mixture, Unit};
+use mixture::{Mixture, Unit};
 
 pub(crate) static WAY: Way = Way {
     name: "sharing",
@@ -88,7 +88,7 @@ impl Probe for Sharing {
         let tsc = context.tsc()?;
         let (form, prepared) = self.forms.find(context, point.text("form"))?;
         let data = Data::new()?;
-        let timed = Timed::new(tsc, &data, context.budget / BODIES)?;
+        let timed = Timed::new(tsc, &data, context.budget / BODIES);
         if self.blockers.is_empty() {
             self.blockers = blocker::all(&data, &timed)?;
         }
@@ -139,7 +139,7 @@ impl<'a> Beside<'a> {
                 remedy,
             ));
         }
-        beside.alone = beside.by_itself(COPIES)?;
+        beside.alone = beside.by_itself(mixture::times(1, unroll::instructions()?))?;
         Ok(beside)
     }
 
@@ -148,10 +148,11 @@ impl<'a> Beside<'a> {
         let mixtures: Vec<Mixture> =
             blockers.iter().map(|it| Mixture::new(self.alone, it.alone)).collect();
         let mut bodies = Vec::new();
+        let fits = unroll::instructions()?;
         for (mixture, blocker) in mixtures.iter().zip(blockers) {
-            let nops = [vec![NOP; blocker.instructions]];
-            bodies.push(self.body(&mixture.unit(&blocker.copies), mixture.times())?);
-            bodies.push(self.body(&mixture.unit(&nops), mixture.times())?);
+            let (nops, times) = ([vec![NOP; blocker.instructions]], mixture.times(fits));
+            bodies.push(self.body(&mixture.unit(&blocker.copies), times)?);
+            bodies.push(self.body(&mixture.unit(&nops), times)?);
         }
         // Between one pair of calibrations: they take longer than the bodies.
         let cycles = self.timed.cycles(&bodies.iter().collect::<Vec<_>>())?;
@@ -168,10 +169,10 @@ impl<'a> Beside<'a> {
     }
 
     fn body(&self, unit: &Unit, times: usize) -> Result<Body<'_>, Failure> {
-        let code = unit.code(&self.copies, times);
         let moves_stack = self.prepared.plan.effects().moves_stack;
-        let looped = Looped::new(&code, moves_stack)?;
-        let (state, fill) = (self.state.clone(), memory(self.form));
-        Ok(Body { looped, copies: times, state, fill: Box::new(move |data| data.fill(fill)) })
+        let fill = memory(self.form);
+        let fill = move |data: &Data| data.fill(fill);
+        let code = |times| Ok(unit.code(&self.copies, times));
+        Body::new(times, moves_stack, self.state.clone(), fill, code)
     }
 }

@@ -1,0 +1,128 @@
+//! How many copies a loop has: so many that they run from the cache of decoded instructions of this processor.
+
+use std::sync::LazyLock;
+
+use iced_x86::{Decoder, DecoderOptions};
+use lab::experiment::{DataError, read_toml};
+use lab::sample::Failure;
+use machine::cpu::Cpu;
+use serde::Deserialize;
+
+const FILE: &str = "decoded.toml";
+static OWN: LazyLock<Result<Caches, DataError>> =
+    LazyLock::new(|| read_toml(FILE, include_str!("../../decoded.toml")));
+
+/// Micro-operations that an instruction may have for its copies to be as many as these caches hold. Those with
+/// more run from the microcode's memory or are slow by themselves.
+const PER_INSTRUCTION: usize = 4;
+/// The most copies: with them a processor that issues eight instructions a cycle loops in 30 cycles.
+const MOST: usize = 240;
+/// Instructions of a loop where the processor is not known.
+const UNKNOWN: usize = 48;
+/// Copies and half as many fill whole cycles of processors that issue 4, 6 or 8 instructions a cycle.
+const STEP: usize = 48;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Caches {
+    processor: Vec<Processor>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Processor {
+    vendor: String,
+    family: u32,
+    #[serde(default)]
+    models: Vec<u32>,
+    micro_ops: usize,
+}
+
+impl Caches {
+    /// Instructions of a loop that the cache of a processor holds.
+    fn instructions(&self, vendor: &str, family: u32, model: u32) -> usize {
+        let is = |it: &&Processor| {
+            it.vendor == vendor
+                && it.family == family
+                && (it.models.is_empty() || it.models.contains(&model))
+        };
+        self.processor.iter().find(is).map_or(UNKNOWN, |it| it.micro_ops / PER_INSTRUCTION)
+    }
+}
+
+/// Instructions that a loop may have on this processor.
+///
+/// # Errors
+/// What is wrong with the table of processors.
+pub(crate) fn instructions() -> Result<usize, Failure> {
+    static HERE: LazyLock<Result<usize, Failure>> = LazyLock::new(|| {
+        let caches = OWN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
+        let Cpu { vendor, family, model, .. } = Cpu::detect();
+        Ok(caches.instructions(&vendor, family, model))
+    });
+    HERE.clone()
+}
+
+/// Copies of some code in a loop on this processor: a multiple of 4, so that half of them are even.
+///
+/// # Errors
+/// As for [`instructions`].
+pub(crate) fn copies(code: &[u8]) -> Result<usize, Failure> {
+    Ok(fitting(instructions()? / length(code).max(1)))
+}
+
+/// The number of copies to take where so many fit.
+fn fitting(copies: usize) -> usize {
+    match copies.min(MOST) {
+        many @ STEP.. => many / STEP * STEP,
+        few => (few / 4 * 4).max(4),
+    }
+}
+
+/// How many instructions code is.
+fn length(code: &[u8]) -> usize {
+    Decoder::new(64, code, DecoderOptions::MPX).into_iter().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn known_processors_get_long_loops_and_unknown_ones_short_ones() {
+        let caches = OWN.as_ref().unwrap();
+        assert_eq!(caches.instructions("GenuineIntel", 6, 94), 384);
+        assert_eq!(caches.instructions("AuthenticAMD", 25, 17), 1024);
+        // Alder Lake has two kinds of cores.
+        for unknown in [("GenuineIntel", 6, 151), ("HygonGenuine", 24, 1), ("", 0, 0)] {
+            assert_eq!(caches.instructions(unknown.0, unknown.1, unknown.2), UNKNOWN);
+        }
+        assert!(instructions().unwrap() >= UNKNOWN);
+    }
+
+    #[test]
+    fn no_model_is_listed_twice_and_every_cache_holds_a_loop() {
+        let mut seen = BTreeSet::new();
+        for one in &OWN.as_ref().unwrap().processor {
+            let models = if one.models.is_empty() { vec![u32::MAX] } else { one.models.clone() };
+            for model in models {
+                assert!(seen.insert((&one.vendor, one.family, model)), "{one:?}");
+            }
+            assert!(one.micro_ops / PER_INSTRUCTION >= UNKNOWN, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn copies_fit_and_can_be_halved_twice() {
+        for fit in 0..2000 {
+            let copies = fitting(fit);
+            assert!(copies <= fit.max(4) && copies <= MOST && copies.is_multiple_of(4), "{fit}");
+        }
+        assert_eq!([fitting(1000), fitting(384), fitting(200), fitting(50)], [240, 240, 192, 48]);
+        assert_eq!([fitting(47), fitting(3), fitting(0)], [44, 4, 4]);
+        // mov eax, 1; add rax, rbx
+        assert_eq!(length(&[0xB8, 1, 0, 0, 0, 0x48, 0x01, 0xD8]), 2);
+    }
+}
