@@ -1,9 +1,12 @@
 //! An allocator of somebody else's: a static library by `include/tollgate_allocator.h`, linked with the inside
 //! to an image.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use machine::child::output_within;
 use thiserror::Error;
 
 /// The inside, which lacks an allocator alone.
@@ -21,6 +24,8 @@ const ARGUMENTS: [&str; 8] = [
     "-Wl,--strip-all",
 ];
 
+/// How long linking may take.
+const LIMIT: Duration = Duration::from_secs(120);
 /// What the image is called in its folder.
 pub(super) const IMAGE: &str = "image";
 
@@ -49,6 +54,14 @@ pub enum LinkError {
         /// The static library.
         library: PathBuf,
         /// Why.
+        why: std::io::Error,
+    },
+    /// The linker does not come to an end.
+    #[error("cc, which links {library}, {why}; run it by hand to see what it waits for", library = library.display())]
+    Hung {
+        /// The static library.
+        library: PathBuf,
+        /// After how long it was killed, and what it wrote last.
         why: std::io::Error,
     },
     /// The library defines no whole allocator, or needs what is not inside.
@@ -83,16 +96,22 @@ pub(super) fn link_by(linker: &str, library: &Path, folder: &Path) -> Result<Vec
     std::fs::File::open(&found).map_err(unreadable)?;
     let (inside, image) = (folder.join("inside.o"), folder.join(IMAGE));
     std::fs::write(&inside, INSIDE).map_err(file(&inside))?;
-    let linked = Command::new(linker)
+    let mut command = Command::new(linker);
+    command
         .env("LC_ALL", "C")
         .args(ARGUMENTS)
         // What is optional may stand in an object of its own, and is looked for first.
         .arg("-Wl,-u,tollgate_allocator_mallinfo")
         .args([&found, &inside, &found])
         .arg("-o")
-        .arg(&image)
-        .output()
-        .map_err(|why| LinkError::NoLinker { library: library.to_path_buf(), why })?;
+        .arg(&image);
+    let linked = output_within(&mut command, &[], LIMIT).map_err(|why| {
+        let library = library.to_path_buf();
+        match why.kind() {
+            ErrorKind::TimedOut => LinkError::Hung { library, why },
+            _ => LinkError::NoLinker { library, why },
+        }
+    })?;
     std::fs::remove_file(&inside).map_err(file(&inside))?;
     if !linked.status.success() {
         let library = library.to_path_buf();
