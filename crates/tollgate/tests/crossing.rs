@@ -92,7 +92,7 @@ fn the_guest_boots_on_its_own_and_its_figures_come_back() {
     assert!(told.contains("multiboot") && told.contains("tollgate crossing import"), "{told}");
     // Where it shows, the emulator's time is no figure of bare metal.
     let printed = on_its_own(&bench, &image, "max").display().to_string();
-    let line = bench.refused(&["crossing", "import", &printed], 1);
+    let line = bench.refused(&["crossing", "import", &printed], 2);
     assert!(line.contains("hypervisor") || line.contains("emulated"), "{line}");
     assert!(!bench.path().join("results").exists(), "nothing was journalled");
     // A processor that shows neither hypervisor nor emulator, as bare metal does.
@@ -118,12 +118,38 @@ fn the_guest_boots_on_its_own_and_its_figures_come_back() {
 #[test]
 fn what_is_no_report_is_refused_in_one_line() {
     let bench = Bench::new();
-    let line = bench.refused(&["crossing", "import", "nowhere.txt"], 1);
+    let line = bench.refused(&["crossing", "import", "nowhere.txt"], 2);
     assert!(line.contains("nowhere.txt"), "{line}");
     let noise = file(&bench, "noise.txt", "GRUB loading.\nWelcome to GRUB!\n");
-    let line = bench.refused(&["crossing", "import", &noise.display().to_string()], 1);
+    let line = bench.refused(&["crossing", "import", &noise.display().to_string()], 2);
     assert!(line.contains("noise.txt"), "{line}");
     assert!(!bench.path().join("results").exists(), "nothing was journalled");
+}
+
+#[test]
+fn a_host_that_is_no_name_of_a_folder_is_refused_before_anything_is_written() {
+    let bench = Bench::new();
+    let noise = file(&bench, "noise.txt", "nothing\n").display().to_string();
+    for host in ["../x", "a/b", "/tmp/x", ".hidden", ""] {
+        let line = bench.refused(&["crossing", "import", &noise, "--host", host], 2);
+        assert!(line.contains(&format!("host name '{host}'")), "{line}");
+    }
+    assert!(!bench.path().join("results").exists(), "nothing was journalled");
+    assert!(!bench.path().parent().unwrap().join("x-standard-1").exists());
+}
+
+#[test]
+fn the_guest_goes_through_what_is_no_regular_file_and_counts_are_bounded() {
+    let bench = Bench::new();
+    bench.ok(&["crossing", "guest", "--write", "/dev/null"]);
+    use std::os::unix::fs::FileTypeExt as _;
+    assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    for words in [["--rounds", "1025"], ["--rounds", "0"], ["--crossings", "18446744073709551615"]]
+    {
+        let words = [&["crossing", "guest", "--write", "guest.img"][..], &words].concat();
+        bench.refused(&words, 2);
+    }
+    assert!(!bench.path().join("guest.img").exists());
 }
 
 #[test]

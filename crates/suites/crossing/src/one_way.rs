@@ -7,7 +7,7 @@ use lab::point::Point;
 use lab::sample::Failure;
 use lab::suite::Probe;
 
-use crate::{guest, patched, vm};
+use crate::{factors, guest, patched, vm};
 
 /// Whether a point can be measured here.
 ///
@@ -31,7 +31,7 @@ pub fn available(point: &Point) -> Result<(), Failure> {
 
 /// How long a sample takes with all that it prepares.
 pub fn expected(point: &Point, _: Duration) -> Duration {
-    let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
+    let crossings = factors::crossings(point).unwrap_or(0);
     // A few thousand cycles each at most, and a guest's start.
     Duration::from_millis(20) + Duration::from_nanos(crossings * 2_000)
 }

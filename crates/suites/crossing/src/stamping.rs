@@ -10,7 +10,7 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 
 use crate::patched::Checked;
-use crate::{guest, patched, vm};
+use crate::{factors, guest, patched, vm};
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
@@ -61,7 +61,7 @@ impl Probe for Stamping {
         if !context.inside {
             available(point)?;
         }
-        let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
+        let crossings = factors::crossings(point)?;
         match point.text("route") {
             "guest" => guest::measure(context, point).map(counts_alone),
             "guest-emulated" => guest::emulated(point),

@@ -67,8 +67,8 @@ fn plausible(setup: Setup, told: &Measurement) {
         assert!(value("each_min").unwrap() <= each && each <= value("each_p999").unwrap());
         let histogram = decode_histogram(&told.histograms["each"]).unwrap();
         assert!(histogram.len() >= 32, "{setup:?} {}", histogram.len());
-        // The same trip in two ways; others may hold the CPU in either.
-        let ratio = each / time;
+        // The same trip in two ways, each without what others took of the CPU.
+        let ratio = value("each_min").unwrap() / least;
         assert!((0.1..10.0).contains(&ratio), "{setup:?} {told:?}");
     }
 }
@@ -77,10 +77,11 @@ fn plausible(setup: Setup, told: &Measurement) {
 fn every_trip_is_made_and_takes_a_plausible_time() {
     for trip in ALL {
         let Some(told) = made(setup(trip), Duration::from_millis(2)) else { continue };
-        plausible(setup(trip), &told);
-        // No way into the kernel takes under 20 ns; the loop alone takes less in optimised code.
-        assert!(trip == Trip::None || told.values["time"] > 20.0, "{trip:?} {told:?}");
-        assert!(told.covariates.is_empty() && told.void.is_none());
+        assert!(told.covariates.is_empty());
+        match &told.void {
+            Some(why) => machine::untested::note(&format!("{trip:?}"), why),
+            None => plausible(setup(trip), &told),
+        }
     }
 }
 
@@ -92,7 +93,9 @@ fn two_threads_have_a_cpu_each_and_their_distance_is_told() {
     for trip in [Trip::Futex, Trip::Pipe, Trip::Userfaultfd] {
         let two = Setup { two_cpus: true, ..setup(trip) };
         let Some(told) = made(two, Duration::from_millis(2)) else { continue };
-        plausible(two, &told);
+        if told.values.contains_key("time") {
+            plausible(two, &told);
+        }
         // Where others held the CPUs it is unknown, and the sample says so.
         assert!(told.covariates.contains_key("proximity") || told.void.is_some());
     }
@@ -102,64 +105,75 @@ fn two_threads_have_a_cpu_each_and_their_distance_is_told() {
 fn faults_are_counted_one_a_page_or_fewer_of_a_file() {
     for trip in [Trip::FaultAnonymous, Trip::FaultZeroPage, Trip::FaultShared] {
         let told = made(setup(trip), Duration::from_millis(2)).unwrap();
-        let (faults, pages) = (told.values["faults_counted"], told.values["pages_touched"]);
-        assert!(faults >= pages && faults < pages * 1.5, "{trip:?} {faults} {pages}");
-        assert!(told.values["operations"] <= faults);
+        let value = |name: &str| told.values[name];
+        assert_eq!(value("faults_made"), value("pages_touched"), "{trip:?}");
+        assert!(value("faults_counted") >= value("faults_made"), "{trip:?}");
+        assert!(value("operations") <= value("faults_made"));
     }
     for by in [By::Tollgate, By::Lmbench] {
         let file = Setup { by, ..setup(Trip::FaultFile) };
         let told = made(file, Duration::from_millis(2)).unwrap();
+        if let Some(why) = &told.void {
+            machine::untested::note("faults of a file", why);
+            continue;
+        }
         plausible(file, &told);
-        let (faults, pages) = (told.values["faults_counted"], told.values["pages_touched"]);
-        assert!(faults >= pages / 512.0 && faults <= pages * 1.5, "{faults} {pages}");
+        let (faults, pages) = (told.values["faults_made"], told.values["pages_touched"]);
+        assert!(faults >= pages / 512.0 && faults <= pages, "{faults} {pages}");
         let ratio = told.values["time"] * faults / (told.values["time_per_page"] * pages);
         assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");
     }
 }
 
+/// Pairs of short samples, taken in turn: the median of their ratios is right as long as fewer than half of
+/// the pairs are disturbed.
+const PAIRS: usize = 9;
+
+/// The median ratio of one setup's time to another's; nothing where this machine lacks either, or where a
+/// sample stays void.
+fn ratio(one: Setup, other: Setup, metric: &str) -> Option<f64> {
+    let value = |setup| {
+        let told = (0..10).map(|_| made(setup, Duration::from_millis(5)));
+        let told = told.take_while(Option::is_some).flatten().find(|told| told.void.is_none());
+        told.and_then(|told| told.values.get(metric).copied())
+    };
+    let pairs: Option<Vec<f64>> = (0..PAIRS).map(|_| Some(value(one)? / value(other)?)).collect();
+    let ratio = lab::statistics::median(&pairs?);
+    println!("{one:?} / {other:?}: {ratio:?}");
+    ratio
+}
+
 #[test]
 fn lmbenchs_loop_agrees_on_what_a_fault_costs() {
     let lmbench = Setup { by: By::Lmbench, ..setup(Trip::FaultFile) };
-    // Other processes may hold the CPU while either measures: one quiet try of some is enough.
-    let agree = (0..10).any(|_| {
-        let time = |setup| made(setup, Duration::from_millis(5)).unwrap().values["time_min"];
-        let ratio = time(lmbench) / time(setup(Trip::FaultFile));
-        println!("lmbench / tollgate: {ratio:.3}");
-        (0.7..1.4).contains(&ratio) || cfg!(debug_assertions)
-    });
-    assert!(agree, "ten tries disagree");
+    match ratio(lmbench, setup(Trip::FaultFile), "time_min") {
+        Some(ratio) => assert!((0.7..1.4).contains(&ratio), "{ratio}"),
+        None => machine::untested::note("lmbench's loop", &"its samples stay void"),
+    }
 }
 
 #[test]
 fn perf_agrees_on_what_a_system_call_costs() {
     let by_perf = Setup { by: By::Perf, ..setup(Trip::GetppidLibc) };
-    // Other processes may hold the CPU while either measures: one quiet try of some is enough.
-    let ratio = (0..10).find_map(|_| {
-        let ours = made(setup(Trip::GetppidLibc), Duration::from_millis(5))?.values["time"];
-        let ratio = made(by_perf, Duration::from_millis(5)).map(|told| told.values["time"] / ours);
-        println!("perf / tollgate: {ratio:?}");
-        ratio.filter(|ratio| (0.7..1.4).contains(ratio) || cfg!(debug_assertions))
-    });
-    assert!(ratio.is_some() || Setup::available(by_perf).is_err(), "ten tries disagree");
+    // What lacks here is noted.
+    if let Some(ratio) = ratio(by_perf, setup(Trip::GetppidLibc), "time") {
+        assert!((0.7..1.4).contains(&ratio), "{ratio}");
+    }
 }
 
+/// What holds on any processor: the one enters the kernel more often, or not at all.
 #[test]
-fn a_signal_costs_more_than_a_call_and_a_switch_more_than_nothing() {
+fn what_enters_the_kernel_more_often_costs_more() {
     for (less, more) in [
         (Trip::None, Trip::Getppid),
         (Trip::Getppid, Trip::Sigsegv),
         (Trip::Getppid, Trip::BreakpointSignal),
-        (Trip::UnknownSyscall, Trip::FaultAnonymous),
         (Trip::Getppid, Trip::Pipe),
         (Trip::FaultZeroPage, Trip::Userfaultfd),
     ] {
-        let least =
-            |trip| made(setup(trip), Duration::from_millis(2)).map(|t| t.values["time_min"]);
-        let holds = (0..10).any(|_| match (least(less), least(more)) {
-            (Some(less), Some(more)) => more > 2.0 * less,
-            _ => true,
-        });
-        assert!(holds, "{more:?} is not over twice {less:?} in ten tries");
+        if let Some(ratio) = ratio(setup(more), setup(less), "time_min") {
+            assert!(ratio > 1.0, "{more:?} costs {ratio} of {less:?}");
+        }
     }
 }
 

@@ -1,16 +1,18 @@
 //! The guest under QEMU's emulator: counts alone, for emulated times mean nothing.
 
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use lab::measure::Measurement;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
-use machine::child::die_with_parent;
+use machine::child::output_within;
 use machine::memfd::Memfd;
+
+use crate::factors;
 
 use super::image::Turn;
 use super::kind::Kind;
@@ -32,7 +34,7 @@ const WARMUP: u64 = 100;
 pub fn emulated(point: &Point) -> Result<Measurement, Failure> {
     let kind = Kind::of(point)?;
     let isolation = point.text("isolation") == "on";
-    let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
+    let crossings = factors::crossings(point)?;
     let settings = Settings { rounds: 1, crossings, warmup: WARMUP, seed: 0 };
     let image = image_of(&[Turn { round: 0, kind, isolation }], &settings)
         .map_err(|why| Failure::failed(why.to_string()))?;
@@ -66,29 +68,20 @@ fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
         .args(["-accel", "tcg", "-cpu", "max", "-m", "16"])
         .args(["-kernel", &format!("/proc/self/fd/{number}")])
         .args(["-chardev", "stdio,id=out,signal=off", "-device", "isa-debugcon,chardev=out"])
-        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    die_with_parent(&mut command);
-    let mut child = command.spawn().map_err(|why| Failure::failed(format!("QEMU: {why}")))?;
-    let output = child.stdout.take();
-    // Both streams end with the emulator, which the limit ends at the latest.
-    let reader = std::thread::spawn(move || {
-        let mut text = String::new();
-        output.map(|mut output| output.read_to_string(&mut text)).transpose().map(|_| text)
-    });
-    ended(&mut child, limit)?;
-    let text = reader.join().map_err(|_| Failure::failed("QEMU's output was not read"))??;
-    if text.is_empty() {
-        let mut why = String::new();
-        if let Some(mut errors) = child.stderr.take() {
-            errors.read_to_string(&mut why)?;
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    let output = output_within(&mut command, &[], limit).map_err(|why| match why.kind() {
+        ErrorKind::TimedOut => {
+            let why = format!("the emulated guest did not end in {} s", limit.as_secs());
+            Failure::new(FailureKind::Timeout, why)
         }
-        let why = why.lines().last().unwrap_or("it printed nothing");
+        _ => Failure::failed(format!("QEMU: {why}")),
+    })?;
+    if output.stdout.is_empty() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let why = said.lines().last().unwrap_or("it printed nothing");
         return Err(Failure::failed(format!("QEMU: {why}")));
     }
-    Ok(text)
+    String::from_utf8(output.stdout).map_err(|why| Failure::failed(format!("QEMU's output: {why}")))
 }
 
 /// The image as a file that needs no folder.
@@ -97,21 +90,6 @@ fn loaded(image: &[u8]) -> Result<Memfd, Failure> {
     let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
     file.write_all_at(image, 0)?;
     Ok(memory)
-}
-
-/// Waits for the emulator's end, and ends it at the limit.
-fn ended(child: &mut Child, limit: Duration) -> Result<(), Failure> {
-    let end = Instant::now() + limit;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            let why = format!("the emulated guest did not end in {} s", limit.as_secs());
-            return Err(Failure::new(FailureKind::Timeout, why));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

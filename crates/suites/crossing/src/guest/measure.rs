@@ -11,6 +11,7 @@ use super::image::Image;
 use super::kind::Kind;
 use super::kvm::Guest;
 use super::tally::Tally;
+use crate::factors;
 
 /// Crossings that the guest makes before the host looks: so that a hang is found soon.
 const BATCH: u64 = 65_536;
@@ -28,10 +29,7 @@ const CROSSING: Duration = Duration::from_micros(100);
 pub fn measure(context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
     let tsc = context.tsc()?;
     let kind = Kind::of(point)?;
-    let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
-    if crossings == 0 {
-        return Err(Failure::failed("no crossings are asked for: set crossings to 1 or more"));
-    }
+    let crossings = factors::crossings(point)?;
     available(point)?;
     let mut guest = Guest::new(&Image::new())?;
     let tally = sample(&mut guest, kind, point.text("isolation") == "on", crossings)?;

@@ -9,9 +9,10 @@ use lab::plan::seed_of;
 use lab::point::Point;
 use lab::run::{Imported, Lab};
 use lab::sample::Sample;
-use lab::suite::Suite;
+use lab::suite::{Suite, UsageError};
 use machine::cpu::Cpu;
 use machine::environment::Environment;
+use machine::file;
 
 use super::Error;
 use crate::SUITE;
@@ -25,9 +26,10 @@ const ONE_WAY: &str = "one-way";
 const ROUTE: &str = "bare-metal";
 
 /// Journals what a file holds; gives the run's folder.
-pub(super) fn main(file: &Path, host: &str, results: &Path, lab: &Lab) -> Result<PathBuf, Error> {
-    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let bytes = std::fs::read(file).map_err(|why| named(&why))?;
+pub(super) fn main(path: &Path, host: &str, results: &Path, lab: &Lab) -> Result<PathBuf, Error> {
+    let named = |why: &dyn std::fmt::Display| UsageError::new(format!("{}: {why}", path.display()));
+    journal::check_host(host)?;
+    let bytes = file::read_input(path, file::MAX_WHOLE_BYTES).map_err(|why| named(&why))?;
     // A serial line brings what it brings: the lines that count carry checksums.
     let text = String::from_utf8_lossy(&bytes);
     let report = report::parse(&text).map_err(|why| named(&why))?;

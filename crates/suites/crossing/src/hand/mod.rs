@@ -13,6 +13,8 @@ use lab::by_hand::{ByHand, Measured};
 use lab::experiment::{self, Experiment};
 use lab::point::{Level, Point};
 use lab::run::Lab;
+use lab::suite::UsageError;
+use machine::file;
 
 use crate::SUITE;
 use crate::guest::{Settings, multiboot_image};
@@ -50,8 +52,8 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
 }
 
 fn write_guest(path: &Path, settings: &Settings) -> Result<i32, Error> {
-    let image = multiboot_image(settings)?;
-    std::fs::write(path, &image)
+    let image = multiboot_image(settings).map_err(|why| UsageError::new(why.to_string()))?;
+    file::write(path, &image)
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
     let (path, length) = (path.display(), image.len());
     writeln!(

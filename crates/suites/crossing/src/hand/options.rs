@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use lab::experiment::Profile;
 
+use crate::factors::MAX_CROSSINGS;
 use crate::guest::Settings;
 
 /// From user to kernel and back: prints the seed's table beside this machine's, and what a round
@@ -29,7 +30,7 @@ pub(super) struct Options {
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
     /// Crossings a sample (default: those of the profile; the seed makes 1,000,000)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CROSSINGS)))]
     pub(super) crossings: Option<u32>,
     /// Rounds, each in a fresh process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -70,10 +71,10 @@ pub(super) enum Command {
         #[arg(long, value_name = "FILE")]
         write: PathBuf,
         /// Rounds that it measures
-        #[arg(long, value_name = "N", default_value_t = Settings::default().rounds)]
+        #[arg(long, value_name = "N", default_value_t = Settings::default().rounds, value_parser = clap::value_parser!(u32).range(1..=i64::from(Settings::MOST_ROUNDS)))]
         rounds: u32,
         /// Crossings of each kind in a round
-        #[arg(long, value_name = "N", default_value_t = Settings::default().crossings)]
+        #[arg(long, value_name = "N", default_value_t = Settings::default().crossings, value_parser = clap::value_parser!(u64).range(1..=u64::from(MAX_CROSSINGS)))]
         crossings: u64,
     },
     /// Journal what the guest printed on bare metal, as a run of its own

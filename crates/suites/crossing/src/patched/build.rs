@@ -1,14 +1,15 @@
 //! Builds Debian's Linux 6.12 with the patch that stamps page faults.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use lab::artefact::Recipe;
-use lab::sample::Failure;
-use machine::child::die_with_parent;
+use lab::sample::{Failure, FailureKind};
+use machine::child::run_within;
 
 /// The artefact's name: a folder with `bzImage`, the patch and configuration that it was built with, and
 /// the end of the `build.log`.
@@ -17,6 +18,8 @@ pub const NAME: &str = "patched-linux-6.12";
 const SOURCE: &str = "/usr/src/linux-source-6.12.tar.xz";
 const PATCH: &str = include_str!("../../kernel/crossing-stamps.patch");
 const CONFIG: &str = include_str!("../../kernel/config");
+/// How long a step may take: compiling takes minutes, and an hour on a slow and busy machine.
+const LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// Bytes of the log that are kept.
 const LOG_END: usize = 4096;
 
@@ -80,23 +83,33 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     fn run(&self, output: &File, program: &str, arguments: &[&str]) -> Result<(), Failure> {
+        self.run_within(LIMIT, output, program, arguments)
+    }
+
+    fn run_within(
+        &self,
+        limit: Duration,
+        output: &File,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<(), Failure> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.tree).stdin(Stdio::null());
         command.stdout(output.try_clone()?).stderr(output.try_clone()?);
         // Those of a make that started this program are not for this one.
         command.env_remove("MAKEFLAGS");
-        die_with_parent(&mut command);
-        let status = command.status();
-        let status = status.map_err(|e| Failure::failed(format!("{program}: {e}")))?;
-        if status.success() {
-            return Ok(());
+        let told = |what: String| {
+            let (words, log) = (arguments.join(" "), self.log.display());
+            format!("building the patched Linux: {program} {words} {what}; see {log}")
+        };
+        match run_within(&mut command, &[], limit) {
+            Ok(Output { status, .. }) if status.success() => Ok(()),
+            Ok(Output { status, .. }) => Err(Failure::failed(told(format!("ended with {status}")))),
+            Err(why) if why.kind() == ErrorKind::TimedOut => {
+                Err(Failure::new(FailureKind::Timeout, told(why.to_string())))
+            }
+            Err(why) => Err(Failure::failed(told(format!("does not start: {why}")))),
         }
-        let why = format!(
-            "building the patched Linux: {program} {} ended with {status}; see {}",
-            arguments.join(" "),
-            self.log.display()
-        );
-        Err(Failure::failed(why))
     }
 }
 
@@ -178,6 +191,21 @@ mod tests {
         let failure = steps.run(&output, "sh", &["-c", "echo broken; exit 3"]).unwrap_err();
         assert!(failure.why.contains(&log.display().to_string()), "{failure}");
         assert_eq!(end_of(&log).unwrap(), b"begun\nbroken\n");
+    }
+
+    #[test]
+    fn a_step_that_hangs_is_ended_and_names_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let steps = Steps { log: &log, tree: folder.path() };
+        let output = File::create(&log).unwrap();
+        let limit = Duration::from_millis(300);
+        let words = ["-c", "echo begun; sleep 1000 & sleep 1000"];
+        let failure = steps.run_within(limit, &output, "sh", &words).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Timeout);
+        let log_is_named = failure.why.ends_with(&format!("; see {}", log.display()));
+        assert!(failure.why.contains("did not end in 300 ms and was killed") && log_is_named);
+        assert_eq!(end_of(&log).unwrap(), b"begun\n");
     }
 
     #[test]

@@ -142,8 +142,11 @@ fn counting(work: impl FnOnce()) -> u64 {
     faults_of_thread() - before
 }
 
+/// Faults of a batch that may have other causes: a page of the program or its stack that comes back.
+const STRAY: u64 = 8;
+
 fn agree(counted: u64, made: u64) -> Result<(), Failure> {
-    if counted == made {
+    if (made..=made + STRAY).contains(&counted) {
         return Ok(());
     }
     Err(Failure::check(format!("the kernel counted {counted} faults where {made} were made")))
@@ -185,6 +188,12 @@ mod tests {
         assert_eq!(checked, expected);
         let why = checked.verdict().unwrap_err().why;
         assert_eq!(why, "of 640 faults 0 are stamped, 0 in order");
+    }
+
+    #[test]
+    fn a_few_faults_of_others_are_no_fault_of_the_stamps() {
+        assert!(agree(64, 64).is_ok() && agree(64 + STRAY, 64).is_ok());
+        assert!(agree(63, 64).is_err() && agree(65 + STRAY, 64).is_err());
     }
 
     #[test]

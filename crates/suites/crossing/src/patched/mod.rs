@@ -24,6 +24,7 @@ use machine::tsc::Tsc;
 pub use check::{Checked, check};
 
 use crate::counted::faults_of_thread;
+use crate::factors;
 use crate::ticks::Ticks;
 use stamp::armed;
 use touch::{Crossing, Pages, Tags, stamps_alone};
@@ -67,7 +68,7 @@ pub fn capability() -> Capability {
 pub fn measure(context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
     available(point)?;
     let tsc = context.tsc()?;
-    let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
+    let crossings = factors::crossings(point)?;
     let mut tags = Tags::new(context.seed);
     let measurement = match point.text("kind") {
         "none" => nothing_faults(tsc, crossings, &mut tags)?,

@@ -25,6 +25,7 @@ use lab::sample::Failure;
 use lab::suite::Probe;
 use machine::tsc::Tsc;
 
+use crate::factors;
 use crate::ticks::Ticks;
 use instance::Instance;
 use stamps::Crossings;
@@ -120,10 +121,7 @@ impl Setup {
         let event =
             if point.text("event") == "syscall" { Event::Syscall } else { Event::PageFault };
         let through = if point.text("through") == "bpf" { Through::Bpf } else { Through::Tracefs };
-        let crossings = point.get("crossings").and_then(|level| level.count()).unwrap_or(0);
-        if crossings == 0 {
-            return Err(Failure::unavailable("no crossing is asked for", "set crossings"));
-        }
+        let crossings = factors::crossings(point)?;
         Ok(Self { event, through, crossings: crossings as usize })
     }
 }

@@ -135,6 +135,7 @@ fn whole(low: u32, high: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counted::faults_of_thread;
 
     #[test]
     fn every_crossing_has_its_own_mark_and_takes_time() {
@@ -153,20 +154,16 @@ mod tests {
 
     #[test]
     fn pages_fault_again_once_prepared() {
-        let faults = || {
-            let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-            // SAFETY: room for the answer, which is all numbers.
-            unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-            // SAFETY: zeroed, then filled in.
-            unsafe { usage.assume_init() }.ru_minflt
-        };
+        // Pages of the program may come back beside them.
+        const STRAY: u64 = 8;
         let mut crossings = Crossings::new(Event::PageFault, 64).unwrap();
         crossings.make(64);
-        let before = faults();
+        let before = faults_of_thread();
         crossings.make(64);
-        assert_eq!(faults(), before, "the pages are there");
+        assert!(faults_of_thread() - before <= STRAY, "the pages are there");
+        let before = faults_of_thread();
         crossings.prepare();
         crossings.make(64);
-        assert_eq!(faults() - before, 64);
+        assert!((64..=64 + STRAY).contains(&(faults_of_thread() - before)));
     }
 }

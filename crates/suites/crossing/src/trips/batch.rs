@@ -36,7 +36,28 @@ pub(super) trait Operation {
 
     /// Whether all those that were prepared were made, outside all time; how many to divide by.
     fn check(&mut self, made: usize) -> Result<u64, Failure>;
+
+    /// Of all those made so far, how many went another way than the one that is timed. Their times do not count.
+    fn unproven(&self) -> u64 {
+        0
+    }
+
+    /// Those whose times may count begin now, outside all time.
+    fn begin(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Whether it shows that so many since then went the way that is timed, outside all time.
+    fn is_proven(&mut self, _: u64) -> Result<bool, Failure> {
+        Ok(true)
+    }
 }
+
+/// Why a sample in which almost nothing went the way that is timed does not count.
+pub(super) const UNPROVEN: &str =
+    "too few trips went the way that is timed: a thread did not sleep";
+/// How many times the budget is spent before that is said.
+const PATIENCE: u32 = 4;
 
 /// By what operations are timed.
 #[derive(Clone, Copy)]
@@ -51,6 +72,8 @@ pub(super) struct Batches {
     each: Vec<f64>,
     /// Operations of all batches.
     pub(super) operations: u64,
+    /// Batches that do not count, for one of their operations went another way.
+    unproven: u64,
 }
 
 impl Timing {
@@ -62,33 +85,60 @@ impl Timing {
     /// Times batches until the budget is spent, all of one size.
     pub(super) fn batches(self, operation: &mut impl Operation) -> Result<Batches, Failure> {
         let size = self.size(operation)?;
-        let mut batches = Batches { each: Vec::with_capacity(4096), operations: 0 };
-        let end = Instant::now() + self.budget;
-        let enough = |made: usize| made >= LEAST_BATCHES && Instant::now() > end;
+        operation.begin()?;
+        let mut batches = Batches { each: Vec::with_capacity(4096), operations: 0, unproven: 0 };
+        let begun = Instant::now();
+        let enough = |made: usize| made >= LEAST_BATCHES && begun.elapsed() > self.budget;
         while !enough(batches.each.len()) && batches.each.len() < MOST_BATCHES {
+            let before = operation.unproven();
             let (ticks, made) = self.batch(operation, size)?;
-            batches.each.push(ticks as f64 / made as f64);
-            batches.operations += made;
+            if operation.unproven() == before {
+                batches.each.push(ticks as f64 / made as f64);
+                batches.operations += made;
+            } else {
+                batches.unproven += 1;
+                self.keep_patience(begun)?;
+            }
         }
-        Ok(batches)
+        match operation.is_proven((batches.each.len() * size) as u64)? {
+            true => Ok(batches),
+            false => Err(Failure::check(UNPROVEN)),
+        }
     }
 
     /// Times operations one by one until the budget is spent, at least once through the greatest size.
     pub(super) fn one_by_one(self, operation: &mut impl Operation) -> Result<Ticks, Failure> {
         let size = *operation.sizes().end();
         let mut ticks = Ticks::new()?;
-        let end = Instant::now() + self.budget;
-        while ticks.count() == 0 || Instant::now() < end {
+        operation.begin()?;
+        let begun = Instant::now();
+        while ticks.count() == 0 || begun.elapsed() < self.budget {
             operation.prepare(size)?;
             for number in 0..size {
+                let before = operation.unproven();
                 let begin = tsc::start();
                 operation.make(number..number + 1);
                 let passed = tsc::stop().saturating_sub(begin);
-                ticks.record(passed.saturating_sub(self.tsc.overhead));
+                if operation.unproven() == before {
+                    ticks.record(passed.saturating_sub(self.tsc.overhead));
+                }
             }
             operation.check(size)?;
+            if ticks.count() == 0 {
+                self.keep_patience(begun)?;
+            }
         }
-        Ok(ticks)
+        match operation.is_proven(ticks.count())? {
+            true => Ok(ticks),
+            false => Err(Failure::check(UNPROVEN)),
+        }
+    }
+
+    fn keep_patience(self, begun: Instant) -> Result<(), Failure> {
+        match begun.elapsed() > self.budget * PATIENCE {
+            true => Err(Failure::check(UNPROVEN)),
+            false => Ok(()),
+        }
     }
 
     /// The least size of batch that lasts long enough, or the most that there is. It warms up too.
@@ -131,15 +181,19 @@ fn too_short(size: usize, ticks: u64) -> Failure {
 }
 
 impl Batches {
-    /// Adds `time`, `time_min` and `operations`.
+    /// Adds `time`, `time_min` and `operations`, and `unproven` where batches do not count.
     pub(super) fn told(&self, tsc: &Tsc) -> Result<Measurement, Failure> {
         let median = statistics::median(&self.each);
         let median = median.ok_or_else(|| Failure::failed("no batch was timed"))?;
         let least = self.each.iter().copied().fold(f64::INFINITY, f64::min);
-        Ok(Measurement::default()
+        let told = Measurement::default()
             .value("time", tsc.nanoseconds(median))
             .value("time_min", tsc.nanoseconds(least))
-            .value("operations", self.operations as f64))
+            .value("operations", self.operations as f64);
+        Ok(match self.unproven {
+            0 => told,
+            batches => told.value("unproven", batches as f64),
+        })
     }
 }
 
@@ -209,6 +263,55 @@ mod tests {
         }
         assert!(told.values["time"] >= told.values["time_min"]);
         assert!(told.values["operations"] >= 5.0 && told.histograms.contains_key("each"));
+    }
+
+    /// Takes long where it goes the way that is timed, and little where it does not, which is every so many
+    /// times.
+    struct TwoWays {
+        waiting: Waiting,
+        other_every: u64,
+        made: u64,
+        other: u64,
+    }
+
+    impl Operation for TwoWays {
+        fn sizes(&self) -> RangeInclusive<usize> {
+            1..=4
+        }
+
+        fn make(&mut self, numbers: Range<usize>) {
+            for number in numbers {
+                self.made += 1;
+                let is_other = self.made.is_multiple_of(self.other_every);
+                self.other += u64::from(is_other);
+                self.waiting.ticks = if is_other { 8_000 } else { 60_000 };
+                self.waiting.make(number..number + 1);
+            }
+        }
+
+        fn check(&mut self, made: usize) -> Result<u64, Failure> {
+            Ok(made as u64)
+        }
+
+        fn unproven(&self) -> u64 {
+            self.other
+        }
+    }
+
+    #[test]
+    fn what_goes_another_way_is_not_in_the_times() {
+        let two_ways = |other_every| {
+            let waiting = waiting(60_000, 4);
+            with_tails(&mut TwoWays { waiting, other_every, made: 0, other: 0 }, timing())
+        };
+        let told = two_ways(3).unwrap();
+        let due = timing().tsc.nanoseconds(60_000.0);
+        for name in ["time_min", "each_min"] {
+            assert!(told.values[name] > 0.98 * due, "{name}: {told:?}");
+        }
+        assert!(told.values["unproven"] > 0.0);
+        assert_eq!(two_ways(1).unwrap_err().why, UNPROVEN);
+        assert!(!two_ways(u64::MAX).unwrap().values.contains_key("unproven"));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! It maps a file anew, touches every page once in a random order, unmaps it, and takes the time of
 //! many touches by the system's clock. lmbench divides by the pages; a fault brings in the pages around
-//! it too, so that it reports up to 16 times too little: here the kernel's count divides, and lmbench's
-//! own figure stands beside it. lmbench subtracts mapping and unmapping an untouched file, which
+//! it too, so that it reports up to 16 times too little: here the faults divide, and lmbench's own figure
+//! stands beside it. lmbench subtracts mapping and unmapping an untouched file, which
 //! leaves the unmapping of touched pages in its figure; here only the touches are in the clock.
 
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(super) fn measure(file: &Pages, seed: u64, budget: Duration) -> Result<Measu
     let order = permutation(file.count(), seed);
     // Pages that another mapping holds would cost less: the kernel counts a page as mapped but once.
     file.unmap()?;
-    let (mut times, mut faults, mut touched) = (Vec::new(), 0, 0);
+    let (mut times, mut faults, mut counted, mut touched) = (Vec::new(), 0, 0, 0);
     // The first total warms up.
     total(file, &order)?;
     let end = Instant::now() + budget;
@@ -38,6 +38,7 @@ pub(super) fn measure(file: &Pages, seed: u64, budget: Duration) -> Result<Measu
         let total = total(file, &order)?;
         times.push(total.time.as_nanos() as f64 / total.faults as f64);
         faults += total.faults;
+        counted += total.counted;
         touched += total.touched;
     }
     let median = statistics::median(&times).ok_or_else(|| Failure::failed("nothing was timed"))?;
@@ -46,7 +47,8 @@ pub(super) fn measure(file: &Pages, seed: u64, budget: Duration) -> Result<Measu
         .value("time_min", times.into_iter().fold(f64::INFINITY, f64::min))
         .value("time_per_page", median * faults as f64 / touched as f64)
         .value("operations", faults as f64)
-        .value("faults_counted", faults as f64)
+        .value("faults_made", faults as f64)
+        .value("faults_counted", counted as f64)
         .value("pages_touched", touched as f64))
 }
 
@@ -55,6 +57,7 @@ pub(super) fn measure(file: &Pages, seed: u64, budget: Duration) -> Result<Measu
 struct Total {
     time: Duration,
     faults: u64,
+    counted: u64,
     touched: u64,
 }
 
@@ -68,6 +71,7 @@ fn total(file: &Pages, order: &[usize]) -> Result<Total, Failure> {
         touching.make(0..order.len());
         total.time += begun.elapsed();
         total.faults += touching.check(order.len())?;
+        total.counted += touching.counted();
         total.touched += order.len() as u64;
     }
     Ok(total)
@@ -75,17 +79,24 @@ fn total(file: &Pages, order: &[usize]) -> Result<Total, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::faults::settled;
     use super::*;
 
     #[test]
     fn faults_are_counted_and_pages_divide_lmbenchs_own_figure() {
         let file = Pages::file(512, &std::env::temp_dir()).unwrap();
-        let told = measure(&file, 1, Duration::ZERO).unwrap();
+        let told = match settled(measure(&file, 1, Duration::ZERO)).unwrap() {
+            Measurement { void: Some(why), .. } => {
+                return machine::untested::note("lmbench's loop over a file", &why);
+            }
+            told => told,
+        };
         let value = |name: &str| told.values[name];
         assert_eq!(value("pages_touched"), (LEAST_TOTALS * PASSES * 512) as f64);
-        assert!(value("faults_counted") >= (LEAST_TOTALS * PASSES) as f64);
+        assert!(value("faults_made") >= (LEAST_TOTALS * PASSES) as f64);
+        assert!(value("faults_counted") >= value("faults_made"));
         let ratio = value("time") / value("time_per_page");
-        let due = value("pages_touched") / value("faults_counted");
+        let due = value("pages_touched") / value("faults_made");
         assert!((ratio / due - 1.0).abs() < 1e-9, "{ratio} {due}");
     }
 }
