@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_the_same() {
+    fn what_the_kernel_shows_is_here() {
         let flags = machine::cpu::Cpu::detect().features;
         let same = [
             (CpuidFeature::AVX2, "avx2"),
@@ -151,7 +151,8 @@ mod tests {
         ];
         for (feature, flag) in same {
             let kernel = flags.iter().any(|one| one == flag);
-            assert_eq!(all_here(&[feature]).is_ok(), kernel, "{flag}");
+            // A kernel may hide what the processor has, and not show what it lacks.
+            assert!(!kernel || all_here(&[feature]).is_ok(), "{flag}");
         }
         assert_eq!(all_here(&[CpuidFeature::MPX]).is_ok(), machine::cpu::has_mpx());
         assert_eq!(all_here(&[CpuidFeature::X64]), Ok(()));

@@ -82,10 +82,8 @@ fn the_faults_of_the_emulator_are_known() {
     for gone in seen.gone() {
         println!("{gone}: what works around it may go once no such QEMU is in use");
     }
-    assert_eq!(
-        seen.gone().len(),
-        2 - usize::from(seen.directory_shifted) - usize::from(seen.bytes_skipped)
-    );
+    // Whichever it has, what works around them makes the instructions do what they are to do.
+    assert_eq!(prove(Machine::Emulated), Ok(()));
     let capability = super::capability();
     assert!(capability.state.is_present(), "{capability:?}");
 }

@@ -83,7 +83,10 @@ mod tests {
         let all = 2 * BATCH + 5;
         assert_eq!((tally.made, tally.stamped), (all, all));
         assert_eq!((tally.u2k.count(), tally.k2u.count()), (all, all));
-        assert!(tally.floor_user < 1000 && tally.floor_handler == u32::MAX, "{tally:?}");
+        // Two readings of the counter cost there about what they cost here, whatever that is.
+        let here = Tsc::get().map_or(u64::MAX, |tsc| tsc.overhead.max(tsc.step));
+        assert!(u64::from(tally.floor_user) <= here.saturating_mul(10), "{tally:?} {here}");
+        assert_eq!(tally.floor_handler, u32::MAX);
         tally.check(Kind::None).unwrap();
     }
 

@@ -255,12 +255,18 @@ mod tests {
 
     #[test]
     fn the_value_is_the_time_of_one_operation() {
-        let told = with_tails(&mut waiting(20_000, 64), timing()).unwrap();
         let due = timing().tsc.nanoseconds(20_000.0);
-        for name in ["time_min", "each_min"] {
-            let ratio = told.values[name] / due;
-            assert!((0.98..1.5).contains(&ratio), "{name} is {ratio} of what is due");
-        }
+        let end = Instant::now() + Duration::from_secs(60);
+        // Others may hold the CPU through all of a sample: they only add.
+        let told = loop {
+            let told = with_tails(&mut waiting(20_000, 64), timing()).unwrap();
+            let ratios = ["time_min", "each_min"].map(|name| told.values[name] / due);
+            assert!(ratios.iter().all(|ratio| *ratio > 0.98), "{ratios:?} of what is due");
+            if ratios.iter().all(|ratio| *ratio < 1.5) {
+                break told;
+            }
+            assert!(Instant::now() < end, "{ratios:?} of what is due");
+        };
         assert!(told.values["time"] >= told.values["time_min"]);
         assert!(told.values["operations"] >= 5.0 && told.histograms.contains_key("each"));
     }

@@ -155,7 +155,8 @@ mod tests {
         match PROGRAM.find() {
             Ok(_) => assert!(run(1000).unwrap() > 1.0),
             Err(failure) => {
-                assert_eq!(failure.remedy.as_deref(), Some("apt-get install linux-perf"))
+                assert_eq!(failure.remedy.as_deref(), Some("apt-get install linux-perf"));
+                machine::untested::note("perf's own loop", &failure);
             }
         }
         assert!(expected(Duration::ZERO) >= SHORTEST * RUNS);
