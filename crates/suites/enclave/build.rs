@@ -48,12 +48,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo:rerun-if-changed={place}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    let inner = shared(&out);
 
     let images =
         Inner { package: "image", parts: &["--lib", "--bins"], target: TARGET, flags: &FLAGS }
-            .build(&out.join("images"))?;
+            .build(&inner.join("images"))?;
     let names = names()?;
-    let modules = modules(&names, &out.join("modules"))?;
+    let modules = modules(&names, &inner.join("modules"))?;
     let files = |name: &String| {
         let module = modules.iter().find(|(of, _)| of == name).map(|(_, file)| file.clone());
         (images.join(name), module)
@@ -67,9 +68,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         target: TARGET,
         flags: &OUTSIDE_FLAGS,
     }
-    .build(&out.join("outside"))?;
+    .build(&inner.join("outside"))?;
     let files = |name: &String| (libraries.join(format!("lib{name}.so")), None);
     Ok(std::fs::write(out.join("outside.rs"), table(&OUTSIDE.map(String::from), files)?)?)
+}
+
+/// Where the inner builds are kept: in the target folder, so that profiles and features share them, which make no
+/// difference inside.
+fn shared(out: &Path) -> PathBuf {
+    // OUT_DIR is TARGET/PROFILE/build/PACKAGE-HASH/out.
+    out.ancestors().nth(4).map_or_else(|| out.to_path_buf(), |target| target.join("enclave-inside"))
 }
 
 /// The images' names: those of the inner package's binaries.
