@@ -78,7 +78,7 @@ fn what_is_wrong_is_told_in_one_line() {
     let bench = Bench::new();
     let conf = bench.path().join("bad.conf");
     std::fs::write(&conf, "NumHeapPages=4096\nNumThreads=8\n").unwrap();
-    let told = bench.refused(&["enclave", "--simulate", "--conf", conf.to_str().unwrap()], 1);
+    let told = bench.refused(&["enclave", "--simulate", "--conf", conf.to_str().unwrap()], 2);
     assert!(told.contains("bad.conf:2") && told.contains("'NumThreads'"), "{told}");
     let told = bench.refused(&["enclave", "--allocators", "tcmalloc"], 2);
     assert!(told.contains("tcmalloc"), "{told}");
@@ -140,7 +140,7 @@ fn an_allocator_of_ones_own_is_measured_as_documented() {
     assert_eq!(images(), 1, "it is linked once");
     file(&bench, "my.toml", &documented("toml", "libmine.a"));
     let few = ["run", "-e", "my.toml", "enclave/mine", "--rounds", "2", "--quiet"];
-    bench.ok(&few);
+    bench.ok(&[&few[..], &["--allow", "code"]].concat());
     let run = bench.journal();
     let own = harness::by_level(&run, "enclave/mine", "allocator");
     // A busy machine makes samples void, which are tried again.
@@ -152,7 +152,7 @@ fn an_allocator_of_ones_own_is_measured_as_documented() {
 #[test]
 fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
     let bench = Bench::new();
-    let mine = ["enclave", "--simulate", "--allocators", "dlmalloc,./libmine.a"];
+    let mine = ["enclave", "--simulate", "--allocators", "dlmalloc,./libmine.a", "--allow", "code"];
     let told = bench.refused(&mine, 1);
     assert!(told.contains("./libmine.a: No such file"), "{told}");
     shell(
@@ -165,11 +165,80 @@ fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
         "{told}"
     );
     file(&bench, "my.toml", &documented("toml", "libmine.a"));
-    let run = bench.run(&["run", "-e", "my.toml", "enclave/mine", "--rounds", "1", "--quiet"]);
+    let few = ["run", "-e", "my.toml", "enclave/mine", "--rounds", "1", "--quiet"];
+    let run = bench.run(&[&few[..], &["--allow", "code"]].concat());
     assert_eq!(run.status.code(), Some(1));
     let run = bench.journal();
     let own = harness::by_level(&run, "enclave/mine", "allocator");
     let why = own["./libmine.a"][0].error.clone().unwrap().why;
     assert!(why.contains("`tollgate_allocator_free'") && !why.contains('\n'), "{why}");
     assert!(own["dlmalloc"].iter().all(|sample| sample.error.is_none()));
+}
+
+/// A linker that says that it ran.
+fn linker(bench: &Bench) -> (PathBuf, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, ran) = (bench.path().join("bin"), bench.path().join("linked"));
+    std::fs::create_dir(&folder).unwrap();
+    let script = format!("#!/bin/sh\ntouch '{}'\nexit 1\n", ran.display());
+    std::fs::write(folder.join("cc"), script).unwrap();
+    std::fs::set_permissions(folder.join("cc"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    (folder, ran)
+}
+
+#[test]
+fn an_allocator_of_somebody_is_linked_only_where_code_is_allowed() {
+    let bench = Bench::new();
+    let (folder, ran) = linker(&bench);
+    std::fs::write(bench.path().join("libmine.a"), "!<arch>\n").unwrap();
+    file(&bench, "my.toml", &documented("toml", "libmine.a"));
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let run = |words: &[&str]| bench.command(words).env("PATH", &path).output().unwrap();
+    let by_hand =
+        ["enclave", "--simulate", "--max-threads", "1", "--allocators", "dlmalloc,./libmine.a"];
+    for words in [
+        &["list", "-e", "my.toml"][..],
+        &["run", "-e", "my.toml", "enclave/mine", "--rounds", "1", "--quiet"],
+        &by_hand,
+    ] {
+        let output = run(words);
+        assert!(!ran.exists(), "{words:?} links: {output:?}");
+    }
+    let journal = bench.journal();
+    let own = harness::by_level(&journal, "enclave/mine", "allocator");
+    let failure = own["./libmine.a"][0].error.clone().unwrap().to_string();
+    assert!(failure.contains("--allow code") && !failure.contains('\n'), "{failure}");
+    let refused = run(&by_hand);
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    assert!(told.lines().count() == 1 && told.contains("--allow code"), "{told}");
+    let allowed = run(&[&by_hand[..], &["--allow", "code"]].concat());
+    assert!(ran.exists(), "it is linked where that is allowed: {allowed:?}");
+}
+
+#[test]
+fn a_count_beyond_its_limit_is_no_figure() {
+    let bench = Bench::new();
+    let experiment = |levels: &str| {
+        format!(
+            "[[experiment]]\nname = \"large\"\nsuite = \"enclave\"\nmeasured_as = \"allocation\"\nabout = \"-\"\n\
+             metric = \"wall\"\nbaseline = {{ threads = 1 }}\nsweeps = [[\"threads\"]]\n[experiment.factors]\n\
+             kind = \"simulate\"\nthreads = 1\nnum_allocations = 10\n{levels}\n"
+        )
+    };
+    // Times the size of a page they wrap around to something that a machine has.
+    for levels in [
+        "heap = 4503599627370497",
+        "heap = 4503599627374592",
+        "stack = 4503599627370497",
+        "tcs = 0",
+    ] {
+        file(&bench, "large.toml", &experiment(levels));
+        let told = bench.refused(&["run", "-e", "large.toml", "enclave/large", "--quiet"], 2);
+        assert!(told.contains("give a number from 1 to"), "{levels}: {told}");
+    }
+    for words in [["--heap-pages", "4503599627370497"], ["--tcs", "0"], ["--max-threads", "1025"]] {
+        let told = bench.refused(&[&["enclave", "--simulate"][..], &words].concat(), 2);
+        assert!(told.contains(words[1]), "{told}");
+    }
 }

@@ -74,6 +74,12 @@ impl Suite for EnclaveSuite {
         }
     }
 
+    /// An allocator of a user's own is linked and executed, in `none` and the simulated kinds by this process.
+    fn code(&self, _: &str, point: &Point) -> Option<String> {
+        let allocator = point.get("allocator").map(Level::as_str);
+        allocator.filter(|one| supplied::is_path(one)).map(String::from)
+    }
+
     fn artefacts(&self, _: &str, point: &Point) -> Vec<Recipe> {
         let allocator = point.get("allocator").map(Level::as_str);
         allocator.filter(|one| supplied::is_path(one)).map(supplied::recipe).into_iter().collect()
@@ -100,7 +106,18 @@ impl Suite for EnclaveSuite {
 #[cfg(test)]
 mod tests {
     use lab::experiment::Profile;
+    use lab::point::Point;
     use lab::soundness;
+    use lab::suite::Suite;
+
+    #[test]
+    fn the_library_of_a_user_is_code() {
+        let code =
+            |allocator| crate::SUITE.code("allocation", &Point::from([("allocator", allocator)]));
+        assert_eq!(code("./libmine.a").as_deref(), Some("./libmine.a"));
+        assert_eq!((code("dlmalloc"), code("scudo")), (None, None));
+        assert_eq!(crate::SUITE.code("ecall", &Point::default()), None);
+    }
 
     #[test]
     fn experiments_claims_and_figures_go_together() {

@@ -7,18 +7,18 @@
 mod options;
 mod output;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
 use clap::Parser;
-use lab::artefact;
 use lab::by_hand::{ByHand, Gathered, Measured};
 use lab::experiment::{Effort, Experiment, Profile};
 use lab::point::Point;
 use lab::quantity::format_bytes;
 use lab::run::Lab;
 use lab::sample::Failure;
+use lab::suite::UsageError;
+use lab::{artefact, option};
 
 use crate::SUITE;
 use crate::conf::Conf;
@@ -37,9 +37,16 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate enclave").chain(arguments.iter().map(String::as_str));
     let options = Options::try_parse_from(words)?;
-    let conf = options.conf()?;
+    let conf = options.conf().map_err(|failure| UsageError::new(failure.to_string()))?;
     let kind = kind(&options)?;
+    let allowed = option::read(&[&SUITE], &options.allow, &[])?;
     for library in options.allocators.iter().filter(|one| supplied::is_path(one)) {
+        option::check_code(&allowed, library).map_err(|failure| {
+            UsageError::new(format!(
+                "--allocators: {}; add --allow code if you trust it",
+                failure.why
+            ))
+        })?;
         artefact::prepare(&supplied::recipe(library))?;
     }
     let rows = rows(&options, &conf, kind);
@@ -52,7 +59,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
         experiments: vec![experiment],
         profile: Profile::Quick,
         results: &options.results,
-        options: BTreeMap::new(),
+        options: allowed,
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
     let gathered = Gathered::of(&run.samples);

@@ -38,6 +38,9 @@ pub(super) struct Options {
     /// The default allocator and the others: names, or paths of static libraries (*.a)
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = factors::allocator)]
     pub(super) allocators: Vec<String>,
+    /// Enable an opt-in feature: 'code' links and executes the static libraries of --allocators (repeatable)
+    #[arg(long, value_name = "NAME")]
+    pub(super) allow: Vec<String>,
     /// Rounds, each in a fresh process
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,

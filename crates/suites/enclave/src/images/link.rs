@@ -9,6 +9,8 @@ use std::time::Duration;
 use machine::child::output_within;
 use thiserror::Error;
 
+use super::supplied;
+
 /// The inside, which lacks an allocator alone.
 pub(super) const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
 
@@ -92,8 +94,8 @@ pub(super) fn link_by(linker: &str, library: &Path, folder: &Path) -> Result<Vec
         move |why| LinkError::File { path, why }
     };
     let unreadable = |why| LinkError::Unreadable { library: library.to_path_buf(), why };
+    supplied::read(library).map_err(unreadable)?;
     let found = library.canonicalize().map_err(unreadable)?;
-    std::fs::File::open(&found).map_err(unreadable)?;
     let (inside, image) = (folder.join("inside.o"), folder.join(IMAGE));
     std::fs::write(&inside, INSIDE).map_err(file(&inside))?;
     let mut command = Command::new(linker);

@@ -2,6 +2,7 @@
 //! for what the library holds.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -16,10 +17,21 @@ pub fn is_path(allocator: &str) -> bool {
     allocator.strip_suffix(".a").is_some_and(|before| !before.is_empty() && !before.ends_with('/'))
 }
 
+/// The largest library that is linked, bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// Reads a library: links are followed, but a FIFO or a device is none.
+///
+/// # Errors
+/// What the system refused, or a file that is too large.
+pub(super) fn read(library: &Path) -> io::Result<Vec<u8>> {
+    machine::file::read(&library.canonicalize()?, LARGEST)
+}
+
 /// How the image of a library is made.
 pub fn recipe(library: &str) -> Recipe {
     // A library that cannot be read is an error of making.
-    let holds = std::fs::read(library).unwrap_or_default();
+    let holds = read(Path::new(library)).unwrap_or_default();
     Recipe {
         name: artefact(library),
         inputs: vec![library.into(), holds, INSIDE.into()],

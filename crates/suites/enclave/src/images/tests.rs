@@ -157,6 +157,16 @@ fn no_linker_is_told_in_one_line() {
 fn what_is_no_library_is_told_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libmine.a");
+    // Neither a FIFO, which has no end, nor a folder is read.
+    let fifo = folder.path().join("fifo.a");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    for no_file in [fifo.as_path(), folder.path()] {
+        let told = super::link(no_file, folder.path()).expect_err("no file").to_string();
+        assert!(
+            told.contains("give the path of a static library") && !told.contains('\n'),
+            "{told}"
+        );
+    }
     for (holds, why) in
         [("!<arch>\n", "it lacks `tollgate_allocator_"), ("no library", "libmine.a")]
     {
