@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::conf::Conf;
+use crate::region::{Region, Sharing};
 
 /// A file of a code page and a data page that has one relocation and two words of TLS.
 fn image() -> Vec<u8> {
@@ -115,4 +117,40 @@ proptest! {
             }
         }
     }
+
+    /// Whatever is accepted can be loaded: its bytes are copied, its words set and its template taken.
+    #[test]
+    fn no_accepted_image_is_loaded_outside_its_region(
+        fields in proptest::collection::vec((0usize..35, prop_oneof![any::<u64>(), 0u64..0x6000, Just(u64::MAX)]), 1..4),
+        tail in proptest::collection::vec((0x2000usize..0x2060, any::<u8>()), 0..3),
+    ) {
+        let mut file = image();
+        for (field, word) in fields {
+            // A word of the file's header, or of a program header.
+            let at = 64 + field * 8;
+            file[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        for (at, byte) in tail {
+            file[at] = byte;
+        }
+        let Ok(elf) = Elf::parse(Vec::leak(file)) else { return Ok(()) };
+        let conf = Conf { heap_pages: 1, stack_pages: 1, tcs: 2, debug: false };
+        let thread = elf.tls.map_or(0, |tls| tls.length);
+        // More would only take long.
+        if elf.length + 2 * thread <= 16 << 20 {
+            let region = Region::load(&elf, &conf, Sharing::Private).unwrap();
+            region.reset_tls(1);
+        }
+    }
+}
+
+/// A template without bytes of the file may say that it lies anywhere.
+#[test]
+fn an_empty_template_is_read_from_nowhere() {
+    let header = 64 + 3 * 56;
+    let mut file = with(header + 32, &[0; 8]);
+    file[header + 16..header + 24].copy_from_slice(&(u64::MAX - 15).to_le_bytes());
+    let elf = Elf::parse(Vec::leak(file)).unwrap();
+    let conf = Conf { heap_pages: 1, stack_pages: 1, tcs: 1, debug: false };
+    Region::load(&elf, &conf, Sharing::Private).unwrap().reset_tls(0);
 }

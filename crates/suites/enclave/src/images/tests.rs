@@ -1,5 +1,8 @@
-use super::{all, outside};
 use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::{all, outside};
 
 /// A number of so many bytes in a file.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
@@ -177,5 +180,39 @@ fn what_is_no_library_is_told_in_one_line() {
             told.ends_with("define all of tollgate_allocator.h, and use nothing else"),
             "{told}"
         );
+    }
+}
+
+/// An archive's header, with what a member says of itself.
+fn archive(member: &str, size: &str, holds: &[u8]) -> Vec<u8> {
+    let header = format!("!<arch>\n{member:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644);
+    [header.as_bytes(), holds].concat()
+}
+
+proptest! {
+    // The linker runs for each.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(32)))]
+
+    #[test]
+    fn no_library_is_told_in_more_than_one_line(
+        member in "[!-~]{1,16}", size in "[0-9]{1,10}", holds in proptest::collection::vec(any::<u8>(), 0..200),
+        whole: bool,
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let library = folder.path().join("libmine.a");
+        let bytes = if whole { archive(&member, &size, &holds) } else { holds };
+        std::fs::write(&library, bytes).expect("written");
+        let told = super::link(&library, folder.path()).expect_err("no allocator").to_string();
+        prop_assert!(told.contains("libmine.a") && !told.contains('\n'), "{}", told);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_allocator_or_refused_in_one_line(text in ".*|[./a-z ]{0,12}(\\.a)?") {
+        match crate::factors::allocator(&text) {
+            Ok(level) => prop_assert_eq!(level, text),
+            Err(why) => prop_assert!(why.contains("is not one of"), "{}", why),
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::{SEEN, call, here, load};
 /// How often a timer fires while an enclave is entered.
 const TIMES: u64 = 2000;
 /// How long that may take on a machine that is busy.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// Rounds of work of an ECALL: some tens of microseconds.
 const ROUNDS: u64 = 5000;
 
@@ -128,7 +128,7 @@ fn a_timer_fires_while_every_kind_is_entered() {
         );
         let inside = INSIDE.load(Ordering::Relaxed);
         let one_process = matches!(kind, Kind::None | Kind::Simulate | Kind::ArchPrctl);
-        assert!(!one_process || inside > TIMES / 10, "{kind:?}: {inside} signals came inside");
+        assert!(!one_process || inside > TIMES / 100, "{kind:?}: {inside} signals came inside");
         assert_eq!(enclave.blocked(), 0, "{kind:?}");
         // A system call is blocked as before.
         if kind == Kind::Simulate {

@@ -66,6 +66,9 @@ fn without_mallinfo(text: String) -> String {
 
 #[test]
 fn what_is_optional_may_be_absent_or_in_an_object_of_its_own() {
+    if !super::simulates("an allocator without mallinfo") {
+        return;
+    }
     let absent = load(&changed(without_mallinfo, ""), 64);
     assert_eq!([0, 1, 2].map(|which| absent.mallinfo(which)), [Ok(u64::MAX); 3]);
     let more = "int tollgate_allocator_mallinfo(struct tollgate_mallinfo *info) {
@@ -82,6 +85,9 @@ fn what_is_optional_may_be_absent_or_in_an_object_of_its_own() {
 #[test]
 fn an_allocator_cleans_up_once_when_its_enclave_is_dropped_but_not_after_a_fault() {
     static CLEANED: AtomicU32 = AtomicU32::new(0);
+    if !super::simulates("how often an allocator cleans up") {
+        return;
+    }
     // It has no system, but this process's memory it has.
     let body = format!("{{ ++*(volatile unsigned *){:p}; }}", CLEANED.as_ptr());
     let cleanup = "void tollgate_allocator_cleanup(void) ";

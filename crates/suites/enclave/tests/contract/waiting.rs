@@ -8,7 +8,7 @@ use enclave::images::{self, Image};
 use enclave::kinds::{self, Enclave, Kind};
 use enclave_interface::Enter;
 
-use super::{LIMIT, example, within};
+use super::{LIMIT, example, simulates, within};
 
 /// A block that takes milliseconds to copy, which a realloc that moves does under the lock.
 const LARGE: u64 = 8 << 20;
@@ -98,6 +98,9 @@ fn under_a_mutex(example: String) -> String {
 
 #[test]
 fn the_mutex_of_c_allocators_is_left_for_and_woken() {
+    if !simulates("the mutex of C allocators") {
+        return;
+    }
     let image = example::changed(under_a_mutex, "");
     within(LIMIT, "the mutex", move || {
         let enclave = load(Kind::Simulate, &image);
@@ -118,6 +121,9 @@ fn the_mutex_of_c_allocators_is_left_for_and_woken() {
 
 #[test]
 fn a_lock_that_spins_stays_inside() {
+    if !simulates("a lock that spins") {
+        return;
+    }
     for allocator in ["dlmalloc", "talc"] {
         within(LIMIT, allocator, move || {
             let enclave = load(Kind::Simulate, images::find(allocator).expect("an image"));

@@ -57,7 +57,6 @@ mod tests {
         }
         let seen = seen().unwrap();
         println!("{seen:?}; {:?}", measures());
-        // Ring 3 is always the processor's own.
-        assert!(seen.user < 1000 && seen.cs != 0, "{seen:?}");
+        assert!(seen.user > 0 && seen.kernel > 0 && seen.cs != 0, "{seen:?}");
     }
 }

@@ -5,6 +5,10 @@ use std::process::Command;
 /// Runs what follows in a process of its own: the emulation has all faults to itself there.
 #[test]
 fn enclaves_run_on_an_emulated_processor() {
+    // The emulation sets FS and stops system calls as that kind does.
+    if let Err(why) = super::super::runs(super::super::Kind::Simulate) {
+        return machine::untested::note("enclaves on an emulated processor", &why);
+    }
     let program = std::env::current_exe().unwrap();
     let words = ["kinds::sgx::tests::emulated::", "--ignored", "--nocapture", "--test-threads=1"];
     let output = Command::new(program).args(words).output().unwrap();
