@@ -270,7 +270,7 @@ mod tests {
                 "line 5: 'add R64, R64': it stands twice",
             ),
             ("{ form = \"add RAX, R64\" }", "line 4: 'add RAX, R64': 'RAX' is no operand"),
-            ("{ form = \"nop\", bytes = \"9\" }", "line 4: 'nop': '9' are no bytes"),
+            ("{ form = \"nop\", bytes = \"9\" }", "line 4: 'nop': '9' are no 1 to 60 bytes"),
             ("\n{ form = \"nop\", set = { rsp = 1 } }", "line 5: 'nop': 'set' knows no 'rsp'"),
             ("{ form = \"nop\", colour = 1 }", "line 4"),
             ("{ form = \"lodsb\", set = { rsi = \"memory+9999\" } }", "line 4"),
