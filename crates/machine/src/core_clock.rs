@@ -180,7 +180,10 @@ mod tests {
     /// Interruptions only make a chain slower, so the fastest run of each is what the processor does.
     #[test]
     fn the_fastest_runs_of_both_chains_agree() {
-        let clocks: Vec<_> = (0..100).map(|_| calibrate().unwrap()).collect();
+        let clocks: Vec<_> = match (0..100).map(|_| calibrate()).collect() {
+            Ok(clocks) => clocks,
+            Err(why) => return crate::untested::note("the core clock", &why),
+        };
         let most = |of: fn(&CoreClock) -> f64| clocks.iter().map(of).fold(0.0, f64::max);
         let fastest = CoreClock {
             adds_hertz: most(|clock| clock.adds_hertz),

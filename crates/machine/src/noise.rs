@@ -334,8 +334,10 @@ mod tests {
             begin.elapsed()
         };
         let least = (0..200).map(|_| cost()).min().unwrap();
-        println!("snapshot {least:?}");
-        assert!(least < Duration::from_millis(2), "{least:?}");
+        // Each thread of the tests costs some files.
+        let threads = u32::try_from(threads().len()).unwrap();
+        println!("snapshot {least:?} of {threads} threads");
+        assert!(least < Duration::from_millis(1) * (threads + 1), "{least:?}");
     }
 
     #[test]

@@ -216,7 +216,10 @@ mod tests {
 
     #[test]
     fn it_ends_though_the_other_never_answers() {
-        let tsc = Tsc::get().unwrap();
+        let tsc = match Tsc::get() {
+            Ok(tsc) => tsc,
+            Err(why) => return crate::untested::note("the end of an exchange", &why),
+        };
         let exchange = Exchange::default();
         let begin = Instant::now();
         assert!(!meet(&exchange, tsc));
@@ -230,6 +233,9 @@ mod tests {
     fn one_cpu_or_an_absent_one_is_refused() {
         let cpu = allowed_cpus()[0];
         assert!(matches!(measure(cpu, cpu), Err(Error::OneCpu(_))));
+        if let Err(why) = Tsc::get() {
+            return crate::untested::note("the distance of an absent CPU", &why);
+        }
         assert!(matches!(measure(cpu, 1023), Err(Error::Pin { cpu: 1023, .. })));
         assert!(matches!(measure(1023, cpu), Err(Error::Pin { cpu: 1023, .. })));
     }

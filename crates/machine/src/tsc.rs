@@ -297,9 +297,11 @@ mod tests {
 
     #[test]
     fn this_counter_is_sane() {
-        let begin = Instant::now();
-        let tsc = Tsc::get().unwrap();
-        println!("{tsc:?} in {:?}", begin.elapsed());
+        let tsc = match Tsc::get() {
+            Ok(tsc) => tsc,
+            Err(why) => return crate::untested::note("the time stamp counter", &why),
+        };
+        println!("{tsc:?}");
         assert!(tsc.hertz > 5e8 && tsc.hertz < 1e10, "{tsc:?}");
         assert!(tsc.step >= 1 && tsc.step <= 128, "{tsc:?}");
         assert!(tsc.overhead_least <= tsc.overhead && tsc.overhead < 100_000, "{tsc:?}");
@@ -307,11 +309,17 @@ mod tests {
 
     #[test]
     fn agrees_with_the_system_clock() {
-        let tsc = Tsc::get().unwrap();
-        let (begin, clock) = (start(), Instant::now());
+        let tsc = match Tsc::get() {
+            Ok(tsc) => tsc,
+            Err(why) => return crate::untested::note("the time stamp counter", &why),
+        };
+        // This thread may lose its CPU between any two readings, so the counter is read between two of the
+        // clock at both ends.
+        let (outer, begin, inner) = (Instant::now(), start(), Instant::now());
         std::thread::sleep(Duration::from_millis(50));
-        let (ticks, elapsed) = (stop() - begin, clock.elapsed());
-        let ratio = tsc.nanoseconds(ticks as f64) / elapsed.as_nanos() as f64;
-        assert!((ratio - 1.0).abs() < 0.01, "ratio {ratio}");
+        let (inner, end, outer) = (inner.elapsed(), stop(), outer.elapsed());
+        let time = tsc.nanoseconds((end - begin) as f64);
+        let (least, most) = (inner.as_nanos() as f64, outer.as_nanos() as f64);
+        assert!(time > least * 0.99 && time < most * 1.01, "{least} <= {time} <= {most} ns");
     }
 }

@@ -23,7 +23,7 @@ fn every_fault_is_a_row_with_its_cause() {
         ("nonsense", FailureKind::Failed, "42 is the answer"),
         ("check", FailureKind::Check, "byte 3 is 7, not 8"),
         ("infinite", FailureKind::Check, "inf"),
-        ("hang", FailureKind::Timeout, "400 ms"),
+        ("hang", FailureKind::Timeout, "6.0 s"),
         ("endless", FailureKind::Failed, "a line of over 4194304 bytes: 'xxx"),
         ("flood", FailureKind::Failed, "more than 10000 messages in one order"),
         ("other", FailureKind::Failed, "it answered order '0' where"),

@@ -52,6 +52,9 @@ const METRICS: &[Metric] = &[
     Metric { name: "time", unit: "ns", better: Better::Lower, about: "One pass of the body" },
     Metric { name: "waited", unit: "ns", better: Better::Neither, about: "From start to stop" },
     Metric { name: "sent", unit: "1", better: Better::Neither, about: "Stops sent" },
+    Metric::new("ready_at", "us", Better::Neither, "When a role was ready, by the host's clock"),
+    Metric::new("started_at", "us", Better::Neither, "When it started, by the same clock"),
+    Metric::new("stopped_at", "us", Better::Neither, "When it stopped, by the same clock"),
     Metric { name: "found", unit: "1", better: Better::Higher, about: "The edge that was found" },
     Metric { name: "inside", unit: "1", better: Better::Neither, about: "Whether in a guest" },
 ];
