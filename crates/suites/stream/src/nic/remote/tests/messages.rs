@@ -4,7 +4,6 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
 
 use machine::memfd::Memfd;
 use proptest::prelude::*;
@@ -12,13 +11,13 @@ use proptest::test_runner::TestRunner;
 
 use super::super::fds::{self, Patience};
 use super::super::message::{Reply, Request, VERSION};
-use super::{FORM, Found, LIMITS, SIZES, SOON};
+use super::{FORM, Found, SIZES, SOON};
 use crate::host::Device;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
 use crate::nic::pipes::{Notify, Pipes};
 use crate::nic::posted::Posted;
-use crate::nic::remote::{Connection, Limits};
+use crate::nic::remote::Connection;
 use crate::testing::cases;
 
 /// What comes with a message.
@@ -95,11 +94,10 @@ impl Step {
 
 #[test]
 fn the_nic_outlives_any_conversation() {
-    let limits = Limits { patience: Duration::from_millis(500), ..LIMITS };
     let flits = (SIZES.ring / FLIT) as u32;
     let pipes = Pipes::new(Notify::EveryPacket, flits, SIZES.notifications);
-    converse(&Found::with_limits(pipes, limits));
-    converse(&Found::with_limits(Descriptors::new(64, 64), limits));
+    converse(&Found::with(pipes));
+    converse(&Found::with(Descriptors::new(64, 64)));
 }
 
 fn converse(found: &Found) {
