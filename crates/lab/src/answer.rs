@@ -145,7 +145,9 @@ fn contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
     if let Some(clock) = &sample.clock {
         let multiplies = clock.multiplies_before.into_iter().chain(clock.multiplies_after);
         let hertz = [clock.tsc_hertz, clock.core_before, clock.core_after];
-        if let Some(wrong) = hertz.into_iter().chain(multiplies).find(|hertz| !(*hertz > 0.0)) {
+        if let Some(wrong) =
+            hertz.into_iter().chain(multiplies).find(|hertz| hertz.is_nan() || *hertz <= 0.0)
+        {
             return Err(format!("a clock came out as {wrong} Hz"));
         }
         hertz.into_iter().try_for_each(|hertz| finite("a clock", hertz))?;
