@@ -10,7 +10,7 @@ use std::path::Path;
 use lab::journal::{self, Journal, JournalError, RECORD, SAMPLES, open};
 use lab::plan::Item;
 use lab::point::Point;
-use lab::sample::Sample;
+use lab::sample::{Sample, TRIES};
 use proptest::prelude::*;
 use record::record;
 
@@ -43,7 +43,14 @@ fn what_is_written_is_read() {
     assert_eq!(run.samples, (0..5).map(|r| sample(r, f64::from(r) / 3.0)).collect::<Vec<_>>());
     let journal = Journal::open(folder.path(), record).unwrap();
     let item = Item { point: sample(0, 0.0).point, twin: false };
-    assert_eq!(journal.value("copy/throughput", &item, 4, "e").map(f64::is_nan), Some(true));
+    // The record knows no experiment here, and so no metric of which this could be a value.
+    assert_eq!(journal.value("copy/throughput", &item, 4, "e"), Some(f64::INFINITY));
+    let stall = Sample { void: Some("a stall".into()), attempt: TRIES, ..sample(7, 1.0) };
+    let mut journal = journal;
+    journal.append(&stall).unwrap();
+    assert!(journal.value("copy/throughput", &item, 7, "e").is_some_and(f64::is_nan));
+    let voids = journal.voids("copy/throughput", &item, "e").unwrap();
+    assert_eq!((voids.tries, voids.cause.as_str(), voids.told), (1, "a stall", false));
     assert_eq!(journal.value("copy/throughput", &item, 5, "e"), None);
     assert_eq!(journal.value("copy/throughput", &item, 4, "other"), None);
 }
