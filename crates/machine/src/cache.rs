@@ -197,10 +197,21 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_caches_both_ways() {
-        let caches = Caches::detect();
-        assert!(caches.data(1).is_some_and(|bytes| bytes >= 8 << 10), "{caches:?}");
-        assert!(caches.last_level() >= caches.data(1));
-        assert!(Caches::from_cpuid().data(1).is_some_and(|bytes| bytes >= 8 << 10));
+    fn the_kernel_and_cpuid_tell_of_the_same_first_cache() {
+        let tree = Caches::read(Path::new("/sys/devices/system/cpu/cpu0/cache"));
+        let ways = [("the kernel", tree), ("CPUID", Caches::from_cpuid())];
+        for (who, caches) in &ways {
+            match caches.data(1) {
+                Some(bytes) => {
+                    assert!(bytes >= 4 << 10 && caches.last_level() >= Some(bytes), "{caches:?}");
+                    assert!(caches.line().is_some_and(u32::is_power_of_two), "{caches:?}");
+                }
+                None => crate::untested::note("caches", &format!("{who} tells of none")),
+            }
+        }
+        if let [Some(one), Some(other)] = ways.map(|(_, caches)| caches.data(1)) {
+            // A hypervisor may tell the kernel one thing and a program another; neither is far off.
+            assert!(one.max(other) <= 4 * one.min(other), "{one} and {other}");
+        }
     }
 }

@@ -191,13 +191,24 @@ mod tests {
     }
 
     #[test]
-    fn predicates_agree_with_the_kernel() {
+    fn what_the_kernel_shows_is_seen() {
         let cpu = Cpu::detect();
-        let kernel = |flag: &str| cpu.features.iter().any(|feature| feature == flag);
         assert!(!cpu.vendor.is_empty());
-        assert_eq!(has_avx2(), kernel("avx2"));
-        assert_eq!(has_erms(), kernel("erms"));
-        assert_eq!(has_fsrm(), kernel("fsrm"));
-        assert_eq!(cpu.hypervisor.is_some(), kernel("hypervisor"));
+        let seen = [
+            ("avx2", has_avx2()),
+            ("erms", has_erms()),
+            ("fsrm", has_fsrm()),
+            ("hypervisor", cpu.hypervisor.is_some()),
+        ];
+        // The kernel may hide what the processor has (clearcpuid=erms), but shows nothing that it has not.
+        let shown = seen.iter().filter(|(flag, _)| cpu.features.iter().any(|shown| shown == flag));
+        let mut compared = 0;
+        for (flag, seen) in shown {
+            assert!(seen, "{flag}");
+            compared += 1;
+        }
+        if compared == 0 {
+            crate::untested::note("CPU features by the kernel", &"it shows none of them");
+        }
     }
 }
