@@ -5,8 +5,12 @@ use crate::message::{Answered, Order, Ordered};
 use crate::metric::Metric;
 use crate::sample::{Failure, Sample};
 
-/// Other messages than samples in one order, such as `ready` of each step of a search: more is a flood.
-const MAX_MESSAGES: u32 = 10_000;
+/// Other messages of a probe than samples before one sample, such as `ready` of each step of a search: more is a
+/// flood, and ends the probe.
+const MAX_PROBE_MESSAGES: u32 = 10_000;
+/// The same of a worker. It hands on those of its probe and adds its own, such as `preparing`: the lab gives
+/// up no worker for what its probe did.
+const MAX_WORKER_MESSAGES: u32 = 2 * MAX_PROBE_MESSAGES;
 
 /// What is due in an order: which point, and which try of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +21,19 @@ pub(crate) struct Due {
     pub(crate) attempt: u32,
     first: u32,
     messages: u32,
+    max_messages: u32,
 }
 
 impl Due {
-    /// Nothing is answered yet.
-    pub(crate) fn of(order: &Order) -> Self {
-        Self { answered: 0, attempt: order.attempt, first: order.attempt, messages: 0 }
+    /// Nothing of a probe's order is answered yet.
+    pub(crate) fn of_probe(order: &Order) -> Self {
+        let (first, max_messages) = (order.attempt, MAX_PROBE_MESSAGES);
+        Self { answered: 0, attempt: first, first, messages: 0, max_messages }
+    }
+
+    /// Nothing of a worker's order is answered yet.
+    pub(crate) fn of_worker(order: &Order) -> Self {
+        Self { max_messages: MAX_WORKER_MESSAGES, ..Self::of_probe(order) }
     }
 
     /// The point that is due; none if all are answered.
@@ -39,6 +50,7 @@ impl Due {
             return Err(format!("it answered more than the {} points ordered", order.points.len()));
         };
         directed(order, ordered, self.attempt, answer)?;
+        self.messages = 0;
         if order.is_last(&answer.sample) {
             self.answered += 1;
             self.attempt = self.first;
@@ -54,8 +66,11 @@ impl Due {
     /// One line, where there are more than any method sends.
     pub(crate) fn message(&mut self) -> Result<(), String> {
         self.messages += 1;
-        if self.messages > MAX_MESSAGES {
-            return Err(format!("it sent more than {MAX_MESSAGES} messages in one order"));
+        if self.messages > self.max_messages {
+            return Err(format!(
+                "it sent more than {} messages before a sample",
+                self.max_messages
+            ));
         }
         Ok(())
     }
@@ -197,7 +212,7 @@ mod tests {
     #[test]
     fn only_what_was_ordered_is_taken() {
         let order = order();
-        let mut due = Due::of(&order);
+        let mut due = Due::of_probe(&order);
         let right = answer(&order, 0, 1);
         type Change = fn(&mut Answered);
         let wrong: [(Change, &str); 9] = [
@@ -220,7 +235,7 @@ mod tests {
             let why = due.take(&order, &one).unwrap_err();
             assert!(why.contains(told) && why.len() < 300, "{why}");
         }
-        assert_eq!(due, Due::of(&order));
+        assert_eq!(due, Due::of_probe(&order));
         due.take(&order, &right).unwrap();
         assert!(due.take(&order, &right).is_err(), "no point twice");
         due.take(&order, &answer(&order, 1, 1)).unwrap();
@@ -231,7 +246,7 @@ mod tests {
     #[test]
     fn a_void_is_tried_again_so_often_and_no_more() {
         let order = order();
-        let mut due = Due::of(&order);
+        let mut due = Due::of_probe(&order);
         let void = |attempt| {
             let mut one = answer(&order, 0, attempt);
             one.sample.void = Some("a stall".into());
@@ -248,9 +263,26 @@ mod tests {
 
     #[test]
     fn a_flood_of_messages_ends() {
-        let mut due = Due::of(&order());
-        assert!((0..MAX_MESSAGES).all(|_| due.message().is_ok()));
-        assert!(due.message().unwrap_err().contains("more than 10000 messages"));
+        let order = order();
+        let mut probe = Due::of_probe(&order);
+        let mut worker = Due::of_worker(&order);
+        // What a worker says of itself: an artefact is made, and a guest starts.
+        (0..3).for_each(|_| worker.message().unwrap());
+        for point in 0..2 {
+            // The worker hands on all that its probe may send, and loses nothing by it.
+            for _ in 0..MAX_PROBE_MESSAGES {
+                probe.message().unwrap();
+                worker.message().unwrap();
+            }
+            let sample = answer(&order, point, 1);
+            worker.take(&order, &sample).unwrap();
+            if point == 0 {
+                probe.take(&order, &sample).unwrap();
+            }
+        }
+        assert!(probe.message().unwrap_err().contains("more than 10000 messages"));
+        assert!((0..MAX_WORKER_MESSAGES).all(|_| worker.message().is_ok()));
+        assert!(worker.message().unwrap_err().contains("more than 20000 messages"));
     }
 
     #[test]

@@ -10,14 +10,17 @@ mod manifest;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use machine::file;
 
-use crate::sample::Failure;
+use crate::quantity::format_duration;
+use crate::sample::{Failure, FailureKind};
 
 /// How to make an artefact.
 #[derive(Clone)]
@@ -61,19 +64,24 @@ pub fn find<'a>(made: &'a Artefacts, name: &str) -> Result<&'a Path, Failure> {
 /// What this process has checked: once is enough, for nobody else may write there.
 static CHECKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
+/// How long another process may hold the lock of an artefact. The slowest step of a recipe, compiling Linux,
+/// may take 2 h.
+pub(crate) const MAX_LOCK_WAIT: Duration = Duration::from_secs(3 * 3600);
+
 /// What is being made has this before its name.
 const MAKING: &str = ".making-";
 
 /// The folder of an artefact, made now if it is not in the cache or is damaged. Waits while another
-/// process makes the same.
+/// process makes the same, up to 3 h.
 ///
 /// # Errors
-/// When it cannot be made; nothing half-made stays in the cache.
+/// When it cannot be made, and nothing half-made stays in the cache; a timeout if another process
+/// holds its lock for too long.
 pub fn prepare(recipe: &Recipe) -> Result<PathBuf, Failure> {
-    prepare_in(&cache::folder()?, recipe)
+    prepare_in(&cache::folder()?, recipe, MAX_LOCK_WAIT)
 }
 
-fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
+fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathBuf, Failure> {
     let name = format!("{}-{}", recipe.name, recipe.hash());
     let place = cache.join(&name);
     let checked = || CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,10 +91,21 @@ fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
     let fault = |what: &str, e: std::io::Error| {
         Failure::failed(format!("artefact '{}': {what} {}: {e}", recipe.name, cache.display()))
     };
-    let lock = file::append(&lock_of(cache, OsStr::new(&name)));
-    let lock = lock.and_then(|lock| lock.lock().map(|()| lock));
+    let lock_path = lock_of(cache, OsStr::new(&name));
+    let lock = file::append(&lock_path).and_then(|lock| lock_within(lock, max_wait));
     // Held until this function returns.
-    let _lock = lock.map_err(|e| fault("cannot lock it in", e))?;
+    let _lock = lock.map_err(|e| match e.kind() {
+        io::ErrorKind::TimedOut => Failure::new(
+            FailureKind::Timeout,
+            format!(
+                "artefact '{}': another process holds {} for more than {}; end it (fuser names it)",
+                recipe.name,
+                lock_path.display(),
+                format_duration(max_wait)
+            ),
+        ),
+        _ => fault("cannot lock it in", e),
+    })?;
     if !manifest::is_intact(&place) {
         remove_unfinished(cache);
         let making = cache.join(format!("{MAKING}{name}"));
@@ -102,6 +121,25 @@ fn prepare_in(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
     }
     checked().insert(place.clone());
     Ok(place)
+}
+
+/// Takes a file's lock as soon as it is free.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] if it is not free in time, as when its holder was stopped.
+fn lock_within(file: File, limit: Duration) -> io::Result<File> {
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if start.elapsed() < limit => {
+                std::thread::sleep(POLL_INTERVAL.min(limit));
+            }
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(TryLockError::Error(why)) => return Err(why),
+        }
+    }
 }
 
 fn lock_of(cache: &Path, name: &OsStr) -> PathBuf {

@@ -25,7 +25,11 @@ fn every_fault_is_a_row_with_its_cause() {
         ("infinite", FailureKind::Check, "inf"),
         ("hang", FailureKind::Timeout, "6.0 s"),
         ("endless", FailureKind::Failed, "a line of over 4194304 bytes: 'xxx"),
-        ("flood", FailureKind::Failed, "more than 10000 messages in one order"),
+        (
+            "flood",
+            FailureKind::Failed,
+            "the probe: it sent more than 10000 messages before a sample",
+        ),
         ("other", FailureKind::Failed, "it answered order '0' where"),
         ("undeclared", FailureKind::Check, "'speed' is no metric of its suite"),
         ("histogram", FailureKind::Check, "the histogram 'time' is not an HdrHistogram"),

@@ -1,10 +1,16 @@
 //! The folder of artefacts: the user's own, since programs in it are executed.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use machine::user;
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat};
+use rustix::io::Errno;
 
 use crate::sample::Failure;
 
@@ -36,36 +42,120 @@ fn place(
     Some(cache.filter(absolute).or_else(in_home)?.join("tollgate"))
 }
 
-/// Makes the folder, or checks that it is this user's and closed to others.
+/// Makes the folder, or checks that it is this user's and closed to others. Nobody else may be able to
+/// replace it or a folder above it.
 pub(super) fn secure(folder: &Path) -> Result<(), Failure> {
-    let refused = |why: &dyn std::fmt::Display| {
+    check(folder).map_err(|why| {
         Failure::unavailable(format!("artefacts in {}: {why}", folder.display()), REMEDY)
+    })
+}
+
+fn check(folder: &Path) -> Result<(), String> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Err("it has no folder above it".into());
     };
-    let parent = folder.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(parent).map_err(|why| refused(&why))?;
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(why) if why.kind() != std::io::ErrorKind::AlreadyExists => return Err(refused(&why)),
-        Ok(()) | Err(_) => {}
+    let parent = descend(parent)?;
+    let own = open_or_make(&parent, name).map_err(|why| why.to_string())?;
+    let found = own.metadata().map_err(|why| why.to_string())?;
+    if found.is_symlink() {
+        return Err("it is a symbolic link, not a folder".into());
     }
-    let found = fs::metadata(parent).map_err(|why| refused(&why))?;
-    let open_to_all = found.mode() & 0o1002 == 0o002;
-    if open_to_all || ![0, user::id()].contains(&found.uid()) {
-        return Err(refused(&"another user may replace the folder that it is in"));
-    }
-    let found = fs::metadata(folder).map_err(|why| refused(&why))?;
     if !found.is_dir() {
-        return Err(refused(&"it is not a folder"));
+        return Err("it is not a folder".into());
     }
     if found.uid() != user::id() {
-        return Err(refused(&format!("it belongs to the user {}, not to you", found.uid())));
+        return Err(format!("it belongs to the user {}, not to you", found.uid()));
     }
     if found.mode() & 0o022 != 0 {
-        return Err(refused(&"other users may write in it, so what it holds is not trusted"));
+        return Err("other users may write in it, so what it holds is not trusted".into());
     }
     if found.mode() & 0o777 != 0o700 {
-        fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(|why| refused(&why))?;
+        // By its descriptor: the folder that was checked, whatever has its name now.
+        let opened = format!("/proc/self/fd/{}", own.as_raw_fd());
+        fs::set_permissions(opened, Permissions::from_mode(0o700))
+            .map_err(|why| why.to_string())?;
     }
     Ok(())
+}
+
+/// Opens a folder from the root on, one name at a time, and makes what is missing. Refuses to pass
+/// where another user may replace the next name: a folder or link of another user, or a folder that others may
+/// write in, unless it is sticky.
+fn descend(folder: &Path) -> Result<File, String> {
+    /// As many as the kernel follows.
+    const MAX_LINKS: usize = 40;
+    let mut at = PathBuf::from("/");
+    let mut opened = open_root()?;
+    let mut names: VecDeque<OsString> = names_of(folder).collect();
+    let mut links = 0;
+    while let Some(name) = names.pop_front() {
+        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", at.join(&name).display());
+        let next = open_or_make(&opened, &name).map_err(|why| told(&why))?;
+        let found = next.metadata().map_err(|why| told(&why))?;
+        if let Some(why) = replaceable(&found) {
+            return Err(format!("another user may replace what is in {}", told(&why)));
+        }
+        if found.is_symlink() {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(told(&Errno::LOOP));
+            }
+            let target = readlinkat(&next, "", Vec::new()).map_err(|why| told(&why))?;
+            let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+            if target.is_absolute() {
+                (at, opened) = (PathBuf::from("/"), open_root()?);
+            }
+            names_of(&target).rev().for_each(|name| names.push_front(name));
+        } else if found.is_dir() {
+            (at, opened) = (at.join(&name), next);
+        } else {
+            return Err(told(&"is not a folder"));
+        }
+    }
+    Ok(opened)
+}
+
+fn open_root() -> Result<File, String> {
+    let root = open_or_make(CWD, OsStr::new("/")).map_err(|why| why.to_string())?;
+    let found = root.metadata().map_err(|why| why.to_string())?;
+    match replaceable(&found) {
+        Some(why) => Err(format!("another user may replace what is in /: {why}")),
+        None => Ok(root),
+    }
+}
+
+/// The names on a path below the root, with `..` for the folder above.
+fn names_of(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    use std::path::Component::{Normal, ParentDir};
+    path.components()
+        .filter(|one| matches!(one, Normal(_) | ParentDir))
+        .map(|one| one.as_os_str().into())
+}
+
+/// Opens a name to look at, without following a link; makes a folder of this user's if nothing has the name.
+fn open_or_make(parent: impl std::os::fd::AsFd, name: &OsStr) -> Result<File, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || openat(&parent, name, flags, Mode::empty()).map(File::from);
+    match open() {
+        Err(Errno::NOENT) => {
+            match mkdirat(&parent, name, Mode::RWXU) {
+                // Another process of this user may have made it just now; what it is is checked either way.
+                Ok(()) | Err(Errno::EXIST) => open(),
+                Err(why) => Err(why),
+            }
+        }
+        other => other,
+    }
+}
+
+/// Why another user may change what is in a folder, or where a link leads.
+fn replaceable(found: &Metadata) -> Option<String> {
+    if ![0, user::id()].contains(&found.uid()) {
+        return Some(format!("it belongs to the user {}", found.uid()));
+    }
+    // In a sticky folder only the owner of a name may replace it, and owners are checked.
+    let is_open = found.is_dir() && found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0;
+    is_open.then(|| format!("its mode is {:o}", found.mode() & 0o7777))
 }
 
 #[cfg(test)]
@@ -107,10 +197,17 @@ mod tests {
             assert!(line.contains("other users may write in it") && !line.contains('\n'), "{line}");
         }
         set(&cache, 0o700);
-        set(cache.parent().unwrap(), 0o777);
-        assert!(secure(&cache).unwrap_err().to_string().contains("another user may replace"));
-        set(cache.parent().unwrap(), 0o1777);
-        secure(&cache).unwrap();
+        for above in cache.ancestors().skip(1).take(2) {
+            for open in [0o777, 0o770, 0o720] {
+                set(above, open);
+                let line = secure(&cache).unwrap_err().to_string();
+                let due = format!("replace what is in {}: its mode is {open:o}", above.display());
+                assert!(line.contains(&due) && !line.contains('\n'), "{line}");
+            }
+            set(above, 0o1777);
+            secure(&cache).unwrap();
+            set(above, 0o755);
+        }
         let file = own.path().join("tollgate");
         fs::write(&file, "").unwrap();
         assert!(secure(&file).unwrap_err().to_string().contains("not a folder"));
@@ -129,5 +226,63 @@ mod tests {
         }
         let line = secure(&cache).unwrap_err().to_string();
         assert!(line.contains("belongs to the user 65534"), "{line}");
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_folder_is_refused_and_its_target_stays() {
+        let own = tempfile::tempdir().unwrap();
+        let victim = own.path().join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::set_permissions(&victim, Permissions::from_mode(0o755)).unwrap();
+        let cache = own.path().join("tollgate");
+        for target in [victim.as_path(), Path::new("victim"), Path::new("nothing")] {
+            std::os::unix::fs::symlink(target, &cache).unwrap();
+            let line = secure(&cache).unwrap_err().to_string();
+            assert!(line.contains("it is a symbolic link") && !line.contains('\n'), "{line}");
+            assert!(cache.is_symlink());
+            fs::remove_file(&cache).unwrap();
+        }
+        assert_eq!(fs::metadata(&victim).unwrap().mode() & 0o7777, 0o755);
+        assert!(!own.path().join("nothing").exists());
+    }
+
+    #[test]
+    fn own_links_above_the_folder_are_followed_and_what_they_pass_is_checked() {
+        let own = tempfile::tempdir().unwrap();
+        let at = |name: &str| own.path().join(name);
+        fs::create_dir_all(at("shared/disk")).unwrap();
+        for (name, target) in
+            [("relative", PathBuf::from("shared/../shared/disk")), ("absolute", at("shared/disk"))]
+        {
+            std::os::unix::fs::symlink(target, at(name)).unwrap();
+            secure(&at(name).join("tollgate")).unwrap();
+            assert_eq!(fs::metadata(at("shared/disk/tollgate")).unwrap().mode() & 0o7777, 0o700);
+            fs::set_permissions(at("shared"), Permissions::from_mode(0o775)).unwrap();
+            let line = secure(&at(name).join("tollgate")).unwrap_err().to_string();
+            assert!(line.contains("its mode is 775"), "{line}");
+            fs::set_permissions(at("shared"), Permissions::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        assert!(secure(&at("loop/tollgate")).unwrap_err().to_string().contains("symbolic link"));
+    }
+
+    #[test]
+    fn a_folder_above_or_a_link_of_another_user_is_refused() {
+        let own = tempfile::tempdir().unwrap();
+        let at = |name: &str| own.path().join(name);
+        fs::create_dir_all(at("theirs/mine")).unwrap();
+        std::os::unix::fs::symlink("theirs", at("link")).unwrap();
+        for (planted, cache) in [("link", "link/tollgate"), ("theirs", "theirs/mine/tollgate")] {
+            if std::os::unix::fs::lchown(at(planted), Some(65534), None).is_err() {
+                return machine::untested::note(
+                    "a cache in a folder of another user",
+                    &"giving files away needs root",
+                );
+            }
+            let line = secure(&at(cache)).unwrap_err().to_string();
+            let due = format!("replace what is in {}: it belongs to", at(planted).display());
+            assert!(line.contains(&due), "{line}");
+            assert!(!at(cache).exists());
+        }
     }
 }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::*;
 
+/// Longer than any maker here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// Counts what is made under a name, so that tests do not count for each other.
 static MADE: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
@@ -32,7 +35,7 @@ fn recipe(name: &str, input: &str) -> Recipe {
 /// As another process would, which has checked nothing yet.
 fn prepare_afresh(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
     CHECKED.lock().unwrap().retain(|place| !place.starts_with(cache));
-    prepare_in(cache, recipe)
+    prepare_in(cache, recipe, PATIENCE)
 }
 
 /// Folders in a cache, sorted; locks aside.
@@ -47,14 +50,14 @@ fn folders(cache: &Path) -> Vec<String> {
 #[test]
 fn an_artefact_is_made_once_for_its_inputs() {
     let cache = tempfile::tempdir().unwrap();
-    let one = prepare_in(cache.path(), &recipe("once", "one")).unwrap();
+    let one = prepare_in(cache.path(), &recipe("once", "one"), PATIENCE).unwrap();
     let again = prepare_afresh(cache.path(), &recipe("once", "one")).unwrap();
-    let two = prepare_in(cache.path(), &recipe("once", "two")).unwrap();
+    let two = prepare_in(cache.path(), &recipe("once", "two"), PATIENCE).unwrap();
     assert_eq!(one, again);
     assert_ne!(one, two);
     assert_eq!(fs::read(two.join("inner/link")).unwrap(), b"two");
     assert_eq!(made("once"), 2);
-    assert!(prepare_in(cache.path(), &recipe("once", "bad")).is_err());
+    assert!(prepare_in(cache.path(), &recipe("once", "bad"), PATIENCE).is_err());
     assert_eq!(folders(cache.path()).len(), 2, "nothing half-made stays");
 }
 
@@ -81,7 +84,7 @@ fn a_damaged_artefact_is_made_again() {
     ];
     let cache = tempfile::tempdir().unwrap();
     let recipe = recipe("damaged", "table");
-    let place = prepare_in(cache.path(), &recipe).unwrap();
+    let place = prepare_in(cache.path(), &recipe, PATIENCE).unwrap();
     for (number, damage) in damage.iter().enumerate() {
         damage(&place);
         assert_eq!(prepare_afresh(cache.path(), &recipe).unwrap(), place);
@@ -126,7 +129,23 @@ fn what_the_dead_began_is_removed_and_what_the_living_make_stays() {
     file::append(&at("dead-2.lock")).unwrap();
     let alive = file::append(&at("alive-3.lock")).unwrap();
     alive.lock().unwrap();
-    let place = prepare_in(cache.path(), &recipe("after", "table")).unwrap();
+    let place = prepare_in(cache.path(), &recipe("after", "table"), PATIENCE).unwrap();
     let place = place.file_name().unwrap().to_str().unwrap();
     assert_eq!(folders(cache.path()), [".making-alive-3", place]);
+}
+
+#[test]
+fn a_lock_that_is_never_free_is_a_timeout_in_one_line() {
+    let cache = tempfile::tempdir().unwrap();
+    let recipe = recipe("locked", "table");
+    let path = cache.path().join(format!("locked-{}.lock", recipe.hash()));
+    let lock = file::append(&path).unwrap();
+    lock.lock().unwrap();
+    let failure = prepare_in(cache.path(), &recipe, Duration::from_millis(50)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Timeout);
+    let due = format!("another process holds {} for more than 50 ms; end it", path.display());
+    assert!(failure.why.contains(&due) && !failure.why.contains('\n'), "{failure}");
+    assert_eq!(made("locked"), 0);
+    drop(lock);
+    prepare_in(cache.path(), &recipe, PATIENCE).unwrap();
 }

@@ -7,6 +7,7 @@ mod order;
 mod record;
 mod roles;
 mod session;
+mod silence;
 mod stopping;
 
 use std::collections::BTreeMap;

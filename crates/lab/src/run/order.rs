@@ -7,6 +7,7 @@ use machine::environment::Environment;
 
 use super::hand::{Hand, Heard};
 use super::session::Session;
+use super::silence::Silence;
 use super::{Event, RunError};
 use crate::answer::{Due, checked};
 use crate::descendants;
@@ -20,8 +21,6 @@ use crate::suite;
 
 /// How often the lab looks whether it was interrupted.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
-/// How much longer than a probe's limit a worker may be silent.
-pub(super) const SILENCE: Duration = Duration::from_secs(20);
 /// A worker that dies this often without an answer between is not started again.
 const LOSSES: u32 = 3;
 /// Environments that a run may name: every kind of guest is one.
@@ -104,19 +103,20 @@ impl Session<'_> {
     /// Journals answers until the order is done. Gives how many points are settled, and how the
     /// worker was lost.
     fn listen(&mut self, order: &Order) -> Result<(usize, Option<Failure>), RunError> {
-        let mut due = Due::of(order);
-        let mut heard = Instant::now();
-        let mut preparing = false;
+        let mut due = Due::of_worker(order);
+        let mut silence = Silence::start(Instant::now());
         loop {
             if self.interrupted() {
                 return Ok((due.answered, None));
             }
-            let limit =
-                due.point(order).map_or(SILENCE, |point| point.limit.saturating_add(SILENCE));
+            let limit = due.point(order).map_or(Duration::ZERO, |point| point.limit);
             let said = match self.said.recv_timeout(LOOK) {
                 Ok(said) => said,
-                Err(RecvTimeoutError::Timeout) if preparing || heard.elapsed() < limit => continue,
-                Err(_) => {
+                Err(RecvTimeoutError::Timeout) => match silence.over(limit, Instant::now()) {
+                    None => continue,
+                    Some(failure) => return Ok((due.answered, Some(failure))),
+                },
+                Err(RecvTimeoutError::Disconnected) => {
                     let why = "the worker is silent";
                     return Ok((due.answered, Some(Failure::new(FailureKind::Timeout, why))));
                 }
@@ -124,7 +124,7 @@ impl Session<'_> {
             if said.hand != self.hands[0].number {
                 continue;
             }
-            heard = Instant::now();
+            silence.heard(&said, Instant::now());
             if let Err(failure) = self.taken(0, order, &mut due, &said.heard) {
                 return Ok((due.answered, Some(failure)));
             }
@@ -137,10 +137,8 @@ impl Session<'_> {
                     return Ok((due.answered, None));
                 }
                 Heard::Answer(Answer::Preparing { artefact }) => {
-                    preparing = true;
                     self.watch.event(Event::Preparing(&artefact));
                 }
-                Heard::Answer(Answer::Prepared) => preparing = false,
                 Heard::Answer(Answer::Hello(guest)) => self.know(guest.environment)?,
                 Heard::Answer(_) | Heard::Nonsense(_) | Heard::Gone => {}
             }

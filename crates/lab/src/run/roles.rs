@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::hand::{Heard, Said};
-use super::order::{LOOK, SILENCE};
+use super::order::LOOK;
 use super::session::Session;
+use super::silence::Silence;
 use super::{Event, RunError};
 use crate::answer::{Due, checked};
 use crate::experiment::Experiment;
 use crate::message::{Answer, Order, Request};
-use crate::sample::{Failure, FailureKind, Part, Sample, TRIES};
+use crate::sample::{Failure, Part, Sample, TRIES};
 
 impl Session<'_> {
     /// A worker for each role; their answers become one sample. Where it is void, all try again.
@@ -46,32 +47,31 @@ impl Session<'_> {
             let told = self.hands[at].tell(&Request::Order(Box::new(order.clone())));
             told.map_err(RunError::Worker)?;
         }
-        let mut dues: Vec<Due> = orders.iter().map(Due::of).collect();
+        let mut dues: Vec<Due> = orders.iter().map(Due::of_worker).collect();
         let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
         let mut done = vec![false; roles.len()];
         let mut ready = vec![false; roles.len()];
-        let mut preparing = 0;
-        let mut heard = Instant::now();
-        let limit = order.points[0].limit.saturating_add(SILENCE);
+        let mut silence = Silence::start(Instant::now());
         while !done.iter().all(|done| *done) && !self.interrupted() {
-            let Ok(Said { hand, heard: what }) = self.said.recv_timeout(LOOK) else {
-                if preparing > 0 || heard.elapsed() < limit {
+            let Ok(said) = self.said.recv_timeout(LOOK) else {
+                let Some(failure) = silence.over(order.points[0].limit, Instant::now()) else {
                     continue;
-                }
-                let failure = Failure::new(FailureKind::Timeout, "the worker is silent");
+                };
                 for at in (0..roles.len()).filter(|at| !done[*at]) {
                     answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
                     self.replace(at, &failure);
                 }
                 break;
             };
-            let Some(at) = self.hands.iter().position(|one| one.number == hand) else {
+            let Some(at) = self.hands.iter().position(|one| one.number == said.hand) else {
                 continue;
             };
-            heard = Instant::now();
+            silence.heard(&said, Instant::now());
+            let Said { hand, heard: what } = said;
             if let Err(failure) = self.taken(at, &orders[at], &mut dues[at], &what) {
                 answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
                 done[at] = true;
+                silence.lost(hand);
                 self.replace(at, &failure);
                 self.tell_others(roles.len(), at, &Request::Stop);
                 continue;
@@ -94,12 +94,12 @@ impl Session<'_> {
                 }
                 Heard::Answer(Answer::Stop) => self.tell_others(roles.len(), at, &Request::Stop),
                 Heard::Answer(Answer::Preparing { artefact }) => {
-                    preparing += 1;
                     self.watch.event(Event::Preparing(&artefact));
                 }
-                Heard::Answer(Answer::Prepared) => preparing = 0,
                 Heard::Answer(Answer::Done { id: ended }) => done[at] |= ended == id,
-                Heard::Answer(Answer::Hello(_)) | Heard::Nonsense(_) | Heard::Gone => {}
+                Heard::Answer(Answer::Hello(_) | Answer::Prepared)
+                | Heard::Nonsense(_)
+                | Heard::Gone => {}
             }
         }
         if self.interrupted() {

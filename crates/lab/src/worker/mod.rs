@@ -262,7 +262,7 @@ impl<'a> Worker<'a> {
         order: &Order,
     ) -> std::io::Result<Option<(Due, Option<Failure>)>> {
         let mut begun = Instant::now();
-        let mut due = Due::of(order);
+        let mut due = Due::of_probe(order);
         self.probes += 1;
         let number = self.probes;
         let started = ProbeProcess::start(guest, order, number, self.sender.clone())?;
