@@ -62,6 +62,15 @@ impl Output {
         })
     }
 
+    /// Writes a file of a results folder or cache: it takes the place of whatever has its name, so that a
+    /// planted link, FIFO or device neither redirects nor blocks the writer.
+    ///
+    /// # Errors
+    /// What the system refused, without the path.
+    pub fn replace(path: &Path) -> io::Result<Self> {
+        Self::beside(path.to_owned(), None)
+    }
+
     fn create_checked(
         path: &Path,
         may_replace: impl FnOnce(&Path) -> io::Result<()>,
@@ -170,15 +179,28 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     output.finish()
 }
 
-/// Replaces a file of a results folder or cache as a whole; whatever is in its place goes, a link
-/// included.
+/// Writes a file of a results folder or cache as a whole; see [`Output::replace`].
 ///
 /// # Errors
 /// What the system refused; what was there then stays.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut output = Output::beside(path.to_owned(), None)?;
+    let mut output = Output::replace(path)?;
     output.write_all(bytes)?;
     output.finish()
+}
+
+/// Makes a folder inside a results folder or cache, unless it is there.
+///
+/// # Errors
+/// What the system refused; [`ErrorKind::NotADirectory`] if the name is a link or a file.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(why) if why.kind() == ErrorKind::AlreadyExists => {
+            let kind = fs::symlink_metadata(path)?;
+            if kind.is_dir() { Ok(()) } else { Err(ErrorKind::NotADirectory.into()) }
+        }
+        other => other,
+    }
 }
 
 /// Opens a regular file for reading. Follows no link in the last component and never blocks.

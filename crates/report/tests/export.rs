@@ -9,6 +9,7 @@ use std::fs::File;
 
 use lab::journal::Run;
 use lab::sample::Sample;
+use machine::file::Output;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use report::export::{ExportError, Format, to_file, write};
@@ -77,7 +78,7 @@ fn parquet_holds_what_csv_holds_and_knows_types() {
     let runs = runs();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.parquet");
-    to_file(&runs, &everything, Format::Parquet, &path).unwrap();
+    to_file(&runs, &everything, Format::Parquet, &path, Output::create).unwrap();
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     let text = |field: &Field| match field {
         Field::Null => None,
@@ -112,7 +113,7 @@ fn parquet_is_written_in_groups() {
     run.samples = (0..20_000).map(|round| Sample { round, ..sample.clone() }).collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.parquet");
-    to_file(&[run], &everything, Format::Parquet, &path).unwrap();
+    to_file(&[run], &everything, Format::Parquet, &path, Output::create).unwrap();
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     assert_eq!(reader.metadata().num_row_groups(), 3);
     assert_eq!(reader.metadata().file_metadata().num_rows(), 20_000);
@@ -160,11 +161,13 @@ fn only_what_is_wanted_is_written() {
 fn refusals_are_one_line_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.csv");
-    let none = to_file(&runs(), &|_| false, Format::Csv, &path).unwrap_err();
+    let none = to_file(&runs(), &|_| false, Format::Csv, &path, Output::create).unwrap_err();
     assert!(matches!(none, ExportError::Nothing), "{none}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let nowhere = folder.path().join("absent/samples.csv");
-    let line = to_file(&runs(), &everything, Format::Csv, &nowhere).unwrap_err().to_string();
+    let line = to_file(&runs(), &everything, Format::Csv, &nowhere, Output::create)
+        .unwrap_err()
+        .to_string();
     assert!(line.contains("absent/samples.csv") && !line.contains('\n'), "{line}");
 }
 

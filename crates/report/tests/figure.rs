@@ -143,7 +143,8 @@ fn files_are_what_their_endings_say() {
     let folder = tempfile::tempdir().unwrap();
     let forms = Form::ALL.map(|(_, form)| form);
     let picture = Picture::Curves(drawn("x = 'length'\nseries = 'function'\ny_scale = 'log10'"));
-    let paths = write(&picture, &folder.path().join("figures"), &forms).unwrap();
+    let paths =
+        write(&picture, &folder.path().join("figures"), &forms, machine::file::write).unwrap();
     let heads: [&[u8]; 3] = [b"<", b"%PDF-", b"\x89PNG"];
     for ((path, (ending, _)), head) in paths.iter().zip(Form::ALL).zip(heads) {
         assert!(path.ends_with(format!("f.{ending}")), "{}", path.display());
@@ -153,7 +154,7 @@ fn files_are_what_their_endings_say() {
     assert!(svg.contains("Made-up CPU") && svg.contains("glibc"));
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let line = write(&picture, &file, &forms).unwrap_err().to_string();
+    let line = write(&picture, &file, &forms, machine::file::write).unwrap_err().to_string();
     assert!(line.contains("file") && line.contains("--output") && !line.contains('\n'), "{line}");
 }
 

@@ -320,6 +320,38 @@ fn an_export_replaces_only_regular_files() {
 }
 
 #[test]
+fn a_run_writes_into_its_own_folder_only() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let bench = Bench::new();
+    let again = ["run", "planted/delay", "--rounds", "1"];
+    bench.ok(&again);
+    let folder = bench.journal().folder;
+    let victim = bench.path().join("victim");
+    std::fs::write(&victim, "kept").unwrap();
+    let figures = std::fs::read_dir(folder.join("figures")).unwrap();
+    let mut planted: Vec<_> = figures.map(|entry| entry.unwrap().path()).collect();
+    assert!(!planted.is_empty(), "no figure was drawn");
+    planted.push(folder.join("samples.csv"));
+    for path in &planted {
+        std::fs::remove_file(path).unwrap();
+        std::os::unix::fs::symlink(&victim, path).unwrap();
+    }
+    bench.ok(&again);
+    std::fs::remove_file(folder.join("samples.csv")).unwrap();
+    mknodat(CWD, folder.join("samples.csv"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    bench.ok(&again);
+    for path in &planted {
+        assert!(std::fs::symlink_metadata(path).unwrap().is_file(), "{}", path.display());
+    }
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+
+    std::fs::remove_dir_all(folder.join("figures")).unwrap();
+    std::os::unix::fs::symlink(bench.path(), folder.join("figures")).unwrap();
+    let line = bench.refused(&again, 1);
+    assert!(line.contains("figures: not a directory; remove it"), "{line}");
+}
+
+#[test]
 fn completions_know_the_commands() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish"] {

@@ -199,3 +199,31 @@ fn only_regular_files_are_opened_and_nothing_blocks() {
     let endless = read_input(Path::new("/dev/zero"), 1000).unwrap_err();
     assert_eq!(endless.kind(), ErrorKind::FileTooLarge);
 }
+
+#[test]
+fn what_is_planted_in_a_results_folder_is_replaced() {
+    let folder = tempdir().unwrap();
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "kept").unwrap();
+    let link = folder.path().join("link");
+    symlink(&victim, &link).unwrap();
+    for path in [link, fifo(&folder), folder.path().join("absent")] {
+        replace(&path, b"ours").unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file(), "{}", path.display());
+        assert_eq!(fs::read(&path).unwrap(), b"ours");
+    }
+    assert_eq!(fs::read(&victim).unwrap(), b"kept");
+}
+
+#[test]
+fn a_folder_is_made_once_and_never_by_a_link() {
+    let folder = tempdir().unwrap();
+    let [made, link, file] = ["made", "link", "file"].map(|name| folder.path().join(name));
+    create_folder(&made).unwrap();
+    create_folder(&made).unwrap();
+    symlink(&made, &link).unwrap();
+    fs::write(&file, "").unwrap();
+    for planted in [link, file] {
+        assert_eq!(create_folder(&planted).unwrap_err().kind(), ErrorKind::NotADirectory);
+    }
+}

@@ -82,7 +82,8 @@ pub fn write(
     }
 }
 
-/// Writes the wanted samples into a file, as a whole or not at all; into a device or FIFO, see [`Output`].
+/// Writes the wanted samples into a file, as a whole or not at all. `create` opens it: [`Output::create`]
+/// for a path that a user named, [`Output::replace`] in a results folder.
 ///
 /// # Errors
 /// When there are none, or when the file cannot be written.
@@ -91,10 +92,11 @@ pub fn to_file(
     wanted: Wanted<'_>,
     format: Format,
     path: &Path,
+    create: impl FnOnce(&Path) -> std::io::Result<Output>,
 ) -> Result<(), ExportError> {
     let fault =
         |why: &dyn std::fmt::Display| ExportError::File { path: path.into(), why: why.to_string() };
-    let mut out = Output::create(path).map_err(|e| fault(&e))?;
+    let mut out = create(path).map_err(|e| fault(&e))?;
     let written = write(runs, wanted, format, &mut out).and_then(|()| Ok(out.finish()?));
     match written {
         // Who reads a FIFO or standard output may have seen enough; the caller decides.

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::{FigureError, Picture};
-use machine::file;
-
 use crate::chart::{Form, draw, render};
 
-/// Draws a picture into files named after it, `ID.svg`, `ID.pdf`, `ID.png`, and gives their paths.
+/// Draws a picture into files named after it, `ID.svg`, `ID.pdf`, `ID.png`, and returns their paths. `save`
+/// writes each: [`machine::file::write`] in a folder that a user named, [`machine::file::replace`] in a results
+/// folder.
 ///
 /// # Errors
 /// When it cannot be drawn, or the folder cannot be written.
@@ -15,6 +15,7 @@ pub fn write(
     picture: &Picture,
     folder: &Path,
     forms: &[Form],
+    save: fn(&Path, &[u8]) -> std::io::Result<()>,
 ) -> Result<Vec<PathBuf>, FigureError> {
     let fault = |path: &Path| {
         let path = path.to_path_buf();
@@ -25,7 +26,7 @@ pub fn write(
     let mut paths = Vec::new();
     for (ending, form) in Form::ALL.into_iter().filter(|(_, form)| forms.contains(form)) {
         let path = folder.join(format!("{}.{ending}", picture.id()));
-        file::write(&path, &render(&svg, form)?).map_err(fault(&path))?;
+        save(&path, &render(&svg, form)?).map_err(fault(&path))?;
         paths.push(path);
     }
     Ok(paths)

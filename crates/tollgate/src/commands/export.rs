@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, stdout};
 
 use lab::terminal::Plain;
+use machine::file::Output;
 use report::export::{ExportError, Format, to_file, write};
 
 use crate::arguments::{Export, Form};
@@ -26,7 +27,7 @@ pub(crate) fn run(given: &Export) -> Result<u8, Fault> {
     let wanted = |sample: &lab::sample::Sample| select::is_meant(&given.names, &sample.experiment);
     let form = given.form.into();
     let written = match &given.output {
-        Some(path) => to_file(&[run], &wanted, form, path),
+        Some(path) => to_file(&[run], &wanted, form, path, Output::create),
         // A terminal would act on control characters, which files keep.
         None if stdout().is_terminal() => write(&[run], &wanted, form, &mut Plain::new(stdout())),
         None => write(&[run], &wanted, form, &mut stdout()),

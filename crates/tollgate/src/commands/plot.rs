@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
+use machine::file;
 use report::chart::Form;
 use report::figure::{self, Axis, Figure, Kind, Picture, picture};
 use report::table;
@@ -34,7 +35,7 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
             "{folder}: no figure has samples here; name one with --x"
         )));
     }
-    let drawn = draw(&pictures, &given.output)?;
+    let drawn = draw(&pictures, &given.output, file::write)?;
     print_plain(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
     Ok(0)
 }
@@ -48,7 +49,15 @@ pub(crate) fn after_run(
 ) -> Result<Vec<PathBuf>, Fault> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
     let pictures = possible(&all(files)?, &ids, run);
-    draw(&pictures, &run.folder.join("figures"))
+    let folder = run.folder.join("figures");
+    // The folder may be another user's: neither it nor a file in it may lead elsewhere.
+    file::create_folder(&folder).map_err(|why| {
+        let folder = folder.display();
+        Fault::failed(format!(
+            "{folder}: {why}; remove it, or choose another folder with --results"
+        ))
+    })?;
+    draw(&pictures, &folder, file::replace)
 }
 
 /// The figures of some experiments that the run has samples for.
@@ -57,10 +66,14 @@ fn possible(figures: &[Figure], experiments: &[String], run: &Run) -> Vec<Pictur
     meant.filter_map(|one| picture(one, run).ok()).collect()
 }
 
-fn draw(pictures: &[Picture], folder: &Path) -> Result<Vec<PathBuf>, Fault> {
+fn draw(
+    pictures: &[Picture],
+    folder: &Path,
+    save: fn(&Path, &[u8]) -> std::io::Result<()>,
+) -> Result<Vec<PathBuf>, Fault> {
     let mut drawn = Vec::new();
     for one in pictures {
-        drawn.extend(figure::write(one, folder, &FORMS)?);
+        drawn.extend(figure::write(one, folder, &FORMS, save)?);
     }
     Ok(drawn)
 }

@@ -7,6 +7,7 @@ use lab::option;
 use lab::quantity;
 use lab::run::{Ended, RunError, Wanted};
 use lab::sample::Sample;
+use machine::file::Output;
 use report::export::{Format, to_file};
 use report::table::{self, Question};
 use serde_json::json;
@@ -110,7 +111,8 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
     let judged = super::claims::on(&run, &wanted.experiments, &given.choice.files)?;
     let figures = super::plot::after_run(&run, &wanted.experiments, &given.choice.files)?;
     let samples = ended.folder.join("samples.csv");
-    to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples).map_err(Fault::failed)?;
+    to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples, Output::replace)
+        .map_err(Fault::failed)?;
     let question = Question::default();
     if given.json {
         let shown = table::show_json(&run, &experiments, &question)?;

@@ -84,27 +84,33 @@ pub enum LinkError {
 /// # Errors
 /// The library cannot be read, is no whole allocator, or there is no linker.
 pub fn link(library: &Path, folder: &Path) -> Result<Vec<u8>, LinkError> {
-    link_by("cc", library, folder)
+    let unreadable = |why| LinkError::Unreadable { library: library.to_path_buf(), why };
+    let content = supplied::read(library).map_err(unreadable)?;
+    link_by("cc", library, &content, folder)
 }
 
-/// Links by a linker of this name.
-pub(super) fn link_by(linker: &str, library: &Path, folder: &Path) -> Result<Vec<u8>, LinkError> {
+/// Links the content of a library by a linker of this name. The file itself may change meanwhile, so the linker
+/// reads a copy.
+pub(super) fn link_by(
+    linker: &str,
+    library: &Path,
+    content: &[u8],
+    folder: &Path,
+) -> Result<Vec<u8>, LinkError> {
     let file = |path: &Path| {
         let path = path.to_path_buf();
         move |why| LinkError::File { path, why }
     };
-    let unreadable = |why| LinkError::Unreadable { library: library.to_path_buf(), why };
-    supplied::read(library).map_err(unreadable)?;
-    let found = library.canonicalize().map_err(unreadable)?;
-    let (inside, image) = (folder.join("inside.o"), folder.join(IMAGE));
+    let [inside, copy, image] = ["inside.o", "library.a", IMAGE].map(|name| folder.join(name));
     std::fs::write(&inside, INSIDE).map_err(file(&inside))?;
+    std::fs::write(&copy, content).map_err(file(&copy))?;
     let mut command = Command::new(linker);
     command
         .env("LC_ALL", "C")
         .args(ARGUMENTS)
         // What is optional may stand in an object of its own, and is looked for first.
         .arg("-Wl,-u,tollgate_allocator_mallinfo")
-        .args([&found, &inside, &found])
+        .args([&copy, &inside, &copy])
         .arg("-o")
         .arg(&image);
     let linked = output_within(&mut command, &[], LIMIT).map_err(|why| {
@@ -114,7 +120,9 @@ pub(super) fn link_by(linker: &str, library: &Path, folder: &Path) -> Result<Vec
             _ => LinkError::NoLinker { library, why },
         }
     })?;
-    std::fs::remove_file(&inside).map_err(file(&inside))?;
+    for used in [&inside, &copy] {
+        std::fs::remove_file(used).map_err(file(used))?;
+    }
     if !linked.status.success() {
         let library = library.to_path_buf();
         return Err(LinkError::Incomplete { library, why: complaints(&linked.stderr) });

@@ -10,7 +10,7 @@ use lab::artefact::Recipe;
 use lab::sample::Failure;
 
 use super::Image;
-use super::link::{self, INSIDE, link};
+use super::link::{self, INSIDE, LinkError, link_by};
 
 /// Whether a level is a path and no name.
 pub fn is_path(allocator: &str) -> bool {
@@ -37,10 +37,22 @@ pub fn recipe(library: &str) -> Recipe {
         inputs: vec![library.into(), holds, INSIDE.into()],
         make: |recipe, folder| {
             let library = String::from_utf8_lossy(&recipe.inputs[0]);
-            let linked = link(Path::new(&*library), folder);
+            let library = Path::new(&*library);
+            // What is linked must be what the hash was made of: the file may have changed since.
+            let linked = match recipe.inputs[1].as_slice() {
+                [] => Err(unreadable(library)),
+                content => link_by("cc", library, content, folder),
+            };
             linked.map(drop).map_err(|why| Failure::failed(why.to_string()))
         },
     }
+}
+
+/// Why nothing was read of a library.
+fn unreadable(library: &Path) -> LinkError {
+    let why = read(library).err();
+    let why = why.unwrap_or_else(|| io::Error::other("it was empty when it was read"));
+    LinkError::Unreadable { library: library.into(), why }
 }
 
 /// The artefact's name, which is one of a file: a path is none.
@@ -93,5 +105,17 @@ mod tests {
         let (one, other, again) = (hash("one"), hash("other"), hash("one"));
         assert!(one == again && one != other);
         assert!(artefact(path) != artefact("libmine.a") && !artefact(path).contains('/'));
+    }
+
+    #[test]
+    fn what_is_linked_is_what_was_hashed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("libmine.a");
+        std::fs::write(&file, "!<arch>\n").unwrap();
+        let empty_archive = recipe(file.to_str().unwrap());
+        std::fs::write(&file, "no library").unwrap();
+        let told = (empty_archive.make)(&empty_archive, folder.path()).unwrap_err().to_string();
+        assert!(told.contains("it lacks `tollgate_allocator_"), "{told}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"no library");
     }
 }

@@ -147,7 +147,7 @@ fn no_linker_is_told_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libmine.a");
     std::fs::write(&library, "!<arch>\n").expect("written");
-    let linked = super::link::link_by("no-such-cc", &library, folder.path());
+    let linked = super::link::link_by("no-such-cc", &library, b"!<arch>\n", folder.path());
     let told = linked.expect_err("there is none").to_string();
     assert!(
         told.starts_with("cc, which links ") && told.contains("install a C compiler"),
