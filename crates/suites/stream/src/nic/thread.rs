@@ -114,6 +114,12 @@ impl<O: Send + 'static> Nic<O> {
         Port::here(Arc::clone(&self.shared) as Arc<dyn Served>)
     }
 
+    /// Whether a port or an access is somewhere.
+    pub fn is_used(&self) -> bool {
+        // Its own, and its thread's.
+        Arc::strong_count(&self.shared) > 2
+    }
+
     /// What a server needs to give it to other processes.
     pub fn access(&self) -> Access {
         Access { nic: Arc::clone(&self.shared) as Arc<dyn Served>, cpu: self.cpu }

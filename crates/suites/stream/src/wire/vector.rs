@@ -182,6 +182,8 @@ mod tests {
                 assert_eq!(to, expected);
                 Avx2::copy(from.0.as_ptr(), to.0.as_mut_ptr());
                 assert_eq!(to, from);
+            } else {
+                machine::untested::note("stream: lines by AVX2", &"the CPU has none");
             }
         }
     }
@@ -194,10 +196,13 @@ mod tests {
             expected[place * 16 + 8..][..8].copy_from_slice(&word.to_le_bytes());
         }
         for by_avx2 in [false, true] {
+            if by_avx2 && !is_x86_feature_detected!("avx2") {
+                return machine::untested::note("stream: words by AVX2", &"the CPU has none");
+            }
             let mut to = Line([0x55; 64]);
             // SAFETY: a whole line, and AVX2 is used only where the processor has it.
             unsafe {
-                if by_avx2 && is_x86_feature_detected!("avx2") {
+                if by_avx2 {
                     Avx2::tell(&words, to.0.as_mut_ptr());
                 } else {
                     Plain::tell(&words, to.0.as_mut_ptr());

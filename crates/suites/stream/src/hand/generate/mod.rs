@@ -35,7 +35,8 @@ const SPANS: usize = 40_000;
 const ALL_SPANS: usize = 60_000;
 /// Pairs of notification buffers that a program may have on a machine of few CPUs.
 const PAIRS: usize = 64;
-/// How long a program may take to say hello, to end a message, and to read an answer.
+/// How long a program may take to say hello, to end a message, and to read an answer, and for how long it may
+/// have nothing of the NIC where others want its place.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Options of `tollgate stream generate`.

@@ -15,7 +15,8 @@ pub struct Limits {
     pub all: Lent,
     /// Pairs of notification buffers of one program, one for each of its cores.
     pub pairs: usize,
-    /// How long a program may take to say hello, to end a message, and to read an answer.
+    /// How long a program may take to say hello, to end a message, and to read an answer. One that has had
+    /// nothing of the NIC for so long makes way for others.
     pub patience: Duration,
 }
 

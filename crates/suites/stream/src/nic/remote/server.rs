@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machine::Refusal;
 use machine::memfd::Memfd;
@@ -69,6 +69,24 @@ struct Connected {
     /// How many came before it.
     age: u64,
     is_program: bool,
+    /// Since when a program has had nothing of the NIC; `None` while it has something.
+    bare: Option<Instant>,
+    /// Whether its place is another's now.
+    evicted: bool,
+}
+
+impl Connected {
+    /// Whether it is a program that was given time enough to attach something.
+    fn is_overdue(&self, patience: Duration) -> bool {
+        let overdue = self.bare.is_some_and(|since| since.elapsed() >= patience);
+        self.is_program && overdue
+    }
+
+    /// Its thread says why, and ends.
+    fn evict(&mut self) {
+        (self.is_program, self.evicted) = (false, true);
+        let _ = self.socket.shutdown(Shutdown::Read);
+    }
 }
 
 impl Server {
@@ -154,10 +172,9 @@ fn admit(socket: &Arc<UnixStream>, age: u64, shared: &Arc<Shared>) -> Result<(),
     if programs.connected.len() >= THREADS {
         return Err("too many connect at once; try again".into());
     }
-    let strangers = programs.connected.values().filter(|one| !one.is_program);
-    if strangers.clone().count() >= STRANGERS
-        && let Some(oldest) = strangers.min_by_key(|one| one.age)
-    {
+    let strangers = || programs.connected.values().filter(|one| !one.is_program);
+    let oldest = strangers().min_by_key(|one| one.age);
+    if let Some(oldest) = oldest.filter(|_| strangers().count() >= STRANGERS) {
         // Its thread says why, and ends.
         let _ = oldest.socket.shutdown(Shutdown::Read);
     }
@@ -168,7 +185,8 @@ fn admit(socket: &Arc<UnixStream>, age: u64, shared: &Arc<Shared>) -> Result<(),
         let _place = Place { shared: &all, number };
         One { shared: &all, number, serving: None, ready: false }.serve(&own);
     };
-    let connected = Connected { socket: Arc::clone(socket), age, is_program: false };
+    let socket = Arc::clone(socket);
+    let connected = Connected { socket, age, is_program: false, bare: None, evicted: false };
     programs.connected.insert(number, connected);
     let thread = std::thread::Builder::new().name("nic-program".into()).spawn(serve);
     if let Err(why) = thread {
@@ -201,6 +219,26 @@ impl Programs {
             }
         }
     }
+
+    /// How many are programs.
+    fn taken(&self) -> usize {
+        self.connected.values().filter(|one| one.is_program).count()
+    }
+
+    /// Ends programs that attached nothing in time; how many there were.
+    fn evict_overdue(&mut self, patience: Duration) -> usize {
+        let overdue = self.connected.values_mut().filter(|one| one.is_overdue(patience));
+        overdue.map(Connected::evict).count()
+    }
+
+    /// A program has nothing of the NIC, or has something.
+    fn note(&mut self, number: u32, is_bare: bool) {
+        if let Some(one) = self.connected.get_mut(&number)
+            && one.bare.is_some() != is_bare
+        {
+            one.bare = is_bare.then(Instant::now);
+        }
+    }
 }
 
 /// One program.
@@ -231,7 +269,14 @@ impl One<'_> {
                     let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
                     return;
                 }
-                Ok(None) | Err(_) => return,
+                Ok(None) | Err(_) => {
+                    if self.is_evicted() {
+                        let why = "it attached nothing in time, and another program came; start the \
+                                   program again";
+                        let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
+                    }
+                    return;
+                }
             };
             let sent = match answer {
                 Ok((reply, fd)) => reply.send(socket, fd, within),
@@ -252,7 +297,10 @@ impl One<'_> {
             (None, Request::Hello(version, form)) => self.hello(version, form),
             (None, _) => Err("say hello first: start the program from the same tollgate".into()),
             (Some(serving), request) => {
-                let answer = serving.answer(request, fd).map_err(|why: Refusal| why.to_string())?;
+                let answer = serving.answer(request, fd);
+                let is_bare = serving.is_bare();
+                self.shared.programs().note(self.number, is_bare);
+                let answer = answer.map_err(|why: Refusal| why.to_string())?;
                 if request == Request::Ready && !self.ready {
                     self.ready = true;
                     self.shared.programs().ready += 1;
@@ -275,7 +323,7 @@ impl One<'_> {
         }
         let form = form.ok_or("no NIC has that form: ask for rings of a power of two of bytes")?;
         self.becomes_program()?;
-        let Access { nic, cpu } = (self.shared.open)(form).inspect_err(|_| self.is_stranger())?;
+        let Access { nic, cpu } = self.open(form).inspect_err(|_| self.is_stranger())?;
         let Limits { each, pairs, .. } = self.shared.limits;
         let quotas = [Quota::new(each, "of one program"), Arc::clone(&self.shared.quota)];
         self.serving = Some(Serving::new(nic, Program(self.number), pairs, quotas));
@@ -285,20 +333,45 @@ impl One<'_> {
     /// It takes the place of a program, if there is one.
     fn becomes_program(&self) -> Result<(), String> {
         let mut programs = self.shared.programs();
-        let taken = programs.connected.values().filter(|one| one.is_program).count();
+        if programs.taken() >= PROGRAMS {
+            programs.evict_overdue(self.shared.limits.patience);
+        }
+        let taken = programs.taken();
         if taken >= PROGRAMS {
             return Err(format!("it serves {taken} programs and takes no more; end one"));
         }
         if let Some(one) = programs.connected.get_mut(&self.number) {
-            one.is_program = true;
+            (one.is_program, one.bare) = (true, Some(Instant::now()));
         }
         Ok(())
     }
 
+    /// The NIC, which programs that attached nothing in time do not keep from having this form.
+    fn open(&self, form: Form) -> Result<Access, String> {
+        let open = &self.shared.open;
+        let refused = match open(form) {
+            Ok(access) => return Ok(access),
+            Err(why) => why,
+        };
+        let patience = self.shared.limits.patience;
+        let mut programs = self.shared.programs();
+        if programs.evict_overdue(patience) == 0 {
+            return Err(refused);
+        }
+        let are_there =
+            |programs: &mut Programs| programs.connected.values().any(|one| one.evicted);
+        drop(self.shared.gone.wait_timeout_while(programs, patience, are_there));
+        open(form)
+    }
+
     fn is_stranger(&self) {
         if let Some(one) = self.shared.programs().connected.get_mut(&self.number) {
-            one.is_program = false;
+            (one.is_program, one.bare) = (false, None);
         }
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.shared.programs().connected.get(&self.number).is_some_and(|one| one.evicted)
     }
 }
 

@@ -49,6 +49,11 @@ impl Serving {
         Self { nic, program, most_pairs, quotas, pairs, pipes, lent }
     }
 
+    /// Whether the program has nothing of the NIC: no pair, no pipe, no memory there.
+    pub(super) fn is_bare(&self) -> bool {
+        self.pairs.is_empty() && self.pipes.is_empty() && self.lent.is_empty()
+    }
+
     /// Does what is asked: the answer, and what comes with it.
     pub(super) fn answer(
         &mut self,

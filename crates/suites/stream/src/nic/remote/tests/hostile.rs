@@ -21,8 +21,8 @@ use crate::nic::posted::Doorbells;
 use crate::nic::remote::{Connection, Lent, Limits};
 use crate::wire::flow::Flow;
 
-/// Limits by which a program is not waited for long.
-const SHORT: Limits = Limits { patience: Duration::from_millis(200), ..LIMITS };
+/// Limits by which a program is not waited for long, and yet gets the CPU meanwhile.
+const SHORT: Limits = Limits { patience: Duration::from_secs(3), ..LIMITS };
 
 fn pipes() -> Pipes {
     Pipes::new(Notify::Reactively, (SIZES.ring / FLIT) as u32, SIZES.notifications)
@@ -84,6 +84,27 @@ fn one_program_too_many_is_told_so() {
     programs.pop();
     let again = || Connection::open(&found.folder.path().join("nic"), FORM).is_ok();
     until(again, "the place of one that has gone is free");
+}
+
+#[test]
+fn programs_that_attach_nothing_make_way_for_others() {
+    let found = Found::with_limits(pipes(), SHORT);
+    let hello = Request::Hello(VERSION, Some(FORM));
+    let attached = found.raw();
+    attached.ask(hello, NO_FD);
+    assert!(matches!(attached.ask(Request::Attach, NO_FD), Some((Reply::Attached(..), Some(_)))));
+    let silent: Vec<Raw> = (1..PROGRAMS).map(|_| found.raw()).collect();
+    for one in &silent {
+        assert!(matches!(one.ask(hello, NO_FD), Some((Reply::Welcome(_), None))));
+    }
+    // They are silent, and stay.
+    let path = found.folder.path().join("nic");
+    until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
+    let told = end(&silent[0].0).unwrap_or_default();
+    assert!(told.contains("attached nothing") && told.lines().count() == 1, "{told}");
+    // Who has something is kept, however long it is silent.
+    assert!(matches!(attached.ask(Request::TakePipe, NO_FD), Some((Reply::Pipe(_), None))));
+    found.still_serves();
 }
 
 #[test]

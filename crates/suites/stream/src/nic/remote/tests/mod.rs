@@ -1,5 +1,6 @@
 //! Programs that do what they should not.
 
+mod accepting;
 mod anything;
 mod hostile;
 mod messages;
