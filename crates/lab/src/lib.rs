@@ -30,6 +30,7 @@ pub mod run;
 pub mod sample;
 pub mod search;
 pub mod soundness;
+pub mod spreadsheet;
 pub mod statistics;
 pub mod suite;
 pub mod summary;

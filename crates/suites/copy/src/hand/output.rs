@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use lab::by_hand::Gathered;
+use lab::spreadsheet;
 use lab::suite::UsageError;
 use machine::file::Output;
 
@@ -134,7 +135,7 @@ fn table(
         table.write_record([
             row.pair.description,
             &row.length.to_string(),
-            &copy_type(&row.function),
+            spreadsheet::cell(&copy_type(&row.function)).as_ref(),
             &format!("{:.3}", rate / 1e9),
             &options.made().to_string(),
             &options.threads.to_string(),
@@ -182,6 +183,23 @@ mod tests {
              App writes to host-heap,16,glibc_memcpy,5.785,1000,0\n\
              App writes to host-heap,16,naive_memcpy,5.785,1000,0\n"
         );
+    }
+
+    #[test]
+    fn a_functions_name_is_no_formula_in_the_csv() {
+        let options = Options::try_parse_from(["copy", "0", "-n", "1"]).unwrap();
+        let mut rows = rows(&options, &options.pairs().unwrap());
+        rows.truncate(2);
+        for (row, function) in rows.iter_mut().zip(["=cmd()/x.so:f", "-1+1.so:f"]) {
+            row.function = function.into();
+            row.point = row.point.with("function", function);
+        }
+        let mut out = Vec::new();
+        table(&mut out, &rows, &gathered(&rows), &options).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let written: Vec<&str> =
+            text.lines().skip(1).filter_map(|line| line.split(',').nth(2)).collect();
+        assert_eq!(written, ["'=cmd()/x.so:f", "'-1+1.so:f"]);
     }
 
     #[test]
