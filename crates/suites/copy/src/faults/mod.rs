@@ -100,17 +100,19 @@ impl Setup {
             "first-touch" => Event::FirstTouch,
             "eviction" => Event::Eviction,
             "shootdown" => Event::Shootdown,
-            _ => Event::None,
+            "none" | "" => Event::None,
+            other => return Err(wrong(format!("unknown event '{other}'"))),
         };
         let backing = match point.text("memory") {
             "heap" => Backing::Heap,
             "file-mapped" => Backing::File,
             other => return Err(wrong(format!("pages are of heap or file-mapped, not '{other}'"))),
         };
-        let threads = point.get("threads").and_then(|level| level.count()).unwrap_or(1);
-        if !(1..=MOST_THREADS).contains(&threads) {
-            return Err(wrong(format!("1 to {MOST_THREADS} threads touch pages, not {threads}")));
-        }
+        let threads = point.get("threads").map_or(Ok(1), |level| {
+            let threads = level.count().filter(|count| (1..=MOST_THREADS).contains(count));
+            let why = || wrong(format!("1 to {MOST_THREADS} threads touch pages, not '{level}'"));
+            threads.ok_or_else(why)
+        })?;
         if event == Event::Shootdown && backing == Backing::File {
             return Err(wrong(
                 "a file's pages are read-only here: there is no right to take".into(),
@@ -241,4 +243,22 @@ fn with_interrupts(measurement: Measurement, count: Option<u64>, pages: u64) -> 
 fn median(ticks: &mut [u64]) -> f64 {
     ticks.sort_unstable();
     ticks.get(ticks.len() / 2).map_or(0.0, |ticks| *ticks as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_levels_are_refused() {
+        let point = Point::from([("event", "first-touch"), ("memory", "heap")]);
+        assert_eq!(Setup::of(&point).unwrap().threads, 1);
+        assert_eq!(Setup::of(&point.with("threads", "64")).unwrap().threads, 64);
+        for threads in ["", "two", "-1", "1.5", "0", "65", "18446744073709551616"] {
+            let failure = Setup::of(&point.with("threads", threads)).unwrap_err();
+            assert!(failure.why.contains(&format!("not '{threads}'")), "{failure}");
+        }
+        let failure = Setup::of(&point.with("event", "firsttouch")).unwrap_err();
+        assert!(failure.why.contains("'firsttouch'"), "{failure}");
+    }
 }

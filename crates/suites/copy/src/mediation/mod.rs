@@ -44,7 +44,7 @@ pub const FACTORS: &[Factor] = &[
     Factor {
         name: "scale",
         about: "by how much ESCAPE's 16 GiB pool is divided",
-        levels: Levels::Checked(scale),
+        levels: Levels::Checked(|text| scale(text).map(|scale| scale.to_string())),
     },
     Factor {
         name: "mediated",
@@ -72,9 +72,9 @@ pub const METRICS: &[Metric] = &[
     ),
 ];
 
-fn scale(text: &str) -> Result<String, String> {
+fn scale(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
-        Ok(scale) if scale > 0 => Ok(scale.to_string()),
+        Ok(scale) if scale > 0 => Ok(scale),
         _ => Err(format!("'{text}' is not a divisor from 1")),
     }
 }
@@ -90,7 +90,8 @@ struct Setup {
 impl Setup {
     fn of(point: &Point) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
-        let scale = point.get("scale").and_then(|level| level.count()).unwrap_or(256);
+        let scale = point.get("scale").map_or(Ok(256), |level| scale(level.as_str()));
+        let scale = scale.map_err(|why| wrong(format!("factor 'scale': {why}")))?;
         let rules = Rules::escape(scale).map_err(|why| wrong(why.to_string()))?;
         let range =
             rules.shared().ok_or_else(|| wrong("no range is shared by both hosts".into()))?;
@@ -100,8 +101,16 @@ impl Setup {
         if !(1..=room).contains(&length) {
             return Err(wrong(format!("{length} B do not fit into a shared range of {room} B")));
         }
-        let mediated = point.text("mediated") != "no";
-        let right = if point.text("change") == "grant" { Right::Write } else { Right::Read };
+        let mediated = match point.text("mediated") {
+            "yes" | "" => true,
+            "no" => false,
+            other => return Err(wrong(format!("mediated is yes or no, not '{other}'"))),
+        };
+        let right = match point.text("change") {
+            "grant" => Right::Write,
+            "revoke" | "" => Right::Read,
+            other => return Err(wrong(format!("a change is grant or revoke, not '{other}'"))),
+        };
         let rules = if mediated { rules } else { rules.open() };
         Ok(Self { rules, range, length, mediated, right })
     }
@@ -210,4 +219,26 @@ fn filled(length: usize) -> Result<Mapping, Failure> {
         unsafe { source.as_mut_ptr().add(index).write((index % 251) as u8 + 1) };
     }
     Ok(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_levels_are_refused() {
+        let point = Point::from([("length", "4 KiB"), ("function", "glibc")]);
+        let of = |scale| Setup::of(&point.with("scale", scale)).map(|setup| setup.rules.length());
+        let default = Setup::of(&point).ok().map(|setup| setup.rules.length());
+        assert_eq!(of("256").ok(), default);
+        assert!(of("1024").unwrap() < of("256").unwrap());
+        for scale in ["", "x", "0", "-1", "1.5", "18446744073709551616"] {
+            let why = of(scale).unwrap_err().why;
+            assert_eq!(why, format!("factor 'scale': '{scale}' is not a divisor from 1"));
+        }
+        for (factor, level) in [("mediated", "maybe"), ("change", "Grant")] {
+            let why = Setup::of(&point.with(factor, level)).err().unwrap().why;
+            assert!(why.contains(&format!("'{level}'")), "{why}");
+        }
+    }
 }
