@@ -90,11 +90,13 @@ fn what_a_range_holds_outlasts_a_change() {
 #[test]
 fn a_host_that_tries_to_get_round_the_rules_is_stopped() {
     let (mut mediator, _source) = mediator(Rules::escape(SCALE).unwrap(), true);
-    let mut tally = Tally::default();
     for host in 0..HOSTS {
+        let mut tally = Tally::default();
         mediator.attack(0, host, &mut tally).unwrap();
+        assert!(tally.stopped > 0, "host {host} tried nothing");
+        let none = Tally { stopped: tally.stopped, ..Tally::default() };
+        assert_eq!(tally, none, "host {host}");
     }
-    assert_eq!(tally, Tally { allowed: 0, stopped: 8, leaked: 0, refused: 0 });
 }
 
 #[test]
@@ -102,8 +104,16 @@ fn without_confinement_the_attack_comes_through_and_is_counted() {
     let (mut mediator, _source) = mediator(Rules::escape(SCALE).unwrap(), false);
     let mut tally = Tally::default();
     mediator.attack(0, 1, &mut tally).unwrap();
-    // Only opening the read-only descriptor anew through /proc gets round the kernel's own rules.
-    assert_eq!(tally, Tally { allowed: 0, stopped: 3, leaked: 1, refused: 0 });
+    assert!(tally.stopped > 0 && tally.allowed + tally.refused == 0, "{tally:?}");
+    // Only opening the read-only descriptor anew through /proc gets round the kernel's own rules, and a
+    // security module may forbid that too.
+    if tally.leaked == 0 {
+        return machine::untested::note(
+            "an attack that comes through",
+            &"/proc opens nothing anew",
+        );
+    }
+    assert_eq!(tally.leaked, 1, "{tally:?}");
     assert!(tally.enforced().unwrap_err().why.starts_with("1 forbidden"));
 }
 

@@ -292,12 +292,91 @@ mod tests {
             if is_x86_feature_detected!("avx2") {
                 // SAFETY: the processor has AVX2.
                 assert_eq!(whole(|frame, header| unsafe { stamp_256(frame, header) }), words);
+            } else {
+                machine::untested::note("a stamp by 32 B", &"this CPU lacks AVX2");
             }
             if is_x86_feature_detected!("avx512f") {
                 // SAFETY: the processor has AVX-512.
                 assert_eq!(whole(|frame, header| unsafe { stamp_512(frame, header) }), words);
+            } else {
+                machine::untested::note("a stamp by 64 B", &"this CPU lacks AVX-512");
             }
         }
+    }
+
+    /// Shows which words an instruction stores, those too that it stores as it loaded them: after every
+    /// instruction a trap gives each word but the stamp's a new value, and a store that takes one of
+    /// them back shows.
+    mod stores {
+        use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+        /// The words of a line that the stamp leaves as they are.
+        const OTHERS: [usize; 6] = [0, 1, 4, 5, 6, 7];
+        static LINE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+        static STEPS: AtomicU64 = AtomicU64::new(0);
+        static STORED: AtomicU64 = AtomicU64::new(0);
+
+        extern "C" fn trapped(_: libc::c_int) {
+            let (line, steps) = (LINE.load(Relaxed), STEPS.load(Relaxed));
+            for lane in OTHERS {
+                // SAFETY: `of` set a line of 8 words, which outlives the traps.
+                let word = unsafe { &*line.add(lane) };
+                if word.swap(steps + 1, Relaxed) != steps {
+                    STORED.fetch_or(1 << lane, Relaxed);
+                }
+            }
+            STEPS.store(steps + 1, Relaxed);
+        }
+
+        /// Which other words of the line `store` stores, as bits; `None` if instructions do not trap here.
+        /// One test alone may call it: the trap is the process's.
+        pub(super) fn of(line: *mut u8, store: impl FnOnce()) -> Option<u64> {
+            LINE.store(line.cast(), Relaxed);
+            for lane in OTHERS {
+                // SAFETY: the caller's line has 8 words.
+                unsafe { (*line.cast::<AtomicU64>().add(lane)).store(0, Relaxed) };
+            }
+            // SAFETY: an all-zero sigaction is valid. The handler touches atomics and the line only. The
+            // trap flag is set for this thread while `store` runs, and the flags are saved on the stack.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let mut before: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = trapped as extern "C" fn(libc::c_int) as usize;
+                libc::sigaction(libc::SIGTRAP, &action, &mut before);
+                std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
+                store();
+                std::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq");
+                libc::sigaction(libc::SIGTRAP, &before, std::ptr::null_mut());
+            }
+            (STEPS.load(Relaxed) > 0).then(|| STORED.load(Relaxed))
+        }
+    }
+
+    /// Two stores of words would leave the same bytes, but a copy that loads them as a vector would wait
+    /// until they are in the cache, and the latency would be another.
+    #[test]
+    fn the_stamped_line_is_stored_by_the_widest_vector() {
+        let source = Source::new(64).unwrap();
+        let frame = source.prepare(5);
+        // The first call detects the features.
+        frame.stamp(8);
+        let Some(stored) = stores::of(frame.frame, || frame.stamp(9)) else {
+            return machine::untested::note(
+                "the width of a stamp",
+                &"instructions do not trap here",
+            );
+        };
+        let due = if is_x86_feature_detected!("avx512f") {
+            0b1111_0011
+        } else if is_x86_feature_detected!("avx2") {
+            0b0000_0011
+        } else {
+            0
+        };
+        assert_eq!(stored, due, "{stored:#010b}, not {due:#010b}");
+        // SAFETY: the line has 8 words.
+        let words = unsafe { frame.start().cast::<[u64; 4]>().read() };
+        assert_eq!(words[2..], Header::new(5, 64, 9).words()[2..]);
     }
 
     #[test]

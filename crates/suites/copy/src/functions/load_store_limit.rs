@@ -121,7 +121,14 @@ mod tests {
         let source: Vec<u8> = (0..4096_usize).map(|index| (index + 7) as u8).collect();
         let avx512 = is_x86_feature_detected!("avx512f").then_some(of_64_bytes as CopyFn);
         let avx2 = is_x86_feature_detected!("avx2").then_some(of_32_bytes as CopyFn);
-        for copy in [avx512, avx2].into_iter().flatten() {
+        for (name, copy) in [("64 B", avx512), ("32 B", avx2)] {
+            let Some(copy) = copy else {
+                machine::untested::note(
+                    "the limit of loads and stores",
+                    &format!("no {name} vectors"),
+                );
+                continue;
+            };
             for length in 0..=source.len() {
                 let mut destination = vec![0xee; length + 1];
                 // SAFETY: both buffers hold the length and are different.

@@ -184,7 +184,10 @@ mod tests {
                 let runs = run(Method::Mcblock, 1 << 20).unwrap();
                 assert!(runs.iter().all(|run| run.rate > 1e7), "{runs:?}");
             }
-            Err(failure) => assert_eq!(failure.remedy.as_deref(), Some("apt-get install mbw")),
+            Err(failure) => {
+                assert_eq!(failure.remedy.as_deref(), Some("apt-get install mbw"));
+                machine::untested::note("a copy by mbw", &failure);
+            }
         }
         assert!(run(Method::Dumb, 1000).is_err());
     }
