@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -163,6 +164,27 @@ fn waited_ns() -> Option<u64> {
     parse_schedstat(&fs::read_to_string("/proc/thread-self/schedstat").ok()?, 1)
 }
 
+/// How long the thread that made it has been ready and waited for its CPU, for readings around short
+/// pieces of work: one costs about a microsecond. Any thread may read it.
+#[derive(Debug)]
+pub struct WaitClock(fs::File);
+
+impl WaitClock {
+    /// The clock of this thread; `None` if the kernel does not count (no `/proc/thread-self/schedstat`).
+    pub fn of_this_thread() -> Option<Self> {
+        let clock = Self(fs::File::open("/proc/thread-self/schedstat").ok()?);
+        clock.now().map(|_| clock)
+    }
+
+    /// Time waited since the thread began; `None` if it has ended.
+    pub fn now(&self) -> Option<Duration> {
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..length]).ok()?;
+        parse_schedstat(text, 1).map(Duration::from_nanos)
+    }
+}
+
 /// One of the three numbers of `schedstat`: ns run, ns waited, slices.
 fn parse_schedstat(schedstat: &str, at: usize) -> Option<u64> {
     schedstat.split_whitespace().nth(at)?.parse().ok()
@@ -246,6 +268,28 @@ mod tests {
         assert_eq!(parse_schedstat("951750 77 3\n", 1), Some(77));
         assert_eq!(parse_schedstat("951750", 1), None);
         assert_eq!(parse_schedstat("a b c", 1), None);
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_cpu_waits() {
+        let Some(clock) = WaitClock::of_this_thread() else {
+            return crate::untested::note("a thread's wait for its CPU", &"no schedstat");
+        };
+        let cpu = crate::topology::allowed_cpus()[0];
+        let (sender, done) = std::sync::mpsc::channel::<()>();
+        let body = move || while done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {};
+        let other = pin::spawn_pinned(cpu, body).unwrap();
+        let spinning = pin::spawn_pinned(cpu, move || {
+            let own = WaitClock::of_this_thread().unwrap();
+            let (before, begun) = (own.now().unwrap(), Instant::now());
+            // Whoever shares a CPU waits in the end, however the slices fall.
+            while own.now().unwrap() == before && begun.elapsed() < Duration::from_secs(60) {}
+            own.now().unwrap() > before
+        });
+        assert!(spinning.unwrap().join().unwrap());
+        drop(sender);
+        other.join().unwrap();
+        assert!(clock.now().is_some());
     }
 
     /// A snapshot of one thread on a CPU, with the steal of all.

@@ -11,7 +11,7 @@ pub const TIME_MIN: &str = "time_min";
 /// What the timer's step amounts to.
 pub const RESOLUTION: &str = "resolution";
 /// Time of the timed loop around a function that returns at once.
-pub const CALL_TIME: &str = "call_time";
+pub const LOOP_FLOOR: &str = "loop_floor";
 /// Bytes whose delivery was verified.
 pub const CHECKED: &str = "checked";
 
@@ -27,8 +27,8 @@ pub const METRICS: &[Metric] = &[
     Metric::time(TIME_MIN, "time a copy in the fastest batch of a sample"),
     Metric::time(RESOLUTION, "what one step of the timer amounts to in the time of a copy"),
     Metric::time(
-        CALL_TIME,
-        "what a call costs: the timed loop around a function that returns at once; part of `time`",
+        LOOP_FLOOR,
+        "time of the same loop around a function that returns at once; a lower bound that overlaps with the copy; not to be subtracted",
     ),
     Metric {
         name: CHECKED,

@@ -167,7 +167,7 @@ impl Copies {
             Direction::Write => pair.destination.file().map(|file| (file, settings.offset, true)),
             Direction::Read => pair.source.file().map(|file| (file, 0, false)),
         };
-        let mut call = None;
+        let mut floor = None;
         // SAFETY: both regions are open until this function ends, are different mappings, and hold
         // the layout's bytes; the ring is the layout's.
         let batches = unsafe {
@@ -199,7 +199,7 @@ impl Copies {
                         .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?;
                     let nothing = self.places.function("", NOTHING, seed)?;
                     let mut runner = Runner::new(nothing, spans, layout, &ring, settings, None);
-                    call = Some(timing.call(&mut runner)?);
+                    floor = Some(timing.loop_floor(&mut runner)?);
                     batches
                 }
             }
@@ -207,8 +207,8 @@ impl Copies {
         let made = batches.made(ring.len(), settings.touch == Touch::Cold);
         let checked = verify::delivery(settings, layout, pair, pattern, &ring, made)?;
         let mut measurement = batches.summary(conditions.tsc, &ring, checked);
-        if let Some(ticks) = call {
-            measurement = measurement.value(metrics::CALL_TIME, conditions.tsc.nanoseconds(ticks));
+        if let Some(ticks) = floor {
+            measurement = measurement.value(metrics::LOOP_FLOOR, conditions.tsc.nanoseconds(ticks));
         }
         if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
             measurement = measurement.covariate("pages", pages);

@@ -166,7 +166,7 @@ unsafe extern "C" {
     fn tollgate_copy_nothing(destination: *mut u8, source: *const u8, length: usize);
 }
 
-/// A function that returns at once, to learn what a call costs; it begins a line, as ours do.
+/// A function that returns at once, to learn what the loop takes at least; it begins a line, as ours do.
 pub(super) const NOTHING: CopyFn = tollgate_copy_nothing;
 
 type Fixed = unsafe extern "C" fn(CopyFn, *mut u8, *const u8, usize, usize);

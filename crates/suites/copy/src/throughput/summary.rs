@@ -10,10 +10,24 @@ use super::Call;
 use crate::limit::mbw::Run;
 use crate::metrics;
 
+/// A batch whose thread waited for its CPU for a larger share of it than this is disturbed.
+const WAITED: f64 = 0.05;
+
+/// A batch that was timed.
+struct Timed {
+    /// The number of its first copy.
+    first: usize,
+    /// Its copies.
+    count: usize,
+    /// Net ticks.
+    ticks: u64,
+    /// Ticks for which the thread was ready and others had its CPU.
+    waited: u64,
+}
+
 /// The batches of a sample, and how many copies were made.
 pub(super) struct Batches {
-    /// Copies and net ticks of each.
-    timed: Vec<(usize, usize, u64)>,
+    timed: Vec<Timed>,
     overhead: u64,
     made: usize,
     last: usize,
@@ -35,15 +49,38 @@ impl Batches {
         self.last = count;
     }
 
-    /// Adds a batch that took so many ticks, with those of the empty pair.
-    pub(super) fn add(&mut self, count: usize, ticks: u64) {
-        self.timed.push((self.made, count, ticks.saturating_sub(self.overhead).max(1)));
+    /// Adds a batch that took so many ticks, with those of the empty pair, for `waited` of which its
+    /// thread waited for its CPU.
+    pub(super) fn add(&mut self, count: usize, ticks: u64, waited: u64) {
+        let ticks = ticks.saturating_sub(self.overhead).max(1);
+        self.timed.push(Timed { first: self.made, count, ticks, waited });
         self.skip(count);
+    }
+
+    /// Batches that were timed.
+    pub(super) fn count(&self) -> usize {
+        self.timed.len()
+    }
+
+    /// Ticks for which the thread waited for its CPU in all batches.
+    pub(super) fn waited(&self) -> u64 {
+        self.timed.iter().map(|batch| batch.waited).sum()
+    }
+
+    /// Why the medians do not count: they are those of undisturbed batches only while more than half
+    /// of the batches are. What the batches took plays no part.
+    fn void(&self) -> Option<String> {
+        let disturbed = |batch: &&Timed| batch.waited as f64 > WAITED * batch.ticks as f64;
+        let disturbed = self.timed.iter().filter(disturbed).count();
+        (disturbed > 0 && 2 * disturbed >= self.timed.len()).then(|| {
+            let percent = WAITED * 100.0;
+            format!("the thread waited for its CPU for over {percent}% of half of the batches")
+        })
     }
 
     /// Net ticks of all batches.
     pub(super) fn ticks(&self) -> u64 {
-        self.timed.iter().map(|(_, _, ticks)| ticks).sum()
+        self.timed.iter().map(|batch| batch.ticks).sum()
     }
 
     /// Which copies must be found in the destination now: the last ones, by number. Where pages are
@@ -60,15 +97,12 @@ impl Batches {
         let rates: Vec<f64> = self
             .timed
             .iter()
-            .map(|(first, count, ticks)| bytes.between(*first, *count) as f64 / seconds(*ticks))
+            .map(|one| bytes.between(one.first, one.count) as f64 / seconds(one.ticks))
             .collect();
-        let times: Vec<f64> = self
-            .timed
-            .iter()
-            .map(|(_, count, ticks)| seconds(*ticks) * 1e9 / *count as f64)
-            .collect();
-        let count = self.timed.iter().map(|(_, count, _)| *count).min().unwrap_or(1);
-        Measurement::default()
+        let times: Vec<f64> =
+            self.timed.iter().map(|one| seconds(one.ticks) * 1e9 / one.count as f64).collect();
+        let count = self.timed.iter().map(|one| one.count).min().unwrap_or(1);
+        Measurement { void: self.void(), ..Measurement::default() }
             .value(metrics::THROUGHPUT, median(&rates).unwrap_or(f64::NAN))
             .value(metrics::TIME, median(&times).unwrap_or(f64::NAN))
             .value(metrics::TIME_MIN, times.iter().copied().fold(f64::INFINITY, f64::min))
@@ -135,8 +169,8 @@ mod tests {
         let ring = ring(&[100]);
         let mut batches = Batches::new(tsc.overhead);
         batches.skip(7);
-        for ticks in [1020, 1020, 4_000_000] {
-            batches.add(10, ticks);
+        for (ticks, waited) in [(1020, 0), (1020, 0), (4_000_000, 3_999_000)] {
+            batches.add(10, ticks, waited);
         }
         let sample = batches.summary(&tsc, &ring, 5);
         assert_eq!(sample.values["time"], 100.0);
@@ -144,7 +178,28 @@ mod tests {
         assert!((sample.values["throughput"] - 1e9).abs() < 1.0);
         assert_eq!(sample.values["resolution"], 1.0);
         assert_eq!(sample.values["checked"], 5.0);
+        assert_eq!(sample.void, None);
         assert_eq!(batches.made(4, false), 33..37);
         assert_eq!(batches.made(100, true), 27..37);
+    }
+
+    #[test]
+    fn waiting_alone_voids_and_only_where_it_moves_the_median() {
+        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, overhead_least: 10 };
+        let void = |timed: &[(u64, u64)]| {
+            let mut batches = Batches::new(tsc.overhead);
+            timed.iter().for_each(|(ticks, waited)| batches.add(10, *ticks, *waited));
+            batches.summary(&tsc, &ring(&[100]), 5).void
+        };
+        let (good, stalled, slow) = ((1020, 0), (9020, 8000), (9020, 0));
+        let why = "the thread waited for its CPU for over 5% of half of the batches";
+        assert_eq!(void(&[stalled]).as_deref(), Some(why));
+        assert_eq!(void(&[good, stalled]).as_deref(), Some(why));
+        assert_eq!(void(&[good, good, stalled, stalled]).as_deref(), Some(why));
+        assert_eq!(void(&[good, good, good, stalled, stalled]), None);
+        // Long, but nobody else had the CPU; and waits that are short beside their batch.
+        assert_eq!(void(&[good, slow, slow]), None);
+        assert_eq!(void(&[(1020, 40); 5]), None);
+        assert_eq!(void(&[good]), None);
     }
 }

@@ -104,21 +104,21 @@ fn the_step_of_the_timer_is_small_beside_a_batch() {
 }
 
 #[test]
-fn what_a_call_costs_is_stated_wherever_a_function_is_called() {
+fn the_loops_floor_is_stated_wherever_a_function_is_called() {
     for way in [&[][..], &[("length", "uniform 1..64 B")], &[("use", "latency")]] {
         let point = [&[("length", "4 KiB"), ("function", "naive")], way].concat();
         let values = measure(&point, &[]).unwrap().values;
-        let (call, time) = (values[metrics::CALL_TIME], values["time"]);
-        assert!(call.is_finite() && call > 0.0, "{way:?}: {call} ns");
+        let (floor, time) = (values[metrics::LOOP_FLOOR], values["time"]);
+        assert!(floor.is_finite() && floor > 0.0, "{way:?}: {floor} ns");
         if way.is_empty() {
             // 512 iterations of a loop are more than a call, on any processor.
-            assert!(call < time, "{call} of {time} ns");
+            assert!(floor < time, "{floor} of {time} ns");
         }
     }
     let compiled = measure(&[("function", NAIVE_COMPILED)], &[]).unwrap();
-    assert!(!compiled.values.contains_key(metrics::CALL_TIME));
+    assert!(!compiled.values.contains_key(metrics::LOOP_FLOOR));
     let file = measure(&[("memory", "file-io")], &[]);
-    assert!(file.is_err() || !file.unwrap().values.contains_key(metrics::CALL_TIME));
+    assert!(file.is_err() || !file.unwrap().values.contains_key(metrics::LOOP_FLOOR));
 }
 
 #[test]
