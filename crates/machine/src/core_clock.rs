@@ -78,6 +78,15 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
     Ok(clock)
 }
 
+/// The latency of a dependent 32-bit multiply on this processor, cycles, by which [`calibrate`] checks its
+/// adds.
+///
+/// # Errors
+/// Says why the time stamp counter gives no time here.
+pub fn multiply_latency() -> Result<u64, Unavailable> {
+    Ok(latency(Tsc::get()?))
+}
+
 /// How much the core clock moved, relative to `before`.
 pub fn relative_change(before: &CoreClock, after: &CoreClock) -> f64 {
     after.hertz() / before.hertz() - 1.0

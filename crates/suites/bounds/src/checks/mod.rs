@@ -88,10 +88,12 @@ impl Probe for Checks {
         let code = |copies| sequence::code(&lines, copies);
         let state = state(&data, data.address() + 64);
         let body = Body::new(copies, false, state, set_bounds, code)?;
-        let cycles = Timed::new(tsc, &data, context.budget).cycles_of(&body)?;
-        Ok(Measurement::default()
-            .value("sequence", cycles)
-            .value("ipc", lines.len() as f64 / cycles))
+        let timed = Timed::new(tsc, &data, context.budget);
+        let measured = timed.cycles_of(&body).map(|cycles| {
+            let measurement = Measurement::default().value("sequence", cycles);
+            measurement.value("ipc", lines.len() as f64 / cycles)
+        });
+        timed.judged(measured.map_err(Failure::from))
     }
 }
 

@@ -40,7 +40,8 @@ impl Probe for Instructions {
         let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
         let form = Measured { form, prepared, data: &data, timed, counting };
         let begun = Instant::now();
-        let measurement = form.measure(point.text("sibling") == "busy")?;
+        let measurement = form.measure(point.text("sibling") == "busy");
+        let measurement = form.timed.judged(measurement)?;
         Ok(measurement.value("measuring", begun.elapsed().as_nanos() as f64))
     }
 }

@@ -118,9 +118,9 @@ fn multiplications_take_what_the_core_clock_says() {
     let Some(tsc) = clock("bounds: a latency against the core clock") else { return };
     let multiplication = beside_an_addition(tsc, "imul R32, R32", "latency").2;
     let clocks = (0..PAIRS).map(|_| machine::core_clock::calibrate().unwrap());
-    // The core clock takes a multiplication for 3 cycles.
+    let latency = machine::core_clock::multiply_latency().unwrap() as f64;
     let cycles: Vec<f64> =
-        clocks.map(|clock| 3.0 * clock.adds_hertz / clock.multiplies_hertz).collect();
+        clocks.map(|clock| latency * clock.adds_hertz / clock.multiplies_hertz).collect();
     agree("imul R32, R32", multiplication, median(&cycles).unwrap());
 }
 

@@ -89,22 +89,37 @@ impl Probe for Sharing {
         let (form, prepared) = self.forms.find(context, point.text("form"))?;
         let data = Data::new()?;
         let timed = Timed::new(tsc, &data, context.budget / BODIES);
-        if self.blockers.is_empty() {
-            self.blockers = blocker::all(&data, &timed)?;
+        let measured = measured(form, prepared, &mut self.blockers, (&data, &timed));
+        if timed.is_void() {
+            // It may be the blockers that do not count.
+            self.blockers.clear();
         }
-        let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
-        let beside = Beside::new(form, prepared, &data, &timed)?;
-        // Two that name registers by themselves would write the same ones.
-        let apart = |blocker: &&Blocker| !(blocker.names_general && prepared.plan.names_general());
-        let blockers: Vec<&Blocker> = self.blockers.iter().filter(apart).collect();
-        let mut measurement = Measurement::default();
-        let mut confidence: f64 = 1.0;
-        for (blocker, (shares, front)) in blockers.iter().zip(beside.blocked(&blockers)?) {
-            measurement = measurement.value(&blocker.against, shares);
-            confidence = confidence.min(1.0 - front);
-        }
-        Ok(measurement.value("confidence", confidence))
+        timed.judged(measured)
     }
+}
+
+/// How much blockers hinder a form; they are measured first where there are none.
+fn measured(
+    form: &Form,
+    prepared: &Prepared,
+    known: &mut Vec<Blocker>,
+    (data, timed): (&Data, &Timed),
+) -> Result<Measurement, Failure> {
+    if known.is_empty() {
+        *known = blocker::all(data, timed)?;
+    }
+    let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, data)?;
+    let beside = Beside::new(form, prepared, data, timed)?;
+    // Two that name registers by themselves would write the same ones.
+    let apart = |blocker: &&Blocker| !(blocker.names_general && prepared.plan.names_general());
+    let blockers: Vec<&Blocker> = known.iter().filter(apart).collect();
+    let mut measurement = Measurement::default();
+    let mut confidence: f64 = 1.0;
+    for (blocker, (shares, front)) in blockers.iter().zip(beside.blocked(&blockers)?) {
+        measurement = measurement.value(&blocker.against, shares);
+        confidence = confidence.min(1.0 - front);
+    }
+    Ok(measurement.value("confidence", confidence))
 }
 
 /// A form among blockers.
