@@ -1,6 +1,6 @@
 //! Whether an answer is for what was ordered, and whether its contents can be journalled.
 
-use crate::measure::decode_histogram;
+use crate::histogram::decode_histogram;
 use crate::message::{Answered, Order, Ordered};
 use crate::metric::Metric;
 use crate::sample::{Failure, Sample};

@@ -15,6 +15,7 @@ pub mod descendants;
 pub mod experiment;
 pub mod factor;
 pub mod guest;
+pub mod histogram;
 pub mod journal;
 pub mod measure;
 pub mod message;

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 
 use crate::artefact::{self, Artefacts};
+use crate::histogram;
 use crate::message::Rendezvous;
 use crate::point::Level;
 use crate::sample::{Failure, Trial};
@@ -111,25 +110,9 @@ impl Measurement {
     /// # Errors
     /// When it cannot be encoded.
     pub fn histogram(mut self, metric: &str, histogram: &Histogram<u64>) -> Result<Self, Failure> {
-        let mut bytes = Vec::new();
-        V2Serializer::new()
-            .serialize(histogram, &mut bytes)
-            .map_err(|e| Failure::failed(format!("the histogram '{metric}': {e:?}")))?;
-        let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(bytes);
+        let text = histogram::encode(histogram)
+            .map_err(|why| Failure::failed(format!("the histogram '{metric}': {why}")))?;
         self.histograms.insert(metric.into(), text);
         Ok(self)
     }
-}
-
-/// Reads a histogram back from the journal.
-///
-/// # Errors
-/// One line when the text is no encoded histogram.
-pub fn decode_histogram(text: &str) -> Result<Histogram<u64>, String> {
-    let bytes = base64::engine::general_purpose::STANDARD_NO_PAD
-        .decode(text)
-        .map_err(|e| format!("not base64: {e}"))?;
-    hdrhistogram::serialization::Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .map_err(|e| format!("not an HdrHistogram: {e:?}"))
 }

@@ -11,8 +11,9 @@ use std::io::{BufReader, Read};
 use std::sync::LazyLock;
 
 use hdrhistogram::Histogram;
+use lab::histogram::decode_histogram;
 use lab::journal::{Journal, RECORD, SAMPLES, open};
-use lab::measure::{Measurement, decode_histogram};
+use lab::measure::Measurement;
 use lab::message::{Answer, Answered, HostData, MAX_LINE, Order, Ordered, Request, receive, send};
 use lab::point::Point;
 use lab::sample::{Clock, Sample, Trial};
@@ -197,6 +198,29 @@ fn whole_documents_are_read() {
     assert!(receive::<Answer>(&mut ANSWER.as_bytes()).unwrap().is_some());
     assert!(receive::<Request>(&mut REQUEST.as_bytes()).unwrap().is_some());
     assert!(decode_histogram(&sample().histograms["time"]).is_ok());
+}
+
+/// Each took gigabytes, or made the decoder panic.
+#[test]
+fn a_histogram_is_refused_that_a_decoder_cannot_take() {
+    use base64::Engine as _;
+    let base64 = base64::engine::general_purpose::STANDARD_NO_PAD;
+    let whole = base64.decode(&sample().histograms["time"]).unwrap();
+    let with = |stated: u32, counts: &[u8]| {
+        let mut header = whole[..40].to_vec();
+        header[4..8].copy_from_slice(&stated.to_be_bytes());
+        base64.encode([&header, counts].concat())
+    };
+    let most = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let [negated, added] = [[0xff; 9].to_vec(), most.repeat(3)];
+    for text in [with(u32::MAX, &[]), with(9, &negated), with(27, &added)] {
+        is_one_line(&bounded(|| decode_histogram(&text)).unwrap_err());
+        let [whole, samples] = &*JOURNAL;
+        read_folder(
+            whole.as_bytes(),
+            samples.replace(&sample().histograms["time"], &text).as_bytes(),
+        );
+    }
 }
 
 #[test]

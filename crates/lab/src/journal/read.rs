@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, system};
 use crate::point::Point;
 use crate::sample::Sample;
+use crate::terminal;
 
 /// A run as it stands in its folder.
 #[derive(Debug, Clone)]
@@ -83,7 +84,10 @@ pub(super) fn each_line(
             Err(e) => {
                 return Err(JournalError::Damaged {
                     path: path.into(),
-                    what: format!("line {number} is not a sample ({e}); delete that line"),
+                    what: format!(
+                        "line {number} is not a sample ({}); delete that line",
+                        terminal::one_line(&e.to_string())
+                    ),
                 });
             }
         }

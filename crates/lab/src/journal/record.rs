@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{JournalError, MAX_RECORD, RECORD, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
+use crate::terminal;
 
 /// The format that this program writes, and the only one that it reads.
 pub const FORMAT: u64 = 2;
@@ -69,7 +70,10 @@ impl RunRecord {
         };
         let damaged = |e: &dyn std::fmt::Display| JournalError::Damaged {
             path: path.clone(),
-            what: format!("not a run record: {e}; restore it, or measure again with --fresh"),
+            what: format!(
+                "not a run record: {}; restore it, or measure again with --fresh",
+                terminal::one_line(&e.to_string())
+            ),
         };
         // The format first: another's record need not look like ours.
         let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| damaged(&e))?;

@@ -8,6 +8,8 @@
 mod bounds;
 mod choice;
 mod made_up;
+#[path = "../mutation/mod.rs"]
+mod mutation;
 mod never_panics;
 mod ratios;
 mod reading;

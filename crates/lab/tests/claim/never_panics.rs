@@ -1,16 +1,22 @@
 //! Whatever the run and the claim, there is a verdict with one line.
 
+use std::fs;
+use std::sync::LazyLock;
+
 use lab::claim::judge;
 use lab::compare::compare;
+use lab::journal::{Journal, RECORD, SAMPLES, open};
+use lab::measure::Measurement;
 use lab::point::Point;
-use lab::sample::Failure;
+use lab::sample::{Failure, Sample};
 use lab::summary::{Unit, summarise};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::claim;
-use crate::made_up::{EXPERIMENT, MadeUp};
+use crate::made_up::{EXPERIMENT, MadeUp, product};
+use crate::mutation::{bounded, edits, is_one_line, mutated};
 
 const EXPECTED: [&str; 18] = [
     "expect = { at_least = 1 }",
@@ -113,6 +119,67 @@ proptest! {
                 prop_assert!(summary.rows.iter().all(|row| row.rounds == rounds(row)));
             }
             let _ = compare(&run, &self::run(&others, metric), EXPERIMENT, None, unit);
+        }
+    }
+}
+
+/// The record and the samples of a run with histograms, as they are on disk.
+static JOURNAL: LazyLock<[String; 2]> = LazyLock::new(|| {
+    let made_up = MadeUp { rounds: 12, ..MadeUp::new(product(&["a", "b"], &["1", "2"], &["1"])) };
+    let run = made_up.run(|_| 2.0);
+    let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+    (1..20u64).for_each(|value| histogram.record(value * 1000).unwrap());
+    let histograms = Measurement::default().histogram("latency", &histogram).unwrap().histograms;
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path(), || run.record).unwrap();
+    for sample in run.samples {
+        let covariates = [("proximity".to_string(), "near".into())].into();
+        let histograms = histograms.clone();
+        journal.append(&Sample { histograms, covariates, ..sample }).unwrap();
+    }
+    [RECORD, SAMPLES].map(|name| fs::read_to_string(folder.path().join(name)).unwrap())
+});
+
+/// Judges, summarises and compares what is read of these files; gives whether it could be read.
+fn judge_all(texts: [&str; 2]) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [RECORD, SAMPLES].into_iter().zip(texts) {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let run = match open(folder.path()) {
+        Ok(run) => run,
+        Err(why) => {
+            is_one_line(&why);
+            return false;
+        }
+    };
+    for expected in EXPECTED {
+        for place in [WHERE[0], WHERE[1]] {
+            let verdict = judge(&claim(&format!("{place}\n{expected}")), Some(&run), 2);
+            assert!(!verdict.why.is_empty() && !verdict.why.contains('\n'), "{verdict:?}");
+        }
+    }
+    for unit in [Unit::Own, Unit::Ticks, Unit::Cycles] {
+        let _ = summarise(&run, EXPERIMENT, "throughput", unit);
+        let _ = compare(&run, &run, EXPERIMENT, None, unit);
+    }
+    true
+}
+
+#[test]
+fn the_journal_that_is_edited_is_read_whole() {
+    assert!(judge_all([&JOURNAL[0], &JOURNAL[1]]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn an_edited_journal_is_judged_or_refused(record: bool, edits in edits()) {
+        let [whole, samples] = &*JOURNAL;
+        if record {
+            bounded(|| judge_all([&mutated(whole, &edits), samples]));
+        } else {
+            bounded(|| judge_all([whole, &mutated(samples, &edits)]));
         }
     }
 }

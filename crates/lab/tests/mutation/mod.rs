@@ -118,7 +118,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub fn bounded<T>(case: impl FnOnce() -> T) -> T {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let limit = libc::rlimit { rlim_cur: 6 << 30, rlim_max: 6 << 30 };
+        let limit = libc::rlimit { rlim_cur: 3 << 30, rlim_max: 3 << 30 };
         // SAFETY: setrlimit reads the struct that it is given.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     });

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lab::histogram::{MAX_COUNT, decode_histogram};
 use lab::journal::Run;
-use lab::measure::decode_histogram;
 use lab::point::Point;
 use lab::sample::Sample;
 use lab::summary::{self, Summary};
@@ -70,6 +70,10 @@ fn distribution(
         let histogram = decode_histogram(text).map_err(fault)?;
         match &mut merged {
             None => merged = Some(histogram),
+            // The histogram's own sums are not checked.
+            Some(all) if all.len() + histogram.len() > MAX_COUNT => {
+                return Err(fault(format!("its rounds add up to more than {MAX_COUNT} counts")));
+            }
             Some(all) => {
                 all.auto(true);
                 all.add(&histogram).map_err(|e| fault(e.to_string()))?;

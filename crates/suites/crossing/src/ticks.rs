@@ -81,7 +81,7 @@ mod tests {
             [value("u2k"), value("u2k_min"), value("u2k_p99"), value("u2k_p999")],
             [1000.0, 2.0, 1980.0, 1998.0]
         );
-        let journalled = lab::measure::decode_histogram(&told.histograms["u2k"]).unwrap();
+        let journalled = lab::histogram::decode_histogram(&told.histograms["u2k"]).unwrap();
         assert_eq!((journalled.len(), journalled.value_at_quantile(0.5)), (1000, 1000));
     }
 

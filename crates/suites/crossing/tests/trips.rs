@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crossing::trips::{By, Conditions, METRICS, Setup, Trip, Trips};
-use lab::measure::{Measurement, decode_histogram};
+use lab::histogram::decode_histogram;
+use lab::measure::Measurement;
 use lab::point::Point;
 use lab::sample::FailureKind;
 use machine::topology::allowed_cpus;
