@@ -23,7 +23,15 @@ pub struct Restore {
     target: OwnedFd,
     how: How,
     /// What is removed once the target is as it was.
-    record: Option<(OwnedFd, CString)>,
+    record: Option<Record>,
+}
+
+/// The record of a change: a file that is removed, as long as it still has its name.
+#[derive(Debug)]
+struct Record {
+    parent: OwnedFd,
+    name: CString,
+    file: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -44,12 +52,14 @@ impl Restore {
         Ok(Self { target: file.into(), how: How::Write(text.as_bytes().into()), record: None })
     }
 
-    /// Also removes a file, where what was changed could be put back: the record of the change.
+    /// Also removes a file, where what was changed could be put back: the record of the change, which is
+    /// `file`. If `name` is no longer this file, nothing is put back: the change is another's. A lock of the
+    /// file is held until the restorer ends.
     ///
     /// # Errors
     /// Where a name holds a zero byte.
-    pub fn and_remove(self, parent: OwnedFd, name: &str) -> io::Result<Self> {
-        Ok(Self { record: Some((parent, CString::new(name)?)), ..self })
+    pub fn and_remove(self, parent: OwnedFd, name: &str, file: OwnedFd) -> io::Result<Self> {
+        Ok(Self { record: Some(Record { parent, name: CString::new(name)?, file }), ..self })
     }
 
     /// Removes the folder `name` from `parent`.
@@ -94,11 +104,14 @@ impl Restorer {
         }
     }
 
-    /// Kills it, as somebody would who kills all processes.
+    /// Kills it, as somebody would who kills all processes, and waits until it is gone.
     #[cfg(test)]
     pub(crate) fn kill(&self) {
-        // SAFETY: our child, not reaped yet; numbers only.
-        unsafe { libc::kill(self.process, libc::SIGKILL) };
+        // SAFETY: our child, not reaped yet; both calls take numbers.
+        unsafe {
+            libc::kill(self.process, libc::SIGKILL);
+            libc::waitpid(self.process, std::ptr::null_mut(), 0);
+        }
     }
 }
 
@@ -135,25 +148,43 @@ fn wait_and_restore(ourselves: RawFd, says_ready: RawFd, restore: &Restore) -> !
         libc::write(says_ready, [1_u8].as_ptr().cast(), 1);
     }
     let target = restore.target.as_raw_fd();
-    let record = restore.record.as_ref().map(|(parent, name)| (parent.as_raw_fd(), name));
+    let record = restore.record.as_ref();
+    let [parent, file] =
+        record.map_or([target; 2], |record| [record.parent.as_raw_fd(), record.file.as_raw_fd()]);
     // Copies of the other's files would keep its pipes open and what is removed in use.
-    keep_only([ourselves, target, record.map_or(target, |(parent, _)| parent)]);
+    keep_only([ourselves, target, parent, file]);
     let mut gone = libc::pollfd { fd: ourselves, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid pollfd. No signal can interrupt.
     unsafe { libc::poll(&mut gone, 1, -1) };
     match &restore.how {
+        // Whoever holds the record's lock may remove it: this process, so that it keeps its name.
+        How::Write(_) if record.is_some_and(|record| !has_its_name(record)) => {}
         How::Write(bytes) => {
             // SAFETY: the descriptor is open and the bytes live through the call.
             let put = unsafe { libc::pwrite(target, bytes.as_ptr().cast(), bytes.len(), 0) };
-            if let (true, Some((parent, name))) = (put == bytes.len() as isize, record) {
+            if let (true, Some(record)) = (put == bytes.len() as isize, record) {
                 // SAFETY: the descriptor is open and the name ends in zero.
-                unsafe { libc::unlinkat(parent, name.as_ptr(), 0) };
+                unsafe { libc::unlinkat(parent, record.name.as_ptr(), 0) };
             }
         }
         How::RemoveFolder(name) => remove(target, name),
     }
     // SAFETY: ends this process at once, without the other's destructors.
     unsafe { libc::_exit(0) }
+}
+
+/// Whether a record's name is still this record. Makes system calls only.
+fn has_its_name(record: &Record) -> bool {
+    let (parent, file) = (record.parent.as_raw_fd(), record.file.as_raw_fd());
+    // SAFETY: the descriptors are open, the name ends in zero, and each call fills the structure it is given.
+    unsafe {
+        let mut held: libc::stat = std::mem::zeroed();
+        let mut named: libc::stat = std::mem::zeroed();
+        let name = record.name.as_ptr();
+        libc::fstat(file, &raw mut held) == 0
+            && libc::fstatat(parent, name, &raw mut named, libc::AT_SYMLINK_NOFOLLOW) == 0
+            && (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
+    }
 }
 
 fn remove(parent: RawFd, name: &CString) {
@@ -172,7 +203,7 @@ fn remove(parent: RawFd, name: &CString) {
 }
 
 /// Closes all descriptors but these, of which some may be the same.
-fn keep_only(mut kept: [RawFd; 3]) {
+fn keep_only(mut kept: [RawFd; 4]) {
     kept.sort_unstable();
     // That the call exists was tried before the fork.
     let mut first = 0;
@@ -227,6 +258,39 @@ mod tests {
             std::mem::forget(restorer);
         };
         after_a_sudden_death(change, || std::fs::read_to_string(&setting).unwrap() == "before");
+    }
+
+    #[test]
+    fn a_change_whose_record_is_another_s_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let [setting, record, held] =
+            ["setting", "record", "held"].map(|name| folder.path().join(name));
+        for replaced in [false, true] {
+            std::fs::write(&setting, "before").unwrap();
+            std::fs::write(&record, "ours").unwrap();
+            std::fs::hard_link(&record, &held).unwrap();
+            let change = || {
+                let parent = std::fs::File::open(folder.path()).unwrap();
+                let file = std::fs::File::open(&record).unwrap();
+                file.lock().unwrap();
+                let restore = Restore::file(&setting, "before").unwrap();
+                let restore = restore.and_remove(parent.into(), "record", file.into()).unwrap();
+                std::mem::forget(Restorer::start(restore).unwrap());
+                std::fs::write(&setting, "change").unwrap();
+                if replaced {
+                    std::fs::remove_file(&record).unwrap();
+                    std::fs::write(&record, "another's").unwrap();
+                }
+            };
+            // Unlocked once the restorer has ended.
+            let ended = || std::fs::File::open(&held).unwrap().try_lock().is_ok();
+            after_a_sudden_death(change, ended);
+            let left = std::fs::read_to_string(&record).unwrap_or_default();
+            let value = std::fs::read_to_string(&setting).unwrap();
+            let expected = if replaced { ("another's", "change") } else { ("", "before") };
+            assert_eq!((left.as_str(), value.as_str()), expected);
+            std::fs::remove_file(&held).unwrap();
+        }
     }
 
     #[test]

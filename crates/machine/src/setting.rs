@@ -11,6 +11,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -20,6 +21,8 @@ use crate::restorer::{Restore, Restorer};
 pub const RECORDS: &str = "/run/tollgate";
 /// No setting's path and value are longer, bytes.
 const LONGEST: u64 = 8192;
+/// How often a record is made anew while others look for records that were left.
+const TRIES: u32 = 100;
 
 /// A setting whose original value is recorded, and put back when this is dropped.
 #[derive(Debug)]
@@ -30,8 +33,8 @@ pub struct Setting {
     name: String,
     // Before the record, so that no restorer is left when the lock is given up.
     _restorer: Restorer,
-    /// Locked: whoever finds a record unlocked knows that its process is gone.
-    _record: File,
+    /// Locked: whoever finds a record unlocked knows that its process and its restorer are gone.
+    record: File,
 }
 
 impl Setting {
@@ -53,31 +56,20 @@ impl Setting {
         let path = fs::canonicalize(path)?;
         let folder = open_folder(records, true)?;
         let name = name_of(&path);
-        put_back(&folder, &name)?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
-        let record = rustix::fs::openat(&folder, &name, flags | OFlags::CLOEXEC, Mode::RUSR);
-        let mut record: File = record.map_err(|why| busy(why, &path))?.into();
-        record.try_lock().map_err(|_| busy(rustix::io::Errno::EXIST, &path))?;
-        let made = Self::filled(&mut record, &folder, &name, &path);
-        let (original, restorer) = made.inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(&folder, &name, AtFlags::empty());
-        })?;
-        Ok(Self { path, original, folder, name, _restorer: restorer, _record: record })
-    }
-
-    /// Writes the record, then starts who puts the value back.
-    fn filled(
-        record: &mut File,
-        folder: &OwnedFd,
-        name: &str,
-        path: &Path,
-    ) -> io::Result<(String, Restorer)> {
-        let original = fs::read_to_string(path)?.trim_end().to_owned();
-        record.write_all(&[path.as_os_str().as_bytes(), b"\n", original.as_bytes()].concat())?;
-        record.sync_all()?;
-        rustix::fs::fsync(folder)?;
-        let restore = Restore::file(path, &original)?.and_remove(folder.try_clone()?, name)?;
-        Ok((original, Restorer::start(restore)?))
+        for _ in 0..TRIES {
+            put_back(&folder, &name)?;
+            let Some((record, original)) = placed(&folder, &name, &path)? else { continue };
+            let started = Restore::file(&path, &original)
+                .and_then(|restore| {
+                    restore.and_remove(folder.try_clone()?, &name, record.try_clone()?.into())
+                })
+                .and_then(Restorer::start);
+            let restorer = started.inspect_err(|_| {
+                let _ = rustix::fs::unlinkat(&folder, &name, AtFlags::empty());
+            })?;
+            return Ok(Self { path, original, folder, name, _restorer: restorer, record });
+        }
+        Err(busy(rustix::io::Errno::EXIST, &path))
     }
 
     /// The value as it was.
@@ -104,8 +96,13 @@ impl Setting {
 
 impl Drop for Setting {
     fn drop(&mut self) {
+        let named = is_named(&self.record, &self.folder, &self.name);
+        // Only if somebody removed our record: the change is another's now.
+        if named == Ok(false) {
+            return;
+        }
         // Where this fails the record stays, and the next run tries again.
-        if self.reset().is_ok() {
+        if self.reset().is_ok() && named == Ok(true) {
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
     }
@@ -143,6 +140,53 @@ fn open_folder(records: &Path, make: bool) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
+/// Makes a record, and gives it with the value that it holds. It is written and locked under another name
+/// first: under its own it is never seen unfinished or unlocked. `None` if another process took the first name
+/// away, or put the setting back meanwhile.
+fn placed(folder: &OwnedFd, name: &str, path: &Path) -> io::Result<Option<(File, String)>> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let original = value_of(path)?;
+    let made = MADE.fetch_add(1, Ordering::Relaxed);
+    let first_name = format!("{name}.{}.{made}", std::process::id());
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut record = match rustix::fs::openat(folder, &first_name, flags, Mode::RUSR) {
+        Ok(record) => File::from(record),
+        // Left by a dead process of the same number.
+        Err(rustix::io::Errno::EXIST) => return Ok(None),
+        Err(why) => return Err(named(why.into(), path)),
+    };
+    let linked = record.try_lock().is_ok().then(|| {
+        record.write_all(&[path.as_os_str().as_bytes(), b"\n", original.as_bytes()].concat())?;
+        record.sync_all()?;
+        Ok::<_, io::Error>(rustix::fs::linkat(folder, &first_name, folder, name, AtFlags::empty()))
+    });
+    let _ = rustix::fs::unlinkat(folder, &first_name, AtFlags::empty());
+    match linked.transpose()? {
+        Some(Ok(())) => {}
+        None | Some(Err(rustix::io::Errno::NOENT)) => return Ok(None),
+        Some(Err(why)) => return Err(busy(why, path)),
+    }
+    // Until now another process may have had a record, and the value that was read be its change.
+    let kept = value_of(path).is_ok_and(|value| value == original);
+    let synced = rustix::fs::fsync(folder);
+    if !kept || synced.is_err() {
+        rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+    }
+    synced?;
+    Ok(kept.then_some((record, original)))
+}
+
+fn value_of(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim_end().to_owned())
+}
+
+/// Whether a name is this record, or another. Fails if there is none of that name.
+fn is_named(record: &File, folder: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
+    let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let held = rustix::fs::fstat(record)?;
+    Ok((held.st_dev, held.st_ino) == (named.st_dev, named.st_ino))
+}
+
 /// Puts a setting back by its record, where there is one whose process is gone.
 fn put_back(folder: &OwnedFd, name: &str) -> io::Result<Option<PathBuf>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -156,19 +200,24 @@ fn put_back(folder: &OwnedFd, name: &str) -> io::Result<Option<PathBuf>> {
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(why)) => return Err(why),
     }
-    let put = restored(record)?;
+    // Before it was locked, another process may have put it back, and a third have made a record.
+    if is_named(&record, folder, name) != Ok(true) {
+        return Ok(None);
+    }
+    let put = restored(&record, name)?;
     rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
     Ok(put)
 }
 
-/// Writes a recorded value to its setting. A record that was not finished was of no change.
-fn restored(mut record: File) -> io::Result<Option<PathBuf>> {
+/// Writes a recorded value to its setting. A record that was not finished, or has not got its name, was of no
+/// change.
+fn restored(mut record: &File, name: &str) -> io::Result<Option<PathBuf>> {
     let mut bytes = Vec::new();
     record.rewind()?;
     record.take(LONGEST).read_to_end(&mut bytes)?;
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let (path, value) = (Path::new(OsStr::from_bytes(&bytes[..end])), &bytes[end + 1..]);
-    if value.is_empty() {
+    if value.is_empty() || name != name_of(path) {
         return Ok(None);
     }
     match OpenOptions::new().write(true).open(path) {
@@ -283,6 +332,53 @@ mod tests {
         assert_eq!(setting.original(), "4000000");
         drop(setting);
         assert_eq!(fake.value(), "4000000");
+    }
+
+    /// As several runs on one machine, of which some begin while another records.
+    #[test]
+    fn who_looks_for_records_that_were_left_takes_none_that_is_being_made() {
+        let fake = Fake::new("4000000\n");
+        drop(fake.record().unwrap());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        assert!(restore_left_in(&fake.records()).is_empty(), "its process lives");
+                    }
+                });
+            }
+            // A panic must not leave the threads waiting.
+            let round = |_| {
+                let setting = fake.record()?;
+                setting.set("800000")?;
+                let named = is_named(&setting.record, &setting.folder, &setting.name);
+                Ok((setting.original().to_owned(), named))
+            };
+            let rounds: Vec<io::Result<_>> = (0..60).map(round).collect();
+            over.store(true, Ordering::Relaxed);
+            for round in rounds {
+                assert_eq!(round.unwrap(), ("4000000".to_owned(), Ok(true)));
+            }
+        });
+        assert_eq!((fake.value().as_str(), fake.count()), ("4000000", 0));
+    }
+
+    #[test]
+    fn a_record_of_another_that_took_the_name_is_left_alone() {
+        let fake = Fake::new("4000000\n");
+        let setting = fake.record().unwrap();
+        setting.set("800000").unwrap();
+        let name = fake.records().join(&setting.name);
+        fs::remove_file(&name).unwrap();
+        fs::write(&name, "another's").unwrap();
+        drop(setting);
+        assert_eq!((fake.value().as_str(), fake.count()), ("800000", 1));
+        // Nor is one that was never given its name a record of a change.
+        let text = format!("{}\n7", fake.setting().display());
+        fs::write(fake.records().join("first.1.2"), text).unwrap();
+        assert!(restore_left_in(&fake.records()).is_empty());
+        assert_eq!((fake.value().as_str(), fake.count()), ("800000", 0));
     }
 
     #[test]
