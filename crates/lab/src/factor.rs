@@ -17,10 +17,10 @@ pub struct Factor {
 /// Which levels a factor may take, and their one spelling.
 #[derive(Debug, Clone, Copy)]
 pub enum Levels {
-    /// A number of bytes: `64 KiB`.
-    Bytes,
-    /// A whole number, 0 or more.
-    Count,
+    /// A number of bytes from the first to the second: `64 KiB`.
+    Bytes(u64, u64),
+    /// A whole number from the first to the second.
+    Count(u64, u64),
     /// One of these names.
     Names(&'static [&'static str]),
     /// Whatever this reads; it gives the level's one spelling, or what would have been right.
@@ -37,13 +37,18 @@ impl Factor {
     /// One line that says what would have been right.
     pub fn level(&self, text: &str) -> Result<Level, String> {
         let spelled = match self.levels {
-            Levels::Bytes => {
-                quantity::bytes(text).map(quantity::format_bytes).map_err(|e| e.to_string())
-            }
-            Levels::Count => text
-                .parse::<u64>()
-                .map(|n| n.to_string())
-                .map_err(|_| format!("'{text}' is not a whole number")),
+            Levels::Bytes(least, most) => match quantity::bytes(text) {
+                Ok(bytes) if (least..=most).contains(&bytes) => Ok(quantity::format_bytes(bytes)),
+                Ok(_) => {
+                    let [least, most] = [least, most].map(quantity::format_bytes);
+                    Err(format!("'{text}' is not from {least} to {most}"))
+                }
+                Err(why) => Err(why.to_string()),
+            },
+            Levels::Count(least, most) => match text.parse::<u64>() {
+                Ok(count) if (least..=most).contains(&count) => Ok(count.to_string()),
+                _ => Err(format!("'{text}' is not a whole number from {least} to {most}")),
+            },
             Levels::Names(names) if names.contains(&text) => Ok(text.to_string()),
             Levels::Names(names) => Err(format!("'{text}' is not one of {}", names.join(", "))),
             Levels::Checked(read) => read(text),
@@ -91,6 +96,26 @@ mod tests {
     fn meant(word: &str) -> Vec<String> {
         let all = ["apple", "pear"].into_iter().filter(|one| word == "all" || word == *one);
         all.map(String::from).collect()
+    }
+
+    #[test]
+    fn numbers_are_levels_within_their_limits() {
+        let level = |levels, text| {
+            let factor = Factor { name: "it", about: "", levels };
+            factor.level(text).map(|level| level.as_str().to_owned())
+        };
+        let (count, bytes) = (Levels::Count(1, 100), Levels::Bytes(64, 1 << 20));
+        assert_eq!(level(count, "0100").as_deref(), Ok("100"));
+        for text in ["0", "101", "99999999999999999999", "-1", "1.0", ""] {
+            let why = level(count, text).unwrap_err();
+            assert_eq!(why, format!("factor 'it': '{text}' is not a whole number from 1 to 100"));
+        }
+        assert_eq!(level(bytes, "65536").as_deref(), Ok("64 KiB"));
+        for text in ["63 B", "1025 KiB", "8192 TiB"] {
+            let why = level(bytes, text).unwrap_err();
+            assert_eq!(why, format!("factor 'it': '{text}' is not from 64 B to 1 MiB"));
+        }
+        assert!(level(bytes, "many").is_err());
     }
 
     #[test]

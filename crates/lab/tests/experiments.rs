@@ -25,8 +25,8 @@ impl Suite for Toy {
     }
     fn factors(&self) -> &'static [Factor] {
         &[
-            Factor { name: "length", about: "", levels: Levels::Bytes },
-            Factor { name: "threads", about: "", levels: Levels::Count },
+            Factor { name: "length", about: "", levels: Levels::Bytes(0, u64::MAX) },
+            Factor { name: "threads", about: "", levels: Levels::Count(0, u64::MAX) },
             Factor { name: "memory", about: "", levels: Levels::Names(&["heap", "shared"]) },
         ]
     }

@@ -219,7 +219,7 @@ impl Suite for Copy {
         const LENGTH: lab::factor::Factor = lab::factor::Factor {
             name: "length",
             about: "How many bytes are copied at once",
-            levels: lab::factor::Levels::Bytes,
+            levels: lab::factor::Levels::Bytes(0, u64::MAX),
         };
         &[LENGTH]
     }

@@ -114,8 +114,8 @@ impl Suite for Copy {
     fn factors(&self) -> &'static [Factor] {
         &[
             Factor { name: "function", about: "", levels: Levels::Names(&["glibc", "apex"]) },
-            Factor { name: "length", about: "", levels: Levels::Bytes },
-            Factor { name: "threads", about: "", levels: Levels::Count },
+            Factor { name: "length", about: "", levels: Levels::Bytes(0, u64::MAX) },
+            Factor { name: "threads", about: "", levels: Levels::Count(0, u64::MAX) },
             Factor { name: "memory", about: "", levels: Levels::Names(&["heap"]) },
         ]
     }

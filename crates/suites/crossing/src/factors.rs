@@ -56,7 +56,11 @@ pub const FACTORS: &[Factor] = &[
                 patched Linux's do not",
         levels: Levels::Names(&["off", "on"]),
     },
-    Factor { name: "crossings", about: "crossings a sample", levels: Levels::Count },
+    Factor {
+        name: "crossings",
+        about: "crossings a sample",
+        levels: Levels::Count(1, MAX_CROSSINGS as u64),
+    },
 ];
 
 #[cfg(test)]

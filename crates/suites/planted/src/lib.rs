@@ -34,8 +34,16 @@ const FACTORS: &[Factor] = &[
         levels: Levels::Names(&["calm", "drift-and-stalls"]),
     },
     Factor { name: "fault", about: "What goes wrong", levels: Levels::Names(fault::FAULTS) },
-    Factor { name: "wait", about: "How long a role waits, in ms", levels: Levels::Count },
-    Factor { name: "edge", about: "Up to where the condition holds", levels: Levels::Count },
+    Factor {
+        name: "wait",
+        about: "How long a role waits, in ms",
+        levels: Levels::Count(0, 10_000),
+    },
+    Factor {
+        name: "edge",
+        about: "Up to where the condition holds",
+        levels: Levels::Count(0, 1000),
+    },
     Factor {
         name: "artefact",
         about: "What the host must make",

@@ -50,7 +50,7 @@ pub(crate) static WAY: Way = Way {
         Factor {
             name: "size",
             about: "bytes of the array of char; the others follow it. The source's is 1 GiB",
-            levels: Levels::Bytes,
+            levels: Levels::Bytes(1, MAX_SIZE),
         },
         Factor {
             name: "pages",

@@ -22,7 +22,7 @@ use lab::suite::Probe;
 use crate::mpx;
 use crate::way::Way;
 use model::Raced;
-use setting::{Fix, Implementation, Setting};
+use setting::{Fix, Implementation, MAX_ACCESSES, MAX_POINTERS, Setting};
 
 /// This way of measuring.
 pub(crate) static WAY: Way = Way {
@@ -59,8 +59,12 @@ const FACTORS: &[Factor] = &[
                 and loaded by a vector move or by cmpxchg16b",
         levels: Levels::Names(&["none", "lock", "vector-entry", "cmpxchg-entry"]),
     },
-    Factor { name: "pointers", about: "pointers in the array", levels: Levels::Count },
-    Factor { name: "accesses", about: "accesses a sample", levels: Levels::Count },
+    Factor {
+        name: "pointers",
+        about: "pointers in the array",
+        levels: Levels::Count(1, MAX_POINTERS),
+    },
+    Factor { name: "accesses", about: "accesses a sample", levels: Levels::Count(1, MAX_ACCESSES) },
 ];
 
 const METRICS: &[Metric] = &[

@@ -18,7 +18,7 @@ const START: Duration = Duration::from_millis(100);
 /// The most pointers: what the array of MPX's program holds.
 pub(super) const MAX_POINTERS: u64 = 65_536;
 /// The most accesses: minutes of them.
-const MAX_ACCESSES: u64 = 10_000_000_000;
+pub(super) const MAX_ACCESSES: u64 = 10_000_000_000;
 
 /// What runs the race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -64,7 +64,7 @@ const FACTORS: &[Factor] = &[
     Factor {
         name: "count",
         about: "pointers, each with a table of its own",
-        levels: Levels::Count,
+        levels: Levels::Count(1, setting::MAX_COUNT as u64),
     },
 ];
 
