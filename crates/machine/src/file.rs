@@ -8,11 +8,11 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 /// The largest file that is read into memory as a whole, if its format sets no smaller limit.
 pub const MAX_WHOLE_BYTES: u64 = 64 << 20;
@@ -123,19 +123,21 @@ impl Output {
         if target.file_name().is_none() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "is no name of a file"));
         }
-        // As the system does for a new file: what the umask leaves of this.
-        let new = Permissions::from_mode(0o666);
+        let mut refused = None;
         let made = tempfile::Builder::new()
             .prefix(".tollgate-")
             .suffix(".new")
-            .permissions(new)
-            .tempfile_in(folder_of(&target))
-            // The temporary name says nothing to the user.
-            .map_err(|why| why.raw_os_error().map_or(why, io::Error::from_raw_os_error))?;
+            .make_in(folder_of(&target), |path| {
+                // As the system does for a new file: what the umask leaves of this.
+                let opened = OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
+                opened.inspect_err(|why| refused = why.raw_os_error())
+            })
+            // Without the temporary name, which says nothing to the user.
+            .map_err(|why| refused.map_or(why, io::Error::from_raw_os_error))?;
         if let Some(permissions) = permissions {
             made.as_file().set_permissions(permissions)?;
         }
-        let (file, temporary) = NamedTempFile::into_parts(made);
+        let (file, temporary) = made.into_parts();
         let replaces = Some(Replacement { temporary, target });
         Ok(Self { file: BufWriter::new(file), replaces })
     }
@@ -166,6 +168,18 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+/// What helps if a file cannot be written: half a line.
+pub fn remedy(why: &io::Error) -> &'static str {
+    match why.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space or choose another file",
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            "make its folder first or choose another file"
+        }
+        ErrorKind::PermissionDenied => "choose a file that you may write",
+        _ => "choose another file",
     }
 }
 

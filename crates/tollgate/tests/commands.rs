@@ -314,6 +314,17 @@ fn an_export_replaces_only_regular_files() {
         }
         assert!(kind(name).is_char_device(), "{name}");
     }
+    std::os::unix::fs::symlink("missing", bench.path().join("nowhere")).unwrap();
+    std::fs::create_dir(bench.path().join("folder")).unwrap();
+    for (name, remedy) in [
+        ("none/out.csv", "make its folder first"),
+        ("nowhere", "choose another file"),
+        ("folder", "choose another file"),
+    ] {
+        let line = bench.refused(&["export", "csv", "-o", name], 1);
+        assert!(line.contains(&format!("{name}: ")) && line.contains(remedy), "{line}");
+        assert!(!line.contains("free space") && !line.contains(".tollgate-"), "{line}");
+    }
     let names = std::fs::read_dir(bench.path()).unwrap().map(|one| one.unwrap().file_name());
     let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".new")).collect();
     assert!(left.is_empty(), "{left:?}");

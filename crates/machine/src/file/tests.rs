@@ -118,15 +118,40 @@ fn a_device_is_written_through_and_a_full_one_is_an_error() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    // A defect would make root lose the node; a look-alike is tested above.
+    // A defect would make root lose the node.
     if crate::user::id() == 0 {
-        return;
+        return crate::untested::note(
+            "output to the system's own /dev/full",
+            &"this is root; a look-alike is tested, where one can be made",
+        );
     }
     if !Path::new("/dev/full").exists() {
         return crate::untested::note("output to a full disk", &"there is no /dev/full");
     }
     let why = write(Path::new("/dev/full"), b"bytes").unwrap_err();
     assert_eq!(why.kind(), ErrorKind::StorageFull);
+}
+
+#[test]
+fn an_error_names_no_temporary_file_and_its_remedy_fits() {
+    let folder = tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    symlink("missing", at("nowhere")).unwrap();
+    let cases = [
+        (at("none/out.csv"), Some(libc::ENOENT), "make its folder first"),
+        (at("file/out.csv"), Some(libc::ENOTDIR), "make its folder first"),
+        (at("."), None, "choose another file"),
+        (at("nowhere"), None, "choose another file"),
+    ];
+    for (path, code, due) in cases {
+        let why = write(&path, b"bytes").unwrap_err();
+        assert!(!why.to_string().contains(".tollgate-"), "{path:?}: {why}");
+        assert_eq!(why.raw_os_error(), code, "{path:?}: {why}");
+        assert!(remedy(&why).starts_with(due), "{path:?}: {why}; {}", remedy(&why));
+    }
+    let full = io::Error::from_raw_os_error(libc::ENOSPC);
+    assert!(remedy(&full).starts_with("free space"));
 }
 
 #[test]

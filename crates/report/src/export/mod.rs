@@ -44,15 +44,15 @@ pub enum ExportError {
     #[error("no sample to export; 'tollgate list' names what can be measured")]
     Nothing,
     /// The file cannot be made or written.
-    #[error("{}: {why}; free space or choose another file", path.display())]
+    #[error("{}: {why}; {}", path.display(), machine::file::remedy(why))]
     File {
         /// The file.
         path: PathBuf,
         /// What went wrong.
-        why: String,
+        why: std::io::Error,
     },
     /// What reads the export went away, or the disk is full.
-    #[error("the export broke off: {0}; free space or choose another file")]
+    #[error("the export broke off: {0}; {remedy}", remedy = machine::file::remedy(.0))]
     Write(#[from] std::io::Error),
     /// The format cannot hold it.
     #[error("the export broke off: {0}; export as json instead")]
@@ -94,16 +94,15 @@ pub fn to_file(
     path: &Path,
     create: impl FnOnce(&Path) -> std::io::Result<Output>,
 ) -> Result<(), ExportError> {
-    let fault =
-        |why: &dyn std::fmt::Display| ExportError::File { path: path.into(), why: why.to_string() };
-    let mut out = create(path).map_err(|e| fault(&e))?;
+    let fault = |why: std::io::Error| ExportError::File { path: path.into(), why };
+    let mut out = create(path).map_err(fault)?;
     let written = write(runs, wanted, format, &mut out).and_then(|()| Ok(out.finish()?));
     match written {
         // Who reads a FIFO or standard output may have seen enough; the caller decides.
         Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => {
             Err(ExportError::Write(e))
         }
-        Err(ExportError::Write(e)) => Err(fault(&e)),
+        Err(ExportError::Write(e)) => Err(fault(e)),
         other => other,
     }
 }

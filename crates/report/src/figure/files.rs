@@ -19,7 +19,7 @@ pub fn write(
 ) -> Result<Vec<PathBuf>, FigureError> {
     let fault = |path: &Path| {
         let path = path.to_path_buf();
-        move |e: std::io::Error| FigureError::File { path, why: e.to_string() }
+        move |why: std::io::Error| FigureError::File { path, why }
     };
     std::fs::create_dir_all(folder).map_err(fault(folder))?;
     let svg = draw(picture)?;

@@ -110,11 +110,20 @@ pub enum FigureError {
     #[error(transparent)]
     Chart(#[from] crate::chart::ChartError),
     /// A file cannot be made.
-    #[error("{}: {why}; choose another folder with --output", path.display())]
+    #[error("{}: {why}; {} with --output", path.display(), remedy(why))]
     File {
         /// The file.
         path: std::path::PathBuf,
         /// Why not.
-        why: String,
+        why: std::io::Error,
     },
+}
+
+fn remedy(why: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, StorageFull};
+    match why.kind() {
+        StorageFull | QuotaExceeded => "free space or choose another folder",
+        PermissionDenied => "choose a folder that you may write",
+        _ => "choose another folder",
+    }
 }
