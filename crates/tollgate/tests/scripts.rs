@@ -7,6 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use lab::sample::{Failure, FailureKind, Sample};
+
 /// A folder with programs that a script finds, its temporary folder and its cache.
 struct Stage {
     folder: tempfile::TempDir,
@@ -38,9 +40,16 @@ impl Stage {
     }
 
     fn run(&self, script: &str, path: &str) -> Output {
+        self.run_with(script, path, &[])
+    }
+
+    fn run_with(&self, script: &str, path: &str, arguments: &[&str]) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
         let mut command = Command::new("/bin/bash");
-        command.arg(script).env("PATH", format!("{}{path}", self.at("bin").display()));
+        command
+            .arg(script)
+            .args(arguments)
+            .env("PATH", format!("{}{path}", self.at("bin").display()));
         command.env("TMPDIR", self.at("tmp")).env("XDG_CACHE_HOME", self.at("cache"));
         command.output().unwrap()
     }
@@ -58,10 +67,76 @@ fn what_is_installed_is_told_before_and_no_temporary_file_stays() {
         let told = out.find("installing what the tests need").unwrap();
         assert!(told < out.find("apt-get is called").unwrap(), "{out}");
         assert!(out.contains("gcc libc6-dev"), "{out}");
+        assert!(errors.contains("error: scripts/test: apt-get update failed; "), "{errors}");
+        assert!(!out.contains("== build"), "{out}");
     } else {
         assert!(errors.contains("sudo apt-get install gcc libc6-dev"), "{errors}");
     }
     assert_eq!(fs::read_dir(stage.at("tmp")).unwrap().count(), 0, "temporary files stay");
+}
+
+#[test]
+fn what_is_downloaded_is_told_before() {
+    let stage = Stage::new();
+    ["dirname", "mktemp", "rm", "cat"].iter().for_each(|name| stage.real(name));
+    stage.program("apt-get", "exit 0");
+    stage.program("cargo", "exit 7");
+    let output = stage.run("test", "");
+    let (out, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(!output.status.success(), "{out}");
+    if errors.contains("sudo apt-get install") {
+        return machine::untested::note(
+            "scripts/test tells what it downloads",
+            &"without root it ends where packages are missing",
+        );
+    }
+    let told =
+        out.find("package rust-src is downloaded").unwrap_or_else(|| panic!("{out} {errors}"));
+    assert!(told < out.find("== build of the program").unwrap(), "{out}");
+}
+
+/// A journal of samples with these errors.
+fn journal(stage: &Stage, errors: &[Option<Failure>]) {
+    let sample = |error: &Option<Failure>| Sample {
+        experiment: "copy/throughput".into(),
+        error: error.clone(),
+        ..Sample::default()
+    };
+    let lines = errors.iter().map(|error| serde_json::to_string(&sample(error)).unwrap() + "\n");
+    let folder = stage.at("results/here-quick-1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("samples.jsonl"), lines.collect::<String>()).unwrap();
+}
+
+#[test]
+fn only_points_that_a_busy_machine_made_void_are_excused() {
+    let stage = Stage::new();
+    let results = stage.at("results");
+    let run = || stage.run_with("busy", ":/usr/bin:/bin", &[results.to_str().unwrap()]);
+    assert!(text(&run().stderr).contains("no run in"));
+
+    let void =
+        || Some(Failure::failed("void in every round, 9 tries in 3 rounds; the last: steal"));
+    let lacking = || Some(Failure::unavailable("no SGX", "buy one"));
+    journal(&stage, &[None, void(), lacking(), void()]);
+    let excused = run();
+    assert!(excused.status.success(), "{excused:?}");
+    let due = "the first run, copy/throughput: 2 points were void in every round, because the machine was too busy\n";
+    assert_eq!(text(&excused.stdout), due);
+
+    let others = [
+        Failure::failed("the worker died"),
+        Failure::failed(r#"a lie: "error":{"kind":"failed","why":"void in every round, 9"#),
+        Failure::new(FailureKind::Crashed, "void in every round, 9 tries in 3 rounds"),
+        Failure::check("byte 3 is 7"),
+    ];
+    for other in others {
+        journal(&stage, &[void(), Some(other.clone()), None]);
+        let refused = run();
+        assert!(!refused.status.success() && refused.stdout.is_empty(), "{other}: {refused:?}");
+    }
+    journal(&stage, &[None, lacking()]);
+    assert!(!run().status.success(), "another fault made the run fail");
 }
 
 #[test]
@@ -89,6 +164,19 @@ fn sources_are_taken_only_from_an_own_cache_that_is_whole() {
     assert!(!refused.status.success() && refused.stdout.is_empty());
 
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o755)).unwrap();
+    let caches = stage.at("cache");
+    fs::set_permissions(&caches, fs::Permissions::from_mode(0o775)).unwrap();
+    let refused = run();
+    assert!(text(&refused.stderr).contains("another user may replace"), "{refused:?}");
+    assert!(!refused.status.success() && refused.stdout.is_empty());
+    fs::set_permissions(&caches, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&cache, stage.at("aside")).unwrap();
+    symlink(stage.at("aside"), &cache).unwrap();
+    let refused = run();
+    assert!(text(&refused.stderr).contains("is not your own folder"), "{refused:?}");
+    fs::remove_file(&cache).unwrap();
+    fs::rename(stage.at("aside"), &cache).unwrap();
+
     let taken = run();
     assert_eq!(text(&taken.stdout).trim(), library.to_str().unwrap(), "{taken:?}");
     assert_eq!(fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
