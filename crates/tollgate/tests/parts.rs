@@ -3,6 +3,8 @@
 mod harness;
 
 use harness::{Bench, PATIENCE, by_level};
+use lab::journal::Run;
+use lab::sample::Sample;
 
 #[test]
 fn two_roles_start_and_stop_together() {
@@ -30,35 +32,43 @@ fn two_roles_start_and_stop_together() {
     }
 }
 
+/// What the run did to roles that are disturbed in every try.
+fn disturbed(run: &Run) -> Vec<&Sample> {
+    run.samples.iter().filter(|sample| sample.experiment == "planted/disturbed-roles").collect()
+}
+
 #[test]
 fn roles_that_were_disturbed_try_again_together() {
     let bench = Bench::new();
-    bench.ok(&["run", "planted/disturbed-roles", "--quiet"]);
+    bench.refused(&["run", "planted/disturbed-roles", "--quiet"], 1);
     let run = bench.journal();
-    let own = run.samples.iter().filter(|sample| sample.experiment == "planted/disturbed-roles");
-    let tries: Vec<_> = own.map(|sample| (sample.attempt, sample.void.is_some())).collect();
+    let tries: Vec<_> =
+        disturbed(&run).iter().map(|one| (one.attempt, one.void.is_some())).take(3).collect();
     assert_eq!(tries, [(1, true), (2, true), (3, true)], "every try is kept, with its cause");
 }
 
 #[test]
 fn a_point_that_is_void_in_every_round_is_an_error_also_when_resumed() {
-    let bench = Bench::new();
-    let run = ["run", "planted/disturbed-roles", "--rounds", "3", "--quiet"];
-    let mut lines = Vec::new();
-    for _ in 0..2 {
-        let line = bench.refused(&run, 1);
-        assert!(line.contains("1 samples failed"), "{line}");
-        let run = bench.journal();
-        let own: Vec<_> =
-            run.samples.iter().filter(|one| one.experiment == "planted/disturbed-roles").collect();
-        assert_eq!(own.len(), 10, "nine void tries stay, and one error says so");
-        assert!(own[..9].iter().all(|sample| sample.void.is_some()));
-        let error = own[9].error.as_ref().unwrap();
-        assert!(error.why.contains("void in every round, 9 tries in 3 rounds"), "{error}");
-        assert!(error.why.contains("planted stall") && error.remedy.is_some(), "{error}");
-        lines.push(run.samples.len());
+    for rounds in [1, 2, 3] {
+        let bench = Bench::new();
+        let run = ["run", "planted/disturbed-roles", "--rounds", &rounds.to_string(), "--quiet"];
+        let mut lines = Vec::new();
+        for _ in 0..2 {
+            let line = bench.refused(&run, 1);
+            assert!(line.contains("1 samples failed"), "{line}");
+            let run = bench.journal();
+            let own = disturbed(&run);
+            let tries = 3 * rounds;
+            assert_eq!(own.len(), tries + 1, "all void tries stay, and one error says so");
+            assert!(own[..tries].iter().all(|sample| sample.void.is_some()));
+            let error = own[tries].error.as_ref().unwrap();
+            let why = format!("void in every round, {tries} tries in {rounds} round");
+            assert!(error.why.contains(&why), "{error}");
+            assert!(error.why.contains("planted stall") && error.remedy.is_some(), "{error}");
+            lines.push(run.samples.len());
+        }
+        assert_eq!(lines[0], lines[1], "a resumed run repeats the error, not the row");
     }
-    assert_eq!(lines[0], lines[1], "a resumed run repeats the error, not the row");
 }
 
 #[test]

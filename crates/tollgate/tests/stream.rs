@@ -15,7 +15,9 @@ fn has_values(sample: &Sample) -> bool {
     match &sample.error {
         None => true,
         Some(failure) => {
-            assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+            // On a busy machine a point may be void in every round.
+            let is_void = failure.why.starts_with("void in every round");
+            assert!(is_void || failure.kind == FailureKind::Unavailable, "{failure}");
             machine::untested::note(
                 &format!("{} {}", sample.experiment, sample.point),
                 &failure.why,
@@ -71,7 +73,7 @@ fn packets_come_round_and_samples_say_how() {
     let bench = Bench::new();
     let small = file(&bench, "small.toml", SMALL).display().to_string();
     let names = ["stream/round", "stream/slow", "stream/sought"];
-    bench.ok(&[&["run", "-e", &small, "--rounds", "1", "--quiet"], &names[..]].concat());
+    bench.measured(&[&["run", "-e", &small, "--rounds", "1", "--quiet"], &names[..]].concat());
     let run = bench.journal();
     let of = |name: &'static str| run.samples.iter().filter(move |s| s.experiment == name);
     for sample in of("stream/round") {

@@ -16,10 +16,8 @@ use crate::message::WAITING;
 use crate::plan::{self, Item};
 use crate::sample::{Failure, FailureKind, Sample, TRIES};
 
-/// An item that was void in each of so many rounds from the first is given up.
+/// An item that is void in each of so many rounds from the first is given up, although more rounds are wanted.
 const VOID_ROUNDS: u32 = 10;
-/// Where fewer rounds are wanted, being void in all of them is an error from so many on.
-const LEAST_VOID_ROUNDS: u32 = 3;
 /// What helps where every try is void.
 const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequency-set) or use a machine with fewer neighbours, then run with --fresh";
 
@@ -131,7 +129,7 @@ impl<'a> Session<'a> {
                 values[at].extend(value.filter(|value| value.is_finite()));
                 voids[at] += u32::from(value.is_some_and(f64::is_nan));
                 let rounds = round + 1;
-                let last = rounds == experiment.effort.rounds && rounds >= LEAST_VOID_ROUNDS;
+                let last = rounds == experiment.effort.rounds;
                 if voids[at] == rounds && (last || rounds >= VOID_ROUNDS) {
                     self.always_void(experiment, item, round)?;
                     enough[at] = true;
@@ -201,7 +199,8 @@ impl<'a> Session<'a> {
         let voids = self.journal.voids(&experiment.id(), item, &self.environment);
         let Voids { tries, cause, told } = voids.cloned().unwrap_or_default();
         let rounds = round + 1;
-        let why = format!("{ALWAYS_VOID}, {tries} tries in {rounds} rounds; the last: {cause}");
+        let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
+        let why = format!("{ALWAYS_VOID}, {tries} tries in {rounds}; the last: {cause}");
         let sample = Sample {
             experiment: experiment.id(),
             point: item.point.clone(),
