@@ -13,7 +13,7 @@ use super::backing::{Backing, Pages};
 use super::count::Faults;
 
 /// The least passes that make a median, and the most.
-const PASSES: std::ops::Range<usize> = 3..4096;
+const PASSES: std::ops::Range<usize> = 5..4096;
 /// Faults of a pass that have other causes: a stack that grows, a page of the heap.
 const STRAY: u64 = 8;
 /// Times that pages are touched in a pass where they stay: a pass must outlast the threads' start.

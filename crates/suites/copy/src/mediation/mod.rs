@@ -35,7 +35,7 @@ use crate::functions;
 /// Pages of each range at which accesses are tried.
 const PLACES: usize = 8;
 /// The least changes of a rule that make a median, and the most.
-const CHANGES: std::ops::Range<usize> = 3..64;
+const CHANGES: std::ops::Range<usize> = 5..64;
 /// The host whose right changes, and that copies.
 const CHANGED: usize = 1;
 
