@@ -396,6 +396,35 @@ edge = [10, 90]
     assert_eq!(run.samples.iter().filter(settled).count(), 2 * 3);
 }
 
+/// A number beyond its limits is wrong in the file, not lacking on this machine.
+#[test]
+fn levels_beyond_their_limits_are_usage_errors() {
+    let bench = Bench::new();
+    for (suite, measured_as, metric, level, limits) in [
+        ("crossing", "one-way", "u2k", "crossings = 100000001", "from 1 to 100000000"),
+        ("crossing", "one-way", "u2k", "crossings = 0", "from 1 to 100000000"),
+        ("crossing", "tracepoint", "u2k", "crossings = 100000001", "from 1 to 100000000"),
+        ("bounds", "races", "wrong", "pointers = 65537", "from 1 to 65536"),
+        ("bounds", "races", "wrong", "accesses = 10000000001", "from 1 to 10000000000"),
+        ("bounds", "tables", "table", "count = 10000001", "from 1 to 10000000"),
+        ("bounds", "kernels", "per_operation", "size = \"17 GiB\"", "from 1 B to 16 GiB"),
+        ("bounds", "kernels", "per_operation", "size = \"0 B\"", "from 1 B to 16 GiB"),
+        ("planted", "search", "found", "edge = 1001", "from 0 to 1000"),
+        ("planted", "roles", "waited", "wait = 10001", "from 0 to 10000"),
+    ] {
+        let text = format!(
+            "[[experiment]]\nname = \"mine\"\nsuite = \"{suite}\"\nmeasured_as = \"{measured_as}\"\n\
+             about = \"too much\"\nmetric = \"{metric}\"\n[experiment.factors]\n{level}\n"
+        );
+        let own = file(&bench, "mine.toml", &text);
+        let mine = format!("{suite}/mine");
+        let line = bench.refused(&["run", "-e", own.to_str().unwrap(), &mine, "--quiet"], 2);
+        let factor = level.split(' ').next().unwrap();
+        assert!(line.contains(&format!("factor '{factor}'")) && line.contains(limits), "{line}");
+        assert!(!bench.path().join("results").exists(), "{level}");
+    }
+}
+
 #[test]
 fn the_wished_interval_is_told_beforehand() {
     let bench = Bench::new();
