@@ -3,7 +3,7 @@
 use crate::histogram::decode_histogram;
 use crate::message::{Answered, Order, Ordered};
 use crate::metric::Metric;
-use crate::sample::{Failure, Sample};
+use crate::sample::{Failure, Sample, TRIES};
 
 /// Other messages of a probe than samples before one sample, such as `ready` of each step of a search: more is a
 /// flood, and ends the probe.
@@ -110,19 +110,26 @@ fn directed(
     }
 }
 
-/// The sample as it can be journalled: contents that no metric of the suite explains make it an error of
-/// its point.
+/// The sample as it can be journalled: contents that no metric of the suite explains are dropped and make it an
+/// error of its point. A void sample that is tried again stays void: its point gets one row that is final.
 pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
     if let Err(why) = contents(&sample, metrics) {
         sample.values.clear();
         sample.histograms.clear();
         sample.trials.clear();
         sample.clock = None;
-        sample.void = None;
         for number in [&mut sample.seconds, &mut sample.at] {
             *number = if number.is_finite() { number.max(0.0) } else { 0.0 };
         }
-        sample.error.get_or_insert(Failure::check(why));
+        match &mut sample.void {
+            Some(void) if sample.error.is_none() && sample.attempt < TRIES => {
+                void.push_str(&format!("; {why}"));
+            }
+            _ => {
+                sample.void = None;
+                sample.error.get_or_insert(Failure::check(why));
+            }
+        }
     }
     sample
 }
@@ -283,6 +290,23 @@ mod tests {
         assert!(probe.message().unwrap_err().contains("more than 10000 messages"));
         assert!((0..MAX_WORKER_MESSAGES).all(|_| worker.message().is_ok()));
         assert!(worker.message().unwrap_err().contains("more than 20000 messages"));
+    }
+
+    #[test]
+    fn a_void_with_wrong_contents_is_an_error_at_its_last_try_alone() {
+        let order = order();
+        let wrong = |attempt| Sample {
+            values: [("speed".to_string(), 1.0)].into(),
+            void: Some("a stall".into()),
+            ..answer(&order, 0, attempt).sample
+        };
+        for attempt in 1..TRIES {
+            let void = checked(wrong(attempt), &METRICS);
+            assert!(void.error.is_none() && void.values.is_empty() && !void.stands(), "{void:?}");
+            assert_eq!(void.void.unwrap(), "a stall; 'speed' is no metric of its suite");
+        }
+        let last = checked(wrong(TRIES), &METRICS);
+        assert!(last.void.is_none() && last.error.unwrap().why.starts_with("'speed' is no metric"));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn gives_a_time(line: &str, label: &str) -> bool {
     let rest = line.strip_prefix(label).unwrap_or_else(|| panic!("{line}"));
     match rest.strip_suffix(" milliseconds") {
         Some(number) => number.trim().parse::<u64>().is_ok() || panic!("{line}"),
-        // Before the run gives up the point, its samples are void without an error.
+        // The point was void in every round.
         None => {
             ![VOID, "no sample counts"].iter().any(|why| rest.contains(why)) && panic!("{line}")
         }
