@@ -32,7 +32,7 @@ fn measured(run: &Run) -> BTreeSet<&Point> {
 #[test]
 fn the_seeds_table_and_file() {
     let bench = Bench::new();
-    let text = bench.measured(&["copy", "0", "1", "-r", "100", "-n", "2", "--rounds", "3"]);
+    let text = bench.ok(&["copy", "0", "1", "-r", "100", "-n", "2", "--rounds", "3"]);
     assert!(text.contains("0) App writes to host-heap"), "{text}");
     let csv = std::fs::read_to_string(bench.path().join("results.csv")).unwrap();
     let mut lines = csv.lines();
@@ -60,7 +60,7 @@ fn the_seeds_table_and_file() {
 #[test]
 fn experiments_have_names_too() {
     let bench = Bench::new();
-    bench.measured(&["copy", "read-heap", "-n", "1", "--rounds", "1"]);
+    bench.ok(&["copy", "read-heap", "-n", "1", "--rounds", "1"]);
     let csv = std::fs::read_to_string(bench.path().join("results.csv")).unwrap();
     let rows: Vec<&str> = csv.lines().skip(1).collect();
     assert!(rows.iter().all(|row| row.starts_with("App reads from host-heap,16,")), "{csv}");
@@ -208,11 +208,11 @@ fn a_foreign_file_is_kept() {
     assert!(line.contains("results.csv") && line.contains("--csv"), "{line}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
     assert!(!bench.path().join("results").exists(), "nothing is measured for it");
-    bench.measured(&[&given[..], &["--csv", "other.csv"]].concat());
+    bench.ok(&[&given[..], &["--csv", "other.csv"]].concat());
     // A table of ours is replaced, through a link too.
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("other.csv", &path).unwrap();
-    bench.measured(&given);
+    bench.ok(&given);
     assert!(path.is_symlink());
     assert!(std::fs::read_to_string(&path).unwrap().starts_with(HEADER));
     // A device is written through.

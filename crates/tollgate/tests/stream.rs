@@ -73,7 +73,7 @@ fn packets_come_round_and_samples_say_how() {
     let bench = Bench::new();
     let small = file(&bench, "small.toml", SMALL).display().to_string();
     let names = ["stream/round", "stream/slow", "stream/sought"];
-    bench.measured(&[&["run", "-e", &small, "--rounds", "1", "--quiet"], &names[..]].concat());
+    bench.ok(&[&["run", "-e", &small, "--rounds", "1", "--quiet"], &names[..]].concat());
     let run = bench.journal();
     let of = |name: &'static str| run.samples.iter().filter(move |s| s.experiment == name);
     for sample in of("stream/round") {
