@@ -53,7 +53,7 @@ impl Journal {
     /// Opens the journal of a folder for writing; cuts off a last line that is not whole.
     ///
     /// # Errors
-    /// When another lab writes there, when it is newer or damaged, or when the system refuses.
+    /// When another lab writes there, when it has another format or is damaged, or when the system refuses.
     pub fn open(folder: &Path, new: impl FnOnce() -> RunRecord) -> Result<Self, JournalError> {
         let path = folder.join(SAMPLES);
         let remedy = "free space or choose another folder with --results";
