@@ -192,8 +192,8 @@ fn measured(
         tsc_overhead: tsc.overhead,
         core_before: before.hertz(),
         core_after: after.hertz(),
-        multiplies_before: Some(before.multiplies_hertz),
-        multiplies_after: Some(after.multiplies_hertz),
+        float_before: Some(before.float_hertz),
+        float_after: Some(after.float_hertz),
     });
     let disturbance = || disturbed(clock.as_ref(), &noise, took);
     sample.void = measurement.void.clone().or_else(disturbance);
@@ -246,8 +246,8 @@ mod tests {
             tsc_overhead: 1,
             core_before: before,
             core_after: after,
-            multiplies_before: Some(before),
-            multiplies_after: Some(after),
+            float_before: Some(before),
+            float_after: Some(after),
         }
     }
 
@@ -273,17 +273,17 @@ mod tests {
         let took = Duration::from_millis(10);
         let void = |clock: Clock| disturbed(Some(&clock), &NoiseDelta::default(), took);
         let agreed = clock(4e9, 4e9);
-        let near = Clock { multiplies_before: Some(4.07e9), ..agreed };
+        let near = Clock { float_before: Some(4.07e9), ..agreed };
         assert_eq!(void(near), None);
         for apart in [
-            Clock { multiplies_before: Some(4.1e9), ..agreed },
-            Clock { multiplies_after: Some(3.9e9), ..agreed },
+            Clock { float_before: Some(4.1e9), ..agreed },
+            Clock { float_after: Some(3.9e9), ..agreed },
         ] {
             let why = void(apart).unwrap();
             assert_eq!(why, "the two chains of the core clock differ by over 2%");
         }
         // One chain alone proves nothing, and disproves nothing.
-        let alone = Clock { multiplies_before: None, multiplies_after: None, ..agreed };
+        let alone = Clock { float_before: None, float_after: None, ..agreed };
         assert_eq!(void(alone), None);
     }
 }

@@ -89,17 +89,18 @@ pub struct Clock {
     pub tsc_step: u64,
     /// The median cost of an empty fenced pair, in ticks; already subtracted.
     pub tsc_overhead: u64,
-    /// The core clock before the sample by a chain of dependent adds, in Hz.
+    /// The core clock before the sample by a chain of dependent integer multiplies, in Hz; by one of adds
+    /// inside a guest without an operating system.
     pub core_before: f64,
     /// The same after the sample.
     pub core_after: f64,
-    /// The core clock before the sample by a chain of dependent multiplies, in Hz; `None` if only adds were
-    /// run, as inside a guest without an operating system.
+    /// The core clock before the sample by a chain of dependent floating-point multiplies, in Hz; `None`
+    /// inside a guest without an operating system, which runs one chain alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub multiplies_before: Option<f64>,
+    pub float_before: Option<f64>,
     /// The same after the sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub multiplies_after: Option<f64>,
+    pub float_after: Option<f64>,
 }
 
 impl Clock {
@@ -115,11 +116,11 @@ impl Clock {
 
     /// How far the two chains differ, relative: the larger of before and after.
     pub fn disagreement(&self) -> f64 {
-        let differ = |adds: f64, multiplies: Option<f64>| {
-            multiplies.map_or(0.0, |multiplies| (multiplies / adds - 1.0).abs())
+        let differ = |integer: f64, float: Option<f64>| {
+            float.map_or(0.0, |float| (float / integer - 1.0).abs())
         };
-        let before = differ(self.core_before, self.multiplies_before);
-        before.max(differ(self.core_after, self.multiplies_after))
+        let before = differ(self.core_before, self.float_before);
+        before.max(differ(self.core_after, self.float_after))
     }
 }
 

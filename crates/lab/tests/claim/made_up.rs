@@ -65,8 +65,8 @@ impl MadeUp {
                 tsc_overhead: 20,
                 core_before: 3.9e9,
                 core_after: 4.1e9,
-                multiplies_before: Some(3.9e9),
-                multiplies_after: Some(4.1e9),
+                float_before: Some(3.9e9),
+                float_after: Some(4.1e9),
             }),
             ..Sample::default()
         }

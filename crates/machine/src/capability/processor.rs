@@ -33,15 +33,15 @@ pub(super) fn core_clock() -> State {
         };
         if clock.disagreement() < core_clock::AGREEMENT {
             return State::present(format!(
-                "{:.3} GHz by adds, {:.3} by multiplies",
-                clock.adds_hertz / 1e9,
-                clock.multiplies_hertz / 1e9
+                "{:.3} GHz by integer multiplies, {:.3} by floating-point ones",
+                clock.integer_hertz / 1e9,
+                clock.float_hertz / 1e9
             ));
         }
         least = least.min(clock.disagreement());
     }
     State::absent(
-        format!("adds and multiplies differ by {:.1}%", least * 100.0),
+        format!("integer and floating-point multiplies differ by {:.1}%", least * 100.0),
         "stop other processes, or fix the clock with `cpupower frequency-set`",
     )
 }

@@ -60,8 +60,8 @@ fn sample(experiment: &str, point: &Point, round: u32, values: BTreeMap<String, 
         tsc_overhead: 20,
         core_before: 4e9,
         core_after: 4e9,
-        multiplies_before: None,
-        multiplies_after: None,
+        float_before: None,
+        float_after: None,
     };
     Sample {
         experiment: experiment.into(),

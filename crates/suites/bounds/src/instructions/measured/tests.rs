@@ -116,12 +116,12 @@ fn latencies_are_what_loops_of_the_compiler_take() {
 #[test]
 fn multiplications_take_what_the_core_clock_says() {
     let Some(tsc) = clock("bounds: a latency against the core clock") else { return };
-    let multiplication = beside_an_addition(tsc, "imul R32, R32", "latency").2;
-    let clocks = (0..PAIRS).map(|_| machine::core_clock::calibrate().unwrap());
-    let latency = machine::core_clock::multiply_latency().unwrap() as f64;
-    let cycles: Vec<f64> =
-        clocks.map(|clock| latency * clock.adds_hertz / clock.multiplies_hertz).collect();
-    agree("imul R32, R32", multiplication, median(&cycles).unwrap());
+    let latencies = machine::core_clock::latencies().unwrap();
+    for (text, cycles) in
+        [("imul R32, R32", latencies.integer), ("mulsd XMM, XMM", latencies.float)]
+    {
+        agree(text, beside_an_addition(tsc, text, "latency").2, cycles as f64);
+    }
 }
 
 /// `imul rsi, rax` and additions to rsi that wait for it and for one another.

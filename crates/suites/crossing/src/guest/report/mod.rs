@@ -223,8 +223,8 @@ impl Report {
             tsc_overhead: overhead,
             core_before: core(sample.core_before),
             core_after: core(sample.core_after),
-            multiplies_before: None,
-            multiplies_after: None,
+            float_before: None,
+            float_after: None,
         })
     }
 }
