@@ -37,7 +37,8 @@ impl SuiteOption {
 /// The options of the lab itself, for every suite.
 pub const OF_LAB: &[SuiteOption] = &[SuiteOption {
     name: ALLOW_CODE,
-    enables: "loads the shared objects and static libraries that experiments name, with your rights",
+    enables: "runs code that experiments or arguments name, with your rights: shared objects, static \
+              libraries, lists of instructions",
 }];
 
 /// All options of some suites and of the lab, each name once, in alphabetical order.
@@ -118,6 +119,20 @@ pub fn check_code(options: &BTreeMap<String, String>, what: &str) -> Result<(), 
     Err(Failure::unavailable(why, "--allow code, if you trust it"))
 }
 
+/// The same for code that an argument of a command line names.
+///
+/// # Errors
+/// Names the argument and the code, unless the user gave `--allow code`.
+pub fn check_code_argument(
+    options: &BTreeMap<String, String>,
+    argument: &str,
+    what: &str,
+) -> Result<(), UsageError> {
+    check_code(options, what).map_err(|failure| {
+        UsageError::new(format!("{argument}: {}; add --allow code if you trust it", failure.why))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +161,12 @@ mod tests {
         for refused in [BTreeMap::new(), options("no")] {
             let failure = check_code(&refused, "./mine.so").unwrap_err();
             assert!(failure.to_string().contains("--allow code"), "{failure}");
+            let fault = check_code_argument(&refused, "--list", "./mine.so").unwrap_err();
+            let line = fault.to_string();
+            assert!(
+                line.starts_with("--list: ./mine.so") && line.contains("--allow code"),
+                "{line}"
+            );
         }
     }
 }

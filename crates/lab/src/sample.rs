@@ -174,6 +174,8 @@ pub enum FailureKind {
     Timeout,
     /// The probe's check of its own result failed.
     Check,
+    /// Every sample in every round was void: the machine is too busy, or what is measured too unsteady.
+    Void,
 }
 
 impl FailureKind {
@@ -191,6 +193,7 @@ impl FailureKind {
             Self::Crashed => "crashed",
             Self::Timeout => "timeout",
             Self::Check => "check",
+            Self::Void => "void",
         }
     }
 }

@@ -7,7 +7,7 @@ mod record;
 use std::fs;
 use std::path::Path;
 
-use lab::journal::{self, Journal, JournalError, RECORD, SAMPLES, open};
+use lab::journal::{self, Journal, JournalError, RECORD, SAMPLES, Settled, open};
 use lab::plan::Item;
 use lab::point::Point;
 use lab::sample::{Sample, TRIES};
@@ -44,15 +44,15 @@ fn what_is_written_is_read() {
     let journal = Journal::open(folder.path(), record).unwrap();
     let item = Item { point: sample(0, 0.0).point, twin: false };
     // The record knows no experiment here, and so no metric of which this could be a value.
-    assert_eq!(journal.value("copy/throughput", &item, 4, "e"), Some(f64::INFINITY));
+    assert_eq!(journal.settled("copy/throughput", &item, 4, "e"), Some(Settled::NoValue));
     let stall = Sample { void: Some("a stall".into()), attempt: TRIES, ..sample(7, 1.0) };
     let mut journal = journal;
     journal.append(&stall).unwrap();
-    assert!(journal.value("copy/throughput", &item, 7, "e").is_some_and(f64::is_nan));
+    assert_eq!(journal.settled("copy/throughput", &item, 7, "e"), Some(Settled::Void));
     let voids = journal.voids("copy/throughput", &item, "e").unwrap();
     assert_eq!((voids.tries, voids.cause.as_str(), voids.told), (1, "a stall", false));
-    assert_eq!(journal.value("copy/throughput", &item, 5, "e"), None);
-    assert_eq!(journal.value("copy/throughput", &item, 4, "other"), None);
+    assert_eq!(journal.settled("copy/throughput", &item, 5, "e"), None);
+    assert_eq!(journal.settled("copy/throughput", &item, 4, "other"), None);
 }
 
 #[test]

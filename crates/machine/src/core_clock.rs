@@ -117,18 +117,15 @@ fn learnt(tsc: &Tsc) -> Latencies {
     if let Some(agreed) = AGREED.get() {
         return *agreed;
     }
-    let mut ratios = [[0.0; PAIRS]; 2];
-    for pair in 0..PAIRS {
+    let (mut integer, mut float) = ([0.0; PAIRS], [0.0; PAIRS]);
+    for (integer, float) in integer.iter_mut().zip(&mut float) {
         let adds = timed(tsc, || adds(SHORT));
-        ratios[0][pair] = timed(tsc, || integer_multiplies(SHORT)) / adds;
-        ratios[1][pair] = timed(tsc, || float_multiplies(SHORT)) / adds;
+        *integer = timed(tsc, || integer_multiplies(SHORT)) / adds;
+        *float = timed(tsc, || float_multiplies(SHORT)) / adds;
     }
-    match ratios.each_ref().map(|ratios| agreed(ratios)) {
-        [Some(integer), Some(float)] => *AGREED.get_or_init(|| Latencies { integer, float }),
-        doubtful => {
-            let [integer, float] = [0, 1].map(|at| doubtful[at].unwrap_or(nearest(&ratios[at])));
-            Latencies { integer, float }
-        }
+    match (agreed(&integer), agreed(&float)) {
+        (Some(integer), Some(float)) => *AGREED.get_or_init(|| Latencies { integer, float }),
+        _ => Latencies { integer: nearest(&integer), float: nearest(&float) },
     }
 }
 

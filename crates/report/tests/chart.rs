@@ -194,7 +194,7 @@ fn what_cannot_be_drawn_is_said() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
     #[test]
     fn any_values_are_drawn_or_refused(
         values in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..12),

@@ -256,7 +256,7 @@ fn widest(text: &str) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
 
     #[test]
     fn no_table_is_wider_than_its_page(

@@ -48,6 +48,20 @@ fn row(text: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
+fn own_forms_run_only_where_code_is_allowed() {
+    let bench = Bench::new();
+    let list = "[[class]]\nname = \"mine\"\nforms = [{ form = \"xor R64, R64\" }]\n";
+    std::fs::write(bench.path().join("mine.toml"), list).unwrap();
+    let words = ["bounds", "table", "--list", "mine.toml", "--rounds", "1"];
+    let line = bench.refused(&words, 2);
+    assert!(line.starts_with("error: --list: mine.toml is code"), "{line}");
+    assert!(line.contains("--allow code"), "{line}");
+    assert!(!bench.path().join("results").exists(), "nothing was measured");
+    let text = bench.ok(&[&words[..], &["--allow", "code"]].concat());
+    assert!(!row(&text, "xor R64 R64").is_empty(), "{text}");
+}
+
+#[test]
 fn the_audit_counts_and_lists() {
     let starts = |name: &&str| std::process::Command::new(name).arg("--version").output().is_ok();
     if !["llvm-mca-19", "llvm-mca"].iter().any(starts) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use harness::{Bench, file};
-use lab::sample::Sample;
+use lab::sample::{FailureKind, Sample};
 
 /// Whether Syscall User Dispatch and FSGSBASE are here, without which nothing is simulated.
 fn simulates(bench: &Bench, test: &str) -> bool {
@@ -22,7 +22,7 @@ fn simulates(bench: &Bench, test: &str) -> bool {
 }
 
 /// Why a point has no time on a machine that is too busy for its clock to be known: no other reason will do.
-const VOID: &str = "void in every round";
+const VOID: &str = "void: in every round";
 
 /// What a run printed that succeeded, or failed by [`VOID`] alone.
 #[track_caller]
@@ -36,7 +36,7 @@ fn measured(output: &Output) -> String {
 
 /// Whether a sample has a value, or none by [`VOID`].
 fn is_measured(sample: &Sample) -> bool {
-    sample.error.as_ref().is_none_or(|failure| failure.why.contains(VOID))
+    sample.error.as_ref().is_none_or(|failure| failure.kind == FailureKind::Void)
 }
 
 /// That a line gives a time, or says that there is none by [`VOID`]; whether it gives one.

@@ -43,7 +43,7 @@ fn every_fault_is_a_row_with_its_cause() {
     let mut busy = 0;
     for fine in ["none", "orphan"] {
         for error in levels[fine].iter().filter_map(|sample| sample.error.as_ref()) {
-            assert!(error.why.starts_with("void in every round"), "{fine}: {error}");
+            assert_eq!(error.kind, FailureKind::Void, "{fine}: {error}");
             busy += 1;
         }
     }

@@ -115,8 +115,10 @@ fn only_points_that_a_busy_machine_made_void_are_excused() {
     let run = || stage.run_with("busy", ":/usr/bin:/bin", &[results.to_str().unwrap()]);
     assert!(text(&run().stderr).contains("no run in"));
 
-    let void =
-        || Some(Failure::failed("void in every round, 9 tries in 3 rounds; the last: steal"));
+    let void = || {
+        let why = "in every round, 9 tries in 3 rounds; the last: steal";
+        Some(Failure::new(FailureKind::Void, why))
+    };
     let lacking = || Some(Failure::unavailable("no SGX", "buy one"));
     journal(&stage, &[None, void(), lacking(), void()]);
     let excused = run();
@@ -126,8 +128,8 @@ fn only_points_that_a_busy_machine_made_void_are_excused() {
 
     let others = [
         Failure::failed("the worker died"),
-        Failure::failed(r#"a lie: "error":{"kind":"failed","why":"void in every round, 9"#),
-        Failure::new(FailureKind::Crashed, "void in every round, 9 tries in 3 rounds"),
+        Failure::failed(r#"a lie: "error":{"kind":"void","why":"in every round, 9"#),
+        Failure::new(FailureKind::Crashed, "in every round, 9 tries in 3 rounds"),
         Failure::check("byte 3 is 7"),
     ];
     for other in others {

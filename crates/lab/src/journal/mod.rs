@@ -12,8 +12,7 @@ mod write;
 pub use folder::{Place, check_host, latest, newest, runs};
 pub use read::{Run, open};
 pub use record::{FORMAT, RunRecord};
-pub(crate) use write::ALWAYS_VOID;
-pub use write::{Journal, Voids};
+pub use write::{Journal, Settled, Voids};
 
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@ use super::read::each_line;
 use super::{JournalError, RunRecord, SAMPLES, system};
 use crate::plan::Item;
 use crate::point::Point;
-use crate::sample::Sample;
+use crate::sample::{FailureKind, Sample};
 
 /// A journal open for writing, and locked.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Journal {
     length: u64,
     /// What the samples share; written anew by [`Journal::save_record`].
     pub record: RunRecord,
-    settled: HashMap<Key, f64>,
+    settled: HashMap<Key, Settled>,
     voids: HashMap<Key, Voids>,
     lines: u64,
 }
@@ -35,8 +35,16 @@ pub struct Voids {
     pub told: bool,
 }
 
-/// How the reason begins of an error row that stands for an item void in every round.
-pub(crate) const ALWAYS_VOID: &str = "void in every round";
+/// What stands in the journal for an item in a round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Settled {
+    /// The value of the experiment's metric, in the metric's unit.
+    Value(f64),
+    /// A sample that counts, without a value of the experiment's metric.
+    NoValue,
+    /// The last try was void.
+    Void,
+}
 
 /// What is not measured again, as a hash of experiment, item, round and environment: a long run has
 /// many, and the lab must stay small.
@@ -103,7 +111,7 @@ impl Journal {
             let voids = self.voids.entry(all_rounds).or_default();
             voids.tries = voids.tries.saturating_add(1);
             voids.cause.clone_from(cause);
-        } else if sample.error.as_ref().is_some_and(|error| error.why.starts_with(ALWAYS_VOID)) {
+        } else if sample.error.as_ref().is_some_and(|error| error.kind == FailureKind::Void) {
             self.voids.entry(all_rounds).or_default().told = true;
         }
         if !sample.settled() {
@@ -114,10 +122,13 @@ impl Journal {
             .experiments
             .get(&sample.experiment)
             .and_then(|experiment| sample.values.get(&experiment.metric));
-        let value =
-            if sample.counts() { value.copied().unwrap_or(f64::INFINITY) } else { f64::NAN };
+        let settled = match value {
+            _ if !sample.counts() => Settled::Void,
+            Some(value) => Settled::Value(*value),
+            None => Settled::NoValue,
+        };
         let key = key(&sample.experiment, item, sample.round, &sample.environment);
-        self.settled.insert(key, value);
+        self.settled.insert(key, settled);
     }
 
     /// Appends a sample as one whole line. When the disk is full, what was written of the line is
@@ -172,15 +183,14 @@ impl Journal {
         self.voids.get(&key(experiment, (&item.point, item.twin), u32::MAX, environment))
     }
 
-    /// The value that was measured for an item in a round and environment: nothing where it is
-    /// still to be measured, NaN where it stands as void, infinity where it counts without a value.
-    pub fn value(
+    /// What stands for an item in a round and environment: nothing where it is still to be measured.
+    pub fn settled(
         &self,
         experiment: &str,
         item: &Item,
         round: u32,
         environment: &str,
-    ) -> Option<f64> {
+    ) -> Option<Settled> {
         let key = key(experiment, (&item.point, item.twin), round, environment);
         self.settled.get(&key).copied()
     }

@@ -11,7 +11,7 @@ use super::record::{describe, new_record, now};
 use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
 use crate::descendants;
 use crate::experiment::Experiment;
-use crate::journal::{ALWAYS_VOID, Journal, Voids, latest};
+use crate::journal::{Journal, Settled, Voids, latest};
 use crate::message::WAITING;
 use crate::plan::{self, Item};
 use crate::sample::{Failure, FailureKind, Sample, TRIES};
@@ -125,9 +125,11 @@ impl<'a> Session<'a> {
                 if enough[at] {
                     continue;
                 }
-                let value = self.journal.value(&experiment.id(), item, round, &self.environment);
-                values[at].extend(value.filter(|value| value.is_finite()));
-                voids[at] += u32::from(value.is_some_and(f64::is_nan));
+                match self.journal.settled(&experiment.id(), item, round, &self.environment) {
+                    Some(Settled::Value(value)) => values[at].push(value),
+                    Some(Settled::Void) => voids[at] += 1,
+                    Some(Settled::NoValue) | None => {}
+                }
                 let rounds = round + 1;
                 let last = rounds == experiment.effort.rounds;
                 if voids[at] == rounds && (last || rounds >= VOID_ROUNDS) {
@@ -181,7 +183,7 @@ impl<'a> Session<'a> {
 
     fn is_measured(&self, experiment: &Experiment, item: &Item, round: u32) -> bool {
         self.is_unavailable(experiment, item)
-            || self.journal.value(&experiment.id(), item, round, &self.environment).is_some()
+            || self.journal.settled(&experiment.id(), item, round, &self.environment).is_some()
     }
 
     fn is_unavailable(&self, experiment: &Experiment, item: &Item) -> bool {
@@ -200,7 +202,7 @@ impl<'a> Session<'a> {
         let Voids { tries, cause, told } = voids.cloned().unwrap_or_default();
         let rounds = round + 1;
         let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
-        let why = format!("{ALWAYS_VOID}, {tries} tries in {rounds}; the last: {cause}");
+        let why = format!("in every round, {tries} tries in {rounds}; the last: {cause}");
         let sample = Sample {
             experiment: experiment.id(),
             point: item.point.clone(),
@@ -210,7 +212,10 @@ impl<'a> Session<'a> {
             environment: self.environment.clone(),
             attempt: TRIES,
             at: now(),
-            error: Some(Failure { remedy: Some(QUIETER.into()), ..Failure::failed(why) }),
+            error: Some(Failure {
+                remedy: Some(QUIETER.into()),
+                ..Failure::new(FailureKind::Void, why)
+            }),
             ..Sample::default()
         };
         if told {

@@ -97,7 +97,6 @@ fn run(samples: &[Any], metric: &'static str) -> lab::journal::Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
     fn there_is_always_a_verdict(
         samples in vec(any_sample(), 0..150),

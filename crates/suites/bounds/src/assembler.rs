@@ -228,7 +228,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
         fn the_crate_takes_any_text(line in "[a-z]{2,8} [a-z0-9, \\[\\]+*{}]{0,30}") {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use lab::by_hand::{ByHand, Measured};
 use lab::experiment::{Experiment, MAX_FILE, Profile};
+use lab::option;
 use lab::point::Point;
 use lab::run::Lab;
 use lab::suite::UsageError;
@@ -27,9 +28,12 @@ use crate::hand::measured::Effort;
 /// Which forms, how often, and with what beside.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Your own forms, in the form of the suite's instructions.toml
+    /// Your own forms, in the form of the suite's instructions.toml; needs --allow code
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
+    /// Enable an opt-in feature: 'code' executes the forms of --list
+    #[arg(long, value_name = "WHAT")]
+    allow: Vec<String>,
     /// Only forms of these classes; repeatable
     #[arg(long, value_name = "CLASS")]
     class: Vec<String>,
@@ -48,7 +52,12 @@ pub(crate) struct Options {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
+    let mut given = option::read(&[&SUITE], &options.allow, &[])?;
     let (list, text) = read(options.list.as_deref())?;
+    if text.is_some() {
+        option::check_code_argument(&given, "--list", &list.file)?;
+    }
+    given.extend(text.map(|text| (LIST.to_owned(), text)));
     let levels = chosen(&list, &options.class)?;
     let predictions = match options.audit {
         true => Some(audit::predict(&list, &prepare(&list))?),
@@ -59,7 +68,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         experiments: vec![experiment(&levels, options)],
         profile: Profile::Quick,
         results: &options.effort.results,
-        options: text.map(|text| (LIST.to_owned(), text)).into_iter().collect(),
+        options: given,
     };
     let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
     let mut out = lab::terminal::stdout();

@@ -151,7 +151,7 @@ fn checked() -> impl Strategy<Value = (u64, u64, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(32)))]
     #[test]
     fn checks_agree_with_arithmetic(cases in prop::collection::vec(checked(), 1..400)) {
         let list: Vec<_> = cases

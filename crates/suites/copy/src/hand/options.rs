@@ -174,12 +174,7 @@ impl Options {
             (SOURCE_OFFSET.to_owned(), self.source_offset.to_string()),
         ]);
         if let Some(function) = self.functions.first() {
-            option::check_code(&options, function).map_err(|why| {
-                UsageError::new(format!(
-                    "--function: {}; add --allow code if you trust it",
-                    why.why
-                ))
-            })?;
+            option::check_code_argument(&options, "--function", function)?;
         }
         if self.source_init == 1 {
             options.insert(KEEP_MEMORY.to_owned(), "yes".to_owned());

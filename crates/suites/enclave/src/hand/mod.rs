@@ -41,12 +41,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let kind = kind(&options)?;
     let allowed = option::read(&[&SUITE], &options.allow, &[])?;
     for library in options.allocators.iter().filter(|one| supplied::is_path(one)) {
-        option::check_code(&allowed, library).map_err(|failure| {
-            UsageError::new(format!(
-                "--allocators: {}; add --allow code if you trust it",
-                failure.why
-            ))
-        })?;
+        option::check_code_argument(&allowed, "--allocators", library)?;
         artefact::prepare(&supplied::recipe(library))?;
     }
     let rows = rows(&options, &conf, kind);

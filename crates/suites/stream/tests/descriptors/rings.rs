@@ -175,7 +175,7 @@ impl Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
     #[test]
     fn do_as_their_model(steps in prop::collection::vec(step(), 1..120)) {
         let _alone = alone();
