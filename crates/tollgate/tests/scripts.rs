@@ -81,7 +81,7 @@ fn what_is_downloaded_is_told_before() {
     ["dirname", "mktemp", "rm", "cat"].iter().for_each(|name| stage.real(name));
     stage.program("apt-get", "exit 0");
     stage.program("cargo", "exit 7");
-    let output = stage.run("test", "");
+    let output = stage.run_with("test", "", &["--full"]);
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
     assert!(!output.status.success(), "{out}");
     if errors.contains("sudo apt-get install") {
