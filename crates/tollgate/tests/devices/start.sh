@@ -21,5 +21,8 @@ run() { # name experiment options...
 
 end() {
     echo "the end"
+    # The last to close the port waits until all is sent. Else what the kernel prints at the end stands in the midst of
+    # a line.
+    exec </dev/null >/dev/null 2>&1
     exit
 }
