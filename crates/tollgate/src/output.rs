@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 use lab::terminal;
 use report::table::Page;
@@ -47,6 +48,11 @@ fn escaped(json: &str) -> Cow<'_, str> {
 pub(crate) fn tell(line: &str) {
     // That nobody listens is no fault.
     let _ = writeln!(anstream::stderr(), "{}", terminal::one_line(line));
+}
+
+/// Says that a system setting was restored which a killed run had left changed.
+pub(crate) fn restored(setting: &Path) -> String {
+    format!("{}: restored; a run that was killed had changed it", setting.display())
 }
 
 /// Tells what is wrong, in one line.

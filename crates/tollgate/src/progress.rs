@@ -8,7 +8,7 @@ use lab::quantity::format_duration;
 use lab::run::{Event, Watch};
 use lab::terminal::one_line;
 
-use crate::output::tell;
+use crate::output::{restored, tell};
 
 /// Shows progress on the error stream: a bar at a terminal, a line an experiment elsewhere.
 pub(crate) struct Progress {
@@ -87,6 +87,7 @@ impl Watch for Progress {
                 ));
             }
             Event::Projected { .. } => {}
+            Event::Restored(setting) => self.say(&restored(setting)),
             Event::WorkerLost(why) => self.say(&format!("{why}; another worker takes its place")),
         }
     }

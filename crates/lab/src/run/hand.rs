@@ -111,8 +111,14 @@ impl Hand {
 
     /// Kills the worker.
     pub(super) fn kill(&mut self) {
+        self.input = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Whether it was ended or killed.
+    pub(super) fn is_gone(&self) -> bool {
+        self.input.is_none()
     }
 
     /// The worker's process.

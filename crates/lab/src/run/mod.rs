@@ -11,7 +11,7 @@ mod silence;
 mod stopping;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -92,6 +92,8 @@ pub enum Event<'a> {
     },
     /// A worker died and another takes its place.
     WorkerLost(&'a str),
+    /// A system setting was restored that a killed run had left changed: its file.
+    Restored(&'a Path),
 }
 
 /// Shows a run to a person.

@@ -84,7 +84,7 @@ impl Session<'_> {
             order.points.drain(..answered);
             if let Some(failure) = lost {
                 losses += 1;
-                self.replace(0, &failure);
+                self.lose(0, &failure);
                 if !order.points.is_empty() {
                     let sample = self.failed(&order, &order.points[0], failure.clone());
                     self.keep(sample)?;
@@ -193,26 +193,27 @@ impl Session<'_> {
 
     /// Sees to it that there are so many workers.
     pub(super) fn staff(&mut self, hands: usize) -> Result<(), RunError> {
-        while self.hands.len() < hands {
+        for at in 0..hands {
+            if self.hands.get(at).is_some_and(|hand| !hand.is_gone()) {
+                continue;
+            }
             let number = self.next_id();
             let hand = Hand::start(number, self.sender.clone()).map_err(RunError::Worker)?;
-            self.hands.push(hand);
+            match self.hands.get_mut(at) {
+                Some(gone) => *gone = hand,
+                None => self.hands.push(hand),
+            }
         }
         Ok(())
     }
 
-    /// Lets go of a lost worker; the next order starts another.
-    pub(super) fn replace(&mut self, at: usize, failure: &Failure) {
+    /// Kills a lost worker; the next order starts another in its place.
+    pub(super) fn lose(&mut self, at: usize, failure: &Failure) {
         self.hands[at].kill();
-        let others: Vec<_> = self.hands.iter().map(Hand::process).collect();
+        let others: Vec<_> =
+            self.hands.iter().filter(|hand| !hand.is_gone()).map(Hand::process).collect();
         descendants::end(&others);
         self.watch.event(Event::WorkerLost(&failure.why));
-        let number = self.next_id();
-        if let Ok(hand) = Hand::start(number, self.sender.clone()) {
-            self.hands[at] = hand;
-        } else {
-            self.hands.remove(at);
-        }
     }
 
     pub(super) fn failed(&self, order: &Order, ordered: &Ordered, failure: Failure) -> Sample {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::hand::{Heard, Said};
+use super::hand::{Hand, Heard, Said};
 use super::order::LOOK;
 use super::session::Session;
 use super::silence::Silence;
@@ -43,13 +43,18 @@ impl Session<'_> {
         let id = self.next_id();
         let orders: Vec<Order> =
             roles.iter().map(|role| Order { id, role: role.clone(), ..order.clone() }).collect();
-        for (at, order) in orders.iter().enumerate() {
-            let told = self.hands[at].tell(&Request::Order(Box::new(order.clone())));
-            told.map_err(RunError::Worker)?;
-        }
         let mut dues: Vec<Due> = orders.iter().map(Due::of_worker).collect();
         let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
         let mut done = vec![false; roles.len()];
+        for (at, own) in orders.iter().enumerate() {
+            if let Err(why) = self.hands[at].tell(&Request::Order(Box::new(own.clone()))) {
+                let failure = Failure::failed(format!("the worker: {why}"));
+                answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
+                done[at] = true;
+                self.lose(at, &failure);
+                self.tell_others(roles.len(), at, &Request::Stop);
+            }
+        }
         let mut ready = vec![false; roles.len()];
         let mut silence = Silence::start(Instant::now());
         while !done.iter().all(|done| *done) && !self.interrupted() {
@@ -59,20 +64,19 @@ impl Session<'_> {
                 };
                 for at in (0..roles.len()).filter(|at| !done[*at]) {
                     answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
-                    self.replace(at, &failure);
+                    self.lose(at, &failure);
                 }
                 break;
             };
-            let Some(at) = self.hands.iter().position(|one| one.number == said.hand) else {
-                continue;
-            };
+            let spoke = |one: &Hand| one.number == said.hand && !one.is_gone();
+            let Some(at) = self.hands.iter().position(spoke) else { continue };
             silence.heard(&said, Instant::now());
             let Said { hand, heard: what } = said;
             if let Err(failure) = self.taken(at, &orders[at], &mut dues[at], &what) {
                 answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
                 done[at] = true;
                 silence.lost(hand);
-                self.replace(at, &failure);
+                self.lose(at, &failure);
                 self.tell_others(roles.len(), at, &Request::Stop);
                 continue;
             }
@@ -113,8 +117,8 @@ impl Session<'_> {
 
     fn tell_others(&mut self, roles: usize, but: usize, request: &Request) {
         for at in (0..roles).filter(|at| *at != but) {
-            // One that reads nothing is found by its silence, and one that did not start again is gone.
-            let _ = self.hands.get_mut(at).map(|hand| hand.tell(request));
+            // One that reads nothing is found by its silence.
+            let _ = self.hands[at].tell(request);
         }
     }
 }

@@ -48,7 +48,9 @@ impl<'a> Session<'a> {
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
         // What an earlier run left changed would pass for how this machine is.
-        machine::setting::restore_left();
+        for setting in machine::setting::restore_left() {
+            watch.event(Event::Restored(&setting));
+        }
         let (sender, said) = sync_channel(WAITING);
         let hand = Hand::start(0, sender.clone()).map_err(RunError::Worker)?;
         let here = hand.hello.environment.clone();

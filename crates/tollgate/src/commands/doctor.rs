@@ -7,13 +7,12 @@ use machine::capability::Capability;
 use crate::SUITES;
 use crate::arguments::Doctor;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json, tell};
+use crate::output::{page, print, print_json, restored, tell};
 
 /// Prints what this machine can measure, and how to enable what it cannot.
 pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
     for setting in machine::setting::restore_left() {
-        let setting = setting.display();
-        tell(&format!("{setting}: put back; a run that was killed had changed it"));
+        tell(&restored(&setting));
     }
     let mut groups = vec![("machine".to_string(), Capability::all())];
     let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);

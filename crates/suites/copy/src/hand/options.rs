@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use lab::experiment::MAX_ROUNDS;
 use lab::option;
 use lab::suite::UsageError;
 
@@ -61,7 +62,7 @@ pub(super) struct Options {
     #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
     pub(super) functions: Vec<String>,
     /// Rounds, each in a fresh process
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
     /// Allow what is off by itself: physical, physical-write, code; repeatable
     #[arg(long, value_name = "WHAT")]

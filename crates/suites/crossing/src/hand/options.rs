@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lab::experiment::Profile;
+use lab::experiment::{MAX_ROUNDS, Profile};
 
 use crate::factors::MAX_CROSSINGS;
 use crate::guest::Settings;
@@ -33,7 +33,7 @@ pub(super) struct Measure {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CROSSINGS)))]
     pub(super) crossings: Option<u32>,
     /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: Option<u32>,
     /// How much is measured
     #[arg(long, value_enum, default_value = "quick")]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use lab::experiment::MAX_ROUNDS;
 use lab::sample::Failure;
 
 use crate::conf::Conf;
@@ -42,7 +43,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME")]
     pub(super) allow: Vec<String>,
     /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
     /// The folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]
