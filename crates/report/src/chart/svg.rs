@@ -87,7 +87,7 @@ impl Svg {
 }
 
 fn escaped(text: &str) -> String {
-    let control = |c: &char| !c.is_control();
-    let text: String = text.chars().filter(control).collect();
+    // XML takes no control characters.
+    let text = lab::terminal::one_line(text);
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

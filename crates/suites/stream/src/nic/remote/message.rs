@@ -162,7 +162,7 @@ impl Reply {
                 text.truncate(come);
                 // A person reads it: it stays one line, and moves no cursor.
                 let text = String::from_utf8_lossy(&text);
-                Self::Refused(text.replace(char::is_control, " "))
+                Self::Refused(lab::terminal::one_line(&text).into_owned())
             }
             1 => Self::Welcome(a),
             2 => Self::Attached(number(a)?, b != 0),
