@@ -186,6 +186,8 @@ fn measured(
     if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
         return Err(Failure::check(format!("'{metric}' came out as {value}")));
     }
+    let is_guess = [before, after].iter().flatten().any(|clock| !clock.is_known);
+    let guessed = || is_guess.then(|| "the cycles of a multiply could not be learnt".to_owned());
     let clock = tsc.zip(before.zip(after)).map(|(tsc, (before, after))| Clock {
         tsc_hertz: tsc.hertz,
         tsc_step: tsc.step,
@@ -196,7 +198,7 @@ fn measured(
         float_after: Some(after.float_hertz),
     });
     let disturbance = || disturbed(clock.as_ref(), &noise, took);
-    sample.void = measurement.void.clone().or_else(disturbance);
+    sample.void = measurement.void.clone().or_else(guessed).or_else(disturbance);
     fill(sample, measurement);
     sample.clock = clock;
     sample.noise = Some(noise);

@@ -1,11 +1,9 @@
 //! What the processor can do.
 
 use super::State;
+use crate::core_clock::{self, Doubtful};
+use crate::cpu;
 use crate::tsc::Tsc;
-use crate::{core_clock, cpu};
-
-/// How often the chains are run before their disagreement counts: an interruption spoils a run.
-const TRIES: usize = 5;
 
 const OTHER_PROCESSOR: &str = "use a processor that has it, or have the hypervisor show it";
 
@@ -26,24 +24,16 @@ pub(super) fn invariant_tsc() -> State {
 }
 
 pub(super) fn core_clock() -> State {
-    let mut least = f64::INFINITY;
-    for _ in 0..TRIES {
-        let Ok(clock) = core_clock::calibrate() else {
-            return State::absent("the time stamp counter gives no time", "see invariant-tsc");
-        };
-        if clock.disagreement() < core_clock::AGREEMENT {
-            return State::present(format!(
-                "{:.3} GHz by integer multiplies, {:.3} by floating-point ones",
-                clock.integer_hertz / 1e9,
-                clock.float_hertz / 1e9
-            ));
+    match core_clock::hertz() {
+        Ok(hertz) => State::present(format!("{:.3} GHz, by two chains that agree", hertz / 1e9)),
+        Err(Doubtful::NoTime(_)) => {
+            State::absent("the time stamp counter gives no time", "see invariant-tsc")
         }
-        least = least.min(clock.disagreement());
+        Err(why @ (Doubtful::Differ(_) | Doubtful::NotLearnt)) => State::absent(
+            why.to_string(),
+            "stop other processes, or fix the clock with `cpupower frequency-set`",
+        ),
     }
-    State::absent(
-        format!("integer and floating-point multiplies differ by {:.1}%", least * 100.0),
-        "stop other processes, or fix the clock with `cpupower frequency-set`",
-    )
 }
 
 pub(super) fn avx2() -> State {

@@ -261,9 +261,8 @@ impl From<Stopped> for Failure {
 }
 
 fn calibrated() -> Result<f64, Stopped> {
-    let clock = core_clock::calibrate()
-        .map_err(|why| Stopped::Failure(Failure::failed(format!("the core clock: {why}"))))?;
-    Ok(clock.hertz())
+    core_clock::hertz()
+        .map_err(|why| Stopped::Failure(Failure::failed(format!("the core clock: {why}"))))
 }
 
 #[cfg(test)]

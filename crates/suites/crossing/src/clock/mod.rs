@@ -132,10 +132,7 @@ fn turn(
     conditions: &Conditions,
     tsc: &'static Tsc,
 ) -> Result<Turn, Failure> {
-    let clock = || {
-        let calibrated = core_clock::calibrate();
-        calibrated.map(|clock| clock.hertz()).map_err(|why| Failure::failed(why.to_string()))
-    };
+    let clock = || core_clock::hertz().map_err(|why| Failure::failed(why.to_string()));
     let before = clock()?;
     let measured = trips.make(setup, conditions, tsc)?;
     let after = clock()?;

@@ -164,12 +164,13 @@ impl Figures {
 
     /// What stands here, from which all begins anew.
     fn taken(&mut self) -> Answer {
-        let clock = machine::core_clock::calibrate().map_err(|why| Refusal {
+        let core_hertz = machine::core_clock::hertz().map_err(|why| Refusal {
             attempt: "measure the core clock".into(),
             source: std::io::Error::other(why),
-            remedy: "use a machine with an invariant time-stamp counter".into(),
+            remedy: "use a machine with an invariant time-stamp counter, and stop other programs"
+                .into(),
         })?;
-        let taken = Self { core_hertz: clock.hertz(), ..*self };
+        let taken = Self { core_hertz, ..*self };
         *self = Self::default();
         Ok(taken)
     }
