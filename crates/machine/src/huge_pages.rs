@@ -6,6 +6,10 @@ use std::path::Path;
 
 /// Bytes of one huge page.
 pub const SIZE: usize = 2 << 20;
+/// How to reserve such pages.
+pub const RESERVE: &str = "as root: sysctl vm.nr_hugepages=N";
+/// How to reserve pages of 1 GiB, of which a machine that has run for a while can put few together.
+pub(crate) const RESERVE_GIANT: &str = "boot with hugepagesz=1G hugepages=N";
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 

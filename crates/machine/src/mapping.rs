@@ -71,11 +71,7 @@ impl Mapping {
             huge_pages::SIZE,
             MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB,
         )
-        .map_err(|refusal| Refusal {
-            remedy: "reserve them: `echo N > /proc/sys/vm/nr_hugepages` as root, N pages of 2 MiB"
-                .into(),
-            ..refusal
-        })
+        .map_err(|refusal| Refusal { remedy: huge_pages::RESERVE.into(), ..refusal })
     }
 
     /// Private memory in huge pages of 1 GiB from their pool; the length is rounded up to whole ones inside.
@@ -88,10 +84,7 @@ impl Mapping {
             1 << 30,
             MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_1GB,
         )
-        .map_err(|refusal| Refusal {
-            remedy: "reserve them at boot: hugepagesz=1G hugepages=N".into(),
-            ..refusal
-        })
+        .map_err(|refusal| Refusal { remedy: huge_pages::RESERVE_GIANT.into(), ..refusal })
     }
 
     /// Private memory aligned to 2 MiB for which the kernel is asked to use huge pages. It may give none:

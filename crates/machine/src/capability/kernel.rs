@@ -83,7 +83,7 @@ pub(super) fn tracefs() -> State {
         Err(why) => State::absent(format!("/sys/kernel/tracing: {why}"), "run as root"),
         Ok(mut entries) => match (entries.next().is_none(), rustix::process::geteuid().is_root()) {
             // Who measures mounts it in a place of its own, which vanishes behind it.
-            (true, true) => State::present("not mounted; root may"),
+            (true, true) => State::present("not mounted; root may mount it"),
             (true, false) => State::absent("tracefs is not mounted", "run as root"),
             _ => State::absent("there are no exception events", "use a kernel with CONFIG_FTRACE"),
         },

@@ -12,27 +12,24 @@ pub(super) fn huge_pages_2m() -> State {
     // Mapping takes a page from the pool without touching it, so it is the real try.
     match Mapping::huge(huge_pages::SIZE) {
         Ok(_) => State::present(format!("{} free", huge_pages::free().unwrap_or(0))),
-        Err(_) => no_huge_pages("2048kB", "2 MiB"),
+        Err(_) => no_huge_pages("2048kB", "2 MiB", huge_pages::RESERVE),
     }
 }
 
 pub(super) fn huge_pages_1g() -> State {
     match Mapping::giant(1 << 30) {
         Ok(_) => State::present("at least one free"),
-        Err(_) => no_huge_pages("1048576kB", "1 GiB"),
+        Err(_) => no_huge_pages("1048576kB", "1 GiB", huge_pages::RESERVE_GIANT),
     }
 }
 
-fn no_huge_pages(folder: &str, size: &str) -> State {
+fn no_huge_pages(folder: &str, size: &str, remedy: &str) -> State {
     let pool = format!("/sys/kernel/mm/hugepages/hugepages-{folder}");
     if !Path::new(&pool).exists() {
         let remedy = "use a processor and a kernel that have them";
         return State::absent(format!("the kernel knows no pages of {size}"), remedy);
     }
-    State::absent(
-        format!("no page of {size} is free"),
-        format!("as root: echo N > {pool}/nr_hugepages"),
-    )
+    State::absent(format!("no page of {size} is free"), remedy)
 }
 
 pub(super) fn dev_mem() -> State {

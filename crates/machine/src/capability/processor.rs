@@ -39,7 +39,7 @@ pub(super) fn core_clock() -> State {
 pub(super) fn avx2() -> State {
     State::when(
         cpu::has_avx2(),
-        "with the kernel's leave",
+        "the kernel enables them",
         "not in CPUID or not in XCR0",
         OTHER_PROCESSOR,
     )

@@ -120,7 +120,7 @@ fn huge_pages_available() -> Result<(), Failure> {
     }
     Err(Failure::unavailable(
         "no huge pages: the pool is empty and transparent ones are off",
-        "as root: echo 512 > /proc/sys/vm/nr_hugepages",
+        huge_pages::RESERVE,
     ))
 }
 

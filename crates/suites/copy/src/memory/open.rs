@@ -85,7 +85,7 @@ fn huge(bytes: usize) -> Result<Region, Failure> {
     if share < MOSTLY {
         return Err(Failure::unavailable(
             format!("the kernel put {:.0}% of the memory on huge pages", share * 100.0),
-            "reserve some as root: echo 512 > /proc/sys/vm/nr_hugepages",
+            huge_pages::RESERVE,
         ));
     }
     Ok(region)
