@@ -9,8 +9,8 @@ use report::table::Page;
 
 use crate::fault::Fault;
 
-/// Prints a page of the report, in which control characters are already replaced, with its last newline. A reader that went away (`tollgate show | head`) is no
-/// fault.
+/// Prints a page of the report or of the help, in which control characters are already replaced, with its last
+/// newline. A reader that went away (`tollgate show | head`) is no fault.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let mut out = anstream::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -42,6 +42,11 @@ fn escaped(json: &str) -> Cow<'_, str> {
     }
     let one = |c: char| if acts(c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
     json.chars().map(one).collect()
+}
+
+/// `1 sample`, `2 samples`.
+pub(crate) fn count_of(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Tells a person what happens, in one line on the error stream.

@@ -8,7 +8,7 @@ use lab::quantity::format_duration;
 use lab::run::{Event, Watch};
 use lab::terminal::one_line;
 
-use crate::output::{restored, tell};
+use crate::output::{count_of, restored, tell};
 
 /// Shows progress on the error stream: a bar at a terminal, a line an experiment elsewhere.
 pub(crate) struct Progress {
@@ -47,17 +47,15 @@ impl Watch for Progress {
         match event {
             Event::Opened { folder, samples: 0 } => self.say(&format!("run {}", folder.display())),
             Event::Opened { folder, samples } => {
-                self.say(&format!("run {}, with {samples} samples so far", folder.display()));
+                let samples = count_of(samples, "sample");
+                self.say(&format!("run {}, with {samples} so far", folder.display()));
             }
             Event::Experiment { experiment } => {
                 self.bar.set_prefix(one_line(&experiment.id()).into_owned());
                 if self.bar.is_hidden() {
-                    let points = experiment.points.len();
-                    let rounds = experiment.effort.rounds;
-                    self.say(&format!(
-                        "{}: {points} points, {rounds} rounds at most",
-                        experiment.id()
-                    ));
+                    let points = count_of(experiment.points.len() as u64, "point");
+                    let rounds = count_of(experiment.effort.rounds.into(), "round");
+                    self.say(&format!("{}: {points}, {rounds} at most", experiment.id()));
                 }
             }
             Event::Preparing(artefact) => {
@@ -81,10 +79,8 @@ impl Watch for Progress {
             Event::Projected { experiment, rounds, time, limited } if self.projected => {
                 let limit = if limited { ", the limit," } else { "" };
                 let time = format_duration(time);
-                let id = experiment.id();
-                self.say(&format!(
-                    "{id}: as narrow as asked in {rounds} rounds{limit} and {time} more"
-                ));
+                let (id, rounds) = (experiment.id(), count_of(rounds as u64, "round"));
+                self.say(&format!("{id}: as narrow as asked in {rounds}{limit} and {time} more"));
             }
             Event::Projected { .. } => {}
             Event::Restored(setting) => self.say(&restored(setting)),

@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::fault::Fault;
+use crate::output::print;
 
 /// The command that is run, as its help is asked for: `tollgate run`. Clap names it in few of its errors.
 pub(crate) fn program() -> String {
@@ -17,8 +18,7 @@ pub(crate) fn told(program: &str, told: &clap::Error) -> Result<u8, Fault> {
     if told.use_stderr() {
         return Err(fault(program, told));
     }
-    // A reader that went away is no fault.
-    let _ = told.print();
+    print(&told.render().ansi().to_string())?;
     Ok(0)
 }
 

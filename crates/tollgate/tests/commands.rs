@@ -5,6 +5,7 @@
 mod harness;
 
 use harness::{Bench, PATIENCE, file};
+use lab::sample::FailureKind;
 
 /// A text with every number as `#` and every run of spaces or lines as one, so that only what is
 /// said counts, and not where it was measured.
@@ -58,6 +59,10 @@ fn settle(bench: &Bench) {
     for folder in lab::journal::runs(&bench.path().join("results")).unwrap() {
         let mut last: Vec<lab::sample::Sample> = Vec::new();
         for mut sample in lab::journal::open(&folder).unwrap().samples {
+            // That a point was void in every round stands beside its tries.
+            if sample.error.as_ref().is_some_and(|error| error.kind == FailureKind::Void) {
+                continue;
+            }
             sample.void = None;
             let is_same = |one: &lab::sample::Sample| {
                 let item = |one: &lab::sample::Sample| (one.twin, one.round);
@@ -122,6 +127,11 @@ fn run_ends_with_tables_verdicts_and_paths() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["samples"], 0, "all was measured already");
     assert_eq!(json["tables"]["experiments"].as_array().unwrap().len(), 1);
+    let one = ["run", "planted/search", "--where", "edge=30", "--rounds", "1", "--fresh"];
+    let output = bench.run(&one);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("1 point in 1 experiment: about "), "{errors}");
+    assert!(errors.contains("planted/search: 1 point, 1 round at most"), "{errors}");
 }
 
 #[test]
@@ -222,6 +232,57 @@ fn plot_draws_files() {
     assert!(bench.refused(&["show", "--metric", "nonsense"], 2).contains("no metric 'nonsense'"));
     let line = bench.refused(&["plot", "nothing"], 2);
     assert!(line.contains("there is no figure 'nothing'"), "{line}");
+}
+
+/// A figure of a person's own is not left out in silence.
+#[test]
+fn an_own_figure_that_is_wrong_is_told() {
+    let bench = Bench::new();
+    let figure = |name: &str, rest: &str| {
+        let text = format!(
+            "[[figure]]\nid = \"{name}\"\ntitle = \"mine\"\nexperiment = \"planted/delay\"\n{rest}\n"
+        );
+        file(&bench, &format!("{name}.toml"), &text).to_str().unwrap().to_owned()
+    };
+    // Before anything is measured, what no run can have.
+    let claim = file(&bench, "claim.toml", "[[claim]]\nid = 3\n");
+    for (own, why) in [
+        (figure("x", "x = \"nonsense\""), "figure 'x': unknown factor 'nonsense'; there are: "),
+        (figure("series", "x = \"effect\"\nseries = \"colour\""), "unknown factor 'colour'"),
+        (
+            figure("metric", "x = \"effect\"\nmetric = \"speed\""),
+            "unknown metric 'speed' of planted",
+        ),
+        (
+            figure("line", "x = \"effect\"\n[[figure.lines]]\nlabel = \"l\"\nmetric = \"speed\""),
+            "unknown metric 'speed' of planted",
+        ),
+        (claim.to_str().unwrap().to_owned(), "claim.toml: line 2"),
+    ] {
+        let line = bench.refused(&["run", "planted/delay", "-e", &own], 2);
+        assert!(line.contains(why), "{line}");
+        assert!(!bench.path().join("results").exists(), "{line}");
+    }
+    // At the end, what shows only by the samples; the others are drawn all the same.
+    let several = figure("several", "x = \"disturbance\"\nwhere = { effect = [\"0%\", \"20%\"] }");
+    let missing =
+        figure("missing", "x = \"effect\"\nwhere = { disturbance = \"drift-and-stalls\" }");
+    let run = ["run", "planted/delay", "--rounds", "6", "-e", &several, "-e", &missing];
+    let output = bench.run(&run);
+    let (out, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let told = "error: figure 'several': several levels are left of effect (0%, 20%)";
+    assert!(errors.lines().last().unwrap().starts_with(told), "{errors}");
+    assert!(out.contains("1 figure as SVG, PDF and PNG: "), "{out}");
+    assert!(errors.contains(" points in 1 experiment: about "), "{errors}");
+    let line = bench.refused(&["plot", "-e", &several, "-e", &missing], 2);
+    assert!(line.starts_with(told), "{line}");
+    assert!(bench.path().join("figures/planted.svg").is_file());
+    let x = figure("x", "x = \"nonsense\"");
+    let line = bench.refused(&["plot", "-e", &x], 2);
+    assert!(line.contains("unknown factor 'nonsense'"), "{line}");
+    bench.ok(&["plot", "-e", &missing]);
 }
 
 #[test]
@@ -449,7 +510,7 @@ fn what_is_wrong_is_one_line_and_status_2() {
         (&["run", "nothing"], "there is no suite or experiment 'nothing'"),
         (&["run", "--where", "colour=red"], "unknown factor 'colour'"),
         (&["run", "planted/search", "--where", "edge"], "not FACTOR=LEVEL"),
-        (&["run", "planted", "--resolve", "0"], "not a share"),
+        (&["run", "planted", "--resolve", "0"], "error: --resolve: '0' is not a share, as '2%'"),
         (&["run", "-e", "missing.toml"], "missing.toml"),
         (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml: line"),
         (&["run", "-e", huge.to_str().unwrap()], "holds more than 1048576 bytes"),
@@ -460,7 +521,7 @@ fn what_is_wrong_is_one_line_and_status_2() {
             &["run", "planted/search", "--where", "edge=30", "--where", "edge=70"],
             "factor 'edge' is named twice",
         ),
-        (&["run", "planted/search", "--resolve", "nan"], "'nan' is not a share"),
+        (&["run", "planted/search", "--resolve", "nan"], "--resolve: 'nan' is not a share"),
         (&["claims", "nobody"], "no claim, source or suite 'nobody'"),
     ];
     for (arguments, why) in cases {
@@ -513,4 +574,31 @@ fn a_reader_that_goes_away_is_no_fault() {
     let mut command = std::process::Command::new("sh");
     let output = command.args(["-c", &script]).current_dir(bench.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+/// Standard output that takes nothing is told, for help as for tables.
+#[test]
+fn a_full_output_is_an_error() {
+    let bench = Bench::new();
+    for words in [
+        &["list"] as &[&str],
+        &["--help"],
+        &["--version"],
+        &["run", "--help"],
+        &["copy", "--help"],
+        &["crossing", "--help"],
+        &["bounds", "table", "--help"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = bench.command(words).stdout(full).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
+        assert!(errors.starts_with("error: standard output: "), "{words:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{words:?}: {errors}");
+        // A reader that went away is none.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = bench.command(words).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}");
+    }
 }

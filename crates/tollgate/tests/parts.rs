@@ -55,7 +55,7 @@ fn a_point_that_is_void_in_every_round_is_an_error_also_when_resumed() {
         let mut lines = Vec::new();
         for _ in 0..2 {
             let line = bench.refused(&run, 1);
-            assert!(line.contains("1 samples failed"), "{line}");
+            assert!(line.contains("1 sample failed"), "{line}");
             let run = bench.journal();
             let own = disturbed(&run);
             let tries = 3 * rounds;

@@ -55,16 +55,16 @@ fn checked(kinds: &[VerdictKind], required: Option<Requirement>) -> u8 {
 pub(crate) fn on(
     run: &Run,
     experiments: &[Experiment],
-    files: &[PathBuf],
-) -> Result<Vec<(Claim, Verdict)>, Fault> {
+    claims: Vec<Claim>,
+) -> Vec<(Claim, Verdict)> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
     let asked = |claim: &Claim| ids.contains(&claim.experiment);
     let own_cost = |claim: &Claim| claim.experiment.starts_with("lab/");
-    let (mut claims, others): (Vec<_>, Vec<_>) = all(files)?.into_iter().partition(asked);
+    let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(asked);
     if !claims.is_empty() {
         claims.extend(others.into_iter().filter(own_cost));
     }
-    Ok(judge(claims, Some(run)))
+    judge(claims, Some(run))
 }
 
 fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
@@ -78,7 +78,7 @@ fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
 
 /// Every claim and promise of every suite, and those of a person's own files, as the suites spell
 /// them.
-fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
+pub(crate) fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
     let mut claims = Vec::new();
     for suite in SUITES {
         let data = suite.data();

@@ -10,15 +10,16 @@ use lab::statistics::rounds_needed;
 use lab::summary::{Unit, summarise};
 
 use crate::fault::Fault;
-use crate::output::tell;
+use crate::output::{count_of, tell};
 use crate::select::suite_of;
 
 /// Says how long the rounds of a profile take at most.
 pub(crate) fn of_rounds(experiments: &[Experiment]) -> Result<(), Fault> {
     let points: usize = experiments.iter().map(|one| one.points.len()).sum();
     let time = format_duration(most(experiments)?);
-    let count = experiments.len();
-    tell(&format!("{points} points in {count} experiments: about {time} at most"));
+    let (points, experiments) =
+        (count_of(points as u64, "point"), count_of(experiments.len() as u64, "experiment"));
+    tell(&format!("{points} in {experiments}: about {time} at most"));
     Ok(())
 }
 

@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
+use lab::suite::Suite;
 use machine::file;
 use report::chart::Form;
-use report::figure::{self, Axis, Figure, Kind, Picture, picture};
+use report::figure::{self, Axis, Figure, FigureError, Kind, Picture, picture};
 use report::table;
 
 use crate::SUITES;
 use crate::arguments::Plot;
 use crate::fault::Fault;
-use crate::output::print_plain;
+use crate::output::{print_plain, tell};
 use crate::select;
 
 const FORMS: [Form; 3] = [Form::Svg, Form::Pdf, Form::Png];
@@ -25,11 +26,12 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
         ));
     }
     let run = super::show::open(&given.place.results)?;
-    let pictures = match &given.x {
-        Some(x) => vec![picture(&by_hand(given, x, &run)?, &run)?],
+    let (pictures, possible) = match &given.x {
+        Some(x) => (vec![picture(&by_hand(given, x, &run)?, &run)?], Ok(())),
         None => declared(given, &run)?,
     };
     if pictures.is_empty() {
+        possible?;
         let folder = run.folder.display();
         return Err(Fault::usage(format!(
             "{folder}: no figure has samples here; name one with --x"
@@ -37,18 +39,18 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
     }
     let drawn = draw(&pictures, &given.output, file::write)?;
     print_plain(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
-    Ok(0)
+    possible.map(|()| 0)
 }
 
-/// The figures that a run leaves of what it was asked to measure; those that lack samples are
-/// passed over.
+/// The figures that a run leaves of what it was asked to measure, those that lack samples passed over; and what is
+/// wrong with one of a person's own.
 pub(crate) fn after_run(
     run: &Run,
     experiments: &[Experiment],
-    files: &[PathBuf],
-) -> Result<Vec<PathBuf>, Fault> {
+    figures: &[Declared],
+) -> Result<(Vec<PathBuf>, Result<(), Fault>), Fault> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let pictures = possible(&all(files)?, &ids, run);
+    let (pictures, possible) = possible(figures, &ids, run);
     let folder = run.folder.join("figures");
     // The folder may be another user's: neither it nor a file in it may lead elsewhere.
     file::create_folder(&folder).map_err(|why| {
@@ -57,13 +59,27 @@ pub(crate) fn after_run(
             "{folder}: {why}; remove it, or choose another folder with --results"
         ))
     })?;
-    draw(&pictures, &folder, file::replace)
+    Ok((draw(&pictures, &folder, file::replace)?, possible))
 }
 
-/// The figures of some experiments that the run has samples for.
-fn possible(figures: &[Figure], experiments: &[String], run: &Run) -> Vec<Picture> {
-    let meant = figures.iter().filter(|one| experiments.contains(&one.experiment));
-    meant.filter_map(|one| picture(one, run).ok()).collect()
+/// The figures of some experiments that the run has samples for; and what is wrong with one of a person's own. That
+/// a suite's own cannot be drawn of these samples is only told.
+fn possible(
+    figures: &[Declared],
+    experiments: &[String],
+    run: &Run,
+) -> (Vec<Picture>, Result<(), Fault>) {
+    let (mut pictures, mut possible) = (Vec::new(), Ok(()));
+    for one in figures.iter().filter(|one| experiments.contains(&one.figure.experiment)) {
+        match picture(&one.figure, run) {
+            Ok(picture) => pictures.push(picture),
+            // No samples of it here.
+            Err(FigureError::Summary { .. } | FigureError::Nothing { .. }) => {}
+            Err(error) if one.is_own => possible = possible.and(Err(error.into())),
+            Err(error) => tell(&error.to_string()),
+        }
+    }
+    (pictures, possible)
 }
 
 fn draw(
@@ -78,29 +94,63 @@ fn draw(
     Ok(drawn)
 }
 
+/// A figure that a file declares.
+pub(crate) struct Declared {
+    figure: Figure,
+    /// Whether the file is a person's, not a suite's.
+    is_own: bool,
+}
+
 /// The figures of all suites and of a person's own files, levels in the suites' spelling.
-fn all(files: &[PathBuf]) -> Result<Vec<Figure>, Fault> {
-    let mut figures = Vec::new();
+pub(crate) fn all(files: &[PathBuf]) -> Result<Vec<Declared>, Fault> {
+    let mut all = Vec::new();
+    let mut add = |file: &str, text: &str, is_own| {
+        for mut figure in figure::read(file, text)? {
+            spell(&mut figure)?;
+            check(&figure)?;
+            all.push(Declared { figure, is_own });
+        }
+        Ok::<_, Fault>(())
+    };
     for suite in SUITES {
-        let file = format!("{}/figures.toml", suite.name());
-        figures.extend(figure::read(&file, suite.data().figures)?);
+        add(&format!("{}/figures.toml", suite.name()), suite.data().figures, false)?;
     }
     for path in files {
-        figures.extend(figure::read(&path.display().to_string(), &select::text_of(path)?)?);
+        add(&path.display().to_string(), &select::text_of(path)?, true)?;
     }
-    for one in &mut figures {
-        spell(one)?;
+    Ok(all)
+}
+
+fn suite_of(figure: &str, experiment: &str) -> Result<&'static dyn Suite, Fault> {
+    lab::suite::find(SUITES, suite_name(experiment)).ok_or_else(|| {
+        Fault::usage(format!("figure '{figure}': there is no experiment '{experiment}'"))
+    })
+}
+
+/// Whether the suites have the factors along x and of the series, and the metrics.
+fn check(figure: &Figure) -> Result<(), Fault> {
+    let wrong = |why: String| Fault::usage(format!("figure '{}': {why}", figure.id));
+    let own = (None, figure.metric.as_ref(), Some(&figure.x), figure.series.as_ref());
+    let lines =
+        figure.lines.iter().map(|it| (it.experiment.as_ref(), it.metric.as_ref(), None, None));
+    let beside = figure.beside.iter();
+    let beside = beside.map(|it| (it.experiment.as_ref(), it.metric.as_ref(), Some(&it.x), None));
+    for (experiment, metric, x, series) in std::iter::once(own).chain(lines).chain(beside) {
+        let suite = suite_of(&figure.id, experiment.unwrap_or(&figure.experiment))?;
+        for factor in x.filter(|x| !x.is_empty()).into_iter().chain(series) {
+            lab::factor::find(suite.factors(), factor).map_err(wrong)?;
+        }
+        let metrics: Vec<_> = suite.metrics().iter().map(|metric| metric.name).collect();
+        if let Some(metric) = metric.filter(|metric| !metrics.contains(&metric.as_str())) {
+            let (suite, known) = (suite.name(), metrics.join(", "));
+            return Err(wrong(format!("unknown metric '{metric}' of {suite}; there are: {known}")));
+        }
     }
-    Ok(figures)
+    Ok(())
 }
 
 fn spell(figure: &mut Figure) -> Result<(), Fault> {
-    let factors = |experiment: &str| {
-        let suite = lab::suite::find(SUITES, suite_name(experiment));
-        suite.map(lab::suite::Suite::factors).ok_or_else(|| {
-            Fault::usage(format!("figure '{}': there is no experiment '{experiment}'", figure.id))
-        })
-    };
+    let factors = |experiment: &str| suite_of(&figure.id, experiment).map(|suite| suite.factors());
     let wrong = |why: String| Fault::usage(format!("figure '{}': {why}", figure.id));
     let filter = figure.filter.spelled(factors(&figure.experiment)?).map_err(wrong)?;
     for line in &mut figure.lines {
@@ -116,11 +166,11 @@ fn spell(figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// The named figures, or all that the run has samples for.
-fn declared(given: &Plot, run: &Run) -> Result<Vec<Picture>, Fault> {
+fn declared(given: &Plot, run: &Run) -> Result<(Vec<Picture>, Result<(), Fault>), Fault> {
     let all = all(&given.files)?;
     for id in &given.figures {
-        if !all.iter().any(|one| one.id == *id) {
-            let known: Vec<_> = all.iter().map(|one| one.id.as_str()).collect();
+        if !all.iter().any(|one| one.figure.id == *id) {
+            let known: Vec<_> = all.iter().map(|one| one.figure.id.as_str()).collect();
             let known = known.join(", ");
             return Err(Fault::usage(format!("there is no figure '{id}'; there are: {known}")));
         }
@@ -128,8 +178,9 @@ fn declared(given: &Plot, run: &Run) -> Result<Vec<Picture>, Fault> {
     if given.figures.is_empty() {
         return Ok(possible(&all, &table::measured(run), run));
     }
-    let named = all.iter().filter(|one| given.figures.contains(&one.id));
-    named.map(|one| Ok(picture(one, run)?)).collect()
+    let figures = all.iter().map(|one| &one.figure);
+    let named = figures.filter(|one| given.figures.contains(&one.id));
+    Ok((named.map(|one| picture(one, run)).collect::<Result<_, _>>()?, Ok(())))
 }
 
 /// A figure as the command line asks for it.

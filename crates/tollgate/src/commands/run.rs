@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use lab::claim::Claim;
 use lab::experiment::Experiment;
 use lab::option;
 use lab::quantity;
@@ -14,9 +15,10 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::forecast;
+use super::plot::Declared;
 use crate::arguments::Run;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json, print_plain, tell};
+use crate::output::{count_of, page, print, print_json, print_plain, tell};
 use crate::progress::Progress;
 use crate::select;
 use crate::{LAB, SUITES};
@@ -28,6 +30,9 @@ const MOST_ROUNDS: u32 = 1000;
 pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     let options = option::read(SUITES, &given.allow, &given.set).map_err(Fault::usage)?;
     let mut experiments = select::chosen(&given.choice)?;
+    // What is wrong in a file is told before anything is measured.
+    let claims = super::claims::all(&given.choice.files)?;
+    let figures = super::plot::all(&given.choice.files)?;
     change_effort(given, &mut experiments)?;
     let _priority =
         given.priority.map(machine::priority::raise).transpose().map_err(Fault::failed)?;
@@ -59,12 +64,12 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
         RunError::Limits(_) => Fault::usage(error),
         RunError::Worker(_) => Fault::failed(error),
     })?;
-    finish(given, &wanted, &ended)
+    finish(given, &wanted, &ended, claims, &figures)
 }
 
 fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Fault> {
-    let resolve =
-        given.resolve.as_deref().map(quantity::share).transpose().map_err(Fault::usage)?;
+    let resolve = given.resolve.as_deref().map(quantity::share).transpose();
+    let resolve = resolve.map_err(|why| Fault::usage(format!("--resolve: {why}")))?;
     for experiment in experiments {
         let effort = &mut experiment.effort;
         if let Some(rounds) = given.rounds {
@@ -82,48 +87,63 @@ fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Faul
     Ok(())
 }
 
-fn finish(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<u8, Fault> {
+fn finish(
+    given: &Run,
+    wanted: &Wanted,
+    ended: &Ended,
+    claims: Vec<Claim>,
+    figures: &[Declared],
+) -> Result<u8, Fault> {
     if ended.interrupted {
         tell("interrupted: what was measured is kept, and the next run goes on from there");
     }
-    if !given.quiet {
-        leave(given, wanted, ended)?;
-    }
+    let left = if given.quiet { Ok(()) } else { leave(given, wanted, ended, claims, figures) };
     for sample in ended.faults.iter().take(10) {
         if let Some(error) = &sample.error {
             let Sample { experiment, point, round, .. } = sample;
             tell(&format!("{experiment} {point}, round {round}: {error}"));
         }
     }
+    left?;
     match ended.faults.len() {
         0 if ended.interrupted => Ok(130),
         0 => Ok(0),
         faults => {
-            Err(Fault::failed(format!("{faults} samples failed; the others are in the journal")))
+            let (failed, each) =
+                (count_of(faults as u64, "sample"), if faults == 1 { "it" } else { "each" });
+            Err(Fault::failed(format!("{failed} failed; the journal holds {each} with its cause")))
         }
     }
 }
 
-/// Tables, verdicts, figures and a CSV of what was asked for, and where they lie.
-fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
+/// Tables, verdicts, figures and a CSV of what was asked for, and where they lie; at the end, what is wrong with a
+/// figure of a person's own.
+fn leave(
+    given: &Run,
+    wanted: &Wanted,
+    ended: &Ended,
+    claims: Vec<Claim>,
+    figures: &[Declared],
+) -> Result<(), Fault> {
     let run = super::show::open(&ended.folder)?;
     let experiments = super::show::measured(&run, &wanted.experiments);
-    let judged = super::claims::on(&run, &wanted.experiments, &given.choice.files)?;
-    let figures = super::plot::after_run(&run, &wanted.experiments, &given.choice.files)?;
+    let judged = super::claims::on(&run, &wanted.experiments, claims);
+    let (figures, drawn) = super::plot::after_run(&run, &wanted.experiments, figures)?;
     let samples = ended.folder.join("samples.csv");
     to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples, Output::replace)
         .map_err(Fault::failed)?;
     let question = Question::default();
     if given.json {
         let shown = table::show_json(&run, &experiments, &question)?;
-        return print_json(&json!({
+        print_json(&json!({
             "folder": ended.folder,
             "samples": ended.samples,
             "tables": shown,
             "claims": table::verdicts_json(&judged),
             "figures": figures,
             "inconsistencies": super::show::inconsistencies(&run),
-        }));
+        }))?;
+        return drawn;
     }
     print(&table::show(&run, &experiments, &question, page())?)?;
     super::show::print_inconsistencies(&run)?;
@@ -132,8 +152,8 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
         print(&table::verdicts(&judged, page()))?;
     }
     let mut told = format!(
-        "\n{} samples measured; the run is in {}\nsamples as a table: {}\n",
-        ended.samples,
+        "\n{} measured; the run is in {}\nsamples as a table: {}\n",
+        count_of(ended.samples, "sample"),
         ended.folder.display(),
         samples.display()
     );
@@ -142,5 +162,6 @@ fn leave(given: &Run, wanted: &Wanted, ended: &Ended) -> Result<(), Fault> {
         let figures = if count == 1 { "figure" } else { "figures, each" };
         told += &format!("{count} {figures} as SVG, PDF and PNG: {}\n", folder.display());
     }
-    print_plain(&told)
+    print_plain(&told)?;
+    drawn
 }
