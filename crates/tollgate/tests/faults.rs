@@ -78,7 +78,9 @@ fn a_killed_worker_costs_one_sample() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(1), "a lost worker is told at the end");
     let run = bench.journal();
-    let crashed: Vec<_> = run.samples.iter().filter_map(|sample| sample.error.as_ref()).collect();
+    // A busy machine may leave points void in every round, which is no loss of a worker.
+    let errors = run.samples.iter().filter_map(|sample| sample.error.as_ref());
+    let crashed: Vec<_> = errors.filter(|error| error.kind != FailureKind::Void).collect();
     assert!(!crashed.is_empty() && crashed.len() <= 3, "{crashed:?}");
     assert!(crashed.iter().all(|error| error.why.contains("worker died")), "{crashed:?}");
     // A busy machine leaves many void, which is no loss of this kind.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -84,8 +85,10 @@ impl Bench {
         line
     }
 
-    pub fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    /// Starts the program, which is killed if it still runs when the answer is dropped.
+    pub fn start(&self, arguments: &[&str]) -> Started {
+        let mut command = self.command(arguments);
+        Started(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     pub fn journal(&self) -> Run {
@@ -136,6 +139,31 @@ impl Bench {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(self.left(), Vec::<String>::new());
+    }
+}
+
+/// A program that runs: also a failed assertion ends it.
+pub struct Started(Child);
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Neither does anything to one that was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
