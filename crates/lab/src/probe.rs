@@ -213,7 +213,9 @@ fn disturbed(
 ) -> Option<String> {
     // The kernel counts in steps: one step more may be next to nothing that was stolen.
     let step = machine::noise::steal_step().as_nanos() as f64;
-    let stolen = (noise.steal_ns as f64 - step) / (took.as_nanos().max(1) as f64);
+    // Steal that is unknown voids nothing.
+    let stolen = noise.steal_ns.map_or(0.0, |steal| steal as f64 - step);
+    let stolen = stolen / (took.as_nanos().max(1) as f64);
     let over = |value: f64, limit: f64, what: &str| {
         (value > limit).then(|| format!("{what} over {:.0}%", limit * 100.0))
     };
@@ -260,7 +262,8 @@ mod tests {
         assert_eq!(disturbed(Some(&clock(4e9, 4.01e9)), &calm, took), None);
         let moved = clock(4e9, 3.5e9);
         assert!(disturbed(Some(&moved), &calm, took).unwrap().contains("moved by over 3%"));
-        let stolen = |ms: u64| NoiseDelta { steal_ns: ms * 1_000_000, ..NoiseDelta::default() };
+        let stolen =
+            |ms: u64| NoiseDelta { steal_ns: Some(ms * 1_000_000), ..NoiseDelta::default() };
         assert_eq!(disturbed(None, &stolen(20), took).unwrap(), "the host took over 5%");
         // One step of the kernel's count may be one nanosecond that was stolen.
         assert_eq!(disturbed(None, &stolen(10), took), None);
@@ -268,6 +271,8 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(disturbed(None, &stolen(20), second), None);
         assert!(disturbed(None, &stolen(70), second).is_some());
+        let unknown = NoiseDelta { steal_ns: None, ..NoiseDelta::default() };
+        assert_eq!(disturbed(None, &unknown, took), None);
     }
 
     #[test]

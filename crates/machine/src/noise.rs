@@ -18,8 +18,8 @@ pub struct Noise {
     minor_faults: u64,
     major_faults: u64,
     migrations: Option<u64>,
-    /// Steal by CPU since boot, clock ticks.
-    steal: BTreeMap<usize, u64>,
+    /// Steal by CPU since boot, clock ticks; `None` if the kernel does not say.
+    steal: Option<BTreeMap<usize, u64>>,
     threads: BTreeMap<u32, Thread>,
     held: Vec<u32>,
     waited_ns: Option<u64>,
@@ -47,8 +47,9 @@ pub struct NoiseDelta {
     pub migrations: Option<u64>,
     /// Time that the hypervisor gave to others, on the one of the measuring CPUs that lost most, ns. A CPU
     /// measured if a thread of this process was held to it meanwhile, or if one that lives at the end, of
-    /// this process or its children, ran there. The kernel counts in steps of [`steal_step`].
-    pub steal_ns: u64,
+    /// this process or its children, ran there. The kernel counts in steps of [`steal_step`]. `None` if a
+    /// virtual machine does not say (no counts of CPUs in `/proc/stat`).
+    pub steal_ns: Option<u64>,
     /// Time that the measuring thread was ready and waited for its CPU, which others had, ns; none
     /// where the kernel does not say (no `/proc/thread-self/schedstat`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,12 +106,13 @@ impl Noise {
     }
 
     /// The steal of the measuring CPU that lost most, ns.
-    fn stolen_since(&self, before: &Self) -> u64 {
+    fn stolen_since(&self, before: &Self) -> Option<u64> {
+        let (after, earlier) = (self.steal.as_ref()?, before.steal.as_ref()?);
         let cpus = self.measured_since(before).into_iter();
-        let stolen = cpus
-            .filter_map(|cpu| Some(self.steal.get(&cpu)?.saturating_sub(*before.steal.get(&cpu)?)));
+        let stolen =
+            cpus.filter_map(|cpu| Some(after.get(&cpu)?.saturating_sub(*earlier.get(&cpu)?)));
         let step = u64::try_from(steal_step().as_nanos()).unwrap_or(u64::MAX);
-        stolen.max().unwrap_or(0).saturating_mul(step)
+        Some(stolen.max().unwrap_or(0).saturating_mul(step))
     }
 
     /// The CPUs on which this process and its children ran since an earlier snapshot.
@@ -190,22 +192,24 @@ fn parse_schedstat(schedstat: &str, at: usize) -> Option<u64> {
     schedstat.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// Steal of each CPU since boot, clock ticks. Bare metal has none, and there the file can be long.
-fn steal() -> BTreeMap<usize, u64> {
+/// Steal of each CPU since boot, clock ticks; `None` if the kernel does not say. Bare metal has none, and
+/// there the file can be long.
+fn steal() -> Option<BTreeMap<usize, u64>> {
     if cpu::hypervisor().is_none() {
-        return BTreeMap::new();
+        return Some(BTreeMap::new());
     }
-    parse_steal(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    parse_steal(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// The eighth counts of the lines `cpu0`, `cpu1` ... of `/proc/stat`, clock ticks.
-fn parse_steal(stat: &str) -> BTreeMap<usize, u64> {
+/// The eighth counts of the lines `cpu0`, `cpu1` ... of `/proc/stat`, clock ticks; `None` without any.
+fn parse_steal(stat: &str) -> Option<BTreeMap<usize, u64>> {
     let of_cpu = |line: &str| {
         let mut words = line.split_whitespace();
         let cpu = words.next()?.strip_prefix("cpu")?.parse().ok()?;
         Some((cpu, words.nth(7)?.parse().ok()?))
     };
-    stat.lines().filter_map(of_cpu).collect()
+    let counts: BTreeMap<_, _> = stat.lines().filter_map(of_cpu).collect();
+    if counts.is_empty() { None } else { Some(counts) }
 }
 
 /// The living threads of this process and of its children, by their number.
@@ -250,8 +254,9 @@ mod tests {
     fn steal_is_the_eighth_count_of_each_cpu() {
         let stat = "cpu  1 2 3 4 5 6 7 99 9 10\ncpu0 1 2 3 4 5 6 7 88 9 10\ncpu12 0 0 0 0 0 0 0 11\n\
                     intr 1 2 3 4 5 6 7 88\ncpu3 1\n";
-        assert_eq!(parse_steal(stat), BTreeMap::from([(0, 88), (12, 11)]));
-        assert_eq!(parse_steal("cpu"), BTreeMap::new());
+        assert_eq!(parse_steal(stat), Some(BTreeMap::from([(0, 88), (12, 11)])));
+        assert_eq!(parse_steal("cpu"), None);
+        assert_eq!(parse_steal(""), None);
     }
 
     #[test]
@@ -296,7 +301,7 @@ mod tests {
     fn moment(cpu: usize, ran_ns: Option<u64>, steal: [u64; 3]) -> Noise {
         let thread = Thread { cpu, ran_ns };
         Noise {
-            steal: steal.into_iter().enumerate().collect(),
+            steal: Some(steal.into_iter().enumerate().collect()),
             threads: BTreeMap::from([(1, thread)]),
             held: vec![0; 3],
             ..Noise::snapshot()
@@ -308,15 +313,23 @@ mod tests {
         let step = u64::try_from(steal_step().as_nanos()).unwrap();
         let before = moment(1, Some(5), [10, 20, 30]);
         // Others lose CPU 0 and 2; ours is CPU 1.
-        assert_eq!(moment(1, Some(9), [90, 22, 80]).since(&before).steal_ns, 2 * step);
+        assert_eq!(moment(1, Some(9), [90, 22, 80]).since(&before).steal_ns, Some(2 * step));
         // A thread that slept all the time measured nothing, wherever it sleeps.
-        assert_eq!(moment(0, Some(5), [90, 22, 80]).since(&before).steal_ns, 0);
+        assert_eq!(moment(0, Some(5), [90, 22, 80]).since(&before).steal_ns, Some(0));
         // Where the kernel does not say how long it ran, it counts.
-        assert_eq!(moment(0, None, [90, 22, 80]).since(&before).steal_ns, 80 * step);
+        assert_eq!(moment(0, None, [90, 22, 80]).since(&before).steal_ns, Some(80 * step));
         // One that was held to CPU 2 and has ended counts; the CPU that lost most is told, not the sum.
         let mut after = moment(1, Some(9), [90, 22, 37]);
         after.held[2] += 1;
-        assert_eq!(after.since(&before).steal_ns, 7 * step);
+        assert_eq!(after.since(&before).steal_ns, Some(7 * step));
+    }
+
+    #[test]
+    fn steal_that_the_kernel_does_not_count_is_unknown() {
+        let known = moment(1, Some(5), [10, 20, 30]);
+        let unknown = Noise { steal: None, ..known.clone() };
+        assert_eq!(unknown.since(&known).steal_ns, None);
+        assert_eq!(known.since(&unknown).steal_ns, None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Evidence<'_> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let Some(middle) = median(&values).filter(|middle| *middle != 0.0) else {
-            let why = "in no round was the core idle: others took it meanwhile; measure again";
+            let why = "in no round was the core known to be idle: others took it, or the kernel counts no steal; measure again";
             return Ours::nothing(label, Lack::inconclusive(why));
         };
         let quarter = values.len() / 4;

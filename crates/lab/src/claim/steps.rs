@@ -28,7 +28,7 @@ impl Evidence<'_> {
             .filter_map(|(round, one)| Some((one.value, step(self.sample(point, *round)?)?)))
             .collect();
         let Some(&(_, step)) = idle.first() else {
-            let why = "in no round was the core idle: others took it meanwhile; measure again";
+            let why = "in no round was the core known to be idle: others took it, or the kernel counts no steal; measure again";
             return Ours::nothing(label, Lack::inconclusive(why));
         };
         let least = idle.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
@@ -69,12 +69,12 @@ fn step(sample: &Sample) -> Option<f64> {
     is_idle(sample).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
 }
 
-/// Whether next to nothing else ran on a sample's core, as far as it says.
+/// Whether next to nothing else ran on a sample's core, as far as it says. Unknown steal may be any.
 pub(super) fn is_idle(sample: &Sample) -> bool {
     let Some(noise) = sample.noise else { return false };
     let idle = match noise.waited_ns {
         Some(waited) => waited as f64 <= WAITED * sample.seconds * 1e9,
         None => noise.involuntary_switches == 0,
     };
-    idle && noise.steal_ns == 0
+    idle && noise.steal_ns == Some(0)
 }

@@ -192,12 +192,16 @@ fn published_ticks_and_cycles_stand_beside_our_own() {
     assert_kind(keys, &run, Incomparable);
 }
 
+/// Noise of a sample whose thread waited so many ns, on a CPU that nobody stole.
+fn waited(ns: u64) -> machine::noise::NoiseDelta {
+    machine::noise::NoiseDelta { waited_ns: Some(ns), steal_ns: Some(0), ..Default::default() }
+}
+
 #[test]
 fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     let mut made_up = two_lengths();
     made_up.metric = "latency";
     // 1% of a sample of 250 ms.
-    let waited = |ns| machine::noise::NoiseDelta { waited_ns: Some(ns), ..Default::default() };
     let (idle, busy) = (waited(2_500_000), waited(2_500_001));
     let mut run = made_up.run(|_| 100.0);
     // A step is 1 ns: two ticks of 2 GHz.
@@ -213,6 +217,9 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     run.samples[0].values.insert("latency".into(), 150.0);
     run.samples[0].noise = Some(busy);
     assert_kind(keys, &run, Reproduced);
+    // Nor does one of which the kernel did not say what was stolen.
+    run.samples[0].noise = Some(machine::noise::NoiseDelta { steal_ns: None, ..idle });
+    assert_kind(keys, &run, Reproduced);
     run.samples[0].noise = Some(idle);
     let verdict = assert_kind(keys, &run, Contradicted);
     assert!(verdict.why.contains("50 steps"), "{}", verdict.why);
@@ -223,7 +230,6 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
 
 #[test]
 fn rounds_as_a_share_of_their_median_on_an_idle_core() {
-    let waited = |ns| machine::noise::NoiseDelta { waited_ns: Some(ns), ..Default::default() };
     let mut run = two_lengths().run(|_| 100.0);
     // A quarter of the rounds may lie anywhere.
     for sample in &mut run.samples {

@@ -152,7 +152,7 @@ fn noise() -> Vec<Column> {
         whole("noise.involuntary_switches", |row| Some(row.sample.noise?.involuntary_switches)),
         whole("noise.voluntary_switches", |row| Some(row.sample.noise?.voluntary_switches)),
         whole("noise.migrations", |row| row.sample.noise?.migrations),
-        whole("noise.steal_ns", |row| Some(row.sample.noise?.steal_ns)),
+        whole("noise.steal_ns", |row| row.sample.noise?.steal_ns),
         whole("noise.waited_ns", |row| row.sample.noise?.waited_ns),
         whole("noise.minor_faults", |row| Some(row.sample.noise?.minor_faults)),
         whole("noise.major_faults", |row| Some(row.sample.noise?.major_faults)),
