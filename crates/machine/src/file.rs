@@ -5,13 +5,13 @@
 //! [`create_new`] are for files in a results folder or a cache: they follow no link and take regular
 //! files only, so that a planted link, FIFO or device neither redirects, blocks nor exhausts the reader.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, Gid, OFlags, Uid};
 use tempfile::TempPath;
 
 /// The largest file that is read into memory as a whole, if its format sets no smaller limit.
@@ -36,7 +36,8 @@ impl Output {
     /// Opens what a user named for writing.
     ///
     /// An absent or regular file is written next to its place and replaces it in [`Output::finish`],
-    /// with its permissions. A symbolic link stays: the regular file that it names is replaced; a link
+    /// with its owner, group and permissions, but not setuid, setgid or sticky. A file that this user may not
+    /// write, or whose owner or group cannot be kept, is refused. A symbolic link stays: the regular file that it names is replaced; a link
     /// that names nothing is refused. A device, a FIFO or one of this process's own descriptors
     /// (`/dev/stdout`, `/proc/self/fd/3`) is written through. Opening a FIFO waits for its reader.
     ///
@@ -101,8 +102,10 @@ impl Output {
         } else {
             path.to_owned()
         };
+        // A rename needs no right to write the file.
+        rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?;
         may_replace(&target)?;
-        Self::beside(target, Some(kind.permissions()))
+        Self::beside(target, Some(&kind))
     }
 
     /// A device or FIFO: whoever reads it sees the bytes, and it stays what it is.
@@ -119,7 +122,7 @@ impl Output {
     }
 
     /// A temporary file with an unpredictable name in the folder of the target.
-    fn beside(target: PathBuf, permissions: Option<Permissions>) -> io::Result<Self> {
+    fn beside(target: PathBuf, replaced: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "is no name of a file"));
         }
@@ -128,24 +131,21 @@ impl Output {
             .prefix(".tollgate-")
             .suffix(".new")
             .make_in(folder_of(&target), |path| {
-                // As the system does for a new file: what the umask leaves of this.
-                let opened = OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
+                // As the system does for a new file: what the umask leaves of this. One that replaces another
+                // gets its mode below.
+                let mode = if replaced.is_some() { 0o600 } else { 0o666 };
+                let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
                 opened.inspect_err(|why| refused = why.raw_os_error())
             })
             // Without the temporary name, which says nothing to the user.
-            .map_err(|why| refused.map_or(why, io::Error::from_raw_os_error))?;
-        if let Some(permissions) = permissions {
-            made.as_file().set_permissions(permissions)?;
+            .map_err(|why| refused.map_or(why, io::Error::from_raw_os_error))
+            .map_err(|why| in_folder(why, folder_of(&target)))?;
+        if let Some(replaced) = replaced {
+            inherit(made.as_file(), replaced)?;
         }
         let (file, temporary) = made.into_parts();
         let replaces = Some(Replacement { temporary, target });
         Ok(Self { file: BufWriter::new(file), replaces })
-    }
-
-    /// Whether the bytes go straight to a device, FIFO or descriptor. Only a replaced file appears as
-    /// a whole or not at all.
-    pub fn is_through(&self) -> bool {
-        self.replaces.is_none()
     }
 
     /// Writes the remaining bytes and puts the file in its place, on disk.
@@ -158,6 +158,35 @@ impl Output {
         self.file.get_ref().sync_all()?;
         temporary.persist(&target).map_err(|failed| failed.error)?;
         sync_folder(folder_of(&target))
+    }
+}
+
+/// Gives a new file the owner, group and permissions of the one that it replaces.
+fn inherit(new: &File, replaced: &Metadata) -> io::Result<()> {
+    let (user, group) = (replaced.uid(), replaced.gid());
+    let own = new.metadata()?;
+    if (own.uid(), own.gid()) != (user, group) {
+        // What is already right is left alone: only root may change an owner.
+        let owner = (own.uid() != user).then(|| Uid::from_raw(user));
+        let given =
+            rustix::fs::fchown(new, owner, (own.gid() != group).then(|| Gid::from_raw(group)));
+        given.map_err(|why| {
+            let why = io::Error::from(why);
+            io::Error::other(format!("its owner {user} and group {group} cannot be kept: {why}"))
+        })?;
+    }
+    // What is written now must not run as another user or group.
+    new.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))
+}
+
+/// Names the folder that refuses a new file.
+fn in_folder(why: io::Error, folder: &Path) -> io::Error {
+    match why.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            let text = format!("no file can be made in the folder {}: {why}", folder.display());
+            io::Error::new(why.kind(), text)
+        }
+        _ => why,
     }
 }
 

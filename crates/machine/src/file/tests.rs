@@ -56,6 +56,99 @@ fn a_regular_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
 }
 
 #[test]
+fn a_replaced_file_is_no_longer_setuid_or_setgid() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    write(&path, b"first").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o7755)).unwrap();
+    write(&path, b"second").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn a_replaced_file_keeps_its_owner_and_group() {
+    if crate::user::id() != 0 {
+        return crate::untested::note("owners of replaced files", &"only root can give files away");
+    }
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    write(&path, b"first").unwrap();
+    std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    write(&path, b"second").unwrap();
+    let kept = fs::metadata(&path).unwrap();
+    assert_eq!((kept.uid(), kept.gid()), (NOBODY, NOBODY));
+    assert_eq!(fs::read(&path).unwrap(), b"second");
+}
+
+/// The user and group of nobody.
+const NOBODY: u32 = 65534;
+
+/// Runs a body as a plain user: as root it takes a thread whose user is nobody.
+fn as_plain_user(body: impl FnOnce() + Send) {
+    if crate::user::id() != 0 {
+        return body();
+    }
+    let as_nobody = || {
+        let nobody = libc::c_long::from(NOBODY);
+        // SAFETY: system calls on numbers. The kernel changes the user and groups of this thread alone.
+        unsafe {
+            assert_eq!(libc::syscall(libc::SYS_setgroups, 0_usize, 0_usize), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresgid, nobody, nobody, nobody), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody), 0);
+        }
+        body();
+    };
+    thread::scope(|scope| scope.spawn(as_nobody).join().unwrap());
+}
+
+#[test]
+fn a_file_that_this_user_may_not_write_is_kept() {
+    let folder = tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("out.csv");
+    as_plain_user(|| {
+        fs::write(&path, b"first").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+        let why = write(&path, b"second").unwrap_err();
+        assert_eq!(
+            (why.raw_os_error(), remedy(&why)),
+            (Some(libc::EACCES), "choose a file that you may write")
+        );
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+#[test]
+fn a_file_of_another_user_is_not_taken_from_him() {
+    if crate::user::id() != 0 {
+        return crate::untested::note("output over files of others", &"only root can make one");
+    }
+    let folder = tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("out.csv");
+    fs::write(&path, b"first").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    as_plain_user(|| {
+        let why = write(&path, b"second").unwrap_err().to_string();
+        assert!(why.contains("owner 0 and group 0 cannot be kept"), "{why}");
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+#[test]
+fn a_folder_that_refuses_a_file_is_named() {
+    let folder = tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    as_plain_user(|| {
+        let why = write(&folder.path().join("out.csv"), b"bytes").unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::PermissionDenied);
+        assert!(why.to_string().contains(folder.path().to_str().unwrap()), "{why}");
+    });
+}
+
+#[test]
 fn what_is_given_up_leaves_the_old_file_and_no_temporary_one() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("out.csv");
@@ -163,7 +256,6 @@ fn an_own_descriptor_is_written_through_at_its_position() {
     let number = file.as_raw_fd();
     for name in [format!("/proc/self/fd/{number}"), format!("/dev/fd/{number}")] {
         let mut output = Output::create(Path::new(&name)).unwrap();
-        assert!(output.is_through());
         output.write_all(b"through,").unwrap();
         output.finish().unwrap();
     }
