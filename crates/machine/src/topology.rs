@@ -69,11 +69,6 @@ impl Topology {
         core.map_or(&[], |core| &core.cpus)
     }
 
-    /// The node that holds a CPU.
-    pub fn node_of(&self, cpu: usize) -> Option<usize> {
-        self.nodes.iter().find(|node| node.cpus.contains(&cpu)).map(|node| node.id)
-    }
-
     /// One allowed CPU of each core first, then the siblings: the order in which to hand CPUs out.
     pub fn spread(&self, allowed: &[usize]) -> Vec<usize> {
         let rank = |cpu: &usize| {
@@ -180,7 +175,7 @@ mod tests {
         assert_eq!(topology.siblings(6), [2, 6]);
         assert_eq!(topology.cores[3], Core { package: 1, id: 1, cpus: vec![3, 7] });
         assert_eq!(topology.nodes[1].memory, 1024 * 1024);
-        assert_eq!(topology.node_of(7), Some(1));
+        assert!(topology.nodes[1].cpus.contains(&7));
         assert_eq!(topology.spread(&[0, 4, 1, 5, 6]), [0, 1, 6, 4, 5]);
     }
 

@@ -2,6 +2,9 @@ use super::*;
 use crate::setting::Setting;
 use std::path::Path;
 
+/// Set where a test may change a setting of the system for a while, as `scripts/test` does.
+const CHANGES_SETTINGS: &str = "TOLLGATE_TEST_SETTINGS";
+
 fn write_and_read(mapping: &Mapping) {
     for index in (0..mapping.len()).step_by(1009) {
         // SAFETY: the index is inside the mapping, which this test alone uses.
@@ -53,8 +56,14 @@ fn prefaulted_pages_fault_no_more() {
         write_and_read(mapping);
         own_faults() - before
     };
-    let cold = Mapping::anonymous(pages * PAGE).unwrap();
-    let warm = Mapping::anonymous(pages * PAGE).unwrap();
+    let [cold, warm] = [(); 2].map(|()| {
+        let mapping = Mapping::anonymous(pages * PAGE).unwrap();
+        let start = mapping.as_mut_ptr().cast();
+        // Pages that another test's child shares would fault once more, to be copied.
+        // SAFETY: the range is the mapping's, and the advice concerns children only.
+        assert_eq!(unsafe { libc::madvise(start, mapping.len(), libc::MADV_DONTFORK) }, 0);
+        mapping
+    });
     warm.prefault().unwrap();
     let (cold, warm) = (faults(&cold), faults(&warm));
     assert!(cold >= pages as i64, "{cold} faults");
@@ -99,17 +108,22 @@ fn transparent_huge_is_aligned() {
 #[test]
 fn huge_works_once_reserved_or_says_how() {
     let grown = more_huge_pages(4);
+    let refused = grown.as_ref().err().map(ToString::to_string).unwrap_or_default();
     match huge_pages::free() {
         Ok(free) if free >= 4 => write_and_read(&Mapping::huge(5 << 20).unwrap()),
-        free => crate::untested::note("pages of 2 MiB", &format!("{free:?} free, {grown:?}")),
+        free => crate::untested::note("pages of 2 MiB", &format!("{free:?} free; {refused}")),
     }
     drop(grown);
     let refusal = Mapping::huge(1 << 45).unwrap_err().to_string();
     assert!(refusal.contains("nr_hugepages") && !refusal.contains('\n'), "{refusal}");
 }
 
-/// Has the pool grow until the answer is dropped, where this may.
+/// Has the pool grow until the answer is dropped, where this may and is asked to.
 fn more_huge_pages(count: usize) -> std::io::Result<Setting> {
+    if std::env::var_os(CHANGES_SETTINGS).is_none() {
+        let why = format!("a test changes nr_hugepages only with {CHANGES_SETTINGS}=1");
+        return Err(std::io::Error::other(why));
+    }
     let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
     let pool = Setting::record(pool)?;
     let now: usize = pool.original().parse().map_err(std::io::Error::other)?;
