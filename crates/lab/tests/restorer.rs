@@ -9,19 +9,21 @@ use lab::descendants;
 use machine::restorer::Restorer;
 use machine::setting::{self, Setting};
 
+#[allow(dead_code, reason = "not all of it is of use here")]
+#[path = "../../machine/src/forked.rs"]
+mod forked;
+
 /// A process that changes a setting and goes on; gives its number once the setting is changed.
 fn changes(setting: &Path, records: &Path) -> i32 {
-    // SAFETY: the child makes files and a process, waits for nothing of other threads, and ends by a signal.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = forked::fork(|| {
         let changed = Setting::record_in(records, setting).unwrap();
         changed.set("800000").unwrap();
         // SAFETY: waits for a signal; numbers only.
         unsafe { libc::pause() };
-    }
-    while fs::read_to_string(setting).unwrap() != "800000" {
-        std::thread::yield_now();
-    }
+    });
+    forked::wait("the child changes the setting", || {
+        fs::read_to_string(setting).unwrap() == "800000"
+    });
     child
 }
 
@@ -44,7 +46,8 @@ fn a_setting_is_put_back_before_its_restorer_is_killed() {
     unsafe { libc::kill(owner, libc::SIGKILL) };
     descendants::end(&[]);
     assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000");
-    assert!(setting::restore_left_in(&records).is_empty());
+    let left = setting::restore_left_in(&records);
+    assert!(left.restored.is_empty() && left.failed.is_empty(), "{left:?}");
     // One that has nothing to wait for does not hold up the end for ever.
     let idle = Restorer::start(machine::restorer::Restore::file(&setting, "7").unwrap()).unwrap();
     let begun = std::time::Instant::now();

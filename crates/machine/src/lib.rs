@@ -15,6 +15,8 @@ pub mod cpu_list;
 pub mod environment;
 pub mod executable;
 pub mod file;
+#[cfg(test)]
+mod forked;
 pub mod huge_pages;
 pub mod interrupts;
 pub mod kvm;

@@ -3,12 +3,14 @@
 use std::ffi::{CStr, CString};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::pipe::PipeFlags;
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{
+    PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
+};
 
 /// By what a restorer is known: the name of its process.
 const NAME: &CStr = c"tollgate-undo";
@@ -75,7 +77,8 @@ impl Restore {
 /// The process that waits for our end; sent away when dropped, with nothing put back.
 #[derive(Debug)]
 pub struct Restorer {
-    process: libc::pid_t,
+    /// Its pidfd, and not its number, which may be another process's once a reaper of all children was here.
+    process: OwnedFd,
 }
 
 impl Restorer {
@@ -88,14 +91,19 @@ impl Restorer {
         // The highest descriptor, which is never open: asks only whether the call exists.
         close_range(u32::MAX, u32::MAX)?;
         let (ready, says_ready) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // SAFETY: the child only makes system calls that are async-signal-safe, on what was made
-        // before the fork, and never returns.
-        let process = match unsafe { libc::fork() } {
+        let mut process: RawFd = -1;
+        const NONE: libc::c_long = 0;
+        let how = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
+        // SAFETY: without CLONE_VM and a stack this is a fork, which also writes the child's pidfd into
+        // `process`. The child only makes system calls, on what was made before, and never returns.
+        let restorer = match unsafe {
+            libc::syscall(libc::SYS_clone, how, NONE, &raw mut process, NONE, NONE)
+        } {
             -1 => return Err(io::Error::last_os_error()),
             0 => wait_and_restore(ourselves.as_raw_fd(), says_ready.as_raw_fd(), &restore),
-            process => process,
+            // SAFETY: the kernel made this descriptor for us, and nobody else has it.
+            _ => Self { process: unsafe { OwnedFd::from_raw_fd(process) } },
         };
-        let restorer = Self { process };
         drop(says_ready);
         // Until it is known by its name it could be killed like any other process.
         match rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0_u8])) {
@@ -104,14 +112,11 @@ impl Restorer {
         }
     }
 
-    /// Kills it, as somebody would who kills all processes, and waits until it is gone.
-    #[cfg(test)]
+    /// Kills it, and waits until it is gone. Does nothing if it is gone already, reaped or not.
     pub(crate) fn kill(&self) {
-        // SAFETY: our child, not reaped yet; both calls take numbers.
-        unsafe {
-            libc::kill(self.process, libc::SIGKILL);
-            libc::waitpid(self.process, std::ptr::null_mut(), 0);
-        }
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        let child = WaitId::PidFd(self.process.as_fd());
+        let _ = rustix::io::retry_on_intr(|| waitid(child.clone(), WaitIdOptions::EXITED));
     }
 }
 
@@ -124,11 +129,7 @@ pub fn is_restorer(process: u32) -> bool {
 
 impl Drop for Restorer {
     fn drop(&mut self) {
-        // SAFETY: our child, not reaped yet, so that the number is its own; both calls take numbers.
-        unsafe {
-            libc::kill(self.process, libc::SIGKILL);
-            libc::waitpid(self.process, std::ptr::null_mut(), 0);
-        }
+        self.kill();
     }
 }
 
@@ -227,24 +228,12 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use crate::forked;
 
     /// Runs a body in a child that then dies by SIGKILL, and waits until a condition holds.
     fn after_a_sudden_death(body: impl FnOnce(), holds: impl Fn() -> bool) {
-        // SAFETY: the child only runs the body and ends; this test has no other threads' locks in it.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            body();
-            // SAFETY: numbers only.
-            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-        }
-        // SAFETY: reaps the child.
-        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "nothing was put back");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        forked::die_after(body);
+        forked::wait("what it changed is put back", holds);
     }
 
     #[test]
@@ -312,6 +301,13 @@ mod tests {
         let setting = folder.path().join("setting");
         std::fs::write(&setting, "before").unwrap();
         drop(Restorer::start(Restore::file(&setting, "wrong!").unwrap()).unwrap());
+        assert_eq!(std::fs::read_to_string(&setting).unwrap(), "before");
+        // Nor does one that somebody else has reaped, whose number may be another process's by then.
+        let reaped = Restorer::start(Restore::file(&setting, "wrong!").unwrap()).unwrap();
+        reaped.kill();
+        let signalled = pidfd_send_signal(&reaped.process, Signal::KILL);
+        assert_eq!(signalled, Err(rustix::io::Errno::SRCH));
+        drop(reaped);
         assert_eq!(std::fs::read_to_string(&setting).unwrap(), "before");
     }
 }

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
+use crate::refusal::Refusal;
 use crate::restorer::{Restore, Restorer};
+use crate::user;
 
 /// Where the records are: root's own, for only root may change a setting.
 pub const RECORDS: &str = "/run/tollgate";
@@ -108,18 +110,52 @@ impl Drop for Setting {
     }
 }
 
-/// Puts back every setting whose process is gone and did not; gives their paths. Without the right to, or
-/// without records, there are none.
-pub fn restore_left() -> Vec<PathBuf> {
+/// The settings that processes left changed.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Those that were restored.
+    pub restored: Vec<PathBuf>,
+    /// Why others may still be changed.
+    pub failed: Vec<Refusal>,
+}
+
+/// Restores every setting whose process is gone and did not. Without records there are none. Nor are there
+/// for a user other than root who cannot read the records: they are of changes by root.
+pub fn restore_left() -> Left {
     restore_left_in(Path::new(RECORDS))
 }
 
 /// The same with the records in another folder.
-pub fn restore_left_in(records: &Path) -> Vec<PathBuf> {
-    let Ok(folder) = open_folder(records, false) else { return Vec::new() };
-    let names = fs::read_dir(records).into_iter().flatten().flatten();
-    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| put_back(&folder, &name).ok().flatten()).collect()
+pub fn restore_left_in(records: &Path) -> Left {
+    let mut left = Left::default();
+    let opened = open_folder(records, false).and_then(|folder| {
+        let entries = fs::read_dir(records)?.map(|entry| Ok(entry?.file_name()));
+        Ok((folder, entries.collect::<io::Result<Vec<_>>>()?))
+    });
+    let (folder, names) = match opened {
+        Ok(opened) => opened,
+        Err(why) if why.kind() == io::ErrorKind::NotFound || user::id() != 0 => return left,
+        Err(why) => {
+            let attempt = "cannot look for settings that a killed run left changed";
+            let remedy = format!("see what {} holds, then remove it", records.display());
+            left.failed.push(Refusal::new(attempt, why, remedy));
+            return left;
+        }
+    };
+    for name in names.iter().filter_map(|name| name.to_str()) {
+        match put_back(&folder, name) {
+            Ok(restored) => left.restored.extend(restored),
+            Err(why) => left.failed.push(Refusal::new(
+                "cannot restore a setting that a killed run left changed",
+                why,
+                format!(
+                    "write to it what {} holds from its second line on, then remove that file",
+                    records.join(name).display()
+                ),
+            )),
+        }
+    }
+    left
 }
 
 /// Opens the folder of the records, which is this user's own and which nobody else can write to.
@@ -205,8 +241,11 @@ fn put_back(folder: &OwnedFd, name: &str) -> io::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let put = restored(&record, name)?;
-    rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
-    Ok(put)
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        // Its maker may remove the first name of a record whoever has locked it.
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(put),
+        Err(why) => Err(why.into()),
+    }
 }
 
 /// Writes a recorded value to its setting. A record that was not finished, or has not got its name, was of no
@@ -286,18 +325,35 @@ mod tests {
 
         /// A process that changes the setting, and whose restorer is killed before it.
         fn all_killed(&self, value: &str) {
-            // SAFETY: the child makes files and a process, waits for nothing of other threads, and ends.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
+            crate::forked::die_after(|| {
                 let setting = self.record().unwrap();
                 setting.set(value).unwrap();
                 setting._restorer.kill();
-                // SAFETY: numbers only; no destructor runs.
-                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-            }
-            // SAFETY: reaps the child.
-            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+                std::mem::forget(setting);
+            });
         }
+    }
+
+    fn nothing_left(fake: &Fake) -> bool {
+        let left = restore_left_in(&fake.records());
+        assert!(left.failed.is_empty(), "{left:?}");
+        left.restored.is_empty()
+    }
+
+    #[test]
+    fn what_cannot_be_restored_is_told_and_its_record_stays() {
+        let fake = Fake::new("4000000\n");
+        fake.all_killed("800000");
+        // Its path leads to no file any more, which refuses root too.
+        fs::remove_file(fake.setting()).unwrap();
+        fs::create_dir(fake.setting()).unwrap();
+        let left = restore_left_in(&fake.records());
+        assert_eq!((left.restored.len(), left.failed.len(), fake.count()), (0, 1, 1));
+        let line = left.failed[0].to_string();
+        for part in ["scaling_max_freq", "directory", "second line", "records"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert_eq!(line.lines().count(), 1);
     }
 
     #[test]
@@ -307,7 +363,7 @@ mod tests {
         assert_eq!((setting.original(), fake.count()), ("4000000", 1));
         setting.set("800000").unwrap();
         assert_eq!(fake.value(), "800000");
-        assert!(restore_left_in(&fake.records()).is_empty(), "its process lives");
+        assert!(nothing_left(&fake), "its process lives");
         let second = fake.record().unwrap_err().to_string();
         assert!(second.contains("another process"), "{second}");
         drop(setting);
@@ -319,9 +375,11 @@ mod tests {
         let fake = Fake::new("4000000\n");
         fake.all_killed("800000");
         assert_eq!((fake.value().as_str(), fake.count()), ("800000", 1));
-        assert_eq!(restore_left_in(&fake.records()), [fake.setting()]);
+        let left = restore_left_in(&fake.records());
+        assert_eq!(left.restored, [fake.setting()]);
+        assert!(left.failed.is_empty(), "{left:?}");
         assert_eq!((fake.value().as_str(), fake.count()), ("4000000", 0));
-        assert!(restore_left_in(&fake.records()).is_empty());
+        assert!(nothing_left(&fake));
     }
 
     #[test]
@@ -344,7 +402,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        assert!(restore_left_in(&fake.records()).is_empty(), "its process lives");
+                        assert!(nothing_left(&fake), "its process lives");
                     }
                 });
             }
@@ -377,7 +435,7 @@ mod tests {
         // Nor is one that was never given its name a record of a change.
         let text = format!("{}\n7", fake.setting().display());
         fs::write(fake.records().join("first.1.2"), text).unwrap();
-        assert!(restore_left_in(&fake.records()).is_empty());
+        assert!(nothing_left(&fake));
         assert_eq!((fake.value().as_str(), fake.count()), ("800000", 0));
     }
 
@@ -387,7 +445,7 @@ mod tests {
         drop(fake.record().unwrap());
         for text in ["", "/nowhere", "/nowhere\n", "/nowhere/at/all\n7"] {
             fs::write(fake.records().join("record"), text).unwrap();
-            assert!(restore_left_in(&fake.records()).is_empty(), "{text:?}");
+            assert!(nothing_left(&fake), "{text:?}");
             assert_eq!((fake.value().as_str(), fake.count()), ("4000000", 0), "{text:?}");
         }
     }
@@ -405,7 +463,16 @@ mod tests {
         assert!(fake.record().unwrap_err().to_string().contains("others may write"));
         let planted = format!("{}\n1", fake.setting().display());
         fs::write(fake.records().join("record"), planted).unwrap();
-        assert!(restore_left_in(&fake.records()).is_empty());
+        let left = restore_left_in(&fake.records());
+        assert!(left.restored.is_empty());
+        // A folder that others may write to is root's trouble alone: others have nothing to restore.
+        assert_eq!(left.failed.len(), usize::from(user::id() == 0));
+        assert!(left.failed.iter().all(|why| why.to_string().contains("others may write")));
         assert_eq!(fake.value(), "4000000");
+    }
+
+    #[test]
+    fn without_records_nothing_is_left() {
+        assert!(nothing_left(&Fake::new("4000000\n")));
     }
 }

@@ -136,13 +136,17 @@ pub enum RunError {
     /// No worker starts.
     #[error("the worker does not start: {0}")]
     Worker(String),
+    /// A setting that a killed run left changed cannot be restored: what is measured would pass for normal.
+    #[error(transparent)]
+    Setting(machine::Refusal),
 }
 
 impl Lab<'_> {
     /// Measures what is wanted and is not in the journal yet.
     ///
     /// # Errors
-    /// When the journal cannot be written or no worker starts; what was measured is in the journal.
+    /// When the journal cannot be written, no worker starts, or a setting that a killed run left changed
+    /// cannot be restored; what was measured is in the journal.
     pub fn run(&self, wanted: &Wanted, watch: &mut dyn Watch) -> Result<Ended, RunError> {
         for one in &wanted.experiments {
             let beyond = |what| RunError::Limits(format!("experiment '{}': {what}", one.id()));

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
+use machine::setting::Left;
+
 use super::ahead::Ahead;
 use super::hand::{Hand, Said};
 use super::record::{describe, new_record, now};
@@ -40,6 +42,14 @@ pub(super) struct Session<'a> {
     ahead: Ahead,
 }
 
+/// Tells which settings were restored that a killed run had left changed, and fails if one was not.
+fn tell_left(left: Left, watch: &mut dyn Watch) -> Result<(), RunError> {
+    for setting in &left.restored {
+        watch.event(Event::Restored(setting));
+    }
+    left.failed.into_iter().next().map_or(Ok(()), |failed| Err(RunError::Setting(failed)))
+}
+
 impl<'a> Session<'a> {
     pub(super) fn open(
         lab: &'a Lab<'a>,
@@ -48,9 +58,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
         // What an earlier run left changed would pass for how this machine is.
-        for setting in machine::setting::restore_left() {
-            watch.event(Event::Restored(&setting));
-        }
+        tell_left(machine::setting::restore_left(), watch)?;
         let (sender, said) = sync_channel(WAITING);
         let hand = Hand::start(0, sender.clone()).map_err(RunError::Worker)?;
         let here = hand.hello.environment.clone();
@@ -271,5 +279,38 @@ impl<'a> Session<'a> {
             time: self.ahead.time(experiment, left),
             limited: most > limit,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    struct Told(Vec<PathBuf>);
+
+    impl Watch for Told {
+        fn event(&mut self, event: Event<'_>) {
+            if let Event::Restored(setting) = event {
+                self.0.push(setting.to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_restored_ends_the_run_before_it_starts() {
+        let restored = || vec![PathBuf::from("/sys/restored")];
+        let mut told = Told(Vec::new());
+        let left = Left { restored: restored(), ..Left::default() };
+        assert!(tell_left(left, &mut told).is_ok());
+        let refusal = machine::Refusal {
+            attempt: "cannot restore".into(),
+            source: std::io::Error::other("/sys/other: no"),
+            remedy: "do it".into(),
+        };
+        let left = Left { restored: restored(), failed: vec![refusal] };
+        let line = tell_left(left, &mut told).unwrap_err().to_string();
+        assert_eq!(line, "cannot restore: /sys/other: no; do it");
+        assert_eq!(told.0, ["/sys/restored", "/sys/restored"].map(PathBuf::from));
     }
 }

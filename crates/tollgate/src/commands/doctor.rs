@@ -11,9 +11,9 @@ use crate::output::{page, print, print_json, restored, tell};
 
 /// Prints what this machine can measure, and how to enable what it cannot.
 pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
-    for setting in machine::setting::restore_left() {
-        tell(&restored(&setting));
-    }
+    let left = machine::setting::restore_left();
+    left.restored.iter().for_each(|setting| tell(&restored(setting)));
+    left.failed.iter().for_each(|why| tell(&why.to_string()));
     let mut groups = vec![("machine".to_string(), Capability::all())];
     let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
     groups.extend(boundaries.map(|suite| (suite.name().to_string(), suite.capabilities())));

@@ -1,0 +1,59 @@
+//! For tests: processes that change something and then die all at once.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what such a process does.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs a body in a child. If the body panics, the child says why on standard error and exits with status 101.
+/// The child is killed when this thread ends.
+pub(crate) fn fork(body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child has a copy of this thread alone. glibc keeps malloc usable there, and `body` uses
+    // nothing else that another thread may hold at this moment, such as the lock of standard output. The
+    // child neither returns nor unwinds into its copy of the harness.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: numbers only.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+        let status = match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(()) => 0,
+            Err(why) => {
+                let why = why.downcast_ref::<String>().map_or("a panic", String::as_str);
+                let line = format!("in a child of a test: {why}\n");
+                // SAFETY: the bytes live through the call, which takes no lock of ours, as `eprintln` does.
+                unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+                101
+            }
+        };
+        // SAFETY: ends the child at once, without destructors.
+        unsafe { libc::_exit(status) };
+    }
+    assert!(child > 0, "fork: {}", io::Error::last_os_error());
+    child
+}
+
+/// Waits until a condition holds, and fails if it takes too long.
+pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs a body in a child that then dies by SIGKILL, and waits until it is dead.
+pub(crate) fn die_after(body: impl FnOnce()) {
+    let child = fork(|| {
+        body();
+        // SAFETY: our own process; numbers only. No destructor runs.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    });
+    let mut status = 0;
+    // SAFETY: our child, not reaped yet; the call fills the number that it is given.
+    wait("a child dies", || unsafe {
+        libc::waitpid(child, &raw mut status, libc::WNOHANG) == child
+    });
+    assert!(libc::WIFSIGNALED(status), "the child ended with wait status {status}");
+}
