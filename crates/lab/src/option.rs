@@ -88,6 +88,12 @@ fn unknown(option: &str, name: &str, known: &[&str]) -> UsageError {
     UsageError::new(format!("{option}: unknown name '{name}'; there are: {known}"))
 }
 
+/// What the user set, without what was allowed: samples depend on the one and not on the other.
+pub fn values(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_set = |(name, _): &(&String, &String)| !name.starts_with(ALLOW);
+    options.iter().filter(is_set).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 /// Whether the user allowed what an option enables.
 pub fn is_allowed(options: &BTreeMap<String, String>, name: &str) -> bool {
     options.get(name).is_some_and(|value| value == "yes")

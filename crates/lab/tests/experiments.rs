@@ -152,8 +152,8 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
     assert!(line.contains("levels of 'threads': 20000 is not from 1 to 10000"), "{line}");
     // So do the experiments of a file.
     let three = [1, 2, 3]
-        .map(|number| of(200, 200, "\"all\"").replace("\"one\"", &format!("\"number {number}\"")));
-    assert!(refused(&three.concat()).contains("'number 3': the sweeps make 40000 points"));
+        .map(|number| of(200, 200, "\"all\"").replace("\"one\"", &format!("\"number-{number}\"")));
+    assert!(refused(&three.concat()).contains("'number-3': the sweeps make 40000 points"));
     let names: Vec<_> = (0..101).map(|_| "[\"threads\"]").collect();
     let line = refused(&of(1, 1, &format!("[{}]", names.join(","))));
     assert!(line.contains("sweeps: 101 is not from 0 to 100"), "{line}");
@@ -166,6 +166,17 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
 fn a_file_without_a_suite_says_how_to_name_one() {
     let line = read("my.toml", WHOLE, None, SUITES, Profile::Quick).unwrap_err().to_string();
     assert!(line.contains("names no suite"), "{line}");
+}
+
+#[test]
+fn names_are_plain_and_stand_once() {
+    let refused = |text: &str| one(text, Profile::Quick).unwrap_err();
+    let named = |name: &str| WHOLE.replacen("name = \"one\"", &format!("name = \"{name}\""), 1);
+    for name in ["", "../../../x", "mi\\u001b[31mne", "a b", &"x".repeat(65)] {
+        assert!(refused(&named(name)).contains("use 1 to 64 letters, digits"), "{name}");
+    }
+    let line = refused(&WHOLE.repeat(2));
+    assert!(line.contains("'one': it is declared twice"), "{line}");
 }
 
 #[test]

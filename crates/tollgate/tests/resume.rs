@@ -88,3 +88,77 @@ fn two_runs_into_one_folder_are_refused() {
     first.kill().unwrap();
     first.wait().unwrap();
 }
+
+const MINE: &str = r#"
+[[experiment]]
+name = "mine"
+suite = "planted"
+measured_as = "delay"
+about = "a delay"
+metric = "time"
+rounds = 2
+budget = "1 ms"
+factors = { effect = ["0%"], disturbance = "calm" }
+"#;
+
+#[test]
+fn samples_of_another_definition_are_not_resumed() {
+    let bench = Bench::new();
+    let write = |text: &str| std::fs::write(bench.path().join("mine.toml"), text).unwrap();
+    let run = ["run", "-e", "mine.toml", "planted/mine", "--quiet"];
+    write(MINE);
+    bench.ok(&run);
+    for (from, to, told) in [
+        (
+            "measured_as = \"delay\"",
+            "measured_as = \"disturbed\"",
+            "measured_as: the run has 'delay'",
+        ),
+        ("1 ms", "2 ms", "budget: the run has '1 ms'"),
+    ] {
+        write(&MINE.replace(from, to));
+        let line = bench.refused(&run, 2);
+        assert!(line.contains(told) && line.contains("--fresh"), "{line}");
+        bench.ok(&[&run[..], &["--fresh"]].concat());
+        // The newest run is the other's now.
+        write(MINE);
+        bench.ok(&[&run[..], &["--fresh"]].concat());
+    }
+    let line = bench.refused(&[&run[..], &["--set", "file-folder=/tmp"]].concat(), 2);
+    assert!(line.contains("--set file-folder: the run has not set, now it is /tmp"), "{line}");
+}
+
+#[test]
+fn a_method_that_the_suite_does_not_have_is_told_before_measuring() {
+    let bench = Bench::new();
+    let text = MINE.replace("measured_as = \"delay\"", "measured_as = \"nope\"");
+    std::fs::write(bench.path().join("mine.toml"), text).unwrap();
+    let line = bench.refused(&["run", "-e", "mine.toml", "planted/mine"], 2);
+    assert!(line.contains("suite 'planted' does not measure 'nope'; set measured_as to one of "));
+    assert!(!bench.path().join("results").exists());
+}
+
+#[test]
+fn a_wrong_claim_is_told_before_measuring() {
+    let bench = Bench::new();
+    let claim = "[[claim]]\nid = \"bad\"\nsource = \"me\"\nsays = \"x\"\n\
+                 experiment = \"planted/nope\"\nmetric = \"time\"\nexpect = { at_least = 1.0 }\n";
+    std::fs::write(bench.path().join("mine.toml"), format!("{MINE}{claim}")).unwrap();
+    let line = bench.refused(&["run", "-e", "mine.toml", "planted/mine", "--quiet"], 2);
+    assert!(line.contains("mine.toml"), "{line}");
+    assert!(!bench.path().join("results").exists(), "nothing is measured");
+}
+
+#[test]
+fn a_run_without_its_record_and_a_run_in_a_run_are_refused() {
+    let bench = Bench::new();
+    let run = ["run", "planted/delay", "--rounds", "1", "--quiet"];
+    bench.ok(&run);
+    let folder = bench.journal().folder;
+    let inside = ["--results", folder.to_str().unwrap()];
+    let line = bench.refused(&[&run[..], &inside].concat(), 1);
+    assert!(line.contains("the folder of one run"), "{line}");
+    std::fs::remove_file(folder.join("run.json")).unwrap();
+    let line = bench.refused(&run, 1);
+    assert!(line.contains("run.json is gone"), "{line}");
+}

@@ -10,6 +10,10 @@ use super::{DataError, Effort, Experiment, Profile, read_toml};
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
 use crate::suite::Suite;
+use crate::terminal;
+
+/// The longest name of an experiment, bytes.
+const MAX_NAME: usize = 64;
 
 /// An experiment as a person declares it.
 #[derive(Debug, Clone, Deserialize)]
@@ -113,6 +117,7 @@ pub fn read(
         .map_err(|what| DataError { file: file.into(), what })?;
     // All experiments of a file share what they may make.
     let mut left = MAX_POINTS;
+    let mut names = BTreeSet::new();
     for value in parsed.experiment {
         let line = line_of(text, value.span().start);
         let fault =
@@ -120,12 +125,19 @@ pub fn read(
         let declared: Declared = serde_path_to_error::deserialize(value.into_inner())
             .map_err(|e| fault(format!("{} (at {})", e.inner().message(), e.path())))?;
         let name = declared.name.clone();
+        check_name(&name).map_err(fault)?;
         let owner = suite.or(declared.suite.as_deref()).ok_or_else(|| {
             fault(format!("experiment '{name}' names no suite; add suite = \"copy\""))
         })?;
         let owner = crate::suite::find(suites, owner)
             .ok_or_else(|| fault(format!("experiment '{name}': there is no suite '{owner}'")))?;
         let in_experiment = |what| fault(format!("experiment '{name}': {what}"));
+        if !names.insert((owner.name().to_owned(), name.clone())) {
+            return Err(in_experiment("it is declared twice; rename one".to_owned()));
+        }
+        if suite.is_none() {
+            declared.check_method(owner).map_err(in_experiment)?;
+        }
         if let Some(experiment) =
             declared.resolve(owner, profile, &mut left).map_err(in_experiment)?
         {
@@ -135,7 +147,43 @@ pub fn read(
     Ok(experiments)
 }
 
+/// Whether a name may be one of an experiment: it becomes part of file names and command lines.
+fn check_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(plain) {
+        return Ok(());
+    }
+    let name = terminal::one_line(name);
+    Err(format!("experiment name '{name}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"))
+}
+
+/// The ways of measuring that a suite has, by the names that its own experiments give them.
+fn methods(suite: &dyn Suite) -> BTreeSet<String> {
+    let own: Result<File, _> = read_toml(suite.name(), suite.data().experiments);
+    let declared = own.into_iter().flat_map(|file| file.experiment);
+    let named = |value: toml::Value| {
+        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+        text("measured_as").or_else(|| text("name"))
+    };
+    declared.filter_map(|value| named(value.into_inner())).collect()
+}
+
 impl Declared {
+    /// Whether the suite measures this way.
+    fn check_method(&self, suite: &dyn Suite) -> Result<(), String> {
+        let method = self.measured_as.as_ref().unwrap_or(&self.name);
+        let known = methods(suite);
+        if known.contains(method) {
+            return Ok(());
+        }
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        let method = terminal::one_line(method);
+        Err(format!(
+            "suite '{}' does not measure '{method}'; set measured_as to one of {known}",
+            suite.name()
+        ))
+    }
+
     /// The experiment under a profile; nothing where the profile skips it. `left` is how many points its
     /// file may still make.
     fn resolve(

@@ -64,6 +64,10 @@ pub fn latest(
     fresh: bool,
 ) -> Result<Place, JournalError> {
     let remedy = "choose another folder with --results";
+    if is_run(results) {
+        let what = "it is the folder of one run; give the folder of all runs with --results";
+        return Err(JournalError::Damaged { path: results.into(), what: what.into() });
+    }
     fs::create_dir_all(results).map_err(system(results, remedy))?;
     let prefix = format!("{}-{}-", component(host), profile.name());
     let mut newest = 0;

@@ -32,6 +32,8 @@ pub struct RunRecord {
     pub seed: u64,
     /// When the run began, in RFC 3339.
     pub begun: String,
+    /// What the user set by name (`--set NAME=VALUE`): the same for all samples.
+    pub options: BTreeMap<String, String>,
     /// Every environment that samples name, by id.
     pub environments: BTreeMap<String, Environment>,
     /// The experiments as run, by id.

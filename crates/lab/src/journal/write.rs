@@ -73,6 +73,10 @@ impl Journal {
         }
         let record = match RunRecord::read(folder) {
             Err(JournalError::NoRun(_)) => {
+                if file.metadata().map_err(system(&path, remedy))?.len() > 0 {
+                    let what = "its run.json is gone; restore it, or measure again with --fresh";
+                    return Err(JournalError::Damaged { path, what: what.into() });
+                }
                 let record = new();
                 record.write(folder)?;
                 record

@@ -86,6 +86,11 @@ impl Hand {
         self.input.as_ref().map_or(Ok(()), |input| input.tell(request))
     }
 
+    /// The id of the environment in which it started.
+    pub(super) fn environment(&self) -> &str {
+        &self.environment
+    }
+
     /// Whether a sample is of the host and environment that the worker named at first.
     ///
     /// # Errors

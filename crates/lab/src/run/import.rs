@@ -1,5 +1,6 @@
 //! Samples that were measured where no lab runs, such as on a machine without an operating system.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use machine::environment::Environment;
@@ -32,7 +33,7 @@ impl Lab<'_> {
         let host = environment.hostname.clone();
         let place = latest(results, &host, profile, true)?;
         let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let new = || new_record(self, (profile, None), name, host.clone());
+        let new = || new_record(self, (profile, None), name, host.clone(), BTreeMap::new());
         let mut journal = Journal::open(&place.folder, new)?;
         let id = environment.id();
         journal.record.environments.insert(id.clone(), environment);

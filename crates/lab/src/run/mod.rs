@@ -133,12 +133,23 @@ pub enum RunError {
     /// An experiment asks for more than can be done.
     #[error("{0}")]
     Limits(String),
+    /// What is wanted is defined otherwise than in the run that would be resumed.
+    #[error("{}: {what}; start a new run with --fresh", folder.display())]
+    Changed {
+        /// The run's folder.
+        folder: PathBuf,
+        /// What differs.
+        what: String,
+    },
     /// No worker starts.
     #[error("the worker does not start: {0}")]
     Worker(String),
     /// A setting that a killed run left changed cannot be restored: what is measured would pass for normal.
     #[error(transparent)]
     Setting(machine::Refusal),
+    /// Worker after worker died, or one runs in another environment than the run.
+    #[error("{0}")]
+    Lost(String),
 }
 
 impl Lab<'_> {

@@ -91,7 +91,11 @@ impl Session<'_> {
                     order.points.remove(0);
                 }
                 if losses >= LOSSES {
-                    return Err(RunError::Worker(failure.why));
+                    let why = failure.why;
+                    return Err(RunError::Lost(format!(
+                        "{LOSSES} workers in a row were lost, the last: {why}; look for what ends \
+                         processes here (memory limits, other users) and run again"
+                    )));
                 }
             } else {
                 break;
@@ -199,6 +203,10 @@ impl Session<'_> {
             }
             let number = self.next_id();
             let hand = Hand::start(number, self.sender.clone()).map_err(RunError::Worker)?;
+            if hand.environment() != self.environment {
+                let what = "the machine changed under the run (host name, governor, huge pages, …)";
+                return Err(RunError::Lost(format!("{what}; undo it or run again")));
+            }
             match self.hands.get_mut(at) {
                 Some(gone) => *gone = hand,
                 None => self.hands.push(hand),

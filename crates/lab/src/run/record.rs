@@ -1,6 +1,6 @@
 //! What a session writes down besides samples: the run's record, and what the lab itself cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Lab;
@@ -9,6 +9,7 @@ use crate::experiment::{Experiment, Profile};
 use crate::journal::{FORMAT, RunRecord};
 use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::Point;
+use crate::quantity::format_duration;
 use crate::sample::Sample;
 use crate::suite;
 
@@ -74,6 +75,7 @@ pub(super) fn new_record(
     (profile, seed): (Profile, Option<u64>),
     name: String,
     host: String,
+    options: BTreeMap<String, String>,
 ) -> RunRecord {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     RunRecord {
@@ -85,10 +87,47 @@ pub(super) fn new_record(
         // 53 bits, so that every reader of JSON keeps it.
         seed: seed.unwrap_or_else(clock) & ((1 << 53) - 1),
         begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        options,
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),
     }
+}
+
+/// Whether samples of these experiments and options may stand beside those of the record.
+///
+/// # Errors
+/// One line: what was changed since, which would make them samples of something else.
+pub(super) fn same_definitions(
+    record: &RunRecord,
+    experiments: &[Experiment],
+    options: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    let names: BTreeSet<&String> = record.options.keys().chain(options.keys()).collect();
+    for name in names {
+        let (before, now) = (record.options.get(name), options.get(name));
+        if before != now {
+            let told = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
+            let (before, now) = (told(before), told(now));
+            return Err(format!("--set {name}: the run has {before}, now it is {now}"));
+        }
+    }
+    for experiment in experiments {
+        let id = experiment.id();
+        let Some(before) = record.experiments.get(&id) else { continue };
+        let budget = |one: &Experiment| format_duration(one.effort.budget);
+        for (what, before, now) in [
+            ("measured_as", before.measured_as.clone(), experiment.measured_as.clone()),
+            ("metric", before.metric.clone(), experiment.metric.clone()),
+            ("budget", budget(before), budget(experiment)),
+            ("roles", before.roles.join(", "), experiment.roles.join(", ")),
+        ] {
+            if before != now {
+                return Err(format!("{id}: {what}: the run has '{before}', now it is '{now}'"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes down the experiments as run and their metrics.

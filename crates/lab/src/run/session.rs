@@ -9,12 +9,13 @@ use machine::setting::Left;
 
 use super::ahead::Ahead;
 use super::hand::{Hand, Said};
-use super::record::{describe, new_record, now};
+use super::record::{describe, new_record, now, same_definitions};
 use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
 use crate::descendants;
 use crate::experiment::Experiment;
 use crate::journal::{Journal, Settled, Voids, latest};
 use crate::message::WAITING;
+use crate::option;
 use crate::plan::{self, Item};
 use crate::sample::{Failure, FailureKind, Sample, TRIES};
 
@@ -67,9 +68,11 @@ impl<'a> Session<'a> {
         let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let new = || {
             let how = (wanted.profile, wanted.seed);
-            new_record(lab, how, name, here.hostname.clone())
+            new_record(lab, how, name, here.hostname.clone(), option::values(&wanted.options))
         };
         let mut journal = Journal::open(&place.folder, new)?;
+        same_definitions(&journal.record, &wanted.experiments, &option::values(&wanted.options))
+            .map_err(|what| RunError::Changed { folder: place.folder.clone(), what })?;
         journal.record.environments.insert(environment.clone(), here);
         describe(&mut journal.record, lab, &wanted.experiments);
         journal.save_record()?;

@@ -116,7 +116,16 @@ impl ProbeProcess {
         descendants::end(&[]);
     }
 
+    /// Why it answers no more. Its output is closed: it died, or closed it and lives on, which ends here.
     pub(super) fn cause_of_death(&mut self) -> Failure {
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begun.elapsed() > GRACE {
+                self.kill();
+                return Failure::new(FailureKind::Crashed, "it closed its output and did not end");
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
         let status = self.child.wait();
         // What it said last is read by another thread, which sees the end soon after.
         std::thread::sleep(Duration::from_millis(5));

@@ -112,6 +112,7 @@ impl MadeUp {
             profile: self.profile,
             seed: self.seed,
             begun: "2026-01-01T00:00:00Z".into(),
+            options: BTreeMap::new(),
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

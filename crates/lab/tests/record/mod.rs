@@ -14,6 +14,7 @@ pub(crate) fn record() -> RunRecord {
         profile: Profile::Quick,
         seed: 1,
         begun: "2026-01-01T00:00:00Z".into(),
+        options: BTreeMap::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),

@@ -159,6 +159,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             profile: Profile::Quick,
             seed: 7,
             begun: "2026-01-01T00:00:00Z".into(),
+            options: BTreeMap::new(),
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

@@ -85,6 +85,7 @@ fn record() -> RunRecord {
         profile: Profile::Standard,
         seed: 1,
         begun: "2026-01-01T00:00:00Z".into(),
+        options: BTreeMap::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),

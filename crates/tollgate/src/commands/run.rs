@@ -61,8 +61,8 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     progress.finish();
     let ended = ended.map_err(|error| match error {
         RunError::Journal(error) => Fault::from(error),
-        RunError::Limits(_) => Fault::usage(error),
-        RunError::Worker(_) | RunError::Setting(_) => Fault::failed(error),
+        RunError::Limits(_) | RunError::Changed { .. } => Fault::usage(error),
+        RunError::Worker(_) | RunError::Lost(_) | RunError::Setting(_) => Fault::failed(error),
     })?;
     finish(given, &wanted, &ended, claims, &figures)
 }
