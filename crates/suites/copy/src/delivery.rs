@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
+use lab::option::is_allowed;
 use lab::point::Point;
 use lab::quantity;
 use lab::sample::{Failure, FailureKind};
@@ -160,7 +161,7 @@ fn read(
 ) -> Result<(), Failure> {
     let function = function(setting)?;
     let fills =
-        known.is_none() && (!setting.memory.is_physical() || options.contains_key(ALLOW_WRITE));
+        known.is_none() && (!setting.memory.is_physical() || is_allowed(options, ALLOW_WRITE));
     let mut region = Region::open(setting.memory, setting.length, fills, options)?;
     if fills {
         region.fill(data, 0, setting.length)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lab::option::is_allowed;
 use lab::quantity;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
@@ -39,11 +40,11 @@ pub(super) fn open(
     write: bool,
     options: &BTreeMap<String, String>,
 ) -> Result<Mapping, Failure> {
-    if !options.contains_key(ALLOW) {
+    if !is_allowed(options, ALLOW) {
         let why = format!("{kind} is touched only when allowed by name");
         return Err(Failure::unavailable(why, "--allow physical"));
     }
-    if write && !options.contains_key(ALLOW_WRITE) {
+    if write && !is_allowed(options, ALLOW_WRITE) {
         let why = format!("{kind} is written only when that is allowed by name");
         return Err(Failure::unavailable(
             why,
@@ -98,21 +99,26 @@ mod tests {
     #[test]
     fn nothing_is_mapped_unasked() {
         for kind in [Kind::HostPhysical, Kind::Device, Kind::PciBar, Kind::Dax] {
-            let unasked = open(kind, 4096, false, &options(&[])).unwrap_err();
-            assert_eq!(unasked.remedy.as_deref(), Some("--allow physical"));
-            let unasked = open(kind, 4096, true, &options(&[(ALLOW, "")])).unwrap_err();
-            assert!(unasked.remedy.unwrap().starts_with("--allow physical-write"));
+            for none in [options(&[]), options(&[(ALLOW, "no")])] {
+                let unasked = open(kind, 4096, false, &none).unwrap_err();
+                assert_eq!(unasked.remedy.as_deref(), Some("--allow physical"));
+            }
+            let read = [(ALLOW, "yes")];
+            for read_only in [options(&read), options(&[read[0], (ALLOW_WRITE, "no")])] {
+                let unasked = open(kind, 4096, true, &read_only).unwrap_err();
+                assert!(unasked.remedy.unwrap().starts_with("--allow physical-write"));
+            }
         }
         let too_much =
-            open(Kind::HostPhysical, 1 << 20, false, &options(&[(ALLOW, "")])).unwrap_err();
+            open(Kind::HostPhysical, 1 << 20, false, &options(&[(ALLOW, "yes")])).unwrap_err();
         assert!(too_much.why.contains("512 KiB"), "{too_much}");
-        let unnamed = open(Kind::PciBar, 4096, false, &options(&[(ALLOW, "")])).unwrap_err();
+        let unnamed = open(Kind::PciBar, 4096, false, &options(&[(ALLOW, "yes")])).unwrap_err();
         assert!(unnamed.remedy.unwrap().contains("pci-resource="));
     }
 
     #[test]
     fn no_address_is_assumed() {
-        let allowed = options(&[(ALLOW, ""), (ALLOW_WRITE, "")]);
+        let allowed = options(&[(ALLOW, "yes"), (ALLOW_WRITE, "yes")]);
         for write in [false, true] {
             let device = open(Kind::Device, 4096, write, &allowed).unwrap_err();
             assert!(device.remedy.unwrap().contains("--set device-address="), "{}", device.why);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lab::option::is_allowed;
 use lab::sample::Failure;
 use machine::mapping::PAGE;
 
@@ -69,7 +70,7 @@ impl Regions {
     ) -> Result<Region, Failure> {
         // What may be written by name may also be filled before it is read.
         let write =
-            writes || !kind.is_physical() || options.contains_key(crate::memory::ALLOW_WRITE);
+            writes || !kind.is_physical() || is_allowed(options, crate::memory::ALLOW_WRITE);
         let fits = |one: &(Side, Kind, bool, Region)| {
             (one.0, one.1, one.2) == (side, kind, write) && one.3.len() >= bytes
         };

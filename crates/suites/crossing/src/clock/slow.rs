@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lab::option::is_allowed;
 use lab::sample::Failure;
 
 use machine::setting::{self, Setting};
@@ -32,7 +33,7 @@ impl SlowClock {
     /// # Errors
     /// Where it was not allowed by name, or cannot be limited.
     pub(super) fn of(cpu: usize, options: &BTreeMap<String, String>) -> Result<Self, Failure> {
-        if !options.contains_key(ALLOWED) {
+        if !is_allowed(options, ALLOWED) {
             return Err(Failure::unavailable(
                 "a lower clock is a system setting, and changing it was not asked for",
                 "tollgate run crossing/clock --allow cpufreq",
@@ -107,7 +108,9 @@ mod tests {
 
     #[test]
     fn nothing_is_changed_unasked() {
-        let refused = SlowClock::of(0, &BTreeMap::new()).err().unwrap();
-        assert!(refused.remedy.unwrap().contains("--allow cpufreq"));
+        for options in [BTreeMap::new(), BTreeMap::from([(ALLOWED.to_owned(), "no".to_owned())])] {
+            let refused = SlowClock::of(0, &options).err().unwrap();
+            assert!(refused.remedy.unwrap().contains("--allow cpufreq"));
+        }
     }
 }
