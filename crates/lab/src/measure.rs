@@ -28,7 +28,7 @@ pub struct Context<'a> {
     pub role: &'a str,
     /// Whether the process runs inside the guest that the point asks for.
     pub inside: bool,
-    /// What the person allowed or set by name: `physical-address`, `allow-write`.
+    /// What the person allowed or set by name: `physical-address`, `allow-physical-write`.
     pub options: &'a BTreeMap<String, String>,
     pub(crate) tsc: Result<&'static machine::tsc::Tsc, Failure>,
     pub(crate) artefacts: &'a Artefacts,

@@ -58,22 +58,7 @@ impl Program {
 /// Where it does not start; a timeout where it does not end within the limit: then it has been killed with
 /// all that it started.
 pub fn build(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
-    ended(command, |command| child::output_within(command, input, limit))
-}
-
-/// The same where the command's streams go elsewhere.
-///
-/// # Errors
-/// As for [`build`].
-pub fn build_into(command: &mut Command, limit: Duration) -> Result<Output, Failure> {
-    ended(command, |command| child::run_within(command, &[], limit))
-}
-
-fn ended(
-    command: &mut Command,
-    run: impl FnOnce(&mut Command) -> std::io::Result<Output>,
-) -> Result<Output, Failure> {
-    run(command).map_err(|why| {
+    child::output_within(command, input, limit).map_err(|why| {
         let program = command.get_program().to_string_lossy();
         match why.kind() {
             ErrorKind::TimedOut => {

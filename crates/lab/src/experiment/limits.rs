@@ -19,11 +19,11 @@ pub(super) const MAX_COMPARISONS: usize = 100_000_000;
 /// Rounds.
 pub const MAX_ROUNDS: u32 = 10_000;
 /// Time measured in a sample.
-pub const MAX_BUDGET: Duration = Duration::from_secs(3600);
+const MAX_BUDGET: Duration = Duration::from_secs(3600);
 /// Time after which a sample's process is killed.
-pub const MAX_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+const MAX_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Points of an order.
-pub const MAX_BATCH: usize = 4096;
+const MAX_BATCH: usize = 4096;
 
 impl Experiment {
     /// Whether what it asks for can be done.

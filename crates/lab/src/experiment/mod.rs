@@ -12,10 +12,7 @@ use crate::point::Point;
 
 pub use data::{DataError, read_toml};
 pub use declared::{of_suite, read};
-pub use limits::{
-    MAX_BATCH, MAX_BUDGET, MAX_FILE, MAX_LEVELS, MAX_LIMIT, MAX_LISTED, MAX_POINTS, MAX_ROUNDS,
-    MAX_TABLES,
-};
+pub use limits::{MAX_FILE, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_ROUNDS, MAX_TABLES};
 
 /// How much is measured: rounds, time a sample, how narrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

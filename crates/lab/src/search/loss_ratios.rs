@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ladder::Ladder;
 use super::ledger::{Demand, Ledger};
 use super::{Bounds, Outcome};
-use crate::sample::{Failure, TRIES, Trial};
+use crate::sample::{Failure, Trial};
 
 #[cfg(test)]
 mod tests;
@@ -67,16 +67,6 @@ impl Phase {
 }
 
 impl LossRatios {
-    /// How many trials the search takes at most, whatever they answer. It mostly takes far fewer.
-    pub fn most_trials(&self) -> usize {
-        // A phase tries the top and where the last phase ended; from there each load either doubles
-        // the step or halves the gap.
-        let rungs = self.ladder().top.unsigned_abs() + 2;
-        let loads = 2 + 2 * (rungs.ilog2() + 1);
-        let trials = self.shorter_phases + 1 + (1 + self.confirmations);
-        self.goals.len() * (loads * trials * TRIES) as usize
-    }
-
     fn check(&self) -> Result<(), Failure> {
         let goal =
             |goal: &Goal| (0.0..1.0).contains(&goal.ratio) && (1e-6..1.0).contains(&goal.width);
@@ -121,7 +111,6 @@ impl LossRatios {
 /// Finds for each goal the largest load that loses no more than it allows. A void trial is kept and
 /// repeated, three tries at most, and then has failed. A load that failed once is never passed again, even
 /// by higher ones that hold: where trials contradict one another the lower bound is the cautious one.
-/// Ends within [`LossRatios::most_trials`].
 ///
 /// # Errors
 /// A search that makes no sense; those of the trial.

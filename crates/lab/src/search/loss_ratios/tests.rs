@@ -1,4 +1,5 @@
 use super::*;
+use crate::sample::TRIES;
 use proptest::prelude::*;
 
 const NDR: Goal = Goal { ratio: 0.0, width: 0.005 };
@@ -29,6 +30,18 @@ fn stalled(share: f64) -> Outcome {
 /// What a system without a queue loses that forwards `edge` at most.
 fn over(edge: f64, load: f64) -> f64 {
     (1.0 - edge / load).max(0.0)
+}
+
+impl LossRatios {
+    /// How many trials the search takes at most, whatever they answer. It mostly takes far fewer.
+    fn most_trials(&self) -> usize {
+        // A phase tries the top and where the last phase ended; from there each load either doubles
+        // the step or halves the gap.
+        let rungs = self.ladder().top.unsigned_abs() + 2;
+        let loads = 2 + 2 * (rungs.ilog2() + 1);
+        let trials = self.shorter_phases + 1 + (1 + self.confirmations);
+        self.goals.len() * (loads * trials * TRIES) as usize
+    }
 }
 
 /// What must be true whatever the trials answered.
