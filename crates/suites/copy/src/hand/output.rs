@@ -6,7 +6,7 @@ use std::path::Path;
 use lab::by_hand::Gathered;
 use lab::spreadsheet;
 use lab::suite::UsageError;
-use machine::file::Output;
+use machine::file::{self, Output};
 
 use super::Error;
 use super::options::{Options, Pair};
@@ -88,7 +88,8 @@ fn line(row: &Row, rate: f64, time: f64, runs: u64) -> String {
 /// Writes `results.csv`, for the seed's plotting script. Replaces no file but one that it wrote.
 ///
 /// # Errors
-/// Where the file holds something else or cannot be written.
+/// Where the file holds something else or cannot be written. It is no usage error: [`check_csv`] has found no
+/// fault with the name.
 pub(super) fn csv(
     path: &Path,
     rows: &[Row],
@@ -97,29 +98,29 @@ pub(super) fn csv(
 ) -> Result<(), Error> {
     let mut bytes = Vec::new();
     table(&mut bytes, rows, gathered, options)?;
-    let mut file =
-        Output::create_over(path, CSV_HEADER.as_bytes()).map_err(|why| no_csv(path, &why))?;
-    file.write_all(&bytes).map_err(|why| no_csv(path, &why))?;
-    Ok(file.finish().map_err(|why| no_csv(path, &why))?)
+    let written = Output::create_over(path, CSV_HEADER.as_bytes()).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.finish()
+    });
+    written.map_err(|why| no_csv(path, &why).into())
 }
 
 /// Whether the file of the table may be written, before anything is measured for it.
 ///
 /// # Errors
-/// As [`csv`].
+/// Where the file holds something else, or cannot be made.
 pub(super) fn check_csv(path: &Path) -> Result<(), UsageError> {
-    // Opening a FIFO would already give its reader an end.
-    if path.is_file() {
-        Output::create_over(path, CSV_HEADER.as_bytes()).map_err(|why| no_csv(path, &why))?;
+    // Opening a FIFO would already give its reader an end, and a device may act on it.
+    let is_special = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+    if !is_special {
+        let made = Output::create_over(path, CSV_HEADER.as_bytes());
+        made.map_err(|why| UsageError::new(no_csv(path, &why)))?;
     }
     Ok(())
 }
 
-fn no_csv(path: &Path, why: &io::Error) -> UsageError {
-    UsageError::new(format!(
-        "cannot write {}: {why}; choose another file with --csv",
-        path.display()
-    ))
+fn no_csv(path: &Path, why: &io::Error) -> String {
+    format!("cannot write {}: {why}; {} with --csv", path.display(), file::remedy(why))
 }
 
 fn table(
@@ -224,6 +225,24 @@ mod tests {
                 "    Cannot run test with payload length (0x100000) > mapped length (0x80000)",
             ]
         );
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_made_is_refused_before_it_is_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nothing", &link).unwrap();
+        for (path, fix) in [
+            (folder.path().join("none/x.csv"), "make its folder first"),
+            (folder.path().to_owned(), "choose another file with --csv"),
+            (link, "choose another file with --csv"),
+        ] {
+            let line = check_csv(&path).unwrap_err().to_string();
+            assert!(line.contains(fix), "{line}");
+        }
+        check_csv(&folder.path().join("x.csv")).unwrap();
+        assert!(!folder.path().join("x.csv").exists(), "nothing is written yet");
+        check_csv(Path::new("/dev/null")).unwrap();
     }
 
     #[test]
