@@ -7,7 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use lab::sample::{Failure, FailureKind, Sample};
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind, Sample, Trial};
 
 /// A folder with programs that a script finds, its temporary folder and its cache.
 struct Stage {
@@ -95,14 +96,19 @@ fn what_is_downloaded_is_told_before() {
     assert!(told < out.find("== build of the program").unwrap(), "{out}");
 }
 
-/// A journal of samples with these errors.
+/// A journal of a sample at each point, with these errors.
 fn journal(stage: &Stage, errors: &[Option<Failure>]) {
-    let sample = |error: &Option<Failure>| Sample {
+    let sample = |(place, error): (usize, &Option<Failure>)| Sample {
         experiment: "copy/throughput".into(),
+        point: Point::from([("length", format!("{place} B").as_str()), ("round", "1")]),
         error: error.clone(),
         ..Sample::default()
     };
-    let lines = errors.iter().map(|error| serde_json::to_string(&sample(error)).unwrap() + "\n");
+    write_journal(stage, &errors.iter().enumerate().map(sample).collect::<Vec<_>>());
+}
+
+fn write_journal(stage: &Stage, samples: &[Sample]) {
+    let lines = samples.iter().map(|sample| serde_json::to_string(sample).unwrap() + "\n");
     let folder = stage.at("results/here-quick-1");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("samples.jsonl"), lines.collect::<String>()).unwrap();
@@ -120,10 +126,11 @@ fn only_points_that_a_busy_machine_made_void_are_excused() {
         Some(Failure::new(FailureKind::Void, why))
     };
     let lacking = || Some(Failure::unavailable("no SGX", "buy one"));
-    journal(&stage, &[None, void(), lacking(), void()]);
+    journal(&stage, &[None, void(), lacking(), void(), None]);
     let excused = run();
     assert!(excused.status.success(), "{excused:?}");
-    let due = "the first run, copy/throughput: 2 points were void in every round, because the machine was too busy\n";
+    let due = "the first run: 2 of 4 points have a sample that counts\n\
+               the first run, copy/throughput: 2 points were void in every round, because the machine was too busy\n";
     assert_eq!(text(&excused.stdout), due);
 
     let others = [
@@ -137,8 +144,46 @@ fn only_points_that_a_busy_machine_made_void_are_excused() {
         let refused = run();
         assert!(!refused.status.success() && refused.stdout.is_empty(), "{other}: {refused:?}");
     }
+    for (errors, counting) in
+        [(&[void(), void(), lacking()][..], "0 of 2 points"), (&[void(), None, void()], "1 of 3")]
+    {
+        journal(&stage, errors);
+        let refused = run();
+        assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+        assert!(text(&refused.stderr).contains(counting), "{refused:?}");
+    }
     journal(&stage, &[None, lacking()]);
     assert!(!run().status.success(), "another fault made the run fail");
+}
+
+/// Void tries are no samples that count; a search whose trial was void is one. Several samples are one point.
+#[test]
+fn what_counts_beside_a_busy_machine_is_told_by_the_sample_itself() {
+    let stage = Stage::new();
+    let sample = |length: &str, twin: bool, round: u32| Sample {
+        experiment: "stream/search".into(),
+        point: Point::from([("length", length)]),
+        twin,
+        round,
+        ..Sample::default()
+    };
+    let disturbed = || Some(r#"a "stall" of \ 3 ms"#.to_owned());
+    let trial = Trial { void: disturbed(), ..Trial::default() };
+    let in_every_round = Failure::new(FailureKind::Void, "in every round, 9 tries in 3 rounds");
+    let mut samples = vec![
+        Sample { trials: vec![trial], ..sample("1 B", false, 0) },
+        sample("1 B", true, 0),
+        sample("1 B", false, 1),
+        Sample { void: disturbed(), ..sample("2 B", false, 0) },
+        Sample { error: Some(in_every_round.clone()), ..sample("2 B", false, 2) },
+    ];
+    let run = || stage.run_with("busy", ":/usr/bin:/bin", &[stage.at("results").to_str().unwrap()]);
+    write_journal(&stage, &samples);
+    let excused = run();
+    assert!(text(&excused.stdout).starts_with("the first run: 1 of 2 points"), "{excused:?}");
+    samples.push(Sample { error: Some(in_every_round), ..sample("3 B", false, 2) });
+    write_journal(&stage, &samples);
+    assert!(text(&run().stderr).contains("1 of 3 points"));
 }
 
 #[test]
