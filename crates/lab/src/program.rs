@@ -42,7 +42,28 @@ impl Program {
         )
     }
 
-    /// The same for those who ask what this machine can measure.
+    /// Runs it, without input, to a good end; what it printed.
+    ///
+    /// # Errors
+    /// Says how to install it where it is absent. A timeout where it does not end within the limit: then it has
+    /// been killed with all that it started. Else its status, and the first line of its errors.
+    pub fn output(&self, command: &mut Command, limit: Duration) -> Result<String, Failure> {
+        let output = match child::output_within(command, &[], limit) {
+            Err(why) if why.kind() == ErrorKind::NotFound => return Err(self.absent()),
+            ran => ran.map_err(|why| not_ended(command, &why))?,
+        };
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            let words = words.lines().next().unwrap_or_default();
+            return Err(Failure::failed(format!(
+                "{} ended with {}: {words}",
+                self.name, output.status
+            )));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The capability of having it, for those who ask what this machine can measure.
     pub fn capability(&self) -> Capability {
         Capability {
             name: self.capability.into(),
@@ -58,16 +79,19 @@ impl Program {
 /// Where it does not start; a timeout where it does not end within the limit: then it has been killed with
 /// all that it started.
 pub fn build(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
-    child::output_within(command, input, limit).map_err(|why| {
-        let program = command.get_program().to_string_lossy();
-        match why.kind() {
-            ErrorKind::TimedOut => {
-                let why = format!("{program} {why}; run it by hand to see what it waits for");
-                Failure::new(FailureKind::Timeout, why)
-            }
-            _ => Failure::failed(format!("{program} does not start: {why}")),
+    child::output_within(command, input, limit).map_err(|why| not_ended(command, &why))
+}
+
+/// Says why a program did not come to its end.
+fn not_ended(command: &Command, why: &std::io::Error) -> Failure {
+    let program = command.get_program().to_string_lossy();
+    match why.kind() {
+        ErrorKind::TimedOut => {
+            let why = format!("{program} {why}; run it by hand to see what it waits for");
+            Failure::new(FailureKind::Timeout, why)
         }
-    })
+        _ => Failure::failed(format!("{program} does not start: {why}")),
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +112,23 @@ mod tests {
         assert_eq!(failure.to_string(), due);
         let absent = build(&mut Command::new("/nowhere/cc"), b"", Duration::from_secs(1));
         assert!(absent.unwrap_err().why.starts_with("/nowhere/cc does not start: "));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_well_in_time_is_told() {
+        let run = |script: &str, limit: Duration| {
+            let mut command = Command::new("sh");
+            program("sh").output(command.args(["-c", script]), limit)
+        };
+        let patience = Duration::from_secs(60);
+        assert_eq!(run("echo out; echo err >&2", patience).unwrap(), "out\n");
+        let failure = run("echo bad >&2; echo more >&2; exit 3", patience).unwrap_err();
+        assert_eq!(failure.why, "sh ended with exit status: 3: bad");
+        let failure = run("sleep 1000", Duration::from_millis(300)).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Timeout);
+        let mut absent = Command::new("no-such-program");
+        let failure = program("no-such-program").output(&mut absent, patience).unwrap_err();
+        assert_eq!(failure.remedy.as_deref(), Some("apt-get install the-package"));
     }
 
     #[test]

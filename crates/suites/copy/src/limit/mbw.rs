@@ -3,7 +3,8 @@
 //! mbw copies one array to another, both on its heap, and prints MiB copied a second; a byte counts
 //! once, as here. It allocates and fills its arrays before it times.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use lab::program::Program;
 use lab::sample::Failure;
@@ -11,6 +12,10 @@ use lab::sample::Failure;
 /// Copies in one run of the program; the value is their median.
 const RUNS: u32 = 3;
 const MIB: u64 = 1 << 20;
+/// How long the program may take besides.
+const START: Duration = Duration::from_secs(60);
+/// MiB a second that it fills and copies at least, all runs together, even on a busy machine.
+const SLOWEST: u64 = 10;
 
 /// A way in which mbw copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,18 +96,9 @@ pub fn run(method: Method, length: u64) -> Result<Vec<Run>, Failure> {
     let mebibytes = length / MIB;
     let mut command = Command::new("mbw");
     command.args(["-a", method.option(), "-n", &RUNS.to_string(), &mebibytes.to_string()]);
-    command.stdin(Stdio::null());
-    machine::child::die_with_parent(&mut command);
-    let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => PROGRAM.absent(),
-        _ => Failure::failed(format!("mbw does not start: {error}")),
-    })?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        let words = words.lines().next().unwrap_or_default().to_owned();
-        return Err(Failure::failed(format!("mbw ended with {}: {words}", output.status)));
-    }
-    parse(&String::from_utf8_lossy(&output.stdout), method, mebibytes).map_err(Failure::failed)
+    let limit = START + Duration::from_secs(mebibytes / SLOWEST);
+    let output = PROGRAM.output(&mut command, limit)?;
+    parse(&output, method, mebibytes).map_err(Failure::failed)
 }
 
 /// Reads mbw's lines: `0 Method: MEMCPY Elapsed: 0.01386 MiB: 256.00000 Copy: 18470.418 MiB/s`.
