@@ -3,7 +3,7 @@
 //! Each suite declares the options that it knows as data; any other name is a usage error. Probes get
 //! them as a map, with `allow-NAME` = `yes` for what is allowed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::point::Point;
 use crate::sample::Failure;
@@ -22,6 +22,41 @@ pub struct SuiteOption {
     pub name: &'static str,
     /// What it enables or sets, in one line.
     pub enables: &'static str,
+    /// What is set; of what is allowed, nothing is.
+    pub value: OptionValue,
+}
+
+/// What the value of an option is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionValue {
+    /// Any text but an empty one: a name or a path.
+    Text,
+    /// A whole number.
+    Number,
+    /// A physical address; see [`address`].
+    Address,
+}
+
+impl OptionValue {
+    /// What an example of it looks like, if the text is none.
+    fn fault(self, text: &str) -> Option<&'static str> {
+        match self {
+            Self::Text if text.is_empty() => Some("is empty; name it, or leave the option out"),
+            Self::Number if text.parse::<u64>().is_err() => Some("is no whole number; give e.g. 7"),
+            Self::Address if address(text).is_none() => {
+                Some("is no address; give it as /proc/iomem lists it, e.g. 0x2080000000")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A physical address: decimal, or hexadecimal after `0x`.
+pub fn address(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 impl SuiteOption {
@@ -39,6 +74,7 @@ pub const OF_LAB: &[SuiteOption] = &[SuiteOption {
     name: ALLOW_CODE,
     enables: "runs code that experiments or arguments name, with your rights: shared objects, static \
               libraries, lists of instructions",
+    value: OptionValue::Text,
 }];
 
 /// All options of some suites and of the lab, each name once, in alphabetical order.
@@ -51,16 +87,24 @@ pub fn known(suites: &[&dyn Suite]) -> Vec<SuiteOption> {
 /// Reads the words of `--allow` and `--set`.
 ///
 /// # Errors
-/// A name that no suite knows, with those that there are, or a word that is no `NAME=VALUE`.
+/// A name that no suite knows, with those that there are, a word that is no `NAME=VALUE`, a value of another kind
+/// than the option's, or a name that is set twice.
 pub fn read(
     suites: &[&dyn Suite],
     allow: &[String],
     set: &[String],
 ) -> Result<BTreeMap<String, String>, UsageError> {
-    let known: BTreeSet<_> = known(suites).iter().map(|option| option.name).collect();
-    let (allowed, settable): (Vec<&str>, Vec<&str>) =
-        known.iter().partition(|name| name.starts_with(ALLOW));
-    let allowed: Vec<_> = allowed.iter().filter_map(|name| name.strip_prefix(ALLOW)).collect();
+    read_known(&known(suites), allow, set)
+}
+
+fn read_known(
+    known: &[SuiteOption],
+    allow: &[String],
+    set: &[String],
+) -> Result<BTreeMap<String, String>, UsageError> {
+    let names = || known.iter().map(|option| option.name);
+    let allowed: Vec<_> = names().filter_map(|name| name.strip_prefix(ALLOW)).collect();
+    let settable: Vec<_> = names().filter(|name| !name.starts_with(ALLOW)).collect();
     let mut options = BTreeMap::new();
     for name in allow {
         if !allowed.contains(&name.as_str()) {
@@ -75,10 +119,14 @@ pub fn read(
                 settable.join(", ")
             ))
         })?;
-        if !settable.contains(&name) {
-            return Err(unknown("--set", name, &settable));
+        let option = known.iter().find(|option| option.name == name && settable.contains(&name));
+        let option = option.ok_or_else(|| unknown("--set", name, &settable))?;
+        if let Some(fault) = option.value.fault(value) {
+            return Err(UsageError::new(format!("--set {name}: '{value}' {fault}")));
         }
-        options.insert(name.to_owned(), value.to_owned());
+        if options.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(UsageError::new(format!("--set {name}: it is set twice; give one value")));
+        }
     }
     Ok(options)
 }
@@ -158,6 +206,32 @@ mod tests {
         assert_eq!(line, "--allow: unknown name 'everything'; there are: code");
         assert!(refused(&[], &["allow-code=yes"]).contains("unknown name 'allow-code'"));
         assert!(refused(&[], &["x"]).contains("not NAME=VALUE"));
+    }
+
+    #[test]
+    fn a_value_is_of_its_options_kind_and_given_once() {
+        let option = |name, value| SuiteOption { name, enables: "something", value };
+        let known = [
+            option("at", OptionValue::Address),
+            option("folder", OptionValue::Text),
+            option("offset", OptionValue::Number),
+        ];
+        let read = |set: &[&str]| read_known(&known, &[], &words(set));
+        let given = read(&["at=0x2080000000", "folder=/mnt/a=b", "offset=7"]).unwrap();
+        assert_eq!(given["folder"], "/mnt/a=b");
+        assert_eq!(read(&["at=4096"]).unwrap()["at"], "4096");
+        for (set, line) in [
+            (&["folder="][..], "--set folder: '' is empty; name it, or leave the option out"),
+            (&["offset="], "--set offset: '' is no whole number; give e.g. 7"),
+            (&["offset=-1"], "--set offset: '-1' is no whole number"),
+            (&["at="], "--set at: '' is no address; give it as /proc/iomem lists it"),
+            (&["at=here"], "--set at: 'here' is no address"),
+            (&["at=0x"], "--set at: '0x' is no address"),
+            (&["folder=/a", "folder=/a"], "--set folder: it is set twice; give one value"),
+        ] {
+            let refused = read(set).unwrap_err().to_string();
+            assert!(refused.starts_with(line), "{refused}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lab::factor::Factor;
 use lab::metric::Metric;
-use lab::option::SuiteOption;
+use lab::option::{OptionValue, SuiteOption};
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::Failure;
@@ -42,16 +42,32 @@ fn first_of_each_name<T>(all: Vec<T>, name: fn(&T) -> &'static str) -> Vec<T> {
 }
 
 const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
-    SuiteOption { name, enables }
+    set(name, OptionValue::Text, enables)
+}
+
+const fn set(name: &'static str, value: OptionValue, enables: &'static str) -> SuiteOption {
+    SuiteOption { name, enables, value }
 }
 
 /// What a user may allow or set by name.
 const OPTIONS: &[SuiteOption] = &[
     option(physical::ALLOW, "maps the physical memory that options name, for reading"),
     option(physical::ALLOW_WRITE, "also writes it, which destroys what it holds"),
-    option(SOURCE_OFFSET, "what is added to the index of each byte of the source, as 7"),
-    option("physical-address", "where memory = host-physical is, as /proc/iomem lists it"),
-    option("device-address", "where memory = device is, as /proc/iomem lists it"),
+    set(
+        SOURCE_OFFSET,
+        OptionValue::Number,
+        "what is added to the index of each byte of the source, as 7",
+    ),
+    set(
+        "physical-address",
+        OptionValue::Address,
+        "where memory = host-physical is, as /proc/iomem lists it",
+    ),
+    set(
+        "device-address",
+        OptionValue::Address,
+        "where memory = device is, as /proc/iomem lists it",
+    ),
     option("pci-resource", "the file of memory = pci-bar, as /sys/bus/pci/devices/.../resource0"),
     option("dax-device", "the device of memory = dax, as /dev/dax0.0"),
     option("file-folder", "the folder for files that are measured [default: the temporary folder]"),

@@ -7,7 +7,7 @@ use lab::factor::Factor;
 use lab::guest::Guest;
 use lab::journal::Run;
 use lab::metric::Metric;
-use lab::option::SuiteOption;
+use lab::option::{OptionValue, SuiteOption};
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::Failure;
@@ -28,7 +28,7 @@ static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
 });
 
 const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
-    SuiteOption { name, enables }
+    SuiteOption { name, enables, value: OptionValue::Text }
 }
 
 /// What a user may allow or set by name.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Parser;
-
+use clap::builder::RangedI64ValueParser;
 use lab::experiment::MAX_ROUNDS;
 use lab::option;
 use lab::suite::UsageError;
 
+use crate::factors::MOST_THREADS;
 use crate::functions;
 use crate::memory::Kind;
 use crate::throughput::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
@@ -32,37 +33,43 @@ Examples:
   tollgate copy 0 1 -r 1000 -n 2
   sudo tollgate copy 5 -i 1 --allow physical --set device-address=0x2080000000";
 
+/// Says of a negative number too what the range is.
+type Ranged = RangedI64ValueParser<u64>;
+
 /// Copies between the program's memory and another, as the seed's memcpy_test does
 #[derive(Debug, Parser)]
 #[command(name = "tollgate copy", after_help = IDS, disable_version_flag = true)]
 pub(super) struct Options {
     /// Which experiments, by number or name
-    #[arg(value_name = "ID", value_parser = Pair::parse)]
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = Pair::parse)]
     pub(super) ids: Vec<Pair>,
     /// Which source data is initialised: 0 all, 1 only the program's own (so that a reader finds
     /// what another host wrote)
-    #[arg(short = 'i', default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(short = 'i', default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(super) source_init: u8,
     /// Number of lengths: 16 B, 256 B, 1 KiB, 4 KiB, 64 KiB, 512 KiB, 1, 4, 16 and 256 MiB
-    #[arg(short = 'n', default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..=10))]
+    #[arg(short = 'n', default_value_t = 9, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(1..=10))]
     pub(super) lengths: u8,
     /// What is added to the index of each byte of the source
-    #[arg(short = 'o', default_value_t = 0)]
+    #[arg(short = 'o', default_value_t = 0, allow_negative_numbers = true)]
     pub(super) source_offset: u64,
     /// Copies in a row for each sample, at least
-    #[arg(short = 'r', default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MOST_RUNS))]
+    #[arg(short = 'r', default_value_t = 5, allow_negative_numbers = true,
+        value_parser = Ranged::new().range(1..=MOST_RUNS.cast_signed()))]
     pub(super) runs: u64,
     /// Worker threads in the pool; 0: the caller copies
-    #[arg(short = 't', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=crate::factors::MOST_THREADS))]
+    #[arg(short = 't', default_value_t = 0, allow_negative_numbers = true,
+        value_parser = Ranged::new().range(0..=MOST_THREADS.cast_signed()))]
     pub(super) threads: u64,
     /// Seconds of sleep before every 4 bytes, to watch data arrive; one copy each, nothing repeated
-    #[arg(short = 'z', default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=MOST_PAUSE))]
+    #[arg(short = 'z', default_value_t = 0, allow_negative_numbers = true,
+        value_parser = Ranged::new().range(0..=MOST_PAUSE.cast_signed()))]
     pub(super) sleep: u64,
     /// Another function, from a shared object, with --allow code; repeatable
     #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
     pub(super) functions: Vec<String>,
     /// Rounds, each in a fresh process
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
+    #[arg(long, default_value_t = 10, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
     /// Allow what is off by itself: physical, physical-write, code; repeatable
     #[arg(long, value_name = "WHAT")]
@@ -264,11 +271,25 @@ mod tests {
         ] {
             assert!(parse(words).is_err(), "{words}");
         }
+        for option in ["-i", "-n", "-r", "-t", "-z", "--rounds"] {
+            let told = parse(&format!("{option} -1")).unwrap_err().to_string();
+            assert!(told.contains("-1 is not in "), "{told}");
+        }
+        assert!(parse("-1").unwrap_err().to_string().contains("there are 0 to 5"));
         for function in ["mine", ":f", "mine.so:", ":"] {
             let refused = parse(&format!("--function {function}")).unwrap().pairs().unwrap_err();
             assert!(refused.to_string().contains("PATH.so:SYMBOL"), "{refused}");
         }
-        for words in ["--set here", "--set runs=5", "--set allow-code=yes", "--allow everything"] {
+        for words in [
+            "--set here",
+            "--set runs=5",
+            "--set allow-code=yes",
+            "--allow everything",
+            "--set file-folder=",
+            "--set device-address=here",
+            "--set source-offset=-1",
+            "--set file-folder=/a --set file-folder=/b",
+        ] {
             assert!(parse(words).unwrap().for_probes().is_err(), "{words}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab::option::is_allowed;
+use lab::option::{self, is_allowed};
 use lab::quantity;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
@@ -82,10 +82,8 @@ pub(super) fn open(
 }
 
 fn address(text: &str) -> Result<u64, Failure> {
-    let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
-    digits
-        .unwrap_or_else(|| text.parse())
-        .map_err(|_| Failure::failed(format!("'{text}' is no address: write 0x2080000000")))
+    option::address(text)
+        .ok_or_else(|| Failure::failed(format!("'{text}' is no address: write 0x2080000000")))
 }
 
 #[cfg(test)]

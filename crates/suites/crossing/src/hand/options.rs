@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use lab::experiment::{MAX_ROUNDS, Profile};
 
@@ -30,10 +31,10 @@ pub(super) struct Options {
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
     /// Crossings a sample (default: those of the profile; the seed makes 1,000,000)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CROSSINGS)))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CROSSINGS)))]
     pub(super) crossings: Option<u32>,
     /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: Option<u32>,
     /// How much is measured
     #[arg(long, value_enum, default_value = "quick")]
@@ -71,10 +72,10 @@ pub(super) enum Command {
         #[arg(long, value_name = "FILE")]
         write: PathBuf,
         /// Rounds that it measures
-        #[arg(long, value_name = "N", default_value_t = Settings::default().rounds, value_parser = clap::value_parser!(u32).range(1..=i64::from(Settings::MOST_ROUNDS)))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = Settings::default().rounds, value_parser = clap::value_parser!(u32).range(1..=i64::from(Settings::MOST_ROUNDS)))]
         rounds: u32,
         /// Crossings of each kind in a round
-        #[arg(long, value_name = "N", default_value_t = Settings::default().crossings, value_parser = clap::value_parser!(u64).range(1..=u64::from(MAX_CROSSINGS)))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = Settings::default().crossings, value_parser = RangedI64ValueParser::<u64>::new().range(1..=i64::from(MAX_CROSSINGS)))]
         crossings: u64,
     },
     /// Journal what the guest printed on bare metal, as a run of its own
@@ -88,4 +89,23 @@ pub(super) enum Command {
     /// Run as the first process of a virtual machine (the lab starts this itself)
     #[command(hide = true)]
     GuestInit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_number_is_a_value_out_of_range() {
+        for words in [
+            &["--rounds"][..],
+            &["--crossings"],
+            &["guest", "--write", "image", "--rounds"],
+            &["guest", "--write", "image", "--crossings"],
+        ] {
+            let words = [&["crossing"], words, &["-1"]].concat();
+            let told = Options::try_parse_from(words).unwrap_err().to_string();
+            assert!(told.contains("-1 is not in 1..="), "{told}");
+        }
+    }
 }
