@@ -68,6 +68,10 @@ pub enum JournalError {
     NoRun(PathBuf),
 }
 
+/// What to do about a file of a run that cannot be used.
+const UNREADABLE: &str =
+    "make it a regular file that you may read and write, or measure again with --fresh";
+
 fn system(path: &Path, remedy: &'static str) -> impl FnOnce(std::io::Error) -> JournalError {
     move |error| JournalError::System { path: path.into(), error, remedy }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, system};
+use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, UNREADABLE, system};
 use crate::point::Point;
 use crate::sample::Sample;
 use crate::terminal;
@@ -38,7 +38,7 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
             })?;
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(system(&path, "make it readable")(e)),
+        Err(e) => return Err(system(&path, UNREADABLE)(e)),
     }
     Ok(Run { folder: folder.into(), record, samples })
 }
@@ -66,7 +66,7 @@ pub(super) fn each_line(
     for number in 1.. {
         line.clear();
         let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        let read = read.map_err(system(path, "make it readable"))?;
+        let read = read.map_err(system(path, UNREADABLE))?;
         if read as u64 == MAX_LINE {
             return Err(JournalError::Damaged {
                 path: path.into(),

@@ -7,7 +7,7 @@ use machine::environment::Environment;
 use machine::file;
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, MAX_RECORD, RECORD, system};
+use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
 use crate::terminal;
@@ -68,7 +68,7 @@ impl RunRecord {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 return Err(JournalError::NoRun(folder.into()));
             }
-            Err(e) => return Err(system(&path, "make it readable")(e)),
+            Err(e) => return Err(system(&path, UNREADABLE)(e)),
         };
         let damaged = |e: &dyn std::fmt::Display| JournalError::Damaged {
             path: path.clone(),

@@ -6,7 +6,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::read::each_line;
-use super::{JournalError, RunRecord, SAMPLES, system};
+use super::{JournalError, RunRecord, SAMPLES, UNREADABLE, system};
 use crate::plan::Item;
 use crate::point::Point;
 use crate::sample::{FailureKind, Sample};
@@ -65,7 +65,11 @@ impl Journal {
     pub fn open(folder: &Path, new: impl FnOnce() -> RunRecord) -> Result<Self, JournalError> {
         let path = folder.join(SAMPLES);
         let remedy = "free space or choose another folder with --results";
-        let file = machine::file::append(&path).map_err(system(&path, remedy))?;
+        let unlike = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::StorageFull => system(&path, remedy)(error),
+            _ => system(&path, UNREADABLE)(error),
+        };
+        let file = machine::file::append(&path).map_err(unlike)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(folder.into())),
@@ -98,11 +102,11 @@ impl Journal {
 
     /// Reads what is there and cuts off what is not whole.
     fn recover(&mut self) -> Result<(), JournalError> {
-        let mut reading = self.file.try_clone().map_err(system(&self.path, "make it readable"))?;
-        reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, "make it readable"))?;
+        let mut reading = self.file.try_clone().map_err(system(&self.path, UNREADABLE))?;
+        reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, UNREADABLE))?;
         let path = self.path.clone();
         let whole = each_line(&path, reading, |sample, _| self.remember(&sample))?;
-        self.file.set_len(whole).map_err(system(&self.path, "make it writable"))?;
+        self.file.set_len(whole).map_err(system(&self.path, UNREADABLE))?;
         self.length = whole;
         Ok(())
     }
