@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -168,7 +169,7 @@ fn what_counts_beside_a_busy_machine_is_told_by_the_sample_itself() {
         ..Sample::default()
     };
     let disturbed = || Some(r#"a "stall" of \ 3 ms"#.to_owned());
-    let trial = Trial { void: disturbed(), ..Trial::default() };
+    let trial = Trial { level: 1.0, holds: None, void: disturbed(), values: BTreeMap::new() };
     let in_every_round = Failure::new(FailureKind::Void, "in every round, 9 tries in 3 rounds");
     let mut samples = vec![
         Sample { trials: vec![trial], ..sample("1 B", false, 0) },
