@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::verdict::Lack;
+use super::verdict::{Lack, LeftOut};
 use super::{Claim, VerdictKind};
 use crate::journal::Run;
 use crate::metric::MetricRecord;
@@ -13,6 +13,23 @@ use crate::sample::Sample;
 use crate::summary::{
     CLASS, Floors, Observed, Rounds, Unit, last_samples, metric_record, newest_environment,
 };
+
+/// The points on one side of a ratio.
+pub(super) struct Side<'a> {
+    /// Those with values.
+    pub(super) points: Vec<(&'a Point, &'a Rounds)>,
+    /// The others.
+    pub(super) missing: Missing,
+}
+
+/// The points without values, where others have one.
+#[derive(Default)]
+pub(super) struct Missing {
+    /// Why one that this machine may have measured has none: a fault, or it is not measured yet.
+    pub(super) open: Option<Lack>,
+    /// Those that this machine cannot measure.
+    pub(super) left_out: LeftOut,
+}
 
 /// What a run holds on a claim, in the newest environment of its experiment.
 pub(super) struct Evidence<'a> {
@@ -25,6 +42,8 @@ pub(super) struct Evidence<'a> {
     pub(super) floors: Floors,
     /// Every point that the claim looks at: measured or planned.
     pub(super) known: BTreeSet<Point>,
+    /// The factors that take several levels among the known points.
+    varying: Vec<String>,
     /// Every round with a value, so that halves of rounds are the same for all that is judged.
     pub(super) rounds: Vec<u32>,
     pub(super) seed: u64,
@@ -67,7 +86,7 @@ impl<'a> Evidence<'a> {
             samples.iter().map(|((point, _), sample)| (*point, *sample)).collect();
         let planned = declared.into_iter().flat_map(|experiment| &experiment.points);
         let planned = planned.filter(|point| claim.filter.matches(point));
-        let known = planned.chain(last.keys().copied()).cloned().collect();
+        let known: BTreeSet<Point> = planned.chain(last.keys().copied()).cloned().collect();
         let rounds: BTreeSet<u32> =
             observed.points.values().flat_map(|rounds| rounds.keys().copied()).collect();
         let without = last.into_iter().filter(|(point, _)| !observed.points.contains_key(*point));
@@ -75,6 +94,7 @@ impl<'a> Evidence<'a> {
             claim,
             record,
             floors,
+            varying: open_factors(known.iter(), &[]),
             known,
             rounds: rounds.into_iter().collect(),
             seed: seed_of(&claim.id, run.record.seed),
@@ -84,31 +104,92 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// The points with values that a filter and a combination of levels pick.
-    pub(super) fn side<'b>(
-        &'b self,
-        filter: &Filter,
-        combination: &Point,
-    ) -> Result<Vec<(&'b Point, &'b Rounds)>, Lack> {
+    /// The points that a filter and a combination of levels pick, at least one with values.
+    pub(super) fn side(&self, filter: &Filter, combination: &Point) -> Result<Side<'_>, Lack> {
         let picked = |point: &Point| filter.matches(point) && includes(point, combination);
-        let side: Vec<_> = self.observed.points.iter().filter(|(point, _)| picked(point)).collect();
-        match side.is_empty() {
-            true => Err(self.lack(picked)),
-            false => Ok(side),
+        let points = self.observed.points.iter();
+        let points: Vec<_> = points.filter(|(point, _)| picked(point)).collect();
+        if points.is_empty() {
+            return Err(self.lack(picked));
         }
+        let missing = self.missing(picked, |point| self.name(point, combination));
+        let open = missing.open.or_else(|| self.never_asked(filter));
+        Ok(Side { points, missing: Missing { open, ..missing } })
     }
 
     /// Why none of the points has a value. Unmeasurable only if this machine lacks what each needs.
     pub(super) fn lack(&self, picked: impl Fn(&Point) -> bool) -> Lack {
-        let samples: Vec<_> =
-            self.without.iter().filter(|(point, _)| picked(point)).map(|(_, s)| *s).collect();
+        let samples: Vec<_> = self.without(picked).map(|(_, sample)| sample).collect();
         let mut faults =
-            samples.iter().filter(|sample| !is_absence(sample) && !self.elsewhere(sample));
-        match (samples.first(), faults.next()) {
-            (None, _) => self.claim.not_measured(),
-            (Some(absent), None) => Lack::unmeasurable(self.told(absent)),
-            (_, Some(fault)) => Lack::inconclusive(self.told(fault)),
+            samples.iter().flatten().filter(|one| !is_absence(one) && !self.elsewhere(one));
+        match (faults.next(), samples.first()) {
+            (Some(fault), _) => Lack::inconclusive(self.told(fault)),
+            (None, Some(Some(absent))) if samples.iter().all(Option::is_some) => {
+                Lack::unmeasurable(self.told(absent))
+            }
+            _ => self.claim.not_measured(),
         }
+    }
+
+    /// Which of the points have no value, and why, where others of them have one. `name` is what
+    /// the verdict calls a point.
+    pub(super) fn missing(
+        &self,
+        picked: impl Fn(&Point) -> bool,
+        name: impl Fn(&Point) -> String,
+    ) -> Missing {
+        let mut missing = Missing::default();
+        for (point, sample) in self.without(picked) {
+            let lack = match sample {
+                Some(sample) if is_absence(sample) => {
+                    missing.left_out.entry(told(sample)).or_default().insert(name(point));
+                    continue;
+                }
+                Some(sample) => format!("{}; {}", self.told(sample), self.claim.command()),
+                None => self.claim.not_measured().why,
+            };
+            let open =
+                || Lack::inconclusive(format!("{}: {lack}", self.name(point, &Point::default())));
+            missing.open.get_or_insert_with(open);
+        }
+        missing
+    }
+
+    /// The known points without values that are picked, each with its last sample.
+    fn without(
+        &self,
+        picked: impl Fn(&Point) -> bool,
+    ) -> impl Iterator<Item = (&Point, Option<&'a Sample>)> {
+        let without = |point: &&Point| !self.observed.points.contains_key(*point);
+        let points = self.known.iter().filter(without).filter(move |point| picked(point));
+        points.map(|point| (point, self.without.get(point).copied()))
+    }
+
+    /// A level that a filter lists and that the claim's points may have, but that none of the known
+    /// ones has: the run was not asked for it.
+    fn never_asked(&self, filter: &Filter) -> Option<Lack> {
+        let listed = filter.0.iter().flat_map(|(factor, levels)| {
+            levels.levels().iter().map(move |level| (factor.as_str(), level))
+        });
+        let looked_at = |factor: &str, level: &Level| {
+            self.claim.filter.0.get(factor).is_none_or(|levels| levels.levels().contains(level))
+        };
+        let known = |factor: &str, level: &Level| {
+            self.known.iter().any(|point| point.get(factor) == Some(level))
+        };
+        let mut unasked =
+            listed.filter(|(factor, level)| looked_at(factor, level) && !known(factor, level));
+        let (factor, level) = unasked.next()?;
+        Some(Lack::inconclusive(format!("{factor}={level}: {}", self.claim.not_measured().why)))
+    }
+
+    /// A point by the levels that differ among the known points, without those of a combination.
+    pub(super) fn name(&self, point: &Point, combination: &Point) -> String {
+        let levels = point.0.iter().filter(|(factor, _)| {
+            self.varying.contains(factor) && combination.get(factor).is_none()
+        });
+        let name: Point = levels.map(|(factor, level)| (factor.clone(), level.clone())).collect();
+        if name.0.is_empty() { point.to_string() } else { name.to_string() }
     }
 
     /// Whether a sample has values, and none of its point's rounds is of the class that is asked for.
@@ -185,8 +266,13 @@ impl<'a> Evidence<'a> {
 impl Claim {
     /// What to do when there are no samples.
     pub(super) fn not_measured(&self) -> Lack {
+        Lack::inconclusive(format!("not measured yet: {}", self.command()))
+    }
+
+    /// The command that measures what the claim needs.
+    fn command(&self) -> String {
         let profile = self.profile.map(|p| format!(" --profile {}", p.name())).unwrap_or_default();
-        Lack::inconclusive(format!("not measured yet: tollgate run --claim {}{profile}", self.id))
+        format!("tollgate run --claim {}{profile}", self.id)
     }
 }
 

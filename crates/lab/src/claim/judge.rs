@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 use super::verdict::{Lack, Ours, Outcome, combine};
-use super::{Claim, Hold, Kind, Published, Verdict, VerdictKind, words};
+use super::{Bounds, Claim, Hold, Kind, Published, Verdict, VerdictKind, words};
 use crate::journal::Run;
 use crate::statistics::{Estimate, Interval, estimate};
 use crate::summary::newest_environment;
@@ -106,15 +106,13 @@ impl Evidence<'_> {
         let figure = words::value(published.value, &published.unit);
         let tolerance = published.tolerance.unwrap_or_default() * published.value.abs();
         let (low, high) = (published.value - tolerance, published.value + tolerance);
-        let overlaps = |interval: &Interval| match interval.low <= high && low <= interval.high {
-            true => VerdictKind::Reproduced,
-            false => VerdictKind::Contradicted,
-        };
+        let bounds = Bounds { at_least: Some(low), at_most: Some(high) };
         let told = |_: &str| match published.tolerance {
             Some(tolerance) => format!("{figure} within {}", words::percent(tolerance)),
             None => figure.clone(),
         };
-        let (kind, why, mut ours) = combine(self.judge_values(overlaps, &told), Hold::All);
+        let (kind, why, mut ours) =
+            combine(self.judge_values(|it| bounds.judge(it), &told), Hold::All);
         if self.claim.carries_over || self.observed.points.is_empty() {
             return (kind, why, ours);
         }

@@ -1,7 +1,7 @@
 //! Ratios inside rounds: against bounds, and between the neighbours of a ranking.
 
-use super::evidence::Evidence;
-use super::verdict::{Lack, Ours, Outcome};
+use super::evidence::{Evidence, Missing};
+use super::verdict::{Lack, LeftOut, Ours, Outcome, join};
 use super::words;
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
@@ -11,8 +11,8 @@ use crate::statistics::{
 };
 use crate::summary::{Rounds, pairs};
 
-/// The points with values on one side of a ratio.
-pub(super) type Side<'a> = [(&'a Point, &'a Rounds)];
+/// Points with values.
+pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
 
 /// The ratio of two sides.
 pub(super) struct Paired<'a> {
@@ -32,20 +32,29 @@ impl Evidence<'_> {
         limit: Option<&Filter>,
         combination: &Point,
     ) -> Outcome {
-        let part = self.paired_sides(of, to, combination).map(|paired| {
-            let kind = within_bounds(&paired.ratio, bounds, self.floor(&paired));
-            let why = format!("{}, claimed {}", paired.told(), bounds.told("1"));
-            let part = self.ratio_part(&paired, combination, kind, why);
-            match limit {
-                Some(limit) if part.kind != VerdictKind::Reproduced => {
-                    self.limited(part, limit, to, bounds, combination)
-                }
-                _ => part,
+        let (paired, missing) = match self.paired_sides(of, to, combination) {
+            Ok(sides) => sides,
+            Err(lack) => {
+                return Outcome::of_all(vec![Ours::nothing(combination.to_string(), lack)]);
             }
-        });
-        Outcome::of_all(vec![
-            part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack)),
-        ])
+        };
+        let (kind, unresolved) = within_bounds(&paired.ratio, bounds, self.floor(&paired));
+        let why = format!("{}, claimed {}{unresolved}", paired.told(), bounds.told("1"));
+        let part = self.ratio_part(&paired, combination, kind, why);
+        // Whether it also holds of a better `of`.
+        let holds_of_better = match self.record.better {
+            Better::Higher => bounds.at_most.is_none(),
+            Better::Lower => bounds.at_least.is_none(),
+            Better::Neither => false,
+        };
+        let part = missing.weaken(part, holds_of_better);
+        let part = match limit {
+            Some(limit) if part.kind != VerdictKind::Reproduced => {
+                self.limited(part, limit, to, bounds, combination)
+            }
+            _ => part,
+        };
+        Outcome { left_out: missing.left_out, ..Outcome::of_all(vec![part]) }
     }
 
     /// A part that does not hold, where the machine's own limit does not allow it to.
@@ -57,9 +66,9 @@ impl Evidence<'_> {
         bounds: &Bounds,
         combination: &Point,
     ) -> Ours {
-        let Ok(highest) = self.paired_sides(limit, to, combination) else { return part };
+        let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return part };
         match bounds.at_least {
-            Some(bound) if highest.ratio.interval.high < bound => {
+            Some(bound) if missing.open.is_none() && highest.ratio.interval.high < bound => {
                 let why = format!("{}; this machine's own limit is {}", part.why, highest.told());
                 Ours { kind: VerdictKind::Unmeasurable, why, ..part }
             }
@@ -69,16 +78,21 @@ impl Evidence<'_> {
 
     /// Whether each filter's best is resolved better than the next one's.
     pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Outcome {
+        let mut left_out = LeftOut::new();
         let neighbours = ranking.windows(2).map(|pair| {
-            let part = self.paired_sides(&pair[0], &pair[1], combination).and_then(|paired| {
+            let sides = self.paired_sides(&pair[0], &pair[1], combination);
+            let part = sides.and_then(|(paired, missing)| {
                 let better = self.improvement(&paired.ratio)?;
                 let (kind, word) = resolved_higher(&better, self.floor(&paired), "better");
                 let why = format!("{}, {word}", paired.told());
-                Ok(self.ratio_part(&paired, combination, kind, why))
+                let part = missing.weaken(self.ratio_part(&paired, combination, kind, why), true);
+                join(&mut left_out, missing.left_out);
+                Ok(part)
             });
             part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack))
         });
-        Outcome::of_all(neighbours.collect())
+        let outcome = Outcome::of_all(neighbours.collect());
+        Outcome { left_out, ..outcome }
     }
 
     /// What the machine makes of no difference, near the two points of a ratio.
@@ -86,22 +100,29 @@ impl Evidence<'_> {
         self.floors.near(&[paired.above, paired.below])
     }
 
+    /// The ratio of two sides, and what is missing of `of`; what this machine lacks of either is left
+    /// out. Nothing is compared with a `to` that is not whole: its best may be what is missing.
     fn paired_sides(
         &self,
         of: &Filter,
         to: &Filter,
         combination: &Point,
-    ) -> Result<Paired<'_>, Lack> {
+    ) -> Result<(Paired<'_>, Missing), Lack> {
         let (above, below) = (self.side(of, combination)?, self.side(to, combination)?);
-        self.paired(&above, &below)
+        if let Some(lack) = below.missing.open {
+            return Err(lack);
+        }
+        let mut missing = above.missing;
+        join(&mut missing.left_out, below.missing.left_out);
+        Ok((self.paired(&above.points, &below.points)?, missing))
     }
 
     /// The ratio of two sides. Where one has several points, the best of each is chosen on one half
     /// of the rounds, the same for both, and the ratio is taken on the other half.
     pub(super) fn paired<'s>(
         &self,
-        above: &Side<'s>,
-        below: &Side<'s>,
+        above: &Points<'s>,
+        below: &Points<'s>,
     ) -> Result<Paired<'s>, Lack> {
         if let ([(above, own)], [(below, other)]) = (above, below) {
             return Ok(Paired { above, below, ratio: ratio(own, other)?, chosen: false });
@@ -112,13 +133,20 @@ impl Evidence<'_> {
     }
 
     /// The best of some points, and its values in the judging half of the rounds.
-    pub(super) fn best<'s>(&self, side: &Side<'s>) -> Result<(&'s Point, Rounds), Lack> {
+    pub(super) fn best<'s>(&self, side: &Points<'s>) -> Result<(&'s Point, Rounds), Lack> {
         let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
             self.rounds.iter().map(|round| rounds.get(round).map(|o| o.value)).collect()
         };
         let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
-        let choice = choose_and_judge(&candidates, self.record.better, self.seed)
-            .map_err(|error| Lack::inconclusive(format!("no best can be chosen: {error}")))?;
+        let choose = |candidates: &[_]| {
+            choose_and_judge(candidates, self.record.better, self.seed)
+                .map_err(|error| Lack::inconclusive(format!("no best can be chosen: {error}")))
+        };
+        // One with too few rounds to take part in the choice is not left out unsaid.
+        for candidate in &candidates {
+            choose(std::slice::from_ref(candidate))?;
+        }
+        let choice = choose(&candidates)?;
         let (point, rounds) = side[choice.index];
         let judged = choice.judged_rounds.iter().filter_map(|index| {
             let round = self.rounds[*index];
@@ -158,6 +186,17 @@ impl Evidence<'_> {
             kind,
             why,
         }
+    }
+}
+
+impl Missing {
+    /// A part about a side of which something is missing, which may be better than the rest: it can
+    /// hold if it holds of a better one too, and is never contradicted.
+    fn weaken(&self, part: Ours, holds_of_better: bool) -> Ours {
+        let Some(lack) = &self.open else { return part };
+        let holds = part.kind == VerdictKind::Reproduced && holds_of_better;
+        let kind = if holds { part.kind } else { lack.kind };
+        Ours { kind, why: format!("{}; {}", part.why, lack.why), ..part }
     }
 }
 
@@ -201,20 +240,25 @@ impl Bounds {
     }
 }
 
-/// Whether a ratio lies on the right side of bounds with its whole interval. A bound of 1 speaks of
-/// a difference, and a difference below the noise floor is none.
+/// Whether a ratio lies on the right side of bounds with its whole interval, and further from each
+/// than the noise floor; the words say so where only the floor leaves it open.
 pub(super) fn within_bounds(
     ratio: &Ratio,
     bounds: &Bounds,
     floor: Option<&NoiseFloor>,
-) -> VerdictKind {
-    let clear = |bound: f64| {
-        bound != 1.0 || floor.is_none_or(|noise| ratio.ratio.ln().abs() >= noise.floor)
-    };
+) -> (VerdictKind, String) {
+    let by_interval = bounds.judge(&ratio.interval);
+    let Some(NoiseFloor { floor, .. }) = floor else { return (by_interval, String::new()) };
+    let clear = |bound: f64| (ratio.ratio / bound).ln().abs() >= *floor;
     let Interval { low, high, .. } = ratio.interval;
     let least = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
     let most = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));
-    both(least, most)
+    let kind = both(least, most);
+    if kind == by_interval {
+        return (kind, String::new());
+    }
+    let share = words::percent(*floor);
+    (kind, format!(", unresolved: as near to the bound as the noise floor of {share}"))
 }
 
 fn side(holds: bool, fails: bool) -> VerdictKind {

@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, includes};
 use super::ratio::{Paired, inverted, resolved_higher, within_bounds};
-use super::verdict::{Lack, Ours, Outcome};
+use super::verdict::{Lack, LeftOut, Ours, Outcome};
 use super::{Bounds, Form, VerdictKind};
 use crate::point::{Level, Point};
 use crate::statistics::Ratio;
@@ -21,7 +21,12 @@ impl Evidence<'_> {
         within: Option<f64>,
         combination: &Point,
     ) -> Outcome {
-        let parts = self.steps(along, combination).and_then(|steps| match form {
+        let nothing = |lack| vec![Ours::nothing(combination.to_string(), lack)];
+        let (steps, left_out) = match self.steps(along, combination) {
+            Ok(steps) => steps,
+            Err(lack) => return Outcome::of_all(nothing(lack)),
+        };
+        let parts = match form {
             Form::Rises => self.risen(&steps, combination, false),
             Form::Falls => self.risen(&steps, combination, true),
             Form::Flat => self.flat(&steps, combination, within.unwrap_or_default()),
@@ -29,14 +34,13 @@ impl Evidence<'_> {
                 let last = beyond.and_then(Level::number).unwrap_or_default();
                 self.saturated(&steps, along, last, combination, within.unwrap_or_default())
             }
-        });
-        Outcome::of_all(
-            parts.unwrap_or_else(|lack| vec![Ours::nothing(combination.to_string(), lack)]),
-        )
+        };
+        Outcome { left_out, ..Outcome::of_all(parts.unwrap_or_else(nothing)) }
     }
 
-    /// The points with values in the order of their levels, two or more.
-    fn steps(&self, along: &str, combination: &Point) -> Result<Vec<Step<'_>>, Lack> {
+    /// The points with values in the order of their levels, two or more, and the levels that this
+    /// machine cannot measure.
+    fn steps(&self, along: &str, combination: &Point) -> Result<(Vec<Step<'_>>, LeftOut), Lack> {
         let open = self.open_factors(combination, &[along]);
         if !open.is_empty() {
             return Err(left_open(&open));
@@ -45,10 +49,14 @@ impl Evidence<'_> {
         let mut steps: Vec<_> = points.filter(|(point, _)| includes(point, combination)).collect();
         steps.sort_by(|(a, _), (b, _)| number(a, along).total_cmp(&number(b, along)));
         if steps.len() < 2 {
-            let has_value = |point: &Point| steps.iter().any(|(other, _)| *other == point);
-            return Err(self.lack(|point| includes(point, combination) && !has_value(point)));
+            return Err(self.lack(|point| includes(point, combination)));
         }
-        Ok(steps)
+        let missing = self
+            .missing(|point| includes(point, combination), |point| self.name(point, combination));
+        match missing.open {
+            Some(lack) => Err(lack),
+            None => Ok((steps, missing.left_out)),
+        }
     }
 
     fn risen(&self, steps: &[Step], combination: &Point, falls: bool) -> Result<Vec<Ours>, Lack> {
@@ -106,9 +114,9 @@ impl Evidence<'_> {
         bounds: &Bounds,
         combination: &Point,
     ) -> Ours {
-        let kind = within_bounds(judged, bounds, self.floor(paired));
+        let (kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
         let what = if judged == &paired.ratio { "" } else { " times better" };
-        let why = format!("{}, claimed {}{what}", paired.told(), bounds.told("1"));
+        let why = format!("{}, claimed {}{what}{unresolved}", paired.told(), bounds.told("1"));
         self.ratio_part(paired, combination, kind, why)
     }
 }

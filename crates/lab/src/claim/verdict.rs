@@ -1,5 +1,7 @@
 //! Verdicts, and how those on parts make one on the whole.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use super::{Hold, Published, words};
@@ -114,12 +116,23 @@ impl Lack {
     }
 }
 
+/// What this machine cannot measure and a verdict leaves out: names by the reason.
+pub(super) type LeftOut = BTreeMap<String, BTreeSet<String>>;
+
+/// Adds what else is left out.
+pub(super) fn join(left_out: &mut LeftOut, more: LeftOut) {
+    for (reason, names) in more {
+        left_out.entry(reason).or_default().extend(names);
+    }
+}
+
 /// What is judged as one: a point, or one combination of the levels of the `each` factors.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
     pub(super) kind: VerdictKind,
     pub(super) why: String,
     pub(super) ours: Vec<Ours>,
+    pub(super) left_out: LeftOut,
 }
 
 impl Outcome {
@@ -138,7 +151,7 @@ impl Outcome {
             true => "there is nothing to judge".into(),
             false => told.join("; "),
         };
-        Self { kind, why, ours }
+        Self { kind, why, ours, left_out: LeftOut::new() }
     }
 }
 
@@ -188,6 +201,14 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
         let labels = labels.collect::<Vec<_>>().join("; ");
         why += &format!(" (claimed of {}); it does not hold for: {labels}", words::percent(share));
     }
+    let mut left_out = LeftOut::new();
+    for outcome in &outcomes {
+        join(&mut left_out, outcome.left_out.clone());
+    }
+    for (reason, names) in left_out {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        why += &format!("; left out: {names}: {reason}");
+    }
     why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     (kind, why, outcomes.into_iter().flat_map(|outcome| outcome.ours).collect())
 }
@@ -215,7 +236,7 @@ mod tests {
 
     fn outcome(kind: VerdictKind, label: &str) -> Outcome {
         let part = Ours { kind, ..Ours::nothing(label, Lack::inconclusive("so")) };
-        Outcome { kind, why: "so".into(), ours: vec![part] }
+        Outcome { why: "so".into(), ..Outcome::of_all(vec![part]) }
     }
 
     /// The verdict where so many hold, do not hold, are undecided and cannot be measured.

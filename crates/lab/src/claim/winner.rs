@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::evidence::{Evidence, includes};
+use super::evidence::{Evidence, Side, includes};
 use super::ratio::{ratio, resolved_higher};
 use super::shape::{left_open, number};
-use super::verdict::{Lack, Ours, Outcome};
+use super::verdict::{Lack, LeftOut, Ours, Outcome};
 use super::{VerdictKind, words};
 use crate::point::{Level, Point};
 use crate::statistics::estimate;
@@ -26,7 +26,7 @@ impl Evidence<'_> {
     /// there. The winner changes if nothing can be the best at all levels; it does not if one and
     /// the same is resolved best at each.
     pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Outcome {
-        let contests = match self.contests(factor, along, combination) {
+        let (contests, left_out) = match self.contests(factor, along, combination) {
             Ok(contests) => contests,
             Err(lack) => {
                 return Outcome::of_all(vec![Ours::nothing(combination.to_string(), lack)]);
@@ -49,7 +49,7 @@ impl Evidence<'_> {
         let (kind, why) = self.enough(kind, rounds, why);
         let ours =
             contests.iter().map(|contest| self.contest_part(contest, factor, along)).collect();
-        Outcome { kind, why, ours }
+        Outcome { kind, why, ours, left_out }
     }
 
     fn contests(
@@ -57,12 +57,16 @@ impl Evidence<'_> {
         factor: &str,
         along: &str,
         combination: &Point,
-    ) -> Result<Vec<Contest<'_>>, Lack> {
+    ) -> Result<(Vec<Contest<'_>>, LeftOut), Lack> {
         let open = self.open_factors(combination, &[factor, along]);
         if !open.is_empty() {
             return Err(left_open(&open));
         }
-        let side = self.side(&crate::point::Filter::default(), combination)?;
+        let Side { points: side, missing } =
+            self.side(&crate::point::Filter::default(), combination)?;
+        if let Some(lack) = missing.open {
+            return Err(lack);
+        }
         let mut places: Vec<&Level> = Vec::new();
         let mut sorted: Vec<_> =
             side.iter().filter(|(point, _)| point.get(factor).is_some()).collect();
@@ -77,9 +81,18 @@ impl Evidence<'_> {
             let there = sorted.iter().filter(|(point, _)| point.get(along) == Some(level));
             there.filter_map(|(point, _)| point.get(factor)).collect()
         };
-        let common = places.iter().map(|level| at(level));
-        let common: BTreeSet<&Level> =
-            common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
+        let sets: Vec<BTreeSet<&Level>> = places.iter().map(|level| at(level)).collect();
+        let common: BTreeSet<&Level> = sets
+            .iter()
+            .cloned()
+            .reduce(|a, b| a.intersection(&b).copied().collect())
+            .unwrap_or_default();
+        let mut left_out = missing.left_out;
+        let dropped: BTreeSet<_> = sets.iter().flatten().filter(|l| !common.contains(*l)).collect();
+        if !dropped.is_empty() {
+            let names = dropped.into_iter().map(|level| format!("{factor}={level}")).collect();
+            left_out.insert(format!("not measured at every '{along}'"), names);
+        }
         if places.len() < 2 || common.len() < 2 {
             let why = format!("it needs two levels of '{factor}' at two levels of '{along}'");
             let incomplete = self.lack(|point| includes(point, combination));
@@ -93,7 +106,7 @@ impl Evidence<'_> {
             });
             self.contest(&there.collect::<Vec<_>>(), factor, along)
         };
-        places.iter().map(contest).collect()
+        Ok((places.iter().map(contest).collect::<Result<_, Lack>>()?, left_out))
     }
 
     fn contest<'s>(

@@ -44,6 +44,25 @@ fn a_published_value_that_carries_over() {
 }
 
 #[test]
+fn the_whole_interval_lies_within_the_tolerance() {
+    let run = two_lengths().run(|_| 10e9);
+    let published = |value: f64, tolerance: f64| {
+        format!(
+            "where = {{ length = \"4 KiB\" }}\n\
+             published = {{ value = {value:e}, unit = \"B/s\", tolerance = \"{tolerance}%\" }}"
+        )
+    };
+    let ours = assert_kind(&published(11e9, 20.0), &run, Reproduced).ours[0].clone();
+    let (low, high) = ours.interval.map(|it| (it.low, it.high)).unwrap();
+    // It reaches into the tolerance from below and from above, or around it.
+    assert_kind(&published(high * 1.05, 5.0), &run, Inconclusive);
+    assert_kind(&published(low / 1.05, 5.0), &run, Inconclusive);
+    assert_kind(&published((low + high) / 2.0, 0.01), &run, Inconclusive);
+    assert_kind(&published(high * 1.1, 5.0), &run, Contradicted);
+    assert_kind(&published(low / 1.1, 5.0), &run, Contradicted);
+}
+
+#[test]
 fn a_value_of_other_hardware_is_shown_and_not_judged() {
     let mut run = two_lengths().run(|_| 10e9);
     let keys = "carries_over = false\n\

@@ -3,9 +3,11 @@
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced};
 use lab::claim::judge;
 use lab::journal::Run;
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind};
 use lab::statistics::median;
 
-use crate::made_up::{MadeUp, product};
+use crate::made_up::{EXPERIMENT, MadeUp, fail, product};
 use crate::{assert_kind, claim};
 
 const CANDIDATES: [&str; 6] = ["glibc", "a", "b", "c", "d", "e"];
@@ -56,6 +58,89 @@ fn ten_rounds_leave_too_few_to_judge() {
     let verdict =
         assert_kind(&format!("expect = {{ {BEST}, at_least = 1.3 }}"), &run, Inconclusive);
     assert!(verdict.why.contains("5 judged rounds of the 6"), "{}", verdict.why);
+}
+
+/// The functions `of` over the functions `to`.
+fn between(of: &str, to: &str, bounds: &str) -> String {
+    format!(
+        "expect = {{ ratio_of = {{ function = [{of}] }}, to = {{ function = [{to}] }}, {bounds} }}"
+    )
+}
+
+fn is(function: &str) -> impl Fn(&Point) -> bool {
+    move |point| point.text("function") == function
+}
+
+#[test]
+fn nothing_is_ahead_of_what_was_not_measured() {
+    let whole = made_up(1).run(|point| if point.text("function") == "c" { 15e9 } else { 10e9 });
+    let keys = between("'b', 'c'", "'glibc', 'a'", "at_least = 1.3");
+    assert_kind(&keys, &whole, Reproduced);
+    let says = |run: &Run, words: &[&str]| {
+        let verdict = assert_kind(&keys, run, Inconclusive);
+        assert!(words.iter().all(|word| verdict.why.contains(word)), "{}", verdict.why);
+    };
+    for kind in [FailureKind::Crashed, FailureKind::Void, FailureKind::Timeout] {
+        let mut run = whole.clone();
+        fail(&mut run, &Failure::new(kind, "no luck"), is("glibc"));
+        says(&run, &["function=glibc: ", kind.name(), "no luck", "tollgate run --claim it"]);
+    }
+    // Void in every round, planned and not measured, and never asked for.
+    let mut run = whole.clone();
+    for sample in run.samples.iter_mut().filter(|sample| is("glibc")(&sample.point)) {
+        sample.void = Some("the core clock moved".into());
+    }
+    says(&run, &["function=glibc: ", "the core clock moved"]);
+    let mut run = whole.clone();
+    run.samples.retain(|sample| !is("glibc")(&sample.point));
+    says(&run, &["function=glibc: not measured yet: tollgate run --claim it"]);
+    run.record.experiments.get_mut(EXPERIMENT).unwrap().points.retain(|p| !is("glibc")(p));
+    says(&run, &["function=glibc: not measured yet: tollgate run --claim it"]);
+    // One value, in a round that does not choose.
+    let mut lone = 0;
+    for round in 0..20 {
+        let mut run = whole.clone();
+        run.samples.retain(|sample| !is("glibc")(&sample.point) || sample.round == round);
+        let verdict = crate::verdict(&keys, &run);
+        lone += u32::from(verdict.kind == Inconclusive);
+    }
+    assert!(lone >= 10, "half of the rounds do not choose: {lone}");
+    // What this machine lacks is left out and said.
+    let mut run = whole.clone();
+    fail(&mut run, &Failure::unsupported("no such libc"), is("glibc"));
+    let verdict = assert_kind(&keys, &run, Reproduced);
+    let said = "left out: function=glibc: unsupported: no such libc";
+    assert!(verdict.why.contains(said), "{}", verdict.why);
+}
+
+#[test]
+fn what_was_not_measured_may_have_been_ahead() {
+    let truth = |point: &Point| if point.text("function") == "c" { 15e9 } else { 10e9 };
+    let mut run = made_up(1).run(truth);
+    let crashed = Failure::new(FailureKind::Crashed, "signal 11");
+    let with = |of: &str, bounds: &str| between(of, "'glibc', 'a'", bounds);
+    assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Contradicted);
+    assert_kind(&with("'b', 'd'", "at_most = 1.3"), &run, Reproduced);
+    fail(&mut run, &crashed, is("b"));
+    let verdict = assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Inconclusive);
+    assert!(verdict.why.contains("function=b: crashed: signal 11"), "{}", verdict.why);
+    // The best is at least this one.
+    assert_kind(&with("'b', 'c'", "at_least = 1.3"), &run, Reproduced);
+    assert_kind(&with("'b', 'd'", "at_most = 1.3"), &run, Inconclusive);
+    let ranking = |first: &str, second: &str| {
+        format!(
+            "expect = {{ ranking = [{{ function = [{first}] }}, {{ function = [{second}] }}] }}"
+        )
+    };
+    assert_kind(&ranking("'b', 'c'", "'glibc', 'a'"), &run, Reproduced);
+    assert_kind(&ranking("'b', 'a'", "'c', 'd'"), &run, Inconclusive);
+    assert_kind(&ranking("'c', 'd'", "'b', 'a'"), &run, Inconclusive);
+    let absent = Failure::unsupported("no AVX-512");
+    fail(&mut run, &absent, is("b"));
+    let verdict = assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Contradicted);
+    assert!(verdict.why.contains("left out: function=b: "), "{}", verdict.why);
+    let verdict = assert_kind(&ranking("'b', 'a'", "'c', 'd'"), &run, Contradicted);
+    assert!(verdict.why.contains("left out: function=b: "), "{}", verdict.why);
 }
 
 /// The ratio of the best of five to the sixth, chosen and judged on the same rounds.

@@ -76,6 +76,42 @@ fn a_difference_below_the_noise_floor_is_none() {
 }
 
 #[test]
+fn the_noise_floor_is_slack_on_every_bound() {
+    let truth = |point: &lab::point::Point| {
+        if point.text("function") == "apex" { 10.5e9 } else { 10e9 }
+    };
+    let mut run = functions(&["glibc", "apex"]).run(truth);
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("throughput").unwrap() *= 1.08;
+    }
+    let kind = |bound: &str, value: f64| {
+        let keys = format!("expect = {{ {RATIO}, each = [\"length\"], {bound} = {value:.3} }}");
+        crate::verdict(&keys, &run)
+    };
+    // The ratio is 1.05 and twins differ by 8% and more.
+    for near in [0.999, 1.0, 1.001, 1.05, 1.1] {
+        for bound in ["at_least", "at_most"] {
+            let verdict = kind(bound, near);
+            assert_eq!(verdict.kind, Inconclusive, "{bound} {near}: {verdict:?}");
+        }
+    }
+    assert!(kind("at_least", 1.001).why.contains("as near to the bound as the noise floor of"));
+    assert_eq!(kind("at_least", 0.9).kind, Reproduced);
+    assert_eq!(kind("at_least", 1.2).kind, Contradicted);
+    assert_eq!(kind("at_most", 1.2).kind, Reproduced);
+    assert_eq!(kind("at_most", 0.9).kind, Contradicted);
+    // What is asked for more holds no more easily.
+    let ease = |bound: &str, value: f64| match kind(bound, value).kind {
+        Reproduced => 2,
+        Inconclusive => 1,
+        _ => 0,
+    };
+    let bounds: Vec<f64> = (0..60).map(|at| 0.85 + f64::from(at) * 0.007).collect();
+    assert!(bounds.is_sorted_by(|a, b| ease("at_least", *a) >= ease("at_least", *b)));
+    assert!(bounds.is_sorted_by(|a, b| ease("at_most", *a) <= ease("at_most", *b)));
+}
+
+#[test]
 fn near_and_far_rounds_are_not_paired() {
     let mut run = functions(&["glibc", "apex"])
         .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });

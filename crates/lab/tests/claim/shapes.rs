@@ -3,7 +3,7 @@
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
 use lab::journal::Run;
 use lab::point::Point;
-use lab::sample::Failure;
+use lab::sample::{Failure, FailureKind};
 
 use crate::assert_kind;
 use crate::made_up::{MadeUp, fail, product};
@@ -42,8 +42,62 @@ fn what_was_not_measured_everywhere_does_not_compete() {
     });
     let verdict = assert_kind(WINNER, &run, Contradicted);
     assert!(verdict.ours.iter().all(|ours| ours.label.ends_with("naive")), "{verdict:?}");
+    let said = "left out: function=apex: not measured at every 'length'";
+    assert!(verdict.why.contains(said), "{}", verdict.why);
     fail(&mut run, &Failure::unsupported("no AVX-512"), |point| point.text("function") != "glibc");
     assert_kind(WINNER, &run, Unmeasurable);
+}
+
+#[test]
+fn a_candidate_that_crashed_may_have_won() {
+    let whole = functions(|function, _| if function == "apex" { 15e9 } else { 10e9 });
+    let at = |function: &'static str, length: &'static str| {
+        move |point: &Point| {
+            point.text("function") == function && point.text("length").contains(length)
+        }
+    };
+    let crashed = Failure::new(FailureKind::Crashed, "signal 11");
+    let mut run = whole.clone();
+    fail(&mut run, &crashed, at("naive", "16 B"));
+    let verdict = assert_kind(WINNER, &run, Inconclusive);
+    assert!(verdict.why.contains("function=naive length=16 B: crashed"), "{}", verdict.why);
+    let mut run = whole.clone();
+    run.samples.retain(|sample| !at("naive", "16 B")(&sample.point));
+    let verdict = assert_kind(WINNER, &run, Inconclusive);
+    assert!(verdict.why.contains("not measured yet: tollgate run --claim it"), "{}", verdict.why);
+    // A whole level without values.
+    let of_64_kib = |point: &Point| point.text("length") == "64 KiB";
+    let mut run = whole.clone();
+    fail(&mut run, &crashed, of_64_kib);
+    assert_kind(WINNER, &run, Inconclusive);
+    let mut run = whole.clone();
+    fail(&mut run, &Failure::unavailable("no memory", "add some"), of_64_kib);
+    let verdict = assert_kind(WINNER, &run, Contradicted);
+    assert!(verdict.why.contains("function=naive length=64 KiB: unavailable"), "{}", verdict.why);
+}
+
+#[test]
+fn a_level_that_crashed_may_differ() {
+    let whole = threads(|threads| 10e9 + threads.min(8.0) * 1e9);
+    let of = |count: &'static str| move |point: &Point| point.text("threads") == count;
+    let flat = shape("flat", ", within = \"99%\"");
+    let kinds = [flat, shape("rises", ""), shape("saturates", ", beyond = 8, within = \"10%\"")];
+    for keys in &kinds {
+        assert_kind(keys, &whole, Reproduced);
+        let mut run = whole.clone();
+        fail(&mut run, &Failure::new(FailureKind::Crashed, "signal 11"), of("2"));
+        let verdict = assert_kind(keys, &run, Inconclusive);
+        assert!(verdict.why.contains("threads=2: crashed: signal 11"), "{}", verdict.why);
+        run.samples.retain(|sample| !of("2")(&sample.point));
+        let verdict = assert_kind(keys, &run, Inconclusive);
+        let said = "threads=2: not measured yet: tollgate run --claim it";
+        assert!(verdict.why.contains(said), "{}", verdict.why);
+        let mut run = whole.clone();
+        fail(&mut run, &Failure::unavailable("two CPUs only", "add some"), of("2"));
+        let verdict = assert_kind(keys, &run, Reproduced);
+        let said = "left out: threads=2: unavailable: two CPUs only (add some)";
+        assert!(verdict.why.contains(said), "{}", verdict.why);
+    }
 }
 
 #[test]
