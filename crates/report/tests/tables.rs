@@ -7,7 +7,7 @@ mod made_up;
 use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
 use lab::point::{Filter, Point};
-use lab::sample::Failure;
+use lab::sample::{Failure, Sample};
 use lab::suite::Suite;
 use lab::summary::Unit;
 use machine::capability::{Capability, State};
@@ -52,6 +52,15 @@ fn what_differs_less_than_twins_is_not_marked() {
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
     assert!(line("4 KiB ").contains('*'), "{text}");
     assert!(!line("64 KiB ").contains('*'), "{text}");
+}
+
+#[test]
+fn the_largest_round_number_costs_no_memory() {
+    let mut run = made_up::run(12);
+    let last = Sample { round: u32::MAX, ..run.samples[0].clone() };
+    run.samples.push(last);
+    let text = shown(&run, &Question::default(), Page::default());
+    assert!(text.lines().any(|line| line.starts_with("4 KiB ") && line.contains('*')), "{text}");
 }
 
 #[test]

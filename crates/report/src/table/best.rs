@@ -1,5 +1,7 @@
 //! The best of several points, marked only where it is resolved.
 
+use std::collections::BTreeSet;
+
 use lab::metric::Better;
 use lab::point::Point;
 use lab::statistics::{Resolution, choose_and_judge, resolve};
@@ -30,12 +32,14 @@ impl Judge<'_> {
         if points.len() < 2 {
             return None;
         }
-        let last = rounds.iter().filter_map(|r| r.keys().next_back()).max()?;
-        let values = |of: &&Rounds| (0..=*last).map(|at| of.get(&at).map(|o| o.value)).collect();
+        let present: BTreeSet<u32> = rounds.iter().flat_map(|r| r.keys().copied()).collect();
+        let present: Vec<u32> = present.into_iter().collect();
+        let values = |of: &&Rounds| present.iter().map(|at| of.get(at).map(|o| o.value)).collect();
         let candidates: Vec<Vec<Option<f64>>> = rounds.iter().map(values).collect();
         let choice = choose_and_judge(&candidates, self.better, self.seed).ok()?;
+        let judged: BTreeSet<u32> = choice.judged_rounds.iter().map(|at| present[*at]).collect();
         let judging = |of: &Rounds| -> Rounds {
-            let judges = |round: &u32| choice.judged_rounds.contains(&(*round as usize));
+            let judges = |round: &u32| judged.contains(round);
             of.iter().filter(|(r, _)| judges(r)).map(|(r, o)| (*r, o.clone())).collect()
         };
         let chosen = judging(rounds[choice.index]);
