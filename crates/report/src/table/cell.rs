@@ -1,5 +1,7 @@
 //! What stands in a table for one point.
 
+use std::collections::BTreeMap;
+
 use lab::point::Point;
 use lab::statistics::{Estimate, IntervalKind};
 use lab::summary::Row;
@@ -116,10 +118,8 @@ pub(crate) fn aligned(figures: &[Option<Figure>]) -> Vec<Entry> {
     figures.iter().map(text).collect()
 }
 
-/// The row of a point.
-pub(crate) fn row_of<'a>(rows: &[&'a Row], point: &Point) -> Option<&'a Row> {
-    rows.iter().copied().find(|row| row.point == *point)
-}
+/// Rows by their points.
+pub(crate) type Rows<'a> = BTreeMap<&'a Point, &'a Row>;
 
 /// Both ends of an interval; nothing for one round.
 pub(crate) fn ends(estimate: &Estimate, writing: &Writing<'_>) -> String {

@@ -47,7 +47,9 @@ fn one(comparison: &Comparison, a: &Run, b: &Run, page: Page) -> String {
 
 fn table(comparison: &Comparison, section: &Section, page: Page) -> String {
     let record = &comparison.record;
-    let row = |point: Point| comparison.rows.iter().find(|row| row.point == point);
+    let by_point: BTreeMap<&Point, &Compared> =
+        comparison.rows.iter().map(|row| (&row.point, row)).collect();
+    let row = |point: Point| by_point.get(&point).copied();
     let rows: Vec<&Compared> = section.in_order().into_iter().filter_map(row).collect();
     let medians = rows.iter().flat_map(|row| [row.a.median, row.b.median]);
     let writing = Writing { unit: &record.unit, scale: Scale::common(medians, &record.unit) };

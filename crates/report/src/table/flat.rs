@@ -5,7 +5,7 @@ use lab::statistics::{Estimate, IntervalKind};
 use lab::summary::Row;
 
 use super::best::Judge;
-use super::cell::{Figure, Writing, aligned, ends, row_of};
+use super::cell::{Figure, Rows, Writing, aligned, ends};
 use super::notes::{Notes, half};
 use super::page::{Entry, GAP, Head, Page, Tone};
 use super::section::{Axis, Section};
@@ -18,7 +18,7 @@ const SPARE: [&str; 4] = ["outliers", "void", "MAD", "min"];
 /// A section as a list.
 pub(crate) fn flat(
     section: &Section,
-    rows: &[&Row],
+    rows: &Rows<'_>,
     writing: &Writing<'_>,
     judge: &Judge<'_>,
     notes: &mut Notes,
@@ -29,7 +29,7 @@ pub(crate) fn flat(
         [axis] if axis.is_choice() => judge.best(&points.iter().collect::<Vec<_>>()),
         _ => None,
     };
-    let rows: Vec<Option<&Row>> = points.iter().map(|point| row_of(rows, point)).collect();
+    let rows: Vec<Option<&Row>> = points.iter().map(|point| rows.get(point).copied()).collect();
     let figure = |(point, row): (&Point, &Option<&Row>)| {
         Some(Figure::of(*row, best == Some(point), writing, notes))
     };

@@ -1,10 +1,11 @@
 //! Two factors crossed: rows of the first, columns of the other.
 
+use std::collections::BTreeSet;
+
 use lab::point::{Level, Point};
-use lab::summary::Row;
 
 use super::best::Judge;
-use super::cell::{Figure, Writing, aligned, row_of};
+use super::cell::{Figure, Rows, Writing, aligned};
 use super::notes::Notes;
 use super::page::{Entry, GAP, Head, Page};
 use super::section::{Axis, Section};
@@ -21,16 +22,17 @@ struct Pivot<'a> {
 pub(crate) fn pivot(
     section: &Section,
     (first, second): (&Axis, &Axis),
-    rows: &[&Row],
+    rows: &Rows<'_>,
     writing: &Writing<'_>,
     judge: &Judge<'_>,
     notes: &mut Notes,
     page: Page,
 ) -> String {
+    let known: BTreeSet<&Point> = section.points.iter().collect();
     let point = |down: &Level, across: &Level| {
         let point = section.fixed.with(&first.factor, down.clone());
         let point = point.with(&second.factor, across.clone());
-        section.points.contains(&point).then_some(point)
+        known.contains(&point).then_some(point)
     };
     // Of kinds of a thing one may be best; of quantities, such as lengths, none is.
     let best = |down: &Level| -> Option<Point> {
@@ -42,7 +44,7 @@ pub(crate) fn pivot(
     let mut cell = |across: &Level, (down, best): (&Level, &Option<Point>)| {
         let point = point(down, across)?;
         let is_best = best.as_ref() == Some(&point);
-        Some(Figure::of(row_of(rows, &point), is_best, writing, notes))
+        Some(Figure::of(rows.get(&point).copied(), is_best, writing, notes))
     };
     let columns = second
         .levels

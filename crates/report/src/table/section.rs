@@ -1,6 +1,6 @@
 //! Sections: which points of an experiment stand in one table, and what varies in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lab::experiment::Experiment;
 use lab::point::{Filter, Level, Point};
@@ -112,11 +112,15 @@ impl Section {
     /// The points by the levels of the first axis, then of the next.
     pub(crate) fn in_order(&self) -> Vec<Point> {
         let mut points = self.points.clone();
+        let places = |axis: &'_ Axis| -> BTreeMap<Level, usize> {
+            axis.levels.iter().enumerate().map(|(place, level)| (level.clone(), place)).collect()
+        };
+        let places: Vec<_> = self.axes.iter().map(|axis| (&axis.factor, places(axis))).collect();
         points.sort_by_cached_key(|point| {
-            let place = |axis: &Axis| {
-                axis.levels.iter().position(|level| point.get(&axis.factor) == Some(level))
+            let place = |(factor, places): &(&String, BTreeMap<Level, usize>)| {
+                point.get(factor).and_then(|level| places.get(level)).copied()
             };
-            self.axes.iter().map(place).collect::<Vec<_>>()
+            places.iter().map(place).collect::<Vec<_>>()
         });
         points
     }
@@ -130,12 +134,9 @@ impl Section {
 
 /// The levels that a factor takes: numbers by size, then names in the order of the declaration.
 fn levels(points: &[&Point], factor: &str) -> Vec<Level> {
-    let mut levels: Vec<Level> = Vec::new();
-    for level in points.iter().filter_map(|point| point.get(factor)) {
-        if !levels.contains(level) {
-            levels.push(level.clone());
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let all = points.iter().filter_map(|point| point.get(factor));
+    let mut levels: Vec<Level> = all.filter(|level| seen.insert(*level)).cloned().collect();
     sort(&mut levels);
     levels
 }

@@ -9,7 +9,7 @@ use lab::summary::{Floors, Row, Summary, SummaryError, Unit, rounds, summarise};
 use serde_json::{Value, json};
 
 use super::best::Judge;
-use super::cell::Writing;
+use super::cell::{Rows, Writing};
 use super::flat::flat;
 use super::notes::{Notes, remarks};
 use super::page::{Page, Tone};
@@ -126,9 +126,10 @@ impl<'a> Shown<'a> {
         let mut notes = Notes::default();
         let measured = self.summary.rows.iter().map(|row| &row.point);
         let points = points(self.experiment, measured, &self.question.filter);
+        let by_point: Rows<'_> = rows.iter().map(|row| (&row.point, *row)).collect();
         for section in sections(points, self.experiment) {
             text.push('\n');
-            text += &self.section(&section, &rows, &judge, &mut notes, page);
+            text += &self.section(&section, &by_point, &judge, &mut notes, page);
         }
         let below = notes.text(page) + &self.remarks(&rows, page);
         if !below.is_empty() {
@@ -177,13 +178,13 @@ impl<'a> Shown<'a> {
     fn section(
         &self,
         section: &Section,
-        rows: &[&Row],
+        rows: &Rows<'_>,
         judge: &Judge<'_>,
         notes: &mut Notes,
         page: Page,
     ) -> String {
         let unit = self.summary.record.unit.as_str();
-        let own = rows.iter().filter(|row| section.points.contains(&row.point)).copied();
+        let own = section.points.iter().filter_map(|point| rows.get(point).copied());
         let writing = Writing::of(own, unit);
         let parts = section.split().unwrap_or_else(|| vec![section.clone()]);
         let mut text = page.paragraph(&caption(section, &writing), 2, Tone::Faint);
