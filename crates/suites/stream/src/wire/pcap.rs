@@ -1,11 +1,13 @@
 //! Files of packets. What cannot be replayed as it was captured is refused, never mended or left out.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lab::quantity;
 use machine::Refusal;
-use machine::file::{self, Output};
+use machine::file::{Output, remedy};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness};
 
@@ -34,10 +36,13 @@ pub struct PcapError {
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     /// The system does not let it be read.
-    #[error("it cannot be read ({0}): name a file that is there and may be read")]
+    #[error("it cannot be read ({0}): {fix}", fix = fix(.0))]
     Unreadable(io::Error),
+    /// It holds more bytes than are read.
+    #[error("it holds more than {}: cut it, e.g. editcap -c 1000000 IN OUT", quantity::format_bytes(*.0))]
+    Large(u64),
     /// The system does not let it be written.
-    #[error("it cannot be written ({0}): name a file in a folder that may be written and has room")]
+    #[error("it cannot be written ({0}): {fix}", fix = remedy(.0))]
     Unwritable(io::Error),
     /// It is another kind of file.
     #[error("it does not begin as a pcap or pcapng file does: give one, as tcpdump -w writes it")]
@@ -79,7 +84,18 @@ pub enum Reason {
 }
 
 /// Bytes of a file at most: it is read as a whole.
-const LARGEST: u64 = 8 << 30;
+const LARGEST: u64 = 1 << 30;
+
+/// What helps if a file cannot be read.
+fn fix(why: &io::Error) -> &'static str {
+    match why.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "name a file that is there",
+        ErrorKind::PermissionDenied => "name a file that you may read",
+        ErrorKind::IsADirectory => "name a file in it",
+        ErrorKind::OutOfMemory => "free memory, or cut the file, e.g. editcap -c 1000000 IN OUT",
+        _ => "copy it to another place, or name another file",
+    }
+}
 
 /// A reason, and the packet that it is about.
 type Refused = (Option<u64>, Reason);
@@ -99,9 +115,19 @@ impl PcapError {
 pub fn read(path: &Path) -> Result<Traffic, PcapError> {
     let refuse = |(packet, reason)| PcapError { path: path.to_path_buf(), packet, reason };
     let most = (machine::memory::available() / 4).min(LARGEST);
-    let bytes = file::read_input(path, most);
-    let bytes = bytes.map_err(|why| refuse((None, Reason::Unreadable(why))))?;
-    decode(&bytes).map_err(refuse)
+    let bytes = File::open(path).map_err(Reason::Unreadable).and_then(|file| load(file, most));
+    decode(&bytes.map_err(|reason| refuse((None, reason)))?).map_err(refuse)
+}
+
+/// Reads a file of `most` bytes or fewer, and of another kind of file only its beginning.
+fn load(mut file: impl Read, most: u64) -> Result<Vec<u8>, Reason> {
+    let mut bytes = Vec::new();
+    let head = file.by_ref().take(records::HEAD).read_to_end(&mut bytes);
+    head.map_err(Reason::Unreadable)?;
+    records::check_head(&bytes)?;
+    let rest = file.take((most + 1).saturating_sub(records::HEAD)).read_to_end(&mut bytes);
+    rest.map_err(Reason::Unreadable)?;
+    if bytes.len() as u64 > most { Err(Reason::Large(most)) } else { Ok(bytes) }
 }
 
 /// Writes the packets as classic pcap, little-endian, in microseconds; all times are zero.

@@ -17,6 +17,23 @@ const CLASSIC: [[u8; 4]; 4] = [
 /// How a file of blocks begins, the same in both byte orders.
 const BLOCKS: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
+/// The order of a block file's bytes, behind the first block's type and length.
+const ORDERS: [[u8; 4]; 2] = [[0x1a, 0x2b, 0x3c, 0x4d], [0x4d, 0x3c, 0x2b, 0x1a]];
+
+/// Bytes by which a file's kind is known.
+pub(super) const HEAD: u64 = 12;
+
+/// Checks the kind of a file by its first bytes, [`HEAD`] or more; a shorter file may be any that begins so.
+pub(super) fn check_head(bytes: &[u8]) -> Result<(), Reason> {
+    let begins = |at: usize, magic: &[u8; 4]| {
+        let bytes = bytes.get(at..).unwrap_or_default();
+        magic.starts_with(&bytes[..bytes.len().min(magic.len())])
+    };
+    let is_blocks = begins(0, &BLOCKS) && ORDERS.iter().any(|order| begins(8, order));
+    let is_known = is_blocks || CLASSIC.iter().any(|magic| begins(0, magic));
+    if is_known { Ok(()) } else { Err(Reason::Magic) }
+}
+
 /// A block of pcapng that holds a packet as it is captured today.
 const ENHANCED_PACKET: u32 = 6;
 
@@ -48,13 +65,10 @@ impl<'a> Records<'a> {
     /// Reads the file's head.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, Refused> {
         let refuse = |error| (None, unreadable(error));
-        let begins = |magic: &[u8; 4]| magic.starts_with(&bytes[..bytes.len().min(4)]);
-        if begins(&BLOCKS) {
+        check_head(bytes).map_err(|reason| (None, reason))?;
+        if BLOCKS.starts_with(&bytes[..bytes.len().min(BLOCKS.len())]) {
             let (left, parser) = PcapNgParser::new(bytes).map_err(refuse)?;
             return Ok(Self { left, form: Form::Blocks(Box::new(parser)) });
-        }
-        if !CLASSIC.iter().any(begins) {
-            return Err((None, Reason::Magic));
         }
         let (left, parser) = PcapParser::new(bytes).map_err(refuse)?;
         Ok(Self { left, form: Form::Classic(parser) })

@@ -116,11 +116,55 @@ fn a_file_that_holds_no_packets_of_ethernet_is_refused() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_refused() {
+fn a_file_that_cannot_be_read_is_refused_with_its_own_fix() {
     let folder = tempfile::tempdir().unwrap();
-    for path in [folder.path().to_path_buf(), folder.path().join("none.pcap")] {
+    for (path, fix) in [
+        (folder.path().to_path_buf(), "name a file in it"),
+        (folder.path().join("none.pcap"), "name a file that is there"),
+    ] {
         let refused = read(&path).unwrap_err();
         assert!(matches!(refused.reason, Reason::Unreadable(_)), "{refused}");
+        assert!(refused.to_string().ends_with(fix), "{refused}");
+    }
+}
+
+/// A file without end, which says how much of it was read.
+struct Endless {
+    head: Vec<u8>,
+    read: usize,
+}
+
+impl Read for Endless {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        for (at, byte) in (self.read..).zip(to.iter_mut()) {
+            *byte = self.head.get(at).copied().unwrap_or(0);
+        }
+        self.read += to.len();
+        Ok(to.len())
+    }
+}
+
+#[test]
+fn of_another_kind_of_file_only_the_beginning_is_read() {
+    let blocks = Form { blocks: true, ..CLASSIC }.head(1);
+    // The type of a block file's first block, without the order of its bytes.
+    for head in [&[][..], b"#!/bin/sh", &blocks[..8]] {
+        let mut file = Endless { head: head.to_vec(), read: 0 };
+        let refused = load(&mut file, 1 << 20).unwrap_err();
+        assert!(matches!(refused, Reason::Magic) && file.read < 1000, "{refused}");
+    }
+    assert!(matches!(read(Path::new("/dev/zero")).unwrap_err().reason, Reason::Magic));
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused_with_the_limit() {
+    for form in Form::all() {
+        let mut file = Endless { head: form.head(1), read: 0 };
+        let refused = load(&mut file, 1 << 20).unwrap_err().to_string();
+        assert_eq!(refused, "it holds more than 1 MiB: cut it, e.g. editcap -c 1000000 IN OUT");
+        let whole = load(&form.head(1)[..], form.head(1).len() as u64).unwrap();
+        assert_eq!(whole, form.head(1));
+        assert!(load(&form.head(1)[..], form.head(1).len() as u64 - 1).is_err());
     }
 }
 
