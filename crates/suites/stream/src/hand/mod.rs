@@ -47,3 +47,27 @@ pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
         Command::Search(options) => search::main(&options, lab),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_number_is_a_value_out_of_range() {
+        for (words, due) in [
+            (&["generate", "x.pcap", "1", "--count", "-1"][..], "-1 is not in 1.."),
+            (&["generate", "x.pcap", "-1"], "give a rate: "),
+            (&["generate", "x.pcap", "1", "--modelled-doorbell", "-1 ns"], "'--modelled-doorbell"),
+            (&["echo", "-1", "2", "0"], "-1 is not in 1..=1024"),
+            (&["echo", "1", "2", "-1"], "-1 is not in 0.."),
+            (&["echo", "1", "2", "0", "--depth", "-1"], "-1 is not in 64.."),
+            (&["pcap", "--packets", "-1"], "-1 is not in 0.."),
+            (&["search", "--iters", "-1"], "-1 is not in 1..=10000"),
+        ] {
+            let words = [&["stream"], words].concat();
+            let told = Options::try_parse_from(words).unwrap_err().to_string();
+            assert!(told.contains(due) && !told.contains("unexpected argument"), "{told}");
+        }
+        assert!(Options::try_parse_from(["stream", "search", "--cores", "-1"]).is_ok());
+    }
+}

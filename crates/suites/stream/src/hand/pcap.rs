@@ -18,17 +18,17 @@ pub(crate) struct Options {
     #[arg(value_name = "FILE", conflicts_with_all = ["packets", "size", "sources", "destinations"])]
     files: Vec<PathBuf>,
     /// How many packets; as many as destinations where nothing is said
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     packets: Option<u32>,
     /// Bytes of each on the wire, with check sequence: 64 to 1518, mixed (7 of 64 B to 4 of 594 B and 1 of
     /// 1518 B), or each
-    #[arg(long, default_value = "64")]
+    #[arg(long, default_value = "64", allow_negative_numbers = true)]
     size: Sizes,
     /// From how many addresses they come
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     sources: u32,
     /// To how many addresses they go: 192.168.0.0 and up, the echo's first pipe and up
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, allow_negative_numbers = true)]
     destinations: u32,
     /// Where the file goes whose name is made of these
     #[arg(long, default_value = ".")]

@@ -42,34 +42,34 @@ pub(crate) struct Options {
     #[arg(long, default_value = "pipes")]
     interface: String,
     /// Bytes of each packet on the wire, with check sequence
-    #[arg(long, default_value = "64")]
+    #[arg(long, default_value = "64", allow_negative_numbers = true)]
     packet_bytes: String,
     /// Cores of the application
-    #[arg(long, default_value = "1")]
+    #[arg(long, default_value = "1", allow_negative_numbers = true)]
     cores: String,
     /// Pipes of all cores together; two a core where nothing is said
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pipes: Option<String>,
     /// Bytes of each pipe's ring
-    #[arg(long, default_value = "2 MiB")]
+    #[arg(long, default_value = "2 MiB", allow_hyphen_values = true)]
     ring: String,
     /// Packets that each pipe or queue holds; 'ring': as many as the ring does
-    #[arg(long, default_value = "ring")]
+    #[arg(long, default_value = "ring", allow_negative_numbers = true)]
     depth: String,
     /// What of each packet that comes back is compared: none, one-word, all
     #[arg(long, default_value = "one-word")]
     check: String,
     /// Instructions that do nothing, for each packet
-    #[arg(long, default_value = "0")]
+    #[arg(long, default_value = "0", allow_negative_numbers = true)]
     cycles: String,
     /// The largest rate that is tried, Gbps
-    #[arg(long, default_value = "100")]
+    #[arg(long, default_value = "100", allow_negative_numbers = true)]
     maximum: String,
     /// How long a full trial lasts; the source's last 1 s
-    #[arg(long, default_value = "100 ms")]
+    #[arg(long, default_value = "100 ms", allow_hyphen_values = true)]
     duration: String,
     /// How often the whole search is repeated, each time in a fresh process
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iters: u32,
     /// The folder of results
     #[arg(long, default_value = "results")]

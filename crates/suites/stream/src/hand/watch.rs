@@ -23,8 +23,9 @@ impl Interrupted {
     pub(super) fn listen() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+                .map_err(|why| format!("handle signal {signal}: {why}; start it again"))?;
         }
         Ok(Self(flag))
     }

@@ -35,23 +35,23 @@ const ALL_RINGS: usize = 1 << 30;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Cores
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
     /// Pipes, or queues, of each core: the first takes packets to 192.168.0.0, port 80, the next those to
     /// 192.168.0.1, and so on over all cores
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     pipes: u32,
     /// Instructions that do nothing, for each packet
-    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_CYCLES)))]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_CYCLES)))]
     cycles: u32,
     /// How packets come and leave
     #[arg(long, value_enum, default_value = "pipes")]
     interface: Way,
     /// Bytes of each pipe's ring [default: 2 MiB, and less where all would take more than 1 GiB]
-    #[arg(long, value_parser = quantity::bytes)]
+    #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
     /// Descriptors of each ring
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
     depth: u32,
     /// Where the NIC is
     #[arg(long, value_name = "SOCKET")]

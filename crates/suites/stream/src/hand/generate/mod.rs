@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{TryRecvError, sync_channel};
 use std::time::Duration;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
+use hdrhistogram::Histogram;
 use lab::suite::UsageError;
 use machine::file::Output;
 use machine::tsc::Tsc;
@@ -49,7 +51,8 @@ pub(crate) struct Options {
     #[arg(allow_negative_numbers = true)]
     rate: Rate,
     /// Ends after so many packets; without, Ctrl-C or a day ends it
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, allow_negative_numbers = true,
+        value_parser = RangedI64ValueParser::<u64>::new().range(1..))]
     count: Option<u64>,
     /// Takes round-trip times: of each packet, or of one in up to 19 where they come too fast
     #[arg(long)]
@@ -64,10 +67,10 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "all")]
     check: Compared,
     /// How long doorbells are modelled to take, as '400 ns'
-    #[arg(long, default_value = "0 ns", value_parser = modelled)]
+    #[arg(long, default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_doorbell: Duration,
     /// How long transfers are modelled to take
-    #[arg(long, default_value = "0 ns", value_parser = modelled)]
+    #[arg(long, default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_transfer: Duration,
     /// Where programs find the NIC
     #[arg(long, value_name = "SOCKET")]
@@ -156,7 +159,13 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     // Programs hear of the end before it is told.
     drop(server);
     let ended = Ended { wire_bytes, form: stand.form(), modelled: times, ..ended };
-    print(options, &ended, histogram)?;
+    // A failing file loses no report.
+    print(options, &ended)?;
+    if let (Some(path), Some(file), Some(times)) =
+        (&options.rtt_hist, histogram, &ended.report.times)
+    {
+        save(&ended, times, file).map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
+    }
     Ok(i32::from(ended.report.corrupted + ended.report.late > 0))
 }
 
@@ -165,13 +174,13 @@ fn unwritten(path: &Path, why: &std::io::Error, option: &str) -> Error {
     format!("{}: it cannot be written ({why}); name another with {option}", path.display()).into()
 }
 
-fn print(options: &Options, ended: &Ended, histogram: Option<Output>) -> Result<(), Error> {
-    if let (Some(path), Some(mut file), Some(times)) =
-        (&options.rtt_hist, histogram, &ended.report.times)
-    {
-        let written = ended.histogram(times, &mut file).and_then(|()| file.finish());
-        written.map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
-    }
+/// Writes how often each round-trip time was seen.
+fn save(ended: &Ended, times: &Histogram<u64>, mut file: Output) -> std::io::Result<()> {
+    ended.histogram(times, &mut file)?;
+    file.finish()
+}
+
+fn print(options: &Options, ended: &Ended) -> Result<(), Error> {
     let mut out = lab::terminal::stdout();
     if options.json {
         writeln!(out, "{}", ended.json())?;
