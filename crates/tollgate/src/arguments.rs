@@ -130,16 +130,17 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Rounds at each point, neither more nor fewer
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(crate) rounds: Option<u32>,
     /// Stop a point when its 95% interval is this narrow: half its width as a share of the median
-    #[arg(long, value_name = "SHARE", conflicts_with = "rounds")]
+    // A share in per cent is no number to clap.
+    #[arg(long, value_name = "SHARE", conflicts_with = "rounds", allow_hyphen_values = true)]
     pub(crate) resolve: Option<String>,
     /// Begin a new run instead of resuming
     #[arg(long)]
     pub(crate) fresh: bool,
     /// The seed of a new run
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
     /// Enable an opt-in feature, e.g. 'physical'; 'tollgate doctor' lists all; repeatable
     #[arg(long, value_name = "WHAT")]
@@ -251,7 +252,8 @@ pub(crate) struct Claims {
     /// Exit 0 if all judged claims are reproduced, 1 if one is contradicted, 3 if none was judged
     #[arg(long)]
     pub(crate) check: bool,
-    /// With --check, also exit 1 unless every claim is decided (reproduced or contradicted) or reproduced
+    /// With --check, also exit 1 unless every claim is decided (reproduced or contradicted) or reproduced; where none
+    /// was judged, the status is 3 all the same
     #[arg(long, value_name = "WHAT", requires = "check")]
     pub(crate) require: Option<Requirement>,
     /// Print JSON
@@ -294,4 +296,25 @@ pub(crate) struct Export {
     pub(crate) output: Option<PathBuf>,
     /// Only these suites or experiments
     pub(crate) names: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_number_is_a_value_out_of_range() {
+        let told = |words: &[&str]| {
+            let told = command(crate::SUITES).try_get_matches_from(words).unwrap_err();
+            told.to_string()
+        };
+        let rounds = told(&["tollgate", "run", "--rounds", "-1"]);
+        assert!(rounds.contains("'-1' for '--rounds <ROUNDS>': -1 is not in 0.."), "{rounds}");
+        let seed = told(&["tollgate", "run", "--seed", "-1"]);
+        assert!(seed.contains("invalid value '-1' for '--seed <SEED>'"), "{seed}");
+        let words = ["tollgate", "run", "--resolve", "-2%"];
+        let read = command(crate::SUITES).try_get_matches_from(words).unwrap();
+        let resolve = read.subcommand().unwrap().1.get_one::<String>("resolve");
+        assert_eq!(resolve.map(String::as_str), Some("-2%"), "the command says what a share is");
+    }
 }

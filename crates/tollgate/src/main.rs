@@ -78,15 +78,14 @@ fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
             Ok(told) => usage::told(&format!("tollgate {name}"), &told),
-            // A reader that went away is no fault.
-            Err(other) if is_broken_pipe(&*other) => Ok(0),
             Err(other) if other.is::<UsageError>() => Err(Fault::usage(other)),
-            Err(other) => Err(Fault::failed(other)),
+            // Suites pass on no other error of the system than that of what they print.
+            Err(other) => match other.downcast_ref::<std::io::Error>() {
+                // A reader that went away is no fault.
+                Some(why) if why.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
+                Some(why) => Err(output::unwritten(why)),
+                None => Err(Fault::failed(other)),
+            },
         },
     }
-}
-
-fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    let error = error.downcast_ref::<std::io::Error>();
-    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -1,7 +1,7 @@
 //! Standard output, for people and for programs.
 
 use std::borrow::Cow;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use lab::terminal;
@@ -17,9 +17,14 @@ pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let written = write!(out, "{text}{end}").and_then(|()| out.flush());
     match written {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Fault::failed(format!("standard output: {e}"))),
+        Err(e) => Err(unwritten(&e)),
         Ok(()) => Ok(()),
     }
+}
+
+/// Says that standard output was not written.
+pub(crate) fn unwritten(why: &io::Error) -> Fault {
+    Fault::failed(format!("standard output: {why}; free space or redirect it elsewhere"))
 }
 
 /// Prints lines that may hold text from outside and no style.

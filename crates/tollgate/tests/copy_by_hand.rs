@@ -4,9 +4,9 @@
 
 mod harness;
 
-use std::process::Command;
-
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
+use std::process::Command;
 
 use harness::{Bench, file};
 use lab::journal::{self, Run};
@@ -221,6 +221,21 @@ fn a_foreign_file_is_kept() {
 }
 
 #[test]
+fn a_table_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_a_failure() {
+    let bench = Bench::new();
+    let given = ["copy", "0", "-n", "1", "--rounds", "1", "--csv"];
+    let line = bench.refused(&[&given[..], &["none/x.csv"]].concat(), 2);
+    assert!(line.contains("none/x.csv") && line.contains("make its folder first"), "{line}");
+    assert!(!bench.path().join("results").exists(), "nothing is measured for it");
+    // The test's own descriptor: a defect would make root lose /dev/full by its name.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let name = format!("/proc/{}/fd/{}", std::process::id(), full.as_raw_fd());
+    let line = bench.refused(&[&given[..], &[&name]].concat(), 1);
+    assert!(line.contains("free space or choose another file with --csv"), "{line}");
+    assert!(!journal(&bench).samples.is_empty(), "it was measured");
+}
+
+#[test]
 fn wrong_options_are_status_2() {
     let bench = Bench::new();
     for arguments in [
@@ -236,6 +251,10 @@ fn wrong_options_are_status_2() {
         &["copy", "--allow", "everything"],
         &["copy", "--set", "runs=5"],
         &["copy", "--set", "here"],
+        &["copy", "--set", "file-folder="],
+        &["copy", "--set", "device-address=here"],
+        &["copy", "--set", "dax-device=/dev/dax0.0", "--set", "dax-device=/dev/dax0.1"],
+        &["copy", "--rounds", "-1"],
         &["copy", "--function", "mine"],
         &["copy", "--function", ":f"],
         &["copy", "--function", "mine.so:"],

@@ -5,7 +5,8 @@
 mod harness;
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::os::fd::AsRawFd;
+use std::process::{Output, Stdio};
 
 use harness::{Bench, PATIENCE, file};
 use lab::sample::{FailureKind, Sample};
@@ -167,16 +168,35 @@ fn by_hand_a_sample_is_written_and_one_cut_off_is_refused_by_packet() {
     assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
     assert!(told.starts_with("error: cut.pcap: packet 2") && told.contains("cut off"), "{told}");
     assert!(output.stdout.is_empty() && !bench.path().join("nic").exists());
+    // Without end, but of another kind: only its beginning is read.
+    let line = bench.refused(&["stream", "generate", "/dev/zero", "1", "--nic", "nic"], 2);
+    assert!(line.contains("does not begin as a pcap or pcapng"), "{line}");
 }
 
 #[test]
-fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
-    const COUNT: u64 = 5000;
+fn what_cannot_be_printed_is_told_with_what_to_do() {
+    let bench = Bench::new();
+    for words in [&["stream", "pcap", "2_64_1_2.pcap"][..], &["list", "stream"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = bench.command(words).stdout(full).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        let due = "error: standard output: No space left on device (os error 28); free space or \
+                   redirect it elsewhere\n";
+        assert_eq!(told, due);
+    }
+}
+
+/// Packets that [`sent_and_echoed`] sends.
+const COUNT: u64 = 5000;
+
+/// What the application and the NIC printed after some packets, with more options of the NIC; nothing where this
+/// machine has one CPU.
+fn sent_and_echoed(bench: &Bench, options: &[&str]) -> Option<(Output, Output)> {
     if machine::topology::allowed_cpus().len() < 2 {
         machine::untested::note("stream echo and generate by hand", &"they need two CPUs");
-        return;
+        return None;
     }
-    let bench = Bench::new();
     bench.ok(&["stream", "pcap", "2_64_1_2.pcap"]);
     let mut echo = bench
         .command(&["stream", "echo", "1", "2", "0", "--nic", "nic", "--json"])
@@ -189,15 +209,34 @@ fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
     told.read_line(&mut line).unwrap();
     let (pcap, count) = ("2_64_1_2.pcap", COUNT.to_string());
     let words = ["generate", pcap, "0.5Mpps", "--count", &count, "--nic", "nic", "--json"];
-    let generated = bench.run(&[&["stream"], &words[..]].concat());
-    if !generated.status.success() {
+    let generated = bench.run(&[&["stream"], &words[..], options].concat());
+    if generated.stdout.is_empty() {
         echo.kill().unwrap();
     }
     let echoed = echo.wait_with_output().unwrap();
+    assert!(line.starts_with("waits for a NIC at nic: "), "{line}");
+    Some((echoed, generated))
+}
+
+#[test]
+fn by_hand_a_failing_histogram_loses_no_report() {
+    let bench = Bench::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    // The test's own descriptor: a defect would make root lose /dev/full by its name.
+    let name = format!("/proc/{}/fd/{}", std::process::id(), full.as_raw_fd());
+    let Some((_, generated)) = sent_and_echoed(&bench, &["--rtt-hist", &name]) else { return };
+    let errors = String::from_utf8_lossy(&generated.stderr);
+    let sent: serde_json::Value = serde_json::from_slice(&generated.stdout).unwrap();
+    assert_eq!((generated.status.code(), &sent["sent"]), (Some(1), &COUNT.into()), "{errors}");
+    assert!(errors.contains(&format!("error: {name}: it cannot be written (")), "{errors}");
+}
+
+#[test]
+fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
+    let bench = Bench::new();
+    let Some((echoed, generated)) = sent_and_echoed(&bench, &[]) else { return };
     let errors = String::from_utf8_lossy(&generated.stderr);
     assert_eq!((generated.status.code(), echoed.status.code()), (Some(0), Some(0)), "{errors}");
-    assert!(line.starts_with("waits for a NIC at nic: "), "{line}");
-
     let sent: serde_json::Value = serde_json::from_slice(&generated.stdout).unwrap();
     let names = ["sent", "received", "lost", "dropped", "corrupted", "late"];
     assert_eq!(names.map(|name| sent[name].as_u64()), [COUNT, COUNT, 0, 0, 0, 0].map(Some));
