@@ -22,7 +22,7 @@ use crate::SUITE;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Effort {
     /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(experiment::MAX_ROUNDS)))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(experiment::MAX_ROUNDS)))]
     pub(crate) rounds: u32,
     /// The folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]

@@ -11,7 +11,7 @@ use crate::hand::text::{Table, wrapped};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Pointers in the array
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=MAX_POINTERS as i64))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=MAX_POINTERS as i64))]
     pointers: u32,
     #[command(flatten)]
     effort: Effort,

@@ -11,7 +11,7 @@ use crate::hand::text::{Cell, Table};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Tables; the seed makes 3,000
-    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=MAX_COUNT as i64))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=MAX_COUNT as i64))]
     count: u32,
     #[command(flatten)]
     effort: Effort,

@@ -19,22 +19,22 @@ pub(super) struct Options {
     #[arg(long)]
     pub(super) simulate: bool,
     /// Allocations of each thread
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(limits::ALLOCATIONS.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(limits::ALLOCATIONS.range()))]
     pub(super) num_allocations: u64,
     /// From one thread to so many
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(limits::THREADS.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 8, value_parser = clap::value_parser!(u64).range(limits::THREADS.range()))]
     pub(super) max_threads: u64,
     /// Sizes are below this, bytes
-    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u64).range(limits::SIZE.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 16384, value_parser = clap::value_parser!(u64).range(limits::SIZE.range()))]
     pub(super) max_allocation_size: u64,
     /// The enclave's configuration: lines of NumHeapPages=N, NumStackPages=N, NumTCS=N, Debug=0 or 1
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
     /// Pages of the heap (default: 4096, or as --conf says)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(limits::HEAP.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(limits::HEAP.range()))]
     heap_pages: Option<u64>,
     /// Threads that may be inside at once (default: 8, or as --conf says)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(limits::TCS.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(limits::TCS.range()))]
     tcs: Option<u64>,
     /// The default allocator and the others: names, or paths of static libraries (*.a)
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = factors::allocator)]
@@ -43,7 +43,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME")]
     pub(super) allow: Vec<String>,
     /// Rounds, each in a fresh process
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
     /// The folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]
