@@ -165,10 +165,10 @@ fn contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
         }
     }
     if let Some(clock) = &sample.clock {
-        let float = clock.float_before.into_iter().chain(clock.float_after);
+        let second = clock.second_before.into_iter().chain(clock.second_after);
         let hertz = [clock.tsc_hertz, clock.core_before, clock.core_after];
         if let Some(wrong) =
-            hertz.into_iter().chain(float).find(|hertz| hertz.is_nan() || *hertz <= 0.0)
+            hertz.into_iter().chain(second).find(|hertz| hertz.is_nan() || *hertz <= 0.0)
         {
             return Err(format!("a clock came out as {wrong} Hz"));
         }
@@ -321,8 +321,8 @@ mod tests {
             tsc_overhead: 1,
             core_before: 1e9,
             core_after: 1e9,
-            float_before: None,
-            float_after: Some(f64::NAN),
+            second_before: None,
+            second_after: Some(f64::NAN),
         };
         let trial = |level| Trial { level, holds: None, void: None, values: Default::default() };
         let wrong: [(Sample, &str); 8] = [

@@ -187,15 +187,17 @@ fn measured(
         return Err(Failure::check(format!("'{metric}' came out as {value}")));
     }
     let is_guess = [before, after].iter().flatten().any(|clock| !clock.is_known);
-    let guessed = || is_guess.then(|| "the cycles of a multiply could not be learnt".to_owned());
+    let guessed = || {
+        is_guess.then(|| "the latencies of the core clock's chains could not be learnt".to_owned())
+    };
     let clock = tsc.zip(before.zip(after)).map(|(tsc, (before, after))| Clock {
         tsc_hertz: tsc.hertz,
         tsc_step: tsc.step,
         tsc_overhead: tsc.overhead,
-        core_before: before.hertz(),
-        core_after: after.hertz(),
-        float_before: Some(before.float_hertz),
-        float_after: Some(after.float_hertz),
+        core_before: before.hertz,
+        core_after: after.hertz,
+        second_before: Some(before.second_hertz),
+        second_after: Some(after.second_hertz),
     });
     let disturbance = || disturbed(clock.as_ref(), &noise, took);
     sample.void = measurement.void.clone().or_else(guessed).or_else(disturbance);
@@ -221,7 +223,7 @@ fn disturbed(
     };
     let differ = clock.map_or(0.0, Clock::disagreement);
     let moved = clock.map_or(0.0, Clock::moved);
-    over(differ, core_clock::AGREEMENT, "the two chains of the core clock differ by")
+    over(differ, core_clock::AGREEMENT, "the two fastest chains of the core clock differ by")
         .or_else(|| over(moved, CLOCK_MOVED, "the core clock moved by"))
         .or_else(|| over(stolen, STOLEN, "the host took"))
 }
@@ -250,8 +252,8 @@ mod tests {
             tsc_overhead: 1,
             core_before: before,
             core_after: after,
-            float_before: Some(before),
-            float_after: Some(after),
+            second_before: Some(before),
+            second_after: Some(after),
         }
     }
 
@@ -280,17 +282,17 @@ mod tests {
         let took = Duration::from_millis(10);
         let void = |clock: Clock| disturbed(Some(&clock), &NoiseDelta::default(), took);
         let agreed = clock(4e9, 4e9);
-        let near = Clock { float_before: Some(4.07e9), ..agreed };
+        let near = Clock { second_before: Some(4.07e9), ..agreed };
         assert_eq!(void(near), None);
         for apart in [
-            Clock { float_before: Some(4.1e9), ..agreed },
-            Clock { float_after: Some(3.9e9), ..agreed },
+            Clock { second_before: Some(4.1e9), ..agreed },
+            Clock { second_after: Some(3.9e9), ..agreed },
         ] {
             let why = void(apart).unwrap();
-            assert_eq!(why, "the two chains of the core clock differ by over 2%");
+            assert_eq!(why, "the two fastest chains of the core clock differ by over 2%");
         }
         // One chain alone proves nothing, and disproves nothing.
-        let alone = Clock { float_before: None, float_after: None, ..agreed };
+        let alone = Clock { second_before: None, second_after: None, ..agreed };
         assert_eq!(void(alone), None);
     }
 }

@@ -89,18 +89,18 @@ pub struct Clock {
     pub tsc_step: u64,
     /// The median cost of an empty fenced pair, in ticks; already subtracted.
     pub tsc_overhead: u64,
-    /// The core clock before the sample by a chain of dependent integer multiplies, in Hz; by one of adds
-    /// inside a guest without an operating system.
+    /// The core clock before the sample by the fastest of three chains, in Hz; by one of adds inside a guest
+    /// without an operating system.
     pub core_before: f64,
     /// The same after the sample.
     pub core_after: f64,
-    /// The core clock before the sample by a chain of dependent floating-point multiplies, in Hz; `None`
-    /// inside a guest without an operating system, which runs one chain alone.
+    /// The core clock before the sample by the second fastest chain, in Hz; `None` inside a guest without an
+    /// operating system, which runs one chain alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub float_before: Option<f64>,
+    pub second_before: Option<f64>,
     /// The same after the sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub float_after: Option<f64>,
+    pub second_after: Option<f64>,
 }
 
 impl Clock {
@@ -114,13 +114,13 @@ impl Clock {
         (self.core_after / self.core_before - 1.0).abs()
     }
 
-    /// How far the two chains differ, relative: the larger of before and after.
+    /// How far the two fastest chains differ, relative: the larger of before and after.
     pub fn disagreement(&self) -> f64 {
-        let differ = |integer: f64, float: Option<f64>| {
-            float.map_or(0.0, |float| (float / integer - 1.0).abs())
+        let differ = |fastest: f64, second: Option<f64>| {
+            second.map_or(0.0, |second| (second / fastest - 1.0).abs())
         };
-        let before = differ(self.core_before, self.float_before);
-        before.max(differ(self.core_after, self.float_after))
+        let before = differ(self.core_before, self.second_before);
+        before.max(differ(self.core_after, self.second_after))
     }
 }
 

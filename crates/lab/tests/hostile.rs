@@ -32,8 +32,8 @@ fn sample() -> Sample {
         tsc_overhead: 26,
         core_before: 4.4e9,
         core_after: 4.6e9,
-        float_before: Some(4.41e9),
-        float_after: Some(4.58e9),
+        second_before: Some(4.41e9),
+        second_after: Some(4.58e9),
     };
     Sample {
         experiment: "toy/one".into(),

@@ -1,9 +1,10 @@
 //! The core clock, by chains of dependent instructions of known latency: no performance counters needed.
 //!
-//! The chains are of multiplies, one in the integer unit and one in the floating-point unit. A multiply takes
-//! several cycles, so it can wait for its turn while the SMT sibling is busy. A chain of adds, one cycle each,
-//! cannot: a busy sibling slowed it by up to 5% (Zen 5), which would read as a slower clock. Adds serve only to
-//! learn how many cycles a multiply takes.
+//! Three chains run in different units of the core: integer multiplies, floating-point multiplies, and loads
+//! from the first-level cache. What else runs on the core, such as a busy SMT sibling, can only slow a chain,
+//! and seldom slows two of these by as much. So the fastest counts if another bears it out. A chain of adds,
+//! one cycle each, cannot wait for its turn: a busy sibling slowed it by up to 5% (Zen 5), which would read as a
+//! slower clock. Adds serve only to learn how many cycles the others take.
 
 use std::arch::asm;
 use std::ops::RangeInclusive;
@@ -11,24 +12,26 @@ use std::sync::OnceLock;
 
 use crate::tsc::{self, Tsc, Unavailable};
 
-/// How far the two chains may differ, relative. Beyond it the core clock is doubtful.
+/// How far the two fastest chains may differ, relative. Beyond it the core clock is doubtful.
 pub const AGREEMENT: f64 = 0.02;
 
 /// Instructions in the unrolled body of each chain.
 const UNROLLED: u64 = 64;
-/// Dependent multiplies in a run: about 10 us at 4.5 GHz where one takes 3 cycles.
-const MULTIPLIES: u64 = 16 * 1024;
-/// Runs of each chain, in turn; the least counts, for interruptions only add. Fewer are made once the
+/// Dependent instructions in a run: about 6 us at 4.5 GHz where one takes 3 cycles.
+const LENGTH: u64 = 8 * 1024;
+/// Runs of each chain, in turn; the least counts, for interruptions only add. Fewer are made once two
 /// chains agree well.
 const RUNS: usize = 9;
 /// The fewest runs of each.
 const LEAST_RUNS: usize = 3;
 /// An agreement at which further runs would add nothing.
-const WELL: f64 = AGREEMENT / 2.0;
+const WELL: f64 = AGREEMENT / 4.0;
 
+/// The chains: each runs so many dependent instructions, a multiple of [`UNROLLED`].
+const CHAINS: [fn(u64); 3] = [integer_multiplies, float_multiplies, loads];
 /// Dependent instructions in a run from which a latency is learnt.
 const SHORT: u64 = 4 * 1024;
-/// Pairs of runs from which the latency of a multiply is learnt.
+/// Pairs of runs from which the latency of a chain's instruction is learnt.
 const PAIRS: usize = 9;
 /// How many of them must agree on it.
 const VOTES: usize = 5;
@@ -36,19 +39,20 @@ const VOTES: usize = 5;
 /// next. It allows for adds that a busy SMT sibling slows.
 const NEAR: f64 = 0.1;
 /// The latencies that are believed, in cycles. An integer multiply takes 3 on Intel since Nehalem and on every
-/// Zen, 4 on older processors of AMD; one in floating point takes 3 to 5. Less means that the adds were slowed.
+/// Zen, 4 on older processors of AMD; one in floating point takes 3 to 5, and a load 4 or 5. Less means that the
+/// adds were slowed.
 const LATENCIES: RangeInclusive<u64> = 3..=5;
-/// How often [`hertz`] calibrates before it gives up: an interruption can spoil all runs of one chain.
+/// How often [`hertz`] calibrates before it gives up: an interruption can spoil all runs of two chains.
 const TRIES: usize = 5;
 
-/// The core clock as two independent chains saw it.
+/// The core clock as the two fastest of three independent chains saw it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoreClock {
-    /// Cycles a second by a chain of dependent integer multiplies.
-    pub integer_hertz: f64,
-    /// Cycles a second by a chain of dependent floating-point multiplies.
-    pub float_hertz: f64,
-    /// Whether this process has learnt how many cycles a multiply takes; until then both values are guesses.
+    /// Cycles a second by the fastest chain.
+    pub hertz: f64,
+    /// Cycles a second by the second fastest chain, which bears the fastest out.
+    pub second_hertz: f64,
+    /// Whether this process has learnt the latencies of two chains; until then both values are guesses.
     pub is_known: bool,
 }
 
@@ -59,41 +63,42 @@ pub enum Doubtful {
     #[error("{0}")]
     NoTime(#[from] Unavailable),
     /// Adds were so disturbed that no latency was learnt from them.
-    #[error("how many cycles a multiply takes could not be learnt")]
+    #[error("how many cycles a multiply or a load takes could not be learnt")]
     NotLearnt,
-    /// The two chains differ by this share.
-    #[error("the two chains of the core clock differ by {:.1}%", .0 * 100.0)]
+    /// The two fastest chains differ by this share.
+    #[error("no two chains of the core clock differ by less than {:.1}%", .0 * 100.0)]
     Differ(f64),
 }
 
 impl CoreClock {
-    /// The core clock, cycles a second: the value of the integer chain, which the other checks.
-    pub fn hertz(&self) -> f64 {
-        self.integer_hertz
+    /// Of some chains' values, the fastest and the next.
+    fn of(mut hertz: Vec<f64>, is_known: bool) -> Self {
+        hertz.sort_by(|a, b| b.total_cmp(a));
+        let at = |place: usize| hertz.get(place).copied().unwrap_or(0.0);
+        Self { hertz: at(0), second_hertz: at(1), is_known }
     }
 
-    /// How far the two chains differ, relative: over [`AGREEMENT`] the value is doubtful. Without end where it is
-    /// not known how many cycles a multiply takes.
+    /// How far the two fastest chains differ, relative: over [`AGREEMENT`] the value is doubtful. Without end where
+    /// the latencies of the chains are not known.
     pub fn disagreement(&self) -> f64 {
-        if self.is_known {
-            (self.float_hertz / self.integer_hertz - 1.0).abs()
-        } else {
-            f64::INFINITY
-        }
+        if self.is_known { 1.0 - self.second_hertz / self.hertz } else { f64::INFINITY }
     }
 }
 
-/// How many cycles a dependent multiply takes on this processor: by them [`calibrate`] turns time into cycles.
+/// How many cycles an instruction of each chain takes on this processor, where this was learnt: by them
+/// [`calibrate`] turns time into cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latencies {
     /// `imul` of 32 bits.
-    pub integer: u64,
+    pub integer: Option<u64>,
     /// `mulsd`.
-    pub float: u64,
+    pub float: Option<u64>,
+    /// `mov` from the first-level cache.
+    pub load: Option<u64>,
 }
 
-/// Measures the core clock of the CPU on which this thread runs: in about 70 us at 4.5 GHz, up to three
-/// times that while the chains disagree. The first call of a process takes twice as long, for it learns
+/// Measures the core clock of the CPU on which this thread runs: in about 60 us at 4.5 GHz, up to three
+/// times that while the chains disagree. The first call of a process takes three times as long, for it learns
 /// the latencies.
 ///
 /// # Errors
@@ -101,20 +106,18 @@ pub struct Latencies {
 pub fn calibrate() -> Result<CoreClock, Unavailable> {
     let tsc = Tsc::get()?;
     let learnt = learnt(tsc);
-    let guess = Latencies { integer: *LATENCIES.start(), float: *LATENCIES.start() };
-    let latencies = learnt.unwrap_or(guess);
-    let mut least = [f64::INFINITY; 2];
-    let is_known = learnt.is_some();
-    let mut clock = CoreClock { integer_hertz: 0.0, float_hertz: 0.0, is_known };
+    let is_known = learnt.iter().flatten().count() >= 2;
+    let latencies = if is_known { learnt } else { learnt.map(|one| one.or(Some(3))) };
+    let mut least = CHAINS.map(|_| f64::INFINITY);
+    let mut clock = CoreClock { hertz: 0.0, second_hertz: 0.0, is_known };
     for run in 1..=RUNS {
-        least[0] = least[0].min(timed(tsc, || integer_multiplies(MULTIPLIES)));
-        least[1] = least[1].min(timed(tsc, || float_multiplies(MULTIPLIES)));
-        let hertz = |latency, least| (MULTIPLIES * latency) as f64 * tsc.hertz / least;
-        clock = CoreClock {
-            integer_hertz: hertz(latencies.integer, least[0]),
-            float_hertz: hertz(latencies.float, least[1]),
-            is_known,
-        };
+        for (chain, least) in CHAINS.iter().zip(&mut least) {
+            *least = least.min(timed(tsc, || chain(LENGTH)));
+        }
+        let hertz = latencies.iter().zip(&least).filter_map(|(latency, ticks)| {
+            latency.map(|latency| (LENGTH * latency) as f64 * tsc.hertz / ticks)
+        });
+        clock = CoreClock::of(hertz.collect(), is_known);
         if run >= LEAST_RUNS && clock.disagreement() < WELL {
             break;
         }
@@ -122,45 +125,59 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
     Ok(clock)
 }
 
-/// The core clock on which both chains agree, cycles a second.
+/// The core clock on which two chains agree, cycles a second.
 ///
 /// # Errors
-/// Where the time stamp counter gives no time, and where the chains differ each time of five.
+/// Where the time stamp counter gives no time, and where no two chains agree in any of five tries.
 pub fn hertz() -> Result<f64, Doubtful> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
         let clock = calibrate()?;
         if clock.disagreement() < AGREEMENT {
-            return Ok(clock.hertz());
+            return Ok(clock.hertz);
         }
         least = least.min(clock.disagreement());
     }
     Err(if least.is_finite() { Doubtful::Differ(least) } else { Doubtful::NotLearnt })
 }
 
-/// How many cycles a dependent multiply takes on this processor; nothing while this could not be learnt.
+/// How many cycles the chains' instructions take on this processor, as far as it is learnt.
 ///
 /// # Errors
 /// Says why the time stamp counter gives no time here.
-pub fn latencies() -> Result<Option<Latencies>, Unavailable> {
-    Ok(learnt(Tsc::get()?))
+pub fn latencies() -> Result<Latencies, Unavailable> {
+    let [integer, float, load] = learnt(Tsc::get()?);
+    Ok(Latencies { integer, float, load })
 }
 
-/// Both latencies in adds, which take one cycle on every x86-64 processor: learnt once a process, and tried anew
-/// the next time while the adds are disturbed.
-fn learnt(tsc: &Tsc) -> Option<Latencies> {
-    static AGREED: OnceLock<Latencies> = OnceLock::new();
-    if let Some(agreed) = AGREED.get() {
-        return Some(*agreed);
+/// The latency of each chain in adds, which take one cycle on every x86-64 processor: learnt once a process, and
+/// tried anew the next time while the adds are disturbed.
+fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
+    static LEARNT: [OnceLock<u64>; 3] = [const { OnceLock::new() }; 3];
+    let known = || std::array::from_fn(|at| LEARNT[at].get().copied());
+    if LEARNT.iter().all(|one| one.get().is_some()) {
+        return known();
     }
-    let (mut integer, mut float) = ([0.0; PAIRS], [0.0; PAIRS]);
-    for (integer, float) in integer.iter_mut().zip(&mut float) {
+    let mut ratios = [[0.0; PAIRS]; 3];
+    for pair in 0..PAIRS {
         let adds = timed(tsc, || adds(SHORT));
-        *integer = timed(tsc, || integer_multiplies(SHORT)) / adds;
-        *float = timed(tsc, || float_multiplies(SHORT)) / adds;
+        for (chain, ratios) in CHAINS.iter().zip(&mut ratios) {
+            ratios[pair] = timed(tsc, || chain(SHORT)) / adds;
+        }
     }
-    let (integer, float) = (agreed(&integer)?, agreed(&float)?);
-    Some(*AGREED.get_or_init(|| Latencies { integer, float }))
+    for (learnt, latency) in LEARNT.iter().zip(taught(&ratios)) {
+        if let Some(latency) = latency {
+            learnt.get_or_init(|| latency);
+        }
+    }
+    known()
+}
+
+/// What ratios of the chains to adds teach: nothing where the integer multiply takes under 3, for then the adds
+/// were slowed, and the other ratios are too small as well.
+fn taught(ratios: &[[f64; PAIRS]; 3]) -> [Option<u64>; 3] {
+    let latencies = ratios.each_ref().map(|ratios| agreed(ratios));
+    if latencies[0].is_some() { latencies } else { [None; 3] }
 }
 
 /// The whole number that most of the ratios lie near.
@@ -182,7 +199,7 @@ fn timed(tsc: &Tsc, chain: impl FnOnce()) -> f64 {
 /// A loop of `count` dependent instructions, a multiple of [`UNROLLED`].
 macro_rules! chain {
     ($count:expr, $instruction:literal, $($operand:tt)*) => {
-        // SAFETY: only the named registers and the flags change.
+        // SAFETY: only the named registers and the flags change, and what is read is the caller's.
         unsafe {
             asm!(
                 ".p2align 6",
@@ -194,7 +211,7 @@ macro_rules! chain {
                 "jnz 2b",
                 left = inout(reg) ($count / UNROLLED).max(1) => _,
                 $($operand)*,
-                options(nomem, nostack),
+                options(readonly, nostack),
             );
         }
     };
@@ -228,6 +245,16 @@ fn float_multiplies(count: u64) {
     );
 }
 
+/// From a word that holds its own address.
+#[inline(never)]
+fn loads(count: u64) {
+    let mut word = 0u64;
+    let place = &raw mut word;
+    // SAFETY: the word is ours.
+    unsafe { place.write_volatile(place as u64) };
+    chain!(count, "mov {at}, qword ptr [{at}]", at = inout(reg) place => _);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,27 +262,20 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    fn both_chains_run_what_they_claim() {
-        assert_eq!(SHORT % UNROLLED, 0);
-        assert_eq!(MULTIPLIES % UNROLLED, 0);
+    fn chains_run_what_they_claim() {
+        assert_eq!((SHORT % UNROLLED, LENGTH % UNROLLED), (0, 0));
     }
 
     /// Interruptions only make a chain slower, so the fastest run of each is what the processor does.
     #[test]
-    fn the_fastest_runs_of_both_chains_agree() {
+    fn the_fastest_runs_of_two_chains_agree() {
         let clocks: Vec<_> = match (0..100).map(|_| calibrate()).collect() {
             Ok(clocks) => clocks,
             Err(why) => return crate::untested::note("the core clock", &why),
         };
-        let most = |of: fn(&CoreClock) -> f64| clocks.iter().map(of).fold(0.0, f64::max);
-        let fastest = CoreClock {
-            integer_hertz: most(|clock| clock.integer_hertz),
-            float_hertz: most(|clock| clock.float_hertz),
-            is_known: clocks.iter().any(|clock| clock.is_known),
-        };
-        println!("{fastest:?}, {:?}", latencies());
-        assert!(fastest.disagreement() < AGREEMENT, "{fastest:?} of {clocks:?}");
-        assert!(clocks.iter().all(|clock| clock.hertz() > 0.0 && clock.hertz().is_finite()));
+        println!("{:?} of {:?}", clocks.last(), latencies());
+        assert!(clocks.iter().any(|clock| clock.disagreement() < AGREEMENT), "{clocks:?}");
+        assert!(clocks.iter().all(|clock| clock.hertz > 0.0 && clock.hertz.is_finite()));
     }
 
     /// A busy SMT sibling slows dependent adds and not these chains, so it leaves most samples in force. A virtual
@@ -270,7 +290,7 @@ mod tests {
             return crate::untested::note("the core clock beside busy CPUs", &"one CPU");
         }
         crate::pin::pin_to(*own).unwrap();
-        for load in [adds, integer_multiplies, float_multiplies] {
+        for load in [adds, integer_multiplies, float_multiplies, loads] {
             let done = AtomicBool::new(false);
             let busy = |cpu: usize| {
                 crate::pin::pin_to(cpu).unwrap();
@@ -322,13 +342,13 @@ mod tests {
         };
         let counted = |_| {
             let before = counters.now().ok()?[0];
-            adds(MULTIPLIES);
+            adds(LENGTH);
             Some(counters.now().ok()?[0] - before)
         };
         let least = (0..50).filter_map(counted).min();
         match least {
             Some(least) if least > 0 => {
-                let ratio = least as f64 / MULTIPLIES as f64;
+                let ratio = least as f64 / LENGTH as f64;
                 assert!((1.0..1.1).contains(&ratio), "{ratio} cycles an add");
             }
             _ => crate::untested::note("cycles of the adds", &"the counter stands still"),
@@ -336,23 +356,28 @@ mod tests {
     }
 
     #[test]
-    fn disagreement_is_relative_to_the_integer_chain() {
-        let clock = CoreClock { integer_hertz: 4e9, float_hertz: 3e9, is_known: true };
-        assert!((clock.disagreement() - 0.25).abs() < 1e-12);
-        let guess = CoreClock { integer_hertz: 4e9, float_hertz: 4e9, is_known: false };
+    fn the_fastest_chain_counts_if_another_bears_it_out() {
+        let clock = CoreClock::of(vec![3.9e9, 4e9, 2e9], true);
+        assert_eq!((clock.hertz, clock.second_hertz), (4e9, 3.9e9));
+        assert!((clock.disagreement() - 0.025).abs() < 1e-12);
+        assert!(CoreClock::of(vec![4e9], true).disagreement() > AGREEMENT, "one bears nothing out");
+        let guess = CoreClock::of(vec![4e9, 4e9], false);
         assert!(guess.disagreement() > AGREEMENT, "two guesses that agree are no clock");
     }
 
-    /// Adds slowed alike in every pair make both ratios too small, by one factor: no latency is learnt then.
+    /// Adds slowed alike in every pair make all ratios too small, by one factor: nothing wrong is learnt then.
     #[test]
     fn slowed_adds_teach_no_wrong_latency() {
-        for slowed in (12..=30).map(|tenths| f64::from(tenths) / 10.0) {
-            for true_latencies in [(3, 3), (3, 4), (3, 5)] {
-                let of = |latency: i32| agreed(&[f64::from(latency) / slowed; PAIRS]);
-                let learnt = of(true_latencies.0).zip(of(true_latencies.1));
-                assert_eq!(learnt, None, "{true_latencies:?} slowed by {slowed}");
+        for slowed in (100..=300).map(|hundredths| f64::from(hundredths) / 100.0) {
+            for latencies in [[3, 3, 4], [3, 3, 5], [3, 4, 5], [3, 5, 5], [4, 4, 4]] {
+                let taught = taught(&latencies.map(|latency| [f64::from(latency) / slowed; PAIRS]));
+                let wrong =
+                    (0..3).any(|at| taught[at].is_some_and(|one| one != latencies[at] as u64));
+                assert!(!wrong || latencies[0] > 3, "{latencies:?} slowed by {slowed}: {taught:?}");
             }
         }
+        let three = taught(&[[3.05; PAIRS], [2.9; PAIRS], [4.1; PAIRS]]);
+        assert_eq!(three, [Some(3), Some(3), Some(4)]);
     }
 
     #[test]

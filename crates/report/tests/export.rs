@@ -63,9 +63,9 @@ fn csv_has_a_row_for_each_sample() {
         assert_eq!(row.get("error.remedy"), sample.error.as_ref().and_then(|e| e.remedy.as_ref()));
         let core = row.get("clock.core_after").map(|text| text.parse::<f64>().unwrap());
         assert_eq!(core, sample.clock.map(|clock| clock.core_after));
-        let float = row.get("clock.float_before");
-        let float = float.map(|text| text.parse::<f64>().unwrap());
-        assert_eq!(float, sample.clock.and_then(|clock| clock.float_before));
+        let second = row.get("clock.second_before");
+        let second = second.map(|text| text.parse::<f64>().unwrap());
+        assert_eq!(second, sample.clock.and_then(|clock| clock.second_before));
         assert_eq!(row.get("histogram.latency"), sample.histograms.get("latency"));
     }
     let length = rows.iter().find(|row| row.get("length").is_some_and(|l| l == "64 KiB")).unwrap();

@@ -65,8 +65,8 @@ impl MadeUp {
                 tsc_overhead: 20,
                 core_before: 3.9e9,
                 core_after: 4.1e9,
-                float_before: Some(3.9e9),
-                float_after: Some(4.1e9),
+                second_before: Some(3.9e9),
+                second_after: Some(4.1e9),
             }),
             ..Sample::default()
         }

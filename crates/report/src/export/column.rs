@@ -169,8 +169,8 @@ fn clock() -> Vec<Column> {
         ticks("clock.tsc_overhead", |clock| clock.tsc_overhead),
         hertz("clock.core_before", |clock| clock.core_before),
         hertz("clock.core_after", |clock| clock.core_after),
-        real("clock.float_before", |row| row.sample.clock?.float_before),
-        real("clock.float_after", |row| row.sample.clock?.float_after),
+        real("clock.second_before", |row| row.sample.clock?.second_before),
+        real("clock.second_after", |row| row.sample.clock?.second_after),
     ]
 }
 

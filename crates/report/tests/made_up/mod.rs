@@ -131,8 +131,8 @@ pub(crate) fn sample(point: &Point, twin: bool, round: u32) -> Sample {
             tsc_overhead: 26,
             core_before: 4.4e9,
             core_after: 4.6e9,
-            float_before: Some(4.42e9),
-            float_after: Some(4.58e9),
+            second_before: Some(4.42e9),
+            second_after: Some(4.58e9),
         }),
         noise: Some(machine::noise::NoiseDelta { minor_faults: 3, ..Default::default() }),
         ..Sample::default()

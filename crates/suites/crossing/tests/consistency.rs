@@ -60,8 +60,8 @@ fn sample(experiment: &str, point: &Point, round: u32, values: BTreeMap<String, 
         tsc_overhead: 20,
         core_before: 4e9,
         core_after: 4e9,
-        float_before: None,
-        float_after: None,
+        second_before: None,
+        second_after: None,
     };
     Sample {
         experiment: experiment.into(),

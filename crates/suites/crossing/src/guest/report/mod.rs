@@ -223,8 +223,8 @@ impl Report {
             tsc_overhead: overhead,
             core_before: core(sample.core_before),
             core_after: core(sample.core_after),
-            float_before: None,
-            float_after: None,
+            second_before: None,
+            second_after: None,
         })
     }
 }
