@@ -1,10 +1,11 @@
 //! The core clock, by chains of dependent instructions of known latency: no performance counters needed.
 //!
-//! Three chains run in different units of the core: integer multiplies, floating-point multiplies, and loads
-//! from the first-level cache. What else runs on the core, such as a busy SMT sibling, can only slow a chain,
-//! and seldom slows two of these by as much. So the fastest counts if another bears it out. A chain of adds,
-//! one cycle each, cannot wait for its turn: a busy sibling slowed it by up to 5% (Zen 5), which would read as a
-//! slower clock. Adds serve only to learn how many cycles the others take.
+//! Three chains: integer multiplies, floating-point multiplies, and checksums (`crc32`). Each instruction takes
+//! several cycles, so it can wait for its turn while something else runs on the core, such as a busy SMT
+//! sibling. That can only slow a chain, and seldom slows two by as much: the fastest counts if another bears it
+//! out. A chain of adds, one cycle each, cannot wait: a busy sibling slowed it by up to 5% (Zen 5), which would
+//! read as a slower clock. Nor do loads do, whose latency is no whole number there. Adds serve only to learn how
+//! many cycles the others take.
 
 use std::arch::asm;
 use std::ops::RangeInclusive;
@@ -28,7 +29,7 @@ const LEAST_RUNS: usize = 3;
 const WELL: f64 = AGREEMENT / 4.0;
 
 /// The chains: each runs so many dependent instructions, a multiple of [`UNROLLED`].
-const CHAINS: [fn(u64); 3] = [integer_multiplies, float_multiplies, loads];
+const CHAINS: [fn(u64); 3] = [integer_multiplies, float_multiplies, checksums];
 /// Dependent instructions in a run from which a latency is learnt.
 const SHORT: u64 = 4 * 1024;
 /// Pairs of runs from which the latency of a chain's instruction is learnt.
@@ -39,7 +40,7 @@ const VOTES: usize = 5;
 /// next. It allows for adds that a busy SMT sibling slows.
 const NEAR: f64 = 0.1;
 /// The latencies that are believed, in cycles. An integer multiply takes 3 on Intel since Nehalem and on every
-/// Zen, 4 on older processors of AMD; one in floating point takes 3 to 5, and a load 4 or 5. Less means that the
+/// Zen, 4 on older processors of AMD; one in floating point takes 3 to 5, and a checksum 3. Less means that the
 /// adds were slowed.
 const LATENCIES: RangeInclusive<u64> = 3..=5;
 /// How often [`hertz`] calibrates before it gives up: an interruption can spoil all runs of two chains.
@@ -63,7 +64,7 @@ pub enum Doubtful {
     #[error("{0}")]
     NoTime(#[from] Unavailable),
     /// Adds were so disturbed that no latency was learnt from them.
-    #[error("how many cycles a multiply or a load takes could not be learnt")]
+    #[error("how many cycles a multiply takes could not be learnt")]
     NotLearnt,
     /// The two fastest chains differ by this share.
     #[error("no two chains of the core clock differ by less than {:.1}%", .0 * 100.0)]
@@ -93,8 +94,8 @@ pub struct Latencies {
     pub integer: Option<u64>,
     /// `mulsd`.
     pub float: Option<u64>,
-    /// `mov` from the first-level cache.
-    pub load: Option<u64>,
+    /// `crc32` of 64 bits; none without SSE4.2.
+    pub checksum: Option<u64>,
 }
 
 /// Measures the core clock of the CPU on which this thread runs: in about 60 us at 4.5 GHz, up to three
@@ -107,12 +108,12 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
     let tsc = Tsc::get()?;
     let learnt = learnt(tsc);
     let is_known = learnt.iter().flatten().count() >= 2;
-    let latencies = if is_known { learnt } else { learnt.map(|one| one.or(Some(3))) };
+    let latencies = if is_known { learnt } else { [Some(3), Some(3), None] };
     let mut least = CHAINS.map(|_| f64::INFINITY);
     let mut clock = CoreClock { hertz: 0.0, second_hertz: 0.0, is_known };
     for run in 1..=RUNS {
-        for (chain, least) in CHAINS.iter().zip(&mut least) {
-            *least = least.min(timed(tsc, || chain(LENGTH)));
+        for at in (0..CHAINS.len()).filter(|at| is_available(*at)) {
+            least[at] = least[at].min(timed(tsc, || CHAINS[at](LENGTH)));
         }
         let hertz = latencies.iter().zip(&least).filter_map(|(latency, ticks)| {
             latency.map(|latency| (LENGTH * latency) as f64 * tsc.hertz / ticks)
@@ -146,8 +147,13 @@ pub fn hertz() -> Result<f64, Doubtful> {
 /// # Errors
 /// Says why the time stamp counter gives no time here.
 pub fn latencies() -> Result<Latencies, Unavailable> {
-    let [integer, float, load] = learnt(Tsc::get()?);
-    Ok(Latencies { integer, float, load })
+    let [integer, float, checksum] = learnt(Tsc::get()?);
+    Ok(Latencies { integer, float, checksum })
+}
+
+/// Whether this processor runs a chain.
+fn is_available(at: usize) -> bool {
+    at < 2 || is_x86_feature_detected!("sse4.2")
 }
 
 /// The latency of each chain in adds, which take one cycle on every x86-64 processor: learnt once a process, and
@@ -155,16 +161,21 @@ pub fn latencies() -> Result<Latencies, Unavailable> {
 fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
     static LEARNT: [OnceLock<u64>; 3] = [const { OnceLock::new() }; 3];
     let known = || std::array::from_fn(|at| LEARNT[at].get().copied());
-    if LEARNT.iter().all(|one| one.get().is_some()) {
+    let missing = |at: usize| LEARNT[at].get().is_none() && is_available(at);
+    if !(0..CHAINS.len()).any(missing) {
         return known();
     }
-    let mut ratios = [[0.0; PAIRS]; 3];
-    for pair in 0..PAIRS {
+    let pair = |_| -> [f64; 3] {
         let adds = timed(tsc, || adds(SHORT));
-        for (chain, ratios) in CHAINS.iter().zip(&mut ratios) {
-            ratios[pair] = timed(tsc, || chain(SHORT)) / adds;
-        }
-    }
+        // A chain that cannot run teaches nothing.
+        let ratio = |at: usize| match is_available(at) {
+            true => timed(tsc, || CHAINS[at](SHORT)) / adds,
+            false => f64::NAN,
+        };
+        std::array::from_fn(ratio)
+    };
+    let pairs: [[f64; 3]; PAIRS] = std::array::from_fn(pair);
+    let ratios = std::array::from_fn(|at| pairs.map(|pair| pair[at]));
     for (learnt, latency) in LEARNT.iter().zip(taught(&ratios)) {
         if let Some(latency) = latency {
             learnt.get_or_init(|| latency);
@@ -199,7 +210,7 @@ fn timed(tsc: &Tsc, chain: impl FnOnce()) -> f64 {
 /// A loop of `count` dependent instructions, a multiple of [`UNROLLED`].
 macro_rules! chain {
     ($count:expr, $instruction:literal, $($operand:tt)*) => {
-        // SAFETY: only the named registers and the flags change, and what is read is the caller's.
+        // SAFETY: only the named registers and the flags change.
         unsafe {
             asm!(
                 ".p2align 6",
@@ -211,7 +222,7 @@ macro_rules! chain {
                 "jnz 2b",
                 left = inout(reg) ($count / UNROLLED).max(1) => _,
                 $($operand)*,
-                options(readonly, nostack),
+                options(nomem, nostack),
             );
         }
     };
@@ -245,14 +256,10 @@ fn float_multiplies(count: u64) {
     );
 }
 
-/// From a word that holds its own address.
+/// Where there is SSE4.2.
 #[inline(never)]
-fn loads(count: u64) {
-    let mut word = 0u64;
-    let place = &raw mut word;
-    // SAFETY: the word is ours.
-    unsafe { place.write_volatile(place as u64) };
-    chain!(count, "mov {at}, qword ptr [{at}]", at = inout(reg) place => _);
+fn checksums(count: u64) {
+    chain!(count, "crc32 {sum}, {word}", sum = inout(reg) 1u64 => _, word = in(reg) 5u64);
 }
 
 #[cfg(test)]
@@ -290,7 +297,7 @@ mod tests {
             return crate::untested::note("the core clock beside busy CPUs", &"one CPU");
         }
         crate::pin::pin_to(*own).unwrap();
-        for load in [adds, integer_multiplies, float_multiplies, loads] {
+        for load in [adds, integer_multiplies, float_multiplies] {
             let done = AtomicBool::new(false);
             let busy = |cpu: usize| {
                 crate::pin::pin_to(cpu).unwrap();
