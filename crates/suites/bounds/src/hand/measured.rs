@@ -11,6 +11,7 @@ use lab::experiment::{self, Experiment, Profile};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::run::Lab;
+use lab::sample::FailureKind;
 use lab::suite::Suite as _;
 use lab::summary::{Row, Unit, newest_environment, paired, rounds, summarise};
 
@@ -121,9 +122,10 @@ fn cell(row: &Row) -> Cell {
     if let Some(estimate) = row.estimate {
         return Cell::Value(estimate.median);
     }
-    let failed = row.errors.values().next().map(|fault| match &fault.remedy {
-        Some(remedy) => format!("{}; {remedy}", fault.why),
-        None => fault.why.clone(),
+    let failed = row.errors.iter().next().map(|(kind, fault)| {
+        let void = if *kind == FailureKind::Void { "void " } else { "" };
+        let remedy = fault.remedy.as_ref().map(|remedy| format!("; {remedy}"));
+        format!("{void}{}{}", fault.why, remedy.unwrap_or_default())
     });
     // A round that counts and has no such metric is none that was void; it has a clock.
     let all_void = row.void_rounds > 0 && row.core_hertz.is_none();

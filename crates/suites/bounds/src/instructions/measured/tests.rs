@@ -117,8 +117,12 @@ fn latencies_are_what_loops_of_the_compiler_take() {
         ("addsd XMM, XMM", float_additions),
     ] {
         chain();
-        let pairs: Vec<f64> = (0..PAIRS).map(|_| chain() / additions()).collect();
-        agree(text, beside_an_addition(tsc, text, "latency").2, median(&pairs).unwrap());
+        // The least of each: a busy SMT sibling slows one chain more than another.
+        let mut least = [f64::INFINITY; 2];
+        for _ in 0..PAIRS {
+            least = [least[0].min(chain()), least[1].min(additions())];
+        }
+        agree(text, beside_an_addition(tsc, text, "latency").2, least[0] / least[1]);
     }
 }
 
