@@ -76,7 +76,19 @@ impl Found {
     }
 
     fn connect(&self) -> Arc<Connection> {
-        Connection::open(&self.folder.path().join("nic"), self.form).unwrap()
+        let begun = Instant::now();
+        loop {
+            match Connection::open(&self.folder.path().join("nic"), self.form) {
+                // On a busy machine strangers go later than others come.
+                Err(why)
+                    if why.to_string().contains("try again")
+                        && begun.elapsed() < Duration::from_secs(30) =>
+                {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                connection => return connection.unwrap(),
+            }
+        }
     }
 
     /// A connection that says what it likes.
