@@ -38,7 +38,7 @@ pub enum OptionValue {
 }
 
 impl OptionValue {
-    /// What an example of it looks like, if the text is none.
+    /// What is wrong with a text that is no such value, and what to give instead.
     fn fault(self, text: &str) -> Option<&'static str> {
         match self {
             Self::Text if text.is_empty() => Some("is empty; name it, or leave the option out"),

@@ -251,6 +251,12 @@ impl From<machine::Refusal> for Failure {
     }
 }
 
+impl From<machine::core_clock::Doubtful> for Failure {
+    fn from(doubtful: machine::core_clock::Doubtful) -> Self {
+        Self::failed(doubtful.to_string())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::failed(error.to_string())

@@ -4,8 +4,8 @@
 //! several cycles, so it can wait for its turn while something else runs on the core, such as a busy SMT
 //! sibling. That can only slow a chain, and seldom slows two by as much: the fastest counts if another bears it
 //! out. A chain of adds, one cycle each, cannot wait: a busy sibling slowed it by up to 5% (Zen 5), which would
-//! read as a slower clock. Nor do loads do, whose latency is no whole number there. Adds serve only to learn how
-//! many cycles the others take.
+//! read as a slower clock. Loads are no chain either: their latency is no whole number there. Adds serve only to
+//! learn how many cycles the others take.
 
 use std::arch::asm;
 use std::ops::RangeInclusive;
@@ -72,11 +72,10 @@ pub enum Doubtful {
 }
 
 impl CoreClock {
-    /// Of some chains' values, the fastest and the next.
-    fn of(mut hertz: Vec<f64>, is_known: bool) -> Self {
+    /// Of the chains' values, 0 where there is none: the fastest and the next.
+    fn of(mut hertz: [f64; 3], is_known: bool) -> Self {
         hertz.sort_by(|a, b| b.total_cmp(a));
-        let at = |place: usize| hertz.get(place).copied().unwrap_or(0.0);
-        Self { hertz: at(0), second_hertz: at(1), is_known }
+        Self { hertz: hertz[0], second_hertz: hertz[1], is_known }
     }
 
     /// How far the two fastest chains differ, relative: over [`AGREEMENT`] the value is doubtful. Without end where
@@ -115,10 +114,11 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
         for at in (0..CHAINS.len()).filter(|at| is_available(*at)) {
             least[at] = least[at].min(timed(tsc, || CHAINS[at](LENGTH)));
         }
-        let hertz = latencies.iter().zip(&least).filter_map(|(latency, ticks)| {
-            latency.map(|latency| (LENGTH * latency) as f64 * tsc.hertz / ticks)
-        });
-        clock = CoreClock::of(hertz.collect(), is_known);
+        let hertz = |at: usize| match latencies[at] {
+            Some(latency) => (LENGTH * latency) as f64 * tsc.hertz / least[at],
+            None => 0.0,
+        };
+        clock = CoreClock::of(std::array::from_fn(hertz), is_known);
         if run >= LEAST_RUNS && clock.disagreement() < WELL {
             break;
         }
@@ -364,11 +364,14 @@ mod tests {
 
     #[test]
     fn the_fastest_chain_counts_if_another_bears_it_out() {
-        let clock = CoreClock::of(vec![3.9e9, 4e9, 2e9], true);
+        let clock = CoreClock::of([3.9e9, 4e9, 2e9], true);
         assert_eq!((clock.hertz, clock.second_hertz), (4e9, 3.9e9));
         assert!((clock.disagreement() - 0.025).abs() < 1e-12);
-        assert!(CoreClock::of(vec![4e9], true).disagreement() > AGREEMENT, "one bears nothing out");
-        let guess = CoreClock::of(vec![4e9, 4e9], false);
+        assert!(
+            CoreClock::of([4e9, 0.0, 0.0], true).disagreement() > AGREEMENT,
+            "one bears nothing out"
+        );
+        let guess = CoreClock::of([4e9, 4e9, 0.0], false);
         assert!(guess.disagreement() > AGREEMENT, "two guesses that agree are no clock");
     }
 

@@ -42,12 +42,12 @@ impl Probe for Calls {
         let enclave = Entered::load(&setting, context)?;
         let inside = enclave.enclave();
         let failed = |why| failed(0, &why);
-        let before = hertz()?;
+        let before = core_clock::hertz()?;
         let plain = batch::each(tsc, budget, 64, plain)?;
         let ecall = batch::each(tsc, budget, 1, |times| {
             inside.repeat(Ecall::nothing, [0; WORDS], times).map(drop).map_err(failed)
         })?;
-        let after = hertz()?;
+        let after = core_clock::hertz()?;
         let ocall = batch::each(tsc, budget, LEAVES, |times| {
             match inside.leave(times).map_err(failed)? {
                 back if back == times => Ok(()),
@@ -101,10 +101,6 @@ fn plain(times: u64) -> Result<(), Failure> {
         black_box(function(number, 0, 0, 0, 0, 0));
     }
     Ok(())
-}
-
-fn hertz() -> Result<f64, Failure> {
-    core_clock::hertz().map_err(|why| Failure::failed(why.to_string()))
 }
 
 /// How long a sample takes with all that it prepares.

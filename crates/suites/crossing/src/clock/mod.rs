@@ -132,10 +132,9 @@ fn turn(
     conditions: &Conditions,
     tsc: &'static Tsc,
 ) -> Result<Turn, Failure> {
-    let clock = || core_clock::hertz().map_err(|why| Failure::failed(why.to_string()));
-    let before = clock()?;
+    let before = core_clock::hertz()?;
     let measured = trips.make(setup, conditions, tsc)?;
-    let after = clock()?;
+    let after = core_clock::hertz()?;
     let ns = measured.values.get("time").copied();
     let ns = ns.ok_or_else(|| Failure::failed("the trip gave no time"))?;
     Ok(Turn { ns, hertz: (before + after) / 2.0 })
