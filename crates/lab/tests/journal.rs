@@ -7,7 +7,7 @@ mod record;
 use std::fs;
 use std::path::Path;
 
-use lab::journal::{self, Journal, JournalError, RECORD, SAMPLES, Settled, open};
+use lab::journal::{self, FORMAT, Journal, JournalError, RECORD, SAMPLES, Settled, open};
 use lab::plan::Item;
 use lab::point::Point;
 use lab::sample::{Sample, TRIES};
@@ -93,9 +93,12 @@ fn a_second_lab_is_refused() {
 #[test]
 fn a_journal_of_another_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join(RECORD), r#"{"format": 3, "anything": []}"#).unwrap();
+    let newer = FORMAT + 1;
+    let text = format!(r#"{{"format": {newer}, "anything": []}}"#);
+    fs::write(folder.path().join(RECORD), text).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();
-    assert!(line.contains("format 3") && line.contains("reads 2; use a newer"), "{line}");
+    let told = [format!("format {newer}"), format!("reads {FORMAT}; use a newer")];
+    assert!(told.iter().all(|told| line.contains(told)), "{line}");
     fs::write(folder.path().join(RECORD), r#"{"format": 1, "anything": []}"#).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();
     assert!(line.contains("format 1") && line.contains("--fresh"), "{line}");

@@ -12,6 +12,16 @@ pub struct Restore {
     nice: i32,
 }
 
+/// This thread's nice value, which processes that it starts inherit.
+///
+/// # Errors
+/// Where the kernel, or a filter of system calls, refuses to tell.
+pub fn current() -> Result<i32, Refusal> {
+    getpriority_process(Some(gettid())).map_err(|errno| {
+        Refusal::new("the nice value", errno.into(), "allow the system call getpriority")
+    })
+}
+
 /// Sets this thread's nice value (-20 is best) until the answer is dropped. Threads that it starts inherit it.
 ///
 /// # Errors
@@ -43,7 +53,7 @@ mod tests {
 
     #[test]
     fn restored_when_dropped() {
-        let now = || getpriority_process(Some(gettid())).unwrap();
+        let now = || current().unwrap();
         let before = now();
         match raise(before - 1) {
             Ok(restore) => {

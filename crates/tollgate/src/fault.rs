@@ -24,6 +24,11 @@ impl Fault {
         Self { line: line.to_string(), status: 1 }
     }
 
+    /// The same error for a command whose exit status 1 is an answer: exit status 2.
+    pub(crate) fn no_answer(self) -> Self {
+        Self { status: 2, ..self }
+    }
+
     pub(crate) fn status(&self) -> u8 {
         self.status
     }

@@ -160,7 +160,7 @@ says = "The edge at 70 is found"
 source = "me"
 experiment = "planted/search"
 where = { edge = 70 }
-rounds = 3
+rounds = 6
 expect = { at_least = 69, at_most = 70 }
 [[claim]]
 id = "edge-fails"
@@ -168,11 +168,13 @@ says = "The edge at 30 is at 50"
 source = "me"
 experiment = "planted/search"
 where = { edge = 30 }
-rounds = 3
+rounds = 6
 expect = { at_least = 50 }
 "#,
     );
     let own = own.to_str().unwrap();
+    bench.ok(&["run", "planted/search", "--rounds", "6", "--quiet"]);
+    settle(&bench);
     insta::assert_snapshot!(masked(&bench.ok(&["claims", "-e", own, "me"]), &bench));
     let checked = bench.run(&["claims", "-e", own, "me", "--check"]);
     assert_eq!(checked.status.code(), Some(1), "a contradicted claim fails a check");
@@ -187,6 +189,11 @@ expect = { at_least = 50 }
     assert_eq!(check(&["edge-holds", "planted-20"]), 0);
     assert_eq!(check(&["edge-holds", "planted-20", "--require", "decided"]), 1);
     assert_eq!(check(&["planted-20"]), 3, "nothing was judged");
+    let record = bench.journal().folder.join("run.json");
+    let kept = std::fs::read(&record).unwrap();
+    std::fs::write(&record, "damaged").unwrap();
+    assert_eq!(check(&["edge-holds"]), 2, "the run cannot be read");
+    std::fs::write(&record, kept).unwrap();
     let json = bench.ok(&["claims", "-e", own, "me", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
@@ -225,10 +232,12 @@ fn plot_draws_files() {
     for name in text.lines().chain(["figures/planted.svg"]) {
         assert!(std::fs::metadata(bench.path().join(name)).unwrap().len() > 5_000, "{name}");
     }
-    let line = bench.refused(&["plot", "planted/delay", "--x", "nonsense"], 2);
-    assert!(line.contains("'nonsense' is no factor of planted/delay"), "{line}");
-    let line = bench.refused(&["plot", "planted/delay", "--x", "effect", "--y", "nonsense"], 2);
-    assert!(line.contains("no metric 'nonsense'"), "{line}");
+    for bench in [&bench, &Bench::new()] {
+        let line = bench.refused(&["plot", "planted/delay", "--x", "nonsense"], 2);
+        assert!(line.contains("unknown factor 'nonsense'; there are: "), "{line}");
+        let line = bench.refused(&["plot", "planted/delay", "--x", "effect", "--y", "nonsense"], 2);
+        assert!(line.contains("unknown metric 'nonsense' of planted; there are: "), "{line}");
+    }
     assert!(bench.refused(&["show", "--metric", "nonsense"], 2).contains("no metric 'nonsense'"));
     let line = bench.refused(&["plot", "nothing"], 2);
     assert!(line.contains("there is no figure 'nothing'"), "{line}");

@@ -124,6 +124,8 @@ fn samples_of_another_definition_are_not_resumed() {
         write(MINE);
         bench.ok(&[&run[..], &["--fresh"]].concat());
     }
+    let nice = bench.refused(&[&run[..], &["--priority", "19"]].concat(), 2);
+    assert!(nice.contains("nice value: the run has ") && nice.contains(", now it is 19"), "{nice}");
     let line = bench.refused(&[&run[..], &["--set", "file-folder=/tmp"]].concat(), 2);
     assert!(line.contains("--set file-folder: the run has not set, now it is /tmp"), "{line}");
 }

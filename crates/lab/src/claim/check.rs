@@ -8,6 +8,7 @@ use crate::factor;
 use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::{Filter, Point};
 use crate::run::{METRICS, SESSION};
+use crate::statistics::ORDER_STATISTIC_ROUNDS;
 use crate::suite::{self, Suite};
 use crate::summary::Unit;
 
@@ -68,6 +69,15 @@ struct Fitting<'a> {
 
 impl Fitting<'_> {
     fn fit(&self, claim: &Claim) -> Result<Claim, String> {
+        // Our own promises on experiments of few rounds are of what is the same each time.
+        let few = |rounds: usize| rounds < ORDER_STATISTIC_ROUNDS;
+        let exempt = claim.is_promise() && few(self.experiment.effort.rounds as usize);
+        if claim.rounds.is_some_and(few) && !exempt {
+            return Err(format!(
+                "rounds: fewer than {ORDER_STATISTIC_ROUNDS} have no interval of 95%; \
+                 ask for {ORDER_STATISTIC_ROUNDS} or more, or leave it out"
+            ));
+        }
         let name = claim.metric.as_deref().unwrap_or(&self.experiment.metric);
         let metric = self.metric(name)?;
         let mut fitted = claim.clone();

@@ -13,7 +13,7 @@ use crate::metric::MetricRecord;
 use crate::terminal;
 
 /// The format that this program writes, and the only one that it reads.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 
 /// What the samples of a run share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub struct RunRecord {
     pub begun: String,
     /// What the user set by name (`--set NAME=VALUE`): the same for all samples.
     pub options: BTreeMap<String, String>,
+    /// The nice value of the processes that measure: the same for all samples.
+    pub nice: i32,
     /// Every environment that samples name, by id.
     pub environments: BTreeMap<String, Environment>,
     /// The experiments as run, by id.

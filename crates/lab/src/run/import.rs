@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use machine::environment::Environment;
 
-use super::record::{describe, new_record};
+use super::record::{Shared, describe, new_record};
 use super::{Lab, RunError};
 use crate::experiment::{Experiment, Profile};
 use crate::journal::{Journal, latest};
@@ -33,7 +33,9 @@ impl Lab<'_> {
         let host = environment.hostname.clone();
         let place = latest(results, &host, profile, true)?;
         let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let new = || new_record(self, (profile, None), name, host.clone(), BTreeMap::new());
+        // What a guest's init starts has nice value 0.
+        let shared = Shared { options: BTreeMap::new(), nice: 0 };
+        let new = || new_record(self, (profile, None), name, host.clone(), &shared);
         let mut journal = Journal::open(&place.folder, new)?;
         let id = environment.id();
         journal.record.environments.insert(id.clone(), environment);

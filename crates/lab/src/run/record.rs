@@ -70,12 +70,20 @@ fn peak_memory() -> f64 {
     usage.ru_maxrss as f64 * 1024.0
 }
 
+/// How all samples of a run are measured.
+pub(super) struct Shared {
+    /// What the user set by name.
+    pub(super) options: BTreeMap<String, String>,
+    /// The nice value of the processes that measure.
+    pub(super) nice: i32,
+}
+
 pub(super) fn new_record(
     lab: &Lab,
     (profile, seed): (Profile, Option<u64>),
     name: String,
     host: String,
-    options: BTreeMap<String, String>,
+    shared: &Shared,
 ) -> RunRecord {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     RunRecord {
@@ -87,25 +95,29 @@ pub(super) fn new_record(
         // 53 bits, so that every reader of JSON keeps it.
         seed: seed.unwrap_or_else(clock) & ((1 << 53) - 1),
         begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        options,
+        options: shared.options.clone(),
+        nice: shared.nice,
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),
     }
 }
 
-/// Whether samples of these experiments and options may stand beside those of the record.
+/// Whether samples of these experiments, measured this way, may stand beside those of the record.
 ///
 /// # Errors
 /// One line: what was changed since, which would make them samples of something else.
 pub(super) fn same_definitions(
     record: &RunRecord,
     experiments: &[Experiment],
-    options: &BTreeMap<String, String>,
+    shared: &Shared,
 ) -> Result<(), String> {
-    let names: BTreeSet<&String> = record.options.keys().chain(options.keys()).collect();
+    if record.nice != shared.nice {
+        return Err(format!("nice value: the run has {}, now it is {}", record.nice, shared.nice));
+    }
+    let names: BTreeSet<&String> = record.options.keys().chain(shared.options.keys()).collect();
     for name in names {
-        let (before, now) = (record.options.get(name), options.get(name));
+        let (before, now) = (record.options.get(name), shared.options.get(name));
         if before != now {
             let told = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
             let (before, now) = (told(before), told(now));

@@ -9,7 +9,7 @@ use machine::setting::Left;
 
 use super::ahead::Ahead;
 use super::hand::{Hand, Said};
-use super::record::{describe, new_record, now, same_definitions};
+use super::record::{Shared, describe, new_record, now, same_definitions};
 use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
 use crate::descendants;
 use crate::experiment::Experiment;
@@ -66,12 +66,16 @@ impl<'a> Session<'a> {
         let environment = here.id();
         let place = latest(&wanted.results, &here.hostname, wanted.profile, wanted.fresh)?;
         let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let shared = Shared {
+            options: option::values(&wanted.options),
+            nice: machine::priority::current().map_err(|e| RunError::Worker(e.to_string()))?,
+        };
         let new = || {
             let how = (wanted.profile, wanted.seed);
-            new_record(lab, how, name, here.hostname.clone(), option::values(&wanted.options))
+            new_record(lab, how, name, here.hostname.clone(), &shared)
         };
         let mut journal = Journal::open(&place.folder, new)?;
-        same_definitions(&journal.record, &wanted.experiments, &option::values(&wanted.options))
+        same_definitions(&journal.record, &wanted.experiments, &shared)
             .map_err(|what| RunError::Changed { folder: place.folder.clone(), what })?;
         journal.record.environments.insert(environment.clone(), here);
         describe(&mut journal.record, lab, &wanted.experiments);

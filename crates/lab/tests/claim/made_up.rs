@@ -113,6 +113,7 @@ impl MadeUp {
             seed: self.seed,
             begun: "2026-01-01T00:00:00Z".into(),
             options: BTreeMap::new(),
+            nice: 0,
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

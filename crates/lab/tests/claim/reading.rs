@@ -161,6 +161,32 @@ fn a_claim_that_fits_is_spelled_as_points_are() {
 }
 
 #[test]
+fn few_rounds_judge_nothing_but_our_own_promises_on_what_is_the_same_each_time() {
+    let expected = [
+        "{ at_least = 1 }",
+        "{ ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }, at_least = 1 }",
+        "{ rounds_differ_at_most = \"1%\" }",
+    ];
+    let check = |rounds: usize, expect: &str, source: &str, plan: u32| {
+        let mut made_up = made_up();
+        made_up.rounds = plan;
+        let mut claim = claim(&format!("rounds = {rounds}\nexpect = {expect}"));
+        claim.source = source.into();
+        check(&claim, &[&Copy], &[made_up.experiment()])
+    };
+    for expect in expected {
+        for rounds in [1, 5] {
+            let error = check(rounds, expect, "a paper", 1).unwrap_err().to_string();
+            assert!(error.starts_with("claims.toml: line 2: claim 'it': rounds: "), "{error}");
+            assert!(error.contains("6 or more") && !error.contains('\n'), "{error}");
+            assert!(check(rounds, expect, "tollgate", 20).is_err());
+            assert!(check(rounds, expect, "tollgate", 2).is_ok());
+        }
+        assert!(check(6, expect, "a paper", 20).is_ok());
+    }
+}
+
+#[test]
 fn a_claim_that_does_not_fit_is_refused() {
     let experiments = [made_up().experiment()];
     for (keys, expected) in [

@@ -15,6 +15,7 @@ pub(crate) fn record() -> RunRecord {
         seed: 1,
         begun: "2026-01-01T00:00:00Z".into(),
         options: BTreeMap::new(),
+        nice: 0,
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),

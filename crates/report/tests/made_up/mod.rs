@@ -160,6 +160,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             seed: 7,
             begun: "2026-01-01T00:00:00Z".into(),
             options: BTreeMap::new(),
+            nice: 0,
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

@@ -25,9 +25,14 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
             "--grid wants --x for its columns and --series for its rows, as 'plot bounds/detection --x bug --series mechanism --grid'",
         ));
     }
+    // What is wrong with the question is told whatever was measured.
+    let asked = given.x.as_ref().map(|x| by_hand(given, x)).transpose()?;
     let run = super::show::open(&given.place.results)?;
-    let (pictures, possible) = match &given.x {
-        Some(x) => (vec![picture(&by_hand(given, x, &run)?, &run)?], Ok(())),
+    let (pictures, possible) = match asked {
+        Some(figure) => {
+            super::show::meant(&run, std::slice::from_ref(&figure.experiment))?;
+            (vec![picture(&figure, &run)?], Ok(()))
+        }
         None => declared(given, &run)?,
     };
     if pictures.is_empty() {
@@ -184,11 +189,10 @@ fn declared(given: &Plot, run: &Run) -> Result<(Vec<Picture>, Result<(), Fault>)
 }
 
 /// A figure as the command line asks for it.
-fn by_hand(given: &Plot, x: &str, run: &Run) -> Result<Figure, Fault> {
+fn by_hand(given: &Plot, x: &str) -> Result<Figure, Fault> {
     let [experiment] = given.figures.as_slice() else {
         return Err(Fault::usage("--x wants one experiment, as 'plot copy/throughput --x length'"));
     };
-    super::show::meant(run, std::slice::from_ref(experiment))?;
     let mut figure = Figure::by_hand(experiment, x);
     figure.metric.clone_from(&given.y);
     figure.series.clone_from(&given.series);
@@ -198,5 +202,6 @@ fn by_hand(given: &Plot, x: &str, run: &Run) -> Result<Figure, Fault> {
         figure.filter.add(text).map_err(Fault::usage)?;
     }
     spell(&mut figure)?;
+    check(&figure)?;
     Ok(figure)
 }

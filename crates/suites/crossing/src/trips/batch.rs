@@ -14,6 +14,8 @@ use crate::ticks::Ticks;
 const STEPS: u64 = 1000;
 /// A batch that lasted fewer steps than this is no measurement: a step would be over 1% of it.
 const LEAST_STEPS: u64 = 100;
+/// The least operations one by one that make a histogram.
+const LEAST_SINGLE: u64 = 32;
 /// The least batches that make a median.
 const LEAST_BATCHES: usize = 5;
 /// The most batches of a sample: they are kept until its end.
@@ -111,13 +113,14 @@ impl Timing {
         }
     }
 
-    /// Times operations one by one until the budget is spent, at least once through the greatest size.
+    /// Times operations one by one until the budget is spent and there are enough, at least once through the greatest
+    /// size.
     pub(super) fn one_by_one(self, operation: &mut impl Operation) -> Result<Ticks, Failure> {
         let size = *operation.sizes().end();
         let mut ticks = Ticks::new()?;
         operation.begin()?;
         let begun = Instant::now();
-        while ticks.count() == 0 || begun.elapsed() < self.budget {
+        while ticks.count() < LEAST_SINGLE || begun.elapsed() < self.budget {
             operation.prepare(size)?;
             for number in 0..size {
                 let before = operation.unproven();
@@ -129,7 +132,7 @@ impl Timing {
                 }
             }
             operation.check(size)?;
-            if ticks.count() == 0 {
+            if ticks.count() < LEAST_SINGLE {
                 self.keep_patience(begun)?;
             }
         }
