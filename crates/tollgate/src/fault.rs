@@ -3,6 +3,7 @@
 use std::fmt;
 
 use lab::compare::CompareError;
+use lab::journal::JournalError;
 use lab::summary::SummaryError;
 use report::figure::FigureError;
 
@@ -40,9 +41,12 @@ impl fmt::Display for Fault {
     }
 }
 
-impl From<lab::journal::JournalError> for Fault {
-    fn from(error: lab::journal::JournalError) -> Self {
-        Self::failed(error)
+impl From<JournalError> for Fault {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::IsRun(_) => Self::usage(error),
+            _ => Self::failed(error),
+        }
     }
 }
 

@@ -158,7 +158,7 @@ fn a_run_without_its_record_and_a_run_in_a_run_are_refused() {
     bench.ok(&run);
     let folder = bench.journal().folder;
     let inside = ["--results", folder.to_str().unwrap()];
-    let line = bench.refused(&[&run[..], &inside].concat(), 1);
+    let line = bench.refused(&[&run[..], &inside].concat(), 2);
     assert!(line.contains("the folder of one run"), "{line}");
     std::fs::remove_file(folder.join("run.json")).unwrap();
     let line = bench.refused(&run, 1);

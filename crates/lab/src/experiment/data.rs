@@ -28,6 +28,8 @@ pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result
     let deserializer = toml::Deserializer::parse(text).map_err(|e| fault(of_toml(&e, text)))?;
     serde_path_to_error::deserialize(deserializer).map_err(|e| {
         let path = e.path().to_string();
+        // The field by which toml hands over a value with its place in the text.
+        let path = path.strip_suffix(".$__serde_spanned_private_value").unwrap_or(&path);
         fault(format!("{} (at {path})", of_toml(e.inner(), text)))
     })
 }

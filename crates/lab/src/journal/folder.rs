@@ -65,8 +65,7 @@ pub fn latest(
 ) -> Result<Place, JournalError> {
     let remedy = "choose another folder with --results";
     if is_run(results) {
-        let what = "it is the folder of one run; give the folder of all runs with --results";
-        return Err(JournalError::Damaged { path: results.into(), what: what.into() });
+        return Err(JournalError::IsRun(results.into()));
     }
     fs::create_dir_all(results).map_err(system(results, remedy))?;
     let prefix = format!("{}-{}-", component(host), profile.name());

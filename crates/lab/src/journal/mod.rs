@@ -63,6 +63,9 @@ pub enum JournalError {
         /// What is wrong, where, and what to do.
         what: String,
     },
+    /// A folder for runs is one of them.
+    #[error("{}: it is the folder of one run; give the folder of all runs with --results", .0.display())]
+    IsRun(PathBuf),
     /// There is no run.
     #[error("{}: no run here; measure first with 'tollgate run'", .0.display())]
     NoRun(PathBuf),

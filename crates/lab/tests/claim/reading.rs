@@ -94,6 +94,8 @@ fn faults_name_file_line_and_key() {
         assert!(error.contains(expected), "{keys}: {error}");
     }
     assert!(read("claims.toml", "[[clam]]\n").unwrap_err().to_string().contains("`clam`"));
+    let number = read("own.toml", "[[claim]]\nid = 5\n").unwrap_err().to_string();
+    assert!(number.ends_with("(at claim[0].id)"), "{number}");
     let twice = WHOLE.to_string() + &WHOLE.replace("[[experiment]]\nname = \"throughput\"\n", "");
     assert!(read("own.toml", &twice).unwrap_err().to_string().contains("same id"));
 }
