@@ -1,5 +1,8 @@
 //! What the copying experiments vary.
 
+// Levels may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use lab::factor::{Factor, Levels};
 
 use crate::functions;

@@ -1,5 +1,8 @@
 //! The lengths at which `tollgate` changes its way, from this machine's caches; set once.
 
+// The system may say any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use machine::cache::Caches;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
@@ -28,7 +31,7 @@ impl Thresholds {
             large: first / 2,
             rep: if fast_rep { last / 8 } else { 0 },
             cached: last / 4,
-            source_cached: last / 2 * 3,
+            source_cached: (last / 2).saturating_mul(3),
         }
     }
 }

@@ -5,6 +5,9 @@
 //! makes at least between two readings of its clock, and what is printed is the median over rounds.
 //! In place of apex, which is not here, stands our own function as `tollgate_memcpy`.
 
+// Arguments may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod options;
 mod output;
 mod plan;

@@ -44,7 +44,7 @@ pub(super) fn rows(options: &Options, pairs: &[Pair]) -> Vec<Row> {
 /// How long slow copies sleep in all.
 pub(super) fn asleep(options: &Options, pairs: &[Pair]) -> Duration {
     let sleeps: u64 = rows(options, pairs).iter().map(|row| row.length.div_ceil(4)).sum();
-    Duration::from_secs(sleeps * options.sleep)
+    Duration::from_secs(sleeps.saturating_mul(options.sleep))
 }
 
 /// The experiment that measures them.
@@ -55,7 +55,8 @@ pub(super) fn experiment(options: &Options, pairs: &[Pair]) -> Experiment {
     let slow = options.sleep > 0;
     let rounds = if slow { 1 } else { options.rounds };
     let longest = rows.iter().map(|row| row.length).max().unwrap_or(0);
-    let limit = Duration::from_secs(60 + longest.div_ceil(4) * options.sleep);
+    let asleep = longest.div_ceil(4).saturating_mul(options.sleep);
+    let limit = Duration::from_secs(asleep.saturating_add(60));
     Experiment {
         suite: "copy".into(),
         name: "throughput".into(),

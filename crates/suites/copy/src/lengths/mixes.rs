@@ -58,13 +58,14 @@ pub(super) fn find(name: &str) -> Result<&'static Mix, String> {
 impl Mix {
     /// Draws one length.
     pub(super) fn one(&self, chance: &mut Pcg64Mcg) -> u64 {
-        let whole: u32 = self.bands.iter().map(|band| band.share).sum();
+        let shares = self.bands.iter().map(|band| band.share);
+        let whole = shares.fold(0, u32::saturating_add);
         let mut at = chance.random_range(0..whole.max(1));
         for band in &self.bands {
-            if at < band.share {
-                return chance.random_range(band.from..=band.to);
+            match at.checked_sub(band.share) {
+                Some(behind) => at = behind,
+                None => return chance.random_range(band.from..=band.to),
             }
-            at -= band.share;
         }
         self.bands.last().map_or(1, |band| band.to)
     }

@@ -3,6 +3,9 @@
 //! A fixed length flatters a function whose branches it trains, so a level of `length` may also be
 //! a distribution: `uniform 1..64 B`, `log-uniform 1 B..4 KiB`, or `mix NAME` from `lengths.toml`.
 
+// Levels may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod mixes;
 
 use std::fmt;
@@ -97,7 +100,7 @@ impl Lengths {
             Self::Uniform(low, high) => chance.random_range(*low..=*high),
             Self::LogUniform(low, high) => {
                 // Up to the next whole number, so that the last length is as likely as its share.
-                let (from, to) = ((*low as f64).ln(), ((*high + 1) as f64).ln());
+                let (from, to) = ((*low as f64).ln(), (high.saturating_add(1) as f64).ln());
                 let drawn = (from + (to - from) * chance.random::<f64>()).exp() as u64;
                 drawn.clamp(*low, *high)
             }

@@ -96,7 +96,7 @@ pub fn run(method: Method, length: u64) -> Result<Vec<Run>, Failure> {
     let mebibytes = length / MIB;
     let mut command = Command::new("mbw");
     command.args(["-a", method.option(), "-n", &RUNS.to_string(), &mebibytes.to_string()]);
-    let limit = START + Duration::from_secs(mebibytes / SLOWEST);
+    let limit = START.saturating_add(Duration::from_secs(mebibytes / SLOWEST));
     let output = PROGRAM.output(&mut command, limit)?;
     parse(&output, method, mebibytes).map_err(Failure::failed)
 }
@@ -116,8 +116,9 @@ fn parse(output: &str, method: Method, mebibytes: u64) -> Result<Vec<Run>, Strin
 fn parse_line(line: &str, method: Method, mebibytes: u64) -> Result<Run, String> {
     let wrong = || format!("mbw printed '{}'", line.trim());
     let words: Vec<&str> = line.split_whitespace().collect();
-    let after =
-        |word: &str| words.iter().position(|one| *one == word).and_then(|at| words.get(at + 1));
+    let after = |word: &str| {
+        words.iter().position(|one| *one == word).and_then(|at| words.get(at.saturating_add(1)))
+    };
     let number = |word: &str| {
         let number = after(word)?.parse::<f64>().ok()?;
         (number.is_finite() && number > 0.0).then_some(number)

@@ -1,5 +1,8 @@
 //! The filter rules of a pool, as data: who may read and who may write which range.
 
+// A file may say any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use lab::experiment::{DataError, read_toml};
 use lab::quantity;
 use machine::mapping::PAGE;
@@ -101,7 +104,8 @@ impl Rules {
             let range = declared
                 .range(offset, scale)
                 .map_err(|what| fault(format!("range '{}': {what}", declared.name)))?;
-            offset += range.length;
+            let end = range.offset.checked_add(range.length);
+            offset = end.ok_or_else(|| fault("the ranges are over 2^64 B: declare less".into()))?;
             ranges.push(range);
         }
         Ok(Self { ranges })
@@ -130,7 +134,7 @@ impl Rules {
 impl Declared {
     fn range(&self, offset: usize, scale: u64) -> Result<Range, String> {
         let bytes = quantity::bytes(&self.length).map_err(|e| format!("length: {e}"))?;
-        let pages = (bytes / scale.max(1)) as usize / PAGE;
+        let pages = bytes.checked_div(scale).unwrap_or(bytes) as usize / PAGE;
         let mut rights = [Right::None; HOSTS];
         for (key, hosts, right) in
             [("read", &self.read, Right::Read), ("write", &self.write, Right::Write)]
@@ -146,7 +150,12 @@ impl Declared {
                 "host {host} may write but not read, which pages cannot enforce; add it to 'read'"
             ));
         }
-        Ok(Range { name: self.name.clone(), offset, length: pages.max(1) * PAGE, rights })
+        Ok(Range {
+            name: self.name.clone(),
+            offset,
+            length: pages.max(1).saturating_mul(PAGE),
+            rights,
+        })
     }
 }
 
@@ -195,6 +204,10 @@ mod tests {
         );
         assert!(wrong("length='1 GiB'\nread=[0]").contains("write"));
         assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[]\ncolour='red'").contains("colour"));
+        let one = "[[range]]\nname = 'a'\nlength = '8192 TiB'\nread = []\nwrite = []\n";
+        let why = Rules::read("my.toml", &one.repeat(2048), 1).unwrap_err().to_string();
+        assert!(why.contains("over 2^64 B"), "{why}");
+        assert_eq!(Rules::read("my.toml", &one.repeat(2047), 1).unwrap().length(), 2047 << 53);
         assert!(
             Rules::read("my.toml", "range = []", 1)
                 .unwrap_err()

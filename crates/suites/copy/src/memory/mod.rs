@@ -1,5 +1,8 @@
 //! Kinds of memory that a copy goes into or comes from.
 
+// Options and the other process may say any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod open;
 mod other;
 pub(crate) mod physical;

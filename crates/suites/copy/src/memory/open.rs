@@ -67,7 +67,7 @@ fn private(mapping: Result<Mapping, Refusal>) -> Result<Mapping, Failure> {
 /// From the pool where it has enough, else transparent ones.
 fn huge(bytes: usize) -> Result<Region, Failure> {
     let whole = bytes.next_multiple_of(huge_pages::SIZE);
-    let enough = huge_pages::free().is_ok_and(|free| free * huge_pages::SIZE >= whole);
+    let enough = huge_pages::free().is_ok_and(|free| free >= whole / huge_pages::SIZE);
     let region = |mapping, pages| Region {
         kind: Kind::HeapHuge,
         mapping,

@@ -53,11 +53,12 @@ pub(super) struct Other {
 impl Other {
     /// Starts it on memory that is mapped shared.
     pub(super) fn start(memory: &Mapping) -> Result<Self, Failure> {
-        let bytes = LIST + CALLS * size_of::<Call>();
-        let memfd = Memfd::create("tollgate-orders", bytes)?;
-        let control = Mapping::shared(&memfd, bytes)
+        const BYTES: usize = LIST + CALLS * size_of::<Call>();
+        let memfd = Memfd::create("tollgate-orders", BYTES)?;
+        let control = Mapping::shared(&memfd, BYTES)
             .map_err(|refusal| Failure::failed(refusal.to_string()))?;
-        let (page, list) = (control.as_mut_ptr() as usize, control.as_mut_ptr() as usize + LIST);
+        let page = control.as_mut_ptr();
+        let (page, list) = (page as usize, page.wrapping_add(LIST) as usize);
         let (start, length) = (memory.as_mut_ptr() as usize, memory.len());
         let body = move || -> i32 {
             // SAFETY: the child inherits both mappings at the same places and never unmaps them.
@@ -101,11 +102,7 @@ impl Other {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), list, part.len());
             }
             let tally = self.order(VERIFY, pattern, start, part.len())?;
-            whole.delivered += tally.delivered;
-            whole.bytes += tally.bytes;
-            whole.missing += tally.missing;
-            whole.torn += tally.torn;
-            whole.torn_at = whole.torn_at.max(tally.torn_at);
+            whole.join(tally);
         }
         Ok(whole)
     }
@@ -138,7 +135,7 @@ impl Other {
     }
 
     fn answered(&mut self, given: u32) -> Result<(), Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let begun = Instant::now();
         loop {
             let done = self.page().done.load(Ordering::Acquire);
             if done == given {
@@ -147,7 +144,7 @@ impl Other {
             if self.child.wait(Duration::ZERO)?.is_some() {
                 return Err(Failure::failed("the other process of the shared memory ended"));
             }
-            if Instant::now() > deadline {
+            if begun.elapsed() > PATIENCE {
                 return Err(Failure::failed(
                     "the other process of the shared memory does not answer",
                 ));
@@ -171,13 +168,13 @@ fn serve(page: &Page, list: *const Call, memory: &mut [u8]) -> i32 {
         let amount = page.amount.load(Ordering::Relaxed) as usize;
         let mut tally = Tally::default();
         if page.what.load(Ordering::Relaxed) == FILL {
-            pattern.fill(0, &mut memory[start..start + amount]);
+            pattern.fill(0, &mut memory[start..][..amount]);
         } else {
             for index in 0..amount.min(CALLS) {
                 // SAFETY: the list holds that many copies, written before the order was given.
                 let call = unsafe { list.add(index).read() };
-                let from = start + call.at as usize;
-                tally.add(pattern, call.at as usize, &memory[from..from + call.length as usize]);
+                let bytes = &memory[start..][call.at as usize..][..call.length as usize];
+                tally.add(pattern, call.at as usize, bytes);
             }
         }
         page.delivered.store(tally.delivered, Ordering::Relaxed);

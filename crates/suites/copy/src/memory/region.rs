@@ -31,15 +31,24 @@ impl Tally {
     pub(super) fn add(&mut self, pattern: Pattern, position: usize, bytes: &[u8]) {
         match pattern.first_fault(position, bytes) {
             None => {
-                self.delivered += 1;
-                self.bytes += bytes.len() as u64;
+                self.delivered = self.delivered.saturating_add(1);
+                self.bytes = self.bytes.saturating_add(bytes.len() as u64);
             }
-            Some(0) => self.missing += 1,
+            Some(0) => self.missing = self.missing.saturating_add(1),
             Some(at) => {
-                self.torn += 1;
-                self.torn_at = (position + at) as u64;
+                self.torn = self.torn.saturating_add(1);
+                self.torn_at = position.saturating_add(at) as u64;
             }
         }
+    }
+
+    /// Adds what verifying others found.
+    pub(super) fn join(&mut self, other: Self) {
+        self.delivered = self.delivered.saturating_add(other.delivered);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.missing = self.missing.saturating_add(other.missing);
+        self.torn = self.torn.saturating_add(other.torn);
+        self.torn_at = self.torn_at.max(other.torn_at);
     }
 }
 
@@ -135,7 +144,7 @@ impl Region {
         calls: &[Call],
     ) -> Result<Tally, Failure> {
         for call in calls {
-            self.within(start + call.at as usize, call.length as usize)?;
+            self.within(start.saturating_add(call.at as usize), call.length as usize)?;
         }
         if let Some(other) = &mut self.other {
             return other.verify(pattern, start, calls);
@@ -144,7 +153,8 @@ impl Region {
         for call in calls {
             let (at, length) = (call.at as usize, call.length as usize);
             // SAFETY: the span lies in this mapping, and nobody copies while it is verified.
-            let bytes = unsafe { std::slice::from_raw_parts(self.start().add(start + at), length) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(self.start().add(start).add(at), length) };
             tally.add(pattern, at, bytes);
         }
         Ok(tally)

@@ -1,5 +1,8 @@
 //! The memory of an order: opened once, kept from point to point while it is not too much.
 
+// Levels may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::BTreeMap;
 
 use lab::option::is_allowed;
@@ -79,7 +82,8 @@ impl Regions {
         }
         self.waiting.retain(|one| (one.0, one.1, one.2) != (side, kind, write));
         // A page more than the size, for the destination's offset.
-        let size = SIZES.into_iter().map(|size| size + PAGE).find(|size| *size >= bytes);
+        let size =
+            SIZES.into_iter().map(|size| size.saturating_add(PAGE)).find(|size| *size >= bytes);
         // Hardware gives what is asked for and no more.
         let whole = size.filter(|_| !kind.is_physical()).unwrap_or(bytes);
         self.make_room(whole);
@@ -91,8 +95,8 @@ impl Regions {
 
     fn make_room(&mut self, bytes: usize) {
         let mut kept: usize = self.waiting.iter().map(|one| one.3.len()).sum();
-        while kept + bytes > MOST && !self.waiting.is_empty() {
-            kept -= self.waiting.remove(0).3.len();
+        while kept.saturating_add(bytes) > MOST && !self.waiting.is_empty() {
+            kept = kept.saturating_sub(self.waiting.remove(0).3.len());
         }
     }
 

@@ -1,5 +1,8 @@
 //! What a point asks for.
 
+// Levels may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
