@@ -1,5 +1,8 @@
 //! The suite by hand: `tollgate stream`.
 
+// Arguments may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod echo;
 mod generate;
 mod pcap;

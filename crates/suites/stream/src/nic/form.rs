@@ -1,5 +1,8 @@
 //! What a program and the NIC must lay out alike.
 
+// Sizes may be another process's: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::fmt;
 
 use machine::mapping::PAGE;
@@ -61,8 +64,9 @@ impl Form {
         match self {
             Self::Pipes { ring, .. } => queues.saturating_mul(ring as u64),
             Self::Descriptors { rx, tx } => {
-                let each = (BUFFER + size_of::<Descriptor>()) as u64;
-                queues.saturating_mul(each * (u64::from(rx) + u64::from(tx)))
+                const EACH: u64 = (BUFFER + size_of::<Descriptor>()) as u64;
+                let descriptors = u64::from(rx).saturating_add(tx.into());
+                queues.saturating_mul(EACH.saturating_mul(descriptors))
             }
         }
     }

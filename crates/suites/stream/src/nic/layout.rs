@@ -1,6 +1,9 @@
 //! What a program and the NIC agree on: registers, notifications, sizes. They are those of the hardware, so
 //! that the card could stand where the software NIC stands.
 
+// Sizes may be another process's: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::time::Duration;
 
 /// Bytes that the NIC moves at once, and to which packets in a pipe are aligned.
@@ -65,15 +68,17 @@ impl Register {
     pub fn of(self, queue: Queue) -> u32 {
         let index = match queue {
             Queue::Pipe(pipe) => pipe,
-            Queue::Buffers(pair) => PIPES + pair,
+            Queue::Buffers(pair) => PIPES.wrapping_add(pair),
         };
-        index * QUEUE_SPACE + self as u32
+        // Nothing wraps: numbers of queues are compared with `PIPES` and `BUFFERS` where they come in.
+        index.wrapping_mul(QUEUE_SPACE).wrapping_add(self as u32)
     }
 
     /// The register and queue at an address; none where there is no register.
     pub fn at(address: u32) -> Option<(Queue, Self)> {
         let index = address / QUEUE_SPACE;
-        let queue = if index < PIPES { Queue::Pipe(index) } else { Queue::Buffers(index - PIPES) };
+        let pair = index.wrapping_sub(PIPES);
+        let queue = if index < PIPES { Queue::Pipe(index) } else { Queue::Buffers(pair) };
         let place = address % QUEUE_SPACE;
         let register = Self::ALL.into_iter().find(|one| *one as u32 == place)?;
         (index < PIPES + BUFFERS).then_some((queue, register))

@@ -1,5 +1,8 @@
 //! Memory of a program that its NIC reads and writes.
 
+// Sizes may be another process's: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::io;
 use std::sync::Arc;
 
@@ -110,11 +113,12 @@ impl Memory {
 
     /// A part of it.
     pub(super) fn part(&self, offset: usize, length: usize) -> Self {
-        assert!(offset + length <= self.length, "a part lies inside");
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length), "a part lies inside");
         let lent = Arc::clone(&self.lent);
         Self {
             pointer: self.pointer.wrapping_add(offset),
-            bus: self.bus + offset as u64,
+            bus: self.bus.saturating_add(offset as u64),
             length,
             lent,
         }

@@ -1,5 +1,8 @@
 //! Numbers that programs have: of pipes, of pairs of notification buffers.
 
+// Sizes may be another process's: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -32,8 +35,9 @@ impl Numbers {
                 remedy: "free those that are no longer used".into(),
             });
         }
-        free.next += 1;
-        Ok(free.next - 1)
+        let number = free.next;
+        free.next = number.saturating_add(1);
+        Ok(number)
     }
 
     /// Gives one back that was taken.

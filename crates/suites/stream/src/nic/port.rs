@@ -1,5 +1,8 @@
 //! The way of a program to a NIC.
 
+// Sizes may be another process's: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::sync::Arc;
 
 use machine::Refusal;
@@ -74,7 +77,8 @@ impl Port {
             return Ok(Vec::new());
         }
         let memory = self.lend(Shape::Rings { count, each })?;
-        Ok((0..count).map(|ring| memory.part(2 * each * ring, 2 * each)).collect())
+        let twice = each.saturating_mul(2);
+        Ok((0..count).map(|ring| memory.part(twice.saturating_mul(ring), twice)).collect())
     }
 
     /// Plain memory of so many bytes.

@@ -1,5 +1,8 @@
 //! The interfaces: which engine the NIC has, and which echo the application runs.
 
+// Levels may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::io;
 use std::sync::Arc;
 
@@ -51,10 +54,10 @@ impl Interface {
     /// Bytes of memory that all its rings and buffers take.
     pub fn memory(self, setting: &Setting) -> u64 {
         let each = match self {
-            Self::Descriptors => 2 * u64::from(setting.depth) * BUFFER,
+            Self::Descriptors => u64::from(setting.depth).saturating_mul(2 * BUFFER),
             Self::Pipes | Self::PipesPerPacket | Self::PipesPrefetch => setting.ring as u64,
         };
-        u64::from(setting.pipes) * each
+        u64::from(setting.pipes).saturating_mul(each)
     }
 
     /// Starts a NIC that has it.

@@ -133,11 +133,13 @@ impl StreamSuite {
     /// How long a sample takes on a machine that has what its point needs.
     fn takes(experiment: &str, point: &Point, budget: Duration) -> Duration {
         let Ok(setting) = Setting::of(point) else { return Duration::from_millis(1) };
-        let besides = BESIDES + A_MEBIBYTE * (setting.interface.memory(&setting) >> 20) as u32;
-        match Kind::of(experiment) {
-            Ok(Kind::Search) => besides + (budget + A_TRIAL) * search::TRIALS,
-            _ => besides + budget * 5 / 4,
-        }
+        let mebibytes = u32::try_from(setting.interface.memory(&setting) >> 20);
+        let besides =
+            A_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX)).saturating_add(BESIDES);
+        besides.saturating_add(match Kind::of(experiment) {
+            Ok(Kind::Search) => budget.saturating_add(A_TRIAL).saturating_mul(search::TRIALS),
+            _ => budget.saturating_mul(5) / 4,
+        })
     }
 }
 

@@ -1,5 +1,8 @@
 //! What a point asks for.
 
+// Levels may be any numbers: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -67,18 +70,25 @@ impl Setting {
     /// Levels that do not go together.
     pub fn of(point: &Point) -> Result<Self, Failure> {
         let packet_bytes = number(point, "packet_bytes", 64)?;
-        let flits = flits(usize::from(packet_bytes - CHECK_SEQUENCE)) as u32;
-        let (ring, depth) = room(point, flits)?;
+        let in_memory = u16::checked_sub(packet_bytes, CHECK_SEQUENCE).ok_or_else(|| {
+            let why = format!("a packet of {packet_bytes} B has no room for its check sequence");
+            Failure::unavailable(why, "set packet_bytes from 64 to 1518")
+        })?;
+        let (ring, depth) = room(point, flits(in_memory.into()))?;
         let pipes = number(point, "pipes", 1)?;
+        let cores = number(point, "cores", 1)?;
+        if cores == 0 {
+            return Err(Failure::unavailable("an application on no core", "set cores from 1"));
+        }
         let gigabits = |name| Ok::<f64, Failure>(number(point, name, LINE_RATE)? * GIGABIT);
         // As many as are under way may have come back before the application frees theirs, and one place
         // stays free.
-        let under_way = u64::from(pipes) * u64::from((depth - 1) / 2);
+        let under_way = u64::from(pipes).saturating_mul((depth.saturating_sub(1) / 2).into());
         Ok(Self {
             interface: Interface::of(point.text("interface"))?,
             packet_bytes,
             pipes,
-            cores: number(point, "cores", 1)?,
+            cores,
             check: check(point.text("check")),
             ring,
             depth,
@@ -94,7 +104,7 @@ impl Setting {
 
     /// Bits that a packet takes on the wire, with preamble and gap.
     pub fn wire_bits(&self) -> f64 {
-        f64::from((u32::from(self.packet_bytes) + BETWEEN) * 8)
+        f64::from(u32::from(self.packet_bytes).saturating_add(BETWEEN)) * 8.0
     }
 
     /// Pipes of each core, the first ones' where they differ.
@@ -119,7 +129,7 @@ impl Setting {
     /// What is lacking, and the remedy.
     pub fn cpus(&self, allowed: &[usize]) -> Result<Cpus, Failure> {
         let cores = self.cores;
-        if self.pipes_a_core() * (cores - 1) >= self.pipes as usize {
+        if self.pipes_a_core().saturating_mul(cores.saturating_sub(1)) >= self.pipes as usize {
             return Err(Failure::unavailable(
                 format!("{} pipes do not reach {cores} cores", self.pipes),
                 "give each core a pipe",
@@ -175,7 +185,7 @@ impl Cpus {
                 format!(
                     "{cores} cores of the application and one of the NIC with its generator are {}, and \
                      {} may be used",
-                    cores + 1,
+                    cores.saturating_add(1),
                     taken.len()
                 ),
                 "measure on a machine with more cores",
@@ -210,18 +220,23 @@ fn number<T: FromStr>(point: &Point, name: &str, otherwise: T) -> Result<T, Fail
 }
 
 /// Bytes of each ring and the packets that it holds, where each takes so many flits.
-fn room(point: &Point, flits: u32) -> Result<(usize, u32), Failure> {
-    let told = point.text("ring");
-    let ring = match told {
+fn room(point: &Point, flits: usize) -> Result<(usize, u32), Failure> {
+    let too_large = |name| Failure::failed(format!("{name} = {}: too large", point.text(name)));
+    let ring = match point.text("ring") {
         "" => RING,
-        text => quantity::bytes(text).map_or(RING, |bytes| bytes as usize),
+        text => quantity::bytes(text)
+            .map_err(|why| Failure::failed(format!("ring = {text}: {why}")))?
+            .try_into()
+            .map_err(|_| too_large("ring"))?,
     };
     match point.text("depth") {
-        "" | "ring" => Ok((ring, (ring / FLIT) as u32)),
+        "" | "ring" => Ok((ring, u32::try_from(ring / FLIT).map_err(|_| too_large("ring"))?)),
         _ => {
             let depth: u32 = number(point, "depth", 0)?;
-            let flits = (depth * flits).next_power_of_two() as usize;
-            Ok((flits * FLIT, depth))
+            let flits = flits.checked_mul(depth as usize);
+            let ring = flits.and_then(usize::checked_next_power_of_two);
+            let ring = ring.and_then(|flits| flits.checked_mul(FLIT));
+            Ok((ring.ok_or_else(|| too_large("depth"))?, depth))
         }
     }
 }
@@ -268,6 +283,29 @@ mod tests {
         assert_eq!((small.ring, small.depth), (64 << 10, 1024));
         assert_eq!((large.ring, large.depth), (2 << 20, 1024), "24 flits each, rounded up");
         assert_eq!(small.window, 511, "half of what the ring holds");
+    }
+
+    #[test]
+    fn levels_that_are_out_of_range_are_refused_and_wrap_nothing() {
+        for (name, level, why) in [
+            ("packet_bytes", "3", "3 B"),
+            ("cores", "0", "no core"),
+            ("depth", "4294967296", "too large"),
+            ("ring", "8192 TiB", "ring = 8192 TiB: too large"),
+            ("ring", "2 MB", "a number of bytes"),
+        ] {
+            let levels = [("interface", "pipes"), (name, level)];
+            let failure = Setting::of(&Point::from(levels)).unwrap_err();
+            assert!(failure.why.contains(why) && !failure.why.contains('\n'), "{failure}");
+        }
+        // 24 flits each: more than 2^32 of them.
+        let deep = ("depth", "4294967295");
+        let deep = setting(&[("interface", "pipes"), deep, ("packet_bytes", "1518")]);
+        assert_eq!((deep.ring, deep.depth), (1 << 43, u32::MAX));
+        let most = [("depth", "4294967295"), ("pipes", "4294967295")];
+        let most = setting(&[&[("interface", "descriptors")], &most[..]].concat());
+        assert_eq!(most.interface.memory(&most), u64::MAX);
+        assert_eq!(setting(&[("interface", "pipes"), ("depth", "0")]).window, 1);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! A frame: what of it tells the flow, and what makes it one that cannot be replayed.
 
+// What a file says is no size until it is checked: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::net::Ipv4Addr;
 
 use super::flow::Flow;
@@ -122,7 +125,7 @@ fn payload<'a>(fixed: &[u8; IPV4], ip: &'a [u8]) -> Result<&'a [u8], Fault> {
         return Err(Fault::Header { version, header });
     }
     let said = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    let padded = ip.len() > said && ETHERNET + ip.len() <= usize::from(SHORTEST);
+    let padded = ip.len() > said && ip.len().saturating_add(ETHERNET) <= usize::from(SHORTEST);
     let payload = ip.get(header..said).filter(|_| ip.len() == said || padded);
     // More fragments, or an offset; not the bit that forbids to fragment.
     if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
@@ -138,11 +141,12 @@ fn ports(protocol: u8, payload: &[u8]) -> Result<(u16, u16, bool), Fault> {
         UDP => 8,
         _ => return Ok((0, 0, false)),
     };
-    if payload.len() < header {
+    let ports = payload.as_chunks().0;
+    let &[source, destination, ..] = ports.get(..header / 2).unwrap_or_default() else {
         return Err(Fault::Transport { protocol, has: payload.len() });
-    }
-    let port = |at: usize| u16::from_be_bytes([payload[at], payload[at + 1]]);
-    Ok((port(0), port(2), protocol == TCP && payload[13] & 2 != 0))
+    };
+    let syn = protocol == TCP && payload[13] & 2 != 0;
+    Ok((u16::from_be_bytes(source), u16::from_be_bytes(destination), syn))
 }
 
 /// What frames of an EtherType are called.

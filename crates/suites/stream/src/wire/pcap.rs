@@ -1,5 +1,8 @@
 //! Files of packets. What cannot be replayed as it was captured is refused, never mended or left out.
 
+// What a file says is no size until it is checked: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -125,7 +128,8 @@ fn load(mut file: impl Read, most: u64) -> Result<Vec<u8>, Reason> {
     let head = file.by_ref().take(records::HEAD).read_to_end(&mut bytes);
     head.map_err(Reason::Unreadable)?;
     records::check_head(&bytes)?;
-    let rest = file.take((most + 1).saturating_sub(records::HEAD)).read_to_end(&mut bytes);
+    let rest =
+        file.take(most.saturating_add(1).saturating_sub(records::HEAD)).read_to_end(&mut bytes);
     rest.map_err(Reason::Unreadable)?;
     if bytes.len() as u64 > most { Err(Reason::Large(most)) } else { Ok(bytes) }
 }
@@ -147,17 +151,16 @@ pub fn write(path: &Path, traffic: &Traffic) -> Result<(), PcapError> {
 /// The packets of a file's bytes.
 fn decode(bytes: &[u8]) -> Result<Traffic, Refused> {
     let mut heads = Vec::new();
-    let mut lines = 0;
     for (number, record) in (1..).zip(Records::of(bytes)?) {
         let frame = whole(record).map_err(|reason| (Some(number), reason))?;
         let head = frame::read(frame).map_err(|fault| (Some(number), fault.into()))?;
-        // No frame that was read is longer than 1514 B.
-        lines += lines_of(frame.len() as u16);
         heads.push((frame, head));
     }
     if heads.is_empty() {
         return Err((None, Reason::Empty));
     }
+    // No frame that was read is longer than 1514 B.
+    let lines = heads.iter().map(|(frame, _)| lines_of(frame.len() as u16)).sum();
     let mut filling = Filling::of(lines).map_err(|refusal| (None, refusal.into()))?;
     heads.into_iter().for_each(|(frame, head)| filling.push(frame, head));
     Ok(filling.finish())

@@ -1,5 +1,8 @@
 //! Packets that lie in memory, ready to be replayed.
 
+// What a file says is no size until it is checked: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
@@ -136,16 +139,16 @@ impl Filling {
                 remedy: "ask for fewer packets".into(),
             });
         }
-        let (bytes, free) = (lines as u64 * LINE as u64, machine::memory::available());
+        let (bytes, free) = (lines.saturating_mul(LINE), machine::memory::available());
         // The kernel would give it, and end some process once all of it is used.
-        if bytes > free / 2 {
+        if bytes as u64 > free / 2 {
             return Err(Refusal {
                 attempt: format!("place packets in {bytes} B"),
                 source: io::Error::new(io::ErrorKind::OutOfMemory, format!("{free} B are free")),
                 remedy: "ask for fewer packets".into(),
             });
         }
-        let memory = Mapping::anonymous(lines * LINE)?;
+        let memory = Mapping::anonymous(bytes)?;
         Ok(Self { memory, filled: 0, packets: Vec::new() })
     }
 
@@ -156,9 +159,9 @@ impl Filling {
     pub(crate) fn push(&mut self, bytes: &[u8], head: frame::Head) {
         assert!(bytes.len() <= usize::from(frame::LONGEST), "a frame of {} B", bytes.len());
         let length = (bytes.len() as u16).max(frame::SHORTEST);
-        let end = self.filled + lines_of(length);
-        assert!(end * LINE <= self.memory.len(), "more lines than were asked for");
-        let to = self.memory.as_mut_ptr().wrapping_add(self.filled * LINE);
+        let end = self.filled.saturating_add(lines_of(length));
+        assert!(end <= self.memory.len() / LINE, "more lines than were asked for");
+        let to = self.memory.as_mut_ptr().cast::<Line>().wrapping_add(self.filled).cast::<u8>();
         // SAFETY: the bytes lie inside the mapping, which nobody else has; new memory is zero after them.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // There are fewer than 2^32 lines.

@@ -35,7 +35,7 @@ impl Shared {
             packets: (0..cores).map(|_| Count::default()).collect(),
             without_place: AtomicUsize::new(0),
             // Who watches them waits too.
-            ready: Barrier::new(cores + 1),
+            ready: Barrier::new(cores.saturating_add(1)),
             end: Barrier::new(cores),
         }
     }
@@ -79,12 +79,12 @@ impl Core<'_> {
     fn echo(&self, echo: &mut impl Interface, last: impl FnOnce()) {
         self.shared.without_place.fetch_add(echo.without_place(), Ordering::Relaxed);
         self.shared.ready.wait();
-        let (mut echoed, cycles) = (0, self.cycles);
+        let (mut echoed, cycles) = (0_u64, self.cycles);
         while !self.shared.stop.load(Ordering::Relaxed) {
             // Where the NIC has gone, who watches sees it too.
             let Ok(packets) = echo.turn(|packet| work(packet, cycles)) else { break };
             if packets > 0 {
-                echoed += packets;
+                echoed = echoed.wrapping_add(packets);
                 self.count.store(echoed, Ordering::Relaxed);
             }
         }

@@ -95,7 +95,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         say(&format!("ready: {}", options.about(form)));
         let without = shared.without_place.load(Ordering::Relaxed);
         if without > 0 {
-            let all = options.cores * options.pipes;
+            let all = options.cores.saturating_mul(options.pipes);
             say(&format!(
                 "{without} of {all} pipes get no packets: the NIC's flow table has no place for their \
                  rules; ask for fewer pipes"
@@ -108,7 +108,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         || stopped() || connection.gone(),
         |at, since| {
             let all = shared.all();
-            let rate = (all - before) as f64 / since;
+            let rate = all.saturating_sub(before) as f64 / since;
             before = all;
             say(&format!("{at:6.0} s  echoed {:8.3} Mpps  {all} packets", rate / 1e6));
         },
@@ -148,8 +148,8 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
     if cpus.len() < cores {
         return Err(format!(
             "{cores} cores and one more for the NIC are {}, and {} may be used: ask for {} at most",
-            cores + 1,
-            cpus.len() + 1,
+            cores.saturating_add(1),
+            cpus.len().saturating_add(1),
             cpus.len()
         )
         .into());
@@ -161,7 +161,7 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
 impl Options {
     /// The form of NIC that the interface needs.
     fn form(&self) -> Result<Form, Error> {
-        let pipes = u64::from(self.cores) * u64::from(self.pipes);
+        let pipes = u64::from(self.cores).saturating_mul(self.pipes.into());
         if pipes > u64::from(PIPES) {
             let why = format!("{pipes} pipes: a NIC has {PIPES}; ask for fewer");
             return Err(UsageError::new(why).into());
@@ -169,7 +169,8 @@ impl Options {
         let form = match self.interface {
             Way::Descriptors => Form::Descriptors { rx: self.depth, tx: self.depth },
             way => {
-                let each = (ALL_RINGS / pipes as usize).min(RING);
+                let each =
+                    ALL_RINGS.checked_div(pipes as usize).map_or(RING, |each| each.min(RING));
                 let usual = 1 << each.ilog2();
                 let ring = self.ring.map_or(usual, |ring| ring as usize);
                 let notify = match way {
@@ -209,8 +210,8 @@ impl Options {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let (port, cycles) = (connection.port(), self.cycles);
         let prefetch = self.interface == Way::PipesPrefetch;
-        let first = FIRST.to_bits() + core * self.pipes;
-        let flows: Vec<Flow> = (first..first + self.pipes).map(flow).collect();
+        let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
+        let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {
             let core = Core { count: &shared.packets[core as usize].0, shared: &shared, cycles };
             // The NIC takes back all at once, where each pipe would wait for it.

@@ -134,7 +134,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let free = machine::memory::available();
     let limits = Limits {
         each: Lent { bytes: free / 2, spans: SPANS },
-        all: Lent { bytes: free / 4 * 3, spans: ALL_SPANS },
+        all: Lent { bytes: (free / 4).saturating_mul(3), spans: ALL_SPANS },
         pairs: PAIRS.max(machine::topology::allowed_cpus().len()),
         patience: PATIENCE,
     };
@@ -166,7 +166,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     {
         save(&ended, times, file).map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
     }
-    Ok(i32::from(ended.report.corrupted + ended.report.late > 0))
+    Ok(i32::from(ended.report.corrupted > 0 || ended.report.late > 0))
 }
 
 /// Why a file was not written.

@@ -124,7 +124,10 @@ impl Ended {
     fn rates(&self) -> [f64; 2] {
         let Report { begun, ended_sending, ended, sent, received, .. } = self.report;
         let rate = |packets: u64, ticks: u64| packets as f64 * self.hertz / ticks.max(1) as f64;
-        [rate(sent, ended_sending - begun), rate(received, ended - begun)]
+        [
+            rate(sent, ended_sending.saturating_sub(begun)),
+            rate(received, ended.saturating_sub(begun)),
+        ]
     }
 
     fn ns(&self, ticks: u64) -> f64 {

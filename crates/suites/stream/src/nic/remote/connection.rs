@@ -166,7 +166,10 @@ impl Connection {
         let memfd = shape.memfd()?;
         let mapping = shape.map(&memfd)?;
         match self.ask(Request::Lend(shape), Some(memfd.as_fd()))? {
-            (Reply::Lent(bus), _) => Ok((mapping, bus)),
+            // All of it has an address.
+            (Reply::Lent(bus), _) if bus.checked_add(mapping.len() as u64).is_some() => {
+                Ok((mapping, bus))
+            }
             _ => Err(self.nonsense()),
         }
     }

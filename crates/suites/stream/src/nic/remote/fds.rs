@@ -53,11 +53,10 @@ pub(super) fn send(
     within: Duration,
 ) -> io::Result<()> {
     let mut control = Control([0; 64]);
-    let (mut sent, mut fd) = (0, fd.map(|fd| fd.as_raw_fd()));
+    let (mut rest, mut fd) = (bytes, fd.map(|fd| fd.as_raw_fd()));
     let until = Instant::now().checked_add(within);
-    while sent < bytes.len() {
+    while !rest.is_empty() {
         socket.set_write_timeout(left(until)?)?;
-        let rest = &bytes[sent..];
         let mut part =
             libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
         let mut message = empty(&mut part);
@@ -68,7 +67,7 @@ pub(super) fn send(
         let done =
             unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
         match usize::try_from(done) {
-            Ok(done) => (sent, fd) = (sent + done, None),
+            Ok(done) => (rest, fd) = (rest.get(done..).unwrap_or_default(), None),
             Err(_) => again(io::Error::last_os_error())?,
         }
     }
@@ -86,7 +85,7 @@ pub(super) fn receive(
     bytes: &mut [u8],
     patience: Patience,
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let (mut come, mut fds) = (0, Vec::new());
+    let (mut come, mut fds) = (0_usize, Vec::new());
     let mut until = patience.first;
     while come < bytes.len() {
         socket.set_read_timeout(left(until)?)?;
@@ -106,7 +105,7 @@ pub(super) fn receive(
                     let rest = Instant::now().checked_add(patience.rest);
                     until = [until, rest].into_iter().flatten().min();
                 }
-                come += done;
+                come = come.saturating_add(done);
                 fds.extend(descriptors(&message));
                 if fds.len() > 1 {
                     return Err(io::ErrorKind::InvalidData.into());
@@ -155,6 +154,9 @@ fn attach(message: &mut libc::msghdr, control: &mut Control, fd: RawFd) {
     }
 }
 
+/// Bytes of a descriptor.
+const FD: usize = size_of::<RawFd>();
+
 /// The descriptors that the kernel put into a message.
 fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
     let mut received = Vec::new();
@@ -165,9 +167,9 @@ fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
         // length says, each new and owned by nobody else.
         unsafe {
             if ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let bytes = (*header).cmsg_len - libc::CMSG_LEN(0) as usize;
+                let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let first = libc::CMSG_DATA(header).cast::<RawFd>();
-                for place in 0..bytes / size_of::<RawFd>() {
+                for place in 0..bytes / FD {
                     let fd = first.add(place).read_unaligned();
                     received.push(OwnedFd::from_raw_fd(fd));
                 }

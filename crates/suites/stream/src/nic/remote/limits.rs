@@ -94,8 +94,8 @@ pub(super) struct Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut lent = self.of.lent();
-        lent.bytes -= self.part.bytes;
-        lent.spans -= self.part.spans;
+        lent.bytes = lent.bytes.saturating_sub(self.part.bytes);
+        lent.spans = lent.spans.saturating_sub(self.part.spans);
     }
 }
 

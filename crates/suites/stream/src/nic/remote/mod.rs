@@ -9,6 +9,9 @@
 //! to be read, who says no hello makes way for others, and what one program may have is limited. A program
 //! changes only what it owns: its pipes, the rules that lead to them, and what the NIC does to its packets.
 
+// Another process may say anything: this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod connection;
 mod fds;
 mod limits;

@@ -142,15 +142,13 @@ impl Shared {
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
-    let mut age = 0;
-    loop {
+    for age in 0_u64.. {
         let accepted = listener.accept();
         if shared.programs().closed {
             return;
         }
         match accepted {
             Ok((socket, _)) => {
-                age += 1;
                 begin(socket, age, shared);
             }
             Err(_) => std::thread::sleep(RETRY),
@@ -213,7 +211,7 @@ impl Programs {
     /// A number that no program has. 0 is the NIC's own process, and the last is nobody's.
     fn unused(&mut self) -> u32 {
         loop {
-            self.next = self.next % (u32::MAX - 1) + 1;
+            self.next = (self.next % (u32::MAX - 1)).saturating_add(1);
             if !self.connected.contains_key(&self.next) {
                 return self.next;
             }
@@ -303,7 +301,8 @@ impl One<'_> {
                 let answer = answer.map_err(|why: Refusal| why.to_string())?;
                 if request == Request::Ready && !self.ready {
                     self.ready = true;
-                    self.shared.programs().ready += 1;
+                    let mut programs = self.shared.programs();
+                    programs.ready = programs.ready.saturating_add(1);
                 }
                 Ok(answer)
             }
@@ -378,7 +377,8 @@ impl One<'_> {
 impl Drop for One<'_> {
     fn drop(&mut self) {
         if self.ready {
-            self.shared.programs().ready -= 1;
+            let mut programs = self.shared.programs();
+            programs.ready = programs.ready.saturating_sub(1);
         }
     }
 }

@@ -98,6 +98,16 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
+/// Those of the bytes that were read, as the rest was not.
+fn read<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
+    all.split_at(all.len().saturating_sub(rest.len())).0
+}
+
+/// The last bytes, so many.
+fn last(bytes: &[u8], count: usize) -> &[u8] {
+    bytes.split_at(bytes.len().saturating_sub(count)).1
+}
+
 /// The next record of a classic file.
 fn classic<'a>(parser: &PcapParser, left: &mut &'a [u8]) -> Option<Result<Record<'a>, Reason>> {
     if left.is_empty() {
@@ -106,7 +116,7 @@ fn classic<'a>(parser: &PcapParser, left: &mut &'a [u8]) -> Option<Result<Record
     let Ok((rest, raw)) = parser.next_raw_packet(left) else {
         return Some(Err(Reason::Cut));
     };
-    let frame = &left[left.len() - rest.len() - raw.data.len()..left.len() - rest.len()];
+    let frame = last(read(left, rest), raw.data.len());
     *left = rest;
     let link = parser.header().datalink.into();
     Some(Ok(Record { frame, captured: raw.incl_len, original: raw.orig_len, link }))
@@ -123,8 +133,9 @@ fn enhanced<'a>(
             Err(error) => return Some(Err(unreadable(error))),
         };
         // A block ends with its length, 4 B.
-        let end = left.len() - rest.len() - 4;
-        let body = &left[end - block.body.len()..end];
+        let block_bytes = read(left, rest);
+        let (block_bytes, _) = block_bytes.split_at(block_bytes.len().saturating_sub(4));
+        let body = last(block_bytes, block.body.len());
         *left = rest;
         if block.type_ == ENHANCED_PACKET {
             let record = packet_of(parser, body);
@@ -142,7 +153,7 @@ fn enhanced<'a>(
 /// The packet in a block's body: interface, two words of time, captured and original length, bytes.
 fn packet_of<'a>(parser: &PcapNgParser, body: &'a [u8]) -> Option<Record<'a>> {
     let word = |index: usize| {
-        let bytes = *body.get(index * 4..)?.first_chunk::<4>()?;
+        let bytes = *body.as_chunks().0.get(index)?;
         Some(match parser.section().endianness {
             Endianness::Big => u32::from_be_bytes(bytes),
             Endianness::Little => u32::from_le_bytes(bytes),

@@ -15,10 +15,31 @@ use super::{FORM, Found, SIZES, SOON};
 use crate::host::Device;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
+use crate::nic::memory::Shape;
 use crate::nic::pipes::{Notify, Pipes};
 use crate::nic::posted::Posted;
 use crate::nic::remote::Connection;
 use crate::testing::cases;
+
+/// A NIC that says of memory that it lies where addresses end.
+#[test]
+fn memory_behind_the_last_address_is_nonsense() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nic");
+    let listener = UnixListener::bind(&path).unwrap();
+    let nic = std::thread::spawn(move || {
+        let socket = listener.accept().unwrap().0;
+        for reply in [Reply::Welcome(0), Reply::Lent(u64::MAX - 4095)] {
+            Request::receive(&socket, Patience::within(SOON)).unwrap().unwrap();
+            reply.send(&socket, None::<OwnedFd>, SOON).unwrap();
+        }
+        socket
+    });
+    let connection = Connection::open(&path, FORM).unwrap();
+    let why = connection.lend(Shape::Plain(4096)).map(drop).unwrap_err();
+    assert!(why.to_string().contains("understand it"), "{why}");
+    drop(nic.join().unwrap());
+}
 
 /// What comes with a message.
 #[derive(Debug, Clone, Copy)]
