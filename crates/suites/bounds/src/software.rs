@@ -56,7 +56,7 @@ impl Directory {
 /// Where in its table the entry of a pointer stands that lies at an address, in bytes.
 #[inline(always)]
 pub(crate) fn offset_in_table(at: usize) -> usize {
-    (at >> 3 & (COVERED / 8 - 1)) * size_of::<Entry>()
+    (at >> 3 & (COVERED / 8 - 1)).wrapping_mul(size_of::<Entry>())
 }
 
 #[cfg(test)]

@@ -100,7 +100,11 @@ fn enough(bytes: u64, free: u64) -> Result<(), Failure> {
 
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    line.split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()
+        .map(|kilobytes| kilobytes.saturating_mul(1024))
 }
 
 #[cfg(test)]
@@ -138,6 +142,7 @@ mod tests {
     #[test]
     fn memory_is_looked_at_before() {
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
+        assert_eq!(available("MemAvailable: 18446744073709551615 kB"), Some(u64::MAX));
         assert!(enough(1 << 30, 2 << 30).is_ok());
         let failure = enough(5 << 30, 2 << 30).unwrap_err();
         assert_eq!(failure.why, "the program needs up to 5120 MiB and 2048 MiB are free");

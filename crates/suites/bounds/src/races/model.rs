@@ -81,11 +81,11 @@ impl Shared {
     /// One access by every pointer; how many were reported.
     #[inline(never)]
     fn pass<K: Keeping>(&self, offset: u64) -> u64 {
-        let mut reported = 0;
+        let mut reported = 0_u64;
         for index in 0..self.pointers.count() {
             let (pointer, bounds) = K::load(&self.pointers, index);
-            let address = pointer + offset;
-            reported += u64::from(bounds.violated(address));
+            let address = pointer.wrapping_add(offset);
+            reported = reported.wrapping_add(bounds.violated(address).into());
             // SAFETY: the pointers are to two objects, behind which as many bytes follow as the offset.
             black_box(unsafe { (address as *const u8).read_volatile() });
         }
@@ -127,7 +127,7 @@ fn access<K: Keeping>(race: &Race, shared: &Shared, tsc: &Tsc) -> Raced {
     let each = passes * race.pointers as u64;
     let groups = race.accesses.div_ceil(each);
     let fills = shared.fills.load(Ordering::Relaxed);
-    let mut reported = 0;
+    let mut reported = 0_u64;
     let mut ticks = Vec::with_capacity(groups as usize);
     for group in 0..groups {
         if race.other.is_none() {
@@ -135,7 +135,7 @@ fn access<K: Keeping>(race: &Race, shared: &Shared, tsc: &Tsc) -> Raced {
         }
         let begin = tsc::start();
         for _ in 0..passes {
-            reported += shared.pass::<K>(offset);
+            reported = reported.wrapping_add(shared.pass::<K>(offset));
         }
         ticks.push(tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead) as f64);
     }

@@ -64,7 +64,7 @@ impl Pointers {
         let table = self.directory.entry(at).load(Ordering::Relaxed);
         // SAFETY: `new` has made the table of every slot; it lives as long as the borrow, the offset
         // is inside it, and its memory, zero at first, is used by atomics alone.
-        unsafe { &*((table + offset_in_table(at)) as *const Entry) }
+        unsafe { &*(table.wrapping_add(offset_in_table(at)) as *const Entry) }
     }
 }
 
@@ -178,7 +178,8 @@ impl<P: pair::Pair> Keeping for Together<P> {
 /// under 4 GiB.
 #[inline(always)]
 fn packed(pointer: u64, bounds: Bounds) -> u64 {
-    u64::from((pointer - bounds.lower) as u32) | (bounds.upper - bounds.lower) << 32
+    u64::from(pointer.wrapping_sub(bounds.lower) as u32)
+        | bounds.upper.wrapping_sub(bounds.lower) << 32
 }
 
 #[inline(always)]

@@ -130,7 +130,7 @@ impl Pass {
 /// A pointer that is stored; nobody goes where it points.
 #[inline(always)]
 fn pointer(number: usize) -> u64 {
-    (number as u64 + 1) << 6
+    (number as u64).wrapping_add(1) << 6
 }
 
 #[cfg(test)]

@@ -41,8 +41,9 @@ impl Slots {
                 Ok(at)
             }
             Self::Shared { base, count, used } => {
-                let at = *base + (*used % *count) * COVERED;
-                *used += 1;
+                // `new` has reserved all of them.
+                let at = base.wrapping_add((*used % *count).wrapping_mul(COVERED));
+                *used = used.wrapping_add(1);
                 Ok(at)
             }
         }

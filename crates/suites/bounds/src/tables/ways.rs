@@ -26,7 +26,7 @@ pub(super) trait Tables {
 /// The bounds of an object of 64 bytes.
 #[inline(always)]
 pub(super) fn bounds(pointer: u64) -> [u64; 2] {
-    [pointer, pointer + 63]
+    [pointer, pointer.wrapping_add(63)]
 }
 
 /// No bounds are stored.
@@ -70,7 +70,7 @@ impl Base {
     #[inline(always)]
     unsafe fn put(table: usize, at: usize, pointer: u64) {
         // SAFETY: the offset is inside the table.
-        let entry = unsafe { &*((table + offset_in_table(at)) as *const Entry) };
+        let entry = unsafe { &*(table.wrapping_add(offset_in_table(at)) as *const Entry) };
         let [lower, upper] = bounds(pointer);
         entry.lower.store(lower, Ordering::Relaxed);
         entry.upper.store(upper, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Tables for Inline {
         if table == 0 {
             table = reserve(TABLE_BYTES)?;
             entry.store(table, Ordering::Relaxed);
-            self.0.made += 1;
+            self.0.made = self.0.made.wrapping_add(1);
         }
         // SAFETY: the directory leads only to tables that are mapped.
         unsafe { Base::put(table, at, pointer) };
@@ -197,7 +197,7 @@ impl Tables for Arena {
         if table == 0 {
             table = self.free.pop().ok_or(io::ErrorKind::OutOfMemory)?;
             entry.store(table, Ordering::Relaxed);
-            self.base.made += 1;
+            self.base.made = self.base.made.wrapping_add(1);
         }
         // SAFETY: the directory leads only to tables of this arena, which is mapped.
         unsafe { Base::put(table, at, pointer) };
