@@ -198,7 +198,7 @@ mod tests {
             id: 7,
             suite: "toy".into(),
             experiment: "one".into(),
-            measured_as: "one".into(),
+            method: "one".into(),
             round: 3,
             points: vec![ordered("1 B", 4, false), ordered("2 B", 9, true)],
             budget: Duration::from_millis(1),

@@ -12,6 +12,43 @@ pub struct Factor {
     pub about: &'static str,
     /// Which levels it may take.
     pub levels: Levels,
+    /// The level of points that name none; `None` if the method decides itself.
+    pub default: Option<&'static str>,
+}
+
+/// A type whose values are the levels of a factor.
+pub trait LevelType: Sized {
+    /// The levels and their canonical spelling.
+    const LEVELS: Levels;
+
+    /// Parses a level in canonical spelling; `None` if it is not one of this type.
+    fn from_level(level: &str) -> Option<Self>;
+}
+
+pub use lab_derive::LevelType;
+
+macro_rules! whole_numbers {
+    ($($number:ty),*) => {$(
+        /// A count, or a number of bytes if the factor's levels are [`Levels::Bytes`].
+        impl LevelType for $number {
+            const LEVELS: Levels = Levels::Count(0, <$number>::MAX as u64);
+
+            fn from_level(level: &str) -> Option<Self> {
+                let count = level.parse().ok();
+                count.or_else(|| Self::try_from(quantity::bytes(level).ok()?).ok())
+            }
+        }
+    )*};
+}
+whole_numbers!(u8, u16, u32, u64, usize);
+
+/// Any text, unless the factor declares its levels.
+impl LevelType for String {
+    const LEVELS: Levels = Levels::Checked(|text| Ok(text.to_owned()));
+
+    fn from_level(level: &str) -> Option<Self> {
+        Some(level.to_owned())
+    }
 }
 
 /// Which levels a factor may take, and their one spelling.
@@ -91,7 +128,8 @@ mod tests {
     use super::*;
     use crate::point::Filter;
 
-    const FRUIT: Factor = Factor { name: "fruit", about: "", levels: Levels::Listed(meant) };
+    const FRUIT: Factor =
+        Factor { name: "fruit", about: "", levels: Levels::Listed(meant), default: None };
 
     fn meant(word: &str) -> Vec<String> {
         let all = ["apple", "pear"].into_iter().filter(|one| word == "all" || word == *one);
@@ -101,7 +139,7 @@ mod tests {
     #[test]
     fn numbers_are_levels_within_their_limits() {
         let level = |levels, text| {
-            let factor = Factor { name: "it", about: "", levels };
+            let factor = Factor { name: "it", about: "", levels, default: None };
             factor.level(text).map(|level| level.as_str().to_owned())
         };
         let (count, bytes) = (Levels::Count(1, 100), Levels::Bytes(64, 1 << 20));

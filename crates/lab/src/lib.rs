@@ -5,6 +5,9 @@
 //! is a sample, which the lab alone writes to the journal. Everything people see is made from
 //! journals.
 
+// What the derive macros produce names this crate.
+extern crate self as lab;
+
 mod answer;
 pub mod artefact;
 pub mod by_hand;
@@ -19,6 +22,7 @@ pub mod histogram;
 pub mod journal;
 pub mod measure;
 pub mod message;
+pub mod method;
 pub mod metric;
 pub mod option;
 pub mod plan;

@@ -14,8 +14,6 @@ use crate::sample::{Failure, Trial};
 
 /// What a probe is given for one point.
 pub struct Context<'a> {
-    /// The suite's experiment whose way of measuring is asked for: `throughput`.
-    pub experiment: &'a str,
     /// How long to measure; preparing is not counted.
     pub budget: Duration,
     /// The round, from 0.

@@ -22,8 +22,8 @@ pub struct Order {
     pub suite: String,
     /// The experiment's name without its suite.
     pub experiment: String,
-    /// The suite's experiment whose way of measuring it takes.
-    pub measured_as: String,
+    /// The suite's method by which the points are measured.
+    pub method: String,
     /// The round.
     pub round: u32,
     /// The points, in the order in which they are measured.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::method::AnyMethod;
 use crate::point::Point;
 use crate::sample::Failure;
 use crate::suite::{Suite, UsageError};
@@ -152,12 +153,11 @@ pub fn is_allowed(options: &BTreeMap<String, String>, name: &str) -> bool {
 /// # Errors
 /// Unavailable unless the user gave `--allow code`.
 pub fn check_point(
-    suite: &dyn Suite,
-    experiment: &str,
+    method: &dyn AnyMethod,
     point: &Point,
     options: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    suite.code(experiment, point).map_or(Ok(()), |what| check_code(options, &what))
+    method.code(point).map_or(Ok(()), |what| check_code(options, &what))
 }
 
 /// Whether code from outside may be loaded; `what` is the file. Asked before any loader or linker

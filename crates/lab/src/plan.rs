@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::experiment::Experiment;
 use crate::point::Point;
 use crate::statistics;
-use crate::suite::Suite;
+use crate::suite::{self, Suite};
 
 /// One thing to measure in each round: a point, or its twin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,12 +35,14 @@ pub fn seed_of(name: &str, seed: u64) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| hasher.finalize().as_bytes()[i]))
 }
 
-/// How long all rounds of an experiment take at most, as far as its suite knows.
+/// Estimates the longest time of all rounds of an experiment, as its method knows it.
 pub fn expected(experiment: &Experiment, suite: &dyn Suite) -> Duration {
     let budget = experiment.effort.budget;
+    let method = suite::method(suite, &experiment.method);
+    let one = |point| method.as_ref().map_or(budget, |method| method.expected(point, budget));
     let one_round = items(experiment)
         .iter()
-        .map(|item| suite.expected(&experiment.measured_as, &item.point, budget))
+        .map(|item| one(&item.point))
         .fold(Duration::ZERO, Duration::saturating_add);
     one_round.saturating_mul(experiment.effort.rounds)
 }

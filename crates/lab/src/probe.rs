@@ -11,11 +11,12 @@ use machine::tsc::Tsc;
 
 use crate::measure::{Context, Measurement};
 use crate::message::{Answer, Answered, Order, Ordered, Rendezvous, Request, WAITING, receive};
+use crate::method::{AnyMethod, Probe};
 use crate::metric::Metric;
 use crate::option;
 use crate::plan::seed_of;
 use crate::sample::{Clock, Failure, Sample, TRIES};
-use crate::suite::{Probe, Suite};
+use crate::suite::{self, Suite};
 
 /// A sample is void when the core clock moved by more than this share under it.
 const CLOCK_MOVED: f64 = 0.03;
@@ -40,15 +41,15 @@ fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
     let Some(Request::Order(order)) = rendezvous.request() else {
         return Err(Failure::failed("a probe wants an order on its standard input"));
     };
-    let suite = crate::suite::find(suites, &order.suite)
-        .ok_or_else(|| Failure::failed(format!("there is no suite '{}'", order.suite)))?;
+    let method =
+        suite::find_method(suites, &order.suite, &order.method).map_err(Failure::failed)?;
     let mut cpus = machine::topology::allowed_cpus();
     // The last CPU first: the first ones serve most interrupts.
     cpus.reverse();
     if let Some(&cpu) = cpus.first() {
         machine::pin::pin_to(cpu)?;
     }
-    carry_out(&order, suite, &cpus, &mut rendezvous)?;
+    carry_out(&order, method, &cpus, &mut rendezvous)?;
     rendezvous.answer(&Answer::Done { id: order.id })
 }
 
@@ -78,12 +79,12 @@ fn requests() -> mpsc::Receiver<Request> {
 
 fn carry_out(
     order: &Order,
-    suite: &dyn Suite,
+    method: &dyn AnyMethod,
     cpus: &[usize],
     rendezvous: &mut Rendezvous,
 ) -> Result<(), Failure> {
-    let mut probe: Result<Box<dyn Probe>, Failure> = suite.probe(&order.measured_as);
-    let allowed = |point| option::check_point(suite, &order.measured_as, point, &order.options);
+    let mut probe = method.probe();
+    let allowed = |point| option::check_point(method, point, &order.options);
     for ordered in &order.points {
         for attempt in order.attempt..=TRIES {
             let mut sample = blank(order, ordered, attempt);
@@ -93,7 +94,7 @@ fn carry_out(
                     .and_then(|()| {
                         measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
                     })
-                    .and_then(|()| timeless_where_emulated(suite, &sample)),
+                    .and_then(|()| timeless_where_emulated(method, &sample)),
                 Err(failure) => Err(failure.clone()),
             };
             if outcome.is_err() {
@@ -131,9 +132,9 @@ fn emulated() -> Failure {
 }
 
 /// Lets counts pass from an emulated CPU, and nothing with a time in it.
-fn timeless_where_emulated(suite: &dyn Suite, sample: &Sample) -> Result<(), Failure> {
+fn timeless_where_emulated(method: &dyn AnyMethod, sample: &Sample) -> Result<(), Failure> {
     let timed = |metric: &Metric| sample.values.contains_key(metric.name) && metric.is_timed();
-    let emits = !sample.histograms.is_empty() || suite.metrics().iter().any(timed);
+    let emits = !sample.histograms.is_empty() || method.metrics().iter().any(timed);
     if machine::cpu::emulated() && emits { Err(emulated()) } else { Ok(()) }
 }
 
@@ -162,7 +163,6 @@ fn measured(
     let tsc = counter(order);
     let name = format!("{} {} {}", ordered.point, order.round, ordered.twin);
     let mut context = Context {
-        experiment: &order.measured_as,
         budget: order.budget,
         round: order.round,
         seed: seed_of(&name, order.seed),

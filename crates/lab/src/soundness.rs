@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::experiment::{self, Experiment, Profile};
 use crate::point::Filter;
 use crate::sample::FailureKind;
-use crate::suite::Suite;
+use crate::suite::{self, Suite};
 
 /// The experiments of a suite under a profile.
 ///
@@ -49,12 +49,16 @@ pub fn faults(suite: &dyn Suite) -> Result<Vec<String>, String> {
 /// is no noise, and no twin tells it.
 fn experiment_faults(suite: &dyn Suite, one: &Experiment) -> Vec<String> {
     let mut faults = Vec::new();
-    let metric = suite.metrics().iter().find(|metric| metric.name == one.metric);
+    let method = match suite::method(suite, &one.method) {
+        Ok(method) => method,
+        Err(why) => return vec![format!("{}: {why}", one.id())],
+    };
+    let metric = method.metrics().iter().find(|metric| metric.name == one.metric);
     if one.twins.is_empty() && metric.is_some_and(|metric| metric.is_timed()) {
         faults.push(format!("{} has no twins", one.id()));
     }
     for point in &one.points {
-        let Err(failure) = suite.available(&one.measured_as, point) else { continue };
+        let Err(failure) = method.available(point) else { continue };
         let lacking = [FailureKind::Unavailable, FailureKind::Unsupported];
         if !lacking.contains(&failure.kind) {
             faults.push(format!("{}: {point}: {failure}", one.id()));
@@ -104,7 +108,8 @@ fn figure_faults(suite: &dyn Suite, standard: &[Experiment]) -> Result<Vec<Strin
         };
         let filter = figure.get("where").cloned().unwrap_or(toml::Table::new().into());
         let wanted: Filter = filter.try_into().map_err(|e| format!("figure {id}: {e}"))?;
-        let wanted = wanted.spelled(suite.factors()).map_err(|e| format!("figure {id}: {e}"))?;
+        let method = suite::method(suite, &one.method)?;
+        let wanted = wanted.spelled(method.factors()).map_err(|e| format!("figure {id}: {e}"))?;
         let shown = one.points.iter().filter(|point| wanted.matches(point)).count();
         if shown < LEAST {
             faults.push(format!("figure {id} shows {shown} points"));

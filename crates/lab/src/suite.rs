@@ -1,18 +1,15 @@
 //! The trait by which the lab knows a suite. A suite is a folder and a line.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 pub use crate::capability::{Capability, State};
 
-use crate::artefact::Recipe;
 use crate::factor::Factor;
-use crate::guest::Guest;
 use crate::journal::Run;
-use crate::measure::{Context, Measurement};
+use crate::method::AnyMethod;
 use crate::metric::Metric;
 pub use crate::option::SuiteOption;
-use crate::point::Point;
-use crate::sample::Failure;
+use crate::terminal::one_line;
 
 /// The TOML files of a suite, embedded in the binary.
 #[derive(Debug, Clone, Copy)]
@@ -65,11 +62,8 @@ pub trait Suite: Sync {
     /// The embedded TOML files.
     fn data(&self) -> Data;
 
-    /// The factors it offers, in the order in which people read them.
-    fn factors(&self) -> &'static [Factor];
-
-    /// The metrics it measures.
-    fn metrics(&self) -> &'static [Metric];
+    /// The ways of measuring that it has.
+    fn methods(&self) -> &'static [&'static dyn AnyMethod];
 
     /// What a user may allow or set for it by name, beyond the options of the lab.
     fn options(&self) -> &'static [SuiteOption] {
@@ -80,47 +74,6 @@ pub trait Suite: Sync {
     fn capabilities(&self) -> Vec<Capability> {
         Vec::new()
     }
-
-    /// Whether a point can be measured on this machine; cheap, no side effects.
-    ///
-    /// # Errors
-    /// The reason why not, and the remedy.
-    fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {
-        let _ = (experiment, point);
-        Ok(())
-    }
-
-    /// How long a sample takes, with all that it prepares, for the plan and for time limits.
-    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        let _ = (experiment, point);
-        budget
-    }
-
-    /// The file with machine code from outside (a shared object, a static library) that a point would load.
-    /// The lab makes nothing of such a point and hands it to no probe unless the user gave `--allow code`;
-    /// [`Suite::available`] must not load it either.
-    fn code(&self, experiment: &str, point: &Point) -> Option<String> {
-        let _ = (experiment, point);
-        None
-    }
-
-    /// What the host must make before it can measure this point.
-    fn artefacts(&self, experiment: &str, point: &Point) -> Vec<Recipe> {
-        let _ = (experiment, point);
-        Vec::new()
-    }
-
-    /// The guest inside which a point is measured; none where it is measured on the host itself.
-    fn guest(&self, experiment: &str, point: &Point) -> Option<Guest> {
-        let _ = (experiment, point);
-        None
-    }
-
-    /// Opens what measures the points of one order, in a fresh process.
-    ///
-    /// # Errors
-    /// When nothing of the experiment can be measured here.
-    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure>;
 
     /// Where figures of one run cannot all be right, such as a part that is larger than its whole;
     /// one line each.
@@ -144,16 +97,52 @@ pub trait Suite: Sync {
     }
 }
 
-/// What measures points; lives as long as one order, so that buffers outlast a point.
-pub trait Probe {
-    /// Measures one point once.
-    ///
-    /// # Errors
-    /// What stands in the sample's place.
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure>;
-}
-
 /// Finds a suite by name.
 pub fn find<'a>(suites: &[&'a dyn Suite], name: &str) -> Option<&'a dyn Suite> {
     suites.iter().copied().find(|suite| suite.name() == name)
+}
+
+/// Finds a method of a suite by its name.
+///
+/// # Errors
+/// One line that names the suite's methods.
+pub fn method(suite: &dyn Suite, name: &str) -> Result<&'static dyn AnyMethod, String> {
+    suite.methods().iter().copied().find(|method| method.name() == name).ok_or_else(|| {
+        let known: Vec<_> = suite.methods().iter().map(|method| method.name()).collect();
+        let (name, known) = (one_line(name), known.join(", "));
+        format!("unknown method '{name}' of suite '{}'; expected one of {known}", suite.name())
+    })
+}
+
+/// Finds a method by the names of its suite and its own.
+///
+/// # Errors
+/// One line if there is no such suite or method.
+pub fn find_method(
+    suites: &[&dyn Suite],
+    suite: &str,
+    name: &str,
+) -> Result<&'static dyn AnyMethod, String> {
+    let suite = find(suites, suite).ok_or_else(|| format!("there is no suite '{suite}'"))?;
+    method(suite, name)
+}
+
+/// The factors of all methods of a suite, each name once.
+pub fn factors(suite: &dyn Suite) -> Vec<Factor> {
+    let all = suite.methods().iter().flat_map(|method| method.factors());
+    first_of_each_name(all, |factor| factor.name)
+}
+
+/// The metrics of all methods of a suite, each name once.
+pub fn metrics(suite: &dyn Suite) -> Vec<Metric> {
+    let all = suite.methods().iter().flat_map(|method| method.metrics());
+    first_of_each_name(all, |metric| metric.name)
+}
+
+fn first_of_each_name<'a, T: Copy + 'a>(
+    all: impl Iterator<Item = &'a T>,
+    name: fn(&T) -> &'static str,
+) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    all.filter(|item| seen.insert(name(item))).copied().collect()
 }

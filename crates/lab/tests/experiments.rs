@@ -1,14 +1,16 @@
 //! Experiments from TOML: sweeps, exclusions, twins, profiles, and what is refused.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use lab::experiment::{Experiment, Profile, read};
-use lab::factor::{Factor, Levels};
+use lab::factor::{Factor, LevelType, Levels};
+use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::plan;
 use lab::point::{Filter, Point};
 use lab::sample::Failure;
-use lab::suite::{Data, Probe, Suite};
+use lab::suite::{Data, Suite};
 use proptest::prelude::*;
 
 struct Toy;
@@ -23,17 +25,35 @@ impl Suite for Toy {
     fn data(&self) -> Data {
         Data { experiments: "", claims: "", promises: "", figures: "" }
     }
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        &[&One, &CopyMethod]
+    }
+}
+
+/// A method whose factors have no defaults.
+struct One;
+
+impl Method for One {
+    type Params = Point;
+
+    fn name(&self) -> &'static str {
+        "one"
+    }
     fn factors(&self) -> &'static [Factor] {
-        &[
-            Factor { name: "length", about: "", levels: Levels::Bytes(0, u64::MAX) },
-            Factor { name: "threads", about: "", levels: Levels::Count(0, u64::MAX) },
-            Factor { name: "memory", about: "", levels: Levels::Names(&["heap", "shared"]) },
-        ]
+        const fn factor(name: &'static str, levels: Levels) -> Factor {
+            Factor { name, about: "", levels, default: None }
+        }
+        const FACTORS: &[Factor] = &[
+            factor("length", Levels::Bytes(0, u64::MAX)),
+            factor("threads", Levels::Count(0, u64::MAX)),
+            factor("memory", Levels::Names(&["heap", "shared"])),
+        ];
+        FACTORS
     }
     fn metrics(&self) -> &'static [Metric] {
         &[Metric { name: "time", unit: "ns", better: Better::Lower, about: "" }]
     }
-    fn probe(&self, _: &str) -> Result<Box<dyn Probe>, Failure> {
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
         Err(Failure::failed("a toy"))
     }
 }
@@ -95,7 +115,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("threads = [0, 4, 8]", "threads = [0, -4]", "'-4' is not a whole number"),
         ("threads = [0, 4, 8]", "thread = [0]", "unknown factor 'thread'"),
         ("\"16 B\"", "\"16 Q\"", "a number of bytes"),
-        ("metric = \"time\"", "metric = \"speed\"", "no metric 'speed'"),
+        ("metric = \"time\"", "metric = \"speed\"", "unknown metric 'speed'; expected one of time"),
         ("\"threads\", \"memory\"]]", "\"cores\"]]", "'cores' is no factor"),
         ("memory = \"heap\"", "memory = \"tape\"", "'tape' is not one of heap, shared"),
         ("about = \"a test\"", "abuot = \"a test\"", "abuot"),
@@ -151,8 +171,10 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
     let line = refused(&of(20_000, 1, "\"all\""));
     assert!(line.contains("levels of 'threads': 20000 is not from 1 to 10000"), "{line}");
     // So do the experiments of a file.
-    let three = [1, 2, 3]
-        .map(|number| of(200, 200, "\"all\"").replace("\"one\"", &format!("\"number-{number}\"")));
+    let three = [1, 2, 3].map(|number| {
+        of(200, 200, "\"all\"")
+            .replace("\"one\"", &format!("\"number-{number}\"\nmethod = \"one\""))
+    });
     assert!(refused(&three.concat()).contains("'number-3': the sweeps make 40000 points"));
     let names: Vec<_> = (0..101).map(|_| "[\"threads\"]").collect();
     let line = refused(&of(1, 1, &format!("[{}]", names.join(","))));
@@ -184,7 +206,7 @@ fn a_filter_reads_as_written_on_the_command_line() {
     let mut filter = Filter::default();
     filter.add("length=65536,16 B").unwrap();
     filter.add("memory=heap").unwrap();
-    let filter = filter.spelled(Toy.factors()).unwrap();
+    let filter = filter.spelled(Method::factors(&One)).unwrap();
     let experiment = one(WHOLE, Profile::Standard).unwrap();
     let kept = experiment.points.iter().filter(|point| filter.matches(point)).count();
     assert_eq!(kept, 4);
@@ -223,4 +245,100 @@ proptest! {
             prop_assert!(error.to_string().starts_with("my.toml: "), "{}", error);
         }
     }
+}
+
+/// The memory that is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Memory {
+    Heap,
+    HeapHuge,
+    #[level("/dev/shm")]
+    Shared,
+}
+
+#[derive(Debug, PartialEq, Params)]
+struct CopyParams {
+    /// Bytes per call
+    #[factor(default = "64 KiB", levels = Levels::Bytes(1, 1 << 30))]
+    length: u64,
+    /// The memory that is copied.
+    #[factor(default = "heap")]
+    memory: Memory,
+    /// Threads besides the first
+    #[factor(default = "0", levels = Levels::Count(0, 64))]
+    threads: u32,
+}
+
+struct CopyMethod;
+
+impl Method for CopyMethod {
+    type Params = CopyParams;
+
+    fn name(&self) -> &'static str {
+        "copy"
+    }
+    fn metrics(&self) -> &'static [Metric] {
+        Method::metrics(&One)
+    }
+    fn available(&self, params: &CopyParams) -> Result<(), Failure> {
+        match params.memory {
+            Memory::Shared => Err(Failure::unavailable("it is not mounted", "mount it")),
+            Memory::Heap | Memory::HeapHuge => Ok(()),
+        }
+    }
+    fn expected(&self, params: &CopyParams, budget: Duration) -> Duration {
+        budget * params.threads
+    }
+    fn probe(&self) -> Result<Box<dyn Probe<CopyParams>>, Failure> {
+        Err(Failure::failed("a toy"))
+    }
+}
+
+#[test]
+fn a_struct_declares_factors_and_reads_points() {
+    let factors = CopyParams::FACTORS;
+    let declared: Vec<_> = factors.iter().map(|one| (one.name, one.about, one.default)).collect();
+    let expected = [
+        ("length", "Bytes per call", Some("64 KiB")),
+        ("memory", "The memory that is copied", Some("heap")),
+        ("threads", "Threads besides the first", Some("0")),
+    ];
+    assert_eq!(declared, expected);
+    for factor in factors {
+        let default = factor.default.unwrap();
+        assert_eq!(factor.level(default).unwrap().as_str(), default, "{}", factor.name);
+    }
+    assert_eq!(
+        Memory::ALL.iter().map(|one| one.name()).collect::<Vec<_>>(),
+        ["heap", "heap-huge", "/dev/shm"]
+    );
+    assert!(factors[1].level("tape").unwrap_err().contains("not one of heap, heap-huge, /dev/shm"));
+    let point = Point::from([("length", "4 KiB"), ("memory", "heap-huge"), ("threads", "2")]);
+    let params = CopyParams::from_point(&point).unwrap();
+    assert_eq!(params, CopyParams { length: 4096, memory: Memory::HeapHuge, threads: 2 });
+    let method: &dyn AnyMethod = &CopyMethod;
+    assert_eq!(method.expected(&point, Duration::from_secs(1)), Duration::from_secs(2));
+    assert!(method.available(&point).is_ok());
+    assert!(method.available(&point.with("memory", "/dev/shm")).is_err());
+    for (point, why) in [
+        (point.without(["memory"]), "the point has no factor 'memory'"),
+        (point.with("memory", "tape"), "factor 'memory': unknown level 'tape'"),
+        (point.with("threads", "4294967296"), "factor 'threads': unknown level '4294967296'"),
+    ] {
+        assert_eq!(method.available(&point).unwrap_err().why, why);
+    }
+}
+
+#[test]
+fn points_name_every_factor_of_their_method() {
+    const DEFAULTS: &str = "[[experiment]]\nname = \"copy\"\nabout = \"\"\nmetric = \"time\"\n\
+                            sweeps = [[\"threads\"]]\n[experiment.factors]\nthreads = [1, 2]\n";
+    let experiment = one(DEFAULTS, Profile::Quick).unwrap();
+    let words: Vec<_> = experiment.points.iter().map(Point::to_string).collect();
+    assert_eq!(
+        words,
+        ["length=64 KiB memory=heap threads=1", "length=64 KiB memory=heap threads=2"]
+    );
+    let line = one(&DEFAULTS.replace("threads", "cores"), Profile::Quick).unwrap_err();
+    assert!(line.contains("unknown factor 'cores'; there are: length, memory, threads"), "{line}");
 }

@@ -80,7 +80,7 @@ static REQUEST: LazyLock<String> = LazyLock::new(|| {
         id: 1,
         suite: "toy".into(),
         experiment: "one".into(),
-        measured_as: "one".into(),
+        method: "one".into(),
         round: 3,
         points: vec![ordered],
         budget: std::time::Duration::from_millis(2),

@@ -6,6 +6,7 @@ mod made_up;
 
 use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
+use lab::method::{AnyMethod, Method, Probe};
 use lab::point::{Filter, Point};
 use lab::sample::{Failure, Sample};
 use lab::suite::Suite;
@@ -224,11 +225,26 @@ impl Suite for Copy {
         lab::suite::Data { experiments: "", claims: "", promises: "", figures: "" }
     }
 
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        &[&Throughput]
+    }
+}
+
+struct Throughput;
+
+impl Method for Throughput {
+    type Params = Point;
+
+    fn name(&self) -> &'static str {
+        "throughput"
+    }
+
     fn factors(&self) -> &'static [lab::factor::Factor] {
         const LENGTH: lab::factor::Factor = lab::factor::Factor {
             name: "length",
             about: "How many bytes are copied at once",
             levels: lab::factor::Levels::Bytes(0, u64::MAX),
+            default: None,
         };
         &[LENGTH]
     }
@@ -237,14 +253,14 @@ impl Suite for Copy {
         &[]
     }
 
-    fn available(&self, _: &str, point: &Point) -> Result<(), Failure> {
+    fn available(&self, point: &Point) -> Result<(), Failure> {
         match point.text("memory") {
             "device" => Err(Failure::unavailable("there is no /dev/mem", "boot another kernel")),
             _ => Ok(()),
         }
     }
 
-    fn probe(&self, _: &str) -> Result<Box<dyn lab::suite::Probe>, Failure> {
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
         Err(Failure::failed("made up"))
     }
 }

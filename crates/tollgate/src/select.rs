@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lab::experiment::{Experiment, MAX_FILE, Profile, of_suite, read, suite_name};
+use lab::method::AnyMethod;
 use lab::point::Filter;
 use lab::suite::{Purpose, Suite};
 use machine::file;
@@ -64,12 +65,12 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
     }
     let mut known = wanted.0.is_empty();
     for experiment in &mut experiments {
-        let suite = suite_of(experiment)?;
+        let method = method_of(experiment)?;
         if let Some(claims) = &claims {
             claims.keep(experiment);
         }
         if !wanted.0.is_empty() {
-            match wanted.spelled(suite.factors()) {
+            match wanted.spelled(method.factors()) {
                 Ok(filter) => {
                     known = true;
                     experiment.keep(|point| filter.matches(point));
@@ -83,8 +84,8 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
         }
     }
     if !known {
-        let suite = experiments.first().map(suite_of).transpose()?;
-        let why = suite.and_then(|suite| wanted.spelled(suite.factors()).err());
+        let method = experiments.first().map(method_of).transpose()?;
+        let why = method.and_then(|method| wanted.spelled(method.factors()).err());
         return Err(Fault::usage(format!("--where: {}", why.unwrap_or_default())));
     }
     experiments.retain(|experiment| !experiment.points.is_empty());
@@ -98,6 +99,11 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
 
 fn is_for_people(experiment: &Experiment) -> bool {
     suite_of(experiment).is_ok_and(|suite| suite.purpose() == Purpose::Boundary)
+}
+
+/// The method of an experiment.
+pub(crate) fn method_of(experiment: &Experiment) -> Result<&'static dyn AnyMethod, Fault> {
+    lab::suite::method(suite_of(experiment)?, &experiment.method).map_err(Fault::failed)
 }
 
 /// The suite of an experiment.

@@ -451,7 +451,7 @@ fn own_experiments_are_measured() {
 [[experiment]]
 name = "two"
 suite = "planted"
-measured_as = "search"
+method = "search"
 about = "two edges"
 metric = "found"
 rounds = 2
@@ -470,7 +470,7 @@ edge = [10, 90]
 #[test]
 fn levels_beyond_their_limits_are_usage_errors() {
     let bench = Bench::new();
-    for (suite, measured_as, metric, level, limits) in [
+    for (suite, method, metric, level, limits) in [
         ("crossing", "one-way", "u2k", "crossings = 100000001", "from 1 to 100000000"),
         ("crossing", "one-way", "u2k", "crossings = 0", "from 1 to 100000000"),
         ("crossing", "tracepoint", "u2k", "crossings = 100000001", "from 1 to 100000000"),
@@ -483,7 +483,7 @@ fn levels_beyond_their_limits_are_usage_errors() {
         ("planted", "roles", "waited", "wait = 10001", "from 0 to 10000"),
     ] {
         let text = format!(
-            "[[experiment]]\nname = \"mine\"\nsuite = \"{suite}\"\nmeasured_as = \"{measured_as}\"\n\
+            "[[experiment]]\nname = \"mine\"\nsuite = \"{suite}\"\nmethod = \"{method}\"\n\
              about = \"too much\"\nmetric = \"{metric}\"\n[experiment.factors]\n{level}\n"
         );
         let own = file(&bench, "mine.toml", &text);

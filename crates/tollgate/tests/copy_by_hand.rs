@@ -123,7 +123,7 @@ const NAMING: &str = r#"
 [[experiment]]
 name = "mine"
 suite = "copy"
-measured_as = "throughput"
+method = "throughput"
 about = "a function of my own"
 metric = "throughput"
 rounds = 1
@@ -135,7 +135,7 @@ length = ["64 B"]
 [[experiment]]
 name = "mine-frames"
 suite = "copy"
-measured_as = "frames"
+method = "frames"
 about = "a function of my own"
 metric = "throughput"
 rounds = 1
@@ -147,7 +147,7 @@ length = ["4 KiB"]
 [[experiment]]
 name = "mine-mediation"
 suite = "copy"
-measured_as = "mediation"
+method = "mediation"
 about = "a function of my own"
 metric = "throughput"
 rounds = 1

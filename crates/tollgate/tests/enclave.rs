@@ -249,7 +249,7 @@ fn a_count_beyond_its_limit_is_no_figure() {
     let bench = Bench::new();
     let experiment = |levels: &str| {
         format!(
-            "[[experiment]]\nname = \"large\"\nsuite = \"enclave\"\nmeasured_as = \"allocation\"\nabout = \"-\"\n\
+            "[[experiment]]\nname = \"large\"\nsuite = \"enclave\"\nmethod = \"allocation\"\nabout = \"-\"\n\
              metric = \"wall\"\nbaseline = {{ threads = 1 }}\nsweeps = [[\"threads\"]]\n[experiment.factors]\n\
              kind = \"simulate\"\nthreads = 1\nnum_allocations = 10\n{levels}\n"
         )

@@ -25,7 +25,7 @@ const OWN: &str = r#"
 [[experiment]]
 suite = "planted"
 name = "mine"
-measured_as = "delay"
+method = "delay"
 about = "A user's experiment"
 metric = "time"
 baseline = { effect = "0%", disturbance = "calm" }

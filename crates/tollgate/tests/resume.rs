@@ -93,7 +93,7 @@ const MINE: &str = r#"
 [[experiment]]
 name = "mine"
 suite = "planted"
-measured_as = "delay"
+method = "delay"
 about = "a delay"
 metric = "time"
 rounds = 2
@@ -108,15 +108,14 @@ fn samples_of_another_definition_are_not_resumed() {
     let run = ["run", "-e", "mine.toml", "planted/mine", "--quiet"];
     write(MINE);
     bench.ok(&run);
-    for (from, to, told) in [
-        (
-            "measured_as = \"delay\"",
-            "measured_as = \"disturbed\"",
-            "measured_as: the run has 'delay'",
-        ),
-        ("1 ms", "2 ms", "budget: the run has '1 ms'"),
+    let other_method = MINE
+        .replace("\"delay\"", "\"artefact\"")
+        .replace("effect = [\"0%\"], disturbance = \"calm\"", "artefact = \"table\"");
+    for (changed, told) in [
+        (other_method, "method: the run has 'delay', now it is 'artefact'"),
+        (MINE.replace("1 ms", "2 ms"), "budget: the run has '1 ms'"),
     ] {
-        write(&MINE.replace(from, to));
+        write(&changed);
         let line = bench.refused(&run, 2);
         assert!(line.contains(told) && line.contains("--fresh"), "{line}");
         bench.ok(&[&run[..], &["--fresh"]].concat());
@@ -133,10 +132,10 @@ fn samples_of_another_definition_are_not_resumed() {
 #[test]
 fn a_method_that_the_suite_does_not_have_is_told_before_measuring() {
     let bench = Bench::new();
-    let text = MINE.replace("measured_as = \"delay\"", "measured_as = \"nope\"");
+    let text = MINE.replace("method = \"delay\"", "method = \"nope\"");
     std::fs::write(bench.path().join("mine.toml"), text).unwrap();
     let line = bench.refused(&["run", "-e", "mine.toml", "planted/mine"], 2);
-    assert!(line.contains("suite 'planted' does not measure 'nope'; set measured_as to one of "));
+    assert!(line.contains("unknown method 'nope' of suite 'planted'; expected one of delay, "));
     assert!(!bench.path().join("results").exists());
 }
 

@@ -37,7 +37,7 @@ const SMALL: &str = r#"
 [[experiment]]
 name = "round"
 suite = "stream"
-measured_as = "interfaces"
+method = "interfaces"
 about = "as fast as they come back"
 metric = "rate"
 [experiment.factors]
@@ -49,7 +49,7 @@ check = "all"
 [[experiment]]
 name = "slow"
 suite = "stream"
-measured_as = "rtt-vs-load"
+method = "rtt-vs-load"
 about = "a load that any machine carries"
 metric = "rtt"
 [experiment.factors]
@@ -60,7 +60,7 @@ modelled_doorbell = ["none", "400 ns"]
 [[experiment]]
 name = "sought"
 suite = "stream"
-measured_as = "throughput"
+method = "throughput"
 about = "a search"
 metric = "ndr"
 [experiment.factors]

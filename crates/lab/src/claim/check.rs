@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Claim, Form, Kind};
 use crate::experiment::{DataError, Experiment};
 use crate::factor;
+use crate::method::AnyMethod;
 use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::{Filter, Point};
 use crate::run::{METRICS, SESSION};
@@ -36,7 +37,8 @@ pub fn check(
     })?;
     let suite = suite::find(suites, &experiment.suite)
         .ok_or_else(|| claim.fault(&format!("there is no suite '{}'", experiment.suite)))?;
-    let fitting = Fitting { suite, experiment };
+    let method = suite::method(suite, &experiment.method).map_err(|why| claim.fault(&why))?;
+    let fitting = Fitting { method, experiment };
     fitting.fit(claim).map_err(|what| claim.fault(&what))
 }
 
@@ -61,9 +63,9 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     points
 }
 
-/// The suite and experiment that a claim must fit.
+/// The experiment that a claim must fit, and its method.
 struct Fitting<'a> {
-    suite: &'a dyn Suite,
+    method: &'static dyn AnyMethod,
     experiment: &'a Experiment,
 }
 
@@ -140,16 +142,16 @@ impl Fitting<'_> {
     }
 
     fn metric(&self, name: &str) -> Result<&'static Metric, String> {
-        let metrics = self.suite.metrics();
+        let metrics = self.method.metrics();
         metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
             let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
-            let (suite, known) = (self.suite.name(), known.join(", "));
-            format!("suite '{suite}' has no metric '{name}'; it has: {known}")
+            let (method, known) = (self.method.name(), known.join(", "));
+            format!("method '{method}' has no metric '{name}'; it has: {known}")
         })
     }
 
     fn factor(&self, key: &str, name: &str) -> Result<(), String> {
-        factor::find(self.suite.factors(), name).map_err(|why| format!("{key}: {why}"))?;
+        factor::find(self.method.factors(), name).map_err(|why| format!("{key}: {why}"))?;
         match self.experiment.baseline.get(name) {
             Some(_) => Ok(()),
             None => Err(format!("{key}: '{name}' is no factor of {}", self.experiment.id())),
@@ -160,6 +162,6 @@ impl Fitting<'_> {
         for name in filter.0.keys() {
             self.factor(key, name)?;
         }
-        filter.spelled(self.suite.factors()).map_err(|why| format!("{key}: {why}"))
+        filter.spelled(self.method.factors()).map_err(|why| format!("{key}: {why}"))
     }
 }

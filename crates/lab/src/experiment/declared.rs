@@ -7,10 +7,11 @@ use serde::Deserialize;
 use super::data::line_of;
 use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_TABLES, count};
 use super::{DataError, Effort, Experiment, Profile, read_toml};
+use crate::method::AnyMethod;
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
-use crate::suite::Suite;
-use crate::terminal;
+use crate::suite::{self, Suite};
+use crate::terminal::one_line;
 
 /// The longest name of an experiment, bytes.
 const MAX_NAME: usize = 64;
@@ -21,7 +22,7 @@ const MAX_NAME: usize = 64;
 struct Declared {
     name: String,
     suite: Option<String>,
-    measured_as: Option<String>,
+    method: Option<String>,
     about: String,
     metric: String,
     #[serde(default)]
@@ -129,14 +130,11 @@ pub fn read(
         let owner = suite.or(declared.suite.as_deref()).ok_or_else(|| {
             fault(format!("experiment '{name}' names no suite; add suite = \"copy\""))
         })?;
-        let owner = crate::suite::find(suites, owner)
+        let owner = suite::find(suites, owner)
             .ok_or_else(|| fault(format!("experiment '{name}': there is no suite '{owner}'")))?;
         let in_experiment = |what| fault(format!("experiment '{name}': {what}"));
         if !names.insert((owner.name().to_owned(), name.clone())) {
             return Err(in_experiment("it is declared twice; rename one".to_owned()));
-        }
-        if suite.is_none() {
-            declared.check_method(owner).map_err(in_experiment)?;
         }
         if let Some(experiment) =
             declared.resolve(owner, profile, &mut left).map_err(in_experiment)?
@@ -153,38 +151,11 @@ fn check_name(name: &str) -> Result<(), String> {
     if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(plain) {
         return Ok(());
     }
-    let name = terminal::one_line(name);
+    let name = one_line(name);
     Err(format!("experiment name '{name}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"))
 }
 
-/// The ways of measuring that a suite has, by the names that its own experiments give them.
-fn methods(suite: &dyn Suite) -> BTreeSet<String> {
-    let own: Result<File, _> = read_toml(suite.name(), suite.data().experiments);
-    let declared = own.into_iter().flat_map(|file| file.experiment);
-    let named = |value: toml::Value| {
-        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-        text("measured_as").or_else(|| text("name"))
-    };
-    declared.filter_map(|value| named(value.into_inner())).collect()
-}
-
 impl Declared {
-    /// Whether the suite measures this way.
-    fn check_method(&self, suite: &dyn Suite) -> Result<(), String> {
-        let method = self.measured_as.as_ref().unwrap_or(&self.name);
-        let known = methods(suite);
-        // A suite may have one that none of its own experiments takes.
-        if known.contains(method) || suite.probe(method).is_ok() {
-            return Ok(());
-        }
-        let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        let method = terminal::one_line(method);
-        Err(format!(
-            "suite '{}' does not measure '{method}'; set measured_as to one of {known}",
-            suite.name()
-        ))
-    }
-
     /// The experiment under a profile; nothing where the profile skips it. `left` is how many points its
     /// file may still make.
     fn resolve(
@@ -201,12 +172,15 @@ impl Declared {
         if changed.skip == Some(true) {
             return Ok(None);
         }
-        if !suite.metrics().iter().any(|metric| metric.name == self.metric) {
-            return Err(format!("suite '{}' has no metric '{}'", suite.name(), self.metric));
+        let method = suite::method(suite, self.method.as_ref().unwrap_or(&self.name))?;
+        if !method.metrics().iter().any(|metric| metric.name == self.metric) {
+            let known: Vec<_> = method.metrics().iter().map(|metric| metric.name).collect();
+            let (metric, known) = (one_line(&self.metric), known.join(", "));
+            return Err(format!("unknown metric '{metric}'; expected one of {known}"));
         }
         // Spelled before they are overridden: a wrong level is wrong under every profile.
-        let mut factors = Filter(self.factors.clone()).spelled(suite.factors())?;
-        for (name, levels) in Filter(changed.factors.clone()).spelled(suite.factors())?.0 {
+        let mut factors = Filter(self.factors.clone()).spelled(method.factors())?;
+        for (name, levels) in Filter(changed.factors.clone()).spelled(method.factors())?.0 {
             if factors.0.insert(name.clone(), levels).is_none() {
                 return Err(format!("profile '{}': '{name}' is no factor of it", profile.name()));
             }
@@ -216,12 +190,12 @@ impl Declared {
         }
         count("filters of twins", self.twins.as_ref().map_or(0, Vec::len), 0, MAX_LISTED)?;
         count("filters of exclude", self.exclude.len(), 0, MAX_LISTED)?;
-        let baseline = self.baseline(suite, &factors)?;
+        let baseline = self.baseline(method, &factors)?;
         let sweeps = self.swept(&factors)?;
         let made = made(&sweeps, &factors)?;
         *left = left.checked_sub(made).ok_or_else(|| too_many(made))?;
-        let points = self.points(suite, &sweeps, &factors, &baseline)?;
-        let twins = self.twin_points(suite, &points, &baseline)?;
+        let points = self.points(method, &sweeps, &factors, &baseline)?;
+        let twins = self.twin_points(method, &points, &baseline)?;
         if points.is_empty() {
             return Err("no points are left".into());
         }
@@ -239,7 +213,7 @@ impl Declared {
             twins,
             // Roles meet at a rendezvous, so each point is an order of its own.
             batch: if self.roles.is_empty() { self.batch.unwrap_or(64) } else { 1 },
-            measured_as: self.measured_as.unwrap_or_else(|| self.name.clone()),
+            method: method.name().into(),
             name: self.name,
             about: self.about,
             metric: self.metric,
@@ -250,12 +224,17 @@ impl Declared {
         Ok(Some(experiment))
     }
 
-    fn baseline(&self, suite: &dyn Suite, factors: &Filter) -> Result<Point, String> {
-        let mut baseline = Point::default();
+    /// One level for every factor of the method: the baseline's, the first of those that are varied, or the default.
+    fn baseline(&self, method: &dyn AnyMethod, factors: &Filter) -> Result<Point, String> {
+        let defaults = method.factors().iter().filter_map(|one| Some((one.name, one.default?)));
+        let mut baseline =
+            defaults.map(|(name, level)| (name.to_owned(), level.into())).collect::<Point>();
         for (name, levels) in &factors.0 {
             let first = levels.levels().first();
             let level = match self.baseline.get(name) {
-                Some(level) => crate::factor::find(suite.factors(), name)?.level(level.as_str())?,
+                Some(level) => {
+                    crate::factor::find(method.factors(), name)?.level(level.as_str())?
+                }
                 None => first.ok_or_else(|| format!("factor '{name}' has no level"))?.clone(),
             };
             baseline = baseline.with(name, level);
@@ -285,12 +264,12 @@ impl Declared {
 
     fn points(
         &self,
-        suite: &dyn Suite,
+        method: &dyn AnyMethod,
         sweeps: &[Vec<String>],
         factors: &Filter,
         baseline: &Point,
     ) -> Result<Vec<Point>, String> {
-        let excluded = any_of(&self.exclude, suite)?;
+        let excluded = any_of(&self.exclude, method)?;
         let compared = self.exclude.iter().chain(self.twins.iter().flatten());
         let compared: usize =
             compared.flat_map(|filter| filter.0.values()).map(|levels| levels.levels().len()).sum();
@@ -314,7 +293,7 @@ impl Declared {
     /// Without a word on twins, the baseline has one (or the first point, where it is no point).
     fn twin_points(
         &self,
-        suite: &dyn Suite,
+        method: &dyn AnyMethod,
         points: &[Point],
         baseline: &Point,
     ) -> Result<Vec<Point>, String> {
@@ -322,7 +301,7 @@ impl Declared {
             let twin = if points.contains(baseline) { Some(baseline) } else { points.first() };
             return Ok(twin.cloned().into_iter().collect());
         };
-        let is_twin = any_of(filters, suite)?;
+        let is_twin = any_of(filters, method)?;
         Ok(points.iter().filter(|point| is_twin(point)).cloned().collect())
     }
 
@@ -347,8 +326,8 @@ impl Declared {
 }
 
 /// Whether one of some filters matches a point.
-fn any_of(filters: &[Filter], suite: &dyn Suite) -> Result<impl Fn(&Point) -> bool, String> {
-    let spelled = filters.iter().map(|filter| filter.spelled(suite.factors()));
+fn any_of(filters: &[Filter], method: &dyn AnyMethod) -> Result<impl Fn(&Point) -> bool, String> {
+    let spelled = filters.iter().map(|filter| filter.spelled(method.factors()));
     let filters: Vec<_> = spelled.collect::<Result<_, _>>()?;
     Ok(move |point: &Point| filters.iter().any(|filter| filter.matches(point)))
 }

@@ -72,8 +72,8 @@ pub struct Experiment {
     pub suite: String,
     /// Its name without the suite.
     pub name: String,
-    /// The suite's experiment whose way of measuring it takes: its own name, or another's.
-    pub measured_as: String,
+    /// The suite's method by which it is measured.
+    pub method: String,
     /// One line for people.
     pub about: String,
     /// The metric that tables, stopping and figures look at first.

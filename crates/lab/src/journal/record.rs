@@ -13,7 +13,7 @@ use crate::metric::MetricRecord;
 use crate::terminal;
 
 /// The format that this program writes, and the only one that it reads.
-pub const FORMAT: u64 = 3;
+pub const FORMAT: u64 = 4;
 
 /// What the samples of a run share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

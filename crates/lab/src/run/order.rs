@@ -39,7 +39,7 @@ impl Session<'_> {
             id: 0,
             suite: experiment.suite.clone(),
             experiment: experiment.name.clone(),
-            measured_as: experiment.measured_as.clone(),
+            method: experiment.method.clone(),
             round,
             points: points.collect(),
             budget: experiment.effort.budget,
@@ -58,10 +58,9 @@ impl Session<'_> {
     }
 
     fn ordered(&self, experiment: &Experiment, position: u32, item: &Item) -> Ordered {
-        let expected = suite::find(self.lab.suites, &experiment.suite)
-            .map_or(experiment.effort.budget, |suite| {
-                suite.expected(&experiment.measured_as, &item.point, experiment.effort.budget)
-            });
+        let budget = experiment.effort.budget;
+        let method = suite::find_method(self.lab.suites, &experiment.suite, &experiment.method);
+        let expected = method.map_or(budget, |method| method.expected(&item.point, budget));
         // Ten times the expected time and ten seconds: slow is no fault, hung is.
         let limit = experiment
             .limit
@@ -134,7 +133,7 @@ impl Session<'_> {
             }
             match said.heard {
                 Heard::Answer(Answer::Sample(answered)) => {
-                    let sample = checked(answered.sample, self.metrics(&order.suite));
+                    let sample = checked(answered.sample, self.metrics(&order));
                     self.keep(sample)?;
                 }
                 Heard::Answer(Answer::Done { id }) if id == order.id => {
@@ -176,9 +175,10 @@ impl Session<'_> {
         taken.map_err(|why| Failure::failed(format!("the worker: {why}")))
     }
 
-    /// What a suite declares to measure.
-    pub(super) fn metrics(&self, suite: &str) -> &'static [Metric] {
-        suite::find(self.lab.suites, suite).map_or(&[], |suite| suite.metrics())
+    /// The metrics that the method of an order declares.
+    pub(super) fn metrics(&self, order: &Order) -> &'static [Metric] {
+        suite::find_method(self.lab.suites, &order.suite, &order.method)
+            .map_or(&[], |method| method.metrics())
     }
 
     /// Writes down where samples come from, once.

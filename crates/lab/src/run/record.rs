@@ -129,7 +129,7 @@ pub(super) fn same_definitions(
         let Some(before) = record.experiments.get(&id) else { continue };
         let budget = |one: &Experiment| format_duration(one.effort.budget);
         for (what, before, now) in [
-            ("measured_as", before.measured_as.clone(), experiment.measured_as.clone()),
+            ("method", before.method.clone(), experiment.method.clone()),
             ("metric", before.metric.clone(), experiment.metric.clone()),
             ("budget", budget(before), budget(experiment)),
             ("roles", before.roles.join(", "), experiment.roles.join(", ")),
@@ -150,7 +150,7 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, experiments: &[Experim
             continue;
         };
         let known = record.metrics.entry(experiment.suite.clone()).or_default();
-        known.extend(suite.metrics().iter().map(|m| (m.name.into(), MetricRecord::from(m))));
+        known.extend(suite::metrics(suite).iter().map(|m| (m.name.into(), MetricRecord::from(m))));
         let mut experiment = experiment.clone();
         if let Some(before) = record.experiments.get(&experiment.id()) {
             join(&mut experiment.points, &before.points);
@@ -163,7 +163,7 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, experiments: &[Experim
     let session = Experiment {
         suite: "lab".into(),
         name: "session".into(),
-        measured_as: "session".into(),
+        method: "session".into(),
         about: "What the lab itself costs".into(),
         metric: METRICS[0].name.into(),
         baseline: Point::from([("profile", profile.name())]),

@@ -16,6 +16,7 @@ use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::Guest;
 use crate::message::{Answer, Answered, Hello, Order, Request, WAITING, receive, send};
+use crate::method::AnyMethod;
 use crate::option;
 use crate::point::Point;
 use crate::probe::blank;
@@ -141,10 +142,14 @@ impl<'a> Worker<'a> {
         Ok(true)
     }
 
+    fn method(&self, order: &Order) -> Option<&'static dyn AnyMethod> {
+        crate::suite::find_method(self.suites, &order.suite, &order.method).ok()
+    }
+
     /// The guest of a point, unless this worker is that guest's own.
     fn guest(&self, order: &Order, point: &Point) -> Option<Guest> {
-        let suite = crate::suite::find(self.suites, &order.suite)?;
-        (!order.inside).then(|| suite.guest(&order.measured_as, point))?
+        let method = self.method(order)?;
+        (!order.inside).then(|| method.guest(point))?
     }
 
     /// The order in parts, each of points that follow each other in the same place.
@@ -189,17 +194,16 @@ impl<'a> Worker<'a> {
     /// Makes what the points need. What cannot be made fails only the points that ask for it.
     fn prepare(&mut self, order: &Order) -> std::io::Result<Artefacts> {
         let mut made = Artefacts::new();
-        let Some(suite) = crate::suite::find(self.suites, &order.suite) else {
+        let Some(method) = self.method(order) else {
             return Ok(made);
         };
-        let may_be_made =
-            |point| option::check_point(suite, &order.measured_as, point, &order.options).is_ok();
+        let may_be_made = |point| option::check_point(method, point, &order.options).is_ok();
         for ordered in order.points.iter().filter(|ordered| may_be_made(&ordered.point)) {
             let guest = self.guest(order, &ordered.point);
             let inside = guest.map(|guest| guest.artefacts).unwrap_or_default();
             let own = match order.inside {
                 true => Vec::new(),
-                false => suite.artefacts(&order.measured_as, &ordered.point),
+                false => method.artefacts(&ordered.point),
             };
             for recipe in own.into_iter().chain(inside) {
                 if !made.contains_key(&recipe.name) {

@@ -76,7 +76,7 @@ impl MadeUp {
         Experiment {
             suite: "copy".into(),
             name: "throughput".into(),
-            measured_as: "throughput".into(),
+            method: "throughput".into(),
             about: "made up".into(),
             metric: self.metric.into(),
             baseline: self.points.first().cloned().unwrap_or_default(),

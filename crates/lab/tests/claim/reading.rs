@@ -3,10 +3,11 @@
 use lab::claim::{Kind, check, needs, read};
 use lab::experiment::Profile;
 use lab::factor::{Factor, Levels};
+use lab::method::{AnyMethod, Method, Probe};
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::{Data, Probe, Suite};
+use lab::suite::{Data, Suite};
 use machine::proximity::Class;
 
 use crate::claim;
@@ -113,12 +114,36 @@ impl Suite for Copy {
     fn data(&self) -> Data {
         Data { experiments: "", claims: "", promises: "", figures: "" }
     }
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        &[&Throughput]
+    }
+}
+
+/// A method that measures nothing.
+struct Throughput;
+
+impl Method for Throughput {
+    type Params = Point;
+
+    fn name(&self) -> &'static str {
+        "throughput"
+    }
     fn factors(&self) -> &'static [Factor] {
         &[
-            Factor { name: "function", about: "", levels: Levels::Names(&["glibc", "apex"]) },
-            Factor { name: "length", about: "", levels: Levels::Bytes(0, u64::MAX) },
-            Factor { name: "threads", about: "", levels: Levels::Count(0, u64::MAX) },
-            Factor { name: "memory", about: "", levels: Levels::Names(&["heap"]) },
+            Factor {
+                name: "function",
+                about: "",
+                levels: Levels::Names(&["glibc", "apex"]),
+                default: None,
+            },
+            Factor { name: "length", about: "", levels: Levels::Bytes(0, u64::MAX), default: None },
+            Factor {
+                name: "threads",
+                about: "",
+                levels: Levels::Count(0, u64::MAX),
+                default: None,
+            },
+            Factor { name: "memory", about: "", levels: Levels::Names(&["heap"]), default: None },
         ]
     }
     fn metrics(&self) -> &'static [Metric] {
@@ -127,7 +152,7 @@ impl Suite for Copy {
             Metric { name: "calls", unit: "1", better: Better::Neither, about: "" },
         ]
     }
-    fn probe(&self, _: &str) -> Result<Box<dyn Probe>, Failure> {
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
         Err(Failure::failed("made up"))
     }
 }

@@ -6,7 +6,7 @@ use lab::experiment::Experiment;
 use lab::plan;
 use lab::point::{Level, Point};
 use lab::quantity::format_duration;
-use lab::suite::{Suite, find};
+use lab::suite::{Suite, find_method};
 use serde_json::{Value, json};
 
 use super::page::{Entry, Head, Page, Tone};
@@ -60,7 +60,9 @@ fn listed<'a>(
     experiments: &'a [Experiment],
 ) -> impl Iterator<Item = Listed<'a>> {
     experiments.iter().filter(move |e| e.suite == suite.name()).map(move |experiment| {
-        let here = |point: &&Point| suite.available(&experiment.measured_as, point).is_ok();
+        let method = lab::suite::method(suite, &experiment.method);
+        let here =
+            |point: &&Point| method.as_ref().is_ok_and(|method| method.available(point).is_ok());
         let mut reachable = experiment.clone();
         reachable.keep(|point| here(&point));
         Listed {
@@ -122,7 +124,8 @@ impl Listed<'_> {
 pub fn describe(suites: &[&dyn Suite], experiment: &Experiment, page: Page) -> String {
     let mut text = page.paragraph(&experiment.id(), 0, Tone::Strong);
     text += &page.paragraph(&experiment.about, 0, Tone::Plain);
-    let known = find(suites, &experiment.suite).map_or(&[][..], |suite| suite.factors());
+    let known = find_method(suites, &experiment.suite, &experiment.method)
+        .map_or(&[][..], |method| method.factors());
     let heads = [Head::left("factor"), Head::left("levels"), Head::left("what it is")];
     let row = |(name, levels): &(&str, Vec<&Level>)| {
         let about = known.iter().find(|factor| factor.name == *name).map_or("", |f| f.about);

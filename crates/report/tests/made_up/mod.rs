@@ -56,7 +56,7 @@ pub(crate) fn experiment() -> Experiment {
     Experiment {
         suite: "copy".into(),
         name: "throughput".into(),
-        measured_as: "throughput".into(),
+        method: "throughput".into(),
         about: "How fast each function moves bytes into and out of each kind of memory".into(),
         metric: "throughput".into(),
         twins: vec![baseline.clone()],
@@ -231,7 +231,7 @@ pub(crate) fn latencies(rounds: u32) -> Run {
     let baseline = Point::from([("distance", "near")]);
     let experiment = Experiment {
         name: "latency".into(),
-        measured_as: "latency".into(),
+        method: "latency".into(),
         about: "What a message costs".into(),
         metric: "latency".into(),
         sweeps: vec![vec!["distance".into()]],

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lab::artefact::Recipe;
 use lab::factor::Factor;
+use lab::method::{AnyMethod, Method, Probe};
 use lab::metric::Metric;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use crate::{checks, instructions, kernels, races, tables};
 
@@ -30,7 +30,7 @@ pub(crate) struct Way {
 }
 
 /// All of them.
-pub(crate) static WAYS: &[&Way] = &[
+pub(crate) static WAYS: &[&dyn AnyMethod] = &[
     &instructions::WAY,
     &instructions::sharing::WAY,
     &checks::WAY,
@@ -40,16 +40,34 @@ pub(crate) static WAYS: &[&Way] = &[
     &races::WAY,
 ];
 
-/// The way of a name.
-///
-/// # Errors
-/// There is none: which there are.
-pub(crate) fn find(name: &str) -> Result<&'static Way, Failure> {
-    WAYS.iter().copied().find(|way| way.name == name).ok_or_else(|| {
-        let ways: Vec<_> = WAYS.iter().map(|way| way.name).collect();
-        let ways = ways.join(", ");
-        Failure::failed(format!(
-            "nothing is measured as '{name}'; set measured_as to one of {ways}"
-        ))
-    })
+impl Method for Way {
+    type Params = Point;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn factors(&self) -> &'static [Factor] {
+        self.factors
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        self.metrics
+    }
+
+    fn available(&self, point: &Point) -> Result<(), Failure> {
+        (self.available)(point)
+    }
+
+    fn expected(&self, point: &Point, budget: Duration) -> Duration {
+        (self.expected)(point, budget)
+    }
+
+    fn artefacts(&self, point: &Point) -> Vec<Recipe> {
+        (self.artefacts)(point)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
+        Ok((self.probe)())
+    }
 }

@@ -1,4 +1,4 @@
-//! `measured_as = "delivery"`: whether one copy arrives whole, with no time taken.
+//! `method = "delivery"`: whether one copy arrives whole, with no time taken.
 //!
 //! It needs no clock, so it also runs on an emulated CPU: a test of a device, of its mapping and of a
 //! function. What was written to a device is verified through a second mapping, made after the first one
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::option::is_allowed;
 use lab::point::Point;
 use lab::quantity;
 use lab::sample::{Failure, FailureKind};
-use lab::suite::Probe;
 
 use crate::functions::{self, Loaded, Unavailable};
 use crate::memory::{ALLOW_WRITE, Kind, Region};

@@ -20,51 +20,61 @@ pub const FACTORS: &[Factor] = &[
         name: "direction",
         about: "whether the program writes to the memory or reads from it",
         levels: Levels::Names(&["write", "read"]),
+        default: None,
     },
     Factor {
         name: "memory",
         about: "the memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, numa-node-N",
         levels: Levels::Checked(|text| Kind::parse(text).map(|kind| kind.to_string())),
+        default: None,
     },
     Factor {
         name: "length",
         about: "bytes a copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'",
         levels: Levels::Checked(Lengths::spelled),
+        default: None,
     },
     Factor {
         name: "function",
         about: "what copies: a function of the suite, PATH.so:SYMBOL, or a method of the program mbw",
         levels: Levels::Checked(function),
+        default: None,
     },
     Factor {
         name: "threads",
         about: "0: the caller copies; 1 to 64: so many pinned threads",
         levels: Levels::Checked(|text| threads(text).map(|threads| threads.to_string())),
+        default: None,
     },
     Factor {
         name: "mode",
         about: "what threads share: jobs (each a whole copy), split (each a slice of one copy), or the source's queue",
         levels: Levels::Names(&["jobs", "split", "queue"]),
+        default: None,
     },
     Factor {
         name: "offset",
         about: "destination minus source within a page, bytes: 0 to 4095",
         levels: Levels::Checked(|text| offset(text).map(|offset| offset.to_string())),
+        default: None,
     },
     Factor {
         name: "use",
         about: "throughput (copies back to back) or latency (each waits for what the last delivered)",
         levels: Levels::Names(&["throughput", "latency"]),
+        default: None,
     },
     Factor {
         name: "touch",
         about: "warm (all pages present) or cold (each copy is the first touch of its destination)",
         levels: Levels::Names(&["warm", "cold"]),
+        default: None,
     },
     Factor {
         name: "buffers",
         about: "one pair of buffers, or rotating through more than the last-level cache holds",
         levels: Levels::Names(&["one", "rotating"]),
+        default: None,
     },
 ];
 

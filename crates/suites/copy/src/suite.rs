@@ -1,15 +1,13 @@
 //! What the lab asks of the suite.
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use lab::factor::Factor;
+use lab::method::{AnyMethod, Untyped};
 use lab::metric::Metric;
 use lab::option::{OptionValue, SuiteOption};
-use lab::point::Point;
 use lab::run::Lab;
-use lab::sample::Failure;
-use lab::suite::{Data, Probe, Suite};
+use lab::suite::{Data, Suite};
 use machine::capability::Capability;
 
 use crate::limit::mbw;
@@ -73,6 +71,56 @@ const OPTIONS: &[SuiteOption] = &[
     option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
 ];
 
+/// What all methods share.
+const SUITE_WIDE: Untyped = Untyped {
+    factors: || &FACTORS,
+    metrics: || &METRICS,
+    code: |point| functions::shared_object(point.get("function")?.as_str()).map(str::to_owned),
+    ..Untyped::PLAIN
+};
+
+static THROUGHPUT: Untyped = Untyped {
+    name: "throughput",
+    available: throughput::available,
+    expected: throughput::expected,
+    probe: || Ok(throughput::probe()),
+    ..SUITE_WIDE
+};
+
+static FRAMES: Untyped = Untyped {
+    name: "frames",
+    available: frames::available,
+    expected: frames::expected,
+    probe: || Ok(frames::probe()),
+    ..SUITE_WIDE
+};
+
+static MEDIATION: Untyped = Untyped {
+    name: "mediation",
+    available: mediation::available,
+    expected: mediation::expected,
+    probe: || Ok(mediation::probe()),
+    ..SUITE_WIDE
+};
+
+static FAULTS: Untyped = Untyped {
+    name: "faults",
+    available: faults::available,
+    expected: faults::expected,
+    probe: || Ok(faults::probe()),
+    ..SUITE_WIDE
+};
+
+static DELIVERY: Untyped = Untyped {
+    name: "delivery",
+    available: delivery::available,
+    expected: delivery::expected,
+    probe: || Ok(delivery::probe()),
+    ..SUITE_WIDE
+};
+
+static METHODS: &[&dyn AnyMethod] = &[&THROUGHPUT, &FRAMES, &MEDIATION, &FAULTS, &DELIVERY];
+
 impl Suite for CopySuite {
     fn name(&self) -> &'static str {
         "copy"
@@ -80,6 +128,10 @@ impl Suite for CopySuite {
 
     fn about(&self) -> &'static str {
         "copies into memory that another process or host sees"
+    }
+
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        METHODS
     }
 
     fn data(&self) -> Data {
@@ -91,60 +143,12 @@ impl Suite for CopySuite {
         }
     }
 
-    fn factors(&self) -> &'static [Factor] {
-        &FACTORS
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        &METRICS
-    }
-
     fn options(&self) -> &'static [SuiteOption] {
         OPTIONS
     }
 
-    fn code(&self, _experiment: &str, point: &Point) -> Option<String> {
-        functions::shared_object(point.get("function")?.as_str()).map(str::to_owned)
-    }
-
     fn capabilities(&self) -> Vec<Capability> {
         vec![mbw::PROGRAM.capability()]
-    }
-
-    fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {
-        match experiment {
-            "frames" => frames::available(point),
-            "mediation" => mediation::available(point),
-            "faults" => faults::available(point),
-            "delivery" => delivery::available(point),
-            _ => throughput::available(point),
-        }
-    }
-
-    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        match experiment {
-            "frames" => frames::expected(point, budget),
-            "mediation" => mediation::expected(point, budget),
-            "faults" => faults::expected(point, budget),
-            "delivery" => delivery::expected(point, budget),
-            _ => throughput::expected(point, budget),
-        }
-    }
-
-    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
-        Ok(match experiment {
-            "frames" => frames::probe(),
-            "mediation" => mediation::probe(),
-            "faults" => faults::probe(),
-            "delivery" => delivery::probe(),
-            "throughput" => throughput::probe(),
-            other => {
-                let ways = "throughput, frames, mediation, faults, delivery";
-                return Err(Failure::failed(format!(
-                    "nothing is measured as '{other}'; set measured_as to one of {ways}"
-                )));
-            }
-        })
     }
 
     fn by_hand(

@@ -44,22 +44,26 @@ pub const FACTORS: &[Factor] = &[
         about: "guest (ours, under KVM), bare-metal (the same guest, imported), patched (this \
                 kernel), patched-vm (a patched kernel under KVM); emulated: for counts alone",
         levels: Levels::Names(ROUTES),
+        default: None,
     },
     Factor {
         name: "kind",
         about: "how the kernel is entered and left; same-ring crosses no ring, none is stamps alone",
         levels: Levels::Names(KINDS),
+        default: None,
     },
     Factor {
         name: "isolation",
         about: "whether CR3 is switched, as page-table isolation does; the guest's times include it, a \
                 patched Linux's do not",
         levels: Levels::Names(&["off", "on"]),
+        default: None,
     },
     Factor {
         name: "crossings",
         about: "crossings a sample",
         levels: Levels::Count(1, MAX_CROSSINGS as u64),
+        default: None,
     },
 ];
 

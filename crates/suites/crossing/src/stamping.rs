@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::Metric;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use crate::patched::Checked;
 use crate::{factors, guest, patched, vm};

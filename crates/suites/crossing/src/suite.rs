@@ -1,17 +1,14 @@
 //! What the lab asks of the suite.
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use lab::factor::Factor;
-use lab::guest::Guest;
 use lab::journal::Run;
+use lab::method::{AnyMethod, Untyped};
 use lab::metric::Metric;
 use lab::option::{OptionValue, SuiteOption};
-use lab::point::Point;
 use lab::run::Lab;
-use lab::sample::Failure;
-use lab::suite::{Capability, Data, Probe, Suite};
+use lab::suite::{Capability, Data, Suite};
 
 use crate::{
     clock, consistency, factors, guest, hand, metrics, one_way, patched, stamping, trace, trips, vm,
@@ -39,6 +36,52 @@ const OPTIONS: &[SuiteOption] = &[
     option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
 ];
 
+/// What all methods share.
+const SUITE_WIDE: Untyped =
+    Untyped { factors: || &FACTORS, metrics: || &METRICS, guest: vm::guest, ..Untyped::PLAIN };
+
+static ONE_WAY: Untyped = Untyped {
+    name: "one-way",
+    available: one_way::available,
+    expected: one_way::expected,
+    probe: || Ok(one_way::probe()),
+    ..SUITE_WIDE
+};
+
+static STAMPING: Untyped = Untyped {
+    name: "stamping",
+    available: stamping::available,
+    expected: stamping::expected,
+    probe: || Ok(stamping::probe()),
+    ..SUITE_WIDE
+};
+
+static TRACEPOINT: Untyped = Untyped {
+    name: "tracepoint",
+    available: trace::available,
+    expected: trace::expected,
+    probe: || Ok(trace::probe()),
+    ..SUITE_WIDE
+};
+
+static ROUND_TRIPS: Untyped = Untyped {
+    name: "round-trips",
+    available: trips::available,
+    expected: trips::expected,
+    probe: || Ok(trips::probe()),
+    ..SUITE_WIDE
+};
+
+static CLOCK: Untyped = Untyped {
+    name: "clock",
+    available: clock::available,
+    expected: clock::expected,
+    probe: || Ok(clock::probe()),
+    ..SUITE_WIDE
+};
+
+static METHODS: &[&dyn AnyMethod] = &[&ONE_WAY, &STAMPING, &TRACEPOINT, &ROUND_TRIPS, &CLOCK];
+
 impl Suite for CrossingSuite {
     fn name(&self) -> &'static str {
         "crossing"
@@ -46,6 +89,10 @@ impl Suite for CrossingSuite {
 
     fn about(&self) -> &'static str {
         "from user to kernel and back, one way each and as round trips"
+    }
+
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        METHODS
     }
 
     fn data(&self) -> Data {
@@ -57,14 +104,6 @@ impl Suite for CrossingSuite {
         }
     }
 
-    fn factors(&self) -> &'static [Factor] {
-        &FACTORS
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        &METRICS
-    }
-
     fn capabilities(&self) -> Vec<Capability> {
         vec![
             guest::capability(),
@@ -72,10 +111,6 @@ impl Suite for CrossingSuite {
             vm::QEMU.capability(),
             trips::perf::PROGRAM.capability(),
         ]
-    }
-
-    fn guest(&self, _: &str, point: &Point) -> Option<Guest> {
-        vm::guest(point)
     }
 
     fn inconsistencies(&self, run: &Run) -> Vec<String> {
@@ -92,60 +127,5 @@ impl Suite for CrossingSuite {
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
         hand::main(arguments, lab)
-    }
-
-    fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {
-        match experiment {
-            "one-way" => one_way::available(point),
-            "clock" => clock::available(point),
-            "stamping" => stamping::available(point),
-            "tracepoint" => trace::available(point),
-            _ => trips::available(point),
-        }
-    }
-
-    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        match experiment {
-            "one-way" => one_way::expected(point, budget),
-            "clock" => clock::expected(point, budget),
-            "stamping" => stamping::expected(point, budget),
-            "tracepoint" => trace::expected(point, budget),
-            _ => trips::expected(point, budget),
-        }
-    }
-
-    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
-        Ok(match experiment {
-            "one-way" => one_way::probe(),
-            "clock" => clock::probe(),
-            "stamping" => stamping::probe(),
-            "tracepoint" => trace::probe(),
-            "round-trips" => trips::probe(),
-            other => {
-                let ways = "one-way, stamping, tracepoint, round-trips, clock";
-                return Err(Failure::failed(format!(
-                    "nothing is measured as '{other}'; set measured_as to one of {ways}"
-                )));
-            }
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lab::experiment::Profile;
-    use lab::soundness;
-
-    #[test]
-    fn experiments_claims_and_figures_go_together() {
-        assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn quick_is_quick_and_standard_takes_a_coffee() {
-        let seconds = |profile| soundness::seconds(&crate::SUITE, profile).unwrap();
-        let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
-        println!("quick {quick:.0} s, standard {standard:.0} s");
-        assert!(quick < 60.0 && standard < 1200.0, "quick {quick:.0} s, standard {standard:.0} s");
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use enclave_interface::Enter;
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use crate::crew::{Crew, Took};
 use crate::entered::{self, Entered, Flaw, flawless};

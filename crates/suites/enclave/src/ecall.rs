@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use enclave_interface::{Ecall, Enter, WORDS};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::sample::Failure;
 use lab::statistics::median;
-use lab::suite::Probe;
 use machine::core_clock;
 use machine::tsc::{self, Tsc};
 

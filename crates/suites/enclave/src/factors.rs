@@ -29,67 +29,80 @@ pub const FACTORS: &[Factor] = &[
         name: "kind",
         about: "what separates the inside from the host; none is the same image, called plainly",
         levels: Levels::Names(KINDS),
+        default: None,
     },
     Factor {
         name: "allocator",
         about: "the allocator that the enclave is linked with: a name, or the path of a static library (*.a)",
         levels: Levels::Checked(allocator),
+        default: None,
     },
     Factor {
         name: "threads",
         about: "host threads inside at once",
         levels: Levels::Checked(|text| limits::THREADS.level(text)),
+        default: None,
     },
     Factor {
         name: "mode",
         about: "larson: threads replace one another's blocks; producer-consumer: one half \
                 allocates, the other frees",
         levels: Levels::Names(&["larson", "producer-consumer"]),
+        default: None,
     },
     Factor {
         name: "max_size",
         about: "sizes are below this",
         levels: Levels::Checked(|text| limits::SIZE.bytes(text)),
+        default: None,
     },
     Factor {
         name: "touch",
         about: "whether each page of what was allocated is written",
         levels: Levels::Names(&["no", "yes"]),
+        default: None,
     },
     Factor {
         name: "accounts",
         about: "customers of the bank, two accounts each",
         levels: Levels::Checked(|text| limits::ACCOUNTS.level(text)),
+        default: None,
     },
     Factor {
         name: "transactions",
         about: "of all threads together",
         levels: Levels::Checked(|text| limits::TRANSACTIONS.level(text)),
+        default: None,
     },
     Factor {
         name: "num_allocations",
         about: "allocations of each thread",
         levels: Levels::Checked(|text| limits::ALLOCATIONS.level(text)),
+        default: None,
     },
     Factor {
         name: "heap",
         about: "NumHeapPages",
         levels: Levels::Checked(|text| limits::HEAP.level(text)),
+        default: None,
     },
     Factor {
         name: "stack",
         about: "NumStackPages",
         levels: Levels::Checked(|text| limits::STACK.level(text)),
+        default: None,
     },
     Factor {
         name: "tcs",
         about: "NumTCS: how many threads may be inside",
         levels: Levels::Checked(|text| limits::TCS.level(text)),
+        default: None,
     },
     Factor {
         name: "debug",
         about: "Debug: a debugger may read an enclave of kind sgx",
         levels: Levels::Names(&["no", "yes"]),
+        default: None,
     },
 ];
 

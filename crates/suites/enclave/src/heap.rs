@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use enclave_interface::Enter;
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind, Trial};
 use lab::search::{Search, Shown, Values, smallest};
-use lab::suite::Probe;
 
 use crate::allocation::LOADING;
 use crate::conf::PAGE;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use enclave_interface::Enter;
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use crate::allocation::{LOADING, timed};
 use crate::crew::Crew;

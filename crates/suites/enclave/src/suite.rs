@@ -1,14 +1,9 @@
 //! What the lab asks of the suite.
 
-use std::time::Duration;
-
-use lab::artefact::Recipe;
-use lab::factor::Factor;
-use lab::metric::Metric;
+use lab::method::{AnyMethod, Untyped};
 use lab::point::{Level, Point};
 use lab::run::Lab;
-use lab::sample::Failure;
-use lab::suite::{Capability, Data, Probe, Suite};
+use lab::suite::{Capability, Data, Suite};
 
 use crate::images::supplied;
 use crate::kinds::{self, Kind};
@@ -17,6 +12,72 @@ use crate::{allocation, cross_thread, ecall, entered, factors, hand, heap, metri
 
 /// Allocators inside an enclave.
 pub struct EnclaveSuite;
+
+/// The user's own allocator that a point names, which is linked and executed: in `none` and the simulated kinds by this
+/// process.
+fn supplied(point: &Point) -> Option<String> {
+    let allocator = point.get("allocator").map(Level::as_str);
+    allocator.filter(|one| supplied::is_path(one)).map(String::from)
+}
+
+/// What all methods share.
+const SUITE_WIDE: Untyped = Untyped {
+    factors: || factors::FACTORS,
+    metrics: || metrics::METRICS,
+    code: supplied,
+    artefacts: |point| supplied(point).map(|path| supplied::recipe(&path)).into_iter().collect(),
+    ..Untyped::PLAIN
+};
+
+static ALLOCATION: Untyped = Untyped {
+    name: "allocation",
+    available: |point| entered::available(&Setting::of(point)?),
+    expected: |point, _| allocation::expected(point),
+    probe: || Ok(allocation::probe()),
+    ..SUITE_WIDE
+};
+
+static ROOM: Untyped = Untyped {
+    name: "room",
+    available: |point| entered::available_with_own_heap(&Setting::of(point)?),
+    expected: |point, _| allocation::expected(point),
+    probe: || Ok(allocation::with_any_room()),
+    ..SUITE_WIDE
+};
+
+static HEAP: Untyped = Untyped {
+    name: "heap",
+    available: |point| entered::available_with_own_heap(&Setting::of(point)?),
+    expected: |point, _| heap::expected(point),
+    probe: || Ok(heap::probe()),
+    ..SUITE_WIDE
+};
+
+static ECALL: Untyped = Untyped {
+    name: "ecall",
+    available: |point| entered::available_with_own_heap(&Setting::of(point)?),
+    expected: ecall::expected,
+    probe: || Ok(ecall::probe()),
+    ..SUITE_WIDE
+};
+
+static CROSS_THREAD: Untyped = Untyped {
+    name: "cross-thread",
+    available: cross_thread::available,
+    expected: |point, _| cross_thread::expected(point),
+    probe: || Ok(cross_thread::probe()),
+    ..SUITE_WIDE
+};
+
+static SMALLBANK: Untyped = Untyped {
+    name: "smallbank",
+    available: |point| entered::available(&Setting::of(point)?),
+    expected: |point, _| smallbank::expected(point),
+    probe: || Ok(smallbank::probe()),
+    ..SUITE_WIDE
+};
+
+static METHODS: &[&dyn AnyMethod] = &[&ALLOCATION, &ROOM, &HEAP, &ECALL, &CROSS_THREAD, &SMALLBANK];
 
 impl Suite for EnclaveSuite {
     fn name(&self) -> &'static str {
@@ -27,6 +88,10 @@ impl Suite for EnclaveSuite {
         "allocators inside an enclave, entered by many threads, on a heap that cannot grow"
     }
 
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        METHODS
+    }
+
     fn data(&self) -> Data {
         Data {
             experiments: include_str!("../experiments.toml"),
@@ -34,14 +99,6 @@ impl Suite for EnclaveSuite {
             promises: include_str!("../promises.toml"),
             figures: include_str!("../figures.toml"),
         }
-    }
-
-    fn factors(&self) -> &'static [Factor] {
-        factors::FACTORS
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
     }
 
     fn capabilities(&self) -> Vec<Capability> {
@@ -55,52 +112,6 @@ impl Suite for EnclaveSuite {
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
         hand::main(arguments, lab)
     }
-
-    fn available(&self, experiment: &str, point: &Point) -> Result<(), Failure> {
-        match experiment {
-            "cross-thread" => cross_thread::available(point),
-            "heap" | "room" | "ecall" => entered::available_with_own_heap(&Setting::of(point)?),
-            _ => entered::available(&Setting::of(point)?),
-        }
-    }
-
-    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        match experiment {
-            "heap" => heap::expected(point),
-            "ecall" => ecall::expected(point, budget),
-            "cross-thread" => cross_thread::expected(point),
-            "smallbank" => smallbank::expected(point),
-            _ => allocation::expected(point),
-        }
-    }
-
-    /// An allocator of a user's own is linked and executed, in `none` and the simulated kinds by this process.
-    fn code(&self, _: &str, point: &Point) -> Option<String> {
-        let allocator = point.get("allocator").map(Level::as_str);
-        allocator.filter(|one| supplied::is_path(one)).map(String::from)
-    }
-
-    fn artefacts(&self, _: &str, point: &Point) -> Vec<Recipe> {
-        let allocator = point.get("allocator").map(Level::as_str);
-        allocator.filter(|one| supplied::is_path(one)).map(supplied::recipe).into_iter().collect()
-    }
-
-    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
-        Ok(match experiment {
-            "allocation" => allocation::probe(),
-            "room" => allocation::with_any_room(),
-            "heap" => heap::probe(),
-            "ecall" => ecall::probe(),
-            "cross-thread" => cross_thread::probe(),
-            "smallbank" => smallbank::probe(),
-            other => {
-                let ways = "allocation, room, heap, ecall, cross-thread, smallbank";
-                return Err(Failure::failed(format!(
-                    "nothing is measured as '{other}'; set measured_as to one of {ways}"
-                )));
-            }
-        })
-    }
 }
 
 #[cfg(test)]
@@ -108,15 +119,15 @@ mod tests {
     use lab::experiment::Profile;
     use lab::point::Point;
     use lab::soundness;
-    use lab::suite::Suite;
 
     #[test]
     fn the_library_of_a_user_is_code() {
-        let code =
-            |allocator| crate::SUITE.code("allocation", &Point::from([("allocator", allocator)]));
+        let allocation = lab::suite::method(&crate::SUITE, "allocation").unwrap();
+        let code = |allocator| allocation.code(&Point::from([("allocator", allocator)]));
         assert_eq!(code("./libmine.a").as_deref(), Some("./libmine.a"));
         assert_eq!((code("dlmalloc"), code("scudo")), (None, None));
-        assert_eq!(crate::SUITE.code("ecall", &Point::default()), None);
+        let ecall = lab::suite::method(&crate::SUITE, "ecall").unwrap();
+        assert_eq!(ecall.code(&Point::default()), None);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::arch::asm;
 use std::time::{Duration, Instant};
 
+use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
-use lab::point::Point;
+use lab::method::{Method, Params, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 use lab::statistics;
-use lab::suite::Probe;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -15,33 +16,82 @@ use rand_pcg::Pcg64Mcg;
 /// (some tens of cycles) changes no planted ratio by more than 0.01%.
 const ADDS: f64 = 200_000.0;
 
-/// The one spelling of an effect: `0.5%`.
-pub(crate) fn effect_level(text: &str) -> Result<String, String> {
-    effect(text)
-        .map(|effect| format!("{}%", (effect * 1e4).round() / 100.0))
-        .ok_or_else(|| format!("'{text}' is not an effect from 0% to 100%, as '2%'"))
+/// A planted effect, as a share of the body: from 0 to 1.
+pub(crate) struct Effect(f64);
+
+impl LevelType for Effect {
+    const LEVELS: Levels = Levels::Checked(canonical_effect);
+
+    fn from_level(level: &str) -> Option<Self> {
+        let percent: f64 = level.trim().strip_suffix('%')?.trim().parse().ok()?;
+        (0.0..=100.0).contains(&percent).then_some(Self(percent / 100.0))
+    }
 }
 
-fn effect(text: &str) -> Option<f64> {
-    let percent: f64 = text.trim().strip_suffix('%')?.trim().parse().ok()?;
-    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
+/// Returns the canonical spelling of an effect: `0.5%`.
+fn canonical_effect(text: &str) -> Result<String, String> {
+    Effect::from_level(text)
+        .map(|Effect(effect)| format!("{}%", (effect * 1e4).round() / 100.0))
+        .ok_or_else(|| format!("'{text}' is not an effect from 0% to 100%, e.g. '2%'"))
 }
 
+/// What the instrument must tolerate while it measures.
+#[derive(Clone, Copy, PartialEq, Eq, LevelType)]
+pub(crate) enum Disturbance {
+    /// Nothing is injected.
+    Calm,
+    /// The machine drifts from round to round and stalls now and then.
+    DriftAndStalls,
+}
+
+/// Levels of `delay`.
+#[derive(Params)]
+pub(crate) struct DelayParams {
+    /// How much longer the body is
+    #[factor(default = "0%")]
+    effect: Effect,
+    /// What is injected besides
+    #[factor(default = "calm")]
+    disturbance: Disturbance,
+}
+
+/// Times a body of known length.
 pub(crate) struct Delay;
 
-impl Probe for Delay {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let effect = effect(point.text("effect"))
-            .ok_or_else(|| Failure::failed("the point has no effect"))?;
-        let mut disturbance = Disturbance::of(point.text("disturbance"), context);
-        let adds = (ADDS * (1.0 + effect) * disturbance.drift / 8.0).round() as u64;
+impl Method for Delay {
+    type Params = DelayParams;
+
+    fn name(&self) -> &'static str {
+        "delay"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: &[Metric] = &[Metric::time("time", "One pass of the body")];
+        METRICS
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<DelayParams>>, Failure> {
+        Ok(Box::new(DelayProbe))
+    }
+}
+
+struct DelayProbe;
+
+impl Probe<DelayParams> for DelayProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &DelayParams,
+    ) -> Result<Measurement, Failure> {
+        let mut disturbed = Disturbed::new(params.disturbance, context);
+        let adds = (ADDS * (1.0 + params.effect.0) * disturbed.drift / 8.0).round() as u64;
         let tsc = context.tsc()?;
         let mut times = Vec::new();
         let begun = Instant::now();
         while begun.elapsed() < context.budget || times.len() < 5 {
             let start = machine::tsc::start();
             chain(adds);
-            disturbance.stall();
+            disturbed.stall();
             times.push(tsc.net(start, machine::tsc::stop()));
         }
         let ticks =
@@ -68,15 +118,15 @@ fn chain(rounds: u64) {
     }
 }
 
-/// What a shared machine does: it drifts from round to round, and stalls now and then.
-struct Disturbance {
+/// The drift and the stalls of one sample.
+struct Disturbed {
     drift: f64,
     stalls: Option<Pcg64Mcg>,
 }
 
-impl Disturbance {
-    fn of(level: &str, context: &Context) -> Self {
-        if level == "calm" {
+impl Disturbed {
+    fn new(disturbance: Disturbance, context: &Context) -> Self {
+        if disturbance == Disturbance::Calm {
             return Self { drift: 1.0, stalls: None };
         }
         // All points of a round drift alike; a slow swing of 10% over the rounds.
@@ -100,16 +150,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_spelled_effect_is_its_own_spelling(percent in 0.0f64..100.0) {
-            let spelled = effect_level(&format!("{percent}%")).unwrap();
-            prop_assert_eq!(effect_level(&spelled).unwrap(), spelled);
+        fn a_canonical_effect_is_its_own_canonical_form(percent in 0.0f64..100.0) {
+            let spelled = canonical_effect(&format!("{percent}%")).unwrap();
+            prop_assert_eq!(canonical_effect(&spelled).unwrap(), spelled);
         }
     }
 
     #[test]
-    fn what_is_no_effect_is_refused() {
+    fn invalid_effects_are_refused() {
         for text in ["", "2", "-1%", "200%", "x%"] {
-            assert!(effect_level(text).is_err(), "{text}");
+            assert!(canonical_effect(text).is_err(), "{text}");
         }
     }
 }

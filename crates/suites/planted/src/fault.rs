@@ -4,58 +4,106 @@ use std::fs;
 use std::io::Write;
 use std::time::Duration;
 
+use lab::factor::LevelType;
 use lab::measure::{Context, Measurement};
+use lab::method::{Method, Params, Probe};
+use lab::metric::Metric;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
-pub(crate) const FAULTS: &[&str] = &[
-    "none",
-    "segv",
-    "illegal",
-    "killed",
-    "exit",
-    "panic",
-    "nonsense",
-    "check",
-    "infinite",
-    "hang",
-    "orphan",
-    "endless",
-    "flood",
-    "other",
-    "undeclared",
-    "histogram",
-];
+/// What goes wrong.
+#[derive(Clone, Copy, LevelType)]
+pub(crate) enum Fault {
+    /// None: the sample is good.
+    None,
+    /// SIGSEGV.
+    Segv,
+    /// SIGILL.
+    Illegal,
+    /// SIGKILL.
+    Killed,
+    /// The process exits with status 7.
+    Exit,
+    /// A panic.
+    Panic,
+    /// A line that is not an answer.
+    Nonsense,
+    /// A failed check.
+    Check,
+    /// An infinite value.
+    Infinite,
+    /// No answer, ever.
+    Hang,
+    /// A child process that outlives the probe.
+    Orphan,
+    /// A line without end.
+    Endless,
+    /// Messages without end.
+    Flood,
+    /// An answer to another order.
+    Other,
+    /// A metric that the method does not declare.
+    Undeclared,
+    /// A histogram that cannot be decoded.
+    Histogram,
+}
 
-pub(crate) struct Fault;
+/// Levels of `faults`.
+#[derive(Params)]
+pub(crate) struct FaultParams {
+    /// What goes wrong
+    #[factor(default = "none")]
+    fault: Fault,
+}
 
-impl Probe for Fault {
-    fn measure(&mut self, _: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        match point.text("fault") {
-            "segv" => raise(libc::SIGSEGV),
-            "illegal" => raise(libc::SIGILL),
-            "killed" => raise(libc::SIGKILL),
-            "exit" => std::process::exit(7),
+/// Fails in every known way.
+pub(crate) struct Faults;
+
+impl Method for Faults {
+    type Params = FaultParams;
+
+    fn name(&self) -> &'static str {
+        "faults"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: &[Metric] = &[Metric::time("time", "Always 1")];
+        METRICS
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<FaultParams>>, Failure> {
+        Ok(Box::new(FaultProbe))
+    }
+}
+
+struct FaultProbe;
+
+impl Probe<FaultParams> for FaultProbe {
+    fn measure(&mut self, _: &mut Context, params: &FaultParams) -> Result<Measurement, Failure> {
+        match params.fault {
+            Fault::Segv => raise(libc::SIGSEGV),
+            Fault::Illegal => raise(libc::SIGILL),
+            Fault::Killed => raise(libc::SIGKILL),
+            Fault::Exit => std::process::exit(7),
             #[expect(clippy::panic, reason = "the lab must survive it")]
-            "panic" => panic!("planted"),
-            "nonsense" => nonsense()?,
-            "endless" => repeat(&[b'x'; 1 << 16])?,
-            "flood" => repeat(b"\"ready\"\n")?,
-            "other" => other()?,
-            "undeclared" => return Ok(Measurement::default().value("speed", 1.0)),
-            "histogram" => {
+            Fault::Panic => panic!("planted"),
+            Fault::Nonsense => nonsense()?,
+            Fault::Endless => repeat(&[b'x'; 1 << 16])?,
+            Fault::Flood => repeat(b"\"ready\"\n")?,
+            Fault::Other => other()?,
+            Fault::Undeclared => return Ok(Measurement::default().value("speed", 1.0)),
+            Fault::Histogram => {
                 let mut measurement = Measurement::default().value("time", 1.0);
                 measurement.histograms.insert("time".into(), "HISTFAAA".into());
                 return Ok(measurement);
             }
-            "check" => return Err(Failure::check("planted: byte 3 is 7, not 8")),
-            "infinite" => return Ok(Measurement::default().value("time", f64::INFINITY)),
-            "hang" => loop {
+            Fault::Check => return Err(Failure::check("planted: byte 3 is 7, not 8")),
+            Fault::Infinite => return Ok(Measurement::default().value("time", f64::INFINITY)),
+            Fault::Hang => loop {
                 std::thread::sleep(Duration::from_secs(1));
             },
-            "orphan" => orphan()?,
-            _ => {}
+            Fault::Orphan => orphan()?,
+            Fault::None => {}
         }
         Ok(Measurement::default().value("time", 1.0))
     }

@@ -4,43 +4,94 @@ use std::process::Command;
 use std::sync::Arc;
 
 use lab::artefact::{Artefacts, find};
+use lab::factor::LevelType;
 use lab::guest::{Guest, Start};
 use lab::measure::{Context, Measurement};
-use lab::point::Point;
+use lab::method::{Method, Params, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
-use crate::parts::recipe;
+use crate::parts::{Artefact, recipe};
 
 /// What makes a guest that never starts: a command that ends at once, with these last words.
 const PANIC: &str = "echo 'Kernel panic - not syncing: planted' >&2; echo 'reboot: later' >&2";
 
-/// The guest that a point asks for; none where it stays on the host.
-pub(crate) fn of(point: &Point) -> Option<Guest> {
-    let place = point.text("place").to_owned();
-    if place == "host" {
-        return None;
-    }
-    let artefact = if place == "unmakeable" { "impossible" } else { "table" };
-    let artefacts = vec![recipe(artefact)];
-    let name = place.clone();
-    let start = move |made: &Artefacts| {
-        find(made, &recipe(artefact).name)?;
-        let mut command = Command::new("/proc/self/exe");
-        command.args(lab::worker::WORKER);
-        if place == "panic" {
-            command = Command::new("sh");
-            command.args(["-c", PANIC]);
-        }
-        Ok(Start { command, held: Vec::new() })
-    };
-    Some(Guest { name, artefacts, start: Arc::new(start) })
+/// Where a point is measured.
+#[derive(Clone, Copy, LevelType)]
+pub(crate) enum Place {
+    /// On the host.
+    Host,
+    /// In a guest.
+    Guest,
+    /// In a guest whose kernel panics as it boots.
+    Panic,
+    /// In a guest that needs an artefact that cannot be made.
+    Unmakeable,
 }
 
-pub(crate) struct Place;
+/// Levels of `guest`.
+#[derive(Params)]
+pub(crate) struct GuestParams {
+    /// Where it runs: here, in a guest, or in one that does not start
+    #[factor(default = "host")]
+    place: Place,
+}
 
-impl Probe for Place {
-    fn measure(&mut self, context: &mut Context, _: &Point) -> Result<Measurement, Failure> {
+/// Measures in a guest.
+pub(crate) struct InGuest;
+
+impl Method for InGuest {
+    type Params = GuestParams;
+
+    fn name(&self) -> &'static str {
+        "guest"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: &[Metric] = &[Metric::count("inside", "Whether in a guest")];
+        METRICS
+    }
+
+    fn guest(&self, params: &GuestParams) -> Option<Guest> {
+        let artefact = match params.place {
+            Place::Host => return None,
+            Place::Guest | Place::Panic => Artefact::Table,
+            Place::Unmakeable => Artefact::Impossible,
+        };
+        let place = params.place;
+        let start = move |made: &Artefacts| {
+            find(made, &recipe(artefact).name)?;
+            Ok(Start { command: command(place), held: Vec::new() })
+        };
+        let artefacts = vec![recipe(artefact)];
+        Some(Guest { name: place.name().into(), artefacts, start: Arc::new(start) })
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<GuestParams>>, Failure> {
+        Ok(Box::new(GuestProbe))
+    }
+}
+
+/// Returns the command that starts a guest.
+fn command(place: Place) -> Command {
+    match place {
+        Place::Panic => {
+            let mut command = Command::new("sh");
+            command.args(["-c", PANIC]);
+            command
+        }
+        Place::Host | Place::Guest | Place::Unmakeable => {
+            let mut command = Command::new("/proc/self/exe");
+            command.args(lab::worker::WORKER);
+            command
+        }
+    }
+}
+
+struct GuestProbe;
+
+impl Probe<GuestParams> for GuestProbe {
+    fn measure(&mut self, context: &mut Context, _: &GuestParams) -> Result<Measurement, Failure> {
         let inside = f64::from(u8::from(context.inside));
         Ok(Measurement::default().value("inside", inside))
     }

@@ -11,7 +11,7 @@ use lab::summary::{Unit, summarise};
 
 use crate::fault::Fault;
 use crate::output::{count_of, tell};
-use crate::select::suite_of;
+use crate::select::{method_of, suite_of};
 
 /// Says how long the rounds of a profile take at most.
 pub(crate) fn of_rounds(experiments: &[Experiment]) -> Result<(), Fault> {
@@ -56,7 +56,7 @@ fn most(experiments: &[Experiment]) -> Result<Duration, Fault> {
 fn from_before(experiments: &[Experiment], run: &Run) -> Result<Option<Duration>, Fault> {
     let mut time = Duration::ZERO;
     for experiment in experiments {
-        let suite = suite_of(experiment)?;
+        let method = method_of(experiment)?;
         let Ok(summary) = summarise(run, &experiment.id(), &experiment.metric, Unit::Own) else {
             return Ok(None);
         };
@@ -68,7 +68,7 @@ fn from_before(experiments: &[Experiment], run: &Run) -> Result<Option<Duration>
             let effort = &experiment.effort;
             let needed = rounds_needed(estimate, effort.resolve).unwrap_or(usize::MAX);
             let rounds = needed.clamp(effort.min_rounds as usize, effort.rounds as usize);
-            let one = suite.expected(&experiment.measured_as, point, effort.budget);
+            let one = method.expected(point, effort.budget);
             time += one * u32::try_from(rounds).unwrap_or(u32::MAX);
         }
     }

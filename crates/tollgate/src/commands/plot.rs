@@ -143,9 +143,9 @@ fn check(figure: &Figure) -> Result<(), Fault> {
     for (experiment, metric, x, series) in std::iter::once(own).chain(lines).chain(beside) {
         let suite = suite_of(&figure.id, experiment.unwrap_or(&figure.experiment))?;
         for factor in x.filter(|x| !x.is_empty()).into_iter().chain(series) {
-            lab::factor::find(suite.factors(), factor).map_err(wrong)?;
+            lab::factor::find(&lab::suite::factors(suite), factor).map_err(wrong)?;
         }
-        let metrics: Vec<_> = suite.metrics().iter().map(|metric| metric.name).collect();
+        let metrics: Vec<_> = lab::suite::metrics(suite).iter().map(|metric| metric.name).collect();
         if let Some(metric) = metric.filter(|metric| !metrics.contains(&metric.as_str())) {
             let (suite, known) = (suite.name(), metrics.join(", "));
             return Err(wrong(format!("unknown metric '{metric}' of {suite}; there are: {known}")));
@@ -155,16 +155,16 @@ fn check(figure: &Figure) -> Result<(), Fault> {
 }
 
 fn spell(figure: &mut Figure) -> Result<(), Fault> {
-    let factors = |experiment: &str| suite_of(&figure.id, experiment).map(|suite| suite.factors());
+    let factors = |experiment: &str| suite_of(&figure.id, experiment).map(lab::suite::factors);
     let wrong = |why: String| Fault::usage(format!("figure '{}': {why}", figure.id));
-    let filter = figure.filter.spelled(factors(&figure.experiment)?).map_err(wrong)?;
+    let filter = figure.filter.spelled(&factors(&figure.experiment)?).map_err(wrong)?;
     for line in &mut figure.lines {
         let experiment = line.experiment.as_deref().unwrap_or(&figure.experiment);
-        line.filter = line.filter.spelled(factors(experiment)?).map_err(wrong)?;
+        line.filter = line.filter.spelled(&factors(experiment)?).map_err(wrong)?;
     }
     for beside in &mut figure.beside {
         let experiment = beside.experiment.as_deref().unwrap_or(&figure.experiment);
-        beside.filter = beside.filter.spelled(factors(experiment)?).map_err(wrong)?;
+        beside.filter = beside.filter.spelled(&factors(experiment)?).map_err(wrong)?;
     }
     figure.filter = filter;
     Ok(())

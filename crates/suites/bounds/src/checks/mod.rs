@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use crate::bounds_registers::BoundsRegisters;
 use crate::looped::{Body, Data, Looped, State, Timed, unroll};
@@ -23,21 +23,25 @@ pub(crate) static WAY: Way = Way {
             name: "checked_by",
             about: "what checks an address before it is accessed",
             levels: Levels::Names(&["none", "mpx", "branch", "cmov", "mask", "fat-pointer"]),
+            default: None,
         },
         Factor {
             name: "access",
             about: "what is done at the address",
             levels: Levels::Names(&["load", "store"]),
+            default: None,
         },
         Factor {
             name: "bounds",
             about: "how many bounds are checked",
             levels: Levels::Names(&["none", "one", "both"]),
+            default: None,
         },
         Factor {
             name: "address",
             about: "whether the address is in a register or made as by LEA",
             levels: Levels::Names(&["register", "lea"]),
+            default: None,
         },
     ],
     metrics: &[

@@ -107,7 +107,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
     let mut experiment = Experiment {
         suite: "bounds".into(),
         name: "instructions".into(),
-        measured_as: "instructions".into(),
+        method: "instructions".into(),
         about: "by hand".into(),
         metric: "throughput".into(),
         baseline: points.first().cloned().unwrap_or_default(),

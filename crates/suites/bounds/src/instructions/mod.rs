@@ -54,11 +54,13 @@ const FACTORS: &[Factor] = &[
         name: "form",
         about: "an instruction with its operands; also 'all', 'class mpx', 'marked integer'",
         levels: Levels::Listed(meant),
+        default: None,
     },
     Factor {
         name: "sibling",
         about: "what the other thread of the core does: nothing, or the same instructions",
         levels: Levels::Names(&["idle", "busy"]),
+        default: None,
     },
 ];
 

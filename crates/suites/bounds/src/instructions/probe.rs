@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use super::counted::Counting;
 use super::forms::Forms;

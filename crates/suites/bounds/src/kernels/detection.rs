@@ -2,10 +2,10 @@
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::child::{self, Ended};
@@ -28,6 +28,7 @@ pub(crate) static WAY: Way = Way {
             about: "what is wrong: past the end of a heap block, of a stack array or of a member, far \
                     past a block, after its free, or past it through memcpy",
             levels: Levels::Names(BUGS),
+            default: None,
         },
         MECHANISM,
     ],

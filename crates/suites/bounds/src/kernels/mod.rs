@@ -17,11 +17,12 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::quantity;
 use lab::sample::Failure;
-use lab::suite::{Capability, Probe};
+use lab::suite::Capability;
 
 use crate::way::Way;
 use kernel::Kernel;
@@ -33,6 +34,7 @@ const MECHANISM: Factor = Factor {
     name: "mechanism",
     about: "what keeps the program inside its bounds, as in mechanisms.toml",
     levels: Levels::Checked(manifest::spelled),
+    default: None,
 };
 
 const PREFAULTED: &str = "prefaulted";
@@ -45,17 +47,20 @@ pub(crate) static WAY: Way = Way {
             name: "kernel",
             about: "the program: the source's four, and two more",
             levels: Levels::Names(kernel::NAMES),
+            default: None,
         },
         MECHANISM,
         Factor {
             name: "size",
             about: "bytes of the array of char; the others follow it. The source's is 1 GiB",
             levels: Levels::Bytes(1, MAX_SIZE),
+            default: None,
         },
         Factor {
             name: "pages",
             about: "whether page faults are in the timed part (fresh) or before it",
             levels: Levels::Names(&["fresh", PREFAULTED]),
+            default: None,
         },
     ],
     metrics: &[

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::proximity;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use crate::mpx;
 use crate::way::Way;
@@ -40,31 +40,41 @@ const FACTORS: &[Factor] = &[
         name: "case",
         about: "false-negative: every access is beyond its object; false-positive: every one inside",
         levels: Levels::Names(&["false-negative", "false-positive"]),
+        default: None,
     },
     Factor {
         name: "implementation",
         about: "model: directory and tables in software; mpx: this processor's; mpx-emulated: QEMU's, \
                 for counts alone",
         levels: Levels::Names(&["model", "mpx", "mpx-emulated"]),
+        default: None,
     },
     Factor {
         name: "filled_by",
         about: "which thread fills the array with pointers to one object or the other: another, or \
                 the one that accesses, between its passes",
         levels: Levels::Names(&["other-thread", "same-thread"]),
+        default: None,
     },
     Factor {
         name: "fix",
         about: "none, as MPX is; a lock around pointer and bounds; both in one 16-byte entry, stored \
                 and loaded by a vector move or by cmpxchg16b",
         levels: Levels::Names(&["none", "lock", "vector-entry", "cmpxchg-entry"]),
+        default: None,
     },
     Factor {
         name: "pointers",
         about: "pointers in the array",
         levels: Levels::Count(1, MAX_POINTERS),
+        default: None,
     },
-    Factor { name: "accesses", about: "accesses a sample", levels: Levels::Count(1, MAX_ACCESSES) },
+    Factor {
+        name: "accesses",
+        about: "accesses a sample",
+        levels: Levels::Count(1, MAX_ACCESSES),
+        default: None,
+    },
 ];
 
 const METRICS: &[Metric] = &[

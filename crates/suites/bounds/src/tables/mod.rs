@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
 use lab::statistics::median;
-use lab::suite::Probe;
 use machine::tsc::Tsc;
 
 use crate::way::Way;
@@ -45,26 +45,31 @@ const FACTORS: &[Factor] = &[
         about: "none; inline: the store looks whether there is one and maps it; trap: the store faults \
                 and the handler maps it; arena: taken from one mapping made before",
         levels: Levels::Names(&["none", "inline", "trap", "arena"]),
+        default: None,
     },
     Factor {
         name: "life",
         about: "kept, or freed with its pointer's memory before the next is made",
         levels: Levels::Names(&["kept", "freed"]),
+        default: None,
     },
     Factor {
         name: "slots",
         about: "own: each pointer lies in memory mapped for it; shared: all in one mapping",
         levels: Levels::Names(&["own", "shared"]),
+        default: None,
     },
     Factor {
         name: "counted",
         about: "time alone, or with it instructions by performance counters",
         levels: Levels::Names(&["time", "instructions"]),
+        default: None,
     },
     Factor {
         name: "count",
         about: "pointers, each with a table of its own",
         levels: Levels::Count(1, setting::MAX_COUNT as u64),
+        default: None,
     },
 ];
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 use machine::interrupts::tlb_shootdowns;
 use machine::tsc::Tsc;
 
@@ -42,6 +42,7 @@ pub const FACTORS: &[Factor] = &[Factor {
     name: "event",
     about: "none (pages are there), first-touch, eviction (and touching again) or shootdown",
     levels: Levels::Names(&["none", "first-touch", "eviction", "shootdown"]),
+    default: None,
 }];
 
 /// The metrics of this experiment that the others do not have.

@@ -46,16 +46,19 @@ pub const FACTORS: &[Factor] = &[
         name: "slots",
         about: "frames that the ring holds: a power of two",
         levels: Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())),
+        default: None,
     },
     Factor {
         name: "check",
         about: "what the reader checks of a frame: none, header (sequence, length, both ends) or all",
         levels: Levels::Names(&["none", "header", "all"]),
+        default: None,
     },
     Factor {
         name: "pass",
         about: "frames (through the ring) or ceiling (the same writing and reading by turns)",
         levels: Levels::Names(&["frames", "ceiling"]),
+        default: None,
     },
 ];
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::proximity::between;
 use lab::sample::{Failure, Trial};
-use lab::suite::Probe;
 use machine::tsc::Tsc;
 
 use super::{Ceiling, Faithful, Outcome, Pair, Pool, Setup, Use, ceiling, median, transfer};

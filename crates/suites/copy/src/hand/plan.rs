@@ -60,7 +60,7 @@ pub(super) fn experiment(options: &Options, pairs: &[Pair]) -> Experiment {
     Experiment {
         suite: "copy".into(),
         name: "throughput".into(),
-        measured_as: "throughput".into(),
+        method: "throughput".into(),
         about: "by hand, with the options of the seed's tool".into(),
         metric: metrics::THROUGHPUT.into(),
         baseline: points.first().cloned().unwrap_or_default(),

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::Metric;
 use lab::point::Point;
 use lab::quantity;
 use lab::sample::Failure;
-use lab::suite::Probe;
 use machine::mapping::Mapping;
 
 pub use mediator::Mediator;
@@ -45,16 +45,19 @@ pub const FACTORS: &[Factor] = &[
         name: "scale",
         about: "by how much ESCAPE's 16 GiB pool is divided",
         levels: Levels::Checked(|text| scale(text).map(|scale| scale.to_string())),
+        default: None,
     },
     Factor {
         name: "mediated",
         about: "yes (the rules are enforced) or no (every host may do all, unconfined)",
         levels: Levels::Names(&["yes", "no"]),
+        default: None,
     },
     Factor {
         name: "change",
         about: "which change of a rule is timed: grant (write where it could read) or revoke (the reverse)",
         levels: Levels::Names(&["grant", "revoke"]),
+        default: None,
     },
 ];
 

@@ -29,9 +29,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 use machine::cache::Caches;
 use machine::tsc::Tsc;
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
 use lab::statistics::median;
-use lab::suite::Probe;
 use machine::core_clock;
 use machine::tsc::Tsc;
 
@@ -35,6 +35,7 @@ pub const FACTORS: &[Factor] = &[Factor {
     about: "what changes the core clock: none, other-core (vector arithmetic on all others) or \
             slow-clock (cpufreq's least)",
     levels: Levels::Names(&["none", "other-core", "slow-clock"]),
+    default: None,
 }];
 
 /// The metrics of this experiment that the others do not have.

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::Metric;
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 use machine::tsc::Tsc;
 
 use crate::factors;
@@ -42,12 +42,14 @@ pub const FACTORS: &[Factor] = &[
         about: "which tracepoint: page-fault (exceptions:page_fault_user) or syscall \
                 (raw_syscalls:sys_enter)",
         levels: Levels::Names(&["page-fault", "syscall"]),
+        default: None,
     },
     Factor {
         name: "through",
         about: "what stamps there: tracefs (an instance of its own, in ticks) or bpf (a program, by \
                 the system's clock)",
         levels: Levels::Names(&["tracefs", "bpf"]),
+        default: None,
     },
 ];
 

@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::Metric;
 use lab::point::Point;
 use lab::proximity::{between, pair};
 use lab::sample::Failure;
-use lab::suite::Probe;
 use machine::tsc::Tsc;
 
 use batch::{Timing, with_tails};
@@ -45,16 +45,19 @@ pub const FACTORS: &[Factor] = &[
         name: "trip",
         about: "the way into the kernel and back; none is the loop and the fenced pair alone",
         levels: Levels::Names(setup::NAMES),
+        default: None,
     },
     Factor {
         name: "cpus",
         about: "whether the two threads of futex, pipe and userfaultfd share one CPU or have two",
         levels: Levels::Names(&["one", "two"]),
+        default: None,
     },
     Factor {
         name: "by",
         about: "whose loop: tollgate, perf (bench syscall basic) or lmbench (lat_pagefault, counted)",
         levels: Levels::Names(&["tollgate", "perf", "lmbench"]),
+        default: None,
     },
 ];
 

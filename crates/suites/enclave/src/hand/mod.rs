@@ -119,7 +119,7 @@ fn experiment(rows: &[Row], rounds: u32) -> Experiment {
     Experiment {
         suite: "enclave".into(),
         name: "allocation".into(),
-        measured_as: "allocation".into(),
+        method: "allocation".into(),
         about: "by hand, with the options of the seed's sample".into(),
         metric: "wall".into(),
         baseline: points.first().cloned().unwrap_or_default(),

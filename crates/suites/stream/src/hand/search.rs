@@ -152,7 +152,7 @@ impl Options {
         Ok(Experiment {
             suite: lab::suite::Suite::name(&SUITE).into(),
             name: NAME.into(),
-            measured_as: MEASURED_AS.into(),
+            method: MEASURED_AS.into(),
             about: "The largest load without loss, by hand".into(),
             metric: SHOWN[0].0.into(),
             baseline: point.clone(),

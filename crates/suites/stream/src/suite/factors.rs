@@ -23,70 +23,88 @@ pub const FACTORS: &[Factor] = &[
         about: "how packets reach the application: pipes (notified reactively), pipes-per-packet (of every \
                 packet), pipes-prefetch, or descriptors (a descriptor and a buffer a packet)",
         levels: Levels::Names(&["pipes", "pipes-per-packet", "pipes-prefetch", "descriptors"]),
+        default: None,
     },
     Factor {
         name: "packet_bytes",
         about: "bytes of each packet on the wire, check sequence counted: 64 to 1518",
         levels: Levels::Checked(packet_bytes),
+        default: None,
     },
     Factor {
         name: "pipes",
         about: "pipes (or queues) of all cores together, each with a flow of its own",
         levels: Levels::Checked(pipes),
+        default: None,
     },
-    Factor { name: "cores", about: "cores of the application", levels: Levels::Checked(cores) },
+    Factor {
+        name: "cores",
+        about: "cores of the application",
+        levels: Levels::Checked(cores),
+        default: None,
+    },
     Factor {
         name: "check",
         about: "what of each packet that comes back is compared with what was sent, besides count and \
                 order: none, one-word or all",
         levels: Levels::Names(&["none", "one-word", "all"]),
+        default: None,
     },
     Factor {
         name: "ring",
         about: "bytes of each pipe's ring: a power of two",
         levels: Levels::Checked(ring),
+        default: None,
     },
     Factor {
         name: "depth",
         about: "packets that each pipe (or queue) holds: a power of two; 'ring': as many of 64 B as fit \
                 its ring",
         levels: Levels::Checked(depth),
+        default: None,
     },
     Factor {
         name: "load",
         about: "the rate at which packets are sent, Gbps on the wire with preamble and gap",
         levels: Levels::Checked(gigabits),
+        default: None,
     },
     Factor {
         name: "cycles",
         about: "instructions that do nothing, for each packet",
         levels: Levels::Checked(cycles),
+        default: None,
     },
     Factor {
         name: "notifications",
         about: "notifications that each buffer of a core holds: a power of two",
         levels: Levels::Checked(notifications),
+        default: None,
     },
     Factor {
         name: "window",
         about: "packets under way at most, where they are sent as they come back; half of what the rings \
                 hold where that is less",
         levels: Levels::Checked(window),
+        default: None,
     },
     Factor {
         name: "modelled_doorbell",
         about: "how long a write to the NIC's registers is modelled to take; none: as long as it takes",
         levels: Levels::Checked(modelled),
+        default: None,
     },
     Factor {
         name: "modelled_transfer",
         about: "how long a transfer by the NIC is modelled to take; none: as long as it takes",
         levels: Levels::Checked(modelled),
+        default: None,
     },
     Factor {
         name: "maximum",
         about: "the largest rate that a search tries, Gbps",
         levels: Levels::Checked(gigabits),
+        default: None,
     },
 ];
 

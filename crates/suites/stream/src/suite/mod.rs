@@ -16,12 +16,11 @@ mod stand;
 
 use std::time::Duration;
 
-use lab::factor::Factor;
-use lab::metric::Metric;
+use lab::method::{AnyMethod, Untyped};
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::Failure;
-use lab::suite::{Capability, Data, Probe, Suite};
+use lab::suite::{Capability, Data, Suite};
 
 use crate::hand;
 use probe::StreamProbe;
@@ -43,26 +42,6 @@ pub enum Kind {
     Search,
 }
 
-impl Kind {
-    const ALL: [(&'static str, Self); 4] = [
-        ("interfaces", Self::Closed),
-        ("line-rate", Self::Load),
-        ("rtt-vs-load", Self::RoundTrips),
-        ("throughput", Self::Search),
-    ];
-
-    fn of(experiment: &str) -> Result<Self, Failure> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == experiment);
-        found.map(|(_, kind)| *kind).ok_or_else(|| {
-            let ways: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            let ways = ways.join(", ");
-            Failure::failed(format!(
-                "nothing is measured as '{experiment}'; set measured_as to one of {ways}"
-            ))
-        })
-    }
-}
-
 /// Cores of the application that the source's claims need: one of them, and all.
 const CORES: [usize; 2] = [1, 8];
 
@@ -74,6 +53,44 @@ const A_MEBIBYTE: Duration = Duration::from_millis(3);
 /// What a trial of a search takes besides its duration: it waits first, and for what is lost at its end.
 const A_TRIAL: Duration = Duration::from_millis(3);
 
+/// What all methods share.
+const SUITE_WIDE: Untyped = Untyped {
+    factors: || factors::FACTORS,
+    metrics: || metrics::METRICS,
+    available,
+    ..Untyped::PLAIN
+};
+
+static CLOSED: Untyped = Untyped {
+    name: "interfaces",
+    expected: |point, budget| expected(Kind::Closed, point, budget),
+    probe: || Ok(Box::new(StreamProbe(Kind::Closed))),
+    ..SUITE_WIDE
+};
+
+static LOAD: Untyped = Untyped {
+    name: "line-rate",
+    expected: |point, budget| expected(Kind::Load, point, budget),
+    probe: || Ok(Box::new(StreamProbe(Kind::Load))),
+    ..SUITE_WIDE
+};
+
+static ROUND_TRIPS: Untyped = Untyped {
+    name: "rtt-vs-load",
+    expected: |point, budget| expected(Kind::RoundTrips, point, budget),
+    probe: || Ok(Box::new(StreamProbe(Kind::RoundTrips))),
+    ..SUITE_WIDE
+};
+
+static SEARCH: Untyped = Untyped {
+    name: "throughput",
+    expected: |point, budget| expected(Kind::Search, point, budget),
+    probe: || Ok(Box::new(StreamProbe(Kind::Search))),
+    ..SUITE_WIDE
+};
+
+static METHODS: &[&dyn AnyMethod] = &[&CLOSED, &LOAD, &ROUND_TRIPS, &SEARCH];
+
 impl Suite for StreamSuite {
     fn name(&self) -> &'static str {
         "stream"
@@ -81,6 +98,10 @@ impl Suite for StreamSuite {
 
     fn about(&self) -> &'static str {
         "from the NIC to the application: a stream of packets against a descriptor a packet"
+    }
+
+    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        METHODS
     }
 
     fn data(&self) -> Data {
@@ -92,32 +113,8 @@ impl Suite for StreamSuite {
         }
     }
 
-    fn factors(&self) -> &'static [Factor] {
-        factors::FACTORS
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
     fn capabilities(&self) -> Vec<Capability> {
         CORES.iter().map(|cores| setting::capability(*cores)).collect()
-    }
-
-    fn available(&self, _: &str, point: &Point) -> Result<(), Failure> {
-        let allowed = machine::topology::allowed_cpus();
-        Setting::of(point)?.cpus(&allowed).map(|_| ())
-    }
-
-    fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-        if self.available(experiment, point).is_err() {
-            return Duration::from_millis(1);
-        }
-        Self::takes(experiment, point, budget)
-    }
-
-    fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
-        Ok(Box::new(StreamProbe(Kind::of(experiment)?)))
     }
 
     fn by_hand(
@@ -129,75 +126,37 @@ impl Suite for StreamSuite {
     }
 }
 
-impl StreamSuite {
-    /// How long a sample takes on a machine that has what its point needs.
-    fn takes(experiment: &str, point: &Point, budget: Duration) -> Duration {
-        let Ok(setting) = Setting::of(point) else { return Duration::from_millis(1) };
-        let mebibytes = u32::try_from(setting.interface.memory(&setting) >> 20);
-        let besides =
-            A_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX)).saturating_add(BESIDES);
-        besides.saturating_add(match Kind::of(experiment) {
-            Ok(Kind::Search) => budget.saturating_add(A_TRIAL).saturating_mul(search::TRIALS),
-            _ => budget.saturating_mul(5) / 4,
-        })
+/// Checks whether the machine has the cores that a point needs.
+fn available(point: &Point) -> Result<(), Failure> {
+    let allowed = machine::topology::allowed_cpus();
+    Setting::of(point)?.cpus(&allowed).map(|_| ())
+}
+
+fn expected(kind: Kind, point: &Point, budget: Duration) -> Duration {
+    match available(point) {
+        Ok(()) => takes(kind, point, budget),
+        Err(_) => Duration::from_millis(1),
     }
+}
+
+/// How long a sample takes on a machine that has what its point needs.
+fn takes(kind: Kind, point: &Point, budget: Duration) -> Duration {
+    let Ok(setting) = Setting::of(point) else { return Duration::from_millis(1) };
+    let mebibytes = u32::try_from(setting.interface.memory(&setting) >> 20);
+    let besides = A_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX)).saturating_add(BESIDES);
+    besides.saturating_add(match kind {
+        Kind::Search => budget.saturating_add(A_TRIAL).saturating_mul(search::TRIALS),
+        Kind::Closed | Kind::Load | Kind::RoundTrips => budget.saturating_mul(5) / 4,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use lab::experiment::Profile;
+    use lab::experiment::{Experiment, Profile};
+    use lab::plan::{self, Item};
     use lab::soundness;
 
     use super::*;
-
-    /// The suite on a machine that has what all points need, whatever this one has.
-    struct Everywhere;
-
-    impl Suite for Everywhere {
-        fn name(&self) -> &'static str {
-            StreamSuite.name()
-        }
-
-        fn about(&self) -> &'static str {
-            StreamSuite.about()
-        }
-
-        fn data(&self) -> Data {
-            StreamSuite.data()
-        }
-
-        fn factors(&self) -> &'static [Factor] {
-            StreamSuite.factors()
-        }
-
-        fn metrics(&self) -> &'static [Metric] {
-            StreamSuite.metrics()
-        }
-
-        fn capabilities(&self) -> Vec<Capability> {
-            StreamSuite.capabilities()
-        }
-
-        fn available(&self, _: &str, _: &Point) -> Result<(), Failure> {
-            Ok(())
-        }
-
-        fn expected(&self, experiment: &str, point: &Point, budget: Duration) -> Duration {
-            StreamSuite::takes(experiment, point, budget)
-        }
-
-        fn probe(&self, experiment: &str) -> Result<Box<dyn Probe>, Failure> {
-            StreamSuite.probe(experiment)
-        }
-
-        fn by_hand(
-            &self,
-            arguments: &[String],
-            lab: &Lab,
-        ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-            StreamSuite.by_hand(arguments, lab)
-        }
-    }
 
     #[test]
     fn experiments_claims_and_figures_go_together() {
@@ -206,7 +165,26 @@ mod tests {
 
     #[test]
     fn quick_is_quick_and_standard_takes_two_hours_at_most() {
-        let seconds = |profile| soundness::seconds(&Everywhere, profile).unwrap();
+        let suite: &dyn Suite = &crate::SUITE;
+        // On a machine that has what all points need.
+        let of_point = |kind, experiment: &Experiment, item: &Item| {
+            takes(kind, &item.point, experiment.effort.budget).as_secs_f64()
+        };
+        let of_experiment = |experiment: &Experiment| {
+            let kind = match experiment.method.as_str() {
+                "interfaces" => Kind::Closed,
+                "line-rate" => Kind::Load,
+                "rtt-vs-load" => Kind::RoundTrips,
+                "throughput" => Kind::Search,
+                other => panic!("unknown method '{other}'"),
+            };
+            let items = plan::items(experiment);
+            let round: f64 = items.iter().map(|item| of_point(kind, experiment, item)).sum();
+            round * f64::from(experiment.effort.rounds)
+        };
+        let seconds = |profile| -> f64 {
+            soundness::experiments(suite, profile).unwrap().iter().map(of_experiment).sum()
+        };
         let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
         println!("quick {quick:.0} s, standard {standard:.0} s");
         assert!(quick < 20.0 && standard < 7200.0, "quick {quick:.0} s, standard {standard:.0} s");

@@ -1,10 +1,10 @@
 //! What measures the points of an order.
 
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::point::Point;
 use lab::proximity;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use super::setting::Setting;
 use super::{Kind, ceiling, closed, load, measured, search};

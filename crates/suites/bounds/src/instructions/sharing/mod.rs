@@ -10,10 +10,10 @@ mod mixture;
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
+use lab::method::Probe;
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
-use lab::suite::Probe;
 
 use super::forms::Forms;
 use super::list::Form;

@@ -1,0 +1,107 @@
+//! `#[derive(Params)]`
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{
+    Attribute, Data, DeriveInput, Error, Expr, ExprLit, Field, Fields, Lit, LitStr, Meta, Result,
+};
+
+/// Returns the implementation for a struct with named fields.
+pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
+    let name = &input.ident;
+    let fields = match &input.data {
+        Data::Struct(data) => match &data.fields {
+            Fields::Named(fields) => &fields.named,
+            _ => return Err(Error::new_spanned(name, "Params needs named fields: one per factor")),
+        },
+        _ => {
+            return Err(Error::new_spanned(
+                name,
+                "Params is derived for structs: a field per factor",
+            ));
+        }
+    };
+    let factors = fields.iter().map(Factor::of).collect::<Result<Vec<_>>>()?;
+    let entries = factors.iter().map(Factor::entry);
+    let read = factors.iter().map(Factor::read);
+    Ok(quote! {
+        impl ::lab::method::Params for #name {
+            const FACTORS: &'static [::lab::factor::Factor] = &[#(#entries),*];
+
+            fn from_point(
+                point: &::lab::point::Point,
+            ) -> ::core::result::Result<Self, ::lab::sample::Failure> {
+                ::core::result::Result::Ok(Self { #(#read),* })
+            }
+        }
+    })
+}
+
+/// A factor as a field declares it.
+struct Factor<'a> {
+    field: &'a Field,
+    name: String,
+    about: String,
+    default: LitStr,
+    levels: Option<Expr>,
+}
+
+impl<'a> Factor<'a> {
+    fn of(field: &'a Field) -> Result<Self> {
+        let name = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
+        let (mut default, mut levels) = (None, None);
+        for attribute in field.attrs.iter().filter(|one| one.path().is_ident("factor")) {
+            attribute.parse_nested_meta(|meta| {
+                if meta.path.is_ident("default") {
+                    default = Some(meta.value()?.parse::<LitStr>()?);
+                } else if meta.path.is_ident("levels") {
+                    levels = Some(meta.value()?.parse::<Expr>()?);
+                } else {
+                    return Err(meta.error("expected `default` or `levels`"));
+                }
+                Ok(())
+            })?;
+        }
+        let missing = || Error::new_spanned(field, "add #[factor(default = \"LEVEL\")]");
+        let about = about(&field.attrs)
+            .ok_or_else(|| Error::new_spanned(field, "document the factor in one line"))?;
+        Ok(Self { field, name, about, default: default.ok_or_else(missing)?, levels })
+    }
+
+    /// The entry of `FACTORS`.
+    fn entry(&self) -> TokenStream {
+        let Self { field, name, about, default, levels } = self;
+        let kind = &field.ty;
+        let levels = levels.as_ref().map_or_else(
+            || quote!(<#kind as ::lab::factor::LevelType>::LEVELS),
+            |levels| quote!(#levels),
+        );
+        quote! {
+            ::lab::factor::Factor {
+                name: #name,
+                about: #about,
+                levels: #levels,
+                default: ::core::option::Option::Some(#default),
+            }
+        }
+    }
+
+    /// The field in a struct expression.
+    fn read(&self) -> TokenStream {
+        let (field, name) = (&self.field.ident, &self.name);
+        quote!(#field: ::lab::method::level(point, #name)?)
+    }
+}
+
+/// The first line of a documentation comment, without its full stop.
+fn about(attributes: &[Attribute]) -> Option<String> {
+    let line = attributes.iter().find_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    let line = line.trim().trim_end_matches('.').to_owned();
+    (!line.is_empty()).then_some(line)
+}

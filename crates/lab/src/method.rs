@@ -1,0 +1,270 @@
+//! Methods: the ways of measuring that a suite has, each with its own factors, metrics and probe.
+
+use std::time::Duration;
+
+use crate::artefact::Recipe;
+use crate::factor::{Factor, LevelType};
+use crate::guest::Guest;
+use crate::measure::{Context, Measurement};
+use crate::metric::Metric;
+use crate::point::Point;
+use crate::sample::Failure;
+
+pub use lab_derive::Params;
+
+/// The levels of one point, parsed: a struct with one field per factor of a method. Derive it.
+pub trait Params: Sized + 'static {
+    /// The factors, in the order of the fields.
+    const FACTORS: &'static [Factor];
+
+    /// Parses a point that names every factor.
+    ///
+    /// # Errors
+    /// Returns `failed` if a factor is missing or a level is not one of its type.
+    fn from_point(point: &Point) -> Result<Self, Failure>;
+}
+
+/// Parses the level of one factor.
+///
+/// # Errors
+/// Returns `failed` if the point has no such factor or the level is not one of the type.
+pub fn level<T: LevelType>(point: &Point, factor: &str) -> Result<T, Failure> {
+    let level = point
+        .get(factor)
+        .ok_or_else(|| Failure::failed(format!("the point has no factor '{factor}'")))?;
+    T::from_level(level.as_str())
+        .ok_or_else(|| Failure::failed(format!("factor '{factor}': unknown level '{level}'")))
+}
+
+/// One way of measuring within a suite.
+pub trait Method: Sync {
+    /// The parsed levels of a point.
+    type Params: Params;
+
+    /// The name in TOML: `throughput`.
+    fn name(&self) -> &'static str;
+
+    /// The factors that an experiment of this method may vary.
+    fn factors(&self) -> &'static [Factor] {
+        Self::Params::FACTORS
+    }
+
+    /// The metrics that its samples may contain.
+    fn metrics(&self) -> &'static [Metric];
+
+    /// Checks whether this machine can measure a point: cheap and without side effects.
+    ///
+    /// # Errors
+    /// Returns the reason and the remedy.
+    fn available(&self, params: &Self::Params) -> Result<(), Failure> {
+        let _ = params;
+        Ok(())
+    }
+
+    /// Estimates how long a sample takes, including preparation, for the plan and for time limits.
+    fn expected(&self, params: &Self::Params, budget: Duration) -> Duration {
+        let _ = params;
+        budget
+    }
+
+    /// Names the file with machine code from outside (a shared object, a static library) that a point would load. The
+    /// lab prepares and measures such a point only with `--allow code`; [`available`](Self::available) must not load
+    /// the file either.
+    fn code(&self, params: &Self::Params) -> Option<String> {
+        let _ = params;
+        None
+    }
+
+    /// Lists what the host must prepare before it can measure a point.
+    fn artefacts(&self, params: &Self::Params) -> Vec<Recipe> {
+        let _ = params;
+        Vec::new()
+    }
+
+    /// The guest inside which a point is measured; `None` if it is measured on the host.
+    fn guest(&self, params: &Self::Params) -> Option<Guest> {
+        let _ = params;
+        None
+    }
+
+    /// Opens a probe for the points of one order, in a fresh process.
+    ///
+    /// # Errors
+    /// Returns the reason if this machine can measure no point at all.
+    fn probe(&self) -> Result<Box<dyn Probe<Self::Params>>, Failure>;
+}
+
+/// Measures points; lives as long as one order, so that buffers outlast a point.
+pub trait Probe<P = Point> {
+    /// Measures one point once.
+    ///
+    /// # Errors
+    /// Returns what the journal records in place of values.
+    fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure>;
+}
+
+/// A [`Method`] by its points: what the lab sees of any method.
+pub trait AnyMethod: Sync {
+    /// See [`Method::name`].
+    fn name(&self) -> &'static str;
+    /// See [`Method::factors`].
+    fn factors(&self) -> &'static [Factor];
+    /// See [`Method::metrics`].
+    fn metrics(&self) -> &'static [Metric];
+    /// See [`Method::available`].
+    ///
+    /// # Errors
+    /// Returns the reason and the remedy.
+    fn available(&self, point: &Point) -> Result<(), Failure>;
+    /// See [`Method::expected`]; the budget if the point is not one of this method.
+    fn expected(&self, point: &Point, budget: Duration) -> Duration;
+    /// See [`Method::code`].
+    fn code(&self, point: &Point) -> Option<String>;
+    /// See [`Method::artefacts`].
+    fn artefacts(&self, point: &Point) -> Vec<Recipe>;
+    /// See [`Method::guest`].
+    fn guest(&self, point: &Point) -> Option<Guest>;
+    /// See [`Method::probe`].
+    ///
+    /// # Errors
+    /// Returns the reason if this machine can measure no point at all.
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure>;
+}
+
+impl<M: Method> AnyMethod for M {
+    fn name(&self) -> &'static str {
+        Method::name(self)
+    }
+
+    fn factors(&self) -> &'static [Factor] {
+        Method::factors(self)
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        Method::metrics(self)
+    }
+
+    fn available(&self, point: &Point) -> Result<(), Failure> {
+        Method::available(self, &M::Params::from_point(point)?)
+    }
+
+    fn expected(&self, point: &Point, budget: Duration) -> Duration {
+        M::Params::from_point(point)
+            .map_or(budget, |params| Method::expected(self, &params, budget))
+    }
+
+    fn code(&self, point: &Point) -> Option<String> {
+        Method::code(self, &M::Params::from_point(point).ok()?)
+    }
+
+    fn artefacts(&self, point: &Point) -> Vec<Recipe> {
+        let params = M::Params::from_point(point);
+        params.map_or_else(|_| Vec::new(), |params| Method::artefacts(self, &params))
+    }
+
+    fn guest(&self, point: &Point) -> Option<Guest> {
+        Method::guest(self, &M::Params::from_point(point).ok()?)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
+        Ok(Box::new(Parsing { probe: Method::probe(self)? }))
+    }
+}
+
+/// Parses each point for a probe of one method.
+struct Parsing<P> {
+    probe: Box<dyn Probe<P>>,
+}
+
+impl<P: Params> Probe for Parsing<P> {
+    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+        self.probe.measure(context, &P::from_point(point)?)
+    }
+}
+
+/// A point as it is, for methods that parse their levels themselves.
+impl Params for Point {
+    const FACTORS: &'static [Factor] = &[];
+
+    fn from_point(point: &Point) -> Result<Self, Failure> {
+        Ok(point.clone())
+    }
+}
+
+/// A method as a table of functions over points that are not parsed.
+#[derive(Clone, Copy)]
+pub struct Untyped {
+    /// See [`Method::name`].
+    pub name: &'static str,
+    /// See [`Method::factors`].
+    pub factors: fn() -> &'static [Factor],
+    /// See [`Method::metrics`].
+    pub metrics: fn() -> &'static [Metric],
+    /// See [`Method::available`].
+    pub available: fn(&Point) -> Result<(), Failure>,
+    /// See [`Method::expected`].
+    pub expected: fn(&Point, Duration) -> Duration,
+    /// See [`Method::code`].
+    pub code: fn(&Point) -> Option<String>,
+    /// See [`Method::artefacts`].
+    pub artefacts: fn(&Point) -> Vec<Recipe>,
+    /// See [`Method::guest`].
+    pub guest: fn(&Point) -> Option<Guest>,
+    /// See [`Method::probe`].
+    pub probe: fn() -> Result<Box<dyn Probe>, Failure>,
+}
+
+impl Untyped {
+    /// A method that needs nothing but a budget.
+    pub const PLAIN: Self = Self {
+        name: "",
+        factors: || &[],
+        metrics: || &[],
+        available: |_| Ok(()),
+        expected: |_, budget| budget,
+        code: |_| None,
+        artefacts: |_| Vec::new(),
+        guest: |_| None,
+        probe: || Err(Failure::failed("it has no probe")),
+    };
+}
+
+impl Method for Untyped {
+    type Params = Point;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn factors(&self) -> &'static [Factor] {
+        (self.factors)()
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        (self.metrics)()
+    }
+
+    fn available(&self, point: &Point) -> Result<(), Failure> {
+        (self.available)(point)
+    }
+
+    fn expected(&self, point: &Point, budget: Duration) -> Duration {
+        (self.expected)(point, budget)
+    }
+
+    fn code(&self, point: &Point) -> Option<String> {
+        (self.code)(point)
+    }
+
+    fn artefacts(&self, point: &Point) -> Vec<Recipe> {
+        (self.artefacts)(point)
+    }
+
+    fn guest(&self, point: &Point) -> Option<Guest> {
+        (self.guest)(point)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
+        (self.probe)()
+    }
+}
