@@ -118,6 +118,15 @@ impl Point {
     }
 }
 
+impl Point {
+    /// The point without the levels that it shares with another.
+    #[must_use]
+    pub fn without_levels(&self, other: &Self) -> Self {
+        let own = self.0.iter().filter(|(name, level)| other.get(name) != Some(level));
+        own.map(|(name, level)| (name.clone(), level.clone())).collect()
+    }
+}
+
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<_> = self.0.iter().map(|(name, level)| format!("{name}={level}")).collect();

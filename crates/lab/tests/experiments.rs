@@ -339,6 +339,8 @@ fn points_name_every_factor_of_their_method() {
         words,
         ["length=64 KiB memory=heap threads=1", "length=64 KiB memory=heap threads=2"]
     );
+    // People read what the experiment names.
+    assert_eq!(experiment.brief(&experiment.points[0]).to_string(), "threads=1");
     let line = one(&DEFAULTS.replace("threads", "cores"), Profile::Quick).unwrap_err();
     assert!(line.contains("unknown factor 'cores'; there are: length, memory, threads"), "{line}");
 }

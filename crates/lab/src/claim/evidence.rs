@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::verdict::{Lack, LeftOut};
 use super::{Claim, VerdictKind};
+use crate::experiment::Experiment;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::plan::seed_of;
@@ -34,6 +35,8 @@ pub(super) struct Missing {
 /// What a run holds on a claim, in the newest environment of its experiment.
 pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
+    /// The experiment as the run declares it.
+    experiment: Option<&'a Experiment>,
     /// Unit and direction of the metric, in the unit in which the claim was published.
     pub(super) record: MetricRecord,
     /// The points that the claim looks at and that have values, and their twins.
@@ -92,6 +95,7 @@ impl<'a> Evidence<'a> {
         let without = last.into_iter().filter(|(point, _)| !observed.points.contains_key(*point));
         Ok(Self {
             claim,
+            experiment: declared,
             record,
             floors,
             varying: open_factors(known.iter(), &[]),
@@ -189,7 +193,12 @@ impl<'a> Evidence<'a> {
             self.varying.contains(factor) && combination.get(factor).is_none()
         });
         let name: Point = levels.map(|(factor, level)| (factor.clone(), level.clone())).collect();
-        if name.0.is_empty() { point.to_string() } else { name.to_string() }
+        if name.0.is_empty() { self.label(point) } else { name.to_string() }
+    }
+
+    /// A point as verdicts name it.
+    pub(super) fn label(&self, point: &Point) -> String {
+        self.experiment.map_or_else(|| point.to_string(), |one| one.brief(point).to_string())
     }
 
     /// Whether a sample has values, and none of its point's rounds is of the class that is asked for.

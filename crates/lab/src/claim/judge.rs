@@ -136,10 +136,10 @@ impl Evidence<'_> {
             let values = self.observed.points.get(point);
             let values = values.into_iter().flat_map(|rounds| rounds.values().map(|o| o.value));
             let Ok(estimate) = estimate(&values.collect::<Vec<_>>()) else {
-                return Ours::nothing(point.to_string(), self.lack_of(point));
+                return Ours::nothing(self.label(point), self.lack_of(point));
             };
             let kind = judge(&estimate.interval);
-            let mut part = value_part(point.to_string(), &estimate, &self.record.unit);
+            let mut part = value_part(self.label(point), &estimate, &self.record.unit);
             let why = format!(
                 "{} over {}, claimed {}",
                 part.figure(),

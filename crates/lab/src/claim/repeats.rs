@@ -15,7 +15,7 @@ impl Evidence<'_> {
     }
 
     fn repeats_part(&self, point: &Point, most: f64) -> Ours {
-        let label = point.to_string();
+        let label = self.label(point);
         let Some(rounds) = self.observed.points.get(point) else {
             return Ours::nothing(label, self.lack_of(point));
         };

@@ -29,7 +29,7 @@ impl Evidence<'_> {
         let own = self.observed.points.get(point).unwrap_or(&none);
         let (estimate, lost) = match difference(own, twin) {
             Ok(difference) => difference,
-            Err(lack) => return Ours::nothing(point.to_string(), lack),
+            Err(lack) => return Ours::nothing(self.label(point), lack),
         };
         let unit = &self.record.unit;
         let bounds = Bounds { at_least: Some(-most), at_most: Some(most) };
@@ -42,7 +42,7 @@ impl Evidence<'_> {
         let kind = bounds.judge(&estimate.interval);
         let (kind, why) = self.enough(kind, estimate.rounds, why);
         Ours {
-            label: point.to_string(),
+            label: self.label(point),
             value: Some(estimate.median),
             interval: (estimate.rounds > 1).then_some(estimate.interval),
             unit: unit.clone(),

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::data::line_of;
 use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_TABLES, count};
 use super::{DataError, Effort, Experiment, Profile, read_toml};
+use crate::factor::Factor;
 use crate::method::AnyMethod;
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
@@ -208,6 +209,7 @@ impl Declared {
             suite: suite.name().into(),
             effort: self.effort(profile, changed)?,
             baseline,
+            defaults: defaults(method, &factors),
             sweeps,
             points,
             twins,
@@ -226,9 +228,7 @@ impl Declared {
 
     /// One level for every factor of the method: the baseline's, the first of those that are varied, or the default.
     fn baseline(&self, method: &dyn AnyMethod, factors: &Filter) -> Result<Point, String> {
-        let defaults = method.factors().iter().filter_map(|one| Some((one.name, one.default?)));
-        let mut baseline =
-            defaults.map(|(name, level)| (name.to_owned(), level.into())).collect::<Point>();
+        let mut baseline = defaults(method, factors);
         for (name, levels) in &factors.0 {
             let first = levels.levels().first();
             let level = match self.baseline.get(name) {
@@ -323,6 +323,13 @@ impl Declared {
         effort.min_rounds = effort.min_rounds.min(effort.rounds);
         Ok(effort)
     }
+}
+
+/// The factors of a method that an experiment does not name, at their defaults.
+fn defaults(method: &dyn AnyMethod, factors: &Filter) -> Point {
+    let default = |one: &Factor| Some((one.name.to_owned(), one.default?.into()));
+    let unnamed = method.factors().iter().filter(|one| !factors.0.contains_key(one.name));
+    unnamed.filter_map(default).collect()
 }
 
 /// Whether one of some filters matches a point.

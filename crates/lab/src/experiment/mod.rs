@@ -80,6 +80,9 @@ pub struct Experiment {
     pub metric: String,
     /// The point around which sweeps vary.
     pub baseline: Point,
+    /// The factors that the declaration does not name, at their defaults: the same in all points.
+    #[serde(default)]
+    pub defaults: Point,
     /// Which factors are varied together, for tables.
     pub sweeps: Vec<Vec<String>>,
     /// The points, in the order of the declaration.
@@ -104,6 +107,12 @@ impl Experiment {
     /// `copy/throughput`
     pub fn id(&self) -> String {
         format!("{}/{}", self.suite, self.name)
+    }
+
+    /// A point as people read it: without the factors that the declaration does not name.
+    #[must_use]
+    pub fn brief(&self, point: &Point) -> Point {
+        point.without_levels(&self.defaults)
     }
 
     /// Keeps only the points that the filter matches.

@@ -167,6 +167,7 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, experiments: &[Experim
         about: "What the lab itself costs".into(),
         metric: METRICS[0].name.into(),
         baseline: Point::from([("profile", profile.name())]),
+        defaults: Point::default(),
         sweeps: vec![vec!["profile".into()]],
         points: vec![Point::from([("profile", profile.name())])],
         twins: Vec::new(),

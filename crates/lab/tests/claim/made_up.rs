@@ -80,6 +80,7 @@ impl MadeUp {
             about: "made up".into(),
             metric: self.metric.into(),
             baseline: self.points.first().cloned().unwrap_or_default(),
+            defaults: Point::default(),
             sweeps: Vec::new(),
             points: self.points.clone(),
             twins: self.twins.clone(),

@@ -39,8 +39,9 @@ impl<'a> Selection<'a> {
         run: &Run,
         summary: &'a Summary,
     ) -> Result<Self, FigureError> {
-        let baseline = run.record.experiments.get(&figure.experiment).map(|e| &e.baseline);
-        let baseline = baseline.cloned().unwrap_or_default();
+        let declared = run.record.experiments.get(&figure.experiment);
+        let baseline = declared.map(|e| e.baseline.clone()).unwrap_or_default();
+        let defaults = declared.map(|e| e.defaults.clone()).unwrap_or_default();
         figure.check_factors(&baseline)?;
         let varies = |factor: &str| figure.x == factor || figure.series.as_deref() == Some(factor);
         let named = |factor: &str| varies(factor) || figure.filter.0.contains_key(factor);
@@ -53,7 +54,9 @@ impl<'a> Selection<'a> {
         let mut selection =
             Self { fixed: Point::default(), rows: BTreeMap::new(), order: Vec::new() };
         for (factor, levels) in &still {
-            if let [level] = levels.iter().collect::<Vec<_>>().as_slice() {
+            if let [level] = levels.iter().collect::<Vec<_>>().as_slice()
+                && defaults.get(factor) != Some(level)
+            {
                 selection.fixed = selection.fixed.with(factor, Level::clone(level));
             }
         }
@@ -70,7 +73,7 @@ impl<'a> Selection<'a> {
                 return Err(several(figure, &still));
             }
         }
-        selection.some(figure, &baseline)
+        selection.some(figure, &baseline.without_levels(&defaults))
     }
 
     /// The selection, if any row of it has a value.

@@ -31,6 +31,8 @@ pub(crate) struct Section {
     pub(crate) fixed: Point,
     /// The points, in the order of the declaration.
     pub(crate) points: Vec<Point>,
+    /// Defaults that the experiment does not name: no part of `fixed`.
+    defaults: Point,
 }
 
 /// All points that an experiment declares and those that were measured, as far as asked for.
@@ -48,6 +50,7 @@ pub(crate) fn points<'a>(
 
 /// A section for each sweep; points outside all sweeps have one of their own.
 pub(crate) fn sections(points: Vec<&Point>, experiment: Option<&Experiment>) -> Vec<Section> {
+    let defaults = experiment.map(|experiment| experiment.defaults.clone()).unwrap_or_default();
     let mut shown: BTreeSet<&Point> = BTreeSet::new();
     let mut sections = Vec::new();
     for (sweep, baseline) in
@@ -58,19 +61,19 @@ pub(crate) fn sections(points: Vec<&Point>, experiment: Option<&Experiment>) -> 
         let own: Vec<&Point> = points.iter().copied().filter(|p| rest(p) == around).collect();
         if own.iter().any(|point| !shown.contains(point)) {
             shown.extend(&own);
-            sections.push(Section::of(&own, sweep));
+            sections.push(Section::of(&own, sweep, &defaults));
         }
     }
     let others: Vec<&Point> = points.into_iter().filter(|p| !shown.contains(p)).collect();
     if !others.is_empty() {
-        sections.push(Section::of(&others, &[]));
+        sections.push(Section::of(&others, &[], &defaults));
     }
     sections
 }
 
 impl Section {
     /// The section of some points; the factors of `first` stand before others.
-    fn of(points: &[&Point], first: &[String]) -> Self {
+    fn of(points: &[&Point], first: &[String], defaults: &Point) -> Self {
         let mut factors: Vec<&String> = first.iter().collect();
         for name in points.iter().flat_map(|point| point.0.keys()) {
             if !factors.contains(&name) {
@@ -83,13 +86,15 @@ impl Section {
             let levels = levels(points, factor);
             match levels.as_slice() {
                 [] => {}
+                [level] if defaults.get(factor) == Some(level) => {}
                 [level] if points.iter().all(|point| point.get(factor).is_some()) => {
                     fixed = fixed.with(factor, level.clone());
                 }
                 _ => axes.push(Axis { factor: factor.clone(), levels }),
             }
         }
-        Self { axes, fixed, points: points.iter().copied().cloned().collect() }
+        let points = points.iter().copied().cloned().collect();
+        Self { axes, fixed, points, defaults: defaults.clone() }
     }
 
     /// Sections in which at most two factors vary, by the levels of those with the fewest; nothing
@@ -104,7 +109,7 @@ impl Section {
         for level in &apart.levels {
             let of_level = |point: &&Point| point.get(&apart.factor) == Some(level);
             let points: Vec<&Point> = self.points.iter().filter(of_level).collect();
-            sections.extend(Section::of(&points, &order).split()?);
+            sections.extend(Section::of(&points, &order, &self.defaults).split()?);
         }
         (sections.len() <= MOST_TABLES).then_some(sections)
     }

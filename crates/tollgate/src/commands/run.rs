@@ -100,7 +100,10 @@ fn finish(
     let left = if given.quiet { Ok(()) } else { leave(given, wanted, ended, claims, figures) };
     for sample in ended.faults.iter().take(10) {
         if let Some(error) = &sample.error {
-            let Sample { experiment, point, round, .. } = sample;
+            let Sample { experiment, round, .. } = sample;
+            let declared = wanted.experiments.iter().find(|one| one.id() == *experiment);
+            let point =
+                declared.map_or(sample.point.clone(), |declared| declared.brief(&sample.point));
             tell(&format!("{experiment} {point}, round {round}: {error}"));
         }
     }

@@ -111,6 +111,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
         about: "by hand".into(),
         metric: "throughput".into(),
         baseline: points.first().cloned().unwrap_or_default(),
+        defaults: Point::default(),
         sweeps: vec![vec!["form".into()]],
         twins: points.first().cloned().into_iter().collect(),
         batch: points.len().max(1) + 1,

@@ -64,6 +64,7 @@ pub(super) fn experiment(options: &Options, pairs: &[Pair]) -> Experiment {
         about: "by hand, with the options of the seed's tool".into(),
         metric: metrics::THROUGHPUT.into(),
         baseline: points.first().cloned().unwrap_or_default(),
+        defaults: Point::default(),
         sweeps: vec![["direction", "memory", "length", "function"].map(String::from).into()],
         twins: if slow { Vec::new() } else { points.first().cloned().into_iter().collect() },
         points,

@@ -123,6 +123,7 @@ fn experiment(rows: &[Row], rounds: u32) -> Experiment {
         about: "by hand, with the options of the seed's sample".into(),
         metric: "wall".into(),
         baseline: points.first().cloned().unwrap_or_default(),
+        defaults: Point::default(),
         sweeps: vec![["allocator", "threads"].map(String::from).into()],
         twins: points.first().cloned().into_iter().collect(),
         points,

@@ -156,6 +156,7 @@ impl Options {
             about: "The largest load without loss, by hand".into(),
             metric: SHOWN[0].0.into(),
             baseline: point.clone(),
+            defaults: Point::default(),
             sweeps: Vec::new(),
             points: vec![point.clone()],
             twins: Vec::new(),
