@@ -133,7 +133,7 @@ impl Session<'_> {
             }
             match said.heard {
                 Heard::Answer(Answer::Sample(answered)) => {
-                    let sample = checked(answered.sample, self.metrics(&order));
+                    let sample = checked(answered.sample, self.metrics(order));
                     self.keep(sample)?;
                 }
                 Heard::Answer(Answer::Done { id }) if id == order.id => {

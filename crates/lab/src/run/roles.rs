@@ -82,7 +82,7 @@ impl Session<'_> {
             }
             match what {
                 Heard::Answer(Answer::Sample(answered)) => {
-                    let sample = checked(answered.sample, self.metrics(&order));
+                    let sample = checked(answered.sample, self.metrics(order));
                     let failed = sample.error.is_some();
                     answers[at] = Some(sample);
                     if failed {
