@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, Gid, OFlags, Uid};
-use tempfile::TempPath;
+use tempfile::{NamedTempFile, TempPath};
 
 /// The largest file that is read into memory as a whole, if its format sets no smaller limit.
 pub const MAX_WHOLE_BYTES: u64 = 64 << 20;
@@ -25,10 +25,12 @@ pub struct Output {
     replaces: Option<Replacement>,
 }
 
-/// The temporary file that takes the place of another; removed when dropped.
+/// The place that a file takes at the end.
 #[derive(Debug)]
 struct Replacement {
-    temporary: TempPath,
+    /// The file's name until then, removed when dropped. `None` if it has no name: then nothing is left of it
+    /// even if this process is killed.
+    temporary: Option<TempPath>,
     target: PathBuf,
 }
 
@@ -121,29 +123,25 @@ impl Output {
         Self { file: BufWriter::new(file), replaces: None }
     }
 
-    /// A temporary file with an unpredictable name in the folder of the target.
+    /// A temporary file in the folder of the target, without a name if the file system can make such a file.
     fn beside(target: PathBuf, replaced: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "is no name of a file"));
         }
-        let mut refused = None;
-        let made = tempfile::Builder::new()
-            .prefix(".tollgate-")
-            .suffix(".new")
-            .make_in(folder_of(&target), |path| {
-                // As the system does for a new file: what the umask leaves of this. One that replaces another
-                // gets its mode below.
-                let mode = if replaced.is_some() { 0o600 } else { 0o666 };
-                let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-                opened.inspect_err(|why| refused = why.raw_os_error())
-            })
-            // Without the temporary name, which says nothing to the user.
-            .map_err(|why| refused.map_or(why, io::Error::from_raw_os_error))
-            .map_err(|why| in_folder(why, folder_of(&target)))?;
+        let folder = folder_of(&target);
+        // As the system does for a new file: what the umask leaves of this. One that replaces another gets its
+        // mode below.
+        let mode = if replaced.is_some() { 0o600 } else { 0o666 };
+        let (file, temporary) = match unnamed(folder, mode) {
+            Some(file) => (file, None),
+            None => {
+                let (file, name) = named(folder, mode).map_err(|why| in_folder(why, folder))?;
+                (file, Some(name))
+            }
+        };
         if let Some(replaced) = replaced {
-            inherit(made.as_file(), replaced)?;
+            inherit(&file, replaced)?;
         }
-        let (file, temporary) = made.into_parts();
         let replaces = Some(Replacement { temporary, target });
         Ok(Self { file: BufWriter::new(file), replaces })
     }
@@ -155,10 +153,49 @@ impl Output {
     pub fn finish(mut self) -> io::Result<()> {
         self.file.flush()?;
         let Some(Replacement { temporary, target }) = self.replaces else { return Ok(()) };
-        self.file.get_ref().sync_all()?;
+        let file = self.file.get_ref();
+        file.sync_all()?;
+        let temporary = match temporary {
+            Some(temporary) => temporary,
+            None => given_name(file, folder_of(&target))?,
+        };
         temporary.persist(&target).map_err(|failed| failed.error)?;
         sync_folder(folder_of(&target))
     }
+}
+
+/// A new file without a name; `None` if the file system cannot make one, or the folder takes no file.
+fn unnamed(folder: &Path, mode: u32) -> Option<File> {
+    let flags = OFlags::TMPFILE.bits().cast_signed();
+    let file = OpenOptions::new().write(true).custom_flags(flags).mode(mode).open(folder).ok()?;
+    // The file gets its name by this link.
+    fs::symlink_metadata(descriptor_path(file.as_fd())).is_ok().then_some(file)
+}
+
+/// A new file with a temporary name.
+fn named(folder: &Path, mode: u32) -> io::Result<(File, TempPath)> {
+    let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    Ok(with_temporary_name(folder, open)?.into_parts())
+}
+
+/// Gives a file without a name a temporary one.
+fn given_name(file: &File, folder: &Path) -> io::Result<TempPath> {
+    let own = descriptor_path(file.as_fd());
+    let link = |path: &Path| Ok(rustix::fs::linkat(CWD, &own, CWD, path, AtFlags::SYMLINK_FOLLOW)?);
+    Ok(with_temporary_name(folder, link)?.into_temp_path())
+}
+
+/// Makes something with an unpredictable name. An error does not tell the name, which says nothing to the user.
+fn with_temporary_name<T>(
+    folder: &Path,
+    mut make: impl FnMut(&Path) -> io::Result<T>,
+) -> io::Result<NamedTempFile<T>> {
+    let mut refused = None;
+    tempfile::Builder::new()
+        .prefix(".tollgate-")
+        .suffix(".new")
+        .make_in(folder, |path| make(path).inspect_err(|why| refused = why.raw_os_error()))
+        .map_err(|why| refused.map_or(why, io::Error::from_raw_os_error))
 }
 
 /// Gives a new file the owner, group and permissions of the one that it replaces.
@@ -204,12 +241,22 @@ impl Write for Output {
 pub fn remedy(why: &io::Error) -> &'static str {
     match why.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space or choose another file",
+        ErrorKind::FileTooLarge => {
+            "raise the limit of file sizes (ulimit -f) or choose another file"
+        }
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             "make its folder first or choose another file"
         }
         ErrorKind::PermissionDenied => "choose a file that you may write",
         _ => "choose another file",
     }
+}
+
+/// Has writes beyond the limit of file sizes (`ulimit -f`) fail with EFBIG in this process and those that it
+/// starts: by default the kernel ends the process by SIGXFSZ.
+pub fn survive_size_limit() {
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Writes what a user named as a whole; see [`Output::create`].
