@@ -1,7 +1,10 @@
 //! What the kernel lets a program do. Each is tried.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::State;
 use crate::counters::{Counters, Event, Mode};
@@ -81,13 +84,34 @@ pub(super) fn tracefs() -> State {
             State::absent("there is no /sys/kernel/tracing", "use a kernel with CONFIG_FTRACE")
         }
         Err(why) => State::absent(format!("/sys/kernel/tracing: {why}"), "run as root"),
-        Ok(mut entries) => match (entries.next().is_none(), rustix::process::geteuid().is_root()) {
-            // Who measures mounts it in a place of its own, which vanishes behind it.
-            (true, true) => State::present("not mounted; root may mount it"),
-            (true, false) => State::absent("tracefs is not mounted", "run as root"),
-            _ => State::absent("there are no exception events", "use a kernel with CONFIG_FTRACE"),
+        // Who measures mounts it in a place of its own, which vanishes behind it.
+        Ok(mut entries) => match entries.next() {
+            None => may_mount(mounted("tracefs")),
+            Some(_) => {
+                State::absent("there are no exception events", "use a kernel with CONFIG_FTRACE")
+            }
         },
     }
+}
+
+/// Whether tracefs, which is not mounted, may be mounted.
+fn may_mount(tried: rustix::io::Result<()>) -> State {
+    match tried {
+        Ok(()) => State::present("not mounted; this user may mount it"),
+        // Root of a container lacks the capability.
+        Err(why) => State::absent(
+            format!("tracefs is not mounted and cannot be: {why}"),
+            "run as root with CAP_SYS_ADMIN",
+        ),
+    }
+}
+
+/// Mounts a file system in no place, and lets it go.
+fn mounted(name: &str) -> rustix::io::Result<()> {
+    let context = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(context.as_fd())?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok(())
 }
 
 pub(super) fn userfaultfd() -> State {
@@ -118,5 +142,18 @@ pub(super) fn io_uring() -> State {
                 "as root: sysctl kernel.io_uring_disabled=0, on a kernel with CONFIG_IO_URING";
             State::absent(format!("io_uring_setup: {why}"), remedy)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_tried() {
+        assert!(mounted("no-such-file-system").is_err());
+        assert!(may_mount(Ok(())).is_present());
+        let refused = may_mount(Err(rustix::io::Errno::PERM));
+        assert!(!refused.is_present() && format!("{refused:?}").contains("CAP_SYS_ADMIN"));
     }
 }
