@@ -2,25 +2,48 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what such a process does.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Whether this process is a child of [`fork`].
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Has the panic hook do nothing in a child of [`fork`]: it prints, and another thread may have held the lock
+/// of what it prints to at the moment of the fork.
+fn quiet_in_children() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_CHILD.load(Ordering::Relaxed) {
+                hook(panic);
+            }
+        }));
+    });
+}
+
 /// Runs a body in a child. If the body panics, the child says why on standard error and exits with status 101.
 /// The child is killed when this thread ends.
 pub(crate) fn fork(body: impl FnOnce()) -> libc::pid_t {
+    quiet_in_children();
     // SAFETY: the child has a copy of this thread alone. glibc keeps malloc usable there, and `body` uses
     // nothing else that another thread may hold at this moment, such as the lock of standard output. The
     // child neither returns nor unwinds into its copy of the harness.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        IS_CHILD.store(true, Ordering::Relaxed);
         // SAFETY: numbers only.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
         let status = match catch_unwind(AssertUnwindSafe(body)) {
             Ok(()) => 0,
             Err(why) => {
-                let why = why.downcast_ref::<String>().map_or("a panic", String::as_str);
+                let text = why.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| why.downcast_ref::<String>().map(String::as_str));
+                let why = text.unwrap_or("a panic");
                 let line = format!("in a child of a test: {why}\n");
                 // SAFETY: the bytes live through the call, which takes no lock of ours, as `eprintln` does.
                 unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };

@@ -1,4 +1,5 @@
 use super::*;
+use crate::forked;
 use crate::mapping::Mapping;
 use crate::memfd::Memfd;
 use std::io::{BufRead, BufReader};
@@ -85,6 +86,29 @@ fn a_fork_shares_memory_and_returns_its_code() {
     assert_eq!(status.code(), Some(7));
     assert_eq!(word.load(Ordering::Acquire), 42);
     assert_eq!(child.wait(Duration::ZERO).unwrap(), Some(status));
+}
+
+/// What a child of a test writes to standard error where its body panics.
+fn told_by(body: impl FnOnce()) -> String {
+    let (mut read, write) = std::io::pipe().unwrap();
+    let child = forked::fork(|| {
+        // SAFETY: numbers only; descriptor 2 of the child alone changes.
+        unsafe { libc::dup2(write.as_raw_fd(), 2) };
+        body();
+    });
+    drop(write);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut read, &mut text).unwrap();
+    let status = waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap().1;
+    assert_eq!(status.exit_status(), Some(101));
+    text
+}
+
+#[test]
+fn a_panic_in_a_child_of_a_test_is_told_without_the_hook() {
+    assert_eq!(told_by(|| panic!("a text")), "in a child of a test: a text\n");
+    let number = std::hint::black_box(7);
+    assert_eq!(told_by(|| panic!("made {number}")), "in a child of a test: made 7\n");
 }
 
 #[test]
