@@ -48,9 +48,17 @@ pub fn open() -> Result<Kvm, Absence> {
 /// # Errors
 /// KVM's.
 pub fn machine(kvm: &Kvm) -> Result<VmFd, Error> {
-    let vm = uninterrupted(|| kvm.create_vm())?;
-    uninterrupted(|| vm.set_tss_address(KVM_PAGES))?;
-    Ok(vm)
+    made(|| kvm.create_vm(), |vm| vm.set_tss_address(KVM_PAGES))
+}
+
+/// Makes something and prepares it, by calls to KVM that a signal may end.
+fn made<T>(
+    make: impl FnMut() -> Result<T, Error>,
+    mut prepare: impl FnMut(&T) -> Result<(), Error>,
+) -> Result<T, Error> {
+    let made = uninterrupted(make)?;
+    uninterrupted(|| prepare(&made))?;
+    Ok(made)
 }
 
 /// Repeats a call to KVM that a signal ended: KVM_CREATE_VM waits for locks, and gives up when a signal comes.
@@ -79,9 +87,7 @@ pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
 /// # Errors
 /// KVM's.
 pub fn processor(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
-    let vcpu = uninterrupted(|| vm.create_vcpu(number))?;
-    uninterrupted(|| vcpu.set_cpuid2(cpuid))?;
-    Ok(vcpu)
+    made(|| vm.create_vcpu(number), |vcpu| vcpu.set_cpuid2(cpuid))
 }
 
 /// The type of the 64-bit TSS in TR under this KVM.
@@ -241,6 +247,50 @@ mod tests {
         };
         assert_eq!(refused(libc::ENOMEM), (libc::ENOMEM, 1));
         assert_eq!(refused(libc::EINTR), (libc::EINTR, 1000), "it does not go on for ever");
+    }
+
+    #[test]
+    fn both_calls_that_make_something_are_made_again() {
+        let calls = std::cell::Cell::new(0);
+        let every_other = || {
+            calls.set(calls.get() + 1);
+            if calls.get() % 2 == 1 { Err(Error::new(libc::EINTR)) } else { Ok(()) }
+        };
+        assert_eq!(made(every_other, |()| every_other()), Ok(()));
+        assert_eq!(calls.get(), 4);
+        let refused = |_: &()| Err(Error::new(libc::ENOMEM));
+        assert_eq!(made(|| Ok(()), refused).unwrap_err().errno(), libc::ENOMEM);
+    }
+
+    /// KVM_CREATE_VM takes long enough that a signal every 200 us ends some calls.
+    #[test]
+    fn a_machine_is_made_while_signals_come() {
+        let kvm = match open() {
+            Ok(kvm) => kvm,
+            Err(why) => return crate::untested::note("KVM while signals come", &why),
+        };
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: the handler does nothing. It is set without SA_RESTART, so it ends calls that wait.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+        }
+        // SAFETY: gives this thread's handle, which lives as long as the scope below.
+        let own = unsafe { libc::pthread_self() };
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: the thread lives until this one was joined.
+                    unsafe { libc::pthread_kill(own, libc::SIGUSR2) };
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+            });
+            let made: Vec<_> = (0..50).map(|_| machine(&kvm).map(drop)).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(made.iter().all(Result::is_ok), "{made:?}");
+        });
     }
 
     #[test]
