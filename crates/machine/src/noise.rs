@@ -49,6 +49,7 @@ pub struct NoiseDelta {
     /// measured if a thread of this process was held to it meanwhile, or if one that lives at the end, of
     /// this process or its children, ran there. The kernel counts in steps of [`steal_step`]. `None` if a
     /// virtual machine does not say (no counts of CPUs in `/proc/stat`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal_ns: Option<u64>,
     /// Time that the measuring thread was ready and waited for its CPU, which others had, ns; none
     /// where the kernel does not say (no `/proc/thread-self/schedstat`).
