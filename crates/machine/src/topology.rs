@@ -87,6 +87,13 @@ pub fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
+/// For tests: the first CPU beyond all that this machine may have.
+#[cfg(test)]
+pub(crate) fn absent_cpu() -> usize {
+    let possible = read_list(Path::new("/sys/devices/system/cpu/possible"));
+    possible.and_then(|cpus| cpus.into_iter().max()).map_or(CpuSet::MAX_CPU, |last| last + 1)
+}
+
 fn read_number(path: &Path) -> Option<usize> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use crate::tsc::Tsc;
+
 /// The variable that names the file into which tests write what they could not test; `scripts/test`
 /// sets it and prints the file at its end.
 pub const FILE: &str = "TOLLGATE_UNTESTED";
@@ -16,4 +18,9 @@ pub fn note(test: &str, why: &dyn std::fmt::Display) {
     if let Err(error) = noted {
         println!("it could not be noted: {error}");
     }
+}
+
+/// The time stamp counter; `None`, with a note, if it gives no time here. For tests alone.
+pub fn tsc(test: &str) -> Option<&'static Tsc> {
+    Tsc::get().inspect_err(|why| note(test, why)).ok()
 }
