@@ -28,8 +28,8 @@ const LEAST_RUNS: usize = 3;
 /// An agreement at which further runs would add nothing.
 const WELL: f64 = AGREEMENT / 4.0;
 
-/// The chains: each runs so many dependent instructions, a multiple of [`UNROLLED`].
-const CHAINS: [fn(u64); 3] = [integer_multiplies, float_multiplies, checksums];
+/// A chain: runs so many dependent instructions, a multiple of [`UNROLLED`].
+type Chain = fn(u64);
 /// Dependent instructions in a run from which a latency is learnt.
 const SHORT: u64 = 4 * 1024;
 /// Pairs of runs from which the latency of a chain's instruction is learnt.
@@ -108,11 +108,14 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
     let learnt = learnt(tsc);
     let is_known = learnt.iter().flatten().count() >= 2;
     let latencies = if is_known { learnt } else { [Some(3), Some(3), None] };
-    let mut least = CHAINS.map(|_| f64::INFINITY);
+    let chains = chains();
+    let mut least = chains.map(|_| f64::INFINITY);
     let mut clock = CoreClock { hertz: 0.0, second_hertz: 0.0, is_known };
     for run in 1..=RUNS {
-        for at in (0..CHAINS.len()).filter(|at| is_available(*at)) {
-            least[at] = least[at].min(timed(tsc, || CHAINS[at](LENGTH)));
+        for (least, chain) in least.iter_mut().zip(chains) {
+            if let Some(chain) = chain {
+                *least = least.min(timed(tsc, || chain(LENGTH)));
+            }
         }
         let hertz = |at: usize| match latencies[at] {
             Some(latency) => (LENGTH * latency) as f64 * tsc.hertz / least[at],
@@ -151,9 +154,12 @@ pub fn latencies() -> Result<Latencies, Unavailable> {
     Ok(Latencies { integer, float, checksum })
 }
 
-/// Whether this processor runs a chain.
-fn is_available(at: usize) -> bool {
-    at < 2 || is_x86_feature_detected!("sse4.2")
+/// The chains that this processor runs.
+fn chains() -> [Option<Chain>; 3] {
+    // SAFETY: the closure is given out only if SSE4.2 was detected.
+    let checksums: Chain = |count| unsafe { checksums(count) };
+    let detected = is_x86_feature_detected!("sse4.2");
+    [Some(integer_multiplies), Some(float_multiplies), detected.then_some(checksums)]
 }
 
 /// The latency of each chain in adds, which take one cycle on every x86-64 processor: learnt once a process, and
@@ -161,18 +167,17 @@ fn is_available(at: usize) -> bool {
 fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
     static LEARNT: [OnceLock<u64>; 3] = [const { OnceLock::new() }; 3];
     let known = || std::array::from_fn(|at| LEARNT[at].get().copied());
-    let missing = |at: usize| LEARNT[at].get().is_none() && is_available(at);
-    if !(0..CHAINS.len()).any(missing) {
+    let chains = chains();
+    let missing = |(learnt, chain): (&OnceLock<u64>, &Option<Chain>)| {
+        learnt.get().is_none() && chain.is_some()
+    };
+    if !LEARNT.iter().zip(&chains).any(missing) {
         return known();
     }
     let pair = |_| -> [f64; 3] {
         let adds = timed(tsc, || adds(SHORT));
         // A chain that cannot run teaches nothing.
-        let ratio = |at: usize| match is_available(at) {
-            true => timed(tsc, || CHAINS[at](SHORT)) / adds,
-            false => f64::NAN,
-        };
-        std::array::from_fn(ratio)
+        chains.map(|chain| chain.map_or(f64::NAN, |chain| timed(tsc, || chain(SHORT)) / adds))
     };
     let pairs: [[f64; 3]; PAIRS] = std::array::from_fn(pair);
     let ratios = std::array::from_fn(|at| pairs.map(|pair| pair[at]));
@@ -210,7 +215,8 @@ fn timed(tsc: &Tsc, chain: impl FnOnce()) -> f64 {
 /// A loop of `count` dependent instructions, a multiple of [`UNROLLED`].
 macro_rules! chain {
     ($count:expr, $instruction:literal, $($operand:tt)*) => {
-        // SAFETY: only the named registers and the flags change.
+        // SAFETY: only the named registers and the flags change. The processor has the instruction: all are of
+        // x86-64 but `crc32`, which needs SSE4.2; the caller of `checksums` has detected it.
         unsafe {
             asm!(
                 ".p2align 6",
@@ -256,9 +262,12 @@ fn float_multiplies(count: u64) {
     );
 }
 
-/// Where there is SSE4.2.
+/// `crc32` of 64 bits.
+///
+/// # Safety
+/// The processor must have SSE4.2.
 #[inline(never)]
-fn checksums(count: u64) {
+unsafe fn checksums(count: u64) {
     chain!(count, "crc32 {sum}, {word}", sum = inout(reg) 1u64 => _, word = in(reg) 5u64);
 }
 
@@ -267,36 +276,54 @@ mod tests {
     use super::*;
     use crate::counters::{Counters, Event, Mode};
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn chains_run_what_they_claim() {
         assert_eq!((SHORT % UNROLLED, LENGTH % UNROLLED), (0, 0));
     }
 
-    /// Interruptions only make a chain slower, so the fastest run of each is what the processor does.
+    /// How long a test waits for a moment without disturbance.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Interruptions only make a chain slower, so the fastest run of each is what the processor does. A busy
+    /// machine disturbs many for a while; a broken instrument never has a majority that agrees.
     #[test]
     fn the_fastest_runs_of_two_chains_agree() {
-        let clocks: Vec<_> = match (0..100).map(|_| calibrate()).collect() {
-            Ok(clocks) => clocks,
-            Err(why) => return crate::untested::note("the core clock", &why),
-        };
-        println!("{:?} of {:?}", clocks.last(), latencies());
-        assert!(clocks.iter().any(|clock| clock.disagreement() < AGREEMENT), "{clocks:?}");
-        assert!(clocks.iter().all(|clock| clock.hertz > 0.0 && clock.hertz.is_finite()));
+        if crate::untested::tsc("the core clock").is_none() {
+            return;
+        }
+        let begin = Instant::now();
+        loop {
+            let clocks: Vec<_> = (0..100).map(|_| calibrate().unwrap()).collect();
+            println!("{:?} of {:?}", clocks.last(), latencies());
+            assert!(clocks.iter().all(|clock| clock.hertz > 0.0 && clock.hertz.is_finite()));
+            let agree = |clock: &&CoreClock| clock.disagreement() < AGREEMENT;
+            let agreeing = clocks.iter().filter(agree).count();
+            if agreeing > 50 {
+                break;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{agreeing} of 100 agree: {clocks:?}");
+        }
     }
 
     /// A busy SMT sibling slows dependent adds and not these chains, so it leaves most samples in force. A virtual
     /// machine may hide which CPUs are siblings, so each other CPU is kept busy.
     #[test]
     fn busy_cpus_leave_the_chains_in_agreement() {
-        let cpus = crate::topology::allowed_cpus();
-        let (Ok(_), [own, others @ ..]) = (Tsc::get(), &cpus[..]) else {
-            return crate::untested::note("the core clock beside busy CPUs", &"no counter");
-        };
-        if others.is_empty() {
-            return crate::untested::note("the core clock beside busy CPUs", &"one CPU");
+        const TEST: &str = "the core clock beside busy CPUs";
+        if crate::untested::tsc(TEST).is_none() {
+            return;
         }
-        crate::pin::pin_to(*own).unwrap();
+        let mut others = crate::topology::allowed_cpus();
+        let own = others.remove(0);
+        if others.is_empty() {
+            return crate::untested::note(TEST, &"one CPU");
+        }
+        // Known siblings first: not all of many CPUs are kept busy.
+        let topology = crate::topology::Topology::detect();
+        others.sort_by_key(|cpu| !topology.siblings(own).contains(cpu));
+        crate::pin::pin_to(own).unwrap();
         for load in [adds, integer_multiplies, float_multiplies] {
             let done = AtomicBool::new(false);
             let busy = |cpu: usize| {
@@ -390,11 +417,19 @@ mod tests {
         assert_eq!(three, [Some(3), Some(3), Some(4)]);
     }
 
+    /// A busy machine may disturb five tries in a row, but not for so long.
     #[test]
     fn the_agreed_clock_is_one_that_both_chains_show() {
-        match hertz() {
-            Ok(hertz) => assert!(hertz > 1e8 && hertz < 1e11, "{hertz}"),
-            Err(why) => crate::untested::note("the agreed core clock", &why),
-        }
+        let begin = Instant::now();
+        let hertz = loop {
+            match hertz() {
+                Err(Doubtful::NoTime(why)) => {
+                    return crate::untested::note("the agreed core clock", &why);
+                }
+                Err(_) if begin.elapsed() < PATIENCE => {}
+                agreed => break agreed.unwrap(),
+            }
+        };
+        assert!(hertz > 1e8 && hertz < 1e11, "{hertz}");
     }
 }
