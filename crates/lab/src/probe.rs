@@ -15,11 +15,9 @@ use crate::method::{AnyMethod, Probe};
 use crate::metric::Metric;
 use crate::option;
 use crate::plan::seed_of;
-use crate::sample::{Clock, Failure, Sample, TRIES};
+use crate::sample::{Clock, Failure, FailureKind, Sample, TRIES, UNKNOWN_LATENCIES, over};
 use crate::suite::{self, Suite};
 
-/// A sample is void when the core clock moved by more than this share under it.
-const CLOCK_MOVED: f64 = 0.03;
 /// A sample is void when the host ran something else on one of its CPUs for more than this share of it, as
 /// far as the kernel's count shows that surely.
 const STOLEN: f64 = 0.05;
@@ -178,7 +176,7 @@ fn measured(
     let noise = Noise::snapshot();
     let before = tsc.map(|_| core_clock()).transpose()?;
     let begun = Instant::now();
-    let outcome = probe.measure(&mut context, &ordered.point);
+    let outcome = counting(probe.measure(&mut context, &ordered.point));
     let took = begun.elapsed();
     let after = tsc.map(|_| core_clock()).transpose()?;
     let noise = Noise::snapshot().since(&noise);
@@ -187,9 +185,7 @@ fn measured(
         return Err(Failure::check(format!("'{metric}' came out as {value}")));
     }
     let is_guess = [before, after].iter().flatten().any(|clock| !clock.is_known);
-    let guessed = || {
-        is_guess.then(|| "the latencies of the core clock's chains could not be learnt".to_owned())
-    };
+    let guessed = || is_guess.then(|| UNKNOWN_LATENCIES.to_owned());
     let clock = tsc.zip(before.zip(after)).map(|(tsc, (before, after))| Clock {
         tsc_hertz: tsc.hertz,
         tsc_step: tsc.step,
@@ -207,6 +203,16 @@ fn measured(
     Ok(())
 }
 
+/// Turns the failure of a try that does not count into a void sample, which is tried again.
+fn counting(outcome: Result<Measurement, Failure>) -> Result<Measurement, Failure> {
+    match outcome {
+        Err(failure) if failure.kind == FailureKind::Void => {
+            Ok(Measurement { void: Some(failure.why), ..Measurement::default() })
+        }
+        outcome => outcome,
+    }
+}
+
 /// Why a sample does not count. By how much stands in its clock and noise.
 fn disturbed(
     clock: Option<&Clock>,
@@ -218,14 +224,7 @@ fn disturbed(
     // Steal that is unknown voids nothing.
     let stolen = noise.steal_ns.map_or(0.0, |steal| steal as f64 - step);
     let stolen = stolen / (took.as_nanos().max(1) as f64);
-    let over = |value: f64, limit: f64, what: &str| {
-        (value > limit).then(|| format!("{what} over {:.0}%", limit * 100.0))
-    };
-    let differ = clock.map_or(0.0, Clock::disagreement);
-    let moved = clock.map_or(0.0, Clock::moved);
-    over(differ, core_clock::AGREEMENT, "the two fastest chains of the core clock differ by")
-        .or_else(|| over(moved, CLOCK_MOVED, "the core clock moved by"))
-        .or_else(|| over(stolen, STOLEN, "the host took"))
+    clock.and_then(Clock::void).or_else(|| over(stolen, STOLEN, "the host took"))
 }
 
 fn core_clock() -> Result<core_clock::CoreClock, Failure> {
@@ -275,6 +274,18 @@ mod tests {
         assert!(disturbed(None, &stolen(70), second).is_some());
         let unknown = NoiseDelta { steal_ns: None, ..NoiseDelta::default() };
         assert_eq!(disturbed(None, &unknown, took), None);
+    }
+
+    #[test]
+    fn a_doubtful_clock_inside_a_sample_voids_it() {
+        use machine::core_clock::Doubtful;
+        let void = |doubtful: Doubtful| counting(Err(doubtful.into())).unwrap().void.unwrap();
+        // By how much they differ is in no cause, so that causes can be counted.
+        assert_eq!(void(Doubtful::Differ(0.031)), void(Doubtful::Differ(0.5)));
+        assert!(void(Doubtful::Differ(0.5)).contains("differ by over 2%"));
+        assert_eq!(void(Doubtful::NotLearnt), UNKNOWN_LATENCIES);
+        let failed = Failure::failed("it broke");
+        assert_eq!(counting(Err(failed.clone())), Err(failed));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use machine::core_clock::{self, Doubtful};
 use serde::{Deserialize, Serialize};
 
 use crate::point::{Level, Point};
@@ -80,6 +81,11 @@ impl Sample {
 /// How often a sample is tried before it stands as void.
 pub const TRIES: u32 = 3;
 
+/// A sample is void when the core clock moved by more than this share under it.
+const CLOCK_MOVED: f64 = 0.03;
+/// The cause of a void sample in which a core clock was only a guess.
+pub const UNKNOWN_LATENCIES: &str = "the latencies of the core clock's chains could not be learnt";
+
 /// The clocks under a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
@@ -89,13 +95,13 @@ pub struct Clock {
     pub tsc_step: u64,
     /// The median cost of an empty fenced pair, in ticks; already subtracted.
     pub tsc_overhead: u64,
-    /// The core clock before the sample by the fastest of three chains, in Hz; by one of adds inside a guest
-    /// without an operating system.
+    /// The core clock before the sample by the fastest of three chains, in Hz; of two inside a guest without an
+    /// operating system.
     pub core_before: f64,
     /// The same after the sample.
     pub core_after: f64,
-    /// The core clock before the sample by the second fastest chain, in Hz; `None` inside a guest without an
-    /// operating system, which runs one chain alone.
+    /// The core clock before the sample by the second fastest chain, in Hz; `None` if the latency of the chain that
+    /// ran beside the adds was not learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_before: Option<f64>,
     /// The same after the sample.
@@ -122,6 +128,25 @@ impl Clock {
         let before = differ(self.core_before, self.second_before);
         before.max(differ(self.core_after, self.second_after))
     }
+
+    /// Returns why a sample under this clock is void: its chains disagreed or it moved.
+    pub fn void(&self) -> Option<String> {
+        if self.disagreement() > core_clock::AGREEMENT {
+            return Some(chains_differ());
+        }
+        over(self.moved(), CLOCK_MOVED, "the core clock moved by")
+    }
+}
+
+/// Names a value that is over its limit, which is a share.
+pub(crate) fn over(value: f64, limit: f64, what: &str) -> Option<String> {
+    (value > limit).then(|| format!("{what} over {:.0}%", limit * 100.0))
+}
+
+/// The cause of a void sample whose chains disagreed: the same text however far, so that causes can be counted.
+fn chains_differ() -> String {
+    let limit = core_clock::AGREEMENT * 100.0;
+    format!("the two fastest chains of the core clock differ by over {limit:.0}%")
 }
 
 /// What one role answered.
@@ -174,7 +199,8 @@ pub enum FailureKind {
     Timeout,
     /// The probe's check of its own result failed.
     Check,
-    /// Every sample in every round was void: the machine is too busy, or what is measured too unsteady.
+    /// From a probe: this try does not count, and is made again. In a journal: every sample in every round was
+    /// void, because the machine is too busy or the measured thing too unsteady.
     Void,
 }
 
@@ -232,6 +258,11 @@ impl Failure {
         Self::new(FailureKind::Failed, why)
     }
 
+    /// This try does not count: the sample is void for this cause, and is tried again.
+    pub fn void(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Void, why)
+    }
+
     /// The probe's check of its own result failed.
     pub fn check(why: impl Into<String>) -> Self {
         Self::new(FailureKind::Check, why)
@@ -251,9 +282,13 @@ impl From<machine::Refusal> for Failure {
     }
 }
 
-impl From<machine::core_clock::Doubtful> for Failure {
-    fn from(doubtful: machine::core_clock::Doubtful) -> Self {
-        Self::failed(doubtful.to_string())
+impl From<Doubtful> for Failure {
+    fn from(doubtful: Doubtful) -> Self {
+        match doubtful {
+            Doubtful::NoTime(why) => Self::failed(format!("the core clock: {why}")),
+            Doubtful::NotLearnt => Self::void(UNKNOWN_LATENCIES),
+            Doubtful::Differ(_) => Self::void(chains_differ()),
+        }
     }
 }
 

@@ -34,8 +34,6 @@ type Chain = fn(u64);
 const SHORT: u64 = 4 * 1024;
 /// Pairs of runs from which the latency of a chain's instruction is learnt.
 const PAIRS: usize = 9;
-/// How many of them must agree on it.
-const VOTES: usize = 5;
 /// How far a ratio may lie from the whole number it stands for, relative: less than half way from 4 to the
 /// next. It allows for adds that a busy SMT sibling slows.
 const NEAR: f64 = 0.1;
@@ -192,15 +190,16 @@ fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
 /// What ratios of the chains to adds teach: nothing where the integer multiply takes under 3, for then the adds
 /// were slowed, and the other ratios are too small as well.
 fn taught(ratios: &[[f64; PAIRS]; 3]) -> [Option<u64>; 3] {
-    let latencies = ratios.each_ref().map(|ratios| agreed(ratios));
+    let latencies = ratios.each_ref().map(|ratios| agreed_latency(ratios));
     if latencies[0].is_some() { latencies } else { [None; 3] }
 }
 
-/// The whole number that most of the ratios lie near.
-fn agreed(ratios: &[f64]) -> Option<u64> {
+/// How many cycles an instruction takes by what it took in adds, time after time: the whole number that more than
+/// half of the ratios lie near, where it is believed.
+pub fn agreed_latency(ratios: &[f64]) -> Option<u64> {
     LATENCIES.into_iter().find(|latency| {
         let near = |ratio: &&f64| (*ratio / *latency as f64 - 1.0).abs() < NEAR;
-        ratios.iter().filter(near).count() >= VOTES
+        ratios.iter().filter(near).count() * 2 > ratios.len()
     })
 }
 
@@ -350,12 +349,12 @@ mod tests {
 
     #[test]
     fn latencies_are_whole_and_agreed_on() {
-        assert_eq!(agreed(&[3.0, 3.01, 2.99, 2.85, 3.1, 5.0, 9.7]), Some(3));
-        assert_eq!(agreed(&[4.0, 4.05, 4.02, 4.3, 3.8, 8.1]), Some(4));
-        assert_eq!(agreed(&[3.5; PAIRS]), None);
-        assert_eq!(agreed(&[3.0, 3.0, 3.0, 3.0, 4.0, 4.0, 4.0, 4.0, 5.0]), None);
-        assert_eq!(agreed(&[f64::NAN, f64::INFINITY, 0.0]), None);
-        assert_eq!(agreed(&[]), None);
+        assert_eq!(agreed_latency(&[3.0, 3.01, 2.99, 2.85, 3.1, 5.0, 9.7]), Some(3));
+        assert_eq!(agreed_latency(&[4.0, 4.05, 4.02, 4.3, 3.8, 8.1]), Some(4));
+        assert_eq!(agreed_latency(&[3.5; PAIRS]), None);
+        assert_eq!(agreed_latency(&[3.0, 3.0, 3.0, 3.0, 4.0, 4.0, 4.0, 4.0, 5.0]), None);
+        assert_eq!(agreed_latency(&[f64::NAN, f64::INFINITY, 0.0]), None);
+        assert_eq!(agreed_latency(&[]), None);
     }
 
     /// Of two whole numbers that are believed, no ratio is near both.

@@ -66,8 +66,10 @@ pub(super) const EMPTY_PAIRS: u64 = 2000;
 /// What the handler folds into the sentinel; it lies in a page of the kernel's alone.
 pub(super) const KEY: u64 = 0x5bd1_e995_9d6e_a3c7;
 
-/// Dependent adds in the chain that shows the core's clock.
-pub(super) const CORE_CYCLES: u64 = 48 * 1024;
+/// Dependent adds in one chain that shows the core's clock.
+pub(super) const ADDS: u64 = 48 * 1024;
+/// Dependent integer multiplies in the other, which take about as long.
+pub(super) const MULTIPLIES: u64 = 16 * 1024;
 /// Steps of the PIT, at 1,193,182 Hz, against which the counter is held: 50 ms.
 pub(super) const PIT_COUNT: u64 = 59_659;
 
@@ -151,9 +153,13 @@ fields! {
     /// CR2 as it was then.
     FAULT_CR2 = KERNEL_DATA + 0xc0;
     /// Ticks of the chain of adds before the sample.
-    CORE_BEFORE = KERNEL_DATA + 0xd0;
+    ADDS_BEFORE = KERNEL_DATA + 0xd0;
     /// Ticks of the chain of adds after the sample.
-    CORE_AFTER = KERNEL_DATA + 0xd8;
+    ADDS_AFTER = KERNEL_DATA + 0xd8;
+    /// Ticks of the chain of multiplies before the sample.
+    MULTIPLIES_BEFORE = KERNEL_DATA + 0xc8;
+    /// Ticks of the chain of multiplies after the sample.
+    MULTIPLIES_AFTER = KERNEL_DATA + 0xf8;
     /// The checksum of the line being printed.
     LINE_SUM = KERNEL_DATA + 0xe0;
     /// The sample of the schedule under way.

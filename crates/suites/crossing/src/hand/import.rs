@@ -8,7 +8,7 @@ use lab::journal::{self, Run};
 use lab::plan::seed_of;
 use lab::point::Point;
 use lab::run::{Imported, Lab};
-use lab::sample::Sample;
+use lab::sample::{Sample, UNKNOWN_LATENCIES};
 use lab::suite::{Suite, UsageError};
 use machine::cpu::Cpu;
 use machine::environment::Environment;
@@ -63,6 +63,8 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
     for printed in &report.samples {
         let position = positions.entry(printed.round).or_default();
         let measured = with_ratio(report.measurement(printed)?);
+        let clock = report.clock(printed)?;
+        let is_guess = clock.second_before.is_none();
         samples.push(Sample {
             experiment: format!("{}/{ONE_WAY}", SUITE.name()),
             point: Point::from([
@@ -77,7 +79,9 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
             values: measured.values,
             histograms: measured.histograms,
             covariates: measured.covariates,
-            clock: Some(report.clock(printed)?),
+            // A guest without an operating system has no count of stolen time.
+            void: is_guess.then(|| UNKNOWN_LATENCIES.to_owned()).or_else(|| clock.void()),
+            clock: Some(clock),
             ..Sample::default()
         });
         *position += 1;
@@ -125,4 +129,27 @@ fn environment(report: &Report, host: &str, text: &str) -> Result<Environment, E
         tsc_hertz: Some(report.tsc_hertz()?),
         ..Environment::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::report::tests::small;
+
+    #[test]
+    fn a_doubtful_clock_voids_an_imported_sample() {
+        let mut report = small();
+        for sample in &mut report.samples {
+            (sample.adds[1], sample.multiplies[1]) = (sample.adds[0], sample.multiplies[0]);
+        }
+        report.samples[1].adds[1] = report.samples[1].adds[0] * 105 / 100;
+        report.samples[1].multiplies[1] = report.samples[1].adds[1];
+        report.samples[2].multiplies[0] = report.samples[2].multiplies[0] * 103 / 100;
+        let void = |at: usize, report: &Report| samples(report).unwrap()[at].void.clone();
+        assert_eq!(void(0, &report), None);
+        assert!(void(1, &report).unwrap().contains("moved by over 3%"));
+        assert!(void(2, &report).unwrap().contains("differ by over 2%"));
+        report.samples.iter_mut().for_each(|sample| sample.multiplies = [1, 1]);
+        assert_eq!(void(0, &report).unwrap(), UNKNOWN_LATENCIES);
+    }
 }

@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use lab::sample::Failure;
-use machine::Refusal;
 use machine::pin::spawn_pinned;
 
 use super::setting::Setting;
@@ -37,7 +36,7 @@ pub(super) struct Figures {
 }
 
 /// What the loop answers.
-type Answer = Result<Figures, Refusal>;
+type Answer = Result<Figures, Failure>;
 
 /// One core of the application.
 pub(super) struct Application {
@@ -70,7 +69,7 @@ impl Application {
         let body = move || {
             if let Err(why) = setting.interface.run(&port, &setting, &flows, run) {
                 // Who started it waits for this.
-                let _ = answer.send(Err(why));
+                let _ = answer.send(Err(why.into()));
             }
         };
         let thread = spawn_pinned(cpu, body).map_err(|why| {
@@ -92,7 +91,7 @@ impl Application {
 
     fn heard(&self) -> Result<Figures, Failure> {
         let gone = || Failure::failed("the application ended before its time");
-        Ok(self.answers.recv().map_err(|_| gone())??)
+        self.answers.recv().map_err(|_| gone())?
     }
 }
 
@@ -164,12 +163,7 @@ impl Figures {
 
     /// What stands here, from which all begins anew.
     fn taken(&mut self) -> Answer {
-        let core_hertz = machine::core_clock::hertz().map_err(|why| Refusal {
-            attempt: "measure the core clock".into(),
-            source: std::io::Error::other(why),
-            remedy: "use a machine with an invariant time-stamp counter, and stop other programs"
-                .into(),
-        })?;
+        let core_hertz = machine::core_clock::hertz()?;
         let taken = Self { core_hertz, ..*self };
         *self = Self::default();
         Ok(taken)

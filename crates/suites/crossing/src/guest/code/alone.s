@@ -28,11 +28,15 @@ guest_alone:
     mov $(VGA + 3 * 160 + 2 * 10), %edi
     mov SAMPLES, %eax
     call guest_show_number
-    call guest_core_chain
-    mov %rax, CORE_BEFORE
+    call guest_adds
+    mov %rax, ADDS_BEFORE
+    call guest_multiplies
+    mov %rax, MULTIPLIES_BEFORE
     call guest_sample
-    call guest_core_chain
-    mov %rax, CORE_AFTER
+    call guest_adds
+    mov %rax, ADDS_AFTER
+    call guest_multiplies
+    mov %rax, MULTIPLIES_AFTER
     call guest_print_sample
     inc %ebx
     cmp SAMPLES, %ebx
@@ -82,8 +86,10 @@ guest_print_sample:
     SMALL_NUMBER " cs=", SEEN_CS
     SMALL_NUMBER " floor-user=", FLOOR_USER
     SMALL_NUMBER " floor-handler=", FLOOR_HANDLER
-    NUMBER " core-before=", CORE_BEFORE
-    NUMBER " core-after=", CORE_AFTER
+    NUMBER " adds-before=", ADDS_BEFORE
+    NUMBER " adds-after=", ADDS_AFTER
+    NUMBER " multiplies-before=", MULTIPLIES_BEFORE
+    NUMBER " multiplies-after=", MULTIPLIES_AFTER
     NUMBER " longest=", EMPTY_LONGEST
     NUMBER ",", U2K_LONGEST
     NUMBER ",", K2U_LONGEST
@@ -107,7 +113,7 @@ guest_print_sample:
 guest_header:
     push %rbx
     call guest_line
-    SAY "begin version=1"
+    SAY "begin version=2"
     NUMBER " samples=", SAMPLES
     NUMBER " rounds=", ROUNDS
     NUMBER " crossings=", CROSSINGS
@@ -180,8 +186,11 @@ guest_header:
     SAY " pit-count="
     mov $PIT_COUNT, %eax
     call guest_put_number
-    SAY " core-cycles="
-    mov $CORE_CYCLES, %eax
+    SAY " adds="
+    mov $ADDS, %eax
+    call guest_put_number
+    SAY " multiplies="
+    mov $MULTIPLIES, %eax
     call guest_put_number
     call guest_line_end
     pop %rbx

@@ -1,22 +1,23 @@
 # The clocks, where no Linux knows them: the counter's hertz and the core's. Kernel's page table alone.
 
-# Ticks of CORE_CYCLES dependent adds, the least of five runs, the empty pair not subtracted: rax.
-guest_core_chain:
+# Ticks of so many dependent instructions, the least of five runs, the empty pair not subtracted: rax.
+.macro CHAIN name, count, instruction:vararg
+\name:
     push %rbx
     mov $-1, %rbx
     mov $5, %r10d
-.Lchain_run:
-    xor %esi, %esi
-    mov $1, %edi
-    mov $(CORE_CYCLES / 64), %r11d
+.L\name\()_run:
+    mov $3, %esi
+    mov $5, %edi
+    mov $(\count / 64), %r11d
     START %r8d, %r9d
     .balign 64, 0x90
-.Lchain:
+.L\name\()_body:
 .rept 64
-    add %rdi, %rsi
+    \instruction
 .endr
     dec %r11d
-    jnz .Lchain
+    jnz .L\name\()_body
     STOP
     JOIN %rax, %rdx, %rax
     JOIN %r8, %r9, %r8
@@ -24,10 +25,14 @@ guest_core_chain:
     cmp %rbx, %rax
     cmovb %rax, %rbx
     dec %r10d
-    jnz .Lchain_run
+    jnz .L\name\()_run
     mov %rbx, %rax
     pop %rbx
     ret
+.endm
+
+CHAIN guest_adds, ADDS, add %rdi, %rsi
+CHAIN guest_multiplies, MULTIPLIES, imul %edi, %esi
 
 # Ticks that pass in PIT_COUNT steps of the PIT's channel 2, the least of three; 0 where it never ends: rax.
 guest_pit_ticks:

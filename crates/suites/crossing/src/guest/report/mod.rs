@@ -4,32 +4,33 @@
 //! all that stands before. Other lines, such as a boot loader's, are skipped. In order:
 //!
 //! ```text
-//! tollgate-guest begin version=1 samples=S rounds=R crossings=N warmup=N seed=N #xxxxxxxx
+//! tollgate-guest begin version=2 samples=S rounds=R crossings=N warmup=N seed=N #xxxxxxxx
 //! tollgate-guest vendor AuthenticAMD #xxxxxxxx
 //! tollgate-guest brand AMD EPYC 9B14 96-Core Processor #xxxxxxxx
 //! tollgate-guest hypervisor KVMKVMKVM #xxxxxxxx
 //! tollgate-guest cpu signature=CPUID.1:EAX hypervisor=yes|no pcid=yes|no #xxxxxxxx
-//! tollgate-guest clock stated-hertz=N pit-ticks=N pit-count=N core-cycles=N #xxxxxxxx
+//! tollgate-guest clock stated-hertz=N pit-ticks=N pit-count=N adds=N multiplies=N #xxxxxxxx
 //! tollgate-guest sample position=P round=R kind=K isolation=off|on made=N stamped=N cs=N
-//!     floor-user=N floor-handler=N core-before=N core-after=N longest=N,N,N
-//!     empty=BINS u2k=BINS k2u=BINS #xxxxxxxx        (one line, S times)
+//!     floor-user=N floor-handler=N adds-before=N adds-after=N
+//!     multiplies-before=N multiplies-after=N longest=N,N,N empty=BINS u2k=BINS k2u=BINS #xxxxxxxx        (one line, S times)
 //! tollgate-guest end samples=S #xxxxxxxx
 //! ```
 //!
 //! BINS is `TICKS:COUNT,TICKS:COUNT...`, ascending, or `-`. `longest` holds, for the three, the longest
 //! that was beyond the last bin, or 0. `stated-hertz` is the counter's rate by CPUID leaf 0x15, or 0;
-//! `pit-ticks` is how many ticks passed in `pit-count` steps of the PIT, or 0. `core-before` and
-//! `core-after` are the ticks of `core-cycles` dependent adds before and after the sample. In place of
-//! what follows an exception that nobody expected stands
+//! `pit-ticks` is how many ticks passed in `pit-count` steps of the PIT, or 0. `adds-before` and
+//! `adds-after` are the ticks of so many dependent adds before and after the sample, and `multiplies-before` and
+//! `multiplies-after` those of dependent integer multiplies. In place of what follows an exception that nobody expected stands
 //! `tollgate-guest fault vector=N error=N rip=N cs=N cr2=N kind=N isolation=N #xxxxxxxx`.
 
 mod line;
 mod parse;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use lab::measure::Measurement;
 use lab::sample::{Clock, Failure};
+use machine::core_clock;
 
 use super::kind::Kind;
 use super::tally::Tally;
@@ -98,8 +99,10 @@ pub struct Clocks {
     pub pit_ticks: u64,
     /// Steps of the PIT.
     pub pit_count: u64,
-    /// Cycles of the chain of adds.
-    pub core_cycles: u64,
+    /// Instructions of the chain of adds.
+    pub adds: u64,
+    /// Instructions of the chain of multiplies.
+    pub multiplies: u64,
 }
 
 /// One sample.
@@ -113,10 +116,10 @@ pub struct Sample {
     pub isolation: bool,
     /// What was counted.
     pub tally: Tally,
-    /// Ticks of the chain of adds before.
-    pub core_before: u64,
-    /// Ticks of the chain of adds after.
-    pub core_after: u64,
+    /// Ticks of the chain of adds before and after.
+    pub adds: [u64; 2],
+    /// Ticks of the chain of multiplies before and after.
+    pub multiplies: [u64; 2],
 }
 
 impl Processor {
@@ -206,25 +209,48 @@ impl Report {
         Ok(measurement.covariate("pcid", if self.processor.pcid { "yes" } else { "no" }))
     }
 
-    /// The clocks under one of the samples.
+    /// How many cycles a multiply takes on the guest's processor, learnt in adds as [`core_clock`] learns it.
+    fn latency(&self) -> Option<u64> {
+        let ratios = self.samples.iter().flat_map(|sample| {
+            let of_one = |ticks: u64, count: u64| net(sample, ticks) / count.max(1) as f64;
+            let ratio = |at: usize| {
+                let multiply = of_one(sample.multiplies[at], self.clocks.multiplies);
+                multiply / of_one(sample.adds[at], self.clocks.adds)
+            };
+            [ratio(0), ratio(1)]
+        });
+        core_clock::agreed_latency(&ratios.collect::<Vec<_>>())
+    }
+
+    /// The clocks under one of the samples; by adds alone where the latency of a multiply could not be learnt.
     ///
     /// # Errors
     /// Where times mean nothing.
     pub fn clock(&self, sample: &Sample) -> Result<Clock, Failure> {
         let tsc_hertz = self.tsc_hertz()?;
-        let overhead = sample.tally.empty.median();
-        let core = |ticks: u64| {
-            let ticks = ticks.saturating_sub(overhead).max(1) as f64;
-            self.clocks.core_cycles as f64 * tsc_hertz / ticks
+        let latency = self.latency();
+        let core = |at: usize| {
+            let hertz = |cycles: f64, ticks: u64| cycles * tsc_hertz / net(sample, ticks);
+            let adds = hertz(self.clocks.adds as f64, sample.adds[at]);
+            let Some(latency) = latency else { return (adds, None) };
+            let cycles = self.clocks.multiplies as f64 * latency as f64;
+            let multiplies = hertz(cycles, sample.multiplies[at]);
+            (adds.max(multiplies), Some(adds.min(multiplies)))
         };
+        let ((core_before, second_before), (core_after, second_after)) = (core(0), core(1));
         Ok(Clock {
             tsc_hertz,
             tsc_step: self.step(),
-            tsc_overhead: overhead,
-            core_before: core(sample.core_before),
-            core_after: core(sample.core_after),
-            second_before: None,
-            second_after: None,
+            tsc_overhead: sample.tally.empty.median(),
+            core_before,
+            core_after,
+            second_before,
+            second_after,
         })
     }
+}
+
+/// The ticks of a chain without the empty pair, at least one.
+fn net(sample: &Sample, ticks: u64) -> f64 {
+    ticks.saturating_sub(sample.tally.empty.median()).max(1) as f64
 }

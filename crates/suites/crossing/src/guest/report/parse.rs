@@ -9,7 +9,7 @@ use crate::guest::layout::{BINS_LAST, EMPTY_LAST, EMPTY_PAIRS};
 use crate::guest::tally::{Counts, Tally};
 
 /// The version of the format.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// The most samples a round.
 const A_ROUND: u64 = 2 * Kind::ALL.len() as u64;
 
@@ -134,7 +134,8 @@ fn clocks(line: &Line) -> Result<Clocks, ReportError> {
         stated_hertz: fields.number("stated-hertz")?,
         pit_ticks: fields.number("pit-ticks")?,
         pit_count: fields.number("pit-count")?,
-        core_cycles: fields.number("core-cycles")?,
+        adds: fields.number("adds")?,
+        multiplies: fields.number("multiplies")?,
     };
     fields.end()?;
     Ok(clocks)
@@ -159,8 +160,8 @@ fn sample(line: &Line, position: u64, begin: &Begin) -> Result<Sample, ReportErr
         floor_handler: fields.number("floor-handler")?,
         ..Tally::default()
     };
-    let core_before = fields.number("core-before")?;
-    let core_after = fields.number("core-after")?;
+    let adds = [fields.number("adds-before")?, fields.number("adds-after")?];
+    let multiplies = [fields.number("multiplies-before")?, fields.number("multiplies-after")?];
     let longest = longest(line, fields.text("longest")?)?;
     tally.empty = counts(line, fields.text("empty")?, longest[0], EMPTY_LAST)?;
     tally.u2k = counts(line, fields.text("u2k")?, longest[1], BINS_LAST)?;
@@ -174,7 +175,7 @@ fn sample(line: &Line, position: u64, begin: &Begin) -> Result<Sample, ReportErr
     if counted != [EMPTY_PAIRS, tally.stamped, tally.stamped] {
         return Err(line.wrong("its bins do not add up to what was counted"));
     }
-    Ok(Sample { round, kind, isolation, tally, core_before, core_after })
+    Ok(Sample { round, kind, isolation, tally, adds, multiplies })
 }
 
 fn longest(line: &Line, text: &str) -> Result<[u64; 3], ReportError> {
