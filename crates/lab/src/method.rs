@@ -22,18 +22,36 @@ pub trait Params: Sized + 'static {
     /// # Errors
     /// Returns `failed` if a factor is missing or a level is not one of its type.
     fn from_point(point: &Point) -> Result<Self, Failure>;
+
+    /// Parses a point; the factors that it does not name take their defaults.
+    ///
+    /// # Errors
+    /// As [`from_point`](Self::from_point).
+    fn with_defaults(point: &Point) -> Result<Self, Failure> {
+        Self::from_point(&complete(Self::FACTORS, point))
+    }
 }
 
 /// Parses the level of one factor.
 ///
 /// # Errors
-/// Returns `failed` if the point has no such factor or the level is not one of the type.
-pub fn level<T: LevelType>(point: &Point, factor: &str) -> Result<T, Failure> {
+/// Returns `failed` if the point has no such factor, or the level is none of the factor's or not one of the type.
+pub fn level<T: LevelType>(point: &Point, factor: &Factor) -> Result<T, Failure> {
+    let name = factor.name;
     let level = point
-        .get(factor)
-        .ok_or_else(|| Failure::failed(format!("the point has no factor '{factor}'")))?;
+        .get(name)
+        .ok_or_else(|| Failure::failed(format!("the point has no factor '{name}'")))?;
+    let level = factor.level(level.as_str()).map_err(Failure::failed)?;
     T::from_level(level.as_str())
-        .ok_or_else(|| Failure::failed(format!("factor '{factor}': unknown level '{level}'")))
+        .ok_or_else(|| Failure::failed(format!("factor '{name}': unknown level '{level}'")))
+}
+
+/// Returns a point with the defaults of the factors that it does not name.
+#[must_use]
+pub fn complete(factors: &[Factor], point: &Point) -> Point {
+    let missing = factors.iter().filter(|factor| point.get(factor.name).is_none());
+    let defaults = missing.filter_map(|factor| Some((factor.name, factor.default?)));
+    defaults.fold(point.clone(), |point, (name, level)| point.with(name, level))
 }
 
 /// One way of measuring within a suite.

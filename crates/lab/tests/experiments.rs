@@ -322,8 +322,14 @@ fn a_struct_declares_factors_and_reads_points() {
     assert!(method.available(&point.with("memory", "/dev/shm")).is_err());
     for (point, why) in [
         (point.without(["memory"]), "the point has no factor 'memory'"),
-        (point.with("memory", "tape"), "factor 'memory': unknown level 'tape'"),
-        (point.with("threads", "4294967296"), "factor 'threads': unknown level '4294967296'"),
+        (
+            point.with("memory", "tape"),
+            "factor 'memory': 'tape' is not one of heap, heap-huge, /dev/shm",
+        ),
+        (
+            point.with("threads", "4294967296"),
+            "factor 'threads': '4294967296' is not a whole number from 0 to 64",
+        ),
     ] {
         assert_eq!(method.available(&point).unwrap_err().why, why);
     }

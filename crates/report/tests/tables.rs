@@ -29,6 +29,21 @@ fn sweeps_as_tables() {
 }
 
 #[test]
+fn defaults_that_the_experiment_does_not_name_change_no_table() {
+    let run = made_up::run(12);
+    let mut complete = run.clone();
+    let with_default = |point: &mut Point| *point = point.with("mode", "jobs");
+    for experiment in complete.record.experiments.values_mut() {
+        experiment.defaults = Point::from([("mode", "jobs")]);
+        let points = experiment.points.iter_mut().chain(&mut experiment.twins);
+        points.chain([&mut experiment.baseline]).for_each(with_default);
+    }
+    complete.samples.iter_mut().for_each(|sample| with_default(&mut sample.point));
+    let text = |run| shown(run, &Question::default(), Page::default());
+    assert_eq!(text(&complete), text(&run));
+}
+
+#[test]
 fn few_rounds_give_a_range() {
     let run = made_up::run(3);
     let filter = "threads=0,2,8";

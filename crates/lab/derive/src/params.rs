@@ -23,7 +23,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     };
     let factors = fields.iter().map(Factor::of).collect::<Result<Vec<_>>>()?;
     let entries = factors.iter().map(Factor::entry);
-    let read = factors.iter().map(Factor::read);
+    let read = factors.iter().enumerate().map(|(index, factor)| factor.read(index));
     Ok(quote! {
         impl ::lab::method::Params for #name {
             const FACTORS: &'static [::lab::factor::Factor] = &[#(#entries),*];
@@ -48,7 +48,7 @@ struct Factor<'a> {
 
 impl<'a> Factor<'a> {
     fn of(field: &'a Field) -> Result<Self> {
-        let name = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
+        let mut name = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
         let (mut default, mut levels) = (None, None);
         for attribute in field.attrs.iter().filter(|one| one.path().is_ident("factor")) {
             attribute.parse_nested_meta(|meta| {
@@ -56,8 +56,10 @@ impl<'a> Factor<'a> {
                     default = Some(meta.value()?.parse::<LitStr>()?);
                 } else if meta.path.is_ident("levels") {
                     levels = Some(meta.value()?.parse::<Expr>()?);
+                } else if meta.path.is_ident("name") {
+                    name = meta.value()?.parse::<LitStr>()?.value();
                 } else {
-                    return Err(meta.error("expected `default` or `levels`"));
+                    return Err(meta.error("expected `default`, `levels` or `name`"));
                 }
                 Ok(())
             })?;
@@ -87,9 +89,9 @@ impl<'a> Factor<'a> {
     }
 
     /// The field in a struct expression.
-    fn read(&self) -> TokenStream {
-        let (field, name) = (&self.field.ident, &self.name);
-        quote!(#field: ::lab::method::level(point, #name)?)
+    fn read(&self, index: usize) -> TokenStream {
+        let field = &self.field.ident;
+        quote!(#field: ::lab::method::level(point, &Self::FACTORS[#index])?)
     }
 }
 

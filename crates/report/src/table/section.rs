@@ -31,7 +31,7 @@ pub(crate) struct Section {
     pub(crate) fixed: Point,
     /// The points, in the order of the declaration.
     pub(crate) points: Vec<Point>,
-    /// Defaults that the experiment does not name: no part of `fixed`.
+    /// Defaults that the experiment does not name: no caption does either.
     defaults: Point,
 }
 
@@ -86,7 +86,6 @@ impl Section {
             let levels = levels(points, factor);
             match levels.as_slice() {
                 [] => {}
-                [level] if defaults.get(factor) == Some(level) => {}
                 [level] if points.iter().all(|point| point.get(factor).is_some()) => {
                     fixed = fixed.with(factor, level.clone());
                 }
@@ -132,7 +131,8 @@ impl Section {
 
     /// What is fixed here and not yet in `outer`: `write, heap, 0 threads`.
     pub(crate) fn caption(&self, outer: &Point) -> String {
-        let own = self.fixed.0.iter().filter(|(factor, _)| outer.get(factor).is_none());
+        let named = self.fixed.without_levels(&self.defaults);
+        let own = named.0.iter().filter(|(factor, _)| outer.get(factor).is_none());
         own.map(|(factor, level)| phrase(factor, level)).collect::<Vec<_>>().join(", ")
     }
 }

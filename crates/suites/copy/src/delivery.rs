@@ -7,92 +7,101 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lab::factor::Levels;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
+use lab::metric::Metric;
 use lab::option::is_allowed;
-use lab::point::Point;
-use lab::quantity;
 use lab::sample::{Failure, FailureKind};
 
+use crate::factors::{self, Direction};
 use crate::functions::{self, Loaded, Unavailable};
+use crate::lengths;
 use crate::memory::{ALLOW_WRITE, Kind, Region};
 use crate::metrics;
 use crate::pattern::Pattern;
 use crate::throughput::{Call, SOURCE_OFFSET};
 
-/// The longest copy: that of the seed.
-const LONGEST: u64 = 256 << 20;
-
-/// The levels of a point.
-#[derive(Debug)]
-struct Setting {
+/// Levels of `delivery`.
+#[derive(Debug, Params)]
+pub(crate) struct DeliveryParams {
+    /// whether the program writes to the memory or reads from it
+    #[factor(default = "write")]
+    direction: Direction,
+    /// the memory: heap, heap-huge, shared, file-mapped, host-physical, device, pci-bar, dax, numa-node-N
+    #[factor(default = "heap")]
     memory: Kind,
-    write: bool,
+    /// bytes copied
+    #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::LONGEST))]
     length: usize,
+    /// what copies: a function of the suite, or PATH.so:SYMBOL
+    #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
     function: String,
 }
 
-impl Setting {
-    fn of(point: &Point) -> Result<Self, Failure> {
-        let named = |factor: &str, default: &str| match point.text(factor) {
-            "" => default.to_owned(),
-            level => level.to_owned(),
-        };
-        let memory = Kind::parse(&named("memory", "heap")).map_err(Failure::failed)?;
-        if memory == Kind::FileIo {
-            return Err(Failure::unavailable(
-                "file-io is copied by system calls, not by a function",
-                "use memory = file-mapped",
-            ));
-        }
-        let length = quantity::bytes(&named("length", "64 KiB")).ok();
-        let length = length.filter(|length| (1..=LONGEST).contains(length)).ok_or_else(|| {
-            Failure::unavailable("delivery has one length", "use length = 1 B to 256 MiB")
-        })?;
-        Ok(Self {
-            memory,
-            write: named("direction", "write") == "write",
-            length: length as usize,
-            function: named("function", "glibc"),
-        })
-    }
-
+impl DeliveryParams {
     fn call(&self) -> Call {
         Call { at: 0, length: self.length as u32 }
     }
 }
 
-/// Whether a point can be tested here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let setting = Setting::of(point)?;
-    setting.memory.available()?;
-    functions::check(&setting.function).map_err(no_function)
+/// Copies once and verifies every byte.
+pub(crate) struct Delivery;
+
+impl Method for Delivery {
+    type Params = DeliveryParams;
+
+    fn name(&self) -> &'static str {
+        "delivery"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: &[Metric] = &[metrics::CHECKED_METRIC];
+        METRICS
+    }
+
+    fn available(&self, params: &DeliveryParams) -> Result<(), Failure> {
+        if params.memory == Kind::FileIo {
+            return Err(Failure::unavailable(
+                "file-io is copied by system calls, not by a function",
+                "use memory = file-mapped",
+            ));
+        }
+        params.memory.available()?;
+        functions::check(&params.function).map_err(no_function)
+    }
+
+    fn expected(&self, _: &DeliveryParams, _: Duration) -> Duration {
+        Duration::from_millis(20)
+    }
+
+    fn code(&self, params: &DeliveryParams) -> Option<String> {
+        functions::shared_object(&params.function).map(str::to_owned)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<DeliveryParams>>, Failure> {
+        Ok(Box::new(DeliveryProbe))
+    }
 }
 
-/// How long a sample takes, about.
-pub fn expected(_: &Point, _: Duration) -> Duration {
-    Duration::from_millis(20)
-}
+struct DeliveryProbe;
 
-/// What tests the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Delivery)
-}
-
-struct Delivery;
-
-impl Probe for Delivery {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        delivered(&Setting::of(point)?, context.options, context.seed as u8)
+impl Probe<DeliveryParams> for DeliveryProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &DeliveryParams,
+    ) -> Result<Measurement, Failure> {
+        if params.memory == Kind::FileIo {
+            Delivery.available(params)?;
+        }
+        delivered(params, context.options, context.seed as u8)
     }
 }
 
 /// Copies once and verifies; `data` is added to each byte where the user did not say what.
 fn delivered(
-    setting: &Setting,
+    params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     data: u8,
 ) -> Result<Measurement, Failure> {
@@ -102,12 +111,12 @@ fn delivered(
         })
     });
     let known = known.transpose()?.map(|offset| Pattern { offset });
-    if setting.write {
-        written(setting, options, known.unwrap_or(Pattern { offset: data }))?;
+    if params.direction == Direction::Write {
+        written(params, options, known.unwrap_or(Pattern { offset: data }))?;
     } else {
-        read(setting, options, known, Pattern { offset: data })?;
+        read(params, options, known, Pattern { offset: data })?;
     }
-    Ok(Measurement::default().value(metrics::CHECKED, setting.length as f64))
+    Ok(Measurement::default().value(metrics::CHECKED, params.length as f64))
 }
 
 /// A pattern that differs from another in every byte.
@@ -115,8 +124,8 @@ fn other(pattern: Pattern) -> Pattern {
     Pattern { offset: pattern.offset.wrapping_add(1) }
 }
 
-fn function(setting: &Setting) -> Result<Loaded, Failure> {
-    functions::find(&setting.function).map_err(no_function)
+fn function(params: &DeliveryParams) -> Result<Loaded, Failure> {
+    functions::find(&params.function).map_err(no_function)
 }
 
 fn no_function(why: Unavailable) -> Failure {
@@ -128,23 +137,23 @@ fn no_function(why: Unavailable) -> Failure {
 }
 
 fn written(
-    setting: &Setting,
+    params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     pattern: Pattern,
 ) -> Result<(), Failure> {
-    let function = function(setting)?;
-    let open = |write| Region::open(setting.memory, setting.length, write, options);
+    let function = function(params)?;
+    let open = |write| Region::open(params.memory, params.length, write, options);
     let mut region = open(true)?;
-    region.fill(other(pattern), 0, setting.length)?;
-    let mut source = vec![0; setting.length];
+    region.fill(other(pattern), 0, params.length)?;
+    let mut source = vec![0; params.length];
     pattern.fill(0, &mut source);
     // SAFETY: both ends hold the length, and they are different memory.
-    unsafe { (function.pointer())(region.start(), source.as_ptr(), setting.length) };
-    if setting.memory.is_physical() {
+    unsafe { (function.pointer())(region.start(), source.as_ptr(), params.length) };
+    if params.memory.is_physical() {
         drop(region);
         region = open(false)?;
     }
-    let tally = region.verify(pattern, 0, &[setting.call()])?;
+    let tally = region.verify(pattern, 0, &[params.call()])?;
     if tally.delivered == 1 {
         return Ok(());
     }
@@ -154,27 +163,27 @@ fn written(
 
 /// The memory should hold what the user says; else what was there, or what we may write there first.
 fn read(
-    setting: &Setting,
+    params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     known: Option<Pattern>,
     data: Pattern,
 ) -> Result<(), Failure> {
-    let function = function(setting)?;
+    let function = function(params)?;
     let fills =
-        known.is_none() && (!setting.memory.is_physical() || is_allowed(options, ALLOW_WRITE));
-    let mut region = Region::open(setting.memory, setting.length, fills, options)?;
+        known.is_none() && (!params.memory.is_physical() || is_allowed(options, ALLOW_WRITE));
+    let mut region = Region::open(params.memory, params.length, fills, options)?;
     if fills {
-        region.fill(data, 0, setting.length)?;
+        region.fill(data, 0, params.length)?;
     }
-    let mut destination = vec![0; setting.length];
+    let mut destination = vec![0; params.length];
     other(known.unwrap_or(data)).fill(0, &mut destination);
     // SAFETY: both ends hold the length, and they are different memory.
-    unsafe { (function.pointer())(destination.as_mut_ptr(), region.start(), setting.length) };
+    unsafe { (function.pointer())(destination.as_mut_ptr(), region.start(), params.length) };
     let wrong = match known.or(fills.then_some(data)) {
         Some(pattern) => pattern.first_fault(0, &destination),
         None => {
             // SAFETY: the region holds the length, and nobody in this process writes to it.
-            let there = unsafe { std::slice::from_raw_parts(region.start(), setting.length) };
+            let there = unsafe { std::slice::from_raw_parts(region.start(), params.length) };
             destination.iter().zip(there).position(|(is, should)| is != should)
         }
     };
@@ -186,6 +195,8 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use lab::point::Point;
+
     use super::*;
 
     fn point(memory: &str, direction: &str, function: &str) -> Point {
@@ -195,7 +206,7 @@ mod tests {
 
     fn run(point: &Point, options: &[(&str, &str)]) -> Result<f64, Failure> {
         let options = options.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        let measurement = delivered(&Setting::of(point)?, &options, 77)?;
+        let measurement = delivered(&DeliveryParams::with_defaults(point)?, &options, 77)?;
         assert_eq!(measurement.values.len(), 1, "no time: {measurement:?}");
         Ok(measurement.values[metrics::CHECKED])
     }
@@ -219,7 +230,9 @@ mod tests {
     fn a_device_is_not_written_unasked() {
         let refused = run(&point("device", "write", "glibc"), &[]).unwrap_err();
         assert_eq!(refused.remedy.as_deref(), Some("--allow physical"));
-        assert!(Setting::of(&point("file-io", "write", "glibc")).is_err());
-        assert!(Setting::of(&Point::from([("length", "uniform 1..64 B")])).is_err());
+        let file_io = point("file-io", "write", "glibc");
+        assert!(Delivery.available(&DeliveryParams::with_defaults(&file_io).unwrap()).is_err());
+        let drawn = Point::from([("length", "uniform 1..64 B")]);
+        assert!(DeliveryParams::with_defaults(&drawn).is_err());
     }
 }

@@ -15,14 +15,14 @@ pub const LOOP_FLOOR: &str = "loop_floor";
 /// Bytes whose delivery was verified.
 pub const CHECKED: &str = "checked";
 
+pub(crate) const THROUGHPUT_METRIC: Metric =
+    Metric::new(THROUGHPUT, "B/s", Better::Higher, "bytes copied a second, each byte counted once");
+pub(crate) const CHECKED_METRIC: Metric =
+    Metric::new(CHECKED, "B", Better::Neither, "bytes verified to have arrived, after the timing");
+
 /// The metrics of the copying experiments.
 pub const METRICS: &[Metric] = &[
-    Metric {
-        name: THROUGHPUT,
-        unit: "B/s",
-        better: Better::Higher,
-        about: "bytes copied a second, each byte counted once",
-    },
+    THROUGHPUT_METRIC,
     Metric::time(TIME, "time a copy, median over the batches of a sample"),
     Metric::time(TIME_MIN, "time a copy in the fastest batch of a sample"),
     Metric::time(RESOLUTION, "what one step of the timer amounts to in the time of a copy"),
@@ -30,10 +30,5 @@ pub const METRICS: &[Metric] = &[
         LOOP_FLOOR,
         "time of the same loop around a function that returns at once; a lower bound that overlaps with the copy; not to be subtracted",
     ),
-    Metric {
-        name: CHECKED,
-        unit: "B",
-        better: Better::Neither,
-        about: "bytes verified to have arrived, after the timing",
-    },
+    CHECKED_METRIC,
 ];

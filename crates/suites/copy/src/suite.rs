@@ -1,10 +1,6 @@
 //! What the lab asks of the suite.
 
-use std::sync::LazyLock;
-
-use lab::factor::Factor;
-use lab::method::{AnyMethod, Untyped};
-use lab::metric::Metric;
+use lab::method::AnyMethod;
 use lab::option::{OptionValue, SuiteOption};
 use lab::run::Lab;
 use lab::suite::{Data, Suite};
@@ -13,31 +9,10 @@ use machine::capability::Capability;
 use crate::limit::mbw;
 use crate::memory::physical;
 use crate::throughput::SOURCE_OFFSET;
-use crate::{delivery, factors, faults, frames, functions, hand, mediation, metrics, throughput};
+use crate::{delivery, faults, frames, hand, mediation, throughput};
 
 /// Copies into memory that another process or host sees.
 pub struct CopySuite;
-
-static FACTORS: LazyLock<Vec<Factor>> = LazyLock::new(|| {
-    let parts = [factors::FACTORS, frames::FACTORS, mediation::FACTORS, faults::FACTORS];
-    first_of_each_name(parts.concat(), |factor| factor.name)
-});
-
-static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
-    let parts = [metrics::METRICS, frames::METRICS, mediation::METRICS, faults::METRICS];
-    first_of_each_name(parts.concat(), |metric| metric.name)
-});
-
-/// Experiments share names such as `length`; the first to declare one stands for all.
-fn first_of_each_name<T>(all: Vec<T>, name: fn(&T) -> &'static str) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for item in all {
-        if !kept.iter().any(|other| name(other) == name(&item)) {
-            kept.push(item);
-        }
-    }
-    kept
-}
 
 const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
     set(name, OptionValue::Text, enables)
@@ -71,56 +46,6 @@ const OPTIONS: &[SuiteOption] = &[
     option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
 ];
 
-/// What all methods share.
-const SUITE_WIDE: Untyped = Untyped {
-    factors: || &FACTORS,
-    metrics: || &METRICS,
-    code: |point| functions::shared_object(point.get("function")?.as_str()).map(str::to_owned),
-    ..Untyped::PLAIN
-};
-
-static THROUGHPUT: Untyped = Untyped {
-    name: "throughput",
-    available: throughput::available,
-    expected: throughput::expected,
-    probe: || Ok(throughput::probe()),
-    ..SUITE_WIDE
-};
-
-static FRAMES: Untyped = Untyped {
-    name: "frames",
-    available: frames::available,
-    expected: frames::expected,
-    probe: || Ok(frames::probe()),
-    ..SUITE_WIDE
-};
-
-static MEDIATION: Untyped = Untyped {
-    name: "mediation",
-    available: mediation::available,
-    expected: mediation::expected,
-    probe: || Ok(mediation::probe()),
-    ..SUITE_WIDE
-};
-
-static FAULTS: Untyped = Untyped {
-    name: "faults",
-    available: faults::available,
-    expected: faults::expected,
-    probe: || Ok(faults::probe()),
-    ..SUITE_WIDE
-};
-
-static DELIVERY: Untyped = Untyped {
-    name: "delivery",
-    available: delivery::available,
-    expected: delivery::expected,
-    probe: || Ok(delivery::probe()),
-    ..SUITE_WIDE
-};
-
-static METHODS: &[&dyn AnyMethod] = &[&THROUGHPUT, &FRAMES, &MEDIATION, &FAULTS, &DELIVERY];
-
 impl Suite for CopySuite {
     fn name(&self) -> &'static str {
         "copy"
@@ -131,7 +56,13 @@ impl Suite for CopySuite {
     }
 
     fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        METHODS
+        &[
+            &throughput::Throughput,
+            &frames::Frames,
+            &mediation::Mediation,
+            &faults::PageEvents,
+            &delivery::Delivery,
+        ]
     }
 
     fn data(&self) -> Data {

@@ -5,15 +5,17 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lab::factor::LevelType;
 use lab::sample::Failure;
 use machine::mapping::{Mapping, PAGE};
 
 /// Where the pages come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Backing {
     /// Anonymous memory in small pages: each first touch gets a zeroed page.
     Heap,
     /// A file whose pages are in the page cache: a touch maps them, and up to 16 at once.
+    #[level("file-mapped")]
     File,
 }
 

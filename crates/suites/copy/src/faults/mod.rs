@@ -14,11 +14,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::sample::Failure;
 use machine::interrupts::tlb_shootdowns;
 use machine::tsc::Tsc;
@@ -35,18 +34,9 @@ pub const SHOT: usize = 16;
 /// The option that names the folder of the mapped file.
 const FILE_FOLDER: &str = "file-folder";
 /// The most threads.
-const MOST_THREADS: u64 = 64;
+const MAX_THREADS: u64 = 64;
 
-/// The factors of this experiment that the others do not have.
-pub const FACTORS: &[Factor] = &[Factor {
-    name: "event",
-    about: "none (pages are there), first-touch, eviction (and touching again) or shootdown",
-    levels: Levels::Names(&["none", "first-touch", "eviction", "shootdown"]),
-    default: None,
-}];
-
-/// The metrics of this experiment that the others do not have.
-pub const METRICS: &[Metric] = &[
+const METRICS: &[Metric] = &[
     Metric {
         name: "rate",
         unit: "1/s",
@@ -75,7 +65,7 @@ pub const METRICS: &[Metric] = &[
 ];
 
 /// What happens to the pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Event {
     /// They are there and stay.
     None,
@@ -87,60 +77,56 @@ pub enum Event {
     Shootdown,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Setup {
+/// Levels of `faults`.
+#[derive(Debug, Clone, Copy, Params)]
+pub(crate) struct FaultParams {
+    /// none (pages are there), first-touch, eviction (and touching again) or shootdown
+    #[factor(default = "none")]
     event: Event,
+    /// the memory: heap or file-mapped
+    #[factor(name = "memory", default = "heap")]
     backing: Backing,
+    /// threads that touch pages: 1 to 64
+    #[factor(default = "1", levels = Levels::Count(1, MAX_THREADS))]
     threads: usize,
 }
 
-impl Setup {
-    fn of(point: &Point) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
-        let event = match point.text("event") {
-            "first-touch" => Event::FirstTouch,
-            "eviction" => Event::Eviction,
-            "shootdown" => Event::Shootdown,
-            "none" | "" => Event::None,
-            other => return Err(wrong(format!("unknown event '{other}'"))),
-        };
-        let backing = match point.text("memory") {
-            "heap" => Backing::Heap,
-            "file-mapped" => Backing::File,
-            other => return Err(wrong(format!("pages are of heap or file-mapped, not '{other}'"))),
-        };
-        let threads = point.get("threads").map_or(Ok(1), |level| {
-            let threads = level.count().filter(|count| (1..=MOST_THREADS).contains(count));
-            let why = || wrong(format!("1 to {MOST_THREADS} threads touch pages, not '{level}'"));
-            threads.ok_or_else(why)
-        })?;
-        if event == Event::Shootdown && backing == Backing::File {
-            return Err(wrong(
-                "a file's pages are read-only here: there is no right to take".into(),
+/// Touches, evicts and protects pages.
+pub(crate) struct PageEvents;
+
+impl Method for PageEvents {
+    type Params = FaultParams;
+
+    fn name(&self) -> &'static str {
+        "faults"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &FaultParams) -> Result<(), Failure> {
+        if params.event == Event::Shootdown && params.backing == Backing::File {
+            return Err(Failure::unavailable(
+                "a file's pages are read-only here: there is no right to take",
+                "see `tollgate list` for the levels",
             ));
         }
-        Ok(Self { event, backing, threads: threads as usize })
+        Ok(())
     }
-}
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    Setup::of(point).map(drop)
-}
+    /// With all that it prepares: files are written to the disk first.
+    fn expected(&self, params: &FaultParams, budget: Duration) -> Duration {
+        let each = match params.backing {
+            Backing::Heap => 2,
+            Backing::File => 30,
+        };
+        budget + Duration::from_millis(5) + Duration::from_millis(each) * params.threads as u32
+    }
 
-/// How long a sample takes with all that it prepares: files are written to the disk first.
-pub fn expected(point: &Point, budget: Duration) -> Duration {
-    let threads = Setup::of(point).map_or(1, |setup| setup.threads) as u32;
-    let each = if point.text("memory") == "heap" { 2 } else { 30 };
-    budget + Duration::from_millis(5) + Duration::from_millis(each) * threads
-}
-
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Touching { heap: Vec::new(), file: Vec::new(), evicted: Vec::new() })
+    fn probe(&self) -> Result<Box<dyn Probe<FaultParams>>, Failure> {
+        Ok(Box::new(Touching { heap: Vec::new(), file: Vec::new(), evicted: Vec::new() }))
+    }
 }
 
 /// Keeps the pages: writing a file costs more than a sample.
@@ -151,69 +137,73 @@ struct Touching {
     evicted: Vec<Arc<Pages>>,
 }
 
-impl Probe for Touching {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let setup = Setup::of(point)?;
+impl Probe<FaultParams> for Touching {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &FaultParams,
+    ) -> Result<Measurement, Failure> {
+        PageEvents.available(params)?;
         if context.cpus.is_empty() {
             return Err(Failure::failed("no CPU may be used"));
         }
-        if setup.event == Event::Shootdown {
-            return shot(&setup, context);
+        if params.event == Event::Shootdown {
+            return shot(params, context);
         }
-        let pages = self.pages(&setup, context)?;
+        let pages = self.pages(params, context)?;
         let before = tlb_shootdowns();
-        let touched = touch(setup.event, setup.backing, pages, context.cpus, context.budget)?;
+        let touched = touch(params.event, params.backing, pages, context.cpus, context.budget)?;
         let interrupts = tlb_shootdowns().zip(before).map(|(after, before)| after - before);
         let counted = touched.pages;
-        Ok(with_interrupts(told(&setup, touched, context.tsc()?), interrupts, counted))
+        Ok(with_interrupts(told(params, touched, context.tsc()?), interrupts, counted))
     }
 }
 
 impl Touching {
-    fn pages(&mut self, setup: &Setup, context: &Context) -> Result<&[Arc<Pages>], Failure> {
+    fn pages(&mut self, params: &FaultParams, context: &Context) -> Result<&[Arc<Pages>], Failure> {
         let folder =
             context.options.get(FILE_FOLDER).map_or_else(std::env::temp_dir, PathBuf::from);
-        let kept = match (setup.backing, setup.event) {
+        let kept = match (params.backing, params.event) {
             (Backing::Heap, _) => &mut self.heap,
             (Backing::File, Event::Eviction) => &mut self.evicted,
             (Backing::File, _) => &mut self.file,
         };
-        while kept.len() < setup.threads {
-            kept.push(Arc::new(Pages::new(setup.backing, PAGES, &folder)?));
+        while kept.len() < params.threads {
+            kept.push(Arc::new(Pages::new(params.backing, PAGES, &folder)?));
         }
-        Ok(&kept[..setup.threads])
+        Ok(&kept[..params.threads])
     }
 }
 
-fn told(setup: &Setup, mut touched: Touched, tsc: &Tsc) -> Measurement {
+fn told(params: &FaultParams, mut touched: Touched, tsc: &Tsc) -> Measurement {
     let each = touched.each as f64;
     let a_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(median(ticks)) / each;
     let spent: u64 = touched.touching.iter().sum();
     let mut measurement = Measurement::default()
         .value(
             "rate",
-            setup.threads as f64 * each * tsc.hertz / median(&mut touched.spans).max(1.0),
+            params.threads as f64 * each * tsc.hertz / median(&mut touched.spans).max(1.0),
         )
         .value("page", a_page(&mut touched.touching))
         .value("faults_counted", touched.faults.total() as f64)
         .value("pages_touched", touched.pages as f64);
-    if setup.event != Event::None {
+    if params.event != Event::None {
         let each = tsc.nanoseconds(spent as f64) / touched.faults.total() as f64;
         measurement = measurement.value("fault", each);
     }
-    if setup.event == Event::Eviction {
+    if params.event == Event::Eviction {
         measurement = measurement.value("evict", a_page(&mut touched.evicting));
     }
     measurement
 }
 
-fn shot(setup: &Setup, context: &Context) -> Result<Measurement, Failure> {
+fn shot(params: &FaultParams, context: &Context) -> Result<Measurement, Failure> {
     let tsc = context.tsc()?;
-    let pages = Arc::new(Pages::new(setup.backing, SHOT, &std::env::temp_dir())?);
+    let pages = Arc::new(Pages::new(params.backing, SHOT, &std::env::temp_dir())?);
     let (own, others) = context.cpus.split_at(1);
     // Where there is but one CPU, all share it.
     let others = if others.is_empty() { own } else { others };
-    let victims: Vec<usize> = others.iter().copied().cycle().take(setup.threads - 1).collect();
+    let victims: Vec<usize> = others.iter().copied().cycle().take(params.threads - 1).collect();
     let before = tlb_shootdowns();
     let mut shot = shootdown(&pages, own[0], &victims, context.budget)?;
     let interrupts = tlb_shootdowns().zip(before).map(|(after, before)| after - before);
@@ -248,18 +238,23 @@ fn median(ticks: &mut [u64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use lab::point::Point;
+
     use super::*;
 
     #[test]
     fn malformed_levels_are_refused() {
         let point = Point::from([("event", "first-touch"), ("memory", "heap")]);
-        assert_eq!(Setup::of(&point).unwrap().threads, 1);
-        assert_eq!(Setup::of(&point.with("threads", "64")).unwrap().threads, 64);
+        let of = |factor, level| FaultParams::with_defaults(&point.with(factor, level));
+        assert_eq!(FaultParams::with_defaults(&point).unwrap().threads, 1);
+        assert_eq!(of("threads", "64").unwrap().threads, 64);
         for threads in ["", "two", "-1", "1.5", "0", "65", "18446744073709551616"] {
-            let failure = Setup::of(&point.with("threads", threads)).unwrap_err();
-            assert!(failure.why.contains(&format!("not '{threads}'")), "{failure}");
+            let failure = of("threads", threads).unwrap_err();
+            assert!(
+                failure.why.starts_with(&format!("factor 'threads': '{threads}'")),
+                "{failure}"
+            );
         }
-        let failure = Setup::of(&point.with("event", "firsttouch")).unwrap_err();
-        assert!(failure.why.contains("'firsttouch'"), "{failure}");
+        assert!(of("event", "firsttouch").unwrap_err().why.contains("'firsttouch'"));
     }
 }

@@ -9,6 +9,7 @@ use std::arch::x86_64::{
     _mm256_store_si256, _mm512_load_si512, _mm512_mask_set1_epi64, _mm512_store_si512,
 };
 
+use lab::factor::LevelType;
 use machine::Refusal;
 use machine::mapping::Mapping;
 
@@ -62,7 +63,7 @@ fn mark(sequence: u64) -> u64 {
 }
 
 /// How much of each frame the reader checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Check {
     /// Nothing: it counts frames and leaves their bytes alone.
     None,

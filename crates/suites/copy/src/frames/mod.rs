@@ -16,10 +16,9 @@ mod writer;
 
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::factor::{LevelType, Levels};
+use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
-use lab::point::Point;
-use lab::quantity;
 use lab::sample::Failure;
 
 use ceiling::ceiling;
@@ -27,11 +26,11 @@ pub use ceiling::{Ceiling, Turns};
 pub use frame::{Check, Expected, Header, LONGEST, Prepared, SHORTEST, Source};
 pub use pair::Pair;
 pub use pool::Pool;
-pub use probe::probe;
 pub use transfer::{Outcome, transfer};
 pub use writer::{Faithful, Line};
 
-use crate::functions;
+pub use crate::factors::Use;
+use crate::{factors, functions, metrics};
 
 /// The most bytes of slots.
 const LARGEST: usize = 1 << 30;
@@ -40,30 +39,41 @@ const CHUNK: usize = 256 << 10;
 /// Bytes that are published together at least, where frames are short.
 const BATCH: usize = 2 << 10;
 
-/// The factors of this experiment that the others do not have.
-pub const FACTORS: &[Factor] = &[
-    Factor {
-        name: "slots",
-        about: "frames that the ring holds: a power of two",
-        levels: Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())),
-        default: None,
-    },
-    Factor {
-        name: "check",
-        about: "what the reader checks of a frame: none, header (sequence, length, both ends) or all",
-        levels: Levels::Names(&["none", "header", "all"]),
-        default: None,
-    },
-    Factor {
-        name: "pass",
-        about: "frames (through the ring) or ceiling (the same writing and reading by turns)",
-        levels: Levels::Names(&["frames", "ceiling"]),
-        default: None,
-    },
-];
+/// What a transfer goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Pass {
+    /// The ring.
+    Frames,
+    /// The same writing and reading by turns.
+    Ceiling,
+}
 
-/// The metrics of this experiment that the others do not have.
-pub const METRICS: &[Metric] = &[
+/// Levels of `frames`.
+#[derive(Debug, Clone, Params)]
+pub(crate) struct FrameParams {
+    /// bytes of a frame: a multiple of 64 B
+    #[factor(default = "64 KiB", levels = Levels::Bytes(SHORTEST as u64, LONGEST as u64))]
+    length: usize,
+    /// what copies: a function of the suite, or PATH.so:SYMBOL
+    #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
+    function: String,
+    /// frames that the ring holds: a power of two
+    #[factor(default = "16", levels = Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())))]
+    slots: usize,
+    /// what the reader checks of a frame: none, header (sequence, length, both ends) or all
+    #[factor(default = "all")]
+    check: Check,
+    /// throughput (frames back to back) or latency (one frame in flight)
+    #[factor(name = "use", default = "throughput")]
+    usage: Use,
+    /// frames (through the ring) or ceiling (the same writing and reading by turns)
+    #[factor(default = "frames")]
+    pass: Pass,
+}
+
+const METRICS: &[Metric] = &[
+    metrics::THROUGHPUT_METRIC,
+    metrics::CHECKED_METRIC,
     Metric::time(
         "latency",
         "from before a frame is copied until the other process has checked it, median",
@@ -87,15 +97,6 @@ fn slots_of(text: &str) -> Result<usize, String> {
     }
 }
 
-/// How a frame is passed: back to back, or each once the last has been checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// As fast as slots come free.
-    Throughput,
-    /// One frame in flight.
-    Latency,
-}
-
 /// What a transfer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
@@ -110,23 +111,14 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Reads it from a point.
+    /// Checks that the levels of a point fit together.
     ///
     /// # Errors
-    /// Where the levels do not fit together.
-    pub fn of(point: &Point) -> Result<Self, Failure> {
+    /// Returns `unavailable` with the levels that do not.
+    pub(crate) fn new(params: &FrameParams) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
-        let length = quantity::bytes(point.text("length")).map_err(|e| wrong(e.to_string()))?;
-        let length = length as usize;
-        let slots = point.get("slots").map_or(Ok(16), |level| slots_of(level.as_str()));
-        let slots = slots.map_err(|why| wrong(format!("factor 'slots': {why}")))?;
-        let check = match point.text("check") {
-            "none" => Check::None,
-            "header" => Check::Header,
-            _ => Check::All,
-        };
-        let usage = if point.text("use") == "latency" { Use::Latency } else { Use::Throughput };
-        if !(SHORTEST..=LONGEST).contains(&length) || !length.is_multiple_of(SHORTEST) {
+        let FrameParams { length, slots, check, usage, .. } = *params;
+        if !length.is_multiple_of(SHORTEST) {
             return Err(wrong(format!(
                 "a frame has 64 B to 64 MiB in whole lines, not {length} B"
             )));
@@ -178,20 +170,39 @@ fn median(ticks: &mut [u64]) -> Option<f64> {
     Some((middle + below) as f64 / 2.0)
 }
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    Setup::of(point)?;
-    Pair::of(&machine::topology::allowed_cpus())?;
-    Ok(functions::check(point.text("function"))?)
-}
+/// Passes frames between two processes.
+pub(crate) struct Frames;
 
-/// How long a sample takes with all that it prepares: the pool, and twice its slots to warm up.
-pub fn expected(point: &Point, budget: Duration) -> Duration {
-    let bytes = Setup::of(point).map_or(0, |setup| setup.bytes());
-    // A pool fills at some 2 GB/s page by page, and frames pass at some 5 GB/s.
-    let prepared = bytes as f64 * (1.0 / 2e9 + 2.0 / 5e9);
-    budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
+impl Method for Frames {
+    type Params = FrameParams;
+
+    fn name(&self) -> &'static str {
+        "frames"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &FrameParams) -> Result<(), Failure> {
+        Setup::new(params)?;
+        Pair::of(&machine::topology::allowed_cpus())?;
+        Ok(functions::check(&params.function)?)
+    }
+
+    /// With all that it prepares: the pool, and twice its slots to warm up.
+    fn expected(&self, params: &FrameParams, budget: Duration) -> Duration {
+        let bytes = Setup::new(params).map_or(0, |setup| setup.bytes());
+        // A pool fills at some 2 GB/s page by page, and frames pass at some 5 GB/s.
+        let prepared = bytes as f64 * (1.0 / 2e9 + 2.0 / 5e9);
+        budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
+    }
+
+    fn code(&self, params: &FrameParams) -> Option<String> {
+        functions::shared_object(&params.function).map(str::to_owned)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<FrameParams>>, Failure> {
+        Ok(probe::probe())
+    }
 }

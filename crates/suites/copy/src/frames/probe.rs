@@ -6,38 +6,44 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use lab::measure::{Context, Measurement};
 use lab::method::Probe;
-use lab::point::Point;
 use lab::proximity::between;
 use lab::sample::{Failure, Trial};
 use machine::tsc::Tsc;
 
-use super::{Ceiling, Faithful, Outcome, Pair, Pool, Setup, Use, ceiling, median, transfer};
+use super::{
+    Ceiling, Faithful, FrameParams, Outcome, Pair, Pass, Pool, Setup, Use, ceiling, median,
+    transfer,
+};
 use crate::functions::{self, CopyFn};
 
 /// What measures the points of one order; it keeps the pool.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Frames { pool: None })
+pub(super) fn probe() -> Box<dyn Probe<FrameParams>> {
+    Box::new(FrameProbe { pool: None })
 }
 
-struct Frames {
+struct FrameProbe {
     pool: Option<Pool>,
 }
 
-impl Probe for Frames {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let setup = Setup::of(point)?;
-        let function = functions::find(point.text("function"))?;
+impl Probe<FrameParams> for FrameProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &FrameParams,
+    ) -> Result<Measurement, Failure> {
+        let setup = Setup::new(params)?;
+        let function = functions::find(&params.function)?;
         let pair = Pair::of(context.cpus)?;
         let pool = self.pool(setup.bytes())?;
         let (copy, budget, tsc) = (function.pointer(), context.budget, context.tsc()?);
-        between(pair.writer, pair.reader, || match point.text("pass") {
-            "ceiling" => by_turns(pool, &setup, copy, pair, budget, tsc),
-            _ => through_ring(pool, &setup, copy, pair, budget, tsc),
+        between(pair.writer, pair.reader, || match params.pass {
+            Pass::Ceiling => by_turns(pool, &setup, copy, pair, budget, tsc),
+            Pass::Frames => through_ring(pool, &setup, copy, pair, budget, tsc),
         })
     }
 }
 
-impl Frames {
+impl FrameProbe {
     fn pool(&mut self, bytes: usize) -> Result<&mut Pool, Failure> {
         // A pool that fits is kept: making one costs more than many samples.
         let kept = self.pool.take().filter(|pool| pool.room() >= bytes);

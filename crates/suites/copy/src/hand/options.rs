@@ -9,9 +9,9 @@ use lab::experiment::MAX_ROUNDS;
 use lab::option;
 use lab::suite::UsageError;
 
-use crate::factors::MOST_THREADS;
 use crate::functions;
 use crate::memory::Kind;
+use crate::throughput::MAX_THREADS;
 use crate::throughput::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
 
 /// The seed's lengths, bytes.
@@ -59,7 +59,7 @@ pub(super) struct Options {
     pub(super) runs: u64,
     /// Worker threads in the pool; 0: the caller copies
     #[arg(short = 't', default_value_t = 0, allow_negative_numbers = true,
-        value_parser = Ranged::new().range(0..=MOST_THREADS.cast_signed()))]
+        value_parser = Ranged::new().range(0..=MAX_THREADS.cast_signed()))]
     pub(super) threads: u64,
     /// Seconds of sleep before every 4 bytes, to watch data arrive; one copy each, nothing repeated
     #[arg(short = 'z', default_value_t = 0, allow_negative_numbers = true,

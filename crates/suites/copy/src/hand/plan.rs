@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use lab::experiment::{Effort, Experiment};
+use lab::method::{Params, complete};
 use lab::point::Point;
 use lab::quantity::format_bytes;
 
 use super::options::{Options, Pair};
 use crate::metrics;
+use crate::throughput::ThroughputParams;
 
 /// Time measured in a sample.
 const BUDGET: Duration = Duration::from_millis(2);
@@ -34,6 +36,7 @@ pub(super) fn rows(options: &Options, pairs: &[Pair]) -> Vec<Row> {
                     ("threads", &options.threads.to_string()),
                     ("mode", "jobs"),
                 ]);
+                let point = complete(ThroughputParams::FACTORS, &point);
                 rows.push(Row { pair: *pair, length: *length, function, point });
             }
         }
@@ -90,7 +93,7 @@ mod tests {
         assert_eq!(experiment.points.len(), 3 * (4 * 10 + 2 * 6));
         for point in &experiment.points {
             for (name, level) in point.0.iter() {
-                let factor = lab::factor::find(crate::factors::FACTORS, name).unwrap();
+                let factor = lab::factor::find(ThroughputParams::FACTORS, name).unwrap();
                 assert_eq!(&factor.level(level.as_str()).unwrap(), level);
             }
         }

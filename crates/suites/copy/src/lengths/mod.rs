@@ -10,6 +10,7 @@ mod mixes;
 
 use std::fmt;
 
+use lab::factor::{LevelType, Levels};
 use lab::quantity;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -30,6 +31,14 @@ pub enum Lengths {
     LogUniform(u64, u64),
     /// As a program draws them.
     Mix(&'static Mix),
+}
+
+impl LevelType for Lengths {
+    const LEVELS: Levels = Levels::Checked(Self::spelled);
+
+    fn from_level(level: &str) -> Option<Self> {
+        Self::parse(level).ok()
+    }
 }
 
 impl Lengths {

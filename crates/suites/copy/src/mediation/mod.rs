@@ -16,12 +16,10 @@ mod tally;
 
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
-use lab::point::Point;
-use lab::quantity;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
@@ -30,7 +28,7 @@ pub use peer::Terms;
 pub use rules::{Access, HOSTS, Range, Right, Rules};
 pub use tally::Tally;
 
-use crate::functions;
+use crate::{factors, functions, lengths, metrics};
 
 /// Pages of each range at which accesses are tried.
 const PLACES: usize = 8;
@@ -39,30 +37,43 @@ const CHANGES: std::ops::Range<usize> = 5..64;
 /// The host whose right changes, and that copies.
 const CHANGED: usize = 1;
 
-/// The factors of this experiment that the others do not have.
-pub const FACTORS: &[Factor] = &[
-    Factor {
-        name: "scale",
-        about: "by how much ESCAPE's 16 GiB pool is divided",
-        levels: Levels::Checked(|text| scale(text).map(|scale| scale.to_string())),
-        default: None,
-    },
-    Factor {
-        name: "mediated",
-        about: "yes (the rules are enforced) or no (every host may do all, unconfined)",
-        levels: Levels::Names(&["yes", "no"]),
-        default: None,
-    },
-    Factor {
-        name: "change",
-        about: "which change of a rule is timed: grant (write where it could read) or revoke (the reverse)",
-        levels: Levels::Names(&["grant", "revoke"]),
-        default: None,
-    },
-];
+/// Whether the rules are enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Mediated {
+    Yes,
+    No,
+}
 
-/// The metrics of this experiment that the others do not have.
-pub const METRICS: &[Metric] = &[
+/// Which change of a rule is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Change {
+    Grant,
+    Revoke,
+}
+
+/// Levels of `mediation`.
+#[derive(Debug, Clone, Params)]
+pub(crate) struct MediationParams {
+    /// bytes a copy
+    #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::LONGEST))]
+    length: usize,
+    /// what copies: a function of the suite, or PATH.so:SYMBOL
+    #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
+    function: String,
+    /// by how much ESCAPE's 16 GiB pool is divided
+    #[factor(default = "256", levels = Levels::Count(1, u64::MAX))]
+    scale: u64,
+    /// yes (the rules are enforced) or no (every host may do all, unconfined)
+    #[factor(default = "yes")]
+    mediated: Mediated,
+    /// which change of a rule is timed: grant (write where it could read) or revoke (the reverse)
+    #[factor(default = "revoke")]
+    change: Change,
+}
+
+const METRICS: &[Metric] = &[
+    metrics::THROUGHPUT_METRIC,
+    metrics::CHECKED_METRIC,
     Metric::count("allowed", "allowed accesses that came through"),
     Metric::count(
         "stopped",
@@ -75,13 +86,6 @@ pub const METRICS: &[Metric] = &[
     ),
 ];
 
-fn scale(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(scale) if scale > 0 => Ok(scale),
-        _ => Err(format!("'{text}' is not a divisor from 1")),
-    }
-}
-
 struct Setup {
     rules: Rules,
     range: usize,
@@ -91,73 +95,82 @@ struct Setup {
 }
 
 impl Setup {
-    fn of(point: &Point) -> Result<Self, Failure> {
+    fn new(params: &MediationParams) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
-        let scale = point.get("scale").map_or(Ok(256), |level| scale(level.as_str()));
-        let scale = scale.map_err(|why| wrong(format!("factor 'scale': {why}")))?;
-        let rules = Rules::escape(scale).map_err(|why| wrong(why.to_string()))?;
+        let length = params.length;
+        let rules = Rules::escape(params.scale).map_err(|why| wrong(why.to_string()))?;
         let range =
             rules.shared().ok_or_else(|| wrong("no range is shared by both hosts".into()))?;
-        let length =
-            quantity::bytes(point.text("length")).map_err(|why| wrong(why.to_string()))? as usize;
         let room = rules.ranges[range].length;
         if !(1..=room).contains(&length) {
             return Err(wrong(format!("{length} B do not fit into a shared range of {room} B")));
         }
-        let mediated = match point.text("mediated") {
-            "yes" | "" => true,
-            "no" => false,
-            other => return Err(wrong(format!("mediated is yes or no, not '{other}'"))),
-        };
-        let right = match point.text("change") {
-            "grant" => Right::Write,
-            "revoke" | "" => Right::Read,
-            other => return Err(wrong(format!("a change is grant or revoke, not '{other}'"))),
+        let mediated = params.mediated == Mediated::Yes;
+        let right = match params.change {
+            Change::Grant => Right::Write,
+            Change::Revoke => Right::Read,
         };
         let rules = if mediated { rules } else { rules.open() };
         Ok(Self { rules, range, length, mediated, right })
     }
 }
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let setup = Setup::of(point)?;
-    functions::check(point.text("function"))?;
-    // While a rule changes, a range is there twice.
-    let (needed, free) = (2 * setup.rules.length() as u64, machine::memory::available());
-    if needed > free {
-        return Err(Failure::unavailable(
-            format!("the pool needs {} MiB and {} MiB are free", needed >> 20, free >> 20),
-            "raise scale, or free memory",
-        ));
+/// Copies into a pool whose rules a mediator enforces.
+pub(crate) struct Mediation;
+
+impl Method for Mediation {
+    type Params = MediationParams;
+
+    fn name(&self) -> &'static str {
+        "mediation"
     }
-    Ok(())
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &MediationParams) -> Result<(), Failure> {
+        let setup = Setup::new(params)?;
+        functions::check(&params.function)?;
+        // While a rule changes, a range is there twice.
+        let (needed, free) = (2 * setup.rules.length() as u64, machine::memory::available());
+        if needed > free {
+            return Err(Failure::unavailable(
+                format!("the pool needs {} MiB and {} MiB are free", needed >> 20, free >> 20),
+                "raise scale, or free memory",
+            ));
+        }
+        Ok(())
+    }
+
+    /// With all that it prepares: the pool is made once, and its shared range again with every change.
+    fn expected(&self, params: &MediationParams, budget: Duration) -> Duration {
+        let bytes = Setup::new(params).map_or(0, |setup| setup.rules.length());
+        let renewals = CHANGES.start + 5;
+        budget.saturating_mul(2)
+            + Duration::from_millis(10)
+            + Duration::from_secs_f64(bytes as f64 * renewals as f64 / 1.5e9)
+    }
+
+    fn code(&self, params: &MediationParams) -> Option<String> {
+        functions::shared_object(&params.function).map(str::to_owned)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<MediationParams>>, Failure> {
+        Ok(Box::new(MediationProbe))
+    }
 }
 
-/// How long a sample takes with all that it prepares: the pool is made once, and its shared range
-/// again with every change.
-pub fn expected(point: &Point, budget: Duration) -> Duration {
-    let bytes = Setup::of(point).map_or(0, |setup| setup.rules.length());
-    let renewals = CHANGES.start + 5;
-    budget.saturating_mul(2)
-        + Duration::from_millis(10)
-        + Duration::from_secs_f64(bytes as f64 * renewals as f64 / 1.5e9)
-}
+struct MediationProbe;
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Mediation)
-}
-
-struct Mediation;
-
-impl Probe for Mediation {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let setup = Setup::of(point)?;
-        let function = functions::find(point.text("function"))?;
+impl Probe<MediationParams> for MediationProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &MediationParams,
+    ) -> Result<Measurement, Failure> {
+        let setup = Setup::new(params)?;
+        let function = functions::find(&params.function)?;
         let source = filled(setup.length)?;
         let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU may be used"))?;
         let terms = Terms {
@@ -226,22 +239,21 @@ fn filled(length: usize) -> Result<Mapping, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use lab::point::Point;
+
     use super::*;
 
     #[test]
-    fn malformed_levels_are_refused() {
-        let point = Point::from([("length", "4 KiB"), ("function", "glibc")]);
-        let of = |scale| Setup::of(&point.with("scale", scale)).map(|setup| setup.rules.length());
-        let default = Setup::of(&point).ok().map(|setup| setup.rules.length());
-        assert_eq!(of("256").ok(), default);
+    fn the_pool_shrinks_with_the_scale() {
+        let of = |scale: &str| {
+            let point = Point::from([("length", "4 KiB"), ("scale", scale)]);
+            Setup::new(&MediationParams::with_defaults(&point)?).map(|setup| setup.rules.length())
+        };
+        let default = MediationParams::with_defaults(&Point::default()).unwrap();
+        assert_eq!(of("256").ok(), Setup::new(&default).ok().map(|setup| setup.rules.length()));
         assert!(of("1024").unwrap() < of("256").unwrap());
         for scale in ["", "x", "0", "-1", "1.5", "18446744073709551616"] {
-            let why = of(scale).unwrap_err().why;
-            assert_eq!(why, format!("factor 'scale': '{scale}' is not a divisor from 1"));
-        }
-        for (factor, level) in [("mediated", "maybe"), ("change", "Grant")] {
-            let why = Setup::of(&point.with(factor, level)).err().unwrap().why;
-            assert!(why.contains(&format!("'{level}'")), "{why}");
+            assert!(of(scale).unwrap_err().why.starts_with("factor 'scale': "), "{scale}");
         }
     }
 }

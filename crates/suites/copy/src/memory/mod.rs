@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::Path;
 
 use lab::capability::has;
+use lab::factor::{LevelType, Levels};
 use lab::sample::Failure;
 use machine::huge_pages;
 use machine::topology::Topology;
@@ -63,6 +64,14 @@ impl fmt::Display for Kind {
             (Self::NumaNode(node), None) => write!(f, "numa-node-{node}"),
             (_, None) => Err(fmt::Error),
         }
+    }
+}
+
+impl LevelType for Kind {
+    const LEVELS: Levels = Levels::Checked(|text| Self::parse(text).map(|kind| kind.to_string()));
+
+    fn from_level(level: &str) -> Option<Self> {
+        Self::parse(level).ok()
     }
 }
 

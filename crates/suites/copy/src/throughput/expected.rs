@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use lab::point::Point;
-
 use super::layout::Layout;
-use super::settings::{Settings, Touch};
+use super::params::{ThroughputParams, Touch};
 use super::{LAST_LEVEL, available};
 use crate::memory::Kind;
 
@@ -21,25 +19,22 @@ const FIXED: Duration = Duration::from_millis(2);
 const KEPT: f64 = 16.0;
 
 /// How long a sample takes with all that it prepares.
-pub fn expected(point: &Point, budget: Duration) -> Duration {
-    let Ok(settings) = Settings::of(point) else {
-        return budget;
-    };
-    if available(point).is_err() {
+pub(super) fn expected(params: &ThroughputParams, budget: Duration) -> Duration {
+    if available(params).is_err() {
         return FIXED;
     }
-    let longest = settings.lengths.longest() as f64;
-    if settings.mbw().is_some() {
+    let longest = params.length.longest() as f64;
+    if params.mbw().is_some() {
         // It fills two arrays, then copies three times.
         return FIXED + Duration::from_secs_f64(2.0 * longest / FAULT_RATE + 3.0 * longest / RATE);
     }
-    let layout = Layout::of(&settings, *LAST_LEVEL, settings.memory == Kind::HeapHuge);
+    let layout = Layout::of(params, *LAST_LEVEL, params.memory == Kind::HeapHuge);
     let bytes = layout.bytes() as f64;
-    let rate = if settings.memory.is_physical() { DEVICE_RATE } else { RATE };
-    let fresh = if settings.touch == Touch::Cold { 3.0 } else { 2.0 / KEPT };
+    let rate = if params.memory.is_physical() { DEVICE_RATE } else { RATE };
+    let fresh = if params.touch == Touch::Cold { 3.0 } else { 2.0 / KEPT };
     // Filling, warming up and verifying; then the budget, or one copy that is longer.
     let around = 2.0 * bytes / RATE + bytes * fresh / FAULT_RATE + 3.0 * longest / rate;
     let timed = budget.as_secs_f64().max(longest / rate);
-    let threads = Duration::from_micros(200) * settings.threads as u32;
+    let threads = Duration::from_micros(200) * params.threads as u32;
     FIXED + threads + Duration::from_secs_f64(around + timed)
 }

@@ -6,7 +6,7 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
 use super::Call;
-use super::settings::{Buffers, Mode, Settings, Touch};
+use super::params::{Buffers, Mode, ThroughputParams, Touch};
 use crate::lengths::{LONGEST, Lengths};
 
 /// Lengths that are drawn before a walk repeats: too many for a branch predictor to learn.
@@ -32,17 +32,17 @@ pub(super) struct Layout {
 
 impl Layout {
     /// The layout of a point; `last_level` is the size of the last-level cache.
-    pub(super) fn of(settings: &Settings, last_level: u64, huge: bool) -> Self {
-        let longest = settings.lengths.longest() as usize;
+    pub(super) fn of(params: &ThroughputParams, last_level: u64, huge: bool) -> Self {
+        let longest = params.length.longest() as usize;
         let page = if huge { machine::huge_pages::SIZE } else { PAGE };
-        let lanes = match settings.mode {
-            Mode::Jobs => settings.threads.max(1),
+        let lanes = match params.mode {
+            Mode::Jobs => params.threads.max(1),
             Mode::Split | Mode::Queue => 1,
         };
         // What is mapped of the memory has room for the lanes and the destination's offset.
-        let mapped = settings.memory.most().map(|most| most.saturating_sub(settings.offset));
+        let mapped = params.memory.most().map(|most| most.saturating_sub(params.offset));
         let most = mapped.map_or(LONGEST as usize, |mapped| mapped.min(LONGEST as usize));
-        let (stride, wanted) = match (settings.touch, settings.buffers) {
+        let (stride, wanted) = match (params.touch, params.buffers) {
             (Touch::Cold, _) => {
                 let stride = longest.next_multiple_of(page);
                 (stride, (COLD_BYTES / stride / lanes).clamp(1, COLD_SLOTS))
@@ -92,12 +92,12 @@ fn power_of_two_up_to(number: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::throughput::settings::Use;
+    use crate::factors::Use;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn settings(lengths: Lengths, threads: usize) -> Settings {
-        Settings { lengths, threads, ..Settings::default() }
+    fn params(lengths: Lengths, threads: usize) -> ThroughputParams {
+        ThroughputParams { length: lengths, threads, ..ThroughputParams::default() }
     }
 
     proptest! {
@@ -106,18 +106,18 @@ mod tests {
             length in 1u64..=LONGEST, range: bool, threads in 0usize..=64, split: bool, cold: bool, rotating: bool, cache in 0u64..1 << 30, seed: u64,
         ) {
             let lengths = if range { Lengths::Uniform(1, length) } else { Lengths::Fixed(length) };
-            let settings = Settings {
+            let params = ThroughputParams {
                 mode: if split { Mode::Split } else { Mode::Jobs },
                 touch: if cold { Touch::Cold } else { Touch::Warm },
                 buffers: if rotating { Buffers::Rotating } else { Buffers::One },
-                reads: Use::Throughput,
-                ..settings(lengths, threads)
+                usage: Use::Throughput,
+                ..params(lengths, threads)
             };
-            let layout = Layout::of(&settings, cache, false);
+            let layout = Layout::of(&params, cache, false);
             prop_assert!(layout.bytes() as u64 <= LONGEST && layout.stride as u64 >= length);
             prop_assert!(layout.lanes >= 1 && layout.lanes <= threads.max(1));
             if layout.slots <= 1 << 12 {
-                let calls = layout.calls(&settings.lengths, seed);
+                let calls = layout.calls(&params.length, seed);
                 prop_assert!(calls.len().is_power_of_two());
                 let places: BTreeSet<_> = calls.iter().map(|call| call.at).collect();
                 prop_assert_eq!(places.len(), layout.slots);
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn rotating_buffers_exceed_the_cache() {
-        let rotating = Settings { buffers: Buffers::Rotating, ..settings(Lengths::Fixed(4096), 0) };
+        let rotating =
+            ThroughputParams { buffers: Buffers::Rotating, ..params(Lengths::Fixed(4096), 0) };
         let layout = Layout::of(&rotating, 32 << 20, false);
         assert!(2 * layout.bytes() > 2 * (32 << 20), "{layout:?}");
         let whole = Layout::of(&rotating, 1 << 30, false);
@@ -137,9 +138,9 @@ mod tests {
 
     #[test]
     fn threads_have_lanes_while_there_is_room() {
-        assert_eq!(Layout::of(&settings(Lengths::Fixed(16), 64), 0, false).lanes, 64);
-        assert_eq!(Layout::of(&settings(Lengths::Fixed(16 << 20), 64), 0, false).lanes, 16);
-        assert_eq!(Layout::of(&settings(Lengths::Fixed(LONGEST), 8), 0, false).lanes, 1);
+        assert_eq!(Layout::of(&params(Lengths::Fixed(16), 64), 0, false).lanes, 64);
+        assert_eq!(Layout::of(&params(Lengths::Fixed(16 << 20), 64), 0, false).lanes, 16);
+        assert_eq!(Layout::of(&params(Lengths::Fixed(LONGEST), 8), 0, false).lanes, 1);
     }
 
     #[test]
@@ -149,28 +150,28 @@ mod tests {
         for length in [16, 4096, 64 << 10, 512 << 10] {
             for threads in [0, 1, 8, 16, 32, 64] {
                 for offset in [0, 15, 64, 4095] {
-                    let settings = Settings {
+                    let params = ThroughputParams {
                         memory: Kind::HostPhysical,
                         offset,
-                        ..settings(Lengths::Fixed(length), threads)
+                        ..params(Lengths::Fixed(length), threads)
                     };
-                    let layout = Layout::of(&settings, 32 << 20, false);
-                    assert_eq!(settings.consistent(), Ok(()));
+                    let layout = Layout::of(&params, 32 << 20, false);
+                    assert_eq!(params.consistent(), Ok(()));
                     // One copy with its offset may be too long; what fits once fits.
                     if length as usize + offset <= most {
-                        assert!(layout.bytes() + offset <= most, "{settings:?} {layout:?}");
+                        assert!(layout.bytes() + offset <= most, "{params:?} {layout:?}");
                     }
                 }
             }
         }
         let sixteen =
-            Settings { memory: Kind::HostPhysical, ..settings(Lengths::Fixed(64 << 10), 16) };
+            ThroughputParams { memory: Kind::HostPhysical, ..params(Lengths::Fixed(64 << 10), 16) };
         assert_eq!(Layout::of(&sixteen, 32 << 20, false).lanes, 8);
     }
 
     #[test]
     fn first_touches_begin_pages() {
-        let cold = Settings { touch: Touch::Cold, ..settings(Lengths::Fixed(16), 0) };
+        let cold = ThroughputParams { touch: Touch::Cold, ..params(Lengths::Fixed(16), 0) };
         let layout = Layout::of(&cold, 0, true);
         assert_eq!((layout.stride, layout.slots), (2 << 20, 8));
     }

@@ -13,11 +13,11 @@
 mod compiled;
 mod expected;
 mod layout;
+mod params;
 mod placed;
 mod queue;
 mod regions;
 mod runner;
-mod settings;
 mod summary;
 mod timed;
 mod timing;
@@ -29,12 +29,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 use machine::cache::Caches;
 use machine::tsc::Tsc;
 
+use crate::factors::Direction;
 use crate::functions::{self, CopyFn};
 use crate::limit::mbw;
 use crate::memory::Kind;
@@ -43,41 +44,62 @@ use crate::pattern::Pattern;
 use crate::pool::Pool;
 use compiled::NaiveCompiled;
 use layout::Layout;
+use params::{Choices, Touch};
 use placed::{NOTHING, Places};
 use regions::{Pair, Regions};
 use runner::{Runner, Spans};
-use settings::{Choices, Direction, Settings, Touch};
 use timed::{FileCalls, Slowly};
 use timing::Timing;
 
 pub(crate) use compiled::NAIVE_COMPILED;
-pub use expected::expected;
-pub use settings::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
+pub use params::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
+pub(crate) use params::{MAX_THREADS, ThroughputParams};
 pub use timed::Call;
 
 static LAST_LEVEL: LazyLock<u64> =
     LazyLock::new(|| Caches::detect().last_level().unwrap_or(32 << 20));
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let settings = Settings::of(point)?;
-    settings.consistent()?;
-    settings.memory.available()?;
-    if settings.mbw().is_some() {
-        return mbw::PROGRAM.find().map(drop);
+/// Copies in batches, by one thread or several.
+pub(crate) struct Throughput;
+
+impl Method for Throughput {
+    type Params = ThroughputParams;
+
+    fn name(&self) -> &'static str {
+        "throughput"
     }
-    if settings.function == NAIVE_COMPILED {
-        return Ok(());
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
     }
-    Ok(functions::check(&settings.function)?)
+
+    fn available(&self, params: &ThroughputParams) -> Result<(), Failure> {
+        available(params)
+    }
+
+    fn expected(&self, params: &ThroughputParams, budget: Duration) -> Duration {
+        expected::expected(params, budget)
+    }
+
+    fn code(&self, params: &ThroughputParams) -> Option<String> {
+        functions::shared_object(&params.function).map(str::to_owned)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
+        Ok(Box::new(Copies::default()))
+    }
 }
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Copies::default())
+fn available(params: &ThroughputParams) -> Result<(), Failure> {
+    params.consistent()?;
+    params.memory.available()?;
+    if params.mbw().is_some() {
+        return mbw::PROGRAM.find().map(drop);
+    }
+    if params.function == NAIVE_COMPILED {
+        return Ok(());
+    }
+    Ok(functions::check(&params.function)?)
 }
 
 #[derive(Default)]
@@ -98,8 +120,12 @@ struct Conditions<'a> {
     options: &'a BTreeMap<String, String>,
 }
 
-impl Probe for Copies {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<ThroughputParams> for Copies {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &ThroughputParams,
+    ) -> Result<Measurement, Failure> {
         let conditions = Conditions {
             budget: context.budget,
             seed: context.seed,
@@ -107,7 +133,7 @@ impl Probe for Copies {
             tsc: context.tsc()?,
             options: context.options,
         };
-        self.measure_under(&conditions, point)
+        self.measure_under(&conditions, params)
     }
 }
 
@@ -115,31 +141,30 @@ impl Copies {
     fn measure_under(
         &mut self,
         conditions: &Conditions,
-        point: &Point,
+        params: &ThroughputParams,
     ) -> Result<Measurement, Failure> {
-        available(point)?;
-        let settings = Settings::of(point)?;
-        if let Some(method) = settings.mbw() {
-            let length = settings.lengths.longest();
+        available(params)?;
+        if let Some(method) = params.mbw() {
+            let length = params.length.longest();
             return Ok(summary::of_mbw(&mbw::run(method, length)?, length));
         }
         // The compiled loop is no function to call; what it stands beside is never called.
-        let called = if settings.function == NAIVE_COMPILED { "naive" } else { &settings.function };
+        let called = if params.function == NAIVE_COMPILED { "naive" } else { &params.function };
         let function = functions::find(called)?;
-        self.with_function(conditions, &settings, function.pointer())
+        self.with_function(conditions, params, function.pointer())
     }
 
     fn with_function(
         &mut self,
         conditions: &Conditions,
-        settings: &Settings,
+        params: &ThroughputParams,
         copy: CopyFn,
     ) -> Result<Measurement, Failure> {
         let choices = Choices::of(conditions.options)?;
-        let layout = Layout::of(settings, *LAST_LEVEL, settings.memory == Kind::HeapHuge);
-        let bytes = layout.bytes() + settings.offset;
-        let mut pair = self.regions.take(settings, bytes, conditions.options)?;
-        let measurement = self.sample(conditions, settings, &choices, layout, &mut pair, copy)?;
+        let layout = Layout::of(params, *LAST_LEVEL, params.memory == Kind::HeapHuge);
+        let bytes = layout.bytes() + params.offset;
+        let mut pair = self.regions.take(params, bytes, conditions.options)?;
+        let measurement = self.sample(conditions, params, &choices, layout, &mut pair, copy)?;
         self.regions.put(pair);
         Ok(measurement)
     }
@@ -147,24 +172,23 @@ impl Copies {
     fn sample(
         &mut self,
         conditions: &Conditions,
-        settings: &Settings,
+        params: &ThroughputParams,
         choices: &Choices,
         layout: Layout,
         pair: &mut Pair,
         copy: CopyFn,
     ) -> Result<Measurement, Failure> {
-        let pattern = self.prepare(settings, choices, layout, pair)?;
-        let ring = layout.calls(&settings.lengths, conditions.seed);
+        let pattern = self.prepare(params, choices, layout, pair)?;
+        let ring = layout.calls(&params.length, conditions.seed);
         let spans = Spans {
             // The regions hold the layout's bytes and the offset.
-            destination: pair.destination.start().wrapping_add(settings.offset),
+            destination: pair.destination.start().wrapping_add(params.offset),
             source: pair.source.start(),
         };
-        let pooled = pooled(&mut self.pool, settings.threads, conditions.cpus)?;
-        let timing =
-            Timing { conditions, settings, choices, layout, destination: &pair.destination };
-        let file = match settings.direction {
-            Direction::Write => pair.destination.file().map(|file| (file, settings.offset, true)),
+        let pooled = pooled(&mut self.pool, params.threads, conditions.cpus)?;
+        let timing = Timing { conditions, params, choices, layout, destination: &pair.destination };
+        let file = match params.direction {
+            Direction::Write => pair.destination.file().map(|file| (file, params.offset, true)),
             Direction::Read => pair.source.file().map(|file| (file, 0, false)),
         };
         let mut floor = None;
@@ -174,7 +198,7 @@ impl Copies {
             match (file, choices.pause) {
                 (Some((file, start, write)), _) => {
                     let mover = FileCalls { file, start, write, short: AtomicBool::new(false) };
-                    let mut runner = Runner::new(mover, spans, layout, &ring, settings, pooled);
+                    let mut runner = Runner::new(mover, spans, layout, &ring, params, pooled);
                     let batches = timing.measure(&mut runner)?;
                     runner.mover().whole()?;
                     batches
@@ -184,28 +208,27 @@ impl Copies {
                     spans,
                     layout,
                     &ring,
-                    settings,
+                    params,
                     pooled,
                 ))?,
-                (None, None) if settings.function == NAIVE_COMPILED => {
+                (None, None) if params.function == NAIVE_COMPILED => {
                     let mover = NaiveCompiled;
-                    timing
-                        .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?
+                    timing.measure(&mut Runner::new(mover, spans, layout, &ring, params, pooled))?
                 }
                 (None, None) => {
                     let seed = conditions.seed;
-                    let mover = self.places.function(&settings.function, copy, seed)?;
+                    let mover = self.places.function(&params.function, copy, seed)?;
                     let batches = timing
-                        .measure(&mut Runner::new(mover, spans, layout, &ring, settings, pooled))?;
+                        .measure(&mut Runner::new(mover, spans, layout, &ring, params, pooled))?;
                     let nothing = self.places.function("", NOTHING, seed)?;
-                    let mut runner = Runner::new(nothing, spans, layout, &ring, settings, None);
+                    let mut runner = Runner::new(nothing, spans, layout, &ring, params, None);
                     floor = Some(timing.loop_floor(&mut runner)?);
                     batches
                 }
             }
         };
-        let made = batches.made(ring.len(), settings.touch == Touch::Cold);
-        let checked = verify::delivery(settings, layout, pair, pattern, &ring, made)?;
+        let made = batches.made(ring.len(), params.touch == Touch::Cold);
+        let checked = verify::delivery(params, layout, pair, pattern, &ring, made)?;
         let mut measurement = batches.summary(conditions.tsc, &ring, checked);
         if let Some(ticks) = floor {
             measurement = measurement.value(metrics::LOOP_FLOOR, conditions.tsc.nanoseconds(ticks));
@@ -219,12 +242,12 @@ impl Copies {
     /// Fills the source. Gives what it holds, or nothing where it holds what was there.
     fn prepare(
         &mut self,
-        settings: &Settings,
+        params: &ThroughputParams,
         choices: &Choices,
         layout: Layout,
         pair: &mut Pair,
     ) -> Result<Option<Pattern>, Failure> {
-        let measured = settings.direction == Direction::Read;
+        let measured = params.direction == Direction::Read;
         let keep = measured && (choices.keep_memory || !pair.source.is_writable());
         self.data = self.data.wrapping_add(1);
         let pattern = Pattern { offset: choices.source_offset.unwrap_or(self.data) };
@@ -232,9 +255,9 @@ impl Copies {
             pair.source.fill(pattern, 0, layout.bytes())?;
         }
         // Where the source may hold what it held before, the destination must not.
-        if (keep || choices.source_offset.is_some()) && settings.touch == Touch::Warm {
+        if (keep || choices.source_offset.is_some()) && params.touch == Touch::Warm {
             let other = Pattern { offset: pattern.offset.wrapping_add(1) };
-            pair.destination.fill(other, settings.offset, layout.bytes())?;
+            pair.destination.fill(other, params.offset, layout.bytes())?;
         }
         Ok((!keep).then_some(pattern))
     }

@@ -9,7 +9,8 @@ use lab::option::is_allowed;
 use lab::sample::Failure;
 use machine::mapping::PAGE;
 
-use super::settings::{Direction, Settings, Touch};
+use super::params::{ThroughputParams, Touch};
+use crate::factors::Direction;
 use crate::memory::{Kind, Region};
 
 /// Memory that is kept open, at most: two regions of 256 MiB and what the other kinds need.
@@ -45,14 +46,14 @@ impl Regions {
     /// to be touched first by the copies.
     pub(super) fn take(
         &mut self,
-        settings: &Settings,
+        params: &ThroughputParams,
         bytes: usize,
         options: &BTreeMap<String, String>,
     ) -> Result<Pair, Failure> {
-        let cold = settings.touch == Touch::Cold;
-        let own = if settings.memory == Kind::HeapHuge { Kind::HeapHuge } else { Kind::Heap };
-        let writes = settings.direction == Direction::Write;
-        let (from, to) = ((Side::Program, own), (Side::Measured, settings.memory));
+        let cold = params.touch == Touch::Cold;
+        let own = if params.memory == Kind::HeapHuge { Kind::HeapHuge } else { Kind::Heap };
+        let writes = params.direction == Direction::Write;
+        let (from, to) = ((Side::Program, own), (Side::Measured, params.memory));
         let (from, to) = if writes { (from, to) } else { (to, from) };
         let source = self.warm(from, bytes, writes, options)?;
         let destination = if cold {
@@ -61,7 +62,7 @@ impl Regions {
         } else {
             self.warm(to, bytes, writes, options)?
         };
-        Ok(Pair { source, destination, direction: settings.direction, cold })
+        Ok(Pair { source, destination, direction: params.direction, cold })
     }
 
     fn warm(

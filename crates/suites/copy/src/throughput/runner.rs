@@ -6,8 +6,9 @@ use lab::sample::Failure;
 use machine::tsc;
 
 use super::layout::Layout;
-use super::settings::{Mode, Settings, Use};
+use super::params::{Mode, ThroughputParams};
 use super::timed::{Call, Mover, Ring};
+use crate::factors::Use;
 use crate::pool::{Barrier, Panicked, Pool};
 
 /// Bytes of jobs that a thread takes at once, where a job is shorter.
@@ -81,11 +82,11 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
         spans: Spans,
         layout: Layout,
         ring: &'a [Call],
-        settings: &Settings,
+        params: &ThroughputParams,
         pool: Option<&'a mut Pool>,
     ) -> Self {
-        let chain = settings.reads == Use::Latency;
-        Self { walk: Walk { mover, spans, layout, ring, chain }, mode: settings.mode, pool }
+        let chain = params.usage == Use::Latency;
+        Self { walk: Walk { mover, spans, layout, ring, chain }, mode: params.mode, pool }
     }
 
     pub(super) fn mover(&self) -> &M {
@@ -228,7 +229,7 @@ mod tests {
 
     /// What a run of so many copies leaves in the destination, from a source of counted bytes.
     fn delivered(
-        settings: &Settings,
+        params: &ThroughputParams,
         layout: Layout,
         ring: &[Call],
         count: usize,
@@ -237,12 +238,12 @@ mod tests {
         let mut destination = vec![0; layout.bytes()];
         let spans = Spans { destination: destination.as_mut_ptr(), source: source.as_ptr() };
         let cpus = allowed_cpus();
-        let mut pool = Pool::new(settings.threads, &cpus).unwrap();
-        let pooled = (settings.threads > 0).then_some(&mut pool);
+        let mut pool = Pool::new(params.threads, &cpus).unwrap();
+        let pooled = (params.threads > 0).then_some(&mut pool);
         let mut places = Places::default();
         let mover = places.function("plain", plain, 1).unwrap();
         // SAFETY: both buffers hold the layout's bytes and outlive the runner.
-        let mut runner = unsafe { Runner::new(mover, spans, layout, ring, settings, pooled) };
+        let mut runner = unsafe { Runner::new(mover, spans, layout, ring, params, pooled) };
         assert!(runner.batch(0, count).unwrap() > 0);
         (source, destination)
     }
@@ -251,10 +252,11 @@ mod tests {
     fn a_split_copy_delivers_every_byte_for_1_to_8_threads() {
         for threads in 0..=8 {
             for length in [1, 63, 64, 65, 1000, 4096, 100_003] {
-                let settings = Settings { threads, mode: Mode::Split, ..Settings::default() };
+                let params =
+                    ThroughputParams { threads, mode: Mode::Split, ..ThroughputParams::default() };
                 let layout = Layout { stride: length, slots: 1, lanes: 1 };
                 let ring = [Call { at: 0, length: length as u32 }];
-                let (source, destination) = delivered(&settings, layout, &ring, 3);
+                let (source, destination) = delivered(&params, layout, &ring, 3);
                 assert_eq!(source, destination, "{threads} threads, {length} B");
             }
         }
@@ -265,11 +267,11 @@ mod tests {
         for threads in 0..=8 {
             for length in [1_usize, 16, 4096, 100_003] {
                 let layout = Layout { stride: length, slots: 8, lanes: 1 };
-                let settings = Settings { threads, ..Settings::default() };
+                let params = ThroughputParams { threads, ..ThroughputParams::default() };
                 let ring: Vec<Call> = (0..8)
                     .map(|slot| Call { at: slot * length as u32, length: length as u32 })
                     .collect();
-                let (source, destination) = delivered(&settings, layout, &ring, 8);
+                let (source, destination) = delivered(&params, layout, &ring, 8);
                 assert_eq!(source, destination, "{threads} threads, {length} B");
             }
         }
@@ -280,18 +282,19 @@ mod tests {
         let layout = Layout { stride: 16, slots: 8, lanes: 1 };
         let ring: Vec<Call> = (0..8).map(|slot| Call { at: slot * 16, length: 16 }).collect();
         for threads in 1..=4 {
-            let settings = Settings { threads, mode: Mode::Queue, ..Settings::default() };
-            let (source, destination) = delivered(&settings, layout, &ring, 2005);
+            let params =
+                ThroughputParams { threads, mode: Mode::Queue, ..ThroughputParams::default() };
+            let (source, destination) = delivered(&params, layout, &ring, 2005);
             assert_eq!(source, destination, "{threads} threads");
         }
     }
 
     #[test]
     fn a_dependent_chain_delivers_too() {
-        let settings = Settings { reads: Use::Latency, ..Settings::default() };
+        let params = ThroughputParams { usage: Use::Latency, ..ThroughputParams::default() };
         let layout = Layout { stride: 64, slots: 4, lanes: 1 };
         let ring: Vec<Call> = (0..4).map(|slot| Call { at: slot * 64, length: 64 }).collect();
-        let (source, destination) = delivered(&settings, layout, &ring, 9);
+        let (source, destination) = delivered(&params, layout, &ring, 9);
         assert_eq!(source, destination);
     }
 }

@@ -1,5 +1,8 @@
 //! Samples taken in this process: every kind of memory that is here, end to end.
 
+use lab::method::Params;
+use lab::point::Point;
+
 use super::*;
 use lab::sample::FailureKind;
 use machine::topology::allowed_cpus;
@@ -27,7 +30,7 @@ fn measure_with(
     };
     let point =
         pairs.iter().fold(Point::default(), |point, (factor, level)| point.with(factor, *level));
-    copies.measure_under(&conditions, &point)
+    copies.measure_under(&conditions, &ThroughputParams::with_defaults(&point)?)
 }
 
 fn assert_sound(measurement: &Measurement, what: &str) {
@@ -158,12 +161,12 @@ fn a_function_that_does_not_copy_is_found_out() {
         for (memory, threads) in [("heap", "0"), ("shared", "0"), ("heap", "2")] {
             let point =
                 Point::from([("memory", memory), ("threads", threads), ("length", "4 KiB")]);
-            let settings = Settings::of(&point).unwrap();
+            let params = ThroughputParams::with_defaults(&point).unwrap();
             // A true copy first, so that right bytes are there already.
             let glibc = functions::find("glibc").unwrap();
-            copies.with_function(&conditions, &settings, glibc.pointer()).unwrap();
+            copies.with_function(&conditions, &params, glibc.pointer()).unwrap();
             for broken in [short as CopyFn, idle as CopyFn] {
-                let failure = copies.with_function(&conditions, &settings, broken).unwrap_err();
+                let failure = copies.with_function(&conditions, &params, broken).unwrap_err();
                 assert_eq!(failure.kind, FailureKind::Check, "{memory} {threads}: {failure}");
             }
         }

@@ -9,9 +9,9 @@ use machine::tsc::Tsc;
 
 use super::Conditions;
 use super::layout::Layout;
+use super::params::{Choices, Mode, ThroughputParams, Touch};
 use super::queue::QUEUED;
 use super::runner::Runner;
-use super::settings::{Choices, Mode, Settings, Touch};
 use super::summary::Batches;
 use super::timed::Mover;
 use crate::memory::Region;
@@ -57,7 +57,7 @@ impl Limits {
 /// How a sample is timed.
 pub(super) struct Timing<'a> {
     pub(super) conditions: &'a Conditions<'a>,
-    pub(super) settings: &'a Settings,
+    pub(super) params: &'a ThroughputParams,
     pub(super) choices: &'a Choices,
     pub(super) layout: Layout,
     pub(super) destination: &'a Region,
@@ -71,7 +71,7 @@ impl Timing<'_> {
         runner: &mut Runner<M>,
     ) -> Result<Batches, Failure> {
         let tsc = self.conditions.tsc;
-        let cold = self.settings.touch == Touch::Cold;
+        let cold = self.params.touch == Touch::Cold;
         let mut batches = Batches::new(tsc.overhead);
         let count = if cold {
             let count = self.layout.slots;
@@ -83,7 +83,7 @@ impl Timing<'_> {
             self.calibrated(runner, &mut batches)?
         };
         // Where threads share the copies, those that wait may be more than the CPUs by the point's choice.
-        let clock = if self.settings.threads == 0 { WaitClock::of_this_thread() } else { None };
+        let clock = if self.params.threads == 0 { WaitClock::of_this_thread() } else { None };
         let waited = || clock.as_ref().and_then(WaitClock::now).unwrap_or_default();
         let (limits, begun) = (Limits::of(self.conditions.budget, tsc), Instant::now());
         while !limits.are_reached(&batches, tsc.ticks(begun.elapsed())) {
@@ -108,7 +108,7 @@ impl Timing<'_> {
         let share = tsc.ticks(self.conditions.budget / BATCHES);
         let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.overhead_least));
         // A queue is filled as the source fills it; a shorter one would measure its sleeps alone.
-        let queued = if self.settings.mode == Mode::Queue { QUEUED } else { 1 };
+        let queued = if self.params.mode == Mode::Queue { QUEUED } else { 1 };
         let mut count = self.choices.runs.max(queued);
         loop {
             // The shorter of two: a batch that was interrupted would pass for a long one.

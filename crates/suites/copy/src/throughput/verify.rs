@@ -6,14 +6,14 @@ use lab::sample::Failure;
 
 use super::Call;
 use super::layout::Layout;
+use super::params::ThroughputParams;
 use super::regions::Pair;
-use super::settings::Settings;
 use crate::memory::Tally;
 use crate::pattern::Pattern;
 
 /// Verifies the last copies that were made, by number; gives the bytes verified.
 pub(super) fn delivery(
-    settings: &Settings,
+    params: &ThroughputParams,
     layout: Layout,
     pair: &mut Pair,
     pattern: Option<Pattern>,
@@ -32,9 +32,9 @@ pub(super) fn delivery(
         let tally = match pattern {
             Some(pattern) => {
                 let here = Pattern { offset: pattern.offset.wrapping_add(start as u8) };
-                pair.destination.verify(here, settings.offset + start, &calls)?
+                pair.destination.verify(here, params.offset + start, &calls)?
             }
-            None => compared(pair, settings.offset, start, &calls),
+            None => compared(pair, params.offset, start, &calls),
         };
         whole.delivered += tally.delivered;
         whole.bytes += tally.bytes;
@@ -42,14 +42,19 @@ pub(super) fn delivery(
         whole.torn += tally.torn;
         whole.torn_at = whole.torn_at.max(tally.torn_at);
     }
-    judged(&whole, calls.len() as u64, layout, settings)?;
+    judged(&whole, calls.len() as u64, layout, params)?;
     Ok(whole.bytes)
 }
 
 /// With one lane every copy must be there, whole. With more, each was made in a lane that was free:
 /// as many must be there, and none in part, unless shorter ones went to the same place.
-fn judged(tally: &Tally, calls: u64, layout: Layout, settings: &Settings) -> Result<(), Failure> {
-    let parts = layout.lanes > 1 && layout.slots == 1 && !settings.lengths.is_fixed();
+fn judged(
+    tally: &Tally,
+    calls: u64,
+    layout: Layout,
+    params: &ThroughputParams,
+) -> Result<(), Failure> {
+    let parts = layout.lanes > 1 && layout.slots == 1 && !params.length.is_fixed();
     if tally.delivered >= calls && (tally.torn == 0 || parts) {
         return Ok(());
     }
@@ -99,7 +104,7 @@ mod tests {
     #[test]
     fn one_lane_must_hold_all() {
         let layout = Layout { stride: 64, slots: 4, lanes: 1 };
-        let judge = |tally: &Tally| judged(tally, 4, layout, &Settings::default());
+        let judge = |tally: &Tally| judged(tally, 4, layout, &ThroughputParams::default());
         assert_eq!(judge(&tally(4, 0, 0)), Ok(()));
         assert_eq!(judge(&tally(3, 0, 1)).unwrap_err().why, "3 of 4 copies arrived");
         assert!(judge(&tally(3, 1, 0)).unwrap_err().why.ends_with("1 in part, as at byte 0"));
@@ -108,11 +113,11 @@ mod tests {
     #[test]
     fn lanes_share_the_copies() {
         let layout = Layout { stride: 64, slots: 1, lanes: 2 };
-        let fixed = Settings::default();
+        let fixed = ThroughputParams::default();
         assert_eq!(judged(&tally(1, 0, 1), 1, layout, &fixed), Ok(()));
         assert!(judged(&tally(0, 0, 2), 1, layout, &fixed).is_err());
         assert!(judged(&tally(1, 1, 0), 1, layout, &fixed).is_err());
-        let drawn = Settings { lengths: Lengths::Uniform(1, 64), ..fixed };
+        let drawn = ThroughputParams { length: Lengths::Uniform(1, 64), ..fixed };
         assert_eq!(judged(&tally(1, 1, 0), 1, layout, &drawn), Ok(()));
     }
 }

@@ -6,118 +6,102 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lab::point::Point;
+use lab::factor::{LevelType, Levels};
+use lab::method::Params;
 use lab::sample::Failure;
 
+use super::NAIVE_COMPILED;
 use super::layout::LEAST_ROTATING;
-use crate::factors;
+use crate::factors::{self, Direction, Use};
 use crate::lengths::Lengths;
 use crate::limit::mbw::Method;
 use crate::memory::Kind;
 
-/// Whether the program writes to the memory or reads from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    Write,
-    Read,
-}
+/// Threads that a point may ask for: the seed's.
+pub(crate) const MAX_THREADS: u64 = 64;
 
 /// What threads share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Mode {
     Jobs,
     Split,
     Queue,
 }
 
-/// What is done with a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
-    Throughput,
-    Latency,
-}
-
-/// Whether the destination's pages are there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether the destination's pages are present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Touch {
     Warm,
     Cold,
 }
 
 /// One pair of buffers, or many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Buffers {
     One,
     Rotating,
 }
 
-/// A point of the copying experiments; what an experiment leaves out is as in the seed.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Settings {
+/// Levels of `throughput`; the defaults are ESCAPE's.
+#[derive(Debug, Clone, PartialEq, Params)]
+pub(crate) struct ThroughputParams {
+    /// whether the program writes to the memory or reads from it
+    #[factor(default = "write")]
     pub(super) direction: Direction,
+    /// the memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, numa-node-N
+    #[factor(default = "heap")]
     pub(super) memory: Kind,
-    pub(super) lengths: Lengths,
+    /// bytes a copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'
+    #[factor(default = "64 KiB")]
+    pub(super) length: Lengths,
+    /// what copies: a function of the suite, PATH.so:SYMBOL, or a method of the program mbw
+    #[factor(default = "glibc", levels = Levels::Checked(function))]
     pub(super) function: String,
+    /// 0: the caller copies; 1 to 64: so many pinned threads
+    #[factor(default = "0", levels = Levels::Count(0, MAX_THREADS))]
     pub(super) threads: usize,
+    /// what threads share: jobs (each a whole copy), split (each a slice of one copy), or the source's queue
+    #[factor(default = "jobs")]
     pub(super) mode: Mode,
+    /// destination minus source within a page, bytes: 0 to 4095
+    #[factor(default = "0", levels = Levels::Count(0, 4095))]
     pub(super) offset: usize,
-    pub(super) reads: Use,
+    /// throughput (copies back to back) or latency (each waits for what the last delivered)
+    #[factor(name = "use", default = "throughput")]
+    pub(super) usage: Use,
+    /// warm (all pages present) or cold (each copy is the first touch of its destination)
+    #[factor(default = "warm")]
     pub(super) touch: Touch,
+    /// one pair of buffers, or rotating through more than the last-level cache holds
+    #[factor(default = "one")]
     pub(super) buffers: Buffers,
 }
 
-impl Default for Settings {
+/// The canonical spelling of a level of `function`.
+fn function(text: &str) -> Result<String, String> {
+    let others: Vec<_> =
+        Method::ALL.map(Method::level).into_iter().chain([NAIVE_COMPILED]).collect();
+    factors::function(text, &others)
+}
+
+impl Default for ThroughputParams {
     fn default() -> Self {
         Self {
             direction: Direction::Write,
             memory: Kind::Heap,
-            lengths: Lengths::Fixed(64 << 10),
+            length: Lengths::Fixed(64 << 10),
             function: "glibc".into(),
             threads: 0,
             mode: Mode::Jobs,
             offset: 0,
-            reads: Use::Throughput,
+            usage: Use::Throughput,
             touch: Touch::Warm,
             buffers: Buffers::One,
         }
     }
 }
 
-impl Settings {
-    /// Reads a point, whose levels were checked when it was planned.
-    pub(super) fn of(point: &Point) -> Result<Self, Failure> {
-        let mut settings = Self::default();
-        for (factor, level) in point.0.iter() {
-            let level = level.as_str();
-            let read = match factor.as_str() {
-                "memory" => Kind::parse(level).map(|kind| settings.memory = kind),
-                "length" => Lengths::parse(level).map(|lengths| settings.lengths = lengths),
-                "threads" => factors::threads(level).map(|threads| settings.threads = threads),
-                "offset" => factors::offset(level).map(|offset| settings.offset = offset),
-                _ => {
-                    settings.name(factor, level);
-                    Ok(())
-                }
-            };
-            read.map_err(|why| Failure::failed(format!("factor '{factor}': {why}")))?;
-        }
-        Ok(settings)
-    }
-
-    fn name(&mut self, factor: &str, level: &str) {
-        match (factor, level) {
-            ("function", name) => self.function = name.into(),
-            ("direction", "read") => self.direction = Direction::Read,
-            ("mode", "split") => self.mode = Mode::Split,
-            ("mode", "queue") => self.mode = Mode::Queue,
-            ("use", "latency") => self.reads = Use::Latency,
-            ("touch", "cold") => self.touch = Touch::Cold,
-            ("buffers", "rotating") => self.buffers = Buffers::Rotating,
-            // The other level of each is the default.
-            _ => {}
-        }
-    }
-
+impl ThroughputParams {
     /// The method of mbw's, where that is the function.
     pub(super) fn mbw(&self) -> Option<Method> {
         Method::of_level(&self.function)
@@ -134,7 +118,7 @@ impl Settings {
     /// Says which do not, and what would.
     pub(super) fn consistent(&self) -> Result<(), Failure> {
         let no = |why: &str, remedy: &str| Err(Failure::unavailable(why, remedy));
-        if self.threads > 0 && self.reads == Use::Latency {
+        if self.threads > 0 && self.usage == Use::Latency {
             return no("a chain of dependent copies has one thread", "use threads = 0");
         }
         if self.threads > 0 && self.by_system_call() {
@@ -152,11 +136,11 @@ impl Settings {
             return no("too little of this memory is mapped to rotate", "use buffers = one");
         }
         let plain = Self {
-            lengths: self.lengths.clone(),
+            length: self.length.clone(),
             function: self.function.clone(),
             ..Self::default()
         };
-        if self.mbw().is_some() && (*self != plain || !self.lengths.is_fixed()) {
+        if self.mbw().is_some() && (*self != plain || !self.length.is_fixed()) {
             return no(
                 "mbw copies on its heap, alone, one length",
                 "leave the other factors at their defaults",
@@ -217,6 +201,8 @@ impl Choices {
 
 #[cfg(test)]
 mod tests {
+    use lab::point::Point;
+
     use super::*;
 
     #[test]
@@ -231,22 +217,25 @@ mod tests {
             ("offset", "32"),
             ("buffers", "rotating"),
         ]);
-        let settings = Settings::of(&point).unwrap();
-        let wanted = Settings {
+        let params = ThroughputParams::with_defaults(&point).unwrap();
+        let wanted = ThroughputParams {
             direction: Direction::Read,
             memory: Kind::Shared,
-            lengths: Lengths::Uniform(1, 64),
+            length: Lengths::Uniform(1, 64),
             function: "avx2".into(),
             threads: 4,
             mode: Mode::Split,
             offset: 32,
-            reads: Use::Throughput,
+            usage: Use::Throughput,
             touch: Touch::Warm,
             buffers: Buffers::Rotating,
         };
-        assert_eq!(settings, wanted);
-        assert_eq!(settings.consistent(), Ok(()));
-        assert_eq!(Settings::of(&Point::default()).unwrap(), Settings::default());
+        assert_eq!(params, wanted);
+        assert_eq!(params.consistent(), Ok(()));
+        assert_eq!(
+            ThroughputParams::with_defaults(&Point::default()).unwrap(),
+            ThroughputParams::default()
+        );
     }
 
     #[test]
@@ -261,7 +250,8 @@ mod tests {
             ("length", "9007199254740992 B"),
             ("memory", "numa-node-18446744073709551616"),
         ] {
-            let failure = Settings::of(&Point::from([(factor, level)])).unwrap_err();
+            let failure =
+                ThroughputParams::with_defaults(&Point::from([(factor, level)])).unwrap_err();
             assert!(failure.why.starts_with(&format!("factor '{factor}': '{level}'")), "{failure}");
             assert_eq!(failure.why.lines().count(), 1);
         }
@@ -279,7 +269,10 @@ mod tests {
             [("function", "mbw-dumb"), ("length", "uniform 1..2 MiB")],
         ];
         for pairs in refused {
-            let failure = Settings::of(&Point::from(pairs)).unwrap().consistent().unwrap_err();
+            let failure = ThroughputParams::with_defaults(&Point::from(pairs))
+                .unwrap()
+                .consistent()
+                .unwrap_err();
             assert!(
                 failure.remedy.unwrap().contains("default") || failure.why.len() > 10,
                 "{pairs:?}"
