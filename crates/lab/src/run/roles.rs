@@ -46,14 +46,14 @@ impl Session<'_> {
         let mut dues: Vec<Due> = orders.iter().map(Due::of_worker).collect();
         let mut answers: Vec<Option<Sample>> = vec![None; roles.len()];
         let mut done = vec![false; roles.len()];
-        for (at, own) in orders.iter().enumerate() {
-            if let Err(why) = self.hands[at].tell(&Request::Order(Box::new(own.clone()))) {
-                let failure = Failure::failed(format!("the worker: {why}"));
-                answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
-                done[at] = true;
-                self.lose(at, &failure);
-                self.tell_others(roles.len(), at, &Request::Stop);
-            }
+        let tell = |at: usize| self.hands[at].tell(&Request::Order(Box::new(orders[at].clone())));
+        if let Err((at, why)) = in_turn(roles.len(), tell) {
+            let failure = Failure::failed(format!("the worker: {why}"));
+            answers[at] = Some(self.failed(order, &order.points[0], failure.clone()));
+            // Those behind it have no order to stop.
+            done[at..].fill(true);
+            self.lose(at, &failure);
+            self.tell_others(at, at, &Request::Stop);
         }
         let mut ready = vec![false; roles.len()];
         let mut silence = Silence::start(Instant::now());
@@ -115,12 +115,21 @@ impl Session<'_> {
         Ok(Some(sample))
     }
 
+    /// Tells the first `roles` roles something, without one of them.
     fn tell_others(&mut self, roles: usize, but: usize, request: &Request) {
         for at in (0..roles).filter(|at| *at != but) {
             // One that reads nothing is found by its silence.
             let _ = self.hands[at].tell(request);
         }
     }
+}
+
+/// Does something for each role until it fails: for which one, and why.
+fn in_turn(
+    roles: usize,
+    mut tell: impl FnMut(usize) -> Result<(), String>,
+) -> Result<(), (usize, String)> {
+    (0..roles).try_for_each(|at| tell(at).map_err(|why| (at, why)))
 }
 
 /// One sample of what all roles answered; a role's failure or void is the sample's.
@@ -156,4 +165,20 @@ fn joined(roles: &[String], answers: Vec<Option<Sample>>, missing: impl Fn() -> 
         }
     }
     whole.unwrap_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_role_behind_the_first_failure_is_told() {
+        let mut told = Vec::new();
+        let failed = in_turn(4, |at| {
+            told.push(at);
+            if at == 1 { Err("no".into()) } else { Ok(()) }
+        });
+        assert_eq!((failed, told), (Err((1, "no".into())), vec![0, 1]));
+        assert_eq!(in_turn(4, |_| Ok(())), Ok(()));
+    }
 }
