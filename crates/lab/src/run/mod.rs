@@ -144,12 +144,16 @@ pub enum RunError {
     /// No worker starts.
     #[error("the worker does not start: {0}")]
     Worker(String),
-    /// A setting that a killed run left changed cannot be restored: what is measured would pass for normal.
-    #[error(transparent)]
-    Setting(machine::Refusal),
+    /// Settings that a killed run left changed cannot be restored: what is measured would pass for normal.
+    #[error("{}", all_of(.0))]
+    Settings(Vec<machine::Refusal>),
     /// Worker after worker died, or one runs in another environment than the run.
     #[error("{0}")]
     Lost(String),
+}
+
+fn all_of(refusals: &[machine::Refusal]) -> String {
+    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
 impl Lab<'_> {

@@ -43,12 +43,12 @@ pub(super) struct Session<'a> {
     ahead: Ahead,
 }
 
-/// Tells which settings were restored that a killed run had left changed, and fails if one was not.
+/// Tells which settings were restored that a killed run had left changed, and fails with all that were not.
 fn tell_left(left: Left, watch: &mut dyn Watch) -> Result<(), RunError> {
     for setting in &left.restored {
         watch.event(Event::Restored(setting));
     }
-    left.failed.into_iter().next().map_or(Ok(()), |failed| Err(RunError::Setting(failed)))
+    if left.failed.is_empty() { Ok(()) } else { Err(RunError::Settings(left.failed)) }
 }
 
 impl<'a> Session<'a> {
@@ -310,14 +310,16 @@ mod tests {
         let mut told = Told(Vec::new());
         let left = Left { restored: restored(), ..Left::default() };
         assert!(tell_left(left, &mut told).is_ok());
-        let refusal = machine::Refusal {
+        let refusal = |path: &str| machine::Refusal {
             attempt: "cannot restore".into(),
-            source: std::io::Error::other("/sys/other: no"),
+            source: std::io::Error::other(format!("{path}: no")),
             remedy: "do it".into(),
         };
-        let left = Left { restored: restored(), failed: vec![refusal] };
+        let failed = vec![refusal("/sys/one"), refusal("/sys/two")];
+        let left = Left { restored: restored(), failed };
         let line = tell_left(left, &mut told).unwrap_err().to_string();
-        assert_eq!(line, "cannot restore: /sys/other: no; do it");
+        let due = "cannot restore: /sys/one: no; do it; also: cannot restore: /sys/two: no; do it";
+        assert_eq!(line, due);
         assert_eq!(told.0, ["/sys/restored", "/sys/restored"].map(PathBuf::from));
     }
 }

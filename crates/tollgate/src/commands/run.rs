@@ -62,7 +62,7 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     let ended = ended.map_err(|error| match error {
         RunError::Journal(error) => Fault::from(error),
         RunError::Limits(_) | RunError::Changed { .. } => Fault::usage(error),
-        RunError::Worker(_) | RunError::Lost(_) | RunError::Setting(_) => Fault::failed(error),
+        RunError::Worker(_) | RunError::Lost(_) | RunError::Settings(_) => Fault::failed(error),
     })?;
     finish(given, &wanted, &ended, claims, &figures)
 }
