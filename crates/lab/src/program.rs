@@ -49,8 +49,12 @@ impl Program {
     /// been killed with all that it started. Else its status, and the first line of its errors.
     pub fn output(&self, command: &mut Command, limit: Duration) -> Result<String, Failure> {
         let output = match child::output_within(command, &[], limit) {
-            Err(why) if why.kind() == ErrorKind::NotFound => return Err(self.absent()),
-            ran => ran.map_err(|why| not_ended(command, &why))?,
+            Ok(output) => output,
+            // A folder of the search path that may not be entered makes an absent program one that is refused.
+            Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                return Err(self.find().err().unwrap_or_else(|| not_ended(command, &why)));
+            }
+            Err(why) => return Err(not_ended(command, &why)),
         };
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
@@ -129,6 +133,16 @@ mod tests {
         let mut absent = Command::new("no-such-program");
         let failure = program("no-such-program").output(&mut absent, patience).unwrap_err();
         assert_eq!(failure.remedy.as_deref(), Some("apt-get install the-package"));
+        // As where a folder of the search path may not be entered.
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("no-such-program"), "").unwrap();
+        absent.env("PATH", folder.path());
+        let failure = program("no-such-program").output(&mut absent, patience).unwrap_err();
+        assert_eq!(failure.remedy.as_deref(), Some("apt-get install the-package"));
+        // What is there and does not start is not called absent.
+        let mut refused = Command::new(folder.path().join("no-such-program"));
+        let failure = program("sh").output(&mut refused, patience).unwrap_err();
+        assert!(failure.why.contains("does not start: Permission denied"), "{failure}");
     }
 
     #[test]
