@@ -124,6 +124,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("rounds = 3", "rounds = 4000000000", "rounds: 4000000000 is not from 1 to 10000"),
         ("rounds = 3", "rounds = 3\nmin_rounds = 0\nresolve = \"100%\"", "'100%' is not a share"),
         ("budget = \"1 ms\"", "budget = \"15000000000000000000 s\"", "budget: "),
+        ("rounds = 3", "rounds = 3\nmin_rounds = 4", "min_rounds = 4 is above the 3 rounds"),
         ("budget = \"1 ms\"", "budget = \"0 s\"", "budget: 0 s is not above 0 s"),
         ("budget = \"1 ms\"", "budget = \"-1 s\"", "'-1 s' is not a time"),
         ("budget = \"1 ms\"", "budget = \"nan s\"", "'nan s' is not a time"),

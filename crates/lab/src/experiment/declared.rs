@@ -317,10 +317,18 @@ impl Declared {
         if let Some(rounds) = changed.rounds.or(self.rounds) {
             effort.rounds = rounds;
         }
-        if let Some(rounds) = changed.min_rounds.or(self.min_rounds) {
-            effort.min_rounds = rounds;
+        let rounds = effort.rounds;
+        match changed.min_rounds.or(self.min_rounds) {
+            Some(least) if least > rounds => {
+                return Err(format!(
+                    "min_rounds = {least} is above the {rounds} rounds of profile '{}'; lower it \
+                     or raise rounds",
+                    profile.name()
+                ));
+            }
+            Some(least) => effort.min_rounds = least,
+            None => effort.min_rounds = effort.min_rounds.min(rounds),
         }
-        effort.min_rounds = effort.min_rounds.min(effort.rounds);
         Ok(effort)
     }
 }
