@@ -5,12 +5,13 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use machine::restorer::is_restorer;
+use machine::restorer::{self, is_restorer};
 
-/// How long those may take who put back what a dead process changed.
-const PUT_BACK: Duration = Duration::from_secs(1);
-/// The pause between two looks at those, and how often is looked at most.
+/// How long those may take who put back what a dead process changed: longer than they try.
+const PUT_BACK: Duration = restorer::LONGEST.saturating_add(Duration::from_secs(1));
+/// The pause between two looks at those.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often processes are killed at most.
 const PASSES: u32 = 2000;
 
 /// Makes this process the parent of what its dead children leave behind, so that it can end it.
@@ -30,7 +31,8 @@ pub fn adopt() -> io::Result<()> {
 pub fn end(spare: &[u32]) {
     let begun = Instant::now();
     // What is killed may have forked just before: look again until nothing is left.
-    for _ in 0..PASSES {
+    let mut passes = 0;
+    while passes < PASSES {
         let found = below(std::process::id(), spare);
         if found.is_empty() {
             return;
@@ -41,6 +43,9 @@ pub fn end(spare: &[u32]) {
         others.iter().for_each(|process| kill(*process));
         others.iter().for_each(|process| reap(*process, 0));
         restorers.iter().for_each(|process| reap(*process, libc::WNOHANG));
+        if !others.is_empty() {
+            passes += 1;
+        }
         if !restorers.is_empty() {
             std::thread::sleep(PAUSE);
         }

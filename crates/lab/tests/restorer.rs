@@ -48,6 +48,25 @@ fn a_setting_is_put_back_before_its_restorer_is_killed() {
     assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000");
     let left = setting::restore_left_in(&records);
     assert!(left.restored.is_empty() && left.failed.is_empty(), "{left:?}");
+    // One that is at work for long is left to its end.
+    let put_back = folder.path().join("put-back");
+    forked::fork(|| {
+        // SAFETY: the name ends in zero, and a process of this name counts as a restorer.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"tollgate-undo".as_ptr(), 0, 0, 0) };
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        fs::write(&put_back, "").unwrap();
+    });
+    forked::wait("the child has its name", || {
+        let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+            let process: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            let parent = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()?;
+            (parent == std::process::id()).then(|| machine::restorer::is_restorer(process))
+        });
+        names.into_iter().any(|named| named)
+    });
+    descendants::end(&[]);
+    assert!(put_back.exists());
     // One that has nothing to wait for does not hold up the end for ever.
     let idle = Restorer::start(machine::restorer::Restore::file(&setting, "7").unwrap()).unwrap();
     let begun = std::time::Instant::now();

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::pipe::PipeFlags;
 use rustix::process::{
@@ -18,6 +19,8 @@ const NAME: &CStr = c"tollgate-undo";
 /// How often, and after which pause in ns, a removal is tried while files are still being closed.
 const TRIES: u32 = 500;
 const PAUSE: i64 = 10_000_000;
+/// How long a restorer may take once what it waits for is gone.
+pub const LONGEST: Duration = Duration::from_nanos(TRIES as u64 * PAUSE as u64);
 
 /// What is put back.
 #[derive(Debug)]
