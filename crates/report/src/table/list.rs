@@ -101,7 +101,10 @@ impl Listed<'_> {
             Entry::new(self.available.to_string(), tone),
             self.experiment.effort.rounds.to_string().into(),
             format_duration(self.expected).into(),
-            format!("{}\n{}", self.experiment.about, factors.collect::<Vec<_>>().join(", ")).into(),
+            Entry::of_lines(&[
+                self.experiment.about.clone(),
+                factors.collect::<Vec<_>>().join(", "),
+            ]),
         ]
     }
 

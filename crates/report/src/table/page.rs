@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
 };
-use lab::terminal::{lines, one_line};
+use lab::terminal::one_line;
 
 /// How tables are set. Without a terminal: 100 columns, no colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,15 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// A text of one line: a line end in it would pass for the end of its row.
     pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: text.into(), tone }
+        Self { text: one_line(&text.into()).into_owned(), tone }
+    }
+
+    /// A text of several lines.
+    pub(crate) fn of_lines(lines: &[String]) -> Self {
+        let lines: Vec<_> = lines.iter().map(|line| one_line(line)).collect();
+        Self { text: lines.join("\n"), tone: Tone::Plain }
     }
 }
 
@@ -61,11 +68,11 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn left(title: impl Into<String>) -> Self {
-        Self { title: title.into(), right: false }
+        Self { title: one_line(&title.into()).into_owned(), right: false }
     }
 
     pub(crate) fn right(title: impl Into<String>) -> Self {
-        Self { title: title.into(), right: true }
+        Self { right: true, ..Self::left(title) }
     }
 }
 
@@ -165,7 +172,7 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
 
 fn set(text: &str, tone: Tone, right: bool) -> Cell {
     let side = if right { CellAlignment::Right } else { CellAlignment::Left };
-    let cell = Cell::new(lines(text)).set_alignment(side);
+    let cell = Cell::new(text).set_alignment(side);
     match tone {
         Tone::Plain => cell,
         Tone::Strong => cell.add_attribute(Attribute::Bold),
@@ -179,6 +186,22 @@ fn set(text: &str, tone: Tone, right: bool) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_from_outside_makes_no_row() {
+        let hostile = "na\nive\u{1b}[2J";
+        let rows = vec![vec![
+            Entry::from(hostile),
+            Entry::of_lines(&[hostile.to_owned(), "more".to_owned()]),
+        ]];
+        let table = Page::default().table(&[Head::left(hostile), Head::right(hostile)], rows);
+        let line = "na\u{fffd}ive\u{fffd}[2J";
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4, "{table}");
+        let row = format!("{line}  {line}");
+        assert_eq!([lines[0], lines[2]], [row.as_str(); 2]);
+        assert_eq!(lines[3].trim(), "more");
+    }
 
     #[test]
     fn text_from_outside_neither_moves_the_cursor_nor_colours() {

@@ -98,7 +98,7 @@ fn argued(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
     let several = verdict.ours.iter().filter(|part| part.value.is_some()).count() > 1;
     lines.extend(several.then(|| format!("ours: {}", ours(&verdict.ours))));
     lines.push(verdict.why.clone());
-    vec![Entry::new(verdict.kind.name(), tone), lines.join("\n").into()]
+    vec![Entry::new(verdict.kind.name(), tone), Entry::of_lines(&lines)]
 }
 
 fn beside(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
