@@ -1,9 +1,11 @@
 //! Processes that die with their parent.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -24,6 +26,19 @@ pub fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     // SAFETY: between fork and exec only two system calls run, both async-signal-safe, without allocation.
     unsafe { command.pre_exec(move || follow(parent)) };
+}
+
+/// Takes a relative `HOME` of this process from the command's environment, unless the command was given one: by
+/// it a program would look for, and make, files below the folder that it runs in.
+pub fn drop_relative_home(command: &mut Command) {
+    drop_home(command, std::env::var_os("HOME").as_deref());
+}
+
+fn drop_home(command: &mut Command, home: Option<&OsStr>) {
+    let is_own = command.get_envs().all(|(name, _)| name != "HOME");
+    if is_own && home.is_some_and(|home| !Path::new(home).is_absolute()) {
+        command.env_remove("HOME");
+    }
 }
 
 /// Asks for the signal; fails where the parent has died before it could be asked for.

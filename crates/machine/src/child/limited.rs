@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::die_with_parent;
+use super::{die_with_parent, drop_relative_home};
 
 /// Bytes of each stream that are kept: the last ones.
 pub const KEPT_BYTES: usize = 64 << 20;
@@ -18,7 +18,7 @@ const CHUNK: usize = 64 * 1024;
 
 /// Runs a command to its end with this input; what it wrote to both streams, or the last of it.
 ///
-/// It is the leader of a process group of its own. Once it has ended, what it left behind is not waited for.
+/// It is the leader of a process group of its own, and is given no relative `HOME`. Once it has ended, what it left behind is not waited for.
 ///
 /// # Errors
 /// What the system says where it does not start. [`ErrorKind::TimedOut`] where it had not ended after `limit`,
@@ -36,6 +36,7 @@ pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io
 pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
     command.process_group(0);
     die_with_parent(command);
+    drop_relative_home(command);
     let mut group = Group { leader: command.spawn()?, status: None };
     let mut streams = Streams::of(&mut group.leader)?;
     let ended = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;

@@ -88,6 +88,47 @@ fn a_fork_shares_memory_and_returns_its_code() {
     assert_eq!(child.wait(Duration::ZERO).unwrap(), Some(status));
 }
 
+#[test]
+fn a_relative_home_is_not_handed_on() {
+    let left = |home: Option<&str>, given: Option<&str>| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo ${HOME-none}"]);
+        given.map(|given| command.env("HOME", given));
+        drop_home(&mut command, home.map(OsStr::new));
+        let changed = command.get_envs().find(|(name, _)| *name == "HOME");
+        changed.map(|(_, value)| value.map(|value| value.to_str().unwrap().to_owned()))
+    };
+    for relative in ["", "relative", "./relative"] {
+        assert_eq!(left(Some(relative), None), Some(None), "it is removed");
+        assert_eq!(left(Some(relative), Some("/tmp")), Some(Some("/tmp".into())));
+    }
+    for fine in [None, Some("/root")] {
+        assert_eq!(left(fine, None), None, "it is left alone");
+    }
+}
+
+/// Not a test of its own: what a child of the next one does.
+#[test]
+fn plays_child_of_a_relative_home() {
+    if std::env::var("HOME").as_deref() == Ok("relative") {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo home ${HOME-none}"]);
+        let output = output_within(&mut command, b"", Duration::from_secs(60)).unwrap();
+        println!("\n{}", String::from_utf8(output.stdout).unwrap());
+    }
+}
+
+#[test]
+fn programs_get_no_relative_home() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["child::tests::plays_child_of_a_relative_home", "--exact", "--nocapture"])
+        .env("HOME", "relative")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().any(|line| line == "home none"), "{text}");
+}
+
 /// What a child of a test writes to standard error where its body panics.
 fn told_by(body: impl FnOnce()) -> String {
     let (mut read, write) = std::io::pipe().unwrap();
