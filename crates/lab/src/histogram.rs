@@ -33,7 +33,7 @@ pub(crate) fn encode(histogram: &Histogram<u64>) -> Result<String, String> {
     Ok(STANDARD_NO_PAD.encode(bytes))
 }
 
-/// Reads a histogram back from the journal, in less than a megabyte of memory.
+/// Reads a histogram back from the journal, in less than two megabytes of memory.
 ///
 /// # Errors
 /// One line if the text is no histogram that the suites encode.
