@@ -46,17 +46,55 @@ impl Shared {
     }
 }
 
+/// The meetings of a core with the others. It comes to each, even if it fails or panics before: they would wait
+/// for ever.
+pub(super) struct Meetings<'a> {
+    shared: &'a Shared,
+    was_ready: bool,
+    was_at_end: bool,
+}
+
+impl<'a> Meetings<'a> {
+    /// None was yet.
+    pub(super) fn of(shared: &'a Shared) -> Self {
+        Self { shared, was_ready: false, was_at_end: false }
+    }
+
+    fn ready(&mut self) {
+        self.was_ready = true;
+        self.shared.ready.wait();
+    }
+
+    fn end(&mut self) {
+        self.was_at_end = true;
+        self.shared.end.wait();
+    }
+}
+
+impl Drop for Meetings<'_> {
+    fn drop(&mut self) {
+        if self.was_at_end {
+            return;
+        }
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if !self.was_ready {
+            self.ready();
+        }
+        self.end();
+    }
+}
+
 /// One core.
 pub(super) struct Core<'a> {
     pub(super) count: &'a AtomicU64,
-    pub(super) shared: &'a Shared,
+    pub(super) meetings: Meetings<'a>,
     pub(super) cycles: u32,
 }
 
 impl Core<'_> {
-    /// Echoes until all stop; does the last thing before its pipes go.
+    /// Echoes until all stop; does the last thing before its pipes go. One that ends before its time stops all.
     pub(super) fn run(
-        self,
+        mut self,
         port: &Port,
         form: Form,
         flows: &[Flow],
@@ -76,11 +114,12 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn echo(&self, echo: &mut impl Interface, last: impl FnOnce()) {
-        self.shared.without_place.fetch_add(echo.without_place(), Ordering::Relaxed);
-        self.shared.ready.wait();
+    fn echo(&mut self, echo: &mut impl Interface, last: impl FnOnce()) {
+        let shared = self.meetings.shared;
+        shared.without_place.fetch_add(echo.without_place(), Ordering::Relaxed);
+        self.meetings.ready();
         let (mut echoed, cycles) = (0_u64, self.cycles);
-        while !self.shared.stop.load(Ordering::Relaxed) {
+        while !shared.stop.load(Ordering::Relaxed) {
             // Where the NIC has gone, who watches sees it too.
             let Ok(packets) = echo.turn(|packet| work(packet, cycles)) else { break };
             if packets > 0 {
@@ -88,7 +127,73 @@ impl Core<'_> {
                 self.count.store(echoed, Ordering::Relaxed);
             }
         }
-        self.shared.end.wait();
+        self.meetings.end();
         last();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::host::Gone;
+
+    /// Where a core panics.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Panics {
+        Nowhere,
+        BeforeReady,
+        BeforeEnd,
+    }
+
+    impl Panics {
+        fn here(self, at: Self) {
+            if self == at {
+                std::panic::resume_unwind(Box::new("planted"));
+            }
+        }
+    }
+
+    impl Interface for Panics {
+        fn turn(&mut self, _: impl FnMut(&mut [u8])) -> Result<u64, Gone> {
+            self.here(Self::BeforeEnd);
+            Ok(0)
+        }
+
+        fn without_place(&self) -> usize {
+            self.here(Self::BeforeReady);
+            0
+        }
+    }
+
+    #[test]
+    fn no_core_waits_for_one_that_panicked() {
+        for panics in [Panics::BeforeReady, Panics::BeforeEnd] {
+            let shared = Arc::new(Shared::new(3));
+            let (ended, ends) = channel();
+            for core in 0..3 {
+                let (shared, ended) = (Arc::clone(&shared), ended.clone());
+                let mut interface = if core == 1 { panics } else { Panics::Nowhere };
+                std::thread::spawn(move || {
+                    let echoed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        let meetings = Meetings::of(&shared);
+                        let count = &shared.packets[core].0;
+                        Core { count, meetings, cycles: 0 }.echo(&mut interface, || {});
+                    }));
+                    ended.send((core, echoed.is_ok())).unwrap();
+                });
+            }
+            // Who watches comes too; a hang must fail the test.
+            let watching = Arc::clone(&shared);
+            std::thread::spawn(move || watching.ready.wait());
+            let mut all: Vec<_> =
+                (0..3).map(|_| ends.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+            all.sort_unstable();
+            assert_eq!(all, [(0, true), (1, false), (2, true)]);
+            assert!(shared.stop.load(Ordering::Relaxed));
+        }
     }
 }

@@ -26,7 +26,7 @@ use crate::suite::factors::MOST_CYCLES;
 use crate::wire::flow::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
-use core::{Core, Shared};
+use core::{Core, Meetings, Shared};
 
 /// Memory that all rings take where nothing is said of them, at most.
 const ALL_RINGS: usize = 1 << 30;
@@ -213,16 +213,10 @@ impl Options {
         let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
         let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {
-            let core = Core { count: &shared.packets[core as usize].0, shared: &shared, cycles };
+            let (count, meetings) = (&shared.packets[core as usize].0, Meetings::of(&shared));
+            let core = Core { count, meetings, cycles };
             // The NIC takes back all at once, where each pipe would wait for it.
-            let ran = core.run(&port, form, &flows, prefetch, || connection.close());
-            if ran.is_err() {
-                // Before it was ready: then nobody begins.
-                shared.stop.store(true, Ordering::Relaxed);
-                shared.ready.wait();
-                shared.end.wait();
-            }
-            ran
+            core.run(&port, form, &flows, prefetch, || connection.close())
         };
         spawn_pinned(cpu, body)
             .map_err(|why| format!("run a core on CPU {cpu}: {why}; name allowed CPUs").into())
