@@ -73,4 +73,21 @@ mod tests {
         }
         assert!(Options::try_parse_from(["stream", "search", "--cores", "-1"]).is_ok());
     }
+
+    #[test]
+    fn a_search_has_as_many_rounds_as_a_run_may_have() {
+        for (rounds, fits) in [(0, true), (1, false)] {
+            let iters = (lab::experiment::MAX_ROUNDS + rounds).to_string();
+            let parsed = Options::try_parse_from(["stream", "search", "--iters", &iters]);
+            assert_eq!(parsed.is_ok(), fits, "{iters}");
+        }
+    }
+
+    #[test]
+    fn a_folder_for_files_that_are_named_is_refused() {
+        let words = ["stream", "pcap", "2_64_1_2.pcap", "--folder", "elsewhere"];
+        let told = Options::try_parse_from(words).unwrap_err();
+        assert_eq!(told.kind(), clap::error::ErrorKind::ArgumentConflict);
+        assert!(Options::try_parse_from(["stream", "pcap", "--folder", "elsewhere"]).is_ok());
+    }
 }

@@ -15,7 +15,7 @@ use crate::wire::sample::{Sample, SampleError, Sizes};
 pub(crate) struct Options {
     /// Files by the source's names, <packets>_<size>_<sources>_<destinations>.pcap, as 2_64_1_2.pcap; sizes are
     /// 64 to 1518, mixed, or each
-    #[arg(value_name = "FILE", conflicts_with_all = ["packets", "size", "sources", "destinations"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["packets", "size", "sources", "destinations", "folder"])]
     files: Vec<PathBuf>,
     /// How many packets; as many as destinations where nothing is said
     #[arg(long, allow_negative_numbers = true)]

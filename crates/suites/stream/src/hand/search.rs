@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use lab::by_hand::{ByHand, Gathered, Measured};
-use lab::experiment::{Effort, Experiment, Profile};
+use lab::experiment::{Effort, Experiment, MAX_ROUNDS, Profile};
 use lab::factor::find;
 use lab::point::Point;
 use lab::quantity;
@@ -69,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "100 ms", allow_hyphen_values = true)]
     duration: String,
     /// How often the whole search is repeated, each time in a fresh process
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     iters: u32,
     /// The folder of results
     #[arg(long, default_value = "results")]
