@@ -27,7 +27,7 @@ pub fn main(suites: &[&dyn Suite]) -> i32 {
     match serve(suites) {
         Ok(()) => 0,
         Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "{failure}");
+            let _ = writeln!(crate::terminal::stderr(), "{failure}");
             1
         }
     }

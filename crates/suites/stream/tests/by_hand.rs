@@ -213,6 +213,57 @@ fn ctrl_c_ends_a_generator_that_waits() {
 }
 
 #[test]
+fn seconds_that_cannot_be_saved_are_an_error_behind_the_report() {
+    if !has_two_cpus() {
+        return;
+    }
+    let _alone = alone();
+    let folder = folder();
+    // A FIFO whose reader goes takes the first line and no other.
+    let fifo = folder.path().join("seconds");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from(0o600),
+        0,
+    )
+    .unwrap();
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || {
+            let mut first = String::new();
+            BufReader::new(std::fs::File::open(fifo).unwrap()).read_line(&mut first).unwrap();
+        }
+    });
+    let mut generator = generate(folder.path(), "0.1Mpps --save seconds");
+    reader.join().unwrap();
+    let echo = echo(folder.path(), "1 2 0");
+    generator.says(" s  sent");
+    generator.signal(libc::SIGINT);
+    let (status, output, errors) = generator.ends();
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert!(output.lines().any(|line| line.starts_with('{')), "{output}");
+    assert!(errors.contains("error: seconds: it cannot be written"), "{errors}");
+    assert!(errors.contains("--save"), "{errors}");
+    echo.ends_with_json();
+}
+
+#[test]
+fn a_name_of_a_file_does_not_move_the_cursor() {
+    if !has_two_cpus() {
+        return;
+    }
+    let _alone = alone();
+    let folder = folder();
+    let mut echo = Running::start(folder.path(), "echo 1 2 0 --nic \u{1b}[31mnic");
+    let line = echo.says("waits for a NIC at");
+    echo.signal(libc::SIGINT);
+    assert!(line.contains("\u{fffd}[31mnic") && !line.contains('\u{1b}'), "{line:?}");
+    echo.ends();
+}
+
+#[test]
 fn the_nic_outlives_a_program_that_is_killed() {
     if !has_two_cpus() {
         return;

@@ -52,5 +52,5 @@ pub(super) fn until(mut holds: impl FnMut() -> bool, mut told: impl FnMut(f64, f
 
 /// Tells a person. That nobody listens is no fault.
 pub(super) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(lab::terminal::stderr(), "{line}");
 }

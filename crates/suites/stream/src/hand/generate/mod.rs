@@ -149,18 +149,22 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         path.display()
     ));
     watch::until(|| server.ready() > 0 || interrupted.is_set(), |_, _| {});
+    let mut unsaved = None;
     let ended = if interrupted.is_set() {
         Ended::default()
     } else {
         let run =
             Run { options, interrupted: &interrupted, stand: &stand, live: &live, wire_bytes };
-        run.run(saved)?
+        run.run(saved, &mut unsaved)?
     };
     // Programs hear of the end before it is told.
     drop(server);
     let ended = Ended { wire_bytes, form: stand.form(), modelled: times, ..ended };
     // A failing file loses no report.
     print(options, &ended)?;
+    if let (Some(path), Some(why)) = (&options.save, unsaved) {
+        return Err(unwritten(path, &why, "--save"));
+    }
     if let (Some(path), Some(file), Some(times)) =
         (&options.rtt_hist, histogram, &ended.report.times)
     {
@@ -200,7 +204,12 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn run(&self, mut saved: Option<output::Save>) -> Result<Ended, Error> {
+    /// `unsaved` is why not all seconds were saved.
+    fn run(
+        &self,
+        mut saved: Option<output::Save>,
+        unsaved: &mut Option<std::io::Error>,
+    ) -> Result<Ended, Error> {
         let tsc = Tsc::get()?;
         let trial = Trial {
             pace: self.options.rate.pace(self.wire_bytes, tsc.hertz),
@@ -214,7 +223,7 @@ impl Run<'_> {
         let (answer, reports) = sync_channel(1);
         self.stand.order(Order::Start(trial, answer));
         let (mut report, mut gone, mut stopping) = (None::<Report>, false, false);
-        let (mut before, mut unsaved) = (self.live.seen(), None);
+        let mut before = self.live.seen();
         watch::until(
             || {
                 match reports.try_recv() {
@@ -236,15 +245,13 @@ impl Run<'_> {
                 before = now;
                 say(&second.text());
                 if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&second)) {
-                    unsaved = Some(why);
+                    // It is given up, and the first cause is told.
+                    (saved, *unsaved) = (None, Some(why));
                 }
             },
         );
         if let Some(Err(why)) = saved.map(output::Save::finish) {
-            unsaved = Some(why);
-        }
-        if let Some(why) = unsaved {
-            say(&format!("--save: not all seconds were written ({why})"));
+            *unsaved = Some(why);
         }
         let report = report.ok_or("the NIC ended before its time; start it again")?;
         let counters = self.counted(&report);
