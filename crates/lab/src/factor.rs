@@ -112,6 +112,33 @@ impl Factor {
     }
 }
 
+/// How many factors some lists contain together.
+pub const fn count(parts: &[&[Factor]]) -> usize {
+    let (mut count, mut part) = (0, 0);
+    while part < parts.len() {
+        count += parts[part].len();
+        part += 1;
+    }
+    count
+}
+
+/// Some lists of factors as one; `N` is their [`count`].
+pub const fn concat<const N: usize>(parts: &[&[Factor]]) -> [Factor; N] {
+    let none = Factor { name: "", about: "", levels: Levels::Names(&[]), default: None };
+    let mut all = [none; N];
+    let (mut next, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut index = 0;
+        while index < parts[part].len() {
+            all[next] = parts[part][index];
+            next += 1;
+            index += 1;
+        }
+        part += 1;
+    }
+    all
+}
+
 /// Finds a factor by its name.
 ///
 /// # Errors

@@ -351,3 +351,22 @@ fn points_name_every_factor_of_their_method() {
     let line = one(&DEFAULTS.replace("threads", "cores"), Profile::Quick).unwrap_err();
     assert!(line.contains("unknown factor 'cores'; there are: length, memory, threads"), "{line}");
 }
+
+#[derive(Debug, PartialEq, Params)]
+struct PausedParams {
+    #[factor(flatten)]
+    copy: CopyParams,
+    /// Microseconds between calls
+    #[factor(default = "0")]
+    pause: u64,
+}
+
+#[test]
+fn params_contain_those_that_methods_share() {
+    let names: Vec<_> = PausedParams::FACTORS.iter().map(|one| one.name).collect();
+    assert_eq!(names, ["length", "memory", "threads", "pause"]);
+    let point = Point::from([("threads", "3"), ("pause", "7")]);
+    let copy = CopyParams { length: 65536, memory: Memory::Heap, threads: 3 };
+    let params = PausedParams::with_defaults(&point).unwrap();
+    assert_eq!(params, PausedParams { copy, pause: 7 });
+}

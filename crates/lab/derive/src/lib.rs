@@ -21,6 +21,7 @@ pub fn derive_level_type(input: TokenStream) -> TokenStream {
 ///
 /// Each field is a factor: its name is the field's, its description the first line of the field's documentation.
 /// `#[factor(default = "64 KiB")]` is required and gives the level of points that name none.
+/// `#[factor(flatten)]` on a field whose type is `Params` itself adds its factors, which several methods may share.
 /// `#[factor(levels = Levels::Bytes(1, 1 << 30))]` replaces the levels of the field's type, `#[factor(name = "use")]` the
 /// name.
 #[proc_macro_derive(Params, attributes(factor))]

@@ -21,12 +21,30 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
             ));
         }
     };
-    let factors = fields.iter().map(Factor::of).collect::<Result<Vec<_>>>()?;
+    let (shared, own): (Vec<_>, Vec<_>) = fields.iter().partition(|field| is_flattened(field));
+    let factors = own.into_iter().map(Factor::of).collect::<Result<Vec<_>>>()?;
     let entries = factors.iter().map(Factor::entry);
-    let read = factors.iter().enumerate().map(|(index, factor)| factor.read(index));
+    let shared_types: Vec<_> = shared.iter().map(|field| &field.ty).collect();
+    let read_shared = shared.iter().map(|Field { ident, ty, .. }| {
+        quote!(#ident: <#ty as ::lab::method::Params>::from_point(point)?)
+    });
+    let read_own = factors.iter().enumerate().map(|(index, factor)| factor.read(index));
+    let read = read_shared.chain(read_own);
     Ok(quote! {
+        impl #name {
+            const OWN_FACTORS: &'static [::lab::factor::Factor] = &[#(#entries),*];
+        }
+
         impl ::lab::method::Params for #name {
-            const FACTORS: &'static [::lab::factor::Factor] = &[#(#entries),*];
+            const FACTORS: &'static [::lab::factor::Factor] = {
+                const PARTS: &[&[::lab::factor::Factor]] = &[
+                    #(<#shared_types as ::lab::method::Params>::FACTORS,)*
+                    #name::OWN_FACTORS,
+                ];
+                const ALL: [::lab::factor::Factor; ::lab::factor::count(PARTS)] =
+                    ::lab::factor::concat(PARTS);
+                &ALL
+            };
 
             fn from_point(
                 point: &::lab::point::Point,
@@ -35,6 +53,19 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
             }
         }
     })
+}
+
+/// Whether a field holds factors that several methods share.
+fn is_flattened(field: &Field) -> bool {
+    let mut flattened = false;
+    for attribute in field.attrs.iter().filter(|one| one.path().is_ident("factor")) {
+        // What else is wrong with it is an error where the factor is read.
+        let _ = attribute.parse_nested_meta(|meta| {
+            flattened |= meta.path.is_ident("flatten");
+            Ok(())
+        });
+    }
+    flattened
 }
 
 /// A factor as a field declares it.
@@ -91,7 +122,7 @@ impl<'a> Factor<'a> {
     /// The field in a struct expression.
     fn read(&self, index: usize) -> TokenStream {
         let field = &self.field.ident;
-        quote!(#field: ::lab::method::level(point, &Self::FACTORS[#index])?)
+        quote!(#field: ::lab::method::level(point, &Self::OWN_FACTORS[#index])?)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::nic::layout::FLIT;
 use crate::wire::packet::{self, Walk};
 use crate::wire::traffic::Traffic;
 use crate::wire::{Left, Span};
+use lab::factor::LevelType;
 
 /// The byte of each packet to which the echo adds 1: the last of the shortest frame.
 pub const TOUCHED: usize = 59;
@@ -15,7 +16,7 @@ pub(crate) const TOUCH: u64 = 1 << 56;
 
 /// What of each packet that comes back is compared with what was sent. Which packet it is, and so count
 /// and order, is always looked at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType)]
 pub enum Check {
     /// Nothing more.
     None,

@@ -10,6 +10,7 @@ use clap::Args;
 use lab::by_hand::{ByHand, Gathered, Measured};
 use lab::experiment::{Effort, Experiment, MAX_ROUNDS, Profile};
 use lab::factor::find;
+use lab::method::{Params, complete};
 use lab::point::Point;
 use lab::quantity;
 use lab::run::Lab;
@@ -19,7 +20,7 @@ use lab::summary::CLASS;
 
 use super::Error;
 use crate::SUITE;
-use crate::suite::factors::FACTORS;
+use crate::suite::params::SearchParams;
 
 /// How long a full trial may last.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
@@ -84,7 +85,8 @@ pub(crate) struct Options {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
-    let point = options.point()?;
+    let given = options.point()?;
+    let point = complete(SearchParams::FACTORS, &given);
     let by_hand = ByHand {
         suite: &SUITE,
         experiments: vec![options.experiment(&point)?],
@@ -99,7 +101,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
             format!("nothing was found: {}", why_not(&gathered, &run.samples, &point)).into()
         );
     }
-    let found = Found { gathered: &gathered, samples: &run.samples, point: &point };
+    let found = Found { gathered: &gathered, samples: &run.samples, point: &point, given: &given };
     let mut out = lab::terminal::stdout();
     if options.json {
         writeln!(out, "{}", found.json())?;
@@ -134,7 +136,7 @@ impl Options {
             ("maximum", self.maximum.clone()),
         ];
         let level = |(name, text): (&str, String)| {
-            find(FACTORS, name)?.level(&text).map(|level| (name.to_string(), level))
+            find(SearchParams::FACTORS, name)?.level(&text).map(|level| (name.to_string(), level))
         };
         let point = levels.into_iter().map(level).collect::<Result<_, String>>();
         Ok(point.map_err(UsageError::new)?)
@@ -174,6 +176,8 @@ struct Found<'a> {
     gathered: &'a Gathered,
     samples: &'a [Sample],
     point: &'a Point,
+    /// The levels that options set.
+    given: &'a Point,
 }
 
 impl Found<'_> {
@@ -189,7 +193,7 @@ impl Found<'_> {
     }
 
     fn json(&self) -> serde_json::Value {
-        let levels = self.point.0.iter();
+        let levels = self.given.0.iter();
         let mut all: serde_json::Map<String, serde_json::Value> =
             levels.map(|(name, level)| (name.clone(), level.as_str().into())).collect();
         for (metric, name, _) in SHOWN {
@@ -201,7 +205,7 @@ impl Found<'_> {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}; cores {}\n", self.point, self.classes().join(", "));
+        let mut text = format!("{}; cores {}\n", self.given, self.classes().join(", "));
         for (metric, _, about) in SHOWN {
             let value = self.mpps(metric).map_or("—".into(), |mpps| format!("{mpps:.2}"));
             text += &format!("{value:>9} Mpps  {about}\n");

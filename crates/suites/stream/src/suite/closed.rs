@@ -6,6 +6,7 @@ use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
+use super::params::ClosedParams;
 use super::setting::{Cpus, Setting};
 use super::stand::Stand;
 use super::{measured, stall};
@@ -18,14 +19,16 @@ const WARM_UP: u32 = 4;
 /// # Errors
 /// What stands in the sample's place.
 pub(super) fn measure(
+    params: &ClosedParams,
     setting: &Setting,
     cpus: &Cpus,
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
+    let window = params.window.min(setting.max_window());
     let stand = Stand::new(setting, cpus, tsc)?;
-    stand.closed(budget / WARM_UP)?;
-    let tried = stand.closed(budget)?;
+    stand.closed(window, budget / WARM_UP)?;
+    let tried = stand.closed(window, budget)?;
     let mut measurement = measured::of(&tried, setting, tsc);
     measurement.void = stall::void_rate(&tried.report, tried.application.stood);
     Ok(measurement)

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use lab::sample::Failure;
+use lab::factor::LevelType;
 use machine::Refusal;
 
 use super::application::Loop;
@@ -24,7 +24,7 @@ use crate::wire::flow::Flow;
 const BUFFER: u64 = 2112;
 
 /// How packets reach the application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Interface {
     /// Pipes, and a notification of what has come since the last.
     Pipes,
@@ -37,20 +37,6 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// By its name.
-    ///
-    /// # Errors
-    /// Where there is none of the name.
-    pub fn of(name: &str) -> Result<Self, Failure> {
-        match name {
-            "" | "pipes" => Ok(Self::Pipes),
-            "pipes-per-packet" => Ok(Self::PipesPerPacket),
-            "pipes-prefetch" => Ok(Self::PipesPrefetch),
-            "descriptors" => Ok(Self::Descriptors),
-            other => Err(Failure::failed(format!("there is no interface '{other}'"))),
-        }
-    }
-
     /// Bytes of memory that all its rings and buffers take.
     pub fn memory(self, setting: &Setting) -> u64 {
         let each = match self {

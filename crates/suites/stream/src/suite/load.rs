@@ -7,6 +7,7 @@ use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
+use super::params::LoadParams;
 use super::setting::{Cpus, Setting};
 use super::stand::Stand;
 use super::{measured, stall};
@@ -16,12 +17,37 @@ const WARM_UP: u32 = 4;
 /// The longest round trip that is told from longer ones, ns.
 const LONGEST: u64 = 10_000_000_000;
 
-/// Measures one point, with or without round-trip times. A loss that may be the host's makes the sample
-/// void.
+/// Measures what comes back of a load.
 ///
 /// # Errors
 /// What stands in the sample's place.
-pub(super) fn measure(
+pub(super) fn delivered(
+    params: &LoadParams,
+    setting: &Setting,
+    cpus: &Cpus,
+    budget: Duration,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    measure(params, setting, cpus, budget, tsc, false)
+}
+
+/// Measures the same with round-trip times.
+///
+/// # Errors
+/// What stands in the sample's place.
+pub(super) fn round_trips(
+    params: &LoadParams,
+    setting: &Setting,
+    cpus: &Cpus,
+    budget: Duration,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    measure(params, setting, cpus, budget, tsc, true)
+}
+
+/// A loss that may be the host's makes the sample void.
+fn measure(
+    params: &LoadParams,
     setting: &Setting,
     cpus: &Cpus,
     budget: Duration,
@@ -29,8 +55,8 @@ pub(super) fn measure(
     times: bool,
 ) -> Result<Measurement, Failure> {
     let stand = Stand::new(setting, cpus, tsc)?;
-    stand.offer(setting.load, budget / WARM_UP, times)?;
-    let tried = stand.offer(setting.load, budget, times)?;
+    stand.offer(params.load.0, budget / WARM_UP, times)?;
+    let tried = stand.offer(params.load.0, budget, times)?;
     let (lost, report) = (tried.lost(), &tried.report);
     let mut measurement = measured::of(&tried, setting, tsc)
         .value("offered", report.offered() * tsc.hertz)

@@ -12,12 +12,13 @@ use lab::sample::{Failure, Trial};
 use lab::search::{self, Goal, LossRatios, Outcome, Rfc2544};
 use machine::tsc::Tsc;
 
-use super::setting::{Cpus, GIGABIT, Setting};
+use super::params::SearchParams;
+use super::setting::{Cpus, Setting};
 use super::stall;
 use super::stand::{Stand, Tried};
 
 /// How close RFC 2544's bounds come, bits a second: 0.1 Gbps, as the source's do.
-const PRECISION: f64 = 0.1 * GIGABIT;
+const PRECISION: f64 = 0.1 * 1e9;
 /// What the load with little loss may lose, as a share.
 const LITTLE: f64 = 0.005;
 /// How close the bounds of NDR and PDR come, as a share of the upper one.
@@ -41,6 +42,7 @@ pub(super) const TRIALS: u32 = 35;
 /// # Errors
 /// What stands in the sample's place.
 pub(super) fn measure(
+    params: &SearchParams,
     setting: &Setting,
     cpus: &Cpus,
     budget: Duration,
@@ -48,12 +50,12 @@ pub(super) fn measure(
 ) -> Result<Measurement, Failure> {
     let stand = Stand::new(setting, cpus, tsc)?;
     // The source offers the maximum for 5 s first.
-    stand.offer(setting.maximum, budget, false)?;
+    let maximum = params.maximum.0;
+    stand.offer(maximum, budget, false)?;
     let mut trial = |load: f64, duration: Duration| {
         let tried = stand.offer(load, duration, false)?;
         Ok(outcome(&tried, tsc))
     };
-    let maximum = setting.maximum;
     let search = Rfc2544 { maximum, precision: PRECISION.min(maximum / 10.0), duration: budget };
     let edge = search::rfc2544(&search, &mut trial)?;
     let goal = |ratio| Goal { ratio, width: WIDTH };

@@ -86,12 +86,12 @@ impl Stand {
         Ok(Self { applications, nic, setting: setting.clone(), tsc: *tsc, patience })
     }
 
-    /// As many packets for so long as come back.
+    /// Sends a packet whenever one comes back, with `window` packets under way, for `duration`.
     ///
     /// # Errors
     /// Where a part has ended, or something came back that was not sent.
-    pub(super) fn closed(&self, duration: Duration) -> Result<Tried, Failure> {
-        let pace = Pace::Closed { window: self.setting.window };
+    pub(super) fn closed(&self, window: u64, duration: Duration) -> Result<Tried, Failure> {
+        let pace = Pace::Closed { window };
         let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(ALL));
         let trial = Trial { pace, duration, drain, ..self.trial() };
         let mut tried = self.run(trial)?;

@@ -22,7 +22,7 @@ use crate::nic::Form;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::pipes::Notify;
 use crate::nic::remote::{ConnectError, Connection};
-use crate::suite::factors::MOST_CYCLES;
+use crate::suite::params::MOST_CYCLES;
 use crate::wire::flow::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};

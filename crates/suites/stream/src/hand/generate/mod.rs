@@ -22,7 +22,7 @@ use super::{Error, socket};
 use crate::generator::{Check, Live, Order, Report, Trial};
 use crate::nic::Counters;
 use crate::nic::remote::{Lent, Limits, Server};
-use crate::suite::factors::MOST_MODELLED;
+use crate::suite::params::MOST_MODELLED;
 use crate::wire::pcap;
 use output::{Ended, Second};
 use stand::Stand;

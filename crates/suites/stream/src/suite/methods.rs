@@ -1,0 +1,215 @@
+//! The methods: the next packet as soon as one comes back, a load with and without times, and a search.
+
+use std::time::Duration;
+
+use lab::measure::{Context, Measurement};
+use lab::method::{AnyMethod, Method, Params, Probe};
+use lab::metric::Metric;
+use lab::proximity;
+use lab::sample::Failure;
+use machine::tsc::Tsc;
+
+use super::params::{ClosedParams, CommonParams, LoadParams, SearchParams};
+use super::setting::{Cpus, Setting};
+use super::{ceiling, closed, load, measured, metrics, search};
+
+/// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
+const BESIDES: Duration = Duration::from_millis(20);
+/// What each MiB of rings adds: all of it is made and touched first.
+const A_MEBIBYTE: Duration = Duration::from_millis(3);
+/// What a trial of a search takes besides its duration: it waits first, and for what is lost at its end.
+const A_TRIAL: Duration = Duration::from_millis(3);
+/// What a sample takes that cannot be measured here.
+const NONE: Duration = Duration::from_millis(1);
+
+/// All of them.
+pub(super) static METHODS: &[&dyn AnyMethod] = &[&Interfaces, &LineRate, &RttVsLoad, &Throughput];
+
+/// Sends the next packet as soon as one comes back.
+struct Interfaces;
+
+impl Method for Interfaces {
+    type Params = ClosedParams;
+
+    fn name(&self) -> &'static str {
+        "interfaces"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &ClosedParams) -> Result<(), Failure> {
+        available(&params.common)
+    }
+
+    fn expected(&self, params: &ClosedParams, budget: Duration) -> Duration {
+        expected(&params.common, one_trial(budget))
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<ClosedParams>>, Failure> {
+        Ok(Box::new(StreamProbe(closed::measure)))
+    }
+}
+
+/// Sends at a rate.
+struct LineRate;
+
+impl Method for LineRate {
+    type Params = LoadParams;
+
+    fn name(&self) -> &'static str {
+        "line-rate"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &LoadParams) -> Result<(), Failure> {
+        available(&params.common)
+    }
+
+    fn expected(&self, params: &LoadParams, budget: Duration) -> Duration {
+        expected(&params.common, one_trial(budget))
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<LoadParams>>, Failure> {
+        Ok(Box::new(StreamProbe(load::delivered)))
+    }
+}
+
+/// Sends at a rate and takes round-trip times.
+struct RttVsLoad;
+
+impl Method for RttVsLoad {
+    type Params = LoadParams;
+
+    fn name(&self) -> &'static str {
+        "rtt-vs-load"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &LoadParams) -> Result<(), Failure> {
+        available(&params.common)
+    }
+
+    fn expected(&self, params: &LoadParams, budget: Duration) -> Duration {
+        expected(&params.common, one_trial(budget))
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<LoadParams>>, Failure> {
+        Ok(Box::new(StreamProbe(load::round_trips)))
+    }
+}
+
+/// Searches for the largest load without loss.
+struct Throughput;
+
+impl Method for Throughput {
+    type Params = SearchParams;
+
+    fn name(&self) -> &'static str {
+        "throughput"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &SearchParams) -> Result<(), Failure> {
+        available(&params.common)
+    }
+
+    fn expected(&self, params: &SearchParams, budget: Duration) -> Duration {
+        expected(&params.common, trials(budget))
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<SearchParams>>, Failure> {
+        Ok(Box::new(StreamProbe(search::measure)))
+    }
+}
+
+/// Checks whether the machine has the cores and the memory that a point needs.
+fn available(common: &CommonParams) -> Result<(), Failure> {
+    Setting::new(common).cpus(&machine::topology::allowed_cpus()).map(|_| ())
+}
+
+fn expected(common: &CommonParams, timed: Duration) -> Duration {
+    match available(common) {
+        Ok(()) => takes(common, timed),
+        Err(_) => NONE,
+    }
+}
+
+/// How long a sample takes on a machine that has what its point needs.
+fn takes(common: &CommonParams, timed: Duration) -> Duration {
+    let setting = Setting::new(common);
+    let mebibytes = u32::try_from(setting.interface.memory(&setting) >> 20);
+    let rings = A_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX));
+    rings.saturating_add(BESIDES).saturating_add(timed)
+}
+
+/// A trial and its warm-up.
+fn one_trial(budget: Duration) -> Duration {
+    budget.saturating_mul(5) / 4
+}
+
+/// The trials of a search.
+fn trials(budget: Duration) -> Duration {
+    budget.saturating_add(A_TRIAL).saturating_mul(search::TRIALS)
+}
+
+type Measure<P> = fn(&P, &Setting, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
+
+/// Measures points by one method.
+struct StreamProbe<P>(Measure<P>);
+
+impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
+    fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure> {
+        let setting = Setting::new(params.as_ref());
+        let cpus = setting.cpus(context.cpus)?;
+        let (tsc, budget) = (context.tsc()?, context.budget);
+        proximity::among(cpus.nic, &cpus.applications, || {
+            // Before and after, as the CPUs may have come nearer.
+            let before = ceiling::measure(&cpus, tsc)?;
+            let measured = (self.0)(params, &setting, &cpus, budget, tsc)?;
+            let ceiling = ceiling::measure(&cpus, tsc)?.or(before);
+            Ok(measured::with_setting(measured, &setting, ceiling))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::experiment::{Experiment, Profile};
+    use lab::plan::{self, Item};
+    use lab::soundness;
+
+    use super::*;
+
+    #[test]
+    fn quick_is_quick_and_standard_takes_two_hours_at_most() {
+        // On a machine that has what all points need.
+        let one = |experiment: &Experiment, item: &Item| {
+            let timed = match experiment.method.as_str() {
+                "throughput" => trials(experiment.effort.budget),
+                _ => one_trial(experiment.effort.budget),
+            };
+            takes(&CommonParams::from_point(&item.point).unwrap(), timed).as_secs_f64()
+        };
+        let of_experiment = |experiment: &Experiment| {
+            let round: f64 = plan::items(experiment).iter().map(|item| one(experiment, item)).sum();
+            round * f64::from(experiment.effort.rounds)
+        };
+        let seconds = |profile| -> f64 {
+            soundness::experiments(&crate::SUITE, profile).unwrap().iter().map(of_experiment).sum()
+        };
+        let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
+        println!("quick {quick:.0} s, standard {standard:.0} s");
+        assert!(quick < 20.0 && standard < 7200.0, "quick {quick:.0} s, standard {standard:.0} s");
+    }
+}
