@@ -31,6 +31,7 @@ static SUITES: &[&dyn Suite] = &[
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
+    machine::file::survive_size_limit();
     let ended = match arguments::command(SUITES).try_get_matches() {
         Ok(matches) => match matches.subcommand() {
             Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),
