@@ -118,11 +118,9 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    use machine::tsc::Tsc;
-
     #[test]
     fn each_packet_has_its_own_time_also_of_those_sent_together() {
-        let tsc = Tsc::get().unwrap();
+        let Some(tsc) = machine::untested::tsc("times of packets sent together") else { return };
         let late = Duration::from_millis(20);
         let (mut times, sent) = (Times::new().unwrap(), now());
         for _ in 0..8 {
