@@ -9,7 +9,7 @@ use crossing::trips::{By, Conditions, METRICS, Setup, Trip, Trips};
 use lab::histogram::decode_histogram;
 use lab::measure::Measurement;
 use lab::point::Point;
-use lab::sample::FailureKind;
+use lab::sample::{Failure, FailureKind};
 use machine::topology::allowed_cpus;
 use machine::tsc::Tsc;
 
@@ -47,6 +47,9 @@ fn made(setup: Setup, budget: Duration) -> Option<Measurement> {
     let made = std::thread::scope(|scope| scope.spawn(make).join().unwrap());
     match made {
         Ok(measurement) => Some(measurement),
+        Err(Failure { kind: FailureKind::Void, why, .. }) => {
+            Some(Measurement { void: Some(why), ..Measurement::default() })
+        }
         Err(failure) => {
             assert_eq!(failure.kind, FailureKind::Unavailable, "{setup:?}: {failure}");
             machine::untested::note(&format!("{setup:?}"), &failure);

@@ -2,15 +2,15 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use lab::sample::Failure;
 use machine::pin::spawn_pinned;
-use rustix::thread::gettid;
 
 use super::batch::Operation;
 use super::enter::call4;
+use super::switches::Partner;
 
 /// What the word holds when the partner is to end: no turn comes that far.
 const OVER: u32 = u32::MAX;
@@ -23,9 +23,8 @@ struct Word(AtomicU32);
 /// What the partner says of itself, on other cache lines than the word: it is written where it did not sleep.
 #[derive(Default)]
 #[repr(align(128))]
-struct Partner {
-    /// Its number for the kernel, 0 until it runs.
-    thread: AtomicI32,
+struct Says {
+    thread: Partner,
     /// How often it found the number changed and did not sleep.
     awake: AtomicU64,
 }
@@ -68,7 +67,7 @@ pub(super) struct Turns {
     awake: u64,
     /// How often each thread had given up its CPU by itself when the turns that count began.
     before: [u64; 2],
-    says: Arc<Partner>,
+    says: Arc<Says>,
     partner: Option<JoinHandle<()>>,
 }
 
@@ -79,35 +78,16 @@ impl Turns {
     }
 
     fn answered(cpu: usize, reply: fn(u32) -> u32) -> Result<Self, Failure> {
-        let (word, says) = (Arc::new(Word::default()), Arc::new(Partner::default()));
+        let (word, says) = (Arc::new(Word::default()), Arc::new(Says::default()));
         let (partners, its) = (Arc::clone(&word), Arc::clone(&says));
         let partner = Some(spawn_pinned(cpu, move || answer(&partners, &its, reply))?);
         Ok(Self { word, last: 0, wrong: 0, awake: 0, before: [0; 2], says, partner })
     }
-
-    /// How often this thread and the partner have given up their CPUs by themselves.
-    fn switches(&self) -> Result<[u64; 2], Failure> {
-        let partner = match self.says.thread.load(Ordering::Acquire) {
-            // It has not begun.
-            0 => 0,
-            thread => switches_of(thread)?,
-        };
-        Ok([switches_of(gettid().as_raw_nonzero().get())?, partner])
-    }
-}
-
-/// How often a thread of this process has given up its CPU by itself.
-fn switches_of(thread: i32) -> Result<u64, Failure> {
-    let path = format!("/proc/self/task/{thread}/status");
-    let status = std::fs::read_to_string(&path)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    let count = line.and_then(|count| count.trim().parse().ok());
-    count.ok_or_else(|| Failure::failed(format!("{path} has no voluntary_ctxt_switches")))
 }
 
 /// Answers each number, until there are no more.
-fn answer(word: &Word, says: &Partner, reply: fn(u32) -> u32) {
-    says.thread.store(gettid().as_raw_nonzero().get(), Ordering::Release);
+fn answer(word: &Word, says: &Says, reply: fn(u32) -> u32) {
+    says.thread.runs();
     let mut last = 0;
     loop {
         let (asked, queued) = word.wait_while(last);
@@ -128,11 +108,12 @@ fn answer(word: &Word, says: &Partner, reply: fn(u32) -> u32) {
 fn turns(word: &Word, mut last: u32, count: usize) -> (u32, u32, u64) {
     let (mut wrong, mut awake) = (0, 0);
     for _ in 0..count {
-        word.set(last + 1);
-        let (answer, queued) = word.wait_while(last + 1);
-        wrong |= answer ^ (last + 2);
-        awake += u64::from(!queued);
-        last += 2;
+        let asked = last.wrapping_add(1);
+        word.set(asked);
+        let (answer, queued) = word.wait_while(asked);
+        last = asked.wrapping_add(1);
+        wrong |= answer ^ last;
+        awake = u64::wrapping_add(awake, u64::from(!queued));
     }
     (last, wrong, awake)
 }
@@ -161,13 +142,13 @@ impl Operation for Turns {
     }
 
     fn begin(&mut self) -> Result<(), Failure> {
-        self.before = self.switches()?;
+        self.before = self.says.thread.switches()?;
         Ok(())
     }
 
     /// By the kernel's counts: a thread in the queue may be woken before it has given up its CPU.
     fn is_proven(&mut self, made: u64) -> Result<bool, Failure> {
-        let now = self.switches()?;
+        let now = self.says.thread.switches()?;
         // The partner may be about to sleep at either look.
         let [own, partner] = [made, made.saturating_sub(1)];
         Ok(now[0] - self.before[0] >= own && now[1] - self.before[1] >= partner)

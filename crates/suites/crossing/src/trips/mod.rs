@@ -16,6 +16,7 @@ mod pipe;
 mod rings;
 mod setup;
 mod signals;
+mod switches;
 mod syscalls;
 mod user_faults;
 
@@ -25,7 +26,7 @@ use std::time::Duration;
 use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
 use lab::method::Probe;
-use lab::metric::Metric;
+use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::proximity::{between, pair};
 use lab::sample::Failure;
@@ -78,6 +79,13 @@ pub const METRICS: &[Metric] = &[
         "unproven",
         "batches that do not count, for a thread found the answer before it slept (futex)",
     ),
+    Metric {
+        name: "slept",
+        unit: "1",
+        better: Better::Neither,
+        about: "of the waits of both threads, the share in which one gave up its CPU; in the others the byte was \
+                there already, and the trip cost less (pipe)",
+    },
     Metric::count("faults_made", "page faults made in batches, by the kernel's table of pages"),
     Metric::count(
         "faults_counted",
@@ -206,8 +214,12 @@ fn by_tollgate(
         Trip::BreakpointSignal => {
             with_tails(&mut signals::Raising::new(signals::Signal::Breakpoint)?, timing)
         }
-        Trip::Futex => faults::settled(with_tails(&mut futex::Turns::with(other)?, timing)),
-        Trip::Pipe => with_tails(&mut pipe::Turns::with(other)?, timing),
+        Trip::Futex => with_tails(&mut futex::Turns::with(other)?, timing),
+        Trip::Pipe => {
+            let mut turns = pipe::Turns::with(other)?;
+            let told = with_tails(&mut turns, timing)?;
+            Ok(told.value("slept", turns.slept()?))
+        }
         Trip::Userfaultfd => with_tails(&mut user_faults::Missing::with(other)?, timing),
     }
 }

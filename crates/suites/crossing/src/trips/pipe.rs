@@ -2,6 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use lab::sample::Failure;
@@ -10,6 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::batch::Operation;
 use super::enter::call3;
+use super::switches::Partner;
 
 /// One side: where it reads, and where it writes.
 struct Side {
@@ -33,10 +35,15 @@ impl Side {
     }
 }
 
-/// A turn is a byte sent and its complement that comes back.
+/// A turn is a byte sent and its complement that comes back. A thread sleeps until its byte comes, or finds it: no
+/// call tells which, so the kernel's counts tell of all turns together.
 pub(super) struct Turns {
     side: Option<Side>,
     wrong: bool,
+    made: u64,
+    /// How often each thread had given up its CPU by itself before the first turn.
+    before: [u64; 2],
+    thread: Arc<Partner>,
     partner: Option<JoinHandle<()>>,
 }
 
@@ -50,8 +57,29 @@ impl Turns {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(std::io::Error::from);
         let ((there, to), (from, back)) = (pipe()?, pipe()?);
         let partners = Side { from: there, to: back };
-        let partner = Some(spawn_pinned(cpu, move || answer(&partners, reply))?);
-        Ok(Self { side: Some(Side { from, to }), wrong: false, partner })
+        let thread = Arc::new(Partner::default());
+        let its = Arc::clone(&thread);
+        let body = move || {
+            its.runs();
+            answer(&partners, reply);
+        };
+        let partner = Some(spawn_pinned(cpu, body)?);
+        let before = thread.switches()?;
+        Ok(Self { side: Some(Side { from, to }), wrong: false, made: 0, before, thread, partner })
+    }
+
+    /// In which share of all waits so far, of both threads, a thread gave up its CPU.
+    ///
+    /// # Errors
+    /// Where no turn was made, or the kernel does not count.
+    pub(super) fn slept(&self) -> Result<f64, Failure> {
+        let now = self.thread.switches()?;
+        let switches: u64 = now.iter().zip(self.before).map(|(now, before)| now - before).sum();
+        match self.made {
+            0 => Err(Failure::failed("no byte was sent, so no thread waited")),
+            // The partner may sleep once more: before its first byte.
+            made => Ok((switches as f64 / (2 * made) as f64).min(1.0)),
+        }
     }
 }
 
@@ -84,6 +112,7 @@ impl Operation for Turns {
     }
 
     fn make(&mut self, numbers: Range<usize>) {
+        self.made = self.made.wrapping_add(numbers.len() as u64);
         self.wrong |= self.side.as_ref().is_none_or(|side| turns(side, numbers));
     }
 
@@ -106,6 +135,18 @@ impl Drop for Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_tells_how_many_waits_were_slept() {
+        let mut turns = Turns::with(machine::topology::allowed_cpus()[0]).unwrap();
+        assert!(turns.slept().is_err(), "no wait has been made");
+        turns.make(0..1000);
+        let slept = turns.slept().unwrap();
+        assert!(slept > 0.0 && slept <= 1.0, "{slept}");
+        // As many turns again in which nobody waited: half the share.
+        turns.made *= 1000;
+        assert!(turns.slept().unwrap() < 0.01);
+    }
 
     #[test]
     fn every_byte_comes_back_as_its_complement() {
