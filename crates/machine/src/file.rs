@@ -112,11 +112,24 @@ impl Output {
 
     /// A device or FIFO: whoever reads it sees the bytes, and it stays what it is.
     fn into_special(path: &Path, is_socket: bool) -> io::Result<Self> {
-        if is_socket {
-            return Err(io::Error::other("is a socket, which is no file to write"));
-        }
+        check_special(path, is_socket)?;
         let flags = OFlags::NOCTTY.bits().cast_signed();
         OpenOptions::new().write(true).custom_flags(flags).open(path).map(Self::through)
+    }
+
+    /// Checks that [`Output::create_over`] may write there, and leaves everything as it is: a FIFO or device is not
+    /// opened, because opening a FIFO already gives its reader an end, and a device may act on it.
+    ///
+    /// # Errors
+    /// As [`Output::create_over`], as far as it shows without opening.
+    pub fn check_over(path: &Path, header: &[u8]) -> io::Result<()> {
+        let special = path.metadata().ok().filter(|found| !found.is_file() && !found.is_dir());
+        match special {
+            Some(found) if own_descriptor(path).is_none() => {
+                check_special(path, found.file_type().is_socket())
+            }
+            _ => Self::create_over(path, header).map(drop),
+        }
     }
 
     fn through(file: File) -> Self {
@@ -196,6 +209,14 @@ fn with_temporary_name<T>(
         .suffix(".new")
         .make_in(folder, |path| make(path).inspect_err(|why| refused = why.raw_os_error()))
         .map_err(|why| refused.map_or(why, io::Error::from_raw_os_error))
+}
+
+/// Checks that a device or FIFO may be written, without opening it.
+fn check_special(path: &Path, is_socket: bool) -> io::Result<()> {
+    if is_socket {
+        return Err(io::Error::other("is a socket, which is no file to write"));
+    }
+    Ok(rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
 /// Gives a new file the owner, group and permissions of the one that it replaces.

@@ -235,6 +235,24 @@ fn a_link_stays_and_its_target_is_replaced() {
 }
 
 #[test]
+fn what_can_never_be_written_is_refused_unopened() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let why = Output::check_over(&socket, b"").unwrap_err().to_string();
+    assert!(why.contains("is a socket"), "{why}");
+    // A FIFO without a reader would block whoever opens it.
+    let path = fifo(&folder);
+    Output::check_over(&path, b"").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    let checked = Output::check_over(&path, b"");
+    match rustix::process::geteuid().is_root() {
+        true => crate::untested::note("a FIFO that may not be written", &"root may write it"),
+        false => assert_eq!(checked.unwrap_err().kind(), ErrorKind::PermissionDenied),
+    }
+}
+
+#[test]
 fn a_fifo_is_written_through() {
     let folder = tempdir().unwrap();
     let path = fifo(&folder);

@@ -84,4 +84,27 @@ mod tests {
             assert!(destination == source, "{length} bytes");
         }
     }
+
+    /// What ends the code of `short` in [`short_alone`].
+    const MARK: u64 = 0x6574_6167_6c6c_6f74;
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn short_alone() {
+        naked_asm!(avx512::short!(), ".quad {mark}", mark = const MARK)
+    }
+
+    #[test]
+    fn up_to_512_bytes_the_code_is_that_of_avx512() {
+        let bytes = |code: usize, count: usize| {
+            // SAFETY: each of these functions is at least this long, and code is readable.
+            unsafe { std::slice::from_raw_parts(code as *const u8, count) }
+        };
+        let short = short_alone as *const () as usize;
+        let length = (8..).find(|end| bytes(short, *end).ends_with(&MARK.to_le_bytes()));
+        let length = length.unwrap() - 8;
+        assert!(length > 100, "{length} bytes of code");
+        let code = bytes(short, length);
+        assert_eq!(code, bytes(with_avx512 as *const () as usize, length));
+        assert_eq!(code, bytes(avx512::copy as *const () as usize, length));
+    }
 }

@@ -33,6 +33,7 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let options = Options::try_parse_from(words)?;
     let pairs = options.pairs()?;
     let for_probes = options.for_probes()?;
+    options.check_objects()?;
     output::check_csv(&options.csv)?;
     let _priority = options.priority.map(machine::priority::raise).transpose()?;
     let experiment = plan::experiment(&options, &pairs);

@@ -1,13 +1,14 @@
 //! The options of the seed's tool, and a few of our own.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use clap::builder::RangedI64ValueParser;
 use lab::experiment::MAX_ROUNDS;
 use lab::option;
 use lab::suite::UsageError;
+use machine::file;
 
 use crate::functions;
 use crate::memory::Kind;
@@ -154,6 +155,22 @@ impl Options {
         Ok(if pairs.is_empty() { PAIRS.to_vec() } else { pairs })
     }
 
+    /// Checks that each shared object of `--function` is a regular file, before anything is measured.
+    ///
+    /// # Errors
+    /// Names the first one that is not.
+    pub(super) fn check_objects(&self) -> Result<(), UsageError> {
+        let mut paths = self.functions.iter().filter_map(|one| functions::shared_object(one));
+        paths.try_for_each(|path| {
+            let found = Path::new(path).canonicalize().and_then(|path| file::open(&path));
+            found.map(drop).map_err(|why| {
+                UsageError::new(format!(
+                    "--function: cannot load {path}: {why}; give the path of a shared object"
+                ))
+            })
+        })
+    }
+
     /// Copies in a row, as the table tells them.
     pub(super) fn made(&self) -> u64 {
         if self.sleep > 0 { 1 } else { self.runs }
@@ -248,6 +265,21 @@ mod tests {
         let line = options("0 --function ./mine.so:f").unwrap_err().to_string();
         assert!(line.contains("./mine.so:f") && line.contains("--allow code"), "{line}");
         assert_eq!(options("0 --function ./mine.so:f --allow code").unwrap()[ALLOW_CODE], "yes");
+    }
+
+    #[test]
+    fn a_shared_object_that_is_no_file_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let object = folder.path().join("mine.so");
+        let check = |path: &std::path::Path| {
+            parse(&format!("0 --function {}:f", path.display())).unwrap().check_objects()
+        };
+        for path in [object.as_path(), folder.path()] {
+            let line = check(path).unwrap_err().to_string();
+            assert!(line.contains(&format!("cannot load {}: ", path.display())), "{line}");
+        }
+        std::fs::write(&object, "").unwrap();
+        check(&object).unwrap();
     }
 
     #[test]

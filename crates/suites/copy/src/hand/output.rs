@@ -110,13 +110,8 @@ pub(super) fn csv(
 /// # Errors
 /// Where the file holds something else, or cannot be made.
 pub(super) fn check_csv(path: &Path) -> Result<(), UsageError> {
-    // Opening a FIFO would already give its reader an end, and a device may act on it.
-    let is_special = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
-    if !is_special {
-        let made = Output::create_over(path, CSV_HEADER.as_bytes());
-        made.map_err(|why| UsageError::new(no_csv(path, &why)))?;
-    }
-    Ok(())
+    Output::check_over(path, CSV_HEADER.as_bytes())
+        .map_err(|why| UsageError::new(no_csv(path, &why)))
 }
 
 fn no_csv(path: &Path, why: &io::Error) -> String {

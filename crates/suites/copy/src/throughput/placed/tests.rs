@@ -78,7 +78,8 @@ fn ticks(function: &Function<'_>, to: &mut [u8], from: &[u8], count: usize) -> u
 ///
 /// Both are timed in turn, in a fixed number of rounds, each with loops at another place. Interruptions and a busy
 /// sibling disturb some pairs, most of them by much; the median of the pairs' ratios does not move as long as fewer
-/// than half are disturbed. A difference in the code remains.
+/// than half are disturbed. On a busy machine more are; then the least times are compared, which interruptions only add to. A
+/// difference in the code remains in both.
 #[test]
 fn the_same_code_takes_the_same_time() {
     const LENGTHS: [usize; 10] = [1, 16, 64, 65, 128, 200, 256, 300, 384, 512];
@@ -94,9 +95,10 @@ fn the_same_code_takes_the_same_time() {
     let from = Aligned([7; 512]);
     let mut to = Aligned([0; 512]);
     let mut ratios = LENGTHS.map(|_| Vec::new());
+    let mut least = LENGTHS.map(|_| [f64::INFINITY; 2]);
     for round in 0..ROUNDS {
         let mut places = Places::default();
-        for (length, ratios) in LENGTHS.into_iter().zip(&mut ratios) {
+        for ((length, ratios), least) in LENGTHS.into_iter().zip(&mut ratios).zip(&mut least) {
             let (to, from) = (&mut to.0[..length], &from.0[..length]);
             let mut time = |found: &functions::Loaded, seed| {
                 let function = places.function(found.name(), found.pointer(), seed);
@@ -113,13 +115,17 @@ fn the_same_code_takes_the_same_time() {
                     one = time(&tollgate, round * 2);
                 }
                 ratios.push(one / other);
+                *least = [least[0].min(one), least[1].min(other)];
             }
         }
     }
     let medians = ratios.map(|ratios| lab::statistics::median(&ratios).unwrap());
-    println!("{LENGTHS:?} B: {medians:.4?}");
-    for (length, median) in LENGTHS.into_iter().zip(medians) {
-        assert!((median - 1.0).abs() < 0.01, "{length} B: a median ratio of {median}");
+    let least = least.map(|[one, other]| one / other);
+    println!("{LENGTHS:?} B: medians {medians:.4?}, least {least:.4?}");
+    for (length, ratios) in LENGTHS.into_iter().zip(medians.into_iter().zip(least)) {
+        let is_near = |ratio: f64| (ratio - 1.0).abs() < 0.01;
+        let (median, least) = ratios;
+        assert!(is_near(median) || is_near(least), "{length} B: ratios of {median} and {least}");
     }
 }
 
