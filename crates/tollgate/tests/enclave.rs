@@ -109,6 +109,8 @@ fn what_is_wrong_is_told_in_one_line() {
     std::fs::write(&conf, "NumHeapPages=4096\nNumThreads=8\n").unwrap();
     let told = bench.refused(&["enclave", "--simulate", "--conf", conf.to_str().unwrap()], 2);
     assert!(told.contains("bad.conf:2") && told.contains("'NumThreads'"), "{told}");
+    let told = bench.refused(&["enclave", "--simulate", "--conf", "none.conf"], 2);
+    assert!(told.starts_with("error: none.conf: "), "{told}");
     let told = bench.refused(&["enclave", "--allocators", "tcmalloc"], 2);
     assert!(told.contains("tcmalloc"), "{told}");
     if !std::path::Path::new("/dev/sgx_enclave").exists() {
@@ -180,8 +182,12 @@ fn an_allocator_of_ones_own_is_measured_as_documented() {
 fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
     let bench = Bench::new();
     let mine = ["enclave", "--simulate", "--allocators", "dlmalloc,./libmine.a", "--allow", "code"];
-    let told = bench.refused(&mine, 1);
+    let told = bench.refused(&mine, 2);
     assert!(told.contains("./libmine.a: No such file"), "{told}");
+    std::fs::write(bench.path().join("libmine.a"), "some text\n").unwrap();
+    let told = bench.refused(&mine, 2);
+    assert!(told.contains("./libmine.a: is no static library"), "{told}");
+    std::fs::remove_file(bench.path().join("libmine.a")).unwrap();
     let built = shell(
         &bench,
         "cc -c -fPIE -Dtollgate_allocator_free=somebody_elses example.c && ar rcs libmine.a example.o",

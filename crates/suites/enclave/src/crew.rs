@@ -1,6 +1,7 @@
 //! Host threads that enter an enclave at once.
 
-use std::sync::Barrier;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 use enclave_interface::Enter;
 use lab::measure::Context;
@@ -57,23 +58,34 @@ impl<'a> Crew<'a> {
         enclave: &Entered,
         part: impl Fn(u64) -> T + Sync,
     ) -> Result<(Vec<T>, Took), Failure> {
-        // All threads and this one meet twice: once they have entered, and to begin.
-        let barrier = Barrier::new(usize::try_from(self.threads).unwrap_or(1) + 1);
-        let (barrier, part) = (&barrier, &part);
+        let gate = Gate::default();
+        let (gate, part) = (&gate, &part);
         let inside = enclave.enclave();
         let mut own_cpu = 0.0;
-        let done: Vec<Result<Done<T>, Failure>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads)
-                .map(|thread| scope.spawn(move || self.one(thread, inside, barrier, part)))
-                .collect();
-            barrier.wait();
+        let done: Result<Vec<Result<Done<T>, Failure>>, Failure> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for thread in 0..self.threads {
+                let body = move || self.one(thread, inside, gate, part);
+                match Builder::new().spawn_scoped(scope, body) {
+                    Ok(made) => threads.push(made),
+                    Err(why) => {
+                        gate.set(Way::Closed);
+                        return Err(Failure::failed(format!(
+                            "make thread {thread} of {}: {why}; ask fewer threads, or allow more \
+                             with ulimit -u",
+                            self.threads
+                        )));
+                    }
+                }
+            }
+            gate.wait_for(self.threads);
             own_cpu = inside.own_cpu_ns();
-            barrier.wait();
+            gate.set(Way::Open);
             let gone = || Err(Failure::failed("a thread that enters the enclave panicked"));
-            threads.into_iter().map(|one| one.join().unwrap_or_else(|_| gone())).collect()
+            Ok(threads.into_iter().map(|one| one.join().unwrap_or_else(|_| gone())).collect())
         });
         let own_cpu = inside.own_cpu_ns() - own_cpu;
-        let done = done.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let done = done?.into_iter().collect::<Result<Vec<_>, _>>()?;
         let begin = done.iter().map(|one| one.begin).min().unwrap_or(0);
         let end = done.iter().map(|one| one.end).max().unwrap_or(0);
         let cpu_ns = own_cpu + done.iter().map(|one| one.cpu_ns).sum::<f64>();
@@ -85,16 +97,18 @@ impl<'a> Crew<'a> {
         &self,
         thread: u64,
         enclave: &dyn Enclave,
-        barrier: &Barrier,
+        gate: &Gate,
         part: impl Fn(u64) -> T,
     ) -> Result<Done<T>, Failure> {
+        let coming = Coming(gate);
         let cpu = self.cpus.get(thread as usize % self.cpus.len().max(1));
         let pinned = cpu.map_or(Ok(()), |cpu| machine::pin::pin_to(*cpu));
         // What a host thread does once, at its first ECALL, is in no time.
         let entered = enclave.nothing();
-        // Whoever fails still comes, or the others wait for ever.
-        barrier.wait();
-        barrier.wait();
+        drop(coming);
+        if !gate.is_opened() {
+            return Err(Failure::failed("another thread could not be made"));
+        }
         pinned?;
         entered.map_err(|why| Failure::check(format!("thread {thread} cannot enter: {why}")))?;
         let cpu_before = cpu_time();
@@ -105,8 +119,111 @@ impl<'a> Crew<'a> {
     }
 }
 
+/// Holds the threads that have entered until all have: then they begin together, or all give up.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<(u64, Way)>,
+    changed: Condvar,
+}
+
+/// What a gate lets its threads do.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Way {
+    #[default]
+    Wait,
+    Open,
+    Closed,
+}
+
+/// A thread that has not come to the gate. It comes when this is dropped, by a panic too: the others wait for it.
+struct Coming<'a>(&'a Gate);
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.state().0 += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, (u64, Way)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while the state is so.
+    fn wait_while(&self, is: impl Fn(u64, Way) -> bool) -> Way {
+        let waited = self.changed.wait_while(self.state(), |(come, way)| is(*come, *way));
+        waited.unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    /// Waits until so many threads have come.
+    fn wait_for(&self, threads: u64) {
+        self.wait_while(|come, _| come < threads);
+    }
+
+    /// Lets all threads go on, or give up.
+    fn set(&self, way: Way) {
+        self.state().1 = way;
+        self.changed.notify_all();
+    }
+
+    /// Waits for that; whether they may go on.
+    fn is_opened(&self) -> bool {
+        self.wait_while(|_, way| way == Way::Wait) == Way::Open
+    }
+}
+
 /// CPU time of this thread, ns.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A hang must fail the test, not stop all of them.
+    fn ends<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(body()));
+        receiver.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    #[test]
+    fn threads_that_wait_give_up_where_another_cannot_be_made() {
+        let opened = |way| {
+            ends(move || {
+                let gate = &Gate::default();
+                std::thread::scope(|scope| {
+                    let wait = || {
+                        drop(Coming(gate));
+                        gate.is_opened()
+                    };
+                    let threads = [scope.spawn(wait), scope.spawn(wait)];
+                    gate.wait_for(2);
+                    gate.set(way);
+                    threads.map(|thread| thread.join().unwrap())
+                })
+            })
+        };
+        assert_eq!(opened(Way::Closed), [false; 2]);
+        assert_eq!(opened(Way::Open), [true; 2]);
+    }
+
+    #[test]
+    fn a_thread_that_panics_has_come() {
+        ends(|| {
+            let gate = &Gate::default();
+            std::thread::scope(|scope| {
+                let panicking = scope.spawn(|| {
+                    let _coming = Coming(gate);
+                    std::panic::resume_unwind(Box::new("planted"));
+                });
+                gate.wait_for(1);
+                assert!(panicking.join().is_err());
+            });
+        });
+    }
 }

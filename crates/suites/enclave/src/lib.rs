@@ -36,3 +36,14 @@ pub use suite::EnclaveSuite;
 
 /// The suite, for the program that holds all suites.
 pub static SUITE: EnclaveSuite = EnclaveSuite;
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    #[test]
+    #[should_panic(expected = "overflow")]
+    fn a_sum_that_is_too_large_panics() {
+        black_box(black_box(u64::MAX) + black_box(1));
+    }
+}

@@ -42,6 +42,11 @@ impl Limit {
         self.least..=self.largest
     }
 
+    /// The same for an argument, which may be negative.
+    pub fn arguments(self) -> RangeInclusive<i64> {
+        self.least.cast_signed()..=self.largest.cast_signed()
+    }
+
     /// Returns a value that is within the limits.
     ///
     /// # Errors

@@ -37,11 +37,15 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let words = std::iter::once("tollgate enclave").chain(arguments.iter().map(String::as_str));
     let options = Options::try_parse_from(words)?;
-    let conf = options.conf().map_err(|failure| UsageError::new(failure.to_string()))?;
+    let conf = options.conf().map_err(|failure| UsageError::new(failure.why))?;
     let kind = kind(&options)?;
     let allowed = option::read(&[&SUITE], &options.allow, &[])?;
-    for library in options.allocators.iter().filter(|one| supplied::is_path(one)) {
+    let libraries = || options.allocators.iter().filter(|one| supplied::is_path(one));
+    for library in libraries() {
         option::check_code_argument(&allowed, "--allocators", library)?;
+        supplied::check(library)?;
+    }
+    for library in libraries() {
         artefact::prepare(&supplied::recipe(library))?;
     }
     let rows = rows(&options, &conf, kind);

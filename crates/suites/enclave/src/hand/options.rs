@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use clap::builder::RangedI64ValueParser;
 use lab::experiment::MAX_ROUNDS;
 use lab::sample::Failure;
 
 use crate::conf::Conf;
 use crate::factors;
 use crate::limits;
+
+/// Says of a negative number too what the range is.
+type Ranged = RangedI64ValueParser<u64>;
 
 /// The seed's benchmark: many threads in one enclave allocate and free, with its default allocator and
 /// with a pluggable one
@@ -19,22 +23,22 @@ pub(super) struct Options {
     #[arg(long)]
     pub(super) simulate: bool,
     /// Allocations of each thread
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(limits::ALLOCATIONS.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100_000, value_parser = Ranged::new().range(limits::ALLOCATIONS.arguments()))]
     pub(super) num_allocations: u64,
     /// From one thread to so many
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 8, value_parser = clap::value_parser!(u64).range(limits::THREADS.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 8, value_parser = Ranged::new().range(limits::THREADS.arguments()))]
     pub(super) max_threads: u64,
     /// Sizes are below this, bytes
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 16384, value_parser = clap::value_parser!(u64).range(limits::SIZE.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 16384, value_parser = Ranged::new().range(limits::SIZE.arguments()))]
     pub(super) max_allocation_size: u64,
     /// The enclave's configuration: lines of NumHeapPages=N, NumStackPages=N, NumTCS=N, Debug=0 or 1
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
     /// Pages of the heap (default: 4096, or as --conf says)
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(limits::HEAP.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::HEAP.arguments()))]
     heap_pages: Option<u64>,
     /// Threads that may be inside at once (default: 8, or as --conf says)
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(limits::TCS.range()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::TCS.arguments()))]
     tcs: Option<u64>,
     /// The default allocator and the others: names, or paths of static libraries (*.a)
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = factors::allocator)]
@@ -82,6 +86,17 @@ mod tests {
         assert_eq!(options.max_allocation_size, 16384);
         assert_eq!(options.allocators, ["dlmalloc", "snmalloc"]);
         assert_eq!(options.conf().unwrap(), Conf::default());
+    }
+
+    #[test]
+    fn a_negative_number_is_told_the_range() {
+        let names = ["num-allocations", "max-threads", "max-allocation-size", "heap-pages", "tcs"];
+        for name in names.into_iter().chain(["rounds"]) {
+            let told = options(&format!("--{name} -1")).unwrap_err().to_string();
+            assert!(told.contains("-1 is not in 1.."), "{told}");
+            let told = options(&format!("--{name} 0")).unwrap_err().to_string();
+            assert!(told.contains("0 is not in 1.."), "{told}");
+        }
     }
 
     #[test]

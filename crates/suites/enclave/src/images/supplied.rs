@@ -8,6 +8,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use lab::artefact::Recipe;
 use lab::sample::Failure;
+use lab::suite::UsageError;
 
 use super::Image;
 use super::link::{self, INSIDE, LinkError, link_by};
@@ -26,6 +27,21 @@ const LARGEST: u64 = 256 << 20;
 /// What the system refused, or a file that is too large.
 pub(super) fn read(library: &Path) -> io::Result<Vec<u8>> {
     machine::file::read(&library.canonicalize()?, LARGEST)
+}
+
+/// Checks that a library of the command line is a static library, before anything is made of it.
+///
+/// # Errors
+/// Names the path as it was given.
+pub fn check(library: &str) -> Result<(), UsageError> {
+    const MAGIC: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
+    let why = match read(Path::new(library)) {
+        Ok(content) if MAGIC.iter().any(|magic| content.starts_with(magic)) => return Ok(()),
+        Ok(_) => "is no static library".to_owned(),
+        Err(why) => why.to_string(),
+    };
+    let line = format!("--allocators: {library}: {why}; give a static library that ar made");
+    Err(UsageError::new(line))
 }
 
 /// How the image of a library is made.
@@ -105,6 +121,20 @@ mod tests {
         let (one, other, again) = (hash("one"), hash("other"), hash("one"));
         assert!(one == again && one != other);
         assert!(artefact(path) != artefact("libmine.a") && !artefact(path).contains('/'));
+    }
+
+    #[test]
+    fn what_is_no_static_library_is_told_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("libmine.a");
+        let path = file.to_str().unwrap();
+        let why = |path: &str| check(path).unwrap_err().to_string();
+        assert!(why(path).contains(&format!("{path}: No such file")), "{}", why(path));
+        assert!(check(folder.path().to_str().unwrap()).is_err());
+        std::fs::write(&file, "some text\n").unwrap();
+        assert!(why(path).contains(&format!("{path}: is no static library")), "{}", why(path));
+        std::fs::write(&file, "!<arch>\n").unwrap();
+        check(path).unwrap();
     }
 
     #[test]
