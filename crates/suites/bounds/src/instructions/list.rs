@@ -170,6 +170,10 @@ impl Declared {
         if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT) {
             return Err(format!("it is longer than {MAX_TEXT} characters"));
         }
+        [Some(&self.form), self.before.as_ref(), self.back.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|text| instructions_alone(text))?;
         let state = self.state.map(|state| format!(" ({state})")).unwrap_or_default();
         let named = |key: &str| NAMED.iter().any(|(name, _)| *name == key);
         let known = |key: &&String| SETTABLE.contains(&key.as_str()) || named(key);
@@ -203,6 +207,26 @@ impl Declared {
             line,
         })
     }
+}
+
+/// Refuses a text in which an assembler would find more than instructions: a comment, which hides what follows, a
+/// directive, which may run for ever, or another line.
+fn instructions_alone(text: &str) -> Result<(), String> {
+    let mut last = ' ';
+    let is_directive = |c: char| {
+        let begins = !std::mem::replace(&mut last, c).is_ascii_alphanumeric();
+        c == '.' && begins
+    };
+    let what = if text.contains(char::is_control) {
+        "a control character"
+    } else if ["#", "/*", "//"].iter().any(|mark| text.contains(mark)) {
+        "a comment"
+    } else if text.contains(is_directive) {
+        "a directive"
+    } else {
+        return Ok(());
+    };
+    Err(format!("it has {what}: give instructions alone, with ';' between them"))
 }
 
 /// Bytes as `0F 0B`.
@@ -273,6 +297,17 @@ mod tests {
             ("{ form = \"nop\", bytes = \"9\" }", "line 4: 'nop': '9' are no 1 to 60 bytes"),
             ("\n{ form = \"nop\", set = { rsp = 1 } }", "line 5: 'nop': 'set' knows no 'rsp'"),
             ("{ form = \"nop\", colour = 1 }", "line 4"),
+            ("{ form = \"nop\\nnop\" }", "line 4: 'nop"),
+            ("{ form = \"nop\\u0000\" }", "has a control character"),
+            ("{ form = \"nop # none\" }", "line 4: 'nop # none': it has a comment"),
+            ("{ form = \"nop\", before = \"nop // none\" }", "line 4: 'nop': it has a comment"),
+            ("{ form = \"nop\", back = \"/* nop */\" }", "it has a comment"),
+            (
+                "{ form = \".fill 100000000000\" }",
+                "line 4: '.fill 100000000000': it has a directive",
+            ),
+            ("{ form = \"nop; .fill 9\" }", "it has a directive"),
+            ("{ form = \"a:.fill 9\" }", "it has a directive"),
             ("{ form = \"lodsb\", set = { rsi = \"memory+9999\" } }", "line 4"),
             ("{ form = \"nop\", set = { source = \"memory\" } }", "'source' holds no place"),
         ];

@@ -46,7 +46,8 @@ thread_local! {
 }
 
 /// Runs code; a fault in it ends it. The handler writes to the state while the code runs, so the code gets a
-/// pointer: no reference to the state may be used until it has ended.
+/// pointer: no reference to the state may be used until it has ended. No test can see a breach of that: it is up to
+/// the optimiser whether it does harm.
 pub(super) fn guarded<T>(state: &mut State, run: impl FnOnce(*mut State) -> T) -> Result<T, Fault> {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(install);
