@@ -176,6 +176,17 @@ fn by_hand_the_published_rows_stand_beside_ours() {
     for measured in ["  hardware and glue, both ways (no such call)", "  all"] {
         assert!(line(measured).chars().any(|c| c.is_ascii_digit()), "{table}");
     }
+    // Where isolation's writes of CR3 are differs by route, and each label and the note say so.
+    for route in ["guest of our own under KVM", "guest on bare metal"] {
+        let labelled = |line: &str| line.starts_with(route) && line.contains("on (with CR3)");
+        assert!(table.lines().any(labelled), "{route}: {table}");
+    }
+    let labelled = |line: &str| line.contains("patched") && line.contains("on (without CR3)");
+    assert!(table.lines().any(labelled), "{table}");
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = bench.ok(&["list", "crossing/one-way"]);
+    for text in [&words, &shown.split_whitespace().collect::<Vec<_>>().join(" ")] {
+        assert!(text.contains("with CR3") && text.contains("without CR3"), "{text}");
+    }
     assert!(words.contains("--allow tracefs"), "tracefs is not touched unasked: {table}");
 }

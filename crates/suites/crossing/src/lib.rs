@@ -24,3 +24,14 @@ pub use suite::CrossingSuite;
 
 /// The suite, for the program that holds all suites.
 pub static SUITE: CrossingSuite = CrossingSuite;
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    #[test]
+    #[should_panic(expected = "overflow")]
+    fn a_sum_that_is_too_large_panics() {
+        black_box(black_box(u64::MAX) + black_box(1));
+    }
+}
