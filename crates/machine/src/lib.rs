@@ -37,3 +37,14 @@ pub mod untested;
 pub mod user;
 
 pub use refusal::Refusal;
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    #[test]
+    #[should_panic(expected = "overflow")]
+    fn a_sum_that_is_too_large_panics() {
+        black_box(black_box(u64::MAX) + black_box(1));
+    }
+}
