@@ -119,6 +119,11 @@ impl Point {
 }
 
 impl Point {
+    /// In how many factors it differs from another.
+    pub fn differing(&self, other: &Self) -> usize {
+        self.without_levels(other).0.len()
+    }
+
     /// The point without the levels that it shares with another.
     #[must_use]
     pub fn without_levels(&self, other: &Self) -> Self {

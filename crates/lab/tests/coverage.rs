@@ -7,6 +7,8 @@
     reason = "a test fails by panicking, also in the functions it shares"
 )]
 
+use lab::experiment::Effort;
+use lab::run::narrow;
 use lab::statistics::{
     Estimate, Interval, NoiseFloor, Ratio, Resolution, estimate, median, order, paired_ratio,
     resolve,
@@ -144,6 +146,44 @@ fn planted_effects_are_found_and_covered() {
     let covered = share(covered_in_all, EFFECTS.len() * REPLICATIONS as usize);
     println!("all effects: covered {:.2}% (one standard error is 0.3 points)", covered * 100.0);
     assert!((0.93..=0.97).contains(&covered), "covered {covered} in all");
+}
+
+/// Rounds of one point, without drift, that spread so that 2% is reached after few looks or many.
+#[test]
+fn a_point_that_stops_when_narrow_covers_the_truth() {
+    const TRUTH: f64 = 100.0;
+    let (mut covered_in_all, mut stopped_in_all) = (0, 0);
+    for spread in [0.03, 0.04, 0.05, 0.06, 0.07] {
+        let effort = Effort {
+            min_rounds: 20,
+            rounds: 640,
+            budget: std::time::Duration::from_millis(5),
+            resolve: 0.02,
+        };
+        let (mut covered, mut rounds) = (0, 0);
+        for seed in seeds(spread) {
+            let mut machine = Machine { random: Pcg64Mcg::seed_from_u64(seed), drift: 0.0 };
+            let mut values = Vec::new();
+            while values.len() < effort.rounds as usize && !narrow(&values, &effort) {
+                values.push(TRUTH * (spread * machine.normal()).exp());
+            }
+            covered += usize::from(estimate(&values).unwrap().interval.includes(TRUTH));
+            rounds += values.len();
+        }
+        covered_in_all += covered;
+        stopped_in_all += REPLICATIONS as usize;
+        let covered = share(covered, REPLICATIONS as usize);
+        let rounds = rounds as f64 / REPLICATIONS as f64;
+        println!(
+            "spread {:2.0}%: {rounds:.0} rounds, covered {:.1}%",
+            spread * 100.0,
+            covered * 100.0
+        );
+        assert!(covered > 0.905, "{spread}: covered {covered}");
+    }
+    let covered = share(covered_in_all, stopped_in_all);
+    println!("stopped when narrow: covered {:.1}%", covered * 100.0);
+    assert!(covered >= 0.93, "covered {covered} in all");
 }
 
 #[test]

@@ -244,4 +244,14 @@ fn a_ratio_is_resolved_only_clear_of_one_and_of_the_floor() {
     assert_eq!(resolve(&ratio(1.03, 1.0), Some(&floor)), unresolved(Unresolved::BelowFloor));
     assert_eq!(resolve(&ratio(1.05, 1.0), Some(&floor)), Resolution::Higher);
     assert_eq!(NoiseFloor::from_twins(&[]), None);
+    for rounds in 1..=20 {
+        let few = paired_ratio(&vec![(2.0, 1.0); rounds], 0).unwrap();
+        let expected = match rounds {
+            1 => unresolved(Unresolved::SingleRound),
+            2..=5 => unresolved(Unresolved::TooFewRounds),
+            _ => Resolution::Higher,
+        };
+        assert_eq!(resolve(&few, None), expected, "{rounds}");
+        assert_eq!(NoiseFloor::from_twins(&[few]).is_some(), rounds >= 6, "{rounds}");
+    }
 }

@@ -3,17 +3,43 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::verdict::{Lack, LeftOut};
-use super::{Claim, VerdictKind};
+use super::{Claim, VerdictKind, words};
 use crate::experiment::Experiment;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::plan::seed_of;
 use crate::point::{Filter, Level, Point};
 use crate::proximity::name;
-use crate::sample::Sample;
+use crate::sample::{FailureKind, Sample};
+use crate::statistics::ORDER_STATISTIC_ROUNDS;
 use crate::summary::{
     CLASS, Floors, Observed, Rounds, Unit, last_samples, metric_record, newest_environment,
 };
+
+/// The share of a point's rounds that may have failed where the others are judged.
+const MAX_FAILED: f64 = 0.1;
+
+/// The rounds of points that have no value.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lost {
+    /// Rounds that count.
+    pub(super) measured: usize,
+    /// Rounds in which something failed, crashed, timed out or gave a wrong result.
+    pub(super) failed: usize,
+    /// Rounds that stand as void.
+    pub(super) void: usize,
+}
+
+impl Lost {
+    /// ` (3 lost: 2 failed, 1 void)`; nothing if no round is lost.
+    pub(super) fn told(self) -> String {
+        let Self { failed, void, .. } = self;
+        match failed + void {
+            0 => String::new(),
+            lost => format!(" ({lost} lost: {failed} failed, {void} void)"),
+        }
+    }
+}
 
 /// The points on one side of a ratio.
 pub(super) struct Side<'a> {
@@ -43,6 +69,8 @@ pub(super) struct Evidence<'a> {
     pub(super) observed: Observed,
     /// What the machine makes of no difference, from every twin of the experiment.
     pub(super) floors: Floors,
+    /// The most rounds that any twins have in common.
+    twin_rounds: usize,
     /// Every point that the claim looks at: measured or planned.
     pub(super) known: BTreeSet<Point>,
     /// The factors that take several levels among the known points.
@@ -78,6 +106,7 @@ impl<'a> Evidence<'a> {
             observed.keep(|one| one.class.as_ref().is_some_and(|of| of.as_str() == name(class)));
         }
         let floors = Floors::of(&observed);
+        let twin_rounds = observed.twin_rounds();
         observed.points.retain(|point, _| claim.filter.matches(point));
         observed.twins.retain(|point, _| claim.filter.matches(point));
         let samples: BTreeMap<(&Point, u32), &Sample> = last_samples(run, experiment, environment)
@@ -98,6 +127,7 @@ impl<'a> Evidence<'a> {
             experiment: declared,
             record,
             floors,
+            twin_rounds,
             varying: open_factors(known.iter(), &[]),
             known,
             rounds: rounds.into_iter().collect(),
@@ -269,6 +299,67 @@ impl<'a> Evidence<'a> {
         }
         let words = format!("{why}; {rounds} judged rounds of the {needed} that it needs");
         (VerdictKind::Inconclusive, words)
+    }
+
+    /// How a kind is weakened where points are compared: by too few rounds, by rounds of these points
+    /// that failed, and where no twins say what the machine makes of no difference.
+    pub(super) fn comparable(
+        &self,
+        kind: VerdictKind,
+        rounds: usize,
+        points: &[&Point],
+        why: String,
+    ) -> (VerdictKind, String) {
+        let (kind, why) = self.enough(kind, rounds, why);
+        let (kind, why) = Self::weakened_by(&self.lost(points), kind, why);
+        match self.no_floor() {
+            Some(lack) => (VerdictKind::Inconclusive, format!("{why}; {lack}")),
+            None => (kind, why),
+        }
+    }
+
+    /// How a kind is weakened when more than a small share of the rounds failed: what fails may be
+    /// what is slow.
+    pub(super) fn weakened_by(
+        lost: &Lost,
+        kind: VerdictKind,
+        why: String,
+    ) -> (VerdictKind, String) {
+        let all = lost.measured + lost.failed;
+        if lost.failed as f64 <= MAX_FAILED * all as f64 {
+            return (kind, why);
+        }
+        let (failed, most) = (lost.failed, words::percent(MAX_FAILED));
+        let words = format!("{why}; {failed} of {all} rounds failed, more than {most}");
+        (VerdictKind::Inconclusive, words)
+    }
+
+    /// The rounds of points by what stands for them; one in which any of the points failed is failed.
+    pub(super) fn lost(&self, points: &[&Point]) -> Lost {
+        let mut rounds: BTreeMap<u32, (bool, bool)> = BTreeMap::new();
+        for ((point, round), sample) in &self.samples {
+            if points.contains(point) && !is_absence(sample) {
+                let (failed, void) = rounds.entry(*round).or_default();
+                let fault = sample.error.as_ref().map(|failure| failure.kind);
+                *failed |= fault.is_some_and(|kind| kind != FailureKind::Void);
+                *void |= sample.void.is_some() || fault == Some(FailureKind::Void);
+            }
+        }
+        let failed = rounds.values().filter(|(failed, _)| *failed).count();
+        let void = rounds.values().filter(|(failed, void)| *void && !failed).count();
+        Lost { measured: rounds.len() - failed - void, failed, void }
+    }
+
+    /// Why there is no noise floor, where the experiment has twins to make one. A promise on what is
+    /// the same in each round asks for fewer rounds than a floor takes, and needs none.
+    fn no_floor(&self) -> Option<String> {
+        let twins = self.experiment.is_some_and(|experiment| !experiment.twins.is_empty());
+        let needed = ORDER_STATISTIC_ROUNDS;
+        let lacks = twins && self.twin_rounds < needed && self.claim.rounds_needed() >= needed;
+        lacks.then(|| {
+            let (rounds, command) = (words::rounds(self.twin_rounds), self.claim.command());
+            format!("no noise floor: twins have {rounds} in common and need {needed}: {command}")
+        })
     }
 }
 

@@ -1,11 +1,17 @@
 //! The verdict on a claim from a run.
 
+use std::iter::repeat_n;
+
 use super::evidence::Evidence;
 use super::verdict::{Lack, Ours, Outcome, combine};
 use super::{Bounds, Claim, Hold, Kind, Published, Verdict, VerdictKind, words};
 use crate::journal::Run;
 use crate::statistics::{Estimate, Interval, estimate};
 use crate::summary::newest_environment;
+
+/// Beyond every value, and far enough from the end of the range that sums of two are finite.
+const HIGHEST: f64 = f64::MAX / 4.0;
+const LOWEST: f64 = -HIGHEST;
 
 /// Judges a claim by a run, or says that it is not measured yet. `cores` is how many physical cores
 /// this machine has; where the run knows the machine that measured, that one's count is used.
@@ -135,18 +141,35 @@ impl Evidence<'_> {
         let part = |point| {
             let values = self.observed.points.get(point);
             let values = values.into_iter().flat_map(|rounds| rounds.values().map(|o| o.value));
-            let Ok(estimate) = estimate(&values.collect::<Vec<_>>()) else {
+            let values: Vec<f64> = values.collect();
+            let Ok(own) = estimate(&values) else {
                 return Ours::nothing(self.label(point), self.lack_of(point));
             };
-            let kind = judge(&estimate.interval);
-            let mut part = value_part(self.label(point), &estimate, &self.record.unit);
+            let lost = self.lost(&[point]);
+            let kind = judge(&own.interval);
+            let mut part = value_part(self.label(point), &own, &self.record.unit);
             let why = format!(
-                "{} over {}, claimed {}",
+                "{} over {}{}, claimed {}",
                 part.figure(),
-                words::rounds(estimate.rounds),
+                words::rounds(own.rounds),
+                lost.told(),
                 claimed(&self.record.unit)
             );
-            (part.kind, part.why) = self.enough(kind, estimate.rounds, why);
+            // What failed may have been as slow, or as fast, as can be.
+            let differs = |extreme: f64| {
+                let all = values.iter().copied().chain(repeat_n(extreme, lost.failed));
+                let worst = estimate(&all.collect::<Vec<_>>());
+                worst.is_ok_and(|worst| judge(&worst.interval) != kind)
+            };
+            let (kind, why) = match lost.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {
+                true => {
+                    (VerdictKind::Inconclusive, format!("{why}; the failed rounds may change it"))
+                }
+                false => (kind, why),
+            };
+            let (kind, why) = Self::weakened_by(&lost, kind, why);
+            part.lost = lost.failed + lost.void;
+            (part.kind, part.why) = self.enough(kind, own.rounds, why);
             part
         };
         self.known.iter().map(|point| Outcome::of_all(vec![part(point)])).collect()

@@ -67,13 +67,15 @@ impl Evidence<'_> {
         combination: &Point,
     ) -> Ours {
         let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return part };
-        match bounds.at_least {
-            Some(bound) if missing.open.is_none() && highest.ratio.interval.high < bound => {
-                let why = format!("{}; this machine's own limit is {}", part.why, highest.told());
-                Ours { kind: VerdictKind::Unmeasurable, why, ..part }
-            }
-            _ => part,
+        let least = Bounds { at_most: None, ..*bounds };
+        let (kind, why) = within_bounds(&highest.ratio, &least, self.floor(&highest));
+        let points = [highest.above, highest.below];
+        let (kind, _) = self.comparable(kind, highest.ratio.rounds, &points, why);
+        if kind != VerdictKind::Contradicted || missing.open.is_some() {
+            return part;
         }
+        let why = format!("{}; this machine's own limit is {}", part.why, highest.told());
+        Ours { kind: VerdictKind::Unmeasurable, why, ..part }
     }
 
     /// Whether each filter's best is resolved better than the next one's.
@@ -173,7 +175,8 @@ impl Evidence<'_> {
         kind: VerdictKind,
         why: String,
     ) -> Ours {
-        let (kind, why) = self.enough(kind, paired.ratio.rounds, why);
+        let points = [paired.above, paired.below];
+        let (kind, why) = self.comparable(kind, paired.ratio.rounds, &points, why);
         let several = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         Ours {

@@ -1,7 +1,7 @@
 //! Whether the rounds of a point repeat: how far their middle half spreads, as a share of their median.
 
 use super::evidence::Evidence;
-use super::steps::is_idle;
+use super::steps::{NEVER_IDLE, is_idle};
 use super::verdict::{Lack, Ours, Outcome};
 use super::{VerdictKind, words};
 use crate::point::Point;
@@ -23,10 +23,14 @@ impl Evidence<'_> {
         let values = rounds.iter().filter(|(round, _)| idle(**round)).map(|(_, one)| one.value);
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
-        let Some(middle) = median(&values).filter(|middle| *middle != 0.0) else {
-            let why = "in no round was the core known to be idle: others took it, or the kernel counts no steal; measure again";
-            return Ours::nothing(label, Lack::inconclusive(why));
+        let Some(middle) = median(&values) else {
+            return Ours::nothing(label, Lack::inconclusive(NEVER_IDLE));
         };
+        if middle == 0.0 {
+            let why = "the median is 0, and a spread is a share of the median; \
+                       choose a metric that is above 0";
+            return Ours::nothing(label, Lack::inconclusive(why));
+        }
         let quarter = values.len() / 4;
         let spread = ((values[values.len() - 1 - quarter] - values[quarter]) / middle).abs();
         let kind = match spread <= most {

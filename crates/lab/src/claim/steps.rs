@@ -8,6 +8,9 @@ use crate::sample::Sample;
 
 /// The share of a sample for which others may have had the core that is called idle.
 const WAITED: f64 = 0.01;
+/// Why a point has no round to judge.
+pub(super) const NEVER_IDLE: &str = "in no round was the core known to be idle: others took it, \
+     or the kernel counts no steal; measure again";
 /// Of a step: what adding and subtracting floating-point numbers may leave.
 const ROUNDING: f64 = 1e-6;
 
@@ -28,8 +31,7 @@ impl Evidence<'_> {
             .filter_map(|(round, one)| Some((one.value, step(self.sample(point, *round)?)?)))
             .collect();
         let Some(&(_, step)) = idle.first() else {
-            let why = "in no round was the core known to be idle: others took it, or the kernel counts no steal; measure again";
-            return Ours::nothing(label, Lack::inconclusive(why));
+            return Ours::nothing(label, Lack::inconclusive(NEVER_IDLE));
         };
         let least = idle.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
         let highest = idle.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);

@@ -174,11 +174,11 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
     let kind = match hold {
         _ if all == absent && all > 0 => Unmeasurable,
         Hold::Share(share) => {
-            let needed = share * (all - absent) as f64;
+            let needed = needed(share, all - absent);
             let may = all - absent - count(Contradicted);
             match all > 0 {
-                true if count(Reproduced) as f64 >= needed => Reproduced,
-                true if (may as f64) < needed => Contradicted,
+                true if count(Reproduced) >= needed => Reproduced,
+                true if may < needed => Contradicted,
                 _ => Inconclusive,
             }
         }
@@ -211,6 +211,12 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
     }
     why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     (kind, why, outcomes.into_iter().flat_map(|outcome| outcome.ours).collect())
+}
+
+/// The smallest count that is at least a share of `all`. The product of 28% and 25 is just above 7
+/// in floating point, and means 7.
+fn needed(share: f64, all: usize) -> usize {
+    (share * all as f64 - 1e-9).ceil() as usize
 }
 
 /// `3 of 5 hold, 1 does not, 1 cannot be measured here`
@@ -258,6 +264,9 @@ mod tests {
         assert_eq!(verdict([19, 1, 0, 500], 0.95).0, VerdictKind::Reproduced);
         assert_eq!(verdict([18, 2, 0, 0], 0.95).0, VerdictKind::Contradicted);
         assert_eq!(verdict([18, 0, 2, 0], 0.95).0, VerdictKind::Inconclusive);
+        assert_eq!(verdict([7, 18, 0, 0], 0.28).0, VerdictKind::Reproduced);
+        assert_eq!(verdict([7, 18, 0, 0], 0.280_001).0, VerdictKind::Contradicted);
+        assert_eq!(verdict([6, 18, 1, 0], 0.28).0, VerdictKind::Inconclusive);
         assert_eq!(verdict([0, 0, 0, 3], 0.95).0, VerdictKind::Unmeasurable);
         assert_eq!(verdict([0, 0, 0, 0], 0.95).0, VerdictKind::Inconclusive);
     }

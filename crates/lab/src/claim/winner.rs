@@ -46,7 +46,9 @@ impl Evidence<'_> {
         };
         let places: Vec<_> = contests.iter().map(Contest::told).collect();
         let why = format!("{said}: {}, {rounds} judged rounds", places.join("; "));
-        let (kind, why) = self.enough(kind, rounds, why);
+        let points: Vec<_> =
+            self.known.iter().filter(|point| includes(point, combination)).collect();
+        let (kind, why) = self.comparable(kind, rounds, &points, why);
         let ours =
             contests.iter().map(|contest| self.contest_part(contest, factor, along)).collect();
         Outcome { kind, why, ours, left_out }
@@ -125,8 +127,9 @@ impl Evidence<'_> {
             let in_half: Rounds = in_half.map(|(round, o)| (*round, o.clone())).collect();
             let worse = *point != best && {
                 let better = self.improvement(&ratio(&judged, &in_half)?)?;
-                resolved_higher(&better, self.floors.near(&[best, *point]), "").0
-                    == VerdictKind::Reproduced
+                better.rounds >= self.claim.rounds_needed()
+                    && resolved_higher(&better, self.floors.near(&[best, *point]), "").0
+                        == VerdictKind::Reproduced
             };
             if let (false, Some(level)) = (worse, point.get(factor)) {
                 may_be_best.insert(level);

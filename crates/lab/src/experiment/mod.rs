@@ -115,9 +115,76 @@ impl Experiment {
         point.without_levels(&self.defaults)
     }
 
+    /// Keeps the points that the filter matches, to measure them: where no twin is among them, the
+    /// nearest one with its point too, because without a noise floor there is no verdict.
+    pub fn keep_with_floor(&mut self, wanted: impl Fn(&Point) -> bool) {
+        let kept: Vec<&Point> = self.points.iter().filter(|point| wanted(point)).collect();
+        let distance = |twin: &&Point| kept.iter().map(|point| twin.differing(point)).min();
+        let extra = match kept.is_empty() || self.twins.iter().any(&wanted) {
+            true => None,
+            false => self.twins.iter().min_by_key(distance).cloned(),
+        };
+        self.keep(|point| wanted(point) || Some(point) == extra.as_ref());
+    }
+
     /// Keeps only the points that the filter matches.
     pub fn keep(&mut self, wanted: impl Fn(&Point) -> bool) {
         self.points.retain(&wanted);
         self.twins.retain(&wanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(length: &str, function: &str) -> Point {
+        Point::from([("length", length), ("function", function)])
+    }
+
+    fn experiment() -> Experiment {
+        let points: Vec<_> = ["16 B", "4 KiB", "1 MiB"]
+            .into_iter()
+            .flat_map(|length| ["glibc", "ours"].map(|function| at(length, function)))
+            .collect();
+        Experiment {
+            suite: "copy".into(),
+            name: "throughput".into(),
+            method: "throughput".into(),
+            about: String::new(),
+            metric: "throughput".into(),
+            baseline: points[0].clone(),
+            defaults: Point::default(),
+            sweeps: Vec::new(),
+            points,
+            twins: vec![at("16 B", "glibc"), at("1 MiB", "glibc")],
+            roles: Vec::new(),
+            blocking: Vec::new(),
+            batch: 1,
+            limit: None,
+            effort: Profile::Quick.effort(),
+        }
+    }
+
+    #[test]
+    fn points_are_never_measured_without_twins() {
+        let kept = |wanted: &dyn Fn(&Point) -> bool| {
+            let mut experiment = experiment();
+            experiment.keep_with_floor(wanted);
+            (experiment.points, experiment.twins)
+        };
+        // The twin among them.
+        let (points, twins) = kept(&|point| point.text("length") == "1 MiB");
+        assert_eq!((points.len(), twins), (2, vec![at("1 MiB", "glibc")]));
+        // The nearest, in the order of the declaration.
+        let (points, twins) = kept(&|point| *point == at("1 MiB", "ours"));
+        assert_eq!(points, [at("1 MiB", "glibc"), at("1 MiB", "ours")]);
+        assert_eq!(twins, [at("1 MiB", "glibc")]);
+        // Nothing is measured for the sake of twins alone.
+        assert_eq!(kept(&|_| false), (Vec::new(), Vec::new()));
+        let mut counts = experiment();
+        counts.twins.clear();
+        counts.keep_with_floor(|point| point.text("length") == "4 KiB");
+        assert_eq!((counts.points.len(), counts.twins.len()), (2, 0));
     }
 }

@@ -22,6 +22,7 @@ use crate::suite::Suite;
 
 pub use import::Imported;
 pub(crate) use record::{METRICS, SESSION};
+pub use stopping::narrow;
 
 /// The suites, and the program that has them.
 #[derive(Clone, Copy)]

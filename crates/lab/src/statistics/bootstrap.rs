@@ -12,6 +12,10 @@ use super::binomial::Binomial;
 /// What is less likely than this is left out: all of it together moves no quantile.
 const NEGLIGIBLE: f64 = 1e-18;
 
+/// Up to this many values the whole distribution is computed, in quadratic time. Above, the ends are
+/// searched for by rank, in a few passes.
+const MAX_DISTRIBUTION: usize = 1000;
+
 /// A median that a resample can have.
 #[derive(Debug, Clone, Copy)]
 struct Atom {
@@ -21,11 +25,36 @@ struct Atom {
 
 /// The two ends that cut `tail` of the resampled medians off on either side of sorted values.
 pub(super) fn percentile_interval(sorted: &[f64], tail: f64) -> (f64, f64) {
+    if sorted.len() > MAX_DISTRIBUTION {
+        let draws = Binomial::new(sorted.len());
+        return interval_by_ranks(sorted, |drawn, chance| draws.at_least(drawn, chance) >= tail);
+    }
     let atoms = distribution(sorted);
     let low = first_beyond(atoms.iter(), tail);
     let high = first_beyond(atoms.iter().rev(), tail);
     let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
     (low.unwrap_or(least), high.unwrap_or(most))
+}
+
+/// The two ends for many values. With an odd number of them an end is exact: the lowest rank that the
+/// middle draw reaches with the chance of a tail. With an even number it is the mean of the ends of the
+/// two draws in the middle, which lie next to each other. `reaches` tells whether so many draws or
+/// more fall, each with a chance, often enough.
+fn interval_by_ranks(sorted: &[f64], mut reaches: impl FnMut(usize, f64) -> bool) -> (f64, f64) {
+    let n = sorted.len();
+    let mut index = |drawn: usize| {
+        let (mut low, mut high) = (0, n - 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            match reaches(drawn, (middle + 1) as f64 / n as f64) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        low
+    };
+    let (a, b) = (index(n.div_ceil(2)), index(n / 2 + 1));
+    (f64::midpoint(sorted[a], sorted[b]), f64::midpoint(sorted[n - 1 - a], sorted[n - 1 - b]))
 }
 
 /// The first median at which the probability gathered so far reaches `tail`. Counted from either
@@ -106,7 +135,7 @@ mod tests {
 
     use super::super::chance::generator;
     use super::super::summary::{median_of_sorted, quantile};
-    use super::{distribution, percentile_interval};
+    use super::{Binomial, distribution, first_beyond, interval_by_ranks, percentile_interval};
 
     /// Values with uneven gaps, so that no two means of pairs coincide.
     fn uneven(n: usize) -> Vec<f64> {
@@ -167,6 +196,39 @@ mod tests {
             let end = |q: f64| quantile(&medians, q).unwrap();
             assert!(end(0.025 - error) <= low && low <= end(0.025 + error), "{n}");
             assert!(end(0.975 - error) <= high && high <= end(0.975 + error), "{n}");
+        }
+    }
+
+    #[test]
+    fn ends_by_rank_are_those_of_the_distribution() {
+        for n in [301usize, 999, 1001, 300, 1000, 2000] {
+            let ranks: Vec<f64> = (0..n).map(|rank| rank as f64).collect();
+            let draws = Binomial::new(n);
+            let (low, high) = interval_by_ranks(&ranks, |k, p| draws.at_least(k, p) >= 0.025);
+            let exact = first_beyond(distribution(&ranks).iter(), 0.025).unwrap();
+            let apart = if n % 2 == 1 { 0.0 } else { 0.5 };
+            assert!((low - exact).abs() <= apart, "{n}: {low} for {exact}");
+            assert_eq!(low + high, (n - 1) as f64, "{n}");
+        }
+    }
+
+    #[test]
+    fn many_rounds_take_few_evaluations() {
+        for n in [100_000usize, 100_001] {
+            let ranks: Vec<f64> = (1..=n).map(|rank| rank as f64).collect();
+            let draws = Binomial::new(n);
+            let mut evaluations = 0;
+            let (low, high) = interval_by_ranks(&ranks, |drawn, chance| {
+                evaluations += 1;
+                draws.at_least(drawn, chance) >= 0.025
+            });
+            assert!(evaluations <= 2 * 17, "{evaluations}");
+            assert_eq!((low, high), percentile_interval(&ranks, 0.025));
+            // The normal approximation of the ranks.
+            let reach = 1.959_964 * (n as f64).sqrt() / 2.0;
+            let middle = (n + 1) as f64 / 2.0;
+            assert!((low - (middle - reach)).abs() <= 1.0, "{n}: {low}");
+            assert!((high - (middle + reach)).abs() <= 1.0, "{n}: {high}");
         }
     }
 

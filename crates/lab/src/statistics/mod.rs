@@ -16,7 +16,7 @@ mod resolution;
 mod summary;
 
 pub use choice::{Choice, choose_and_judge};
-pub use estimate::{Estimate, MAX_PROJECTED_ROUNDS, estimate, rounds_needed};
+pub use estimate::{Estimate, MAX_PROJECTED_ROUNDS, estimate, rounds_needed, stopping_half_width};
 pub use interval::{BOOTSTRAP_ROUNDS, CONFIDENCE, Interval, IntervalKind, ORDER_STATISTIC_ROUNDS};
 pub use ratio::{Ratio, paired_ratio};
 pub use resolution::{NoiseFloor, Resolution, Unresolved, resolve};

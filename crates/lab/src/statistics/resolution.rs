@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Interval, IntervalKind, Ratio};
+use super::{Interval, IntervalKind, ORDER_STATISTIC_ROUNDS, Ratio};
 
 /// What the machine makes of no difference at all: the ratio of twins, one thing measured under
 /// two names.
@@ -18,10 +18,11 @@ pub struct NoiseFloor {
 
 impl NoiseFloor {
     /// The floor of an experiment with these twins: that of the pair that reaches furthest.
-    /// `None` without twins.
+    /// `None` if no pair has an interval of 95%, which takes 6 rounds.
     pub fn from_twins(twins: &[Ratio]) -> Option<Self> {
         twins
             .iter()
+            .filter(|twins| twins.rounds >= ORDER_STATISTIC_ROUNDS)
             .map(|Ratio { interval, .. }| Self {
                 interval: *interval,
                 floor: interval.low.ln().abs().max(interval.high.ln().abs()),
@@ -51,6 +52,8 @@ pub enum Resolution {
 pub enum Unresolved {
     /// One round has no interval.
     SingleRound,
+    /// A range of 2 to 5 rounds is no interval of 95%.
+    TooFewRounds,
     /// The interval includes 1.
     IncludesOne,
     /// The difference is smaller than that between twins.
@@ -61,6 +64,7 @@ impl fmt::Display for Unresolved {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::SingleRound => "one round has no interval",
+            Self::TooFewRounds => "too few rounds",
             Self::IncludesOne => "the interval includes 1",
             Self::BelowFloor => "the difference is below the noise floor",
         })
@@ -71,8 +75,10 @@ impl fmt::Display for Unresolved {
 /// the noise floor where there is one.
 pub fn resolve(ratio: &Ratio, floor: Option<&NoiseFloor>) -> Resolution {
     let unresolved = |why| Resolution::Unresolved { why };
-    if ratio.interval.kind == IntervalKind::Single {
-        return unresolved(Unresolved::SingleRound);
+    match ratio.interval.kind {
+        IntervalKind::Single => return unresolved(Unresolved::SingleRound),
+        IntervalKind::Range => return unresolved(Unresolved::TooFewRounds),
+        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => {}
     }
     if ratio.interval.includes(1.0) {
         return unresolved(Unresolved::IncludesOne);

@@ -22,7 +22,7 @@ impl Floors {
     /// The floor for comparing these points: that of the nearest twins, which differ from one of
     /// them in the fewest factors; of equally near ones, the highest. Nothing without twins.
     pub fn near(&self, points: &[&Point]) -> Option<&NoiseFloor> {
-        let distance = |twin: &Point| points.iter().map(|point| differing(twin, point)).min();
+        let distance = |twin: &Point| points.iter().map(|point| twin.differing(point)).min();
         let nearest = self.0.iter().map(|(twin, _)| distance(twin)).min()?;
         let near = self.0.iter().filter(|(twin, _)| distance(twin) == nearest);
         near.map(|(_, floor)| floor).max_by(|a, b| a.floor.total_cmp(&b.floor))
@@ -41,11 +41,6 @@ impl Floors {
         self.0.extend(other.0.iter().cloned());
         self
     }
-}
-
-/// In how many factors two points differ.
-fn differing(a: &Point, b: &Point) -> usize {
-    a.0.iter().filter(|(factor, level)| b.get(factor) != Some(*level)).count()
 }
 
 #[cfg(test)]

@@ -49,6 +49,12 @@ impl Observed {
         };
         self.twins.iter().filter_map(ratio).collect()
     }
+
+    /// The most rounds that a point and its twin have in common; 0 without twins.
+    pub(crate) fn twin_rounds(&self) -> usize {
+        let common = |(point, twin)| Some(pairs(self.points.get(point)?, twin).0.len());
+        self.twins.iter().filter_map(common).max().unwrap_or(0)
+    }
 }
 
 /// The environment of the sample of an experiment that was written last.

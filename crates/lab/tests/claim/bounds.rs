@@ -6,7 +6,7 @@ use lab::experiment::Profile;
 use lab::sample::Failure;
 
 use crate::made_up::{MadeUp, fail, product};
-use crate::{assert_kind, claim, verdict};
+use crate::{assert_kind, claim, fail_rounds, verdict};
 
 fn two_lengths() -> MadeUp {
     MadeUp::new(product(&["glibc"], &["4 KiB", "64 KiB"], &["0"]))
@@ -264,6 +264,47 @@ fn rounds_as_a_share_of_their_median_on_an_idle_core() {
     run.samples.iter_mut().for_each(|sample| sample.noise = Some(waited(250_000_000)));
     let verdict = assert_kind(keys, &run, Inconclusive);
     assert!(verdict.why.contains("idle"), "{}", verdict.why);
+}
+
+#[test]
+fn a_share_of_a_median_of_0_says_so() {
+    let mut run = two_lengths().run(|_| 100.0);
+    for sample in &mut run.samples {
+        sample.values.insert("throughput".into(), 0.0);
+        sample.noise = Some(waited(0));
+    }
+    let verdict = assert_kind("expect = { rounds_differ_at_most = \"1%\" }", &run, Inconclusive);
+    assert!(verdict.why.contains("the median is 0"), "{}", verdict.why);
+}
+
+#[test]
+fn rounds_that_failed_are_told_and_may_change_the_verdict() {
+    let keys = |least: &str| format!("where = {{ length = \"4 KiB\" }}\nexpect = {{ {least} }}");
+    let whole = two_lengths().run(|_| 10e9);
+    let with = |failed: u32| {
+        let mut run = whole.clone();
+        fail_rounds(&mut run, failed, |_| true);
+        run
+    };
+    let verdict = assert_kind(&keys("at_least = 9e9"), &with(2), Reproduced);
+    assert!(verdict.why.contains("18 rounds (2 lost: 2 failed, 0 void)"), "{}", verdict.why);
+    assert_eq!(verdict.ours[0].lost, 2);
+    let verdict = assert_kind(&keys("at_least = 9e9"), &with(3), Inconclusive);
+    assert!(verdict.why.contains("3 of 20 rounds failed, more than 10%"), "{}", verdict.why);
+    assert_kind(&keys("at_least = 90e9"), &with(2), Contradicted);
+    assert_kind(&keys("at_least = 90e9"), &with(3), Inconclusive);
+    // Values that only just hold: as many slow rounds as failed would move an end over the bound.
+    let ours = assert_kind(&keys("at_least = 1e9"), &with(2), Reproduced).ours[0].clone();
+    let close = format!("at_least = {:e}", ours.interval.unwrap().low * 0.9999);
+    let verdict = assert_kind(&keys(&close), &with(2), Inconclusive);
+    assert!(verdict.why.contains("the failed rounds may change it"), "{}", verdict.why);
+    // Void is by the host and not by the value: told, and no reason against a verdict.
+    let mut run = whole.clone();
+    for sample in run.samples.iter_mut().filter(|sample| sample.round < 8) {
+        sample.void = Some("the core clock moved".into());
+    }
+    let verdict = assert_kind(&keys("at_least = 9e9"), &run, Reproduced);
+    assert!(verdict.why.contains("12 rounds (8 lost: 0 failed, 8 void)"), "{}", verdict.why);
 }
 
 #[test]

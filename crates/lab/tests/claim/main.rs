@@ -17,6 +17,8 @@ mod shapes;
 
 use lab::claim::{Claim, Verdict, VerdictKind, judge, read};
 use lab::journal::Run;
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind, Sample};
 
 /// A claim on the made-up experiment, with more keys.
 pub(crate) fn claim(keys: &str) -> Claim {
@@ -38,4 +40,13 @@ pub(crate) fn assert_kind(keys: &str, run: &Run, kind: VerdictKind) -> Verdict {
     let verdict = verdict(keys, run);
     assert_eq!(verdict.kind, kind, "{keys}: {verdict:#?}");
     verdict
+}
+
+/// Lets the first rounds of some points time out.
+pub(crate) fn fail_rounds(run: &mut Run, rounds: u32, which: impl Fn(&Point) -> bool) {
+    let failed = |sample: &&mut Sample| !sample.twin && sample.round < rounds;
+    for sample in run.samples.iter_mut().filter(failed).filter(|sample| which(&sample.point)) {
+        sample.values.clear();
+        sample.error = Some(Failure::new(FailureKind::Timeout, "no answer"));
+    }
 }

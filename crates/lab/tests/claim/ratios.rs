@@ -230,3 +230,73 @@ fn what_the_machine_does_not_allow_is_not_contradicted() {
     assert_kind(&keys, &run(11e9, 20e9), Contradicted);
     assert_kind(&keys, &run(14e9, 20e9), Reproduced);
 }
+
+#[test]
+fn without_a_noise_floor_there_is_no_verdict() {
+    let truth =
+        |point: &lab::point::Point| if point.text("function") == "apex" { 12e9 } else { 10e9 };
+    let ratio = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1 }}");
+    let ranking = "expect = { ranking = [{ function = \"apex\" }, { function = \"glibc\" }], each = [\"length\"] }";
+    let winner = "expect = { winner_changes = \"function\", along = \"length\" }";
+    let made_up = functions(&["glibc", "apex"]);
+    let whole = made_up.run(truth);
+    let keys = [(ratio.as_str(), Reproduced), (ranking, Reproduced), (winner, Contradicted)];
+    for (keys, kind) in keys {
+        let with = |twins: u32| {
+            let mut run = whole.clone();
+            run.samples.retain(|sample| !sample.twin || sample.round < twins);
+            run
+        };
+        assert_kind(keys, &with(6), kind);
+        for twins in [0, 1, 5] {
+            let verdict = assert_kind(keys, &with(twins), Inconclusive);
+            assert!(verdict.why.contains("no noise floor: twins have "), "{}", verdict.why);
+        }
+        // An experiment that only counts declares none.
+        let mut counts = with(0);
+        counts.record.experiments.values_mut().for_each(|one| one.twins.clear());
+        assert_kind(keys, &counts, kind);
+    }
+}
+
+#[test]
+fn a_limit_needs_rounds_and_is_clear_of_the_bound() {
+    let run = functions(&["glibc", "apex", "stores"]).run(|point| match point.text("function") {
+        "apex" => 10.5e9,
+        "stores" => 11.5e9,
+        _ => 10e9,
+    });
+    let keys = format!(
+        "expect = {{ {RATIO}, each = [\"length\"], at_least = 1.3, limit = {{ function = \"stores\" }} }}"
+    );
+    let with = |rounds: u32| {
+        let mut run = run.clone();
+        run.samples
+            .retain(|sample| sample.point.text("function") != "stores" || sample.round < rounds);
+        run
+    };
+    assert_kind(&keys, &with(6), Unmeasurable);
+    assert_kind(&keys, &with(1), Contradicted);
+    assert_kind(&keys, &with(5), Contradicted);
+    // The ratio of 1.05 is clear of the bound by the noise floor and the limit of 1.15 is not.
+    let mut noisy = run.clone();
+    for sample in noisy.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("throughput").unwrap() *= 1.15;
+    }
+    assert_kind(&keys, &noisy, Contradicted);
+}
+
+#[test]
+fn a_ratio_of_points_that_often_fail_is_inconclusive() {
+    let whole = functions(&["glibc", "apex"])
+        .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1 }}");
+    let with = |failed: u32| {
+        let mut run = whole.clone();
+        crate::fail_rounds(&mut run, failed, |point| point.text("function") == "glibc");
+        run
+    };
+    assert_kind(&keys, &with(2), Reproduced);
+    let verdict = assert_kind(&keys, &with(3), Inconclusive);
+    assert!(verdict.why.contains("3 of 20 rounds failed, more than 10%"), "{}", verdict.why);
+}
