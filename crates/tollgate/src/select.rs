@@ -73,14 +73,15 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
             match wanted.spelled(method.factors()) {
                 Ok(filter) => {
                     known = true;
-                    experiment.keep(|point| filter.matches(point));
+                    experiment.keep_with_floor(|point| filter.matches(point));
                 }
                 Err(_) => experiment.keep(|_| false),
             }
         }
         if let Some(text) = &choice.filter {
             let id = experiment.id();
-            experiment.keep(|point| id.contains(text) || point.to_string().contains(text));
+            experiment
+                .keep_with_floor(|point| id.contains(text) || point.to_string().contains(text));
         }
     }
     if !known {
