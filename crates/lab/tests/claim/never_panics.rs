@@ -171,7 +171,7 @@ fn the_journal_that_is_edited_is_read_whole() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(3), failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn an_edited_journal_is_judged_or_refused(record: bool, edits in edits()) {
         let [whole, samples] = &*JOURNAL;

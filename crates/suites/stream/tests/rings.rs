@@ -208,7 +208,7 @@ fn padded(packet: &[u8]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(20), ..ProptestConfig::default() })]
 
     #[test]
     fn behave_as_queues_of_packets(
