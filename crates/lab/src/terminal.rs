@@ -32,6 +32,24 @@ fn replaced(text: &str, wrong: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
 }
 
+/// Why standard output or error was not written: the inner error of what [`Plain`] returns, so that it
+/// is told from any other error of the system on its way up.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OutputError(io::Error);
+
+impl OutputError {
+    /// The error of standard output or error in an error; `None` if it is another.
+    pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+        let inner = error.downcast_ref::<io::Error>()?.get_ref()?;
+        inner.downcast_ref::<Self>().map(|output| &output.0)
+    }
+
+    fn wrap(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), Self(error))
+    }
+}
+
 /// Standard output or error for lines that may hold text from outside; what is written is passed on
 /// with control characters replaced, see [`lines`]. Direct commands of suites print through it.
 #[derive(Debug)]
@@ -68,11 +86,11 @@ impl<W: Write> Write for Plain<W> {
         let text = String::from_utf8_lossy(&self.partial[..whole]);
         let written = self.inner.write_all(lines(&text).as_bytes());
         self.partial.drain(..whole);
-        written.map(|()| bytes.len())
+        written.map(|()| bytes.len()).map_err(OutputError::wrap)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+        self.inner.flush().map_err(OutputError::wrap)
     }
 }
 
@@ -87,6 +105,17 @@ mod tests {
         for plain in ["", "±0.9% — 16 MiB", "日本"] {
             assert!(matches!(one_line(plain), Cow::Borrowed(text) if text == plain));
         }
+    }
+
+    #[test]
+    fn an_error_of_output_is_told_from_others() {
+        let refused = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let mut full = Plain::new(&mut [0_u8; 0][..]);
+        let error = writeln!(full, "a line").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+        assert_eq!(OutputError::of(&error).unwrap().kind(), io::ErrorKind::WriteZero);
+        assert!(OutputError::of(&refused()).is_none());
+        assert!(OutputError::of(&io::Error::other(refused())).is_none());
     }
 
     #[test]

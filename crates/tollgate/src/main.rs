@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use lab::run::Lab;
 use lab::suite::{Suite, UsageError};
+use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use fault::Fault;
@@ -80,8 +81,7 @@ fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
         Err(error) => match error.downcast::<clap::Error>() {
             Ok(told) => usage::told(&format!("tollgate {name}"), &told),
             Err(other) if other.is::<UsageError>() => Err(Fault::usage(other)),
-            // Suites pass on no other error of the system than that of what they print.
-            Err(other) => match other.downcast_ref::<std::io::Error>() {
+            Err(other) => match OutputError::of(&*other) {
                 // A reader that went away is no fault.
                 Some(why) if why.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
                 Some(why) => Err(output::unwritten(why)),

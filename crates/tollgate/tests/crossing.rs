@@ -153,6 +153,15 @@ fn the_guest_goes_through_what_is_no_regular_file_and_counts_are_bounded() {
 }
 
 #[test]
+fn what_runs_first_in_a_guest_is_refused_on_a_host() {
+    let line = Bench::new().refused(&["crossing", "guest-init"], 1);
+    assert_eq!(
+        line,
+        "error: this is what runs first inside a virtual machine; use 'tollgate crossing' here"
+    );
+}
+
+#[test]
 fn by_hand_the_published_rows_stand_beside_ours() {
     let bench = Bench::new();
     let table = bench.ok(&["crossing", "--rounds", "6", "--crossings", "500"]);

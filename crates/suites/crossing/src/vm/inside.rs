@@ -24,7 +24,8 @@ const PORT_COMES: Duration = Duration::from_secs(30);
 /// When this is not the first process of a machine.
 pub fn main() -> io::Result<()> {
     if std::process::id() != 1 {
-        return Err(io::Error::other("this is what runs first inside a virtual machine"));
+        let what = "this is what runs first inside a virtual machine; use 'tollgate crossing' here";
+        return Err(io::Error::other(what));
     }
     if let Err(why) = serve() {
         // The console is all that is left to be heard by.
