@@ -7,15 +7,17 @@
 //! what varies inside the two runs; what changes from run to run on one machine (the layout of
 //! memory, neighbours) is part of what it compares. Without pairing it is as wide as drift makes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::journal::Run;
+use crate::journal::{Run, RunRecord};
 use crate::metric::MetricRecord;
-use crate::point::Point;
+use crate::option;
+use crate::point::{Level, Point};
+use crate::quantity::format_duration;
 use crate::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution, estimate, resolve};
-use crate::summary::{Floors, Summary, SummaryError, Unit, summarise};
+use crate::summary::{Floors, Rounds, Summary, SummaryError, Unit, summarise};
 
 /// Why two runs cannot be compared, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,14 +28,19 @@ pub enum CompareError {
     /// Neither run names the experiment's metric.
     #[error("neither run names the metric of '{0}': choose one")]
     NoMetric(String),
-    /// The runs measured in different units.
-    #[error("'{metric}' is in {a} in one run and in {b} in the other: measure both anew")]
-    Units {
-        /// The metric.
-        metric: String,
-        /// Its unit in A.
+    /// The runs measured different things under one name.
+    #[error(
+        "'{experiment}': {what} is '{a}' in one run and '{b}' in the other; measure both with the \
+         same definitions"
+    )]
+    Differ {
+        /// The experiment's id.
+        experiment: String,
+        /// What differs.
+        what: String,
+        /// What it is in A.
         a: String,
-        /// Its unit in B.
+        /// What it is in B.
         b: String,
     },
 }
@@ -59,6 +66,8 @@ pub struct Comparison {
     pub only_a: usize,
     /// How many points have values in B alone.
     pub only_b: usize,
+    /// What else differs between the runs, and may be what a ratio shows; one line each.
+    pub notes: Vec<String>,
 }
 
 /// One point in two runs.
@@ -87,7 +96,7 @@ pub fn experiments<'a>(a: &'a Run, b: &Run) -> Vec<&'a str> {
 /// Compares one metric of an experiment, the experiment's own if none is named.
 ///
 /// # Errors
-/// When one of the runs has no samples or no such metric, or the units differ.
+/// When one of the runs has no samples or no such metric, or the method, the unit or the direction differ.
 pub fn compare(
     a: &Run,
     b: &Run,
@@ -100,16 +109,31 @@ pub fn compare(
     let metric = metric.ok_or_else(|| CompareError::NoMetric(experiment.into()))?;
     let of = |run| summarise(run, experiment, &metric, unit);
     let (in_a, in_b) = (of(a)?, of(b)?);
-    if in_a.record.unit != in_b.record.unit {
-        let (a, b) = (in_a.record.unit, in_b.record.unit);
-        return Err(CompareError::Units { metric, a, b });
+    let method = |run: &Run| run.record.experiments.get(experiment).map(|one| one.method.clone());
+    let method = method(a).zip(method(b));
+    for (what, (a, b)) in [
+        ("the method".into(), method.unwrap_or_default()),
+        (format!("the unit of '{metric}'"), (in_a.record.unit.clone(), in_b.record.unit.clone())),
+        (
+            format!("the better direction of '{metric}'"),
+            (in_a.record.better.word().into(), in_b.record.better.word().into()),
+        ),
+    ] {
+        if a != b {
+            return Err(CompareError::Differ { experiment: experiment.into(), what, a, b });
+        }
     }
     let floors = in_a.floors.clone().and(&in_b.floors);
     let (values_a, values_b) = (values(a, &in_a, unit), values(b, &in_b, unit));
     let in_order = in_a.rows.iter().map(|row| &row.point);
     let both =
         in_order.filter_map(|point| Some((point, values_a.get(point)?, values_b.get(point)?)));
-    let rows: Vec<_> = both.filter_map(|(point, a, b)| compared(point, a, b, &floors)).collect();
+    let both: Vec<_> = both.collect();
+    let mut notes = differences(&a.record, &b.record, experiment);
+    notes.extend(class_note(&both));
+    let both = both.into_iter();
+    let rows: Vec<_> =
+        both.filter_map(|(point, a, b)| compared(point, &plain(a), &plain(b), &floors)).collect();
     Ok(Comparison {
         experiment: experiment.into(),
         metric,
@@ -120,14 +144,56 @@ pub fn compare(
         b: in_b.environment,
         floors,
         rows,
+        notes,
     })
 }
 
-fn values(run: &Run, summary: &Summary, unit: Unit) -> BTreeMap<Point, Vec<f64>> {
+/// How the runs measured differently: budget, options, nice value.
+fn differences(a: &RunRecord, b: &RunRecord, experiment: &str) -> Vec<String> {
+    let budget = |run: &RunRecord| {
+        let budget = run.experiments.get(experiment).map(|one| one.effort.budget);
+        budget.map_or_else(String::new, format_duration)
+    };
+    let mut all = vec![
+        ("the budget of a sample".into(), budget(a), budget(b)),
+        ("the nice value".into(), a.nice.to_string(), b.nice.to_string()),
+    ];
+    let options = option::differences(&a.options, &b.options).into_iter();
+    all.extend(options.map(|(name, a, b)| (format!("--set {name}"), a, b)));
+    let different = all.into_iter().filter(|(_, a, b)| a != b);
+    different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect()
+}
+
+/// Says where the cores of a point were near in some rounds and far in others: its ratio then compares places too.
+fn class_note(both: &[(&Point, &Rounds, &Rounds)]) -> Option<String> {
+    let classes = |rounds: &Rounds| -> BTreeSet<Level> {
+        rounds.values().filter_map(|one| one.class.clone()).collect()
+    };
+    let differ = |(_, a, b): &&(&Point, &Rounds, &Rounds)| {
+        let (a, b) = (classes(a), classes(b));
+        a != b || a.len() > 1
+    };
+    let points: Vec<_> = both.iter().filter(differ).collect();
+    let (point, a, b) = points.first()?;
+    let told = |rounds: &Rounds| {
+        let words: Vec<_> = classes(rounds).iter().map(Level::to_string).collect();
+        if words.is_empty() { "not known".into() } else { words.join(" and ") }
+    };
+    let (count, a, b) = (points.len(), told(a), told(b));
+    Some(format!(
+        "note: the proximity of the cores is not the same in all rounds at {count} of {} points, which the \
+         ratio does not tell apart; the first is {point}: {a} in A, {b} in B",
+        both.len()
+    ))
+}
+
+fn values(run: &Run, summary: &Summary, unit: Unit) -> BTreeMap<Point, Rounds> {
     let Summary { experiment, metric, environment, .. } = summary;
-    let observed = crate::summary::rounds(run, experiment, metric, environment, unit);
-    let values = |rounds: crate::summary::Rounds| rounds.into_values().map(|o| o.value).collect();
-    observed.points.into_iter().map(|(point, rounds)| (point, values(rounds))).collect()
+    crate::summary::rounds(run, experiment, metric, environment, unit).points
+}
+
+fn plain(rounds: &Rounds) -> Vec<f64> {
+    rounds.values().map(|one| one.value).collect()
 }
 
 fn compared(point: &Point, a: &[f64], b: &[f64], floors: &Floors) -> Option<Compared> {

@@ -14,6 +14,17 @@ pub enum Better {
     Neither,
 }
 
+impl Better {
+    /// The word in messages.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Higher => "higher",
+            Self::Lower => "lower",
+            Self::Neither => "neither",
+        }
+    }
+}
+
 /// A metric that a suite declares.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Metric {

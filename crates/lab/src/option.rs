@@ -3,7 +3,7 @@
 //! Each suite declares the options that it knows as data; any other name is a usage error. Probes get
 //! them as a map, with `allow-NAME` = `yes` for what is allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::method::AnyMethod;
 use crate::point::Point;
@@ -135,6 +135,17 @@ fn read_known(
 fn unknown(option: &str, name: &str, known: &[&str]) -> UsageError {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     UsageError::new(format!("{option}: unknown name '{name}'; there are: {known}"))
+}
+
+/// The options that two runs do not share: name, value in one, value in the other.
+pub(crate) fn differences(
+    a: &BTreeMap<String, String>,
+    b: &BTreeMap<String, String>,
+) -> Vec<(String, String, String)> {
+    let names: BTreeSet<_> = a.keys().chain(b.keys()).collect();
+    let different = names.into_iter().filter(|name| a.get(*name) != b.get(*name));
+    let told = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
+    different.map(|name| (name.clone(), told(a.get(name)), told(b.get(name)))).collect()
 }
 
 /// What the user set, without what was allowed: samples depend on the one and not on the other.

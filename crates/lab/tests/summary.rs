@@ -8,8 +8,11 @@
 #[path = "claim/made_up.rs"]
 mod made_up;
 
+use std::time::Duration;
+
 use lab::compare::{compare, experiments, unpaired_ratio};
 use lab::journal::Run;
+use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use lab::statistics::Resolution;
@@ -215,6 +218,65 @@ fn points_of_one_run_alone_are_counted() {
     b.samples.push(two_lengths().sample(&extra, false, 0, 1e9));
     let comparison = compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap();
     assert_eq!((comparison.rows.len(), comparison.only_a, comparison.only_b), (1, 1, 1));
+}
+
+#[test]
+fn runs_of_different_definitions_are_not_compared() {
+    let a = changed(1, 1.0);
+    let refused = |change: &dyn Fn(&mut Run)| {
+        let mut b = changed(2, 1.0);
+        change(&mut b);
+        compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap_err().to_string()
+    };
+    let metric = |run: &'_ mut Run, change: fn(&mut MetricRecord)| {
+        change(run.record.metrics.get_mut("copy").unwrap().get_mut("throughput").unwrap());
+    };
+    for (line, what) in [
+        (
+            refused(&|b| b.record.experiments.get_mut(EXPERIMENT).unwrap().method = "other".into()),
+            "the method is '",
+        ),
+        (
+            refused(&|b| metric(b, |metric| metric.unit = "GB/s".into())),
+            "the unit of 'throughput' is 'B/s' in one run and 'GB/s' in the other",
+        ),
+        (
+            refused(&|b| metric(b, |metric| metric.better = Better::Lower)),
+            "the better direction of 'throughput' is 'higher' in one run and 'lower' in the other",
+        ),
+    ] {
+        assert!(line.contains(what) && line.ends_with("with the same definitions"), "{line}");
+    }
+}
+
+#[test]
+fn what_differs_between_compared_runs_is_noted() {
+    let notes = |change: &dyn Fn(&mut Run)| {
+        let (a, mut b) = (changed(1, 1.0), changed(2, 1.0));
+        change(&mut b);
+        compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap().notes
+    };
+    assert_eq!(notes(&|_| {}), [""; 0]);
+    let budget = |b: &mut Run| {
+        b.record.experiments.get_mut(EXPERIMENT).unwrap().effort.budget = Duration::from_secs(7);
+    };
+    let set = |b: &mut Run| {
+        b.record.options.insert("file-folder".into(), "/mnt".into());
+    };
+    let far = |b: &mut Run| {
+        for sample in b.samples.iter_mut().filter(|it| it.point.text("length") == "4 KiB") {
+            sample.covariates.insert("proximity".into(), "far".into());
+        }
+    };
+    for (noted, what) in [
+        (notes(&budget), "the budget of a sample is "),
+        (notes(&|b| b.record.nice += 3), "the nice value is "),
+        (notes(&set), "--set file-folder is not set in A and /mnt in B"),
+        (notes(&far), "not the same in all rounds at 1 of 2 points"),
+    ] {
+        assert!(noted.len() == 1 && noted[0].contains(what), "{noted:?}");
+    }
+    assert!(notes(&far)[0].ends_with(": not known in A, far in B"), "{:?}", notes(&far));
 }
 
 #[test]

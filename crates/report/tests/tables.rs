@@ -200,6 +200,10 @@ fn two_runs_side_by_side() {
     insta::assert_snapshot!(compare(&all, &a, &b, Page::default()));
     let json = compare_json(&all, &a, &b);
     assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), all[0].rows.len());
+    b.record.nice = 7;
+    let noted = lab::compare::compare(&a, &b, "copy/throughput", None, Unit::Own).unwrap();
+    let told = compare(&[noted], &a, &b, Page::default());
+    assert!(told.contains("note: the nice value is 0 in A and 7 in B"), "{told}");
 }
 
 #[test]

@@ -66,8 +66,7 @@ impl From<CompareError> for Fault {
     fn from(error: CompareError) -> Self {
         let status = match &error {
             CompareError::Summary(why) => status_of(why),
-            CompareError::NoMetric(_) => 2,
-            CompareError::Units { .. } => 1,
+            CompareError::NoMetric(_) | CompareError::Differ { .. } => 2,
         };
         Self { line: error.to_string(), status }
     }

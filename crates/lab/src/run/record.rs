@@ -1,6 +1,6 @@
 //! What a session writes down besides samples: the run's record, and what the lab itself cost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Lab;
@@ -8,6 +8,7 @@ use super::session::Session;
 use crate::experiment::{Experiment, Profile};
 use crate::journal::{FORMAT, RunRecord};
 use crate::metric::{Better, Metric, MetricRecord};
+use crate::option;
 use crate::point::Point;
 use crate::quantity::format_duration;
 use crate::sample::Sample;
@@ -115,14 +116,9 @@ pub(super) fn same_definitions(
     if record.nice != shared.nice {
         return Err(format!("nice value: the run has {}, now it is {}", record.nice, shared.nice));
     }
-    let names: BTreeSet<&String> = record.options.keys().chain(shared.options.keys()).collect();
-    for name in names {
-        let (before, now) = (record.options.get(name), shared.options.get(name));
-        if before != now {
-            let told = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
-            let (before, now) = (told(before), told(now));
-            return Err(format!("--set {name}: the run has {before}, now it is {now}"));
-        }
+    let options = option::differences(&record.options, &shared.options);
+    if let Some((name, before, now)) = options.first() {
+        return Err(format!("--set {name}: the run has {before}, now it is {now}"));
     }
     for experiment in experiments {
         let id = experiment.id();

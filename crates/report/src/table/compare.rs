@@ -42,7 +42,11 @@ fn one(comparison: &Comparison, a: &Run, b: &Run, page: Page) -> String {
         text.push('\n');
         text += &table(comparison, &section, page);
     }
-    text + &page.paragraph(&counted(comparison), 2, Tone::Plain)
+    text += &page.paragraph(&counted(comparison), 2, Tone::Plain);
+    for note in &comparison.notes {
+        text += &page.paragraph(note, 2, Tone::Plain);
+    }
+    text
 }
 
 fn table(comparison: &Comparison, section: &Section, page: Page) -> String {
