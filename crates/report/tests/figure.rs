@@ -144,7 +144,8 @@ fn files_are_what_their_endings_say() {
     let forms = Form::ALL.map(|(_, form)| form);
     let picture = Picture::Curves(drawn("x = 'length'\nseries = 'function'\ny_scale = 'log10'"));
     let paths =
-        write(&picture, &folder.path().join("figures"), &forms, machine::file::write).unwrap();
+        write(&picture, &folder.path().join("figures"), "--output", &forms, machine::file::write)
+            .unwrap();
     let heads: [&[u8]; 3] = [b"<", b"%PDF-", b"\x89PNG"];
     for ((path, (ending, _)), head) in paths.iter().zip(Form::ALL).zip(heads) {
         assert!(path.ends_with(format!("f.{ending}")), "{}", path.display());
@@ -154,8 +155,14 @@ fn files_are_what_their_endings_say() {
     assert!(svg.contains("Made-up CPU") && svg.contains("glibc"));
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let line = write(&picture, &file, &forms, machine::file::write).unwrap_err().to_string();
-    assert!(line.contains("file") && line.contains("--output") && !line.contains('\n'), "{line}");
+    let line =
+        write(&picture, &file, "--results", &forms, machine::file::write).unwrap_err().to_string();
+    assert!(
+        line.contains("file")
+            && line.contains("--results names the folder")
+            && !line.contains('\n'),
+        "{line}"
+    );
 }
 
 #[test]

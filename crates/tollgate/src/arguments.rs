@@ -249,7 +249,8 @@ pub(crate) struct Claims {
     /// Own claims; repeatable
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Exit 0 if all judged claims are reproduced, 1 if one is contradicted, 3 if none was judged
+    /// Exit 0 if all judged claims are reproduced, 1 if one is contradicted, 2 if the run or a file cannot be read,
+    /// 3 if none was judged
     #[arg(long)]
     pub(crate) check: bool,
     /// With --check, also exit 1 unless every claim is decided (reproduced or contradicted) or reproduced; where none

@@ -208,8 +208,8 @@ impl Figure {
         }
     }
 
-    /// What is wrong with it by itself.
-    fn fault(&self) -> Option<String> {
+    /// What is wrong with it by itself, whether a file declares it or a command line asks for it.
+    pub fn fault(&self) -> Option<String> {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(safe) {
             return Some("an id names files: use letters, digits and '-'".into());

@@ -26,6 +26,7 @@ pub use picture::{Picture, picture};
 pub use plot::Plot;
 
 use lab::summary::SummaryError;
+use machine::file::remedy;
 
 /// Why there is no figure, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -110,20 +111,13 @@ pub enum FigureError {
     #[error(transparent)]
     Chart(#[from] crate::chart::ChartError),
     /// A file cannot be made.
-    #[error("{}: {why}; {} with --output", path.display(), remedy(why))]
+    #[error("{}: {why}; {}: {option} names the folder", path.display(), remedy(why))]
     File {
         /// The file.
         path: std::path::PathBuf,
         /// Why not.
         why: std::io::Error,
+        /// The caller's option that names the folder.
+        option: &'static str,
     },
-}
-
-fn remedy(why: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, StorageFull};
-    match why.kind() {
-        StorageFull | QuotaExceeded => "free space or choose another folder",
-        PermissionDenied => "choose a folder that you may write",
-        _ => "choose another folder",
-    }
 }

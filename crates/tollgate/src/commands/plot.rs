@@ -42,7 +42,7 @@ pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
             "{folder}: no figure has samples here; name one with --x"
         )));
     }
-    let drawn = draw(&pictures, &given.output, file::write)?;
+    let drawn = draw(&pictures, &given.output, "--output", file::write)?;
     print_plain(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
     possible.map(|()| 0)
 }
@@ -64,7 +64,7 @@ pub(crate) fn after_run(
             "{folder}: {why}; remove it, or choose another folder with --results"
         ))
     })?;
-    Ok((draw(&pictures, &folder, file::replace)?, possible))
+    Ok((draw(&pictures, &folder, "--results", file::replace)?, possible))
 }
 
 /// The figures of some experiments that the run has samples for; and what is wrong with one of a person's own. That
@@ -87,14 +87,16 @@ fn possible(
     (pictures, possible)
 }
 
+/// Draws pictures into a folder that an option names.
 fn draw(
     pictures: &[Picture],
     folder: &Path,
+    option: &'static str,
     save: fn(&Path, &[u8]) -> std::io::Result<()>,
 ) -> Result<Vec<PathBuf>, Fault> {
     let mut drawn = Vec::new();
     for one in pictures {
-        drawn.extend(figure::write(one, folder, &FORMS, save)?);
+        drawn.extend(figure::write(one, folder, option, &FORMS, save)?);
     }
     Ok(drawn)
 }
@@ -203,5 +205,8 @@ fn by_hand(given: &Plot, x: &str) -> Result<Figure, Fault> {
     }
     spell(&mut figure)?;
     check(&figure)?;
-    Ok(figure)
+    match figure.fault() {
+        Some(what) => Err(Fault::usage(format!("figure '{}': {what}", figure.id))),
+        None => Ok(figure),
+    }
 }
