@@ -4,7 +4,7 @@
 
 mod harness;
 
-use harness::{Bench, PATIENCE, file};
+use harness::{Bench, PATIENCE, file, full_device};
 use lab::sample::FailureKind;
 
 /// A text with every number as `#` and every run of spaces or lines as one, so that only what is
@@ -227,6 +227,11 @@ fn plot_draws_files() {
     assert_eq!(text.lines().count(), 3, "{text}");
     let grid = ["plot", "planted/delay", "--grid", "--x", "effect", "--series", "disturbance"];
     assert_eq!(bench.ok(&grid).lines().count(), 3);
+    let twice = ["plot", "planted/delay", "--x", "effect", "--series", "effect"];
+    for words in [&twice[..], &[&twice[..], &["--grid"]].concat()] {
+        let line = bench.refused(words, 2);
+        assert!(line.contains("'x' and 'series' are the same factor"), "{line}");
+    }
     let line = bench.refused(&grid[..5], 2);
     assert!(line.contains("--grid wants --x for its columns and --series"), "{line}");
     for name in text.lines().chain(["figures/planted.svg"]) {
@@ -598,7 +603,7 @@ fn a_full_output_is_an_error() {
         &["crossing", "--help"],
         &["bounds", "table", "--help"],
     ] {
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let Some(full) = full_device("output to a full disk") else { return };
         let output = bench.command(words).stdout(full).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");

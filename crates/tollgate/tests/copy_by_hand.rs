@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use harness::{Bench, file};
+use harness::{Bench, file, full_device};
 use lab::journal::{self, Run};
 use lab::point::Point;
 
@@ -231,7 +231,7 @@ fn a_table_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_a_fa
     assert!(line.contains("cannot write socket: is a socket"), "{line}");
     assert!(!bench.path().join("results").exists(), "nothing is measured for it");
     // The test's own descriptor: a defect would make root lose /dev/full by its name.
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let Some(full) = full_device("copy --csv to a full disk") else { return };
     let name = format!("/proc/{}/fd/{}", std::process::id(), full.as_raw_fd());
     let line = bench.refused(&[&given[..], &[&name]].concat(), 1);
     assert!(line.contains("free space or choose another file with --csv"), "{line}");
