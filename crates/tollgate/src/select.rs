@@ -18,17 +18,25 @@ pub(crate) fn text_of(path: &Path) -> Result<String, Fault> {
         .map_err(|e| Fault::usage(format!("{}: {e}; give a file of experiments", path.display())))
 }
 
-/// Every experiment of every suite, and those of a person's own files.
+/// Every experiment of every suite, and those of a person's own files, which may not have the name of another.
 pub(crate) fn all(profile: Profile, files: &[PathBuf]) -> Result<Vec<Experiment>, Fault> {
     let mut experiments = Vec::new();
     for suite in SUITES {
         experiments.extend(of_suite(*suite, profile)?);
     }
+    let mut owners: Vec<_> =
+        experiments.iter().map(|one| (one.id(), format!("suite '{}'", one.suite))).collect();
     for path in files {
         let own = read(&path.display().to_string(), &text_of(path)?, None, SUITES, profile)?;
         for experiment in own {
-            // A person's own experiment takes the place of the suite's of the same name.
-            experiments.retain(|other| other.id() != experiment.id());
+            let id = experiment.id();
+            if let Some((_, owner)) = owners.iter().find(|(known, _)| *known == id) {
+                let (path, name) = (path.display(), &experiment.name);
+                return Err(Fault::usage(format!(
+                    "{path}: experiment '{name}': {owner} has '{id}'; choose another name"
+                )));
+            }
+            owners.push((id, path.display().to_string()));
             experiments.push(experiment);
         }
     }

@@ -12,7 +12,7 @@ use machine::file::Output;
 use report::export::{Format, to_file};
 use report::table::{self, Question};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::forecast;
 use super::plot::Declared;
@@ -47,6 +47,10 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
             .map_err(Fault::failed)?;
     }
+    // A terminal that goes away sends it, often twice. Whoever ignores it (nohup) wants the run to go on.
+    if !is_ignored(SIGHUP) {
+        signal_hook::flag::register(SIGHUP, interrupted.clone()).map_err(Fault::failed)?;
+    }
     let wanted = Wanted {
         experiments,
         profile: given.choice.profile.into(),
@@ -65,6 +69,14 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
         RunError::Worker(_) | RunError::Lost(_) | RunError::Settings(_) => Fault::failed(error),
     })?;
     finish(given, &wanted, &ended, claims, &figures)
+}
+
+/// Whether this process was started with a signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Fault> {
@@ -133,8 +145,12 @@ fn leave(
     let judged = super::claims::on(&run, &wanted.experiments, claims);
     let (figures, drawn) = super::plot::after_run(&run, &wanted.experiments, figures)?;
     let samples = ended.folder.join("samples.csv");
-    to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples, Output::replace)
-        .map_err(Fault::failed)?;
+    // A run that is interrupted before its first sample leaves nothing to export or to show.
+    let is_empty = run.samples.is_empty();
+    if !is_empty {
+        to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples, Output::replace)
+            .map_err(Fault::failed)?;
+    }
     let question = Question::default();
     if given.json {
         let shown = table::show_json(&run, &experiments, &question)?;
@@ -146,6 +162,9 @@ fn leave(
             "figures": figures,
             "inconsistencies": super::show::inconsistencies(&run),
         }))?;
+        return drawn;
+    }
+    if is_empty {
         return drawn;
     }
     print(&table::show(&run, &experiments, &question, page())?)?;
