@@ -115,16 +115,15 @@ impl Experiment {
         point.without_levels(&self.defaults)
     }
 
-    /// Keeps the points that the filter matches, to measure them: where no twin is among them, the
-    /// nearest one with its point too, because without a noise floor there is no verdict.
+    /// Keeps the points that the filter matches, and measures nothing else. If no twin is among them, the one
+    /// nearest to a twin becomes one, because without a noise floor there is no verdict.
     pub fn keep_with_floor(&mut self, wanted: impl Fn(&Point) -> bool) {
-        let kept: Vec<&Point> = self.points.iter().filter(|point| wanted(point)).collect();
-        let distance = |twin: &&Point| kept.iter().map(|point| twin.differing(point)).min();
-        let extra = match kept.is_empty() || self.twins.iter().any(&wanted) {
-            true => None,
-            false => self.twins.iter().min_by_key(distance).cloned(),
-        };
-        self.keep(|point| wanted(point) || Some(point) == extra.as_ref());
+        let declared = self.twins.clone();
+        self.keep(wanted);
+        if self.twins.is_empty() && !declared.is_empty() {
+            let distance = |point: &&Point| declared.iter().map(|twin| twin.differing(point)).min();
+            self.twins.extend(self.points.iter().min_by_key(distance).cloned());
+        }
     }
 
     /// Keeps only the points that the filter matches.
@@ -176,10 +175,10 @@ mod tests {
         // The twin among them.
         let (points, twins) = kept(&|point| point.text("length") == "1 MiB");
         assert_eq!((points.len(), twins), (2, vec![at("1 MiB", "glibc")]));
-        // The nearest, in the order of the declaration.
-        let (points, twins) = kept(&|point| *point == at("1 MiB", "ours"));
-        assert_eq!(points, [at("1 MiB", "glibc"), at("1 MiB", "ours")]);
-        assert_eq!(twins, [at("1 MiB", "glibc")]);
+        // Else the point nearest to one; nothing that was not asked for is measured.
+        let (points, twins) = kept(&|point| point.text("length") == "4 KiB");
+        assert_eq!(points, [at("4 KiB", "glibc"), at("4 KiB", "ours")]);
+        assert_eq!(twins, [at("4 KiB", "glibc")]);
         // Nothing is measured for the sake of twins alone.
         assert_eq!(kept(&|_| false), (Vec::new(), Vec::new()));
         let mut counts = experiment();

@@ -242,7 +242,7 @@ pub(crate) fn rounds_of<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Stri
 pub(crate) fn floor(floors: &Floors) -> String {
     let share = |noise: &NoiseFloor| format::half_width(noise.floor.exp_m1());
     match floors.span() {
-        None => "no twins, so no noise floor".into(),
+        None => "no noise floor".into(),
         Some((low, high)) if low == high => format!("noise floor {} (twins)", share(high)),
         Some((low, high)) => format!("noise floors {} to {} (twins)", share(low), share(high)),
     }
