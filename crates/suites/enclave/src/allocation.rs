@@ -4,30 +4,93 @@
 use std::time::Duration;
 
 use enclave_interface::Enter;
+use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 
-use crate::crew::{Crew, Took};
+use crate::crew::{Crew, Took, seed};
 use crate::entered::{self, Entered, Flaw, flawless};
-use crate::setting::Setting;
+use crate::images::supplied;
+use crate::metrics;
+use crate::params::{AllocationParams, YesNo};
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Allocation { may_be_too_small: false })
+/// The seed's loop, in an enclave whose heap suffices.
+pub struct Allocation;
+
+impl Method for Allocation {
+    type Params = AllocationParams;
+
+    fn name(&self) -> &'static str {
+        "allocation"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
+        entered::available(&params.enclave)
+    }
+
+    fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
+        expected(params)
+    }
+
+    fn code(&self, params: &AllocationParams) -> Option<String> {
+        params.enclave.supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
+        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
+        Ok(Box::new(AllocationProbe { may_be_too_small: false }))
+    }
 }
 
 /// The same where heaps are varied: that one is too small is then a result, and no fault.
-pub fn with_any_room() -> Box<dyn Probe> {
-    Box::new(Allocation { may_be_too_small: true })
+pub struct Room;
+
+impl Method for Room {
+    type Params = AllocationParams;
+
+    fn name(&self) -> &'static str {
+        "room"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
+        entered::available_with_own_heap(&params.enclave)
+    }
+
+    fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
+        expected(params)
+    }
+
+    fn code(&self, params: &AllocationParams) -> Option<String> {
+        params.enclave.supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
+        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
+        Ok(Box::new(AllocationProbe { may_be_too_small: true }))
+    }
 }
 
-struct Allocation {
+struct AllocationProbe {
     may_be_too_small: bool,
 }
 
-impl Allocation {
+impl AllocationProbe {
     fn failure(&self, flaw: Flaw) -> Failure {
         match flaw {
             // Said without numbers, so that what has one cause is told once.
@@ -40,29 +103,32 @@ impl Allocation {
     }
 }
 
-impl Probe for Allocation {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<AllocationParams> for AllocationProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &AllocationParams,
+    ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
-        let setting = Setting::of(point)?;
         if self.may_be_too_small {
-            entered::available_with_own_heap(&setting)?;
+            entered::available_with_own_heap(&params.enclave)?;
         }
-        let enclave = Entered::load(&setting, context)?;
-        let Setting { num_allocations, max_size, .. } = setting;
+        let AllocationParams { num_allocations, max_size, threads, touch, .. } = *params;
+        let enclave = Entered::load(&params.enclave, threads, context)?;
         let round = context.round;
-        let (answers, took) = Crew::of(setting.threads, context).work(&enclave, |thread| {
-            let seed = Setting::seed(round, thread);
+        let (answers, took) = Crew::of(threads, context).work(&enclave, |thread| {
+            let seed = seed(round, thread);
             enclave.enclave().enclave_thread(
                 num_allocations,
                 max_size,
                 seed,
-                u64::from(setting.touch),
+                u64::from(touch == YesNo::Yes),
             )
         })?;
         flawless(&answers).map_err(|flaw| self.failure(flaw))?;
         enclave.behaved()?;
         let wall = took.wall(tsc);
-        let made = (num_allocations * setting.threads) as f64;
+        let made = (num_allocations * threads) as f64;
         Ok(timed(&enclave, wall, &took).value("rate", made * 1e9 / wall))
     }
 }
@@ -76,15 +142,17 @@ pub fn timed(enclave: &Entered, wall: f64, took: &Took) -> Measurement {
         .value("waits", enclave.enclave().waits() as f64)
 }
 
-/// How long a sample takes: loading, and allocations as slow as under a lock that many want.
-pub fn expected(point: &Point) -> Duration {
-    let Ok(setting) = Setting::of(point) else { return Duration::ZERO };
-    let each = if setting.threads == 1 { ALONE } else { CONTENDED };
-    let allocations = setting.num_allocations.saturating_mul(setting.threads);
-    match entered::available(&setting) {
-        Ok(()) => LOADING + each * u32::try_from(allocations).unwrap_or(u32::MAX),
+fn expected(params: &AllocationParams) -> Duration {
+    match entered::available(&params.enclave) {
+        Ok(()) => allocating(params.threads, params.num_allocations),
         Err(_) => Duration::ZERO,
     }
+}
+
+/// How long loading takes, and `each` allocations of every thread, as slow as under a lock that many want.
+pub fn allocating(threads: u64, each: u64) -> Duration {
+    let one = if threads == 1 { ALONE } else { CONTENDED };
+    LOADING + one * u32::try_from(each.saturating_mul(threads)).unwrap_or(u32::MAX)
 }
 
 /// What loading an enclave takes, with the lab's own part of a sample.

@@ -179,6 +179,16 @@ fn cpu_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
+/// The seed of one thread's generator: the same for every point of a round, so that all do the
+/// same work.
+pub fn seed(round: u32, thread: u64) -> u64 {
+    // The step of splitmix64, whose finaliser spreads neighbouring numbers.
+    let mut state = (u64::from(round) << 32 | (thread + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ state >> 31
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,5 +235,13 @@ mod tests {
                 assert!(panicking.join().is_err());
             });
         });
+    }
+
+    #[test]
+    fn every_thread_of_every_round_has_a_seed_of_its_own() {
+        let seeds: std::collections::BTreeSet<u64> =
+            (0..100).flat_map(|round| (0..64).map(move |thread| seed(round, thread))).collect();
+        assert_eq!(seeds.len(), 6400);
+        assert!(!seeds.contains(&0));
     }
 }

@@ -3,58 +3,95 @@
 use std::time::Duration;
 
 use enclave_interface::{Enter, MAX_SLOTS};
+use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 
-use crate::allocation::timed;
-use crate::crew::Crew;
+use crate::allocation::{allocating, timed};
+use crate::crew::{Crew, seed};
 use crate::entered::{self, Entered, failed, flawless};
-use crate::setting::Setting;
+use crate::images::supplied;
+use crate::metrics;
+use crate::params::{CrossThreadParams, Mode};
 
 /// Blocks that larson's threads share, for each thread: twice the seed's queue.
 const SLOTS: u64 = 30;
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(CrossThread)
+/// Frees memory in another thread than allocated it.
+pub struct CrossThread;
+
+impl Method for CrossThread {
+    type Params = CrossThreadParams;
+
+    fn name(&self) -> &'static str {
+        "cross-thread"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &CrossThreadParams) -> Result<(), Failure> {
+        available(params)
+    }
+
+    fn expected(&self, params: &CrossThreadParams, _: Duration) -> Duration {
+        match available(params) {
+            Ok(()) => allocating(params.threads, params.num_allocations) * 2,
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn code(&self, params: &CrossThreadParams) -> Option<String> {
+        params.enclave.supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &CrossThreadParams) -> Vec<Recipe> {
+        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<CrossThreadParams>>, Failure> {
+        Ok(Box::new(CrossThreadProbe))
+    }
 }
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let setting = Setting::of(point)?;
-    if point.text("mode") == "producer-consumer" && !setting.threads.is_multiple_of(2) {
-        let why = format!("{} threads are no pairs of producer and consumer", setting.threads);
-        return Err(Failure::unavailable(why, "take an even number of threads"));
+fn available(params: &CrossThreadParams) -> Result<(), Failure> {
+    let threads = params.threads;
+    match params.mode {
+        Mode::ProducerConsumer if !threads.is_multiple_of(2) => {
+            let why = format!("{threads} threads are no pairs of producer and consumer");
+            return Err(Failure::unavailable(why, "take an even number of threads"));
+        }
+        Mode::Larson if SLOTS * threads > MAX_SLOTS => {
+            let most = MAX_SLOTS / SLOTS;
+            let why = format!("{threads} threads need more than the {MAX_SLOTS} slots of larson");
+            return Err(Failure::unavailable(why, format!("take at most {most} threads")));
+        }
+        Mode::ProducerConsumer | Mode::Larson => {}
     }
-    if point.text("mode") != "producer-consumer" && SLOTS * setting.threads > MAX_SLOTS {
-        let most = MAX_SLOTS / SLOTS;
-        let why =
-            format!("{} threads need more than the {MAX_SLOTS} slots of larson", setting.threads);
-        return Err(Failure::unavailable(why, format!("take at most {most} threads")));
-    }
-    entered::available(&setting)
+    entered::available(&params.enclave)
 }
 
-struct CrossThread;
+struct CrossThreadProbe;
 
-impl Probe for CrossThread {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        available(point)?;
+impl Probe<CrossThreadParams> for CrossThreadProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &CrossThreadParams,
+    ) -> Result<Measurement, Failure> {
+        available(params)?;
         let tsc = context.tsc()?;
-        let setting = Setting::of(point)?;
-        let enclave = Entered::load(&setting, context)?;
+        let CrossThreadParams { num_allocations: blocks, max_size, threads, .. } = *params;
+        let enclave = Entered::load(&params.enclave, threads, context)?;
         let inside = enclave.enclave();
-        let Setting { num_allocations: blocks, max_size, threads, .. } = setting;
         let round = context.round;
         let crew = Crew::of(threads, context);
-        let pairs = point.text("mode") == "producer-consumer";
+        let pairs = params.mode == Mode::ProducerConsumer;
         let (answers, took) = crew.work(&enclave, |thread| {
-            let seed = Setting::seed(round, thread);
+            let seed = seed(round, thread);
             match (pairs, thread % 2) {
                 (false, _) => inside.larson(blocks, SLOTS * threads, max_size, seed),
                 (true, 0) => inside.produce(blocks, max_size, seed),
@@ -81,9 +118,4 @@ impl Probe for CrossThread {
         let wall = took.wall(tsc);
         Ok(timed(&enclave, wall, &took).value("rate", allocated as f64 * 1e9 / wall))
     }
-}
-
-/// How long a sample takes.
-pub fn expected(point: &Point) -> Duration {
-    available(point).map_or(Duration::ZERO, |()| crate::allocation::expected(point) * 2)
 }

@@ -4,9 +4,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use enclave_interface::{Ecall, Enter, WORDS};
+use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 use lab::statistics::median;
 use machine::core_clock;
@@ -14,7 +15,9 @@ use machine::tsc::{self, Tsc};
 
 use crate::batch;
 use crate::entered::{self, Entered, failed};
-use crate::setting::Setting;
+use crate::images::supplied;
+use crate::metrics;
+use crate::params::EnclaveParams;
 
 /// OCALLs of one ECALL at least, so that the ECALL around them is a small part.
 const LEAVES: u64 = 64;
@@ -25,21 +28,57 @@ const LOADS: std::ops::Range<usize> = 3..100;
 /// What is timed one after another within the budget.
 const PARTS: u32 = 5;
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Calls)
+/// Enters, leaves and loads.
+pub struct EcallCost;
+
+impl Method for EcallCost {
+    type Params = EnclaveParams;
+
+    fn name(&self) -> &'static str {
+        "ecall"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &EnclaveParams) -> Result<(), Failure> {
+        entered::available_with_own_heap(params)
+    }
+
+    fn expected(&self, params: &EnclaveParams, budget: Duration) -> Duration {
+        match entered::available_with_own_heap(params) {
+            Ok(()) => budget + crate::allocation::LOADING * 4,
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn code(&self, params: &EnclaveParams) -> Option<String> {
+        params.supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &EnclaveParams) -> Vec<Recipe> {
+        params.supplied().map(supplied::recipe).into_iter().collect()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<EnclaveParams>>, Failure> {
+        Ok(Box::new(Calls))
+    }
 }
 
 struct Calls;
 
-impl Probe for Calls {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<EnclaveParams> for Calls {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &EnclaveParams,
+    ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
-        let setting = Setting::of(point)?;
-        entered::available_with_own_heap(&setting)?;
+        entered::available_with_own_heap(params)?;
         let budget = context.budget / PARTS;
-        let load = load(tsc, budget, &setting, context)?;
-        let enclave = Entered::load(&setting, context)?;
+        let load = load(tsc, budget, params, context)?;
+        let enclave = Entered::load(params, 1, context)?;
         let inside = enclave.enclave();
         let failed = |why| failed(0, &why);
         let before = core_clock::hertz()?;
@@ -76,12 +115,17 @@ impl Probe for Calls {
 }
 
 /// What loading takes, ns: the median; unloading is outside.
-fn load(tsc: &Tsc, budget: Duration, setting: &Setting, context: &Context) -> Result<f64, Failure> {
+fn load(
+    tsc: &Tsc,
+    budget: Duration,
+    params: &EnclaveParams,
+    context: &Context,
+) -> Result<f64, Failure> {
     let end = Instant::now() + budget;
     let mut times = Vec::new();
     while times.len() < LOADS.start || (Instant::now() < end && times.len() < LOADS.end) {
         let begin = tsc::start();
-        let enclave = Entered::load(setting, context)?;
+        let enclave = Entered::load(params, 1, context)?;
         let ticks = tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead);
         drop(enclave);
         times.push(tsc.nanoseconds(ticks as f64));
@@ -101,13 +145,4 @@ fn plain(times: u64) -> Result<(), Failure> {
         black_box(function(number, 0, 0, 0, 0, 0));
     }
     Ok(())
-}
-
-/// How long a sample takes with all that it prepares.
-pub fn expected(point: &Point, budget: Duration) -> Duration {
-    let Ok(setting) = Setting::of(point) else { return Duration::ZERO };
-    match entered::available_with_own_heap(&setting) {
-        Ok(()) => budget + crate::allocation::LOADING * 4,
-        Err(_) => Duration::ZERO,
-    }
 }

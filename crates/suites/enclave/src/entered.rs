@@ -5,11 +5,10 @@ use std::path::Path;
 use lab::measure::Context;
 use lab::sample::Failure;
 
-use crate::conf::Conf;
 use crate::error::EcallError;
 use crate::images::{self, Image, supplied};
 use crate::kinds::{self, Enclave, Kind};
-use crate::setting::Setting;
+use crate::params::EnclaveParams;
 
 /// A loaded enclave.
 pub struct Entered {
@@ -17,24 +16,19 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Loads what a setting asks for; a person's own allocator from the artefact that was made of it.
+    /// Loads what a params asks for; a person's own allocator from the artefact that was made of it.
     ///
     /// # Errors
     /// What this machine or build lacks, or why it does not load: a heap too small for its allocator.
-    pub fn load(setting: &Setting, context: &Context) -> Result<Self, Failure> {
-        let kind = kind(&setting.kind)?;
-        if let (Kind::None, Some(library)) = (kind, images::find_outside(&setting.allocator)) {
+    pub fn load(params: &EnclaveParams, threads: u64, context: &Context) -> Result<Self, Failure> {
+        let kind = params.kind;
+        if let (Kind::None, Some(library)) = (kind, images::find_outside(&params.allocator)) {
             return Ok(Self { enclave: kinds::load_outside(library)? });
         }
-        let conf = Conf {
-            heap_pages: setting.heap as usize,
-            stack_pages: setting.stack as usize,
-            tcs: setting.tcs as usize,
-            debug: setting.debug,
-        };
-        let image = match linked(setting, context)? {
-            Some(folder) => supplied::image(&setting.allocator, folder)?,
-            None => image(&setting.allocator)?,
+        let conf = params.conf(threads);
+        let image = match linked(params, context)? {
+            Some(folder) => supplied::image(&params.allocator, folder)?,
+            None => image(&params.allocator)?,
         };
         // Another process serves where this one's threads may run, and not on the one CPU of who loads.
         let _spread = (kind == Kind::Process)
@@ -67,24 +61,26 @@ impl Entered {
 ///
 /// # Errors
 /// It could not be made.
-pub fn linked<'a>(setting: &Setting, context: &'a Context) -> Result<Option<&'a Path>, Failure> {
-    let path = Some(&setting.allocator).filter(|allocator| supplied::is_path(allocator));
-    path.map(|path| context.artefact(&supplied::artefact(path))).transpose()
+pub fn linked<'a>(
+    params: &EnclaveParams,
+    context: &'a Context,
+) -> Result<Option<&'a Path>, Failure> {
+    params.supplied().map(|path| context.artefact(&supplied::artefact(path))).transpose()
 }
 
 /// Whether an enclave of this kind and allocator can be loaded here.
 ///
 /// # Errors
 /// The reason why not, and the remedy.
-pub fn available(setting: &Setting) -> Result<(), Failure> {
-    let kind = kind(&setting.kind)?;
-    if kind == Kind::None && images::find_outside(&setting.allocator).is_some() {
+pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
+    let kind = params.kind;
+    if kind == Kind::None && images::find_outside(&params.allocator).is_some() {
         return Ok(());
     }
-    if !supplied::is_path(&setting.allocator) {
-        image(&setting.allocator)?;
+    if !supplied::is_path(&params.allocator) {
+        image(&params.allocator)?;
     }
-    kinds::has(kind, &setting.allocator)?;
+    kinds::has(kind, &params.allocator)?;
     kinds::available(kind)
 }
 
@@ -92,13 +88,13 @@ pub fn available(setting: &Setting) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`available`]; or the heap is the system's, which grows.
-pub fn available_with_own_heap(setting: &Setting) -> Result<(), Failure> {
-    available(setting)?;
-    if images::find_outside(&setting.allocator).is_none() {
+pub fn available_with_own_heap(params: &EnclaveParams) -> Result<(), Failure> {
+    available(params)?;
+    if images::find_outside(&params.allocator).is_none() {
         return Ok(());
     }
     Err(Failure::unavailable(
-        format!("{} is outside, on the system's heap, which grows", setting.allocator),
+        format!("{} is outside, on the system's heap, which grows", params.allocator),
         format!("take an allocator that enclaves can have: {}", inside()),
     ))
 }
@@ -106,15 +102,6 @@ pub fn available_with_own_heap(setting: &Setting) -> Result<(), Failure> {
 /// The allocators that enclaves can have.
 fn inside() -> String {
     images::all().iter().map(|image| image.allocator).collect::<Vec<_>>().join(", ")
-}
-
-fn kind(name: &str) -> Result<Kind, Failure> {
-    Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-        Failure::unavailable(
-            format!("this build of tollgate has no enclaves of kind '{name}'"),
-            "measure kind=simulate or kind=process",
-        )
-    })
 }
 
 fn image(allocator: &str) -> Result<&'static Image, Failure> {
@@ -204,6 +191,8 @@ pub fn failed(thread: usize, why: &EcallError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use lab::method::Params;
+
     use super::*;
 
     #[test]
@@ -229,18 +218,18 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_unavailable_by_name() {
-        let setting = |kind: &str, allocator: &str| {
+        let params = |kind: &str, allocator: &str| {
             let point = lab::point::Point::from([("kind", kind), ("allocator", allocator)]);
-            Setting::of(&point).unwrap()
+            EnclaveParams::with_defaults(&point).unwrap()
         };
-        let failure = available(&setting("simulate", "glibc")).unwrap_err();
+        let failure = available(&params("simulate", "glibc")).unwrap_err();
         assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
         assert!(failure.remedy.unwrap().contains("dlmalloc"));
         // Of what is built the machine decides.
         let here = kinds::available(Kind::Simulate);
-        assert_eq!(available(&setting("simulate", "snmalloc")), here);
+        assert_eq!(available(&params("simulate", "snmalloc")), here);
         for allocator in ["snmalloc", "./libmine.a"] {
-            let failure = available(&setting("wasm", allocator)).unwrap_err();
+            let failure = available(&params("wasm", allocator)).unwrap_err();
             let (why, remedy) = if cfg!(feature = "wasm") {
                 (&*format!("{allocator} has no module"), "measure one of buddy")
             } else {
@@ -255,14 +244,14 @@ mod tests {
     fn what_needs_a_system_is_outside_alone_and_has_no_heap_of_its_own() {
         for allocator in ["glibc", "scudo"] {
             let point = lab::point::Point::from([("kind", "none"), ("allocator", allocator)]);
-            let setting = Setting::of(&point).unwrap();
-            assert_eq!(available(&setting), Ok(()));
-            let failure = available_with_own_heap(&setting).unwrap_err();
+            let params = EnclaveParams::with_defaults(&point).unwrap();
+            assert_eq!(available(&params), Ok(()));
+            let failure = available_with_own_heap(&params).unwrap_err();
             assert!(failure.why.contains(&format!("{allocator} is outside")), "{failure}");
             assert!(failure.remedy.unwrap().contains("dlmalloc"));
-            for kind in ["simulate", "simulate-arch-prctl", "process", "wasm"] {
-                let setting = Setting { kind: kind.into(), ..setting.clone() };
-                let failure = available(&setting).unwrap_err();
+            for kind in [Kind::Simulate, Kind::ArchPrctl, Kind::Process, Kind::Wasm] {
+                let params = EnclaveParams { kind, ..params.clone() };
+                let failure = available(&params).unwrap_err();
                 assert!(failure.why.contains("needs an operating system"), "{failure}");
                 assert!(failure.remedy.unwrap().contains("kind=none"));
             }

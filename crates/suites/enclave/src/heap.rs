@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use enclave_interface::Enter;
+use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::{Failure, FailureKind, Trial};
 use lab::search::{Search, Shown, Values, smallest};
 
-use crate::allocation::LOADING;
+use crate::allocation::{LOADING, allocating};
 use crate::conf::PAGE;
-use crate::crew::Crew;
+use crate::crew::{Crew, seed};
 use crate::entered::{self, Entered, Flaws, failed};
-use crate::setting::Setting;
+use crate::images::supplied;
+use crate::metrics;
+use crate::params::{AllocationParams, EnclaveParams, YesNo};
 
 /// The step in which heaps are tried, pages.
 const STEP: f64 = 2.0;
@@ -24,26 +27,65 @@ const CONFIRMATIONS: u32 = 2;
 /// The size of the blocks that drain a heap, bytes.
 const BLOCK: u64 = 64;
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Heap)
+/// Searches for the smallest heap, and drains one.
+pub struct Heap;
+
+impl Method for Heap {
+    type Params = AllocationParams;
+
+    fn name(&self) -> &'static str {
+        "heap"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
+        entered::available_with_own_heap(&params.enclave)
+    }
+
+    fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
+        /// Halvings of the range, the first trial and the confirmations.
+        const TRIALS: u32 = 16;
+        match entered::available(&params.enclave) {
+            Ok(()) => allocating(params.threads, params.num_allocations) * TRIALS + LOADING,
+            Err(_) => LOADING,
+        }
+    }
+
+    fn code(&self, params: &AllocationParams) -> Option<String> {
+        params.enclave.supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
+        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
+        Ok(Box::new(HeapProbe))
+    }
 }
 
-struct Heap;
+struct HeapProbe;
 
-impl Probe for Heap {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let setting = Setting::of(point)?;
+impl Probe<AllocationParams> for HeapProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &AllocationParams,
+    ) -> Result<Measurement, Failure> {
         // What this machine lacks, or could not link, is no heap that is too small.
-        entered::available_with_own_heap(&setting)?;
-        entered::linked(&setting, context)?;
+        entered::available_with_own_heap(&params.enclave)?;
+        entered::linked(&params.enclave, context)?;
         let top = LARGEST as f64;
         let search =
             Search { low: STEP, high: top + STEP, precision: STEP, confirmations: CONFIRMATIONS };
         let mut trials = 0;
         let found = smallest(&search, |pages| {
             trials += 1;
-            let tried = Setting { heap: whole(pages) as u64, ..setting.clone() };
+            let enclave = EnclaveParams { heap: whole(pages) as u64, ..params.enclave.clone() };
+            let tried = AllocationParams { enclave, ..params.clone() };
             trial(&tried, context, context.round * 64 + trials)
         })?;
         let Some(pages) = found.level.map(whole) else {
@@ -54,9 +96,9 @@ impl Probe for Heap {
         let trials = trials.map(|trial| Trial { level: whole(trial.level), ..trial }).collect();
         let measurement = Measurement { trials, ..Measurement::default() }
             .value("pages", pages)
-            .value("heap_a_thread", pages * PAGE as f64 / setting.threads as f64);
+            .value("heap_a_thread", pages * PAGE as f64 / params.threads as f64);
         // Draining is one thread's.
-        if setting.threads == 1 { drained(&setting, context, measurement) } else { Ok(measurement) }
+        if params.threads == 1 { drained(params, context, measurement) } else { Ok(measurement) }
     }
 }
 
@@ -67,17 +109,21 @@ fn whole(level: f64) -> f64 {
 }
 
 /// Whether the seed's loop fails nowhere with this heap.
-fn trial(setting: &Setting, context: &Context, round: u32) -> Result<(Shown, Values), Failure> {
+fn trial(
+    params: &AllocationParams,
+    context: &Context,
+    round: u32,
+) -> Result<(Shown, Values), Failure> {
     let not = |values: Values| Ok((Shown::Fails, values));
-    let enclave = match Entered::load(setting, context) {
+    let enclave = match Entered::load(&params.enclave, params.threads, context) {
         Ok(enclave) => enclave,
         Err(failure) if failure.kind == FailureKind::Unavailable => return Err(failure),
         Err(_) => return not(Values::new()),
     };
-    let worked = Crew::of(setting.threads, context).work(&enclave, |thread| {
-        let Setting { num_allocations, max_size, touch, .. } = *setting;
-        let seed = Setting::seed(round, thread);
-        enclave.enclave().enclave_thread(num_allocations, max_size, seed, u64::from(touch))
+    let worked = Crew::of(params.threads, context).work(&enclave, |thread| {
+        let AllocationParams { num_allocations, max_size, touch, .. } = *params;
+        let (seed, touch) = (seed(round, thread), u64::from(touch == YesNo::Yes));
+        enclave.enclave().enclave_thread(num_allocations, max_size, seed, touch)
     });
     let answers = match worked {
         Ok((answers, _)) => answers,
@@ -102,35 +148,31 @@ fn trial(setting: &Setting, context: &Context, round: u32) -> Result<(Shown, Val
 
 /// How much of the point's heap small blocks can use, twice.
 fn drained(
-    setting: &Setting,
+    params: &AllocationParams,
     context: &Context,
     measurement: Measurement,
 ) -> Result<Measurement, Failure> {
-    let enclave = Entered::load(setting, context)?;
+    let enclave = Entered::load(&params.enclave, params.threads, context)?;
     let inside = enclave.enclave();
     let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
     let block = told(inside.malloc(BLOCK))?;
     if block == 0 {
-        return Err(Failure::check(format!("a heap of {} pages has no room at all", setting.heap)));
+        return Err(Failure::check(format!(
+            "a heap of {} pages has no room at all",
+            params.enclave.heap
+        )));
     }
     let usable = told(inside.usable_size(block))?;
     told(inside.free(block))?;
     let first = told(inside.drain(BLOCK))?;
     let second = told(inside.drain(BLOCK))?;
     if usable < BLOCK || first == 0 {
-        let why = format!("{first} blocks of {usable} B fit in {} pages", setting.heap);
+        let why = format!("{first} blocks of {usable} B fit in {} pages", params.enclave.heap);
         return Err(Failure::check(why));
     }
-    let used = (first * usable) as f64 / (setting.heap as f64 * PAGE as f64);
+    let used = (first * usable) as f64 / (params.enclave.heap as f64 * PAGE as f64);
     if used > 1.0 {
         return Err(Failure::check(format!("blocks took {used:.3} of the heap that holds them")));
     }
     Ok(measurement.value("usable", used).value("comes_back", second as f64 / first as f64))
-}
-
-/// How long a sample takes: every trial of the search.
-pub fn expected(point: &Point) -> Duration {
-    /// Halvings of the range, the first trial and the confirmations.
-    const TRIALS: u32 = 16;
-    crate::allocation::expected(point) * TRIALS + LOADING
 }

@@ -3,48 +3,85 @@
 use std::time::Duration;
 
 use enclave_interface::Enter;
+use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{LOADING, timed};
-use crate::crew::Crew;
+use crate::crew::{Crew, seed};
 use crate::entered::{self, Entered, failed};
-use crate::limits;
-use crate::setting::{Setting, count};
+use crate::images::supplied;
+use crate::metrics;
+use crate::params::SmallBankParams;
 
 /// What a customer begins with: 1000 in each of two accounts.
 const MONEY: u64 = 2000;
 /// What a transaction takes under a lock that many want.
 const EACH: Duration = Duration::from_nanos(500);
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(SmallBank)
+/// Runs SmallBank inside.
+pub struct SmallBank;
+
+impl Method for SmallBank {
+    type Params = SmallBankParams;
+
+    fn name(&self) -> &'static str {
+        "smallbank"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &SmallBankParams) -> Result<(), Failure> {
+        entered::available(&params.enclave)
+    }
+
+    fn expected(&self, params: &SmallBankParams, _: Duration) -> Duration {
+        match entered::available(&params.enclave) {
+            Ok(()) => LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn code(&self, params: &SmallBankParams) -> Option<String> {
+        params.enclave.supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &SmallBankParams) -> Vec<Recipe> {
+        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<SmallBankParams>>, Failure> {
+        Ok(Box::new(SmallBankProbe))
+    }
 }
 
-struct SmallBank;
+struct SmallBankProbe;
 
-impl Probe for SmallBank {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<SmallBankParams> for SmallBankProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &SmallBankParams,
+    ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
-        let setting = Setting::of(point)?;
-        let customers = accounts(point)?;
-        let transactions = transactions(point)?;
-        let enclave = Entered::load(&setting, context)?;
+        let SmallBankParams { accounts: customers, transactions, threads, .. } = *params;
+        let enclave = Entered::load(&params.enclave, threads, context)?;
         let inside = enclave.enclave();
         let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
         if told(inside.bank_open(customers))? != customers {
-            let why = format!("{customers} customers have no room in {} pages", setting.heap);
+            let why =
+                format!("{customers} customers have no room in {} pages", params.enclave.heap);
             return Err(Failure::check(why));
         }
-        let (round, threads) = (context.round, setting.threads);
+        let round = context.round;
         let share =
             |thread: u64| transactions / threads + u64::from(thread < transactions % threads);
-        let (answers, took) = Crew::of(threads, context).work(&enclave, |thread| {
-            inside.bank_run(share(thread), Setting::seed(round, thread))
-        })?;
+        let (answers, took) = Crew::of(threads, context)
+            .work(&enclave, |thread| inside.bank_run(share(thread), seed(round, thread)))?;
         for (thread, answer) in answers.into_iter().enumerate() {
             let made = answer.map_err(|why| failed(thread, &why))?;
             if made != share(thread as u64) {
@@ -64,37 +101,5 @@ impl Probe for SmallBank {
         enclave.behaved()?;
         let wall = took.wall(tsc);
         Ok(timed(&enclave, wall, &took).value("transactions", transactions as f64 * 1e9 / wall))
-    }
-}
-
-fn accounts(point: &Point) -> Result<u64, Failure> {
-    count(point, "accounts", limits::ACCOUNTS, 10)
-}
-
-fn transactions(point: &Point) -> Result<u64, Failure> {
-    count(point, "transactions", limits::TRANSACTIONS, 1_000_000)
-}
-
-/// How long a sample takes.
-pub fn expected(point: &Point) -> Duration {
-    let available = Setting::of(point).and_then(|setting| entered::available(&setting));
-    match (available, transactions(point)) {
-        (Ok(()), Ok(transactions)) => {
-            LOADING + EACH * u32::try_from(transactions).unwrap_or(u32::MAX)
-        }
-        _ => Duration::ZERO,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_of_the_bank_have_limits() {
-        for level in ["0", "18446744073709551615", "9007199254740993", "all"] {
-            assert!(accounts(&Point::from([("accounts", level)])).is_err(), "{level}");
-            assert!(transactions(&Point::from([("transactions", level)])).is_err(), "{level}");
-        }
     }
 }

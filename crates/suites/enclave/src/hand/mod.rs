@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::Parser;
 use lab::by_hand::{ByHand, Gathered, Measured};
 use lab::experiment::{Effort, Experiment, Profile};
+use lab::method::{Params, complete};
 use lab::point::Point;
 use lab::quantity::format_bytes;
 use lab::run::Lab;
@@ -24,7 +25,7 @@ use crate::SUITE;
 use crate::conf::Conf;
 use crate::entered;
 use crate::images::supplied;
-use crate::setting::Setting;
+use crate::params::{AllocationParams, EnclaveParams};
 use options::Options;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -75,7 +76,7 @@ fn kind(options: &Options) -> Result<&'static str, Failure> {
     if options.simulate {
         return Ok("simulate");
     }
-    let hardware = Setting::of(&Point::from([("kind", "sgx")]))?;
+    let hardware = EnclaveParams::with_defaults(&Point::from([("kind", "sgx")]))?;
     entered::available(&hardware).map_err(|failure| {
         let remedy = failure.remedy.unwrap_or_default();
         Failure::unavailable(
@@ -98,18 +99,21 @@ fn rows(options: &Options, conf: &Conf, kind: &str) -> Vec<Row> {
     let row = |threads: u64, allocator: &String| Row {
         threads,
         allocator: allocator.clone(),
-        point: Point::from([
-            ("kind", kind),
-            ("allocator", allocator),
-            ("threads", &threads.to_string()),
-            ("max_size", &format_bytes(options.max_allocation_size)),
-            ("touch", "no"),
-            ("num_allocations", &options.num_allocations.to_string()),
-            ("heap", &conf.heap_pages.to_string()),
-            ("stack", &conf.stack_pages.to_string()),
-            ("tcs", &conf.tcs.to_string()),
-            ("debug", if conf.debug { "yes" } else { "no" }),
-        ]),
+        point: complete(
+            AllocationParams::FACTORS,
+            &Point::from([
+                ("kind", kind),
+                ("allocator", allocator),
+                ("threads", &threads.to_string()),
+                ("max_size", &format_bytes(options.max_allocation_size)),
+                ("touch", "no"),
+                ("num_allocations", &options.num_allocations.to_string()),
+                ("heap", &conf.heap_pages.to_string()),
+                ("stack", &conf.stack_pages.to_string()),
+                ("tcs", &conf.tcs.to_string()),
+                ("debug", if conf.debug { "yes" } else { "no" }),
+            ]),
+        ),
     };
     let row = &row;
     (1..=options.max_threads)

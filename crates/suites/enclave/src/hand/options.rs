@@ -8,8 +8,8 @@ use lab::experiment::MAX_ROUNDS;
 use lab::sample::Failure;
 
 use crate::conf::Conf;
-use crate::factors;
 use crate::limits;
+use crate::params;
 
 /// Says of a negative number too what the range is.
 type Ranged = RangedI64ValueParser<u64>;
@@ -41,7 +41,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::TCS.arguments()))]
     tcs: Option<u64>,
     /// The default allocator and the others: names, or paths of static libraries (*.a)
-    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = factors::allocator)]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = params::allocator)]
     pub(super) allocators: Vec<String>,
     /// Enable an opt-in feature: 'code' links and executes the static libraries of --allocators (repeatable)
     #[arg(long, value_name = "NAME")]

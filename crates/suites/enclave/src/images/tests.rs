@@ -210,7 +210,7 @@ proptest! {
 proptest! {
     #[test]
     fn any_text_is_an_allocator_or_refused_in_one_line(text in ".*|[./a-z ]{0,12}(\\.a)?") {
-        match crate::factors::allocator(&text) {
+        match crate::params::allocator(&text) {
             Ok(level) => prop_assert_eq!(level, text),
             Err(why) => prop_assert!(why.contains("is not one of"), "{}", why),
         }

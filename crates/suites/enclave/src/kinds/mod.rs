@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use enclave_interface::{Ecall, Enter};
 use lab::capability::{Capability, state_of};
+use lab::factor::LevelType;
 use lab::sample::Failure;
 
 use crate::conf::Conf;
@@ -30,7 +31,7 @@ use crate::{system_calls, trampoline};
 use entering::{ArchPrctl, Entering, Instructions};
 
 /// How an enclave is kept apart from its host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, LevelType)]
 pub enum Kind {
     /// Not at all: the same image on the same heap, called on the host's own stack, its system calls not
     /// blocked. Its thread's variables are the enclave's, so FS is changed once around the call, or around
@@ -40,6 +41,7 @@ pub enum Kind {
     Simulate,
     /// The same with FS and GS read and set by six `arch_prctl` system calls an ECALL, as Open Enclave's
     /// simulation does, and as many an OCALL. As there, no system call is blocked, so that none pays for that.
+    #[level("simulate-arch-prctl")]
     ArchPrctl,
     /// Another process under seccomp, with a thread a TCS, asked through shared memory.
     Process,
@@ -49,32 +51,6 @@ pub enum Kind {
     Wasm,
     /// An enclave of the processor's own.
     Sgx,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::None,
-        Self::Simulate,
-        Self::ArchPrctl,
-        Self::Process,
-        Self::Kvm,
-        Self::Wasm,
-        Self::Sgx,
-    ];
-
-    /// Its name, as the factor's level has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Simulate => "simulate",
-            Self::ArchPrctl => "simulate-arch-prctl",
-            Self::Process => "process",
-            Self::Kvm => "kvm",
-            Self::Wasm => "wasm",
-            Self::Sgx => "sgx",
-        }
-    }
 }
 
 /// An enclave that is loaded and has begun; it ends when it is dropped.
