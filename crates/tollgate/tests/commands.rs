@@ -478,7 +478,7 @@ fn levels_beyond_their_limits_are_usage_errors() {
     for (suite, method, metric, level, limits) in [
         ("crossing", "one-way", "u2k", "crossings = 100000001", "from 1 to 100000000"),
         ("crossing", "one-way", "u2k", "crossings = 0", "from 1 to 100000000"),
-        ("crossing", "tracepoint", "u2k", "crossings = 100000001", "from 1 to 100000000"),
+        ("crossing", "tracepoint", "u2t", "crossings = 100000001", "from 1 to 100000000"),
         ("bounds", "races", "wrong", "pointers = 65537", "from 1 to 65536"),
         ("bounds", "races", "wrong", "accesses = 10000000001", "from 1 to 10000000000"),
         ("bounds", "tables", "table", "count = 10000001", "from 1 to 10000000"),

@@ -16,12 +16,12 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     };
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
     let levels = data.variants.iter().map(level).collect::<Result<Vec<_>>>()?;
-    let visibility = &input.vis;
+    let (visibility, count) = (&input.vis, variants.len());
     Ok(quote! {
         impl #name {
             /// Every level, in the order of the declaration.
             #[allow(dead_code)]
-            #visibility const ALL: &'static [Self] = &[#(Self::#variants),*];
+            #visibility const ALL: [Self; #count] = [#(Self::#variants),*];
 
             /// The level as TOML, the command line and the journal spell it.
             #visibility const fn name(self) -> &'static str {

@@ -7,11 +7,11 @@
 pub mod clock;
 pub mod consistency;
 mod counted;
-pub mod factors;
 pub mod guest;
 pub mod hand;
 pub mod metrics;
 pub mod one_way;
+pub mod params;
 pub mod patched;
 pub mod stamping;
 mod suite;

@@ -2,6 +2,12 @@
 
 use lab::metric::{Better, Metric, STEP};
 
+pub(crate) const STEP_METRIC: Metric =
+    Metric::time(STEP, "what one step of the time-stamp counter amounts to");
+pub(crate) const CROSSINGS_MADE: Metric = Metric::count("crossings_made", "crossings made");
+pub(crate) const CROSSINGS_STAMPED: Metric =
+    Metric::count("crossings_stamped", "crossings with both stamps, each its own");
+
 /// The metrics of the one-way experiments.
 pub const METRICS: &[Metric] = &[
     Metric::time("u2k", "user to kernel: median, the empty fenced pair subtracted"),
@@ -24,7 +30,7 @@ pub const METRICS: &[Metric] = &[
         better: Better::Neither,
         about: "user to kernel over kernel to user: medians",
     },
-    Metric::time(STEP, "what one step of the time-stamp counter amounts to"),
-    Metric::count("crossings_made", "crossings made"),
-    Metric::count("crossings_stamped", "crossings with both stamps, each its own"),
+    STEP_METRIC,
+    CROSSINGS_MADE,
+    CROSSINGS_STAMPED,
 ];

@@ -2,55 +2,73 @@
 
 use std::time::Duration;
 
+use lab::guest::Guest;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
-use lab::point::Point;
+use lab::method::{Method, Probe};
+use lab::metric::Metric;
 use lab::sample::Failure;
 
-use crate::{factors, guest, patched, vm};
+use crate::params::{OneWayParams, Route};
+use crate::{guest, metrics, patched, vm};
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    match point.text("route") {
-        "guest" => guest::available(point),
-        "guest-emulated" | "patched-emulated" => Err(Failure::unavailable(
-            "emulated time is never a cost",
-            "crossing/stamping counts there what is stamped",
-        )),
-        "bare-metal" => Err(Failure::unavailable(
-            "the guest runs on bare metal by itself, with no Linux beside it",
-            "tollgate crossing guest --write FILE, boot it, then tollgate crossing import OUTPUT",
-        )),
-        "patched-vm" => vm::available("patched-vm"),
-        _ => patched::available(point),
+/// Times both ways by the stamps of a route.
+pub struct OneWay;
+
+impl Method for OneWay {
+    type Params = OneWayParams;
+
+    fn name(&self) -> &'static str {
+        "one-way"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &OneWayParams) -> Result<(), Failure> {
+        match params.route {
+            Route::Guest => guest::available(params.kind),
+            Route::GuestEmulated | Route::PatchedEmulated => Err(Failure::unavailable(
+                "emulated time is never a cost",
+                "crossing/stamping counts there what is stamped",
+            )),
+            Route::BareMetal => Err(Failure::unavailable(
+                "the guest runs on bare metal by itself, with no Linux beside it",
+                "tollgate crossing guest --write FILE, boot it, then tollgate crossing import OUTPUT",
+            )),
+            Route::PatchedVm => vm::available(Route::PatchedVm),
+            Route::Patched => patched::available(params),
+        }
+    }
+
+    fn expected(&self, params: &OneWayParams, _: Duration) -> Duration {
+        // A few thousand cycles each at most, and a guest's start.
+        Duration::from_millis(20) + Duration::from_nanos(params.crossings * 2_000)
+    }
+
+    fn guest(&self, params: &OneWayParams) -> Option<Guest> {
+        vm::guest(params)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {
+        Ok(Box::new(OneWayProbe))
     }
 }
 
-/// How long a sample takes with all that it prepares.
-pub fn expected(point: &Point, _: Duration) -> Duration {
-    let crossings = factors::crossings(point).unwrap_or(0);
-    // A few thousand cycles each at most, and a guest's start.
-    Duration::from_millis(20) + Duration::from_nanos(crossings * 2_000)
-}
+struct OneWayProbe;
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(OneWay)
-}
-
-struct OneWay;
-
-impl Probe for OneWay {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<OneWayParams> for OneWayProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &OneWayParams,
+    ) -> Result<Measurement, Failure> {
         if !context.inside {
-            available(point)?;
+            OneWay.available(params)?;
         }
-        let measured = match point.text("route") {
-            "guest" => guest::measure(context, point),
-            _ => patched::measure(context, point),
+        let measured = match params.route {
+            Route::Guest => guest::measure(context, params),
+            _ => patched::measure(context, params),
         };
         measured.map(with_ratio)
     }

@@ -3,17 +3,20 @@
 
 use std::time::Duration;
 
+use lab::guest::Guest;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Probe};
 use lab::metric::Metric;
-use lab::point::Point;
 use lab::sample::Failure;
 
+use crate::guest::Kind;
+use crate::params::{OneWayParams, Route};
 use crate::patched::Checked;
-use crate::{factors, guest, patched, vm};
+use crate::{guest, metrics, patched, vm};
 
-/// The metrics of this experiment that the others do not have.
-pub const METRICS: &[Metric] = &[
+const METRICS: &[Metric] = &[
+    metrics::CROSSINGS_MADE,
+    metrics::CROSSINGS_STAMPED,
     Metric::count("stamps_ordered", "crossings whose four stamps follow each other in time"),
     Metric::count("quiet_touches", "touches of an armed instruction where nothing faults"),
     Metric::count("spurious_stamps", "stamps seen there"),
@@ -21,51 +24,71 @@ pub const METRICS: &[Metric] = &[
     Metric::count("signals_survived", "how many of them came back"),
 ];
 
-/// Whether a point can be checked here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    match point.text("route") {
-        "guest-emulated" => vm::available("guest-emulated"),
-        "patched-emulated" | "patched-vm" if point.text("kind") == "page-fault" => {
-            vm::available(point.text("route"))
+/// Counts crossings and stamps.
+pub struct Stamping;
+
+impl Method for Stamping {
+    type Params = OneWayParams;
+
+    fn name(&self) -> &'static str {
+        "stamping"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &OneWayParams) -> Result<(), Failure> {
+        let OneWayParams { route, kind, .. } = *params;
+        match route {
+            Route::GuestEmulated => vm::available(route),
+            Route::PatchedEmulated | Route::PatchedVm if kind == Kind::PageFault => {
+                vm::available(route)
+            }
+            Route::Patched if kind == Kind::PageFault => patched::available(params),
+            Route::Guest => guest::available(kind),
+            Route::PatchedEmulated | Route::PatchedVm | Route::Patched | Route::BareMetal => {
+                Err(Failure::unavailable(
+                    format!("the route {route} stamps no {kind}"),
+                    "see docs/crossing.md for what each route stamps",
+                ))
+            }
         }
-        "patched" if point.text("kind") == "page-fault" => patched::available(point),
-        "guest" => guest::available(point),
-        route => Err(Failure::unavailable(
-            format!("the route {route} stamps no {}", point.text("kind")),
-            "see docs/crossing.md for what each route stamps",
-        )),
+    }
+
+    /// An emulated Linux starts in some seconds.
+    fn expected(&self, params: &OneWayParams, _: Duration) -> Duration {
+        match params.route {
+            Route::PatchedEmulated | Route::PatchedVm => Duration::from_secs(15),
+            Route::GuestEmulated => Duration::from_secs(3),
+            Route::Guest | Route::Patched | Route::BareMetal => Duration::from_secs(1),
+        }
+    }
+
+    fn guest(&self, params: &OneWayParams) -> Option<Guest> {
+        vm::guest(params)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {
+        Ok(Box::new(StampingProbe))
     }
 }
 
-/// How long a sample takes with all that it prepares: an emulated Linux starts in some seconds.
-pub fn expected(point: &Point, _: Duration) -> Duration {
-    match point.text("route") {
-        "patched-emulated" | "patched-vm" => Duration::from_secs(15),
-        "guest-emulated" => Duration::from_secs(3),
-        _ => Duration::from_secs(1),
-    }
-}
+struct StampingProbe;
 
-/// What checks the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Stamping)
-}
-
-struct Stamping;
-
-impl Probe for Stamping {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<OneWayParams> for StampingProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &OneWayParams,
+    ) -> Result<Measurement, Failure> {
         if !context.inside {
-            available(point)?;
+            Stamping.available(params)?;
         }
-        let crossings = factors::crossings(point)?;
-        match point.text("route") {
-            "guest" => guest::measure(context, point).map(counts_alone),
-            "guest-emulated" => guest::emulated(point),
-            _ => patched::check(crossings).and_then(told),
+        match params.route {
+            Route::Guest => guest::measure(context, params).map(counts_alone),
+            Route::GuestEmulated => guest::emulated(params),
+            _ => patched::check(params.crossings).and_then(told),
         }
     }
 }

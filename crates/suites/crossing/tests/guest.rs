@@ -7,7 +7,6 @@ use std::process::Command;
 
 use crossing::guest::report::{Report, parse};
 use crossing::guest::{Counts, Kind, Settings, multiboot_image};
-use lab::point::Point;
 use lab::sample::FailureKind;
 
 /// QEMU's exit status where the guest says that it is done: (0x10 << 1) | 1.
@@ -170,17 +169,10 @@ fn a_handler_with_another_sentinel_stamps_nothing() {
     }
 }
 
-/// A point of the route.
-fn point(kind: &str) -> Point {
-    [("route", "guest"), ("kind", kind), ("isolation", "off"), ("crossings", "1000")]
-        .into_iter()
-        .fold(Point::default(), |point, (factor, level)| point.with(factor, level))
-}
-
 #[test]
 fn under_kvm_ring_0_is_measured_or_named() {
     for kind in Kind::ALL {
-        match crossing::guest::available(&point(kind.name())) {
+        match crossing::guest::available(kind) {
             Ok(()) => {}
             Err(failure) => {
                 machine::untested::note(&format!("{} under KVM", kind.name()), &failure);

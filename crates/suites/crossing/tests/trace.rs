@@ -9,9 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossing::trace::instance::{Instance, instances};
-use crossing::trace::{
-    Crossed, Event, FACTORS, METRICS, Through, allowed, available, bpf, cross, thread_id,
-};
+use crossing::trace::{Crossed, Event, Through, Tracepoint, allowed, bpf, cross, thread_id};
+use lab::method::AnyMethod;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use machine::tsc::Tsc;
@@ -29,7 +28,7 @@ fn point(through: &str) -> Point {
 
 /// The counter, where this way of tracing can be had; else the test is noted.
 fn counter(test: &str, through: &str) -> Option<&'static Tsc> {
-    let tsc = available(&point(through)).map_err(|why| why.to_string());
+    let tsc = AnyMethod::available(&Tracepoint, &point(through)).map_err(|why| why.to_string());
     match tsc.and_then(|()| Tsc::get().map_err(|why| why.to_string())) {
         Ok(tsc) => Some(tsc),
         Err(why) => {
@@ -261,13 +260,4 @@ fn nothing_is_traced_unless_allowed_by_name() {
         assert!(allowed(through, &options(&format!("allow-{name}"), "no")).is_err());
     }
     refused(Through::Bpf, options("allow-tracefs", "yes"));
-}
-
-#[test]
-fn factors_and_metrics_have_names_of_their_own() {
-    let metrics: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
-    assert!(metrics.contains(&"u2t") && metrics.contains(&"u2t_uncertainty"));
-    assert!(FACTORS.iter().all(|factor| factor.name != "by" && factor.name != "crossings"));
-    let none = Point::from([("event", "syscall"), ("through", "bpf"), ("crossings", "0")]);
-    assert_eq!(available(&none).unwrap_err().kind, FailureKind::Unavailable);
 }

@@ -5,10 +5,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crossing::trips::{By, Conditions, METRICS, Setup, Trip, Trips};
+use crossing::trips::{By, Conditions, Cpus, METRICS, Trip, TripParams, Trips};
 use lab::histogram::decode_histogram;
 use lab::measure::Measurement;
-use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use machine::topology::allowed_cpus;
 use machine::tsc::Tsc;
@@ -34,12 +33,12 @@ const ALL: [Trip; 15] = [
 /// Held by who measures: trips on one CPU at the same time would be in each other's times.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn setup(trip: Trip) -> Setup {
-    Setup { trip, two_cpus: false, by: By::Tollgate }
+fn setup(trip: Trip) -> TripParams {
+    TripParams { trip, cpus: Cpus::One, by: By::Tollgate }
 }
 
 /// Makes the trip in a thread of its own, which it pins; none where this machine cannot.
-fn made(setup: Setup, budget: Duration) -> Option<Measurement> {
+fn made(setup: TripParams, budget: Duration) -> Option<Measurement> {
     let cpus: Vec<usize> = allowed_cpus().into_iter().rev().collect();
     let conditions = Conditions { cpus: &cpus, budget, seed: 1, folder: std::env::temp_dir() };
     let _alone = ALONE.lock();
@@ -59,7 +58,7 @@ fn made(setup: Setup, budget: Duration) -> Option<Measurement> {
 }
 
 /// Whether all that was measured is declared, and hangs together.
-fn plausible(setup: Setup, told: &Measurement) {
+fn plausible(setup: TripParams, told: &Measurement) {
     let value = |name: &str| told.values.get(name).copied();
     for name in told.values.keys().chain(told.histograms.keys()) {
         assert!(METRICS.iter().any(|metric| metric.name == name), "{name} is not declared");
@@ -95,7 +94,7 @@ fn two_threads_have_a_cpu_each_and_their_distance_is_told() {
         return machine::untested::note("round trips between two CPUs", &"there is one CPU");
     }
     for trip in [Trip::Futex, Trip::Pipe, Trip::Userfaultfd] {
-        let two = Setup { two_cpus: true, ..setup(trip) };
+        let two = TripParams { cpus: Cpus::Two, ..setup(trip) };
         let Some(told) = made(two, Duration::from_millis(2)) else { continue };
         if told.values.contains_key("time") {
             plausible(two, &told);
@@ -115,7 +114,7 @@ fn faults_are_counted_one_a_page_or_fewer_of_a_file() {
         assert!(value("operations") <= value("faults_made"));
     }
     for by in [By::Tollgate, By::Lmbench] {
-        let file = Setup { by, ..setup(Trip::FaultFile) };
+        let file = TripParams { by, ..setup(Trip::FaultFile) };
         let told = made(file, Duration::from_millis(2)).unwrap();
         if let Some(why) = &told.void {
             machine::untested::note("faults of a file", why);
@@ -137,7 +136,7 @@ const TRIES: usize = 10;
 
 /// The median ratio of one setup's time to another's; nothing where this machine lacks either, or where a
 /// sample stays void, which is noted.
-fn ratio(one: Setup, other: Setup, metric: &str) -> Option<f64> {
+fn ratio(one: TripParams, other: TripParams, metric: &str) -> Option<f64> {
     let value = |setup| {
         let mut last = String::new();
         for _ in 0..TRIES {
@@ -159,7 +158,7 @@ fn ratio(one: Setup, other: Setup, metric: &str) -> Option<f64> {
 
 #[test]
 fn lmbenchs_loop_agrees_on_what_a_fault_costs() {
-    let lmbench = Setup { by: By::Lmbench, ..setup(Trip::FaultFile) };
+    let lmbench = TripParams { by: By::Lmbench, ..setup(Trip::FaultFile) };
     if let Some(ratio) = ratio(lmbench, setup(Trip::FaultFile), "time_min") {
         assert!((0.7..1.4).contains(&ratio), "{ratio}");
     }
@@ -167,7 +166,7 @@ fn lmbenchs_loop_agrees_on_what_a_fault_costs() {
 
 #[test]
 fn perf_agrees_on_what_a_system_call_costs() {
-    let by_perf = Setup { by: By::Perf, ..setup(Trip::GetppidLibc) };
+    let by_perf = TripParams { by: By::Perf, ..setup(Trip::GetppidLibc) };
     if let Some(ratio) = ratio(by_perf, setup(Trip::GetppidLibc), "time") {
         assert!((0.7..1.4).contains(&ratio), "{ratio}");
     }
@@ -191,11 +190,12 @@ fn what_enters_the_kernel_more_often_costs_more() {
 
 #[test]
 fn what_cannot_be_measured_says_why() {
-    for (trip, cpus, by) in
-        [("getppid", "two", "tollgate"), ("pipe", "one", "perf"), ("futex", "one", "lmbench")]
-    {
-        let point = Point::from([("trip", trip), ("cpus", cpus), ("by", by)]);
-        let failure = crossing::trips::available(&point).unwrap_err();
+    for (trip, cpus, by) in [
+        (Trip::Getppid, Cpus::Two, By::Tollgate),
+        (Trip::Pipe, Cpus::One, By::Perf),
+        (Trip::Futex, Cpus::One, By::Lmbench),
+    ] {
+        let failure = crossing::trips::available(TripParams { trip, cpus, by }).unwrap_err();
         assert!(failure.kind == FailureKind::Unavailable && failure.remedy.is_some());
     }
     let none = Conditions { cpus: &[], budget: Duration::ZERO, seed: 0, folder: "/".into() };

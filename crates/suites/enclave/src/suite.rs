@@ -40,7 +40,7 @@ impl Suite for EnclaveSuite {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        Kind::ALL.iter().copied().map(kinds::capability).collect()
+        Kind::ALL.into_iter().map(kinds::capability).collect()
     }
 
     fn by_hand(

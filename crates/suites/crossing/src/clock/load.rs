@@ -8,20 +8,21 @@ use std::time::Duration;
 use lab::measure::Context;
 use lab::sample::Failure;
 
+use super::LoadKind;
 use super::slow::SlowClock;
 
 /// How long a processor may take to settle on another clock.
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// Whether a load can be put on here.
-pub(super) fn available(load: &str, cpus: &[usize]) -> Result<(), Failure> {
+pub(super) fn available(load: LoadKind, cpus: &[usize]) -> Result<(), Failure> {
     match load {
-        "other-core" if cpus.len() < 2 => Err(Failure::unavailable(
+        LoadKind::OtherCore if cpus.len() < 2 => Err(Failure::unavailable(
             "there is no other CPU to put a load on",
             "run where this process may use two CPUs",
         )),
-        "slow-clock" => SlowClock::available(cpus.first().copied().unwrap_or_default()),
-        _ => Ok(()),
+        LoadKind::SlowClock => SlowClock::available(cpus.first().copied().unwrap_or_default()),
+        LoadKind::None | LoadKind::OtherCore => Ok(()),
     }
 }
 
@@ -34,14 +35,14 @@ pub(super) enum Load {
 
 impl Load {
     /// Makes ready what the load needs; changes nothing yet.
-    pub(super) fn prepare(load: &str, context: &Context) -> Result<Self, Failure> {
+    pub(super) fn prepare(load: LoadKind, context: &Context) -> Result<Self, Failure> {
         let Some((own, others)) = context.cpus.split_first() else {
             return Err(Failure::failed("no CPU may be used"));
         };
         Ok(match load {
-            "other-core" => Self::Others(Others { cpus: others.into(), busy: None }),
-            "slow-clock" => Self::Slow(SlowClock::of(*own, context.options)?),
-            _ => Self::None,
+            LoadKind::OtherCore => Self::Others(Others { cpus: others.into(), busy: None }),
+            LoadKind::SlowClock => Self::Slow(SlowClock::of(*own, context.options)?),
+            LoadKind::None => Self::None,
         })
     }
 

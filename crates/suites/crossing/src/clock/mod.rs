@@ -9,17 +9,16 @@ mod slow;
 
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::factor::LevelType;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::sample::Failure;
 use lab::statistics::median;
 use machine::core_clock;
 use machine::tsc::Tsc;
 
-use crate::trips::{Conditions, Setup, Trips};
+use crate::trips::{Conditions, TripParams, Trips};
 use load::Load;
 
 /// Turns of each kind in a sample.
@@ -29,17 +28,26 @@ const LEAST: Duration = Duration::from_micros(500);
 /// By how much the clock must differ between the turns before anything can be told apart.
 const MOVED: f64 = 0.01;
 
-/// The factors of this experiment that the others do not have.
-pub const FACTORS: &[Factor] = &[Factor {
-    name: "load",
-    about: "what changes the core clock: none, other-core (vector arithmetic on all others) or \
-            slow-clock (cpufreq's least)",
-    levels: Levels::Names(&["none", "other-core", "slow-clock"]),
-    default: None,
-}];
+/// What changes the core clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub(crate) enum LoadKind {
+    None,
+    OtherCore,
+    SlowClock,
+}
 
-/// The metrics of this experiment that the others do not have.
-pub const METRICS: &[Metric] = &[
+/// Levels of `clock`.
+#[derive(Debug, Clone, Copy, Params)]
+pub(crate) struct ClockParams {
+    #[factor(flatten)]
+    trip: TripParams,
+    /// what changes the core clock: none, other-core (vector arithmetic on all others) or slow-clock (cpufreq's least)
+    #[factor(default = "none")]
+    load: LoadKind,
+}
+
+const METRICS: &[Metric] = &[
+    Metric::time("time", "a round trip under the load: median"),
     Metric {
         name: "ticks",
         unit: "ticks",
@@ -73,24 +81,33 @@ pub const METRICS: &[Metric] = &[
     },
 ];
 
-/// Whether a point can be measured here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    crate::trips::available(point)?;
-    load::available(point.text("load"), &machine::topology::allowed_cpus())
-}
+/// Makes the same trip with and without a load.
+pub(crate) struct Clock;
 
-/// How long a sample takes with all that it prepares.
-pub fn expected(_: &Point, budget: Duration) -> Duration {
-    let turn = (budget / (2 * TURNS)).max(LEAST);
-    (turn + Duration::from_millis(2)) * (2 * TURNS)
-}
+impl Method for Clock {
+    type Params = ClockParams;
 
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Turning)
+    fn name(&self) -> &'static str {
+        "clock"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &ClockParams) -> Result<(), Failure> {
+        crate::trips::available(params.trip)?;
+        load::available(params.load, &machine::topology::allowed_cpus())
+    }
+
+    fn expected(&self, _: &ClockParams, budget: Duration) -> Duration {
+        let turn = (budget / (2 * TURNS)).max(LEAST);
+        (turn + Duration::from_millis(2)) * (2 * TURNS)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<ClockParams>>, Failure> {
+        Ok(Box::new(Turning))
+    }
 }
 
 struct Turning;
@@ -102,18 +119,22 @@ struct Turn {
     hertz: f64,
 }
 
-impl Probe for Turning {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        load::available(point.text("load"), context.cpus)?;
+impl Probe<ClockParams> for Turning {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &ClockParams,
+    ) -> Result<Measurement, Failure> {
+        load::available(params.load, context.cpus)?;
         let tsc = context.tsc()?;
-        let setup = Setup::of(point)?;
+        let setup = params.trip;
         let conditions = Conditions {
             cpus: context.cpus,
             budget: (context.budget / (2 * TURNS)).max(LEAST),
             seed: context.seed,
             folder: std::env::temp_dir(),
         };
-        let mut load = Load::prepare(point.text("load"), context)?;
+        let mut load = Load::prepare(params.load, context)?;
         let mut trips = Trips::default();
         let (mut without, mut under) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
@@ -123,13 +144,13 @@ impl Probe for Turning {
             load.end()?;
             under.push(turned?);
         }
-        told(&without, &under, point.text("load"), tsc)
+        told(&without, &under, params.load, tsc)
     }
 }
 
 fn turn(
     trips: &mut Trips,
-    setup: Setup,
+    setup: TripParams,
     conditions: &Conditions,
     tsc: &'static Tsc,
 ) -> Result<Turn, Failure> {
@@ -142,7 +163,12 @@ fn turn(
 }
 
 /// What the turns give. Where a load left the clock as it was, its question has no answer here.
-fn told(without: &[Turn], under: &[Turn], load: &str, tsc: &Tsc) -> Result<Measurement, Failure> {
+fn told(
+    without: &[Turn],
+    under: &[Turn],
+    load: LoadKind,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
     let of = |turns: &[Turn], part: fn(&Turn) -> f64| {
         median(&turns.iter().map(part).collect::<Vec<_>>())
             .ok_or_else(|| Failure::failed("no turn was made"))
@@ -158,7 +184,7 @@ fn told(without: &[Turn], under: &[Turn], load: &str, tsc: &Tsc) -> Result<Measu
         .value("core_clock", hertz)
         .value("time_unloaded", unloaded)
         .value("clock_moved", moved);
-    if load == "none" {
+    if load == LoadKind::None {
         return Ok(measurement);
     }
     if (moved - 1.0).abs() < MOVED {
@@ -187,7 +213,7 @@ mod tests {
 
     fn follows(under: (f64, f64)) -> f64 {
         let (ns, hertz) = under;
-        let told = told(&turns(100.0, 4e9), &turns(ns, hertz), "slow-clock", &TSC).unwrap();
+        let told = told(&turns(100.0, 4e9), &turns(ns, hertz), LoadKind::SlowClock, &TSC).unwrap();
         told.values["follows_core_clock"]
     }
 
@@ -202,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_same_crossing_in_three_units() {
-        let told = told(&turns(100.0, 4e9), &turns(200.0, 2e9), "slow-clock", &TSC).unwrap();
+        let told = told(&turns(100.0, 4e9), &turns(200.0, 2e9), LoadKind::SlowClock, &TSC).unwrap();
         let value = |name| told.values[name];
         assert_eq!([value("time"), value("ticks"), value("cycles")], [200.0, 400.0, 400.0]);
         assert_eq!([value("clock_moved"), value("time_unloaded")], [0.5, 100.0]);
@@ -211,9 +237,9 @@ mod tests {
     #[test]
     fn a_clock_that_stayed_tells_nothing() {
         let stayed = turns(100.0, 4.01e9);
-        let failure = told(&turns(100.0, 4e9), &stayed, "other-core", &TSC).unwrap_err();
+        let failure = told(&turns(100.0, 4e9), &stayed, LoadKind::OtherCore, &TSC).unwrap_err();
         assert!(failure.why.contains("0.25%"), "{failure}");
-        let told = told(&turns(100.0, 4e9), &stayed, "none", &TSC).unwrap();
+        let told = told(&turns(100.0, 4e9), &stayed, LoadKind::None, &TSC).unwrap();
         assert!(!told.values.contains_key("follows_core_clock"));
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 
 use lab::capability::{Capability, state_of};
-use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use machine::kvm;
 use machine::tsc::Tsc;
@@ -22,8 +21,8 @@ const TRY: u64 = 64;
 /// # Errors
 /// No KVM, one whose guests do not run ring 0, or one that takes this kind of crossing itself; and
 /// the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    match Kind::of(point)? {
+pub fn available(kind: Kind) -> Result<(), Failure> {
+    match kind {
         Kind::None => Ok(kvm::open().map(drop)?),
         // Source: Linux 6.12, vmx_update_exception_bitmap and init_vmcb: both always intercept #UD.
         Kind::InvalidOpcode => tried().clone().and(Err(Failure::unavailable(
@@ -93,7 +92,7 @@ mod tests {
 
     #[test]
     fn invalid_opcodes_are_never_timed_under_kvm() {
-        let point = Point::default().with("kind", "invalid-opcode");
-        assert_eq!(available(&point).unwrap_err().kind, FailureKind::Unavailable);
+        let failure = available(Kind::InvalidOpcode).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unavailable);
     }
 }

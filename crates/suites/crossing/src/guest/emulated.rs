@@ -7,15 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::measure::Measurement;
-use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use machine::child::output_within;
 use machine::memfd::Memfd;
 
-use crate::factors;
+use crate::params::{Isolation, OneWayParams};
 
 use super::image::Turn;
-use super::kind::Kind;
 use super::multiboot::{Settings, image_of};
 use super::report::{Report, parse};
 
@@ -31,10 +29,9 @@ const WARMUP: u64 = 100;
 /// # Errors
 /// Where QEMU does not start or the guest does not end well; a failed check where a crossing was not
 /// stamped or not handled in ring 0.
-pub fn emulated(point: &Point) -> Result<Measurement, Failure> {
-    let kind = Kind::of(point)?;
-    let isolation = point.text("isolation") == "on";
-    let crossings = factors::crossings(point)?;
+pub fn emulated(params: &OneWayParams) -> Result<Measurement, Failure> {
+    let OneWayParams { kind, crossings, .. } = *params;
+    let isolation = params.isolation == Isolation::On;
     let settings = Settings { rounds: 1, crossings, warmup: WARMUP, seed: 0 };
     let image = image_of(&[Turn { round: 0, kind, isolation }], &settings)
         .map_err(|why| Failure::failed(why.to_string()))?;
@@ -95,17 +92,21 @@ fn loaded(image: &[u8]) -> Result<Memfd, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::Kind;
+    use crate::params::Route;
 
-    fn point(kind: &str, isolation: &str) -> Point {
-        [("kind", kind), ("isolation", isolation), ("crossings", "2000")]
-            .into_iter()
-            .fold(Point::default(), |point, (factor, level)| point.with(factor, level))
+    fn params(kind: Kind, isolation: Isolation) -> OneWayParams {
+        OneWayParams { route: Route::GuestEmulated, kind, isolation, crossings: 2000 }
     }
 
     #[test]
     fn one_point_is_counted_and_no_time_is_told() {
-        for (kind, isolation) in [("syscall-sysret", "on"), ("page-fault", "off"), ("none", "on")] {
-            let told = emulated(&point(kind, isolation)).unwrap();
+        for (kind, isolation) in [
+            (Kind::SyscallSysret, Isolation::On),
+            (Kind::PageFault, Isolation::Off),
+            (Kind::None, Isolation::On),
+        ] {
+            let told = emulated(&params(kind, isolation)).unwrap();
             let names: Vec<&String> = told.values.keys().collect();
             assert_eq!(names, ["crossings_made", "crossings_stamped"]);
             assert!(told.values.values().all(|count| *count == 2000.0), "{:?}", told.values);

@@ -1,13 +1,10 @@
 //! How the guest enters its kernel and leaves it.
 
-use lab::point::Point;
-use lab::sample::Failure;
+use lab::factor::LevelType;
 
-use crate::factors::KINDS;
-
-/// How the kernel is entered and left; the number is the place in [`KINDS`], which the guest's code
+/// How the kernel is entered and left; the number is the place in the declaration, which the guest's code
 /// knows too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, LevelType)]
 #[repr(u8)]
 pub enum Kind {
     /// A write from ring 3 to a page that is not there; left by `iretq`.
@@ -29,37 +26,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, in the order of [`KINDS`].
-    pub const ALL: [Self; 8] = [
-        Self::PageFault,
-        Self::SoftwareInterrupt,
-        Self::Breakpoint,
-        Self::InvalidOpcode,
-        Self::SyscallSysret,
-        Self::SyscallIretq,
-        Self::SameRing,
-        Self::None,
-    ];
-
-    /// The level of the factor.
-    pub fn name(self) -> &'static str {
-        KINDS[self as usize]
-    }
-
-    /// The kind of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// The point's kind.
-    ///
-    /// # Errors
-    /// Where the point's level is none.
-    pub fn of(point: &Point) -> Result<Self, Failure> {
-        let name = point.text("kind");
-        Self::named(name).ok_or_else(|| Failure::failed(format!("'{name}' is no kind of crossing")))
-    }
-
     /// Whether the kind has a handler, which must be in ring 0.
     pub fn needs_ring_0(self) -> bool {
         self != Self::None
@@ -71,13 +37,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_the_levels_of_the_factor() {
+    fn kinds_are_numbered_as_declared_and_named_as_levels() {
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
-            assert_eq!(Kind::named(KINDS[index]), Some(kind));
+            assert_eq!(Kind::from_level(kind.name()), Some(kind));
         }
-        assert_eq!(Kind::ALL.len(), KINDS.len());
-        assert_eq!(Kind::named("teleport"), None);
+        assert_eq!(Kind::from_level("teleport"), None);
         assert_eq!(Kind::PageFault.name(), "page-fault");
         assert_eq!(Kind::None.name(), "none");
     }

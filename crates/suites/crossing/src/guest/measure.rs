@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lab::measure::{Context, Measurement};
-use lab::point::Point;
 use lab::sample::Failure;
 
 use super::available::available;
@@ -11,7 +10,7 @@ use super::image::Image;
 use super::kind::Kind;
 use super::kvm::Guest;
 use super::tally::Tally;
-use crate::factors;
+use crate::params::{Isolation, OneWayParams};
 
 /// Crossings that the guest makes before the host looks: so that a hang is found soon.
 const BATCH: u64 = 65_536;
@@ -26,13 +25,12 @@ const CROSSING: Duration = Duration::from_micros(100);
 ///
 /// # Errors
 /// 'not ring 0', an exception that nobody expected, a guest that hangs, a crossing without its stamps.
-pub fn measure(context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+pub fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
     let tsc = context.tsc()?;
-    let kind = Kind::of(point)?;
-    let crossings = factors::crossings(point)?;
-    available(point)?;
+    let OneWayParams { kind, crossings, .. } = *params;
+    available(kind)?;
     let mut guest = Guest::new(&Image::new())?;
-    let tally = sample(&mut guest, kind, point.text("isolation") == "on", crossings)?;
+    let tally = sample(&mut guest, kind, params.isolation == Isolation::On, crossings)?;
     let pcid = if guest.pcid() { "yes" } else { "no" };
     Ok(tally.measurement(kind, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
 }

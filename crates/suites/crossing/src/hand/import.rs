@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lab::experiment::{self, Experiment, Profile};
+use lab::factor::LevelType;
 use lab::journal::{self, Run};
 use lab::plan::seed_of;
 use lab::point::Point;
@@ -16,7 +17,7 @@ use machine::file;
 
 use super::Error;
 use crate::SUITE;
-use crate::factors::KINDS;
+use crate::guest::Kind;
 use crate::guest::report::{self, Report};
 use crate::one_way::with_ratio;
 
@@ -102,7 +103,7 @@ fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
             one.points.push(sample.point.clone());
         }
     }
-    let place = |point: &Point| KINDS.iter().position(|kind| *kind == point.text("kind"));
+    let place = |point: &Point| Kind::from_level(point.text("kind"));
     one.points.sort_by_key(|point| (place(point), point.text("isolation").to_owned()));
     one.baseline = one.points.first().cloned().unwrap_or_default();
     Ok(one)

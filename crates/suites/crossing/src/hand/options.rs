@@ -6,8 +6,8 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use lab::experiment::{MAX_ROUNDS, Profile};
 
-use crate::factors::MAX_CROSSINGS;
 use crate::guest::Settings;
+use crate::params::MAX_CROSSINGS;
 
 /// From user to kernel and back: prints the seed's table beside this machine's, and what a round
 /// trip consists of

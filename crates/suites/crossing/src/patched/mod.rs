@@ -17,14 +17,14 @@ mod touch;
 
 use lab::capability::{Capability, state_of};
 use lab::measure::{Context, Measurement};
-use lab::point::Point;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 pub use check::{Checked, check};
 
 use crate::counted::faults_of_thread;
-use crate::factors;
+use crate::guest::Kind;
+use crate::params::OneWayParams;
 use crate::ticks::Ticks;
 use stamp::armed;
 use touch::{Crossing, Pages, Tags, stamps_alone};
@@ -38,16 +38,16 @@ const EMPTY: usize = 1_000;
 ///
 /// # Errors
 /// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let kind = point.text("kind");
-    if !matches!(kind, "page-fault" | "none") {
+pub fn available(params: &OneWayParams) -> Result<(), Failure> {
+    let kind = params.kind;
+    if !matches!(kind, Kind::PageFault | Kind::None) {
         return Err(Failure::unavailable(
             format!("a patched kernel stamps page faults alone, not '{kind}'"),
             "measure it by the route guest",
         ));
     }
     stamp::available()?;
-    isolation::check(point.text("isolation"))
+    isolation::check(params.isolation.name())
 }
 
 /// Whether this kernel stamps crossings.
@@ -65,13 +65,13 @@ pub fn capability() -> Capability {
 ///
 /// # Errors
 /// What stands in the sample's place.
-pub fn measure(context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-    available(point)?;
+pub fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
+    available(params)?;
     let tsc = context.tsc()?;
-    let crossings = factors::crossings(point)?;
+    let crossings = params.crossings;
     let mut tags = Tags::new(context.seed);
-    let measurement = match point.text("kind") {
-        "none" => nothing_faults(tsc, crossings, &mut tags)?,
+    let measurement = match params.kind {
+        Kind::None => nothing_faults(tsc, crossings, &mut tags)?,
         _ => page_faults(tsc, crossings, &mut tags)?,
     };
     Ok(measurement.value("step", tsc.nanoseconds(tsc.step as f64)))

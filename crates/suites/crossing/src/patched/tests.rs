@@ -3,21 +3,23 @@
 use lab::sample::FailureKind;
 
 use super::*;
+use crate::params::{Isolation, Route};
 
-fn point(kind: &str, isolation: &str) -> Point {
-    Point::default().with("route", "patched").with("kind", kind).with("isolation", isolation)
+fn params(kind: Kind, isolation: Isolation) -> OneWayParams {
+    OneWayParams { route: Route::Patched, kind, isolation, crossings: 1000 }
 }
 
 #[test]
 fn kinds_that_a_patched_kernel_does_not_stamp_are_refused_by_name() {
-    let why = available(&point("breakpoint", "off")).unwrap_err();
+    let why = available(&params(Kind::Breakpoint, Isolation::Off)).unwrap_err();
     assert_eq!(why.kind, FailureKind::Unavailable);
     assert!(why.why.contains("breakpoint"));
 }
 
 #[test]
 fn one_isolation_is_this_boots_where_the_kernel_stamps() {
-    let told = ["on", "off"].map(|isolation| available(&point("page-fault", isolation)));
+    let told = [Isolation::On, Isolation::Off]
+        .map(|isolation| available(&params(Kind::PageFault, isolation)));
     match stamp::available() {
         Ok(()) => assert_eq!(told.iter().filter(|told| told.is_ok()).count(), 1),
         Err(why) => {

@@ -17,15 +17,15 @@ pub mod tracefs;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
-use lab::point::Point;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use crate::factors;
+use crate::metrics;
+use crate::params::MAX_CROSSINGS;
 use crate::ticks::Ticks;
 use instance::Instance;
 use stamps::Crossings;
@@ -35,26 +35,9 @@ pub const BATCH: usize = 4096;
 /// Crossings before those that count.
 const WARM_UP: usize = 256;
 
-/// The factors of this experiment that the others do not have.
-pub const FACTORS: &[Factor] = &[
-    Factor {
-        name: "event",
-        about: "which tracepoint: page-fault (exceptions:page_fault_user) or syscall \
-                (raw_syscalls:sys_enter)",
-        levels: Levels::Names(&["page-fault", "syscall"]),
-        default: None,
-    },
-    Factor {
-        name: "through",
-        about: "what stamps there: tracefs (an instance of its own, in ticks) or bpf (a program, by \
-                the system's clock)",
-        levels: Levels::Names(&["tracefs", "bpf"]),
-        default: None,
-    },
-];
-
-/// The metrics of this experiment that the others do not have.
-pub const METRICS: &[Metric] = &[
+const METRICS: &[Metric] = &[
+    metrics::CROSSINGS_MADE,
+    metrics::STEP_METRIC,
     Metric::time("u2t", "user to the first tracepoint: median, the empty fenced pair subtracted"),
     Metric::time("u2t_min", "user to the first tracepoint: the least"),
     Metric::time("u2t_p99", "user to the first tracepoint: what 99% of crossings stay under"),
@@ -70,7 +53,7 @@ pub const METRICS: &[Metric] = &[
 ];
 
 /// Which way into the kernel is traced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Event {
     /// `exceptions:page_fault_user`.
     PageFault,
@@ -89,7 +72,7 @@ impl Event {
 }
 
 /// What stamps in the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Through {
     /// An instance of the kernel's tracer.
     Tracefs,
@@ -112,32 +95,50 @@ pub trait Tracer {
     fn end(&mut self, traced: &mut Vec<events::Traced>) -> Result<f64, Failure>;
 }
 
-struct Setup {
+/// Levels of `tracepoint`.
+#[derive(Debug, Clone, Copy, Params)]
+pub struct TraceParams {
+    /// which tracepoint: page-fault (exceptions:page_fault_user) or syscall (raw_syscalls:sys_enter)
+    #[factor(default = "page-fault")]
     event: Event,
+    /// what stamps there: tracefs (an instance of its own, in ticks) or bpf (a program, by the system's clock)
+    #[factor(default = "tracefs")]
     through: Through,
+    /// crossings a sample
+    #[factor(default = "100000", levels = Levels::Count(1, MAX_CROSSINGS as u64))]
     crossings: usize,
 }
 
-impl Setup {
-    fn of(point: &Point) -> Result<Self, Failure> {
-        let event =
-            if point.text("event") == "syscall" { Event::Syscall } else { Event::PageFault };
-        let through = if point.text("through") == "bpf" { Through::Bpf } else { Through::Tracefs };
-        let crossings = factors::crossings(point)?;
-        Ok(Self { event, through, crossings: crossings as usize })
-    }
-}
+/// Times the way to a tracepoint.
+pub struct Tracepoint;
 
-/// Whether a point can be measured here; what must be allowed by name is asked when it is measured.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let setup = Setup::of(point)?;
-    tracefs::numbers_of_the_host()?;
-    match setup.through {
-        Through::Tracefs => tracefs::available(setup.event.path()),
-        Through::Bpf => bpf::available(),
+impl Method for Tracepoint {
+    type Params = TraceParams;
+
+    fn name(&self) -> &'static str {
+        "tracepoint"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    /// What must be allowed by name is asked when it is measured.
+    fn available(&self, params: &TraceParams) -> Result<(), Failure> {
+        tracefs::numbers_of_the_host()?;
+        match params.through {
+            Through::Tracefs => tracefs::available(params.event.path()),
+            Through::Bpf => bpf::available(),
+        }
+    }
+
+    fn expected(&self, params: &TraceParams, _: Duration) -> Duration {
+        // Making and removing an instance waits for all CPUs several times.
+        Duration::from_millis(300) + Duration::from_micros(5) * params.crossings as u32
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<TraceParams>>, Failure> {
+        Ok(Box::new(TracepointProbe { instance: None }))
     }
 }
 
@@ -159,33 +160,24 @@ pub fn allowed(through: Through, options: &BTreeMap<String, String>) -> Result<(
     }
 }
 
-/// How long a sample takes with all that it prepares.
-pub fn expected(point: &Point, _: Duration) -> Duration {
-    let crossings = Setup::of(point).map_or(0, |setup| setup.crossings);
-    // Making and removing an instance waits for all CPUs several times.
-    Duration::from_millis(300) + Duration::from_micros(5) * crossings as u32
-}
-
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Tracepoint { instance: None })
-}
-
-struct Tracepoint {
+struct TracepointProbe {
     /// Made once: making one takes longer than many crossings.
     instance: Option<Instance>,
 }
 
-impl Probe for Tracepoint {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        available(point)?;
-        let setup = Setup::of(point)?;
-        allowed(setup.through, context.options)?;
+impl Probe<TraceParams> for TracepointProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &TraceParams,
+    ) -> Result<Measurement, Failure> {
+        Tracepoint.available(params)?;
+        allowed(params.through, context.options)?;
         let tsc = context.tsc()?;
-        let crossed = match setup.through {
+        let crossed = match params.through {
             Through::Bpf => {
-                let mut program = bpf::Program::attach(setup.event)?;
-                cross(&mut program, setup.event, setup.crossings, tsc)?
+                let mut program = bpf::Program::attach(params.event)?;
+                cross(&mut program, params.event, params.crossings, tsc)?
             }
             Through::Tracefs => {
                 let instance = match &self.instance {
@@ -193,11 +185,11 @@ impl Probe for Tracepoint {
                     None => self.instance.insert(Instance::create()?),
                 };
                 let cpu = machine::pin::current_cpu();
-                let mut recording = instance.record(setup.event, thread_id(), cpu)?;
-                cross(&mut recording, setup.event, setup.crossings, tsc)?
+                let mut recording = instance.record(params.event, thread_id(), cpu)?;
+                cross(&mut recording, params.event, params.crossings, tsc)?
             }
         };
-        crossed.into_measurement(setup.through, tsc)
+        crossed.into_measurement(params.through, tsc)
     }
 }
 

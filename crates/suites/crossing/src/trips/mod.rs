@@ -23,11 +23,9 @@ mod user_faults;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::proximity::{between, pair};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
@@ -35,32 +33,10 @@ use machine::tsc::Tsc;
 use batch::{Timing, with_tails};
 use faults::Touch;
 use pages::Pages;
-pub use setup::{By, Setup, Trip};
+pub use setup::{By, Cpus, Trip, TripParams};
 
 /// The option that names the folder of the mapped file.
 const FILE_FOLDER: &str = "file-folder";
-
-/// The factors of this experiment that the others do not have.
-pub const FACTORS: &[Factor] = &[
-    Factor {
-        name: "trip",
-        about: "the way into the kernel and back; none is the loop and the fenced pair alone",
-        levels: Levels::Names(setup::NAMES),
-        default: None,
-    },
-    Factor {
-        name: "cpus",
-        about: "whether the two threads of futex, pipe and userfaultfd share one CPU or have two",
-        levels: Levels::Names(&["one", "two"]),
-        default: None,
-    },
-    Factor {
-        name: "by",
-        about: "whose loop: tollgate, perf (bench syscall basic) or lmbench (lat_pagefault, counted)",
-        levels: Levels::Names(&["tollgate", "perf", "lmbench"]),
-        default: None,
-    },
-];
 
 /// The metrics of this experiment that the others do not have.
 pub const METRICS: &[Metric] = &[
@@ -94,26 +70,43 @@ pub const METRICS: &[Metric] = &[
     Metric::count("pages_touched", "pages touched in batches"),
 ];
 
-/// Whether a point can be measured here.
+/// Makes whole ways into the kernel and back.
+pub struct RoundTrips;
+
+impl Method for RoundTrips {
+    type Params = TripParams;
+
+    fn name(&self) -> &'static str {
+        "round-trips"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &TripParams) -> Result<(), Failure> {
+        available(*params)
+    }
+
+    fn expected(&self, params: &TripParams, budget: Duration) -> Duration {
+        params.expected(budget)
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<TripParams>>, Failure> {
+        Ok(Box::new(Trips::default()))
+    }
+}
+
+/// Whether a trip can be made here.
 ///
 /// # Errors
 /// The reason why not, and the remedy.
-pub fn available(point: &Point) -> Result<(), Failure> {
-    let setup = Setup::of(point)?;
-    if setup.two_cpus {
+pub fn available(params: TripParams) -> Result<(), Failure> {
+    params.available()?;
+    if params.has_two_cpus() {
         pair(&machine::topology::allowed_cpus())?;
     }
-    setup.available()
-}
-
-/// How long a sample takes with all that it prepares.
-pub fn expected(point: &Point, budget: Duration) -> Duration {
-    Setup::of(point).map_or(budget, |setup| setup.expected(budget))
-}
-
-/// What measures the points of one order.
-pub fn probe() -> Box<dyn Probe> {
-    Box::new(Trips::default())
+    Ok(())
 }
 
 /// Makes round trips; keeps the file, for writing one costs more than a sample.
@@ -135,8 +128,12 @@ pub struct Conditions<'a> {
     pub folder: PathBuf,
 }
 
-impl Probe for Trips {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<TripParams> for Trips {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &TripParams,
+    ) -> Result<Measurement, Failure> {
         let folder = context.options.get(FILE_FOLDER);
         let conditions = Conditions {
             cpus: context.cpus,
@@ -144,7 +141,7 @@ impl Probe for Trips {
             seed: context.seed,
             folder: folder.map_or_else(std::env::temp_dir, PathBuf::from),
         };
-        self.make(Setup::of(point)?, &conditions, context.tsc()?)
+        self.make(*params, &conditions, context.tsc()?)
     }
 }
 
@@ -155,7 +152,7 @@ impl Trips {
     /// What stands in the sample's place; a trip that was not made fails a check.
     pub fn make(
         &mut self,
-        setup: Setup,
+        setup: TripParams,
         conditions: &Conditions,
         tsc: &'static Tsc,
     ) -> Result<Measurement, Failure> {
@@ -164,7 +161,7 @@ impl Trips {
             return Err(Failure::failed("no CPU may be used"));
         };
         machine::pin::pin_to(own)?;
-        let other = if setup.two_cpus { pair(conditions.cpus)?.1 } else { own };
+        let other = if setup.has_two_cpus() { pair(conditions.cpus)?.1 } else { own };
         let timing = Timing { tsc, budget: conditions.budget };
         between(own, other, || match (setup.by, setup.trip) {
             (By::Perf, _) => perf::measure(timing),

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use lab::capability::has;
-use lab::point::Point;
+use lab::factor::LevelType;
+use lab::method::Params;
 use lab::sample::Failure;
 
 use super::{perf, syscalls};
 
 /// A way into the kernel and back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, LevelType)]
 pub enum Trip {
     /// The loop and the fenced pair with nothing inside.
     None,
@@ -43,36 +44,6 @@ pub enum Trip {
     Userfaultfd,
 }
 
-/// Every trip and its name.
-const TRIPS: &[(&str, Trip)] = &[
-    ("none", Trip::None),
-    ("getppid", Trip::Getppid),
-    ("getppid-libc", Trip::GetppidLibc),
-    ("unknown-syscall", Trip::UnknownSyscall),
-    ("fault-anonymous", Trip::FaultAnonymous),
-    ("fault-zero-page", Trip::FaultZeroPage),
-    ("fault-file", Trip::FaultFile),
-    ("fault-shared", Trip::FaultShared),
-    ("sigsegv", Trip::Sigsegv),
-    ("breakpoint-signal", Trip::BreakpointSignal),
-    ("futex", Trip::Futex),
-    ("pipe", Trip::Pipe),
-    ("io-uring", Trip::IoUring),
-    ("io-uring-batched", Trip::IoUringBatched),
-    ("userfaultfd", Trip::Userfaultfd),
-];
-
-/// The names of the trips.
-pub(super) const NAMES: &[&str] = &{
-    let mut names = [""; TRIPS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = TRIPS[at].0;
-        at += 1;
-    }
-    names
-};
-
 impl Trip {
     /// Whether two threads take part.
     fn has_two_threads(self) -> bool {
@@ -81,7 +52,7 @@ impl Trip {
 }
 
 /// Whose loop makes the trips.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, LevelType)]
 pub enum By {
     /// Ours.
     Tollgate,
@@ -91,42 +62,38 @@ pub enum By {
     Lmbench,
 }
 
-/// What a point asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Setup {
-    /// Which trip.
+/// Where the two threads run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, LevelType)]
+pub enum Cpus {
+    /// On one CPU.
+    One,
+    /// On a CPU each.
+    Two,
+}
+
+/// Levels of `round-trips`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Params)]
+pub struct TripParams {
+    /// the way into the kernel and back; none is the loop and the fenced pair alone
+    #[factor(default = "getppid")]
     pub trip: Trip,
-    /// Whether the two threads have a CPU each.
-    pub two_cpus: bool,
-    /// Whose loop.
+    /// whether the two threads of futex, pipe and userfaultfd share one CPU or have two
+    #[factor(default = "one")]
+    pub cpus: Cpus,
+    /// whose loop: tollgate, perf (bench syscall basic) or lmbench (lat_pagefault, counted)
+    #[factor(default = "tollgate")]
     pub by: By,
 }
 
-impl Setup {
-    /// What the point asks for; by tollgate on one CPU where it does not say.
-    ///
-    /// # Errors
-    /// Where the levels do not go together, and which do.
-    pub fn of(point: &Point) -> Result<Self, Failure> {
-        let name = point.text("trip");
-        let known = TRIPS.iter().find(|(known, _)| *known == name);
-        let (_, trip) = known.ok_or_else(|| {
-            Failure::unavailable(
-                format!("there is no trip '{name}'"),
-                "see `tollgate list` for the levels",
-            )
-        })?;
-        let by = match point.text("by") {
-            "perf" => By::Perf,
-            "lmbench" => By::Lmbench,
-            _ => By::Tollgate,
-        };
-        let setup = Self { trip: *trip, two_cpus: point.text("cpus") == "two", by };
-        setup.goes_together(name).map(|()| setup)
+impl TripParams {
+    /// Whether the two threads have a CPU each.
+    pub fn has_two_cpus(self) -> bool {
+        self.cpus == Cpus::Two
     }
 
-    fn goes_together(self, name: &str) -> Result<(), Failure> {
+    fn goes_together(self) -> Result<(), Failure> {
         let wrong = |why: String, remedy: &str| Err(Failure::unavailable(why, remedy));
+        let name = self.trip;
         match (self.by, self.trip) {
             (By::Perf, Trip::GetppidLibc) | (By::Lmbench, Trip::FaultFile) | (By::Tollgate, _) => {}
             (By::Perf, _) => {
@@ -138,18 +105,19 @@ impl Setup {
                 return wrong(format!("lmbench's lat_pagefault has no {name}"), remedy);
             }
         }
-        if self.two_cpus && !self.trip.has_two_threads() {
+        if self.has_two_cpus() && !self.trip.has_two_threads() {
             let remedy = "cpus = two with trip = futex, pipe or userfaultfd";
             return wrong(format!("{name} has one thread, which needs one CPU"), remedy);
         }
         Ok(())
     }
 
-    /// Whether the kernel and the programs that this needs are here.
+    /// Whether the levels go together, and the kernel and the programs that this needs are here.
     ///
     /// # Errors
     /// The reason why not, and the remedy.
     pub fn available(self) -> Result<(), Failure> {
+        self.goes_together()?;
         match (self.trip, self.by) {
             (_, By::Perf) => perf::PROGRAM.find().map(drop),
             (Trip::UnknownSyscall, _) => syscalls::unknown_is_refused(),
@@ -166,7 +134,7 @@ impl Setup {
             // A file is written to the disk first.
             (_, Trip::FaultFile) => 30,
             // How near the CPUs are is measured before and after.
-            _ if self.two_cpus => 10,
+            _ if self.has_two_cpus() => 10,
             _ => 2,
         };
         budget + Duration::from_millis(prepared)
@@ -177,32 +145,30 @@ impl Setup {
 mod tests {
     use super::*;
 
-    fn of(trip: &str, cpus: &str, by: &str) -> Result<Setup, Failure> {
-        Setup::of(&Point::from([("trip", trip), ("cpus", cpus), ("by", by)]))
-    }
-
     #[test]
     fn every_trip_goes_on_one_cpu_by_tollgate() {
-        for (name, trip) in TRIPS {
-            let setup = of(name, "one", "tollgate").unwrap();
-            assert_eq!(setup, Setup { trip: *trip, two_cpus: false, by: By::Tollgate });
-            assert!(NAMES.contains(name));
+        for trip in Trip::ALL {
+            let params = TripParams { trip, cpus: Cpus::One, by: By::Tollgate };
+            assert_eq!(params.goes_together(), Ok(()), "{trip}");
         }
     }
 
     #[test]
     fn what_does_not_go_together_is_refused_with_what_does() {
         for (trip, cpus, by, reason) in [
-            ("getppid", "two", "tollgate", "one thread"),
-            ("pipe", "one", "perf", "perf bench has no pipe"),
-            ("getppid", "one", "lmbench", "lat_pagefault has no getppid"),
-            ("walk", "one", "tollgate", "no trip 'walk'"),
+            (Trip::Getppid, Cpus::Two, By::Tollgate, "getppid has one thread"),
+            (Trip::Pipe, Cpus::One, By::Perf, "perf bench has no pipe"),
+            (Trip::Getppid, Cpus::One, By::Lmbench, "lat_pagefault has no getppid"),
         ] {
-            let failure = of(trip, cpus, by).unwrap_err();
+            let failure = TripParams { trip, cpus, by }.goes_together().unwrap_err();
             assert!(failure.why.contains(reason) && failure.remedy.is_some(), "{failure}");
         }
-        assert!(of("pipe", "two", "tollgate").unwrap().two_cpus);
-        assert_eq!(of("getppid-libc", "one", "perf").unwrap().by, By::Perf);
-        assert_eq!(of("fault-file", "one", "lmbench").unwrap().by, By::Lmbench);
+        for (trip, cpus, by) in [
+            (Trip::Pipe, Cpus::Two, By::Tollgate),
+            (Trip::GetppidLibc, Cpus::One, By::Perf),
+            (Trip::FaultFile, Cpus::One, By::Lmbench),
+        ] {
+            assert_eq!(TripParams { trip, cpus, by }.goes_together(), Ok(()));
+        }
     }
 }

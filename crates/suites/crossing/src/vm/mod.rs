@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts};
 use lab::guest::{Guest, Start};
-use lab::point::Point;
 use lab::program::Program;
 use lab::sample::Failure;
 
+use crate::params::{OneWayParams, Route};
 use crate::patched::build::recipe;
 
 /// The emulator and virtual machine monitor.
@@ -34,21 +34,21 @@ const MEMORY: &str = "1024";
 ///
 /// # Errors
 /// The reason why not, and the remedy.
-pub fn available(route: &str) -> Result<(), Failure> {
+pub fn available(route: Route) -> Result<(), Failure> {
     QEMU.find()?;
-    if route == "patched-vm" { crate::guest::ring_0() } else { Ok(()) }
+    if route == Route::PatchedVm { crate::guest::ring_0() } else { Ok(()) }
 }
 
 /// The guest in which a point is measured, where it asks for one that can be started here.
-pub fn guest(point: &Point) -> Option<Guest> {
-    let processor = match point.text("route") {
-        "patched-vm" => ["-accel", "kvm", "-cpu", "host"],
-        "patched-emulated" => ["-accel", "tcg", "-cpu", "max"],
-        _ => return None,
+pub fn guest(params: &OneWayParams) -> Option<Guest> {
+    let processor = match params.route {
+        Route::PatchedVm => ["-accel", "kvm", "-cpu", "host"],
+        Route::PatchedEmulated => ["-accel", "tcg", "-cpu", "max"],
+        Route::Guest | Route::BareMetal | Route::Patched | Route::GuestEmulated => return None,
     };
-    available(point.text("route")).ok()?;
-    let isolation = format!("pti={}", point.text("isolation"));
-    let name = format!("{}, {isolation}", point.text("route"));
+    available(params.route).ok()?;
+    let isolation = format!("pti={}", params.isolation);
+    let name = format!("{}, {isolation}", params.route);
     let start = move |artefacts: &Artefacts| start(artefacts, processor, &isolation);
     Some(Guest { name, artefacts: vec![recipe()], start: Arc::new(start) })
 }

@@ -57,7 +57,7 @@ fn alone(what: &str) -> ExitStatus {
 fn in_a_process_of_its_own() {
     let what = std::env::var(KIND).unwrap();
     let (name, when) = what.split_once(' ').unwrap();
-    let kind = Kind::ALL.iter().copied().find(|kind| kind.name() == name).unwrap();
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).unwrap();
     let enclave = load(kind);
     assert_eq!(enclave.leave(2), Ok(2));
     match when {
@@ -65,7 +65,7 @@ fn in_a_process_of_its_own() {
         "unloaded" => drop(enclave),
         // Another kind is entered while an enclave that blocks system calls stays loaded.
         other => {
-            let other = Kind::ALL.iter().copied().find(|kind| kind.name() == other).unwrap();
+            let other = Kind::ALL.into_iter().find(|kind| kind.name() == other).unwrap();
             assert_eq!(load(other).leave(2), Ok(2));
         }
     }

@@ -60,7 +60,7 @@ fn contend(enclave: &dyn Enclave, most: Duration) -> u64 {
 fn a_lock_that_waits_is_left_for_and_woken() {
     // A build without WebAssembly is not the machine's lack.
     let built = |kind: &Kind| cfg!(feature = "wasm") || *kind != Kind::Wasm;
-    for kind in Kind::ALL.iter().copied().filter(built) {
+    for kind in Kind::ALL.into_iter().filter(built) {
         if let Err(why) = kinds::runs(kind) {
             machine::untested::note(&format!("waiting in enclaves of kind {}", kind.name()), &why);
             continue;

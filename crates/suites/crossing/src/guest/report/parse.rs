@@ -1,5 +1,6 @@
 //! Reads what the guest printed.
 
+use lab::factor::LevelType;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::{AGAIN, Line, lines, number};
@@ -149,8 +150,8 @@ fn sample(line: &Line, position: u64, begin: &Begin) -> Result<Sample, ReportErr
     }
     let round: u64 = fields.number("round")?;
     let kind = fields.text("kind")?;
-    let kind =
-        Kind::named(kind).ok_or_else(|| line.wrong(format!("'{kind}' is no kind of crossing")))?;
+    let kind = Kind::from_level(kind)
+        .ok_or_else(|| line.wrong(format!("'{kind}' is no kind of crossing")))?;
     let isolation = fields.either("isolation", "on", "off")?;
     let mut tally = Tally {
         made: fields.number("made")?,
