@@ -16,14 +16,23 @@ use crate::images::supplied;
 use crate::metrics;
 use crate::params::{AllocationParams, YesNo};
 
-/// The seed's loop, in an enclave whose heap suffices.
-pub struct Allocation;
+/// The loop of Open Enclave's sample.
+pub struct Allocation {
+    name: &'static str,
+    /// Whether heaps are varied: that one is too small is then a result, and no fault.
+    may_be_too_small: bool,
+}
+
+/// In an enclave whose heap suffices.
+pub const ALLOCATION: Allocation = Allocation { name: "allocation", may_be_too_small: false };
+/// The same where heaps are varied.
+pub const ROOM: Allocation = Allocation { name: "room", may_be_too_small: true };
 
 impl Method for Allocation {
     type Params = AllocationParams;
 
     fn name(&self) -> &'static str {
-        "allocation"
+        self.name
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -31,11 +40,17 @@ impl Method for Allocation {
     }
 
     fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
-        entered::available(&params.enclave)
+        match self.may_be_too_small {
+            true => entered::available_with_own_heap(&params.enclave),
+            false => entered::available(&params.enclave),
+        }
     }
 
     fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
-        expected(params)
+        match entered::available(&params.enclave) {
+            Ok(()) => allocating(params.threads, params.num_allocations),
+            Err(_) => Duration::ZERO,
+        }
     }
 
     fn code(&self, params: &AllocationParams) -> Option<String> {
@@ -47,42 +62,7 @@ impl Method for Allocation {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
-        Ok(Box::new(AllocationProbe { may_be_too_small: false }))
-    }
-}
-
-/// The same where heaps are varied: that one is too small is then a result, and no fault.
-pub struct Room;
-
-impl Method for Room {
-    type Params = AllocationParams;
-
-    fn name(&self) -> &'static str {
-        "room"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
-        entered::available_with_own_heap(&params.enclave)
-    }
-
-    fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
-        expected(params)
-    }
-
-    fn code(&self, params: &AllocationParams) -> Option<String> {
-        params.enclave.supplied().map(str::to_owned)
-    }
-
-    fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
-        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
-        Ok(Box::new(AllocationProbe { may_be_too_small: true }))
+        Ok(Box::new(AllocationProbe { may_be_too_small: self.may_be_too_small }))
     }
 }
 
@@ -140,13 +120,6 @@ pub fn timed(enclave: &Entered, wall: f64, took: &Took) -> Measurement {
         .value("cpu", took.cpu_ns)
         .value("ocalls", enclave.enclave().ocalls() as f64)
         .value("waits", enclave.enclave().waits() as f64)
-}
-
-fn expected(params: &AllocationParams) -> Duration {
-    match entered::available(&params.enclave) {
-        Ok(()) => allocating(params.threads, params.num_allocations),
-        Err(_) => Duration::ZERO,
-    }
 }
 
 /// How long loading takes, and `each` allocations of every thread, as slow as under a lock that many want.

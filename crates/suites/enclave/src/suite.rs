@@ -21,8 +21,8 @@ impl Suite for EnclaveSuite {
 
     fn methods(&self) -> &'static [&'static dyn AnyMethod] {
         &[
-            &allocation::Allocation,
-            &allocation::Room,
+            &allocation::ALLOCATION,
+            &allocation::ROOM,
             &heap::Heap,
             &ecall::EcallCost,
             &cross_thread::CrossThread,

@@ -23,126 +23,65 @@ const A_TRIAL: Duration = Duration::from_millis(3);
 const NONE: Duration = Duration::from_millis(1);
 
 /// All of them.
-pub(super) static METHODS: &[&dyn AnyMethod] = &[&Interfaces, &LineRate, &RttVsLoad, &Throughput];
+pub(super) static METHODS: &[&dyn AnyMethod] =
+    &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT];
 
 /// Sends the next packet as soon as one comes back.
-struct Interfaces;
-
-impl Method for Interfaces {
-    type Params = ClosedParams;
-
-    fn name(&self) -> &'static str {
-        "interfaces"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &ClosedParams) -> Result<(), Failure> {
-        available(&params.common)
-    }
-
-    fn expected(&self, params: &ClosedParams, budget: Duration) -> Duration {
-        expected(&params.common, one_trial(budget))
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<ClosedParams>>, Failure> {
-        Ok(Box::new(StreamProbe(closed::measure)))
-    }
-}
+static INTERFACES: StreamMethod<ClosedParams> =
+    StreamMethod { name: "interfaces", timed: one_trial, measure: closed::measure };
 
 /// Sends at a rate.
-struct LineRate;
-
-impl Method for LineRate {
-    type Params = LoadParams;
-
-    fn name(&self) -> &'static str {
-        "line-rate"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &LoadParams) -> Result<(), Failure> {
-        available(&params.common)
-    }
-
-    fn expected(&self, params: &LoadParams, budget: Duration) -> Duration {
-        expected(&params.common, one_trial(budget))
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<LoadParams>>, Failure> {
-        Ok(Box::new(StreamProbe(load::delivered)))
-    }
-}
+static LINE_RATE: StreamMethod<LoadParams> =
+    StreamMethod { name: "line-rate", timed: one_trial, measure: load::delivered };
 
 /// Sends at a rate and takes round-trip times.
-struct RttVsLoad;
-
-impl Method for RttVsLoad {
-    type Params = LoadParams;
-
-    fn name(&self) -> &'static str {
-        "rtt-vs-load"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &LoadParams) -> Result<(), Failure> {
-        available(&params.common)
-    }
-
-    fn expected(&self, params: &LoadParams, budget: Duration) -> Duration {
-        expected(&params.common, one_trial(budget))
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<LoadParams>>, Failure> {
-        Ok(Box::new(StreamProbe(load::round_trips)))
-    }
-}
+static RTT_VS_LOAD: StreamMethod<LoadParams> =
+    StreamMethod { name: "rtt-vs-load", timed: one_trial, measure: load::round_trips };
 
 /// Searches for the largest load without loss.
-struct Throughput;
+static THROUGHPUT: StreamMethod<SearchParams> =
+    StreamMethod { name: "throughput", timed: trials, measure: search::measure };
 
-impl Method for Throughput {
-    type Params = SearchParams;
+/// What a method differs in from the others.
+struct StreamMethod<P> {
+    name: &'static str,
+    /// How long it sends, from a sample's budget.
+    timed: fn(Duration) -> Duration,
+    measure: Measure<P>,
+}
+
+type Measure<P> = fn(&P, &Setting, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
+
+impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
+    type Params = P;
 
     fn name(&self) -> &'static str {
-        "throughput"
+        self.name
     }
 
     fn metrics(&self) -> &'static [Metric] {
         metrics::METRICS
     }
 
-    fn available(&self, params: &SearchParams) -> Result<(), Failure> {
-        available(&params.common)
+    fn available(&self, params: &P) -> Result<(), Failure> {
+        available(params.as_ref())
     }
 
-    fn expected(&self, params: &SearchParams, budget: Duration) -> Duration {
-        expected(&params.common, trials(budget))
+    fn expected(&self, params: &P, budget: Duration) -> Duration {
+        match available(params.as_ref()) {
+            Ok(()) => takes(params.as_ref(), (self.timed)(budget)),
+            Err(_) => NONE,
+        }
     }
 
-    fn probe(&self) -> Result<Box<dyn Probe<SearchParams>>, Failure> {
-        Ok(Box::new(StreamProbe(search::measure)))
+    fn probe(&self) -> Result<Box<dyn Probe<P>>, Failure> {
+        Ok(Box::new(StreamProbe(self.measure)))
     }
 }
 
 /// Checks whether the machine has the cores and the memory that a point needs.
 fn available(common: &CommonParams) -> Result<(), Failure> {
     Setting::new(common).cpus(&machine::topology::allowed_cpus()).map(|_| ())
-}
-
-fn expected(common: &CommonParams, timed: Duration) -> Duration {
-    match available(common) {
-        Ok(()) => takes(common, timed),
-        Err(_) => NONE,
-    }
 }
 
 /// How long a sample takes on a machine that has what its point needs.
@@ -162,8 +101,6 @@ fn one_trial(budget: Duration) -> Duration {
 fn trials(budget: Duration) -> Duration {
     budget.saturating_add(A_TRIAL).saturating_mul(search::TRIALS)
 }
-
-type Measure<P> = fn(&P, &Setting, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
 
 /// Measures points by one method.
 struct StreamProbe<P>(Measure<P>);
