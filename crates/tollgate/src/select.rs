@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lab::experiment::{Experiment, MAX_FILE, Profile, of_suite, read, suite_name};
 use lab::method::AnyMethod;
-use lab::point::Filter;
+use lab::point::{Filter, Point};
 use lab::suite::{Purpose, Suite};
 use machine::file;
 
@@ -88,8 +88,10 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
         }
         if let Some(text) = &choice.filter {
             let id = experiment.id();
-            experiment
-                .keep_with_floor(|point| id.contains(text) || point.to_string().contains(text));
+            // Defaults that the experiment does not name would match everywhere.
+            let defaults = experiment.defaults.clone();
+            let holds = |point: &Point| point.without_levels(&defaults).to_string().contains(text);
+            experiment.keep_with_floor(|point| id.contains(text) || holds(point));
         }
     }
     if !known {

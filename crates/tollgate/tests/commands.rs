@@ -471,6 +471,15 @@ edge = [10, 90]
     assert_eq!(run.samples.iter().filter(settled).count(), 2 * 3);
 }
 
+#[test]
+fn a_text_is_looked_for_in_the_levels_that_an_experiment_names() {
+    let bench = Bench::new();
+    // Its points hold disturbance=calm by default.
+    let line = bench.refused(&["run", "planted/roles", "-f", "calm"], 2);
+    assert!(line.contains("no point is left to measure"), "{line}");
+    bench.ok(&["run", "planted/roles", "-f", "wait=2", "--rounds", "1", "--quiet"]);
+}
+
 /// A number beyond its limits is wrong in the file, not lacking on this machine.
 #[test]
 fn levels_beyond_their_limits_are_usage_errors() {

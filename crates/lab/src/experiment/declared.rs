@@ -7,8 +7,7 @@ use serde::Deserialize;
 use super::data::line_of;
 use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_TABLES, count};
 use super::{DataError, Effort, Experiment, Profile, read_toml};
-use crate::factor::Factor;
-use crate::method::AnyMethod;
+use crate::method::{AnyMethod, complete};
 use crate::point::{Filter, OneOrMany, Point};
 use crate::quantity;
 use crate::suite::{self, Suite};
@@ -208,8 +207,8 @@ impl Declared {
             limit: limit.map_err(|e| format!("limit: {e}"))?,
             suite: suite.name().into(),
             effort: self.effort(profile, changed)?,
+            defaults: baseline.without(factors.0.keys().map(String::as_str)),
             baseline,
-            defaults: defaults(method, &factors),
             sweeps,
             points,
             twins,
@@ -228,7 +227,7 @@ impl Declared {
 
     /// One level for every factor of the method: the baseline's, the first of those that are varied, or the default.
     fn baseline(&self, method: &dyn AnyMethod, factors: &Filter) -> Result<Point, String> {
-        let mut baseline = defaults(method, factors);
+        let mut baseline = Point::default();
         for (name, levels) in &factors.0 {
             let first = levels.levels().first();
             let level = match self.baseline.get(name) {
@@ -241,7 +240,7 @@ impl Declared {
         }
         match self.baseline.keys().find(|name| !factors.0.contains_key(*name)) {
             Some(name) => Err(format!("baseline: '{name}' is no factor of it")),
-            None => Ok(baseline),
+            None => Ok(complete(method.factors(), &baseline)),
         }
     }
 
@@ -331,13 +330,6 @@ impl Declared {
         }
         Ok(effort)
     }
-}
-
-/// The factors of a method that an experiment does not name, at their defaults.
-fn defaults(method: &dyn AnyMethod, factors: &Filter) -> Point {
-    let default = |one: &Factor| Some((one.name.to_owned(), one.default?.into()));
-    let unnamed = method.factors().iter().filter(|one| !factors.0.contains_key(one.name));
-    unnamed.filter_map(default).collect()
 }
 
 /// Whether one of some filters matches a point.

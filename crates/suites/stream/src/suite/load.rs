@@ -17,46 +17,21 @@ const WARM_UP: u32 = 4;
 /// The longest round trip that is told from longer ones, ns.
 const LONGEST: u64 = 10_000_000_000;
 
-/// Measures what comes back of a load.
+/// Measures what comes back of a load, with or without round-trip times. A loss that may be the host's makes the
+/// sample void.
 ///
 /// # Errors
 /// What stands in the sample's place.
-pub(super) fn delivered(
+pub(super) fn measure<const TIMES: bool>(
     params: &LoadParams,
     setting: &Setting,
     cpus: &Cpus,
     budget: Duration,
     tsc: &Tsc,
-) -> Result<Measurement, Failure> {
-    measure(params, setting, cpus, budget, tsc, false)
-}
-
-/// Measures the same with round-trip times.
-///
-/// # Errors
-/// What stands in the sample's place.
-pub(super) fn round_trips(
-    params: &LoadParams,
-    setting: &Setting,
-    cpus: &Cpus,
-    budget: Duration,
-    tsc: &Tsc,
-) -> Result<Measurement, Failure> {
-    measure(params, setting, cpus, budget, tsc, true)
-}
-
-/// A loss that may be the host's makes the sample void.
-fn measure(
-    params: &LoadParams,
-    setting: &Setting,
-    cpus: &Cpus,
-    budget: Duration,
-    tsc: &Tsc,
-    times: bool,
 ) -> Result<Measurement, Failure> {
     let stand = Stand::new(setting, cpus, tsc)?;
-    stand.offer(params.load.0, budget / WARM_UP, times)?;
-    let tried = stand.offer(params.load.0, budget, times)?;
+    stand.offer(params.load.0, budget / WARM_UP, TIMES)?;
+    let tried = stand.offer(params.load.0, budget, TIMES)?;
     let (lost, report) = (tried.lost(), &tried.report);
     let mut measurement = measured::of(&tried, setting, tsc)
         .value("offered", report.offered() * tsc.hertz)

@@ -32,11 +32,11 @@ static INTERFACES: StreamMethod<ClosedParams> =
 
 /// Sends at a rate.
 static LINE_RATE: StreamMethod<LoadParams> =
-    StreamMethod { name: "line-rate", timed: one_trial, measure: load::delivered };
+    StreamMethod { name: "line-rate", timed: one_trial, measure: load::measure::<false> };
 
 /// Sends at a rate and takes round-trip times.
 static RTT_VS_LOAD: StreamMethod<LoadParams> =
-    StreamMethod { name: "rtt-vs-load", timed: one_trial, measure: load::round_trips };
+    StreamMethod { name: "rtt-vs-load", timed: one_trial, measure: load::measure::<true> };
 
 /// Searches for the largest load without loss.
 static THROUGHPUT: StreamMethod<SearchParams> =
