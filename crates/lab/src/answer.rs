@@ -3,7 +3,7 @@
 use crate::histogram::decode_histogram;
 use crate::message::{Answered, Order, Ordered};
 use crate::metric::Metric;
-use crate::sample::{Failure, Sample, TRIES};
+use crate::sample::{Failure, MAX_ATTEMPTS, Sample};
 
 /// Other messages of a probe than samples before one sample, such as `ready` of each step of a search: more is a
 /// flood, and ends the probe.
@@ -122,7 +122,7 @@ pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
             *number = if number.is_finite() { number.max(0.0) } else { 0.0 };
         }
         match &mut sample.void {
-            Some(void) if sample.error.is_none() && sample.attempt < TRIES => {
+            Some(void) if sample.error.is_none() && sample.attempt < MAX_ATTEMPTS => {
                 void.push_str(&format!("; {why}"));
             }
             _ => {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::message::HostData;
     use crate::point::Point;
-    use crate::sample::{Clock, FailureKind, TRIES, Trial};
+    use crate::sample::{Clock, FailureKind, MAX_ATTEMPTS, Trial};
     use std::time::Duration;
 
     const METRICS: [Metric; 1] = [Metric::time("time", "")];
@@ -260,7 +260,7 @@ mod tests {
             one
         };
         assert!(due.take(&order, &void(2)).is_err());
-        for attempt in 1..=TRIES {
+        for attempt in 1..=MAX_ATTEMPTS {
             assert_eq!(due.answered, 0);
             due.take(&order, &void(attempt)).unwrap();
             assert!(due.take(&order, &void(attempt)).is_err(), "the same try for ever");
@@ -300,12 +300,12 @@ mod tests {
             void: Some("a stall".into()),
             ..answer(&order, 0, attempt).sample
         };
-        for attempt in 1..TRIES {
+        for attempt in 1..MAX_ATTEMPTS {
             let void = checked(wrong(attempt), &METRICS);
-            assert!(void.error.is_none() && void.values.is_empty() && !void.stands(), "{void:?}");
+            assert!(void.error.is_none() && void.values.is_empty() && !void.is_final(), "{void:?}");
             assert_eq!(void.void.unwrap(), "a stall; 'speed' is no metric of its suite");
         }
-        let last = checked(wrong(TRIES), &METRICS);
+        let last = checked(wrong(MAX_ATTEMPTS), &METRICS);
         assert!(last.void.is_none() && last.error.unwrap().why.starts_with("'speed' is no metric"));
     }
 

@@ -190,7 +190,7 @@ mod tests {
         assert!(FRUIT.levels("fig").unwrap_err().contains("the list has no 'fig'"));
         let mut filter = Filter::default();
         filter.add("fruit=all").unwrap();
-        let spelled = filter.spelled(&[FRUIT]).unwrap();
+        let spelled = filter.canonical(&[FRUIT]).unwrap();
         assert_eq!(spelled.0["fruit"].levels(), ["apple".into(), "pear".into()]);
     }
 }

@@ -8,9 +8,9 @@
 // What the derive macros produce names this crate.
 extern crate self as lab;
 
+pub mod adhoc;
 mod answer;
 pub mod artefact;
-pub mod by_hand;
 pub mod capability;
 pub mod claim;
 pub mod compare;

@@ -50,7 +50,7 @@ impl Order {
     /// Whether a sample is the last of its point. A void one is tried again; roles must try again
     /// together, which the lab sees to.
     pub fn is_last(&self, sample: &Sample) -> bool {
-        !self.role.is_empty() || sample.stands()
+        !self.role.is_empty() || sample.is_final()
     }
 }
 

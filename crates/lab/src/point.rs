@@ -206,7 +206,7 @@ impl Filter {
     ///
     /// # Errors
     /// One line that names the factor or level that is not known.
-    pub fn spelled(&self, factors: &[crate::factor::Factor]) -> Result<Self, String> {
+    pub fn canonical(&self, factors: &[crate::factor::Factor]) -> Result<Self, String> {
         let mut spelled = BTreeMap::new();
         for (name, levels) in &self.0 {
             let factor = crate::factor::find(factors, name)?;

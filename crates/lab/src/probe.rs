@@ -15,7 +15,7 @@ use crate::method::{AnyMethod, Probe};
 use crate::metric::Metric;
 use crate::option;
 use crate::plan::seed_of;
-use crate::sample::{Clock, Failure, FailureKind, Sample, TRIES, UNKNOWN_LATENCIES, over};
+use crate::sample::{Clock, Failure, FailureKind, MAX_ATTEMPTS, Sample, UNKNOWN_LATENCIES, over};
 use crate::suite::{self, Suite};
 
 /// A sample is void when the host ran something else on one of its CPUs for more than this share of it, as
@@ -84,7 +84,7 @@ fn carry_out(
     let mut probe = method.probe();
     let allowed = |point| option::check_point(method, point, &order.options);
     for ordered in &order.points {
-        for attempt in order.attempt..=TRIES {
+        for attempt in order.attempt..=MAX_ATTEMPTS {
             let mut sample = blank(order, ordered, attempt);
             let begun = Instant::now();
             let outcome = match &mut probe {

@@ -8,7 +8,7 @@ use crate::sample::Failure;
 use crate::summary::CLASS;
 
 /// Tries to learn how near the CPUs are; on a busy machine the two threads may miss each other.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// The first CPU and the next that is on another core, where there is one, else on the same.
 ///
@@ -71,7 +71,7 @@ fn furthest(own: usize, others: &[usize]) -> Result<Option<Class>, Failure> {
 /// # Errors
 /// Where it cannot be measured at all.
 pub fn class(own: usize, other: usize) -> Result<Option<Class>, Failure> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         match proximity::measure(own, other) {
             Ok(proximity) => return Ok(Some(proximity.class)),
             Err(proximity::Error::TimedOut(..)) => {}

@@ -63,23 +63,23 @@ pub struct Sample {
 
 impl Sample {
     /// Whether its values count: no error and not void.
-    pub fn counts(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.error.is_none() && self.void.is_none()
     }
 
     /// Whether it is not tried again: it counts, it is an error, or it is the last try.
-    pub fn stands(&self) -> bool {
-        self.error.is_some() || self.void.is_none() || self.attempt >= TRIES
+    pub fn is_final(&self) -> bool {
+        self.error.is_some() || self.void.is_none() || self.attempt >= MAX_ATTEMPTS
     }
 
     /// Whether a later run need not measure it again: it stands, and is no error.
-    pub fn settled(&self) -> bool {
-        self.error.is_none() && self.stands()
+    pub fn is_complete(&self) -> bool {
+        self.error.is_none() && self.is_final()
     }
 }
 
 /// How often a sample is tried before it stands as void.
-pub const TRIES: u32 = 3;
+pub const MAX_ATTEMPTS: u32 = 3;
 
 /// A sample is void when the core clock moved by more than this share under it.
 const CLOCK_MOVED: f64 = 0.03;
@@ -269,15 +269,15 @@ impl Failure {
     }
 }
 
-impl From<machine::kvm::Absence> for Failure {
-    fn from(absence: machine::kvm::Absence) -> Self {
+impl From<machine::kvm::KvmUnavailable> for Failure {
+    fn from(absence: machine::kvm::KvmUnavailable) -> Self {
         Self::unavailable(absence.why, absence.remedy)
     }
 }
 
-impl From<machine::Refusal> for Failure {
-    fn from(refusal: machine::Refusal) -> Self {
-        let machine::Refusal { attempt, source, remedy } = refusal;
+impl From<machine::SysError> for Failure {
+    fn from(refusal: machine::SysError) -> Self {
+        let machine::SysError { attempt, source, remedy } = refusal;
         Self { remedy: Some(remedy), ..Self::failed(format!("{attempt}: {source}")) }
     }
 }

@@ -109,7 +109,7 @@ fn figure_faults(suite: &dyn Suite, standard: &[Experiment]) -> Result<Vec<Strin
         let filter = figure.get("where").cloned().unwrap_or(toml::Table::new().into());
         let wanted: Filter = filter.try_into().map_err(|e| format!("figure {id}: {e}"))?;
         let method = suite::method(suite, &one.method)?;
-        let wanted = wanted.spelled(method.factors()).map_err(|e| format!("figure {id}: {e}"))?;
+        let wanted = wanted.canonical(method.factors()).map_err(|e| format!("figure {id}: {e}"))?;
         let shown = one.points.iter().filter(|point| wanted.matches(point)).count();
         if shown < LEAST {
             faults.push(format!("figure {id} shows {shown} points"));

@@ -207,7 +207,7 @@ fn a_filter_reads_as_written_on_the_command_line() {
     let mut filter = Filter::default();
     filter.add("length=65536,16 B").unwrap();
     filter.add("memory=heap").unwrap();
-    let filter = filter.spelled(Method::factors(&One)).unwrap();
+    let filter = filter.canonical(Method::factors(&One)).unwrap();
     let experiment = one(WHOLE, Profile::Standard).unwrap();
     let kept = experiment.points.iter().filter(|point| filter.matches(point)).count();
     assert_eq!(kept, 4);

@@ -10,7 +10,7 @@ use std::path::Path;
 use lab::journal::{self, FORMAT, Journal, JournalError, RECORD, SAMPLES, Settled, open};
 use lab::plan::Item;
 use lab::point::Point;
-use lab::sample::{Sample, TRIES};
+use lab::sample::{MAX_ATTEMPTS, Sample};
 use proptest::prelude::*;
 use record::record;
 
@@ -45,7 +45,7 @@ fn what_is_written_is_read() {
     let item = Item { point: sample(0, 0.0).point, twin: false };
     // The record knows no experiment here, and so no metric of which this could be a value.
     assert_eq!(journal.settled("copy/throughput", &item, 4, "e"), Some(Settled::NoValue));
-    let stall = Sample { void: Some("a stall".into()), attempt: TRIES, ..sample(7, 1.0) };
+    let stall = Sample { void: Some("a stall".into()), attempt: MAX_ATTEMPTS, ..sample(7, 1.0) };
     let mut journal = journal;
     journal.append(&stall).unwrap();
     assert_eq!(journal.settled("copy/throughput", &item, 7, "e"), Some(Settled::Void));

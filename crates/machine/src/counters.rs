@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use crate::Refusal;
+use crate::SysError;
 
 /// What is counted: by the processor or by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,14 +117,14 @@ impl Counters {
     ///
     /// # Errors
     /// Where the processor has no such counter, or this program may not use it.
-    pub fn open(events: &[Event], mode: Mode) -> Result<Self, Refusal> {
+    pub fn open(events: &[Event], mode: Mode) -> Result<Self, SysError> {
         let mut all: Vec<OwnedFd> = Vec::new();
         for event in events.iter().take(MOST) {
             let leader = all.first().map_or(-1, |fd| fd.as_raw_fd());
             let opened = open(&Attributes::new(*event, mode), leader);
             all.push(opened.map_err(|why| {
                 let remedy = remedy(&why);
-                Refusal::new(format!("perf_event_open of {event}"), why, remedy)
+                SysError::new(format!("perf_event_open of {event}"), why, remedy)
             })?);
         }
         Ok(Self { all })

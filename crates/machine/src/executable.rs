@@ -4,7 +4,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use crate::Refusal;
+use crate::SysError;
 use crate::mapping::PAGE;
 
 /// A span of code in pages of its own, unmapped when dropped. It begins at a page's start.
@@ -25,14 +25,14 @@ impl Executable {
     ///
     /// # Errors
     /// For no code at all, and where the system gives no memory or allows no code made at run time.
-    pub fn new(code: &[u8]) -> Result<Self, Refusal> {
+    pub fn new(code: &[u8]) -> Result<Self, SysError> {
         let attempt = || format!("map {} B of code", code.len());
         let mapped = code.len().checked_next_multiple_of(PAGE).filter(|_| !code.is_empty());
         let Some(mapped) = mapped else {
-            return Err(Refusal::invalid(attempt(), "not a possible length", "give some code"));
+            return Err(SysError::invalid(attempt(), "not a possible length", "give some code"));
         };
         let refused =
-            |errno: rustix::io::Errno, remedy: &str| Refusal::new(attempt(), errno.into(), remedy);
+            |errno: rustix::io::Errno, remedy: &str| SysError::new(attempt(), errno.into(), remedy);
         let writable = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses a new range; nothing else is replaced.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), mapped, writable, MapFlags::PRIVATE) };

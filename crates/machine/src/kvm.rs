@@ -8,14 +8,14 @@ use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
 /// What KVM or this machine's KVM lacks, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why} ({remedy})")]
-pub struct Absence {
+pub struct KvmUnavailable {
     /// The reason, in one line.
     pub why: String,
     /// What would help, in one line.
     pub remedy: String,
 }
 
-impl Absence {
+impl KvmUnavailable {
     fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { why: why.into(), remedy: remedy.into() }
     }
@@ -29,17 +29,17 @@ const KVM_PAGES: usize = 0xfffb_d000;
 ///
 /// # Errors
 /// Why there is none, and the remedy.
-pub fn open() -> Result<Kvm, Absence> {
+pub fn open() -> Result<Kvm, KvmUnavailable> {
     Kvm::new().map_err(|error| match error.errno() {
-        libc::ENOENT | libc::ENODEV => Absence::new(
+        libc::ENOENT | libc::ENODEV => KvmUnavailable::new(
             "there is no /dev/kvm",
             "load kvm_intel or kvm_amd; in a VM, have the hypervisor allow nested KVM",
         ),
-        libc::EACCES | libc::EPERM => Absence::new(
+        libc::EACCES | libc::EPERM => KvmUnavailable::new(
             "/dev/kvm may not be opened",
             "join the group kvm: usermod -aG kvm USER, then log in again",
         ),
-        _ => Absence::new(format!("/dev/kvm: {error}"), "give the process access to it"),
+        _ => KvmUnavailable::new(format!("/dev/kvm: {error}"), "give the process access to it"),
     })
 }
 
@@ -47,7 +47,7 @@ pub fn open() -> Result<Kvm, Absence> {
 ///
 /// # Errors
 /// KVM's.
-pub fn machine(kvm: &Kvm) -> Result<VmFd, Error> {
+pub fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
     made(|| kvm.create_vm(), |vm| vm.set_tss_address(KVM_PAGES))
 }
 
@@ -86,7 +86,7 @@ pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
 ///
 /// # Errors
 /// KVM's.
-pub fn processor(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
+pub fn create_vcpu(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
     made(|| vm.create_vcpu(number), |vcpu| vcpu.set_cpuid2(cpuid))
 }
 
@@ -132,16 +132,16 @@ pub fn long_mode(sregs: &mut kvm_sregs, page_table: u64, code: u16, data: u16) {
 ///
 /// # Errors
 /// They do not, by the module's parameter, and the remedy.
-pub fn nested_paging() -> Result<(), Absence> {
+pub fn nested_paging() -> Result<(), KvmUnavailable> {
     nested_paging_of(Path::new("/sys/module"))
 }
 
-fn nested_paging_of(modules: &Path) -> Result<(), Absence> {
+fn nested_paging_of(modules: &Path) -> Result<(), KvmUnavailable> {
     for (module, parameter) in [("kvm_intel", "ept"), ("kvm_amd", "npt")] {
         let file = modules.join(module).join("parameters").join(parameter);
         let value = std::fs::read_to_string(file).unwrap_or_default();
         if ["N", "0"].contains(&value.trim()) {
-            return Err(Absence::new(
+            return Err(KvmUnavailable::new(
                 format!(
                     "KVM runs without nested paging ({module} {parameter}={}), so page faults \
                          and CR3 switches are exits to it",
@@ -287,7 +287,7 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
             });
-            let made: Vec<_> = (0..50).map(|_| machine(&kvm).map(drop)).collect();
+            let made: Vec<_> = (0..50).map(|_| create_vm(&kvm).map(drop)).collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(made.iter().all(Result::is_ok), "{made:?}");
         });
@@ -313,8 +313,8 @@ mod tests {
     fn a_vcpu_is_made_or_its_lack_is_named() {
         match open() {
             Ok(kvm) => {
-                let vm = machine(&kvm).unwrap();
-                let vcpu = processor(&vm, 0, &cpuid(&kvm).unwrap()).unwrap();
+                let vm = create_vm(&kvm).unwrap();
+                let vcpu = create_vcpu(&vm, 0, &cpuid(&kvm).unwrap()).unwrap();
                 let mut sregs = vcpu.get_sregs().unwrap();
                 long_mode(&mut sregs, 0x1000, 0x8, 0x10);
                 vcpu.set_sregs(&sregs).unwrap();

@@ -28,15 +28,15 @@ pub mod noise;
 pub mod pin;
 pub mod priority;
 pub mod proximity;
-mod refusal;
 pub mod restorer;
 pub mod setting;
+mod sys_error;
 pub mod topology;
 pub mod tsc;
 pub mod untested;
 pub mod user;
 
-pub use refusal::Refusal;
+pub use sys_error::SysError;
 
 #[cfg(test)]
 mod tests {

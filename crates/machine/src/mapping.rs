@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
 use crate::memfd::Memfd;
-use crate::{Refusal, huge_pages};
+use crate::{SysError, huge_pages};
 
 mod dax;
 mod device;
@@ -39,7 +39,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's, for a length that it cannot give.
-    pub fn anonymous(length: usize) -> Result<Self, Refusal> {
+    pub fn anonymous(length: usize) -> Result<Self, SysError> {
         let mapping = Self::without_file(length, PAGE, MapFlags::PRIVATE)?;
         // Where the kernel gives huge pages unasked, this would not be what it says.
         mapping.advise(Advice::LinuxNoHugepage);
@@ -51,9 +51,9 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's, for a length that it cannot give, or where it sets memory aside for all alike.
-    pub fn reserved(length: usize) -> Result<Self, Refusal> {
+    pub fn reserved(length: usize) -> Result<Self, SysError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let mapping = Self::without_file(length, PAGE, flags).map_err(|refusal| Refusal {
+        let mapping = Self::without_file(length, PAGE, flags).map_err(|refusal| SysError {
             remedy: "let the kernel promise more than it has: sysctl vm.overcommit_memory=0".into(),
             ..refusal
         })?;
@@ -65,26 +65,26 @@ impl Mapping {
     ///
     /// # Errors
     /// Where the pool has too few free pages.
-    pub fn huge(length: usize) -> Result<Self, Refusal> {
+    pub fn huge(length: usize) -> Result<Self, SysError> {
         Self::without_file(
             length,
             huge_pages::SIZE,
             MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB,
         )
-        .map_err(|refusal| Refusal { remedy: huge_pages::RESERVE.into(), ..refusal })
+        .map_err(|refusal| SysError { remedy: huge_pages::RESERVE.into(), ..refusal })
     }
 
     /// Private memory in huge pages of 1 GiB from their pool; the length is rounded up to whole ones inside.
     ///
     /// # Errors
     /// Where the pool has too few free pages.
-    pub fn giant(length: usize) -> Result<Self, Refusal> {
+    pub fn giant(length: usize) -> Result<Self, SysError> {
         Self::without_file(
             length,
             1 << 30,
             MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_1GB,
         )
-        .map_err(|refusal| Refusal { remedy: huge_pages::RESERVE_GIANT.into(), ..refusal })
+        .map_err(|refusal| SysError { remedy: huge_pages::RESERVE_GIANT.into(), ..refusal })
     }
 
     /// Private memory aligned to 2 MiB for which the kernel is asked to use huge pages. It may give none:
@@ -92,7 +92,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's, for a length that it cannot give, or where it has no transparent huge pages.
-    pub fn transparent_huge(length: usize) -> Result<Self, Refusal> {
+    pub fn transparent_huge(length: usize) -> Result<Self, SysError> {
         let rounded = round_up(length, huge_pages::SIZE)?;
         let mut mapping = Self::without_file(rounded + huge_pages::SIZE, PAGE, MapFlags::PRIVATE)?;
         mapping.span.keep_aligned(huge_pages::SIZE, rounded);
@@ -102,7 +102,7 @@ impl Mapping {
         let advised = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
         advised.map_err(|errno| {
             let remedy = "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
-            Refusal::new(
+            SysError::new(
                 format!("ask for transparent huge pages for {length} B"),
                 errno.into(),
                 remedy,
@@ -115,14 +115,14 @@ impl Mapping {
     ///
     /// # Errors
     /// Where the memfd is shorter than the length, or the kernel refuses.
-    pub fn shared(memfd: &Memfd, length: usize) -> Result<Self, Refusal> {
+    pub fn shared(memfd: &Memfd, length: usize) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of a memfd");
-        let has = memfd.length().map_err(|why| Refusal::new(&attempt, why, "pass a memfd"))?;
+        let has = memfd.length().map_err(|why| SysError::new(&attempt, why, "pass a memfd"))?;
         if has < length {
-            return Err(Refusal::invalid(attempt, format!("it has {has} B"), "create it longer"));
+            return Err(SysError::invalid(attempt, format!("it has {has} B"), "create it longer"));
         }
         Self::of_file(memfd.as_fd(), 0, length, true, MapFlags::SHARED)
-            .map_err(|why| Refusal::new(attempt, why, "free memory or ask for less"))
+            .map_err(|why| SysError::new(attempt, why, "free memory or ask for less"))
     }
 
     /// A memfd's bytes twice, one after the other, so that what wraps around in them lies in one piece.
@@ -130,20 +130,21 @@ impl Mapping {
     ///
     /// # Errors
     /// Where the memfd does not hold whole pages, or the kernel refuses.
-    pub fn twice(memfd: &Memfd) -> Result<Self, Refusal> {
-        let once = memfd.length().map_err(|why| Refusal::new("map a ring", why, "pass a memfd"))?;
-        Self::parts_twice(memfd, once)
+    pub fn mirrored(memfd: &Memfd) -> Result<Self, SysError> {
+        let once =
+            memfd.length().map_err(|why| SysError::new("map a ring", why, "pass a memfd"))?;
+        Self::mirrored_rings(memfd, once)
     }
 
-    /// Each part of so many bytes of a memfd's twice, as by [`Mapping::twice`], one behind the other.
+    /// Each part of so many bytes of a memfd's twice, as by [`Mapping::mirrored`], one behind the other.
     ///
     /// # Errors
     /// Where the memfd does not hold whole parts, or they not whole pages, or the kernel refuses.
-    pub fn parts_twice(memfd: &Memfd, part: usize) -> Result<Self, Refusal> {
-        let all = memfd.length().map_err(|why| Refusal::new("map a ring", why, "pass a memfd"))?;
+    pub fn mirrored_rings(memfd: &Memfd, part: usize) -> Result<Self, SysError> {
+        let all = memfd.length().map_err(|why| SysError::new("map a ring", why, "pass a memfd"))?;
         let attempt = format!("map {all} B twice, {part} B by {part} B");
         if all == 0 || part == 0 || !part.is_multiple_of(PAGE) || !all.is_multiple_of(part) {
-            return Err(Refusal::invalid(
+            return Err(SysError::invalid(
                 attempt,
                 "not whole pages",
                 "ask for a multiple of 4 KiB",
@@ -156,7 +157,7 @@ impl Mapping {
             let (flags, from) = (MapFlags::SHARED | MapFlags::FIXED, half / 2 * part);
             // SAFETY: the range is this mapping's own, and nobody has pointers into it yet.
             unsafe { mmap(at, part, READ_WRITE, flags, memfd.as_fd(), from as u64) }.map_err(
-                |errno| Refusal::new(&attempt, errno.into(), "free memory or ask for less"),
+                |errno| SysError::new(&attempt, errno.into(), "free memory or ask for less"),
             )?;
         }
         Ok(mapping)
@@ -187,13 +188,13 @@ impl Mapping {
         self.writable
     }
 
-    fn without_file(length: usize, page: usize, flags: MapFlags) -> Result<Self, Refusal> {
+    fn without_file(length: usize, page: usize, flags: MapFlags) -> Result<Self, SysError> {
         let mapped = round_up(length, page)?;
         // SAFETY: the kernel chooses a new range; nothing else is replaced.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), mapped, READ_WRITE, flags) };
         let base = base.and_then(|base| NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM));
         let base = base.map_err(|errno| {
-            Refusal::new(
+            SysError::new(
                 format!("map {length} B of memory"),
                 errno.into(),
                 "free memory or ask for less",
@@ -230,13 +231,13 @@ impl Mapping {
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-fn round_up(length: usize, page: usize) -> Result<usize, Refusal> {
+fn round_up(length: usize, page: usize) -> Result<usize, SysError> {
     // Room for one huge page more keeps the arithmetic of alignment from overflowing.
     let rounded = length
         .checked_next_multiple_of(page)
         .filter(|bytes| *bytes < isize::MAX as usize - (4 << 20));
     rounded.filter(|_| length > 0).ok_or_else(|| {
-        Refusal::invalid(
+        SysError::invalid(
             format!("map {length} B of memory"),
             "not a possible length",
             "ask for 1 B or more",

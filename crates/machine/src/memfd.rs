@@ -37,7 +37,7 @@ impl Memfd {
     ///
     /// # Errors
     /// As for [`Memfd::create`].
-    pub fn fixed(name: &str, length: usize) -> io::Result<Self> {
+    pub fn sealed(name: &str, length: usize) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create(CString::new(name)?, flags)?);
         file.set_len(length as u64)?;
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn received_only_where_the_length_is_fixed() {
         let received = |memfd: &Memfd| Memfd::received(memfd.as_fd().try_clone_to_owned().unwrap());
-        let fixed = Memfd::fixed("test", 5000).unwrap();
+        let fixed = Memfd::sealed("test", 5000).unwrap();
         assert_eq!(received(&fixed).unwrap().length().unwrap(), 5000);
         assert!(fixed.file.set_len(4000).is_err() && fixed.file.set_len(6000).is_err());
         assert!(received(&Memfd::create("test", 4096).unwrap()).is_err());

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 
-use crate::Refusal;
+use crate::SysError;
 
 /// Gives the thread its former nice value back when dropped.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ pub struct Restore {
 ///
 /// # Errors
 /// Where the kernel, or a filter of system calls, refuses to tell.
-pub fn current() -> Result<i32, Refusal> {
+pub fn current() -> Result<i32, SysError> {
     getpriority_process(Some(gettid())).map_err(|errno| {
-        Refusal::new("the nice value", errno.into(), "allow the system call getpriority")
+        SysError::new("the nice value", errno.into(), "allow the system call getpriority")
     })
 }
 
@@ -26,9 +26,9 @@ pub fn current() -> Result<i32, Refusal> {
 ///
 /// # Errors
 /// Where the kernel refuses: below 0 it needs CAP_SYS_NICE or an RLIMIT_NICE.
-pub fn raise(nice: i32) -> Result<Restore, Refusal> {
+pub fn raise(nice: i32) -> Result<Restore, SysError> {
     let refused = |errno: rustix::io::Errno| {
-        Refusal::new(
+        SysError::new(
             format!("nice value {nice}"),
             errno.into(),
             "run as root, or raise the limit with `prlimit --nice=40`",

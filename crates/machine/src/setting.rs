@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use crate::refusal::Refusal;
 use crate::restorer::{Restore, Restorer};
+use crate::sys_error::SysError;
 use crate::user;
 
 /// Where the records are: root's own, for only root may change a setting.
@@ -116,7 +116,7 @@ pub struct Left {
     /// Those that were restored.
     pub restored: Vec<PathBuf>,
     /// Why others may still be changed.
-    pub failed: Vec<Refusal>,
+    pub failed: Vec<SysError>,
 }
 
 /// Restores every setting whose process is gone and did not. Without records there are none. Nor are there
@@ -138,14 +138,14 @@ pub fn restore_left_in(records: &Path) -> Left {
         Err(why) => {
             let attempt = "cannot look for settings that a killed run left changed";
             let remedy = format!("see what {} holds, then remove it", records.display());
-            left.failed.push(Refusal::new(attempt, why, remedy));
+            left.failed.push(SysError::new(attempt, why, remedy));
             return left;
         }
     };
     for name in names.iter().filter_map(|name| name.to_str()) {
         match put_back(&folder, name) {
             Ok(restored) => left.restored.extend(restored),
-            Err(why) => left.failed.push(Refusal::new(
+            Err(why) => left.failed.push(SysError::new(
                 "cannot restore a setting that a killed run left changed",
                 why,
                 format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::quantity::format_duration;
-use lab::run::{Event, Watch};
+use lab::run::{Event, RunObserver};
 use lab::terminal::one_line;
 
 use crate::output::{count_of, restored, tell};
@@ -42,7 +42,7 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
+impl RunObserver for Progress {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Opened { folder, samples: 0 } => self.say(&format!("run {}", folder.display())),

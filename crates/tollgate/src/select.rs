@@ -78,7 +78,7 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
             claims.keep(experiment);
         }
         if !wanted.0.is_empty() {
-            match wanted.spelled(method.factors()) {
+            match wanted.canonical(method.factors()) {
                 Ok(filter) => {
                     known = true;
                     experiment.keep_with_floor(|point| filter.matches(point));
@@ -96,7 +96,7 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
     }
     if !known {
         let method = experiments.first().map(method_of).transpose()?;
-        let why = method.and_then(|method| wanted.spelled(method.factors()).err());
+        let why = method.and_then(|method| wanted.canonical(method.factors()).err());
         return Err(Fault::usage(format!("--where: {}", why.unwrap_or_default())));
     }
     experiments.retain(|experiment| !experiment.points.is_empty());

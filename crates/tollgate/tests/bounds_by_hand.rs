@@ -12,7 +12,7 @@ use harness::Bench;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// How often a table is printed again, with all measured anew, where a busy machine left figures void.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// What a table prints, which no screen is too narrow for.
 #[track_caller]
@@ -20,7 +20,7 @@ fn printed(words: &[&str]) -> String {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let print = || Bench::new().ok(&[&["bounds"], words].concat());
     let mut text = print();
-    for _ in 1..TRIES {
+    for _ in 1..MAX_ATTEMPTS {
         if is_void(&text) {
             text = print();
         }

@@ -467,7 +467,7 @@ edge = [10, 90]
     bench.ok(&["run", "-e", own.to_str().unwrap(), "planted/two", "--quiet"]);
     let run = bench.journal();
     // Two points and a twin, in two rounds; a disturbed sample may have been tried again.
-    let settled = |one: &&lab::sample::Sample| one.experiment == "planted/two" && one.settled();
+    let settled = |one: &&lab::sample::Sample| one.experiment == "planted/two" && one.is_complete();
     assert_eq!(run.samples.iter().filter(settled).count(), 2 * 3);
 }
 

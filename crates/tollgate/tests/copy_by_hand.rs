@@ -25,7 +25,7 @@ fn journal(bench: &Bench) -> Run {
 
 /// The points that have a value: on a busy machine all samples of a point may be void.
 fn measured(run: &Run) -> BTreeSet<&Point> {
-    let valid = run.samples.iter().filter(|sample| sample.counts() && !sample.twin);
+    let valid = run.samples.iter().filter(|sample| sample.is_valid() && !sample.twin);
     valid.map(|sample| &sample.point).collect()
 }
 

@@ -18,7 +18,7 @@ const RUN: [&str; 5] = ["run", "planted/delay", "--rounds", "40", "--quiet"];
 fn settled(run: &Run) -> BTreeMap<String, u32> {
     let mut times = BTreeMap::new();
     for sample in run.samples.iter().filter(|sample| sample.experiment == "planted/delay") {
-        if sample.settled() {
+        if sample.is_complete() {
             let key = format!("{} {} {}", sample.point, sample.twin, sample.round);
             *times.entry(key).or_default() += 1;
         }

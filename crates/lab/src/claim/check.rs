@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claim, Form, Kind};
+use super::{Claim, Condition, Trend};
 use crate::experiment::{DataError, Experiment};
 use crate::factor;
 use crate::method::AnyMethod;
@@ -49,8 +49,8 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
         return BTreeSet::new();
     }
     let sides: Vec<&Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
-        Some(Kind::Ratio { of, to, limit, .. }) => [of, to].into_iter().chain(limit).collect(),
-        Some(Kind::Ranking(ranking)) => ranking.iter().collect(),
+        Some(Condition::Ratio { of, to, limit, .. }) => [of, to].into_iter().chain(limit).collect(),
+        Some(Condition::Ranking(ranking)) => ranking.iter().collect(),
         _ => Vec::new(),
     };
     let on_a_side =
@@ -84,7 +84,7 @@ impl Fitting<'_> {
         let metric = self.metric(name)?;
         let mut fitted = claim.clone();
         fitted.metric = Some(name.into());
-        fitted.filter = self.spelled("where", &claim.filter)?;
+        fitted.filter = self.canonical("where", &claim.filter)?;
         if let Some(published) = &claim.published {
             let (theirs, ours) = (&published.unit, MetricRecord::from(metric));
             let shown = Unit::of(theirs, &ours.unit).applied(name, &ours);
@@ -94,7 +94,7 @@ impl Fitting<'_> {
             }
         }
         if let Some(expect) = &mut fitted.expect {
-            if matches!(expect.kind, Kind::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
+            if matches!(expect.kind, Condition::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
                 return Err(format!("steps of the counter are for times in ns, not '{name}'"));
             }
             for factor in &expect.each {
@@ -105,35 +105,35 @@ impl Fitting<'_> {
         Ok(fitted)
     }
 
-    fn fit_kind(&self, kind: &mut Kind, metric: &Metric) -> Result<(), String> {
+    fn fit_kind(&self, kind: &mut Condition, metric: &Metric) -> Result<(), String> {
         let ranks = match kind {
-            Kind::Ratio { of, to, limit, .. } => {
-                *of = self.spelled("ratio_of", of)?;
-                *to = self.spelled("to", to)?;
+            Condition::Ratio { of, to, limit, .. } => {
+                *of = self.canonical("ratio_of", of)?;
+                *to = self.canonical("to", to)?;
                 if let Some(limit) = limit {
-                    *limit = self.spelled("limit", limit)?;
+                    *limit = self.canonical("limit", limit)?;
                 }
                 false
             }
-            Kind::Ranking(ranking) => {
+            Condition::Ranking(ranking) => {
                 for filter in ranking {
-                    *filter = self.spelled("ranking", filter)?;
+                    *filter = self.canonical("ranking", filter)?;
                 }
                 true
             }
-            Kind::WinnerChanges { factor, along } => {
+            Condition::WinnerChanges { factor, along } => {
                 self.factor("winner_changes", factor)?;
                 self.factor("along", along)?;
                 true
             }
-            Kind::Shape { form, along, .. } => {
+            Condition::Shape { form, along, .. } => {
                 self.factor("along", along)?;
-                *form == Form::Saturates
+                *form == Trend::Saturates
             }
-            Kind::Value(_)
-            | Kind::TwinsDifferAtMost(_)
-            | Kind::RoundsDifferAtMostSteps(_)
-            | Kind::RoundsDifferAtMost(_) => false,
+            Condition::Value(_)
+            | Condition::TwinsDifferAtMost(_)
+            | Condition::RoundsDifferAtMostSteps(_)
+            | Condition::RoundsDifferAtMost(_) => false,
         };
         if ranks && metric.better == Better::Neither {
             return Err(format!("metric '{}' has no better direction", metric.name));
@@ -158,10 +158,10 @@ impl Fitting<'_> {
         }
     }
 
-    fn spelled(&self, key: &str, filter: &Filter) -> Result<Filter, String> {
+    fn canonical(&self, key: &str, filter: &Filter) -> Result<Filter, String> {
         for name in filter.0.keys() {
             self.factor(key, name)?;
         }
-        filter.spelled(self.method.factors()).map_err(|why| format!("{key}: {why}"))
+        filter.canonical(self.method.factors()).map_err(|why| format!("{key}: {why}"))
     }
 }

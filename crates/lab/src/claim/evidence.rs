@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::verdict::{Lack, LeftOut};
+use super::verdict::{LeftOut, NoVerdict};
 use super::{Claim, VerdictKind, words};
 use crate::experiment::Experiment;
 use crate::journal::Run;
@@ -53,7 +53,7 @@ pub(super) struct Side<'a> {
 #[derive(Default)]
 pub(super) struct Missing {
     /// Why one that this machine may have measured has none: a fault, or it is not measured yet.
-    pub(super) open: Option<Lack>,
+    pub(super) open: Option<NoVerdict>,
     /// Those that this machine cannot measure.
     pub(super) left_out: LeftOut,
 }
@@ -86,21 +86,22 @@ pub(super) struct Evidence<'a> {
 
 impl<'a> Evidence<'a> {
     /// What the run holds, or what a verdict must say where it holds nothing to judge by.
-    pub(super) fn gather(claim: &'a Claim, run: &'a Run) -> Result<Self, Lack> {
+    pub(super) fn gather(claim: &'a Claim, run: &'a Run) -> Result<Self, NoVerdict> {
         let experiment = claim.experiment.as_str();
         let environment =
             newest_environment(run, experiment).ok_or_else(|| claim.not_measured())?;
         let declared = run.record.experiments.get(experiment);
         let metric = claim.metric.as_deref().or(declared.map(|e| e.metric.as_str()));
         let metric = metric.ok_or_else(|| {
-            Lack::inconclusive(format!("the run does not name the metric of '{experiment}'"))
+            NoVerdict::inconclusive(format!("the run does not name the metric of '{experiment}'"))
         })?;
         let record = metric_record(run, experiment, metric)
-            .map_err(|error| Lack::inconclusive(error.to_string()))?;
+            .map_err(|error| NoVerdict::inconclusive(error.to_string()))?;
         let published = claim.published.as_ref();
         let unit = published.map_or(Unit::Own, |it| Unit::of(&it.unit, &record.unit));
-        let record =
-            unit.applied(metric, record).map_err(|error| Lack::inconclusive(error.to_string()))?;
+        let record = unit
+            .applied(metric, record)
+            .map_err(|error| NoVerdict::inconclusive(error.to_string()))?;
         let mut observed = crate::summary::rounds(run, experiment, metric, environment, unit);
         if let Some(class) = claim.class {
             observed.keep(|one| one.class.as_ref().is_some_and(|of| of.as_str() == name(class)));
@@ -139,7 +140,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// The points that a filter and a combination of levels pick, at least one with values.
-    pub(super) fn side(&self, filter: &Filter, combination: &Point) -> Result<Side<'_>, Lack> {
+    pub(super) fn side(&self, filter: &Filter, combination: &Point) -> Result<Side<'_>, NoVerdict> {
         let picked = |point: &Point| filter.matches(point) && includes(point, combination);
         let points = self.observed.points.iter();
         let points: Vec<_> = points.filter(|(point, _)| picked(point)).collect();
@@ -152,14 +153,14 @@ impl<'a> Evidence<'a> {
     }
 
     /// Why none of the points has a value. Unmeasurable only if this machine lacks what each needs.
-    pub(super) fn lack(&self, picked: impl Fn(&Point) -> bool) -> Lack {
+    pub(super) fn lack(&self, picked: impl Fn(&Point) -> bool) -> NoVerdict {
         let samples: Vec<_> = self.without(picked).map(|(_, sample)| sample).collect();
         let mut faults =
             samples.iter().flatten().filter(|one| !is_absence(one) && !self.elsewhere(one));
         match (faults.next(), samples.first()) {
-            (Some(fault), _) => Lack::inconclusive(self.told(fault)),
+            (Some(fault), _) => NoVerdict::inconclusive(self.told(fault)),
             (None, Some(Some(absent))) if samples.iter().all(Option::is_some) => {
-                Lack::unmeasurable(self.told(absent))
+                NoVerdict::unmeasurable(self.told(absent))
             }
             _ => self.claim.not_measured(),
         }
@@ -182,8 +183,9 @@ impl<'a> Evidence<'a> {
                 Some(sample) => format!("{}; {}", self.told(sample), self.claim.command()),
                 None => self.claim.not_measured().why,
             };
-            let open =
-                || Lack::inconclusive(format!("{}: {lack}", self.name(point, &Point::default())));
+            let open = || {
+                NoVerdict::inconclusive(format!("{}: {lack}", self.name(point, &Point::default())))
+            };
             missing.open.get_or_insert_with(open);
         }
         missing
@@ -201,7 +203,7 @@ impl<'a> Evidence<'a> {
 
     /// A level that a filter lists and that the claim's points may have, but that none of the known
     /// ones has: the run was not asked for it.
-    fn never_asked(&self, filter: &Filter) -> Option<Lack> {
+    fn never_asked(&self, filter: &Filter) -> Option<NoVerdict> {
         let listed = filter.0.iter().flat_map(|(factor, levels)| {
             levels.levels().iter().map(move |level| (factor.as_str(), level))
         });
@@ -214,7 +216,10 @@ impl<'a> Evidence<'a> {
         let mut unasked =
             listed.filter(|(factor, level)| looked_at(factor, level) && !known(factor, level));
         let (factor, level) = unasked.next()?;
-        Some(Lack::inconclusive(format!("{factor}={level}: {}", self.claim.not_measured().why)))
+        Some(NoVerdict::inconclusive(format!(
+            "{factor}={level}: {}",
+            self.claim.not_measured().why
+        )))
     }
 
     /// A point by the levels that differ among the known points, without those of a combination.
@@ -234,7 +239,7 @@ impl<'a> Evidence<'a> {
     /// Whether a sample has values, and none of its point's rounds is of the class that is asked for.
     fn elsewhere(&self, sample: &Sample) -> bool {
         self.claim.class.is_some()
-            && sample.counts()
+            && sample.is_valid()
             && !self.observed.points.contains_key(&sample.point)
     }
 
@@ -257,7 +262,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Why one point has no value.
-    pub(super) fn lack_of(&self, point: &Point) -> Lack {
+    pub(super) fn lack_of(&self, point: &Point) -> NoVerdict {
         self.lack(|other| other == point)
     }
 
@@ -365,8 +370,8 @@ impl<'a> Evidence<'a> {
 
 impl Claim {
     /// What to do when there are no samples.
-    pub(super) fn not_measured(&self) -> Lack {
-        Lack::inconclusive(format!("not measured yet: {}", self.command()))
+    pub(super) fn not_measured(&self) -> NoVerdict {
+        NoVerdict::inconclusive(format!("not measured yet: {}", self.command()))
     }
 
     /// The command that measures what the claim needs.

@@ -10,17 +10,17 @@ use crate::quantity;
 #[serde(try_from = "Table")]
 pub struct Expect {
     /// What must hold.
-    pub kind: Kind,
+    pub kind: Condition,
     /// Judged once for every combination of levels of these factors.
     pub each: Vec<String>,
     /// Whether it must hold for all of them or for some.
-    pub hold: Hold,
+    pub hold: Quantifier,
 }
 
 /// Whether something must hold everywhere.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Level")]
-pub enum Hold {
+pub enum Quantifier {
     /// Everywhere: `all`.
     #[default]
     All,
@@ -30,7 +30,7 @@ pub enum Hold {
     Share(f64),
 }
 
-impl TryFrom<Level> for Hold {
+impl TryFrom<Level> for Quantifier {
     type Error = String;
 
     fn try_from(level: Level) -> Result<Self, Self::Error> {
@@ -47,7 +47,7 @@ impl TryFrom<Level> for Hold {
 
 /// What must hold.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum Condition {
     /// The estimate of each point lies within bounds in the metric's unit.
     Value(Bounds),
     /// The ratio inside rounds lies within bounds. It is the plain ratio of the two values in the
@@ -77,7 +77,7 @@ pub enum Kind {
     /// How the values go along a factor's levels, ascending as numbers.
     Shape {
         /// How they go.
-        form: Form,
+        form: Trend,
         /// The factor.
         along: String,
         /// For saturates: up to this level they get better.
@@ -98,7 +98,7 @@ pub enum Kind {
 /// How values go along a factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum Trend {
     /// The value at the last level is resolved higher than at the first.
     Rises,
     /// The value at the last level is resolved lower than at the first.
@@ -130,7 +130,7 @@ struct Table {
     limit: Option<Filter>,
     ranking: Option<Vec<Filter>>,
     winner_changes: Option<String>,
-    shape: Option<Form>,
+    shape: Option<Trend>,
     along: Option<String>,
     beyond: Option<Level>,
     within: Option<Share>,
@@ -138,7 +138,7 @@ struct Table {
     rounds_differ_at_most_steps: Option<f64>,
     rounds_differ_at_most: Option<Share>,
     each: Option<Vec<String>>,
-    hold: Option<Hold>,
+    hold: Option<Quantifier>,
 }
 
 /// A share as `"10%"` or `0.1`.
@@ -214,7 +214,7 @@ impl Table {
         }
     }
 
-    fn kind(self) -> Result<Kind, String> {
+    fn kind(self) -> Result<Condition, String> {
         let along = || self.along.clone().ok_or("it needs 'along', a factor");
         if let Some(of) = self.ratio_of {
             let to = self.to.ok_or("'ratio_of' needs 'to', the points below the line")?;
@@ -225,42 +225,42 @@ impl Table {
             if self.limit.is_some() && bounds.at_least.is_none() {
                 return Err("'limit' needs 'at_least', which it may not allow".into());
             }
-            return Ok(Kind::Ratio { of, to, bounds, limit: self.limit });
+            return Ok(Condition::Ratio { of, to, bounds, limit: self.limit });
         }
         if let Some(ranking) = self.ranking {
             if ranking.len() < 2 {
                 return Err("'ranking' needs two filters or more, the best first".into());
             }
-            return Ok(Kind::Ranking(ranking));
+            return Ok(Condition::Ranking(ranking));
         }
         if let Some(factor) = self.winner_changes {
-            return Ok(Kind::WinnerChanges { factor, along: along()? });
+            return Ok(Condition::WinnerChanges { factor, along: along()? });
         }
         if let Some(form) = self.shape {
             let along = along()?;
             let within = self.within.map(|share| share.0);
             form.check(self.beyond.as_ref(), within)?;
-            return Ok(Kind::Shape { form, along, beyond: self.beyond, within });
+            return Ok(Condition::Shape { form, along, beyond: self.beyond, within });
         }
         let not_negative = |name: &str, most: f64| match most.is_finite() && most >= 0.0 {
             true => Ok(most),
             false => Err(format!("'{name}' must be 0 or more")),
         };
         if let Some(most) = self.twins_differ_at_most {
-            return not_negative("twins_differ_at_most", most).map(Kind::TwinsDifferAtMost);
+            return not_negative("twins_differ_at_most", most).map(Condition::TwinsDifferAtMost);
         }
         if let Some(Share(most)) = self.rounds_differ_at_most {
-            return Ok(Kind::RoundsDifferAtMost(most));
+            return Ok(Condition::RoundsDifferAtMost(most));
         }
         if let Some(most) = self.rounds_differ_at_most_steps {
             let most = not_negative("rounds_differ_at_most_steps", most);
-            return most.map(Kind::RoundsDifferAtMostSteps);
+            return most.map(Condition::RoundsDifferAtMostSteps);
         }
-        Bounds::new(self.at_least, self.at_most).map(Kind::Value)
+        Bounds::new(self.at_least, self.at_most).map(Condition::Value)
     }
 }
 
-impl Form {
+impl Trend {
     fn check(self, beyond: Option<&Level>, within: Option<f64>) -> Result<(), String> {
         let bounded = matches!(self, Self::Flat | Self::Saturates);
         if bounded != within.is_some() {

@@ -3,8 +3,8 @@
 use std::iter::repeat_n;
 
 use super::evidence::Evidence;
-use super::verdict::{Lack, Ours, Outcome, combine};
-use super::{Bounds, Claim, Hold, Kind, Published, Verdict, VerdictKind, words};
+use super::verdict::{Judgement, MeasuredValue, NoVerdict, combine};
+use super::{Bounds, Claim, Condition, Published, Quantifier, Verdict, VerdictKind, words};
 use crate::journal::Run;
 use crate::statistics::{Estimate, Interval, estimate};
 use crate::summary::newest_environment;
@@ -22,13 +22,16 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         .and_then(|run| Evidence::gather(claim, run));
     let (kind, why, ours) = match judged {
         Ok(evidence) => evidence.judge(),
-        Err(lack) => combine(vec![Outcome::of_all(vec![Ours::nothing("", lack)])], Hold::All),
+        Err(lack) => combine(
+            vec![Judgement::of_all(vec![MeasuredValue::nothing("", lack)])],
+            Quantifier::All,
+        ),
     };
     Verdict { kind, why, ours, published: claim.published.clone() }
 }
 
 /// With fewer physical cores than it needs, a claim on scaling is not even wrong.
-fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<Lack> {
+fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<NoVerdict> {
     let needed = claim.cores?;
     let environment = run
         .and_then(|run| run.record.environments.get(newest_environment(run, &claim.experiment)?));
@@ -41,17 +44,17 @@ fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<Lack>
     });
     let threads = threads.unwrap_or_default();
     (cores < needed).then(|| {
-        Lack::unmeasurable(format!(
+        NoVerdict::unmeasurable(format!(
             "it needs {needed} physical cores and this machine has {cores}{threads}; \
              measure on a larger machine"
         ))
     })
 }
 
-fn wrong_profile(claim: &Claim, run: Option<&Run>) -> Option<Lack> {
+fn wrong_profile(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
     let (wanted, run) = (claim.profile?, run?);
     (run.record.profile != wanted).then(|| {
-        Lack::inconclusive(format!(
+        NoVerdict::inconclusive(format!(
             "only a {} run counts and this one is {}: tollgate run --claim {} --profile {0}",
             wanted.name(),
             run.record.profile.name(),
@@ -61,45 +64,45 @@ fn wrong_profile(claim: &Claim, run: Option<&Run>) -> Option<Lack> {
 }
 
 impl Evidence<'_> {
-    fn judge(&self) -> (VerdictKind, String, Vec<Ours>) {
+    fn judge(&self) -> (VerdictKind, String, Vec<MeasuredValue>) {
         if self.known.is_empty() {
-            let nothing = Ours::nothing("", self.claim.not_measured());
-            return combine(vec![Outcome::of_all(vec![nothing])], Hold::All);
+            let nothing = MeasuredValue::nothing("", self.claim.not_measured());
+            return combine(vec![Judgement::of_all(vec![nothing])], Quantifier::All);
         }
         match (&self.claim.expect, &self.claim.published) {
             (Some(expect), _) => combine(self.outcomes(&expect.kind, &expect.each), expect.hold),
             (None, Some(published)) => self.judge_published(published),
-            (None, None) => combine(Vec::new(), Hold::All),
+            (None, None) => combine(Vec::new(), Quantifier::All),
         }
     }
 
-    fn outcomes(&self, kind: &Kind, each: &[String]) -> Vec<Outcome> {
+    fn outcomes(&self, kind: &Condition, each: &[String]) -> Vec<Judgement> {
         let combinations = |filters: &[_]| {
             let all = self.combinations(each, filters);
             if !all.is_empty() {
                 return Ok(all);
             }
             let why = format!("no points to judge at any level of {}", each.join(", "));
-            let lack = Lack::inconclusive(why);
-            Err(vec![Outcome::of_all(vec![Ours::nothing("", lack)])])
+            let lack = NoVerdict::inconclusive(why);
+            Err(vec![Judgement::of_all(vec![MeasuredValue::nothing("", lack)])])
         };
         let all = match kind {
-            Kind::Value(bounds) => {
+            Condition::Value(bounds) => {
                 return self
                     .judge_values(|interval| bounds.judge(interval), &|unit| bounds.told(unit));
             }
-            Kind::TwinsDifferAtMost(most) => return self.judge_twins(*most),
-            Kind::RoundsDifferAtMostSteps(most) => return self.judge_steps(*most),
-            Kind::RoundsDifferAtMost(share) => return self.judge_repeats(*share),
-            Kind::Ratio { of, to, bounds, limit } => combinations(&[of, to]).map(|all| {
+            Condition::TwinsDifferAtMost(most) => return self.judge_twins(*most),
+            Condition::RoundsDifferAtMostSteps(most) => return self.judge_steps(*most),
+            Condition::RoundsDifferAtMost(share) => return self.judge_repeats(*share),
+            Condition::Ratio { of, to, bounds, limit } => combinations(&[of, to]).map(|all| {
                 let judged = |at| self.judge_ratio(of, to, bounds, limit.as_ref(), at);
                 all.iter().map(judged).collect()
             }),
-            Kind::Ranking(ranking) => combinations(&ranking.iter().collect::<Vec<_>>())
+            Condition::Ranking(ranking) => combinations(&ranking.iter().collect::<Vec<_>>())
                 .map(|all| all.iter().map(|at| self.judge_ranking(ranking, at)).collect()),
-            Kind::WinnerChanges { factor, along } => combinations(&[])
+            Condition::WinnerChanges { factor, along } => combinations(&[])
                 .map(|all| all.iter().map(|at| self.judge_winner(factor, along, at)).collect()),
-            Kind::Shape { form, along, beyond, within } => combinations(&[]).map(|all| {
+            Condition::Shape { form, along, beyond, within } => combinations(&[]).map(|all| {
                 let judged = |at| self.judge_shape(*form, along, beyond.as_ref(), *within, at);
                 all.iter().map(judged).collect()
             }),
@@ -108,7 +111,7 @@ impl Evidence<'_> {
     }
 
     /// The published value against ours: judged where it carries over, else only shown.
-    fn judge_published(&self, published: &Published) -> (VerdictKind, String, Vec<Ours>) {
+    fn judge_published(&self, published: &Published) -> (VerdictKind, String, Vec<MeasuredValue>) {
         let figure = words::value(published.value, &published.unit);
         let tolerance = published.tolerance.unwrap_or_default() * published.value.abs();
         let (low, high) = (published.value - tolerance, published.value + tolerance);
@@ -118,7 +121,7 @@ impl Evidence<'_> {
             None => figure.clone(),
         };
         let (kind, why, mut ours) =
-            combine(self.judge_values(|it| bounds.judge(it), &told), Hold::All);
+            combine(self.judge_values(|it| bounds.judge(it), &told), Quantifier::All);
         if self.claim.carries_over || self.observed.points.is_empty() {
             return (kind, why, ours);
         }
@@ -137,13 +140,13 @@ impl Evidence<'_> {
         &self,
         judge: impl Fn(&Interval) -> VerdictKind,
         claimed: &dyn Fn(&str) -> String,
-    ) -> Vec<Outcome> {
+    ) -> Vec<Judgement> {
         let part = |point| {
             let values = self.observed.points.get(point);
             let values = values.into_iter().flat_map(|rounds| rounds.values().map(|o| o.value));
             let values: Vec<f64> = values.collect();
             let Ok(own) = estimate(&values) else {
-                return Ours::nothing(self.label(point), self.lack_of(point));
+                return MeasuredValue::nothing(self.label(point), self.lack_of(point));
             };
             let lost = self.lost(&[point]);
             let kind = judge(&own.interval);
@@ -172,13 +175,13 @@ impl Evidence<'_> {
             (part.kind, part.why) = self.enough(kind, own.rounds, why);
             part
         };
-        self.known.iter().map(|point| Outcome::of_all(vec![part(point)])).collect()
+        self.known.iter().map(|point| Judgement::of_all(vec![part(point)])).collect()
     }
 }
 
 /// An estimate before it is judged.
-fn value_part(label: String, estimate: &Estimate, unit: &str) -> Ours {
-    Ours {
+fn value_part(label: String, estimate: &Estimate, unit: &str) -> MeasuredValue {
+    MeasuredValue {
         label,
         value: Some(estimate.median),
         interval: (estimate.rounds > 1).then_some(estimate.interval),
@@ -190,7 +193,7 @@ fn value_part(label: String, estimate: &Estimate, unit: &str) -> Ours {
     }
 }
 
-impl Ours {
+impl MeasuredValue {
     /// `107 ns (106 ns to 109 ns)`
     fn figure(&self) -> String {
         match (self.value, &self.interval) {

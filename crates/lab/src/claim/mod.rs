@@ -20,10 +20,10 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 pub use check::{check, needs};
-pub use expect::{Bounds, Expect, Form, Hold, Kind};
+pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
 pub use read::read;
-pub use verdict::{Ours, Verdict, VerdictKind};
+pub use verdict::{MeasuredValue, Verdict, VerdictKind};
 
 use crate::experiment::{DataError, Profile};
 use crate::point::Filter;
@@ -63,7 +63,7 @@ pub struct Claim {
     /// What must hold.
     pub expect: Option<Expect>,
     /// Where it is written.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A value as published.
@@ -81,7 +81,7 @@ pub struct Published {
 
 /// Where a claim is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file.
     pub file: String,
     /// The line of its id, from 1.

@@ -1,7 +1,7 @@
 //! Ratios inside rounds: against bounds, and between the neighbours of a ranking.
 
 use super::evidence::{Evidence, Missing};
-use super::verdict::{Lack, LeftOut, Ours, Outcome, join};
+use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, join};
 use super::words;
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
@@ -31,11 +31,14 @@ impl Evidence<'_> {
         bounds: &Bounds,
         limit: Option<&Filter>,
         combination: &Point,
-    ) -> Outcome {
+    ) -> Judgement {
         let (paired, missing) = match self.paired_sides(of, to, combination) {
             Ok(sides) => sides,
             Err(lack) => {
-                return Outcome::of_all(vec![Ours::nothing(combination.to_string(), lack)]);
+                return Judgement::of_all(vec![MeasuredValue::nothing(
+                    combination.to_string(),
+                    lack,
+                )]);
             }
         };
         let (kind, unresolved) = within_bounds(&paired.ratio, bounds, self.floor(&paired));
@@ -54,18 +57,18 @@ impl Evidence<'_> {
             }
             _ => part,
         };
-        Outcome { left_out: missing.left_out, ..Outcome::of_all(vec![part]) }
+        Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![part]) }
     }
 
     /// A part that does not hold, where the machine's own limit does not allow it to.
     fn limited(
         &self,
-        part: Ours,
+        part: MeasuredValue,
         limit: &Filter,
         to: &Filter,
         bounds: &Bounds,
         combination: &Point,
-    ) -> Ours {
+    ) -> MeasuredValue {
         let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return part };
         let least = Bounds { at_most: None, ..*bounds };
         let (kind, why) = within_bounds(&highest.ratio, &least, self.floor(&highest));
@@ -75,11 +78,11 @@ impl Evidence<'_> {
             return part;
         }
         let why = format!("{}; this machine's own limit is {}", part.why, highest.told());
-        Ours { kind: VerdictKind::Unmeasurable, why, ..part }
+        MeasuredValue { kind: VerdictKind::Unmeasurable, why, ..part }
     }
 
     /// Whether each filter's best is resolved better than the next one's.
-    pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Outcome {
+    pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Judgement {
         let mut left_out = LeftOut::new();
         let neighbours = ranking.windows(2).map(|pair| {
             let sides = self.paired_sides(&pair[0], &pair[1], combination);
@@ -91,10 +94,10 @@ impl Evidence<'_> {
                 join(&mut left_out, missing.left_out);
                 Ok(part)
             });
-            part.unwrap_or_else(|lack| Ours::nothing(combination.to_string(), lack))
+            part.unwrap_or_else(|lack| MeasuredValue::nothing(combination.to_string(), lack))
         });
-        let outcome = Outcome::of_all(neighbours.collect());
-        Outcome { left_out, ..outcome }
+        let outcome = Judgement::of_all(neighbours.collect());
+        Judgement { left_out, ..outcome }
     }
 
     /// What the machine makes of no difference, near the two points of a ratio.
@@ -109,7 +112,7 @@ impl Evidence<'_> {
         of: &Filter,
         to: &Filter,
         combination: &Point,
-    ) -> Result<(Paired<'_>, Missing), Lack> {
+    ) -> Result<(Paired<'_>, Missing), NoVerdict> {
         let (above, below) = (self.side(of, combination)?, self.side(to, combination)?);
         if let Some(lack) = below.missing.open {
             return Err(lack);
@@ -125,7 +128,7 @@ impl Evidence<'_> {
         &self,
         above: &Points<'s>,
         below: &Points<'s>,
-    ) -> Result<Paired<'s>, Lack> {
+    ) -> Result<Paired<'s>, NoVerdict> {
         if let ([(above, own)], [(below, other)]) = (above, below) {
             return Ok(Paired { above, below, ratio: ratio(own, other)?, chosen: false });
         }
@@ -135,14 +138,14 @@ impl Evidence<'_> {
     }
 
     /// The best of some points, and its values in the judging half of the rounds.
-    pub(super) fn best<'s>(&self, side: &Points<'s>) -> Result<(&'s Point, Rounds), Lack> {
+    pub(super) fn best<'s>(&self, side: &Points<'s>) -> Result<(&'s Point, Rounds), NoVerdict> {
         let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
             self.rounds.iter().map(|round| rounds.get(round).map(|o| o.value)).collect()
         };
         let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
         let choose = |candidates: &[_]| {
             choose_and_judge(candidates, self.record.better, self.seed)
-                .map_err(|error| Lack::inconclusive(format!("no best can be chosen: {error}")))
+                .map_err(|error| NoVerdict::inconclusive(format!("no best can be chosen: {error}")))
         };
         // One with too few rounds to take part in the choice is not left out unsaid.
         for candidate in &candidates {
@@ -158,12 +161,12 @@ impl Evidence<'_> {
     }
 
     /// The ratio as "how many times better", by the metric's direction.
-    pub(super) fn improvement(&self, ratio: &Ratio) -> Result<Ratio, Lack> {
+    pub(super) fn improvement(&self, ratio: &Ratio) -> Result<Ratio, NoVerdict> {
         match self.record.better {
             Better::Higher => Ok(*ratio),
             Better::Lower => Ok(inverted(ratio)),
             Better::Neither => {
-                Err(Lack::inconclusive("the metric has no better direction, so nothing ranks"))
+                Err(NoVerdict::inconclusive("the metric has no better direction, so nothing ranks"))
             }
         }
     }
@@ -174,12 +177,12 @@ impl Evidence<'_> {
         combination: &Point,
         kind: VerdictKind,
         why: String,
-    ) -> Ours {
+    ) -> MeasuredValue {
         let points = [paired.above, paired.below];
         let (kind, why) = self.comparable(kind, paired.ratio.rounds, &points, why);
         let several = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
-        Ours {
+        MeasuredValue {
             label: if several { format!("{combination}: {names}") } else { names },
             value: Some(paired.ratio.ratio),
             interval: (paired.ratio.rounds > 1).then_some(paired.ratio.interval),
@@ -195,11 +198,11 @@ impl Evidence<'_> {
 impl Missing {
     /// A part about a side of which something is missing, which may be better than the rest: it can
     /// hold if it holds of a better one too, and is never contradicted.
-    fn weaken(&self, part: Ours, holds_of_better: bool) -> Ours {
+    fn weaken(&self, part: MeasuredValue, holds_of_better: bool) -> MeasuredValue {
         let Some(lack) = &self.open else { return part };
         let holds = part.kind == VerdictKind::Reproduced && holds_of_better;
         let kind = if holds { part.kind } else { lack.kind };
-        Ours { kind, why: format!("{}; {}", part.why, lack.why), ..part }
+        MeasuredValue { kind, why: format!("{}; {}", part.why, lack.why), ..part }
     }
 }
 
@@ -305,11 +308,11 @@ pub(super) fn inverted(ratio: &Ratio) -> Ratio {
     }
 }
 
-pub(super) fn ratio(above: &Rounds, below: &Rounds) -> Result<Ratio, Lack> {
+pub(super) fn ratio(above: &Rounds, below: &Rounds) -> Result<Ratio, NoVerdict> {
     let (pairs, lost) = pairs(above, below);
     if pairs.is_empty() {
         let why = format!("no round has both in one class: {lost} rounds lost");
-        return Err(Lack::inconclusive(why));
+        return Err(NoVerdict::inconclusive(why));
     }
-    paired_ratio(&pairs, lost).map_err(|error| Lack::inconclusive(error.to_string()))
+    paired_ratio(&pairs, lost).map_err(|error| NoVerdict::inconclusive(error.to_string()))
 }

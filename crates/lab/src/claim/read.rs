@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::expect::Share;
-use super::{Claim, Expect, Place, Published};
+use super::{Claim, Expect, Published, SourceLocation};
 use crate::experiment::{DataError, MAX_TABLES, Profile, read_toml};
 use crate::point::Filter;
 
@@ -71,7 +71,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
     let mut claims = Vec::new();
     for declared in parsed.claim {
         let before = &text[..declared.id.span().start.min(text.len())];
-        let place = Place { file: file.into(), line: before.matches('\n').count() + 1 };
+        let place = SourceLocation { file: file.into(), line: before.matches('\n').count() + 1 };
         let claim = declared.into_claim(place);
         claim.check_form().map_err(|what| claim.fault(&what))?;
         if !seen.insert(claim.id.clone()) {
@@ -83,7 +83,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
 }
 
 impl Declared {
-    fn into_claim(self, place: Place) -> Claim {
+    fn into_claim(self, place: SourceLocation) -> Claim {
         let published = self.published.map(|published| Published {
             value: published.value,
             unit: published.unit,

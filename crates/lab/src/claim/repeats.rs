@@ -2,34 +2,34 @@
 
 use super::evidence::Evidence;
 use super::steps::{NEVER_IDLE, is_idle};
-use super::verdict::{Lack, Ours, Outcome};
+use super::verdict::{Judgement, MeasuredValue, NoVerdict};
 use super::{VerdictKind, words};
 use crate::point::Point;
 use crate::statistics::median;
 
 impl Evidence<'_> {
     /// One outcome for each point, from its rounds on an idle core.
-    pub(super) fn judge_repeats(&self, most: f64) -> Vec<Outcome> {
-        let outcome = |point| Outcome::of_all(vec![self.repeats_part(point, most)]);
+    pub(super) fn judge_repeats(&self, most: f64) -> Vec<Judgement> {
+        let outcome = |point| Judgement::of_all(vec![self.repeats_part(point, most)]);
         self.known.iter().map(outcome).collect()
     }
 
-    fn repeats_part(&self, point: &Point, most: f64) -> Ours {
+    fn repeats_part(&self, point: &Point, most: f64) -> MeasuredValue {
         let label = self.label(point);
         let Some(rounds) = self.observed.points.get(point) else {
-            return Ours::nothing(label, self.lack_of(point));
+            return MeasuredValue::nothing(label, self.lack_of(point));
         };
         let idle = |round: u32| self.sample(point, round).is_some_and(is_idle);
         let values = rounds.iter().filter(|(round, _)| idle(**round)).map(|(_, one)| one.value);
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let Some(middle) = median(&values) else {
-            return Ours::nothing(label, Lack::inconclusive(NEVER_IDLE));
+            return MeasuredValue::nothing(label, NoVerdict::inconclusive(NEVER_IDLE));
         };
         if middle == 0.0 {
             let why = "the median is 0, and a spread is a share of the median; \
                        choose a metric that is above 0";
-            return Ours::nothing(label, Lack::inconclusive(why));
+            return MeasuredValue::nothing(label, NoVerdict::inconclusive(why));
         }
         let quarter = values.len() / 4;
         let spread = ((values[values.len() - 1 - quarter] - values[quarter]) / middle).abs();
@@ -45,7 +45,7 @@ impl Evidence<'_> {
             words::percent(most),
         );
         let (kind, why) = self.enough(kind, values.len(), why);
-        Ours {
+        MeasuredValue {
             label,
             value: Some(spread),
             interval: None,

@@ -2,8 +2,8 @@
 
 use super::evidence::{Evidence, includes};
 use super::ratio::{Paired, inverted, resolved_higher, within_bounds};
-use super::verdict::{Lack, LeftOut, Ours, Outcome};
-use super::{Bounds, Form, VerdictKind};
+use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict};
+use super::{Bounds, Trend, VerdictKind};
 use crate::point::{Level, Point};
 use crate::statistics::Ratio;
 use crate::summary::Rounds;
@@ -15,32 +15,36 @@ impl Evidence<'_> {
     /// How the values of one combination of levels go along a factor.
     pub(super) fn judge_shape(
         &self,
-        form: Form,
+        form: Trend,
         along: &str,
         beyond: Option<&Level>,
         within: Option<f64>,
         combination: &Point,
-    ) -> Outcome {
-        let nothing = |lack| vec![Ours::nothing(combination.to_string(), lack)];
+    ) -> Judgement {
+        let nothing = |lack| vec![MeasuredValue::nothing(combination.to_string(), lack)];
         let (steps, left_out) = match self.steps(along, combination) {
             Ok(steps) => steps,
-            Err(lack) => return Outcome::of_all(nothing(lack)),
+            Err(lack) => return Judgement::of_all(nothing(lack)),
         };
         let parts = match form {
-            Form::Rises => self.risen(&steps, combination, false),
-            Form::Falls => self.risen(&steps, combination, true),
-            Form::Flat => self.flat(&steps, combination, within.unwrap_or_default()),
-            Form::Saturates => {
+            Trend::Rises => self.risen(&steps, combination, false),
+            Trend::Falls => self.risen(&steps, combination, true),
+            Trend::Flat => self.flat(&steps, combination, within.unwrap_or_default()),
+            Trend::Saturates => {
                 let last = beyond.and_then(Level::number).unwrap_or_default();
                 self.saturated(&steps, along, last, combination, within.unwrap_or_default())
             }
         };
-        Outcome { left_out, ..Outcome::of_all(parts.unwrap_or_else(nothing)) }
+        Judgement { left_out, ..Judgement::of_all(parts.unwrap_or_else(nothing)) }
     }
 
     /// The points with values in the order of their levels, two or more, and the levels that this
     /// machine cannot measure.
-    fn steps(&self, along: &str, combination: &Point) -> Result<(Vec<Step<'_>>, LeftOut), Lack> {
+    fn steps(
+        &self,
+        along: &str,
+        combination: &Point,
+    ) -> Result<(Vec<Step<'_>>, LeftOut), NoVerdict> {
         let open = self.open_factors(combination, &[along]);
         if !open.is_empty() {
             return Err(left_open(&open));
@@ -59,7 +63,12 @@ impl Evidence<'_> {
         }
     }
 
-    fn risen(&self, steps: &[Step], combination: &Point, falls: bool) -> Result<Vec<Ours>, Lack> {
+    fn risen(
+        &self,
+        steps: &[Step],
+        combination: &Point,
+        falls: bool,
+    ) -> Result<Vec<MeasuredValue>, NoVerdict> {
         let paired = self.paired(&steps[steps.len() - 1..], &steps[..1])?;
         let rising = if falls { inverted(&paired.ratio) } else { paired.ratio };
         let word = if falls { "lower" } else { "higher" };
@@ -68,7 +77,12 @@ impl Evidence<'_> {
         Ok(vec![self.ratio_part(&paired, combination, kind, why)])
     }
 
-    fn flat(&self, steps: &[Step], combination: &Point, within: f64) -> Result<Vec<Ours>, Lack> {
+    fn flat(
+        &self,
+        steps: &[Step],
+        combination: &Point,
+        within: f64,
+    ) -> Result<Vec<MeasuredValue>, NoVerdict> {
         let bounds = Bounds { at_least: Some(1.0 / (1.0 + within)), at_most: Some(1.0 + within) };
         let part = |step: &Step| {
             let paired = self.paired(std::slice::from_ref(step), &steps[..1])?;
@@ -84,12 +98,14 @@ impl Evidence<'_> {
         last: f64,
         combination: &Point,
         within: f64,
-    ) -> Result<Vec<Ours>, Lack> {
+    ) -> Result<Vec<MeasuredValue>, NoVerdict> {
         let reached = steps.partition_point(|(point, _)| number(point, along) <= last);
         if reached < 2 || reached == steps.len() {
             let side = if reached < 2 { "up to" } else { "beyond" };
             let count = if reached < 2 { "two levels" } else { "a level" };
-            return Err(Lack::inconclusive(format!("it needs {count} of '{along}' {side} {last}")));
+            return Err(NoVerdict::inconclusive(format!(
+                "it needs {count} of '{along}' {side} {last}"
+            )));
         }
         let knee = std::slice::from_ref(&steps[reached - 1]);
         let paired = self.paired(knee, &steps[..1])?;
@@ -113,7 +129,7 @@ impl Evidence<'_> {
         judged: &Ratio,
         bounds: &Bounds,
         combination: &Point,
-    ) -> Ours {
+    ) -> MeasuredValue {
         let (kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
         let what = if judged == &paired.ratio { "" } else { " times better" };
         let why = format!("{}, claimed {}{what}{unresolved}", paired.told(), bounds.told("1"));
@@ -127,9 +143,9 @@ pub(super) fn number(point: &Point, along: &str) -> f64 {
 }
 
 /// What to do about factors that vary and that the claim does not name.
-pub(super) fn left_open(open: &[String]) -> Lack {
+pub(super) fn left_open(open: &[String]) -> NoVerdict {
     let factors = open.join(", ");
-    Lack {
+    NoVerdict {
         kind: VerdictKind::Inconclusive,
         why: format!("the claim leaves open: {factors}; fix it in 'where' or name it in 'each'"),
     }

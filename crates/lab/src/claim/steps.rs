@@ -1,7 +1,7 @@
 //! How far the rounds of a point lie apart, in steps of the time-stamp counter.
 
 use super::evidence::Evidence;
-use super::verdict::{Lack, Ours, Outcome};
+use super::verdict::{Judgement, MeasuredValue, NoVerdict};
 use super::{VerdictKind, words};
 use crate::point::Point;
 use crate::sample::Sample;
@@ -16,22 +16,22 @@ const ROUNDING: f64 = 1e-6;
 
 impl Evidence<'_> {
     /// One outcome for each point: the span of its rounds on an idle core, in steps of the counter.
-    pub(super) fn judge_steps(&self, most: f64) -> Vec<Outcome> {
-        let outcome = |point| Outcome::of_all(vec![self.steps_part(point, most)]);
+    pub(super) fn judge_steps(&self, most: f64) -> Vec<Judgement> {
+        let outcome = |point| Judgement::of_all(vec![self.steps_part(point, most)]);
         self.known.iter().map(outcome).collect()
     }
 
-    fn steps_part(&self, point: &Point, most: f64) -> Ours {
+    fn steps_part(&self, point: &Point, most: f64) -> MeasuredValue {
         let label = self.label(point);
         let Some(rounds) = self.observed.points.get(point) else {
-            return Ours::nothing(label, self.lack_of(point));
+            return MeasuredValue::nothing(label, self.lack_of(point));
         };
         let idle: Vec<(f64, f64)> = rounds
             .iter()
             .filter_map(|(round, one)| Some((one.value, step(self.sample(point, *round)?)?)))
             .collect();
         let Some(&(_, step)) = idle.first() else {
-            return Ours::nothing(label, Lack::inconclusive(NEVER_IDLE));
+            return MeasuredValue::nothing(label, NoVerdict::inconclusive(NEVER_IDLE));
         };
         let least = idle.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
         let highest = idle.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);
@@ -52,7 +52,7 @@ impl Evidence<'_> {
             false => VerdictKind::Contradicted,
         };
         let (kind, why) = self.enough(kind, idle.len(), why);
-        Ours {
+        MeasuredValue {
             label,
             value: Some(highest - least),
             interval: None,

@@ -1,7 +1,7 @@
 //! How far a point is from its twin, in the metric's unit.
 
 use super::evidence::Evidence;
-use super::verdict::{Lack, Ours, Outcome};
+use super::verdict::{Judgement, MeasuredValue, NoVerdict};
 use super::{Bounds, words};
 use crate::point::Point;
 use crate::statistics::{Estimate, estimate};
@@ -9,27 +9,27 @@ use crate::summary::{Rounds, pairs};
 
 impl Evidence<'_> {
     /// One outcome for each point with a twin.
-    pub(super) fn judge_twins(&self, most: f64) -> Vec<Outcome> {
+    pub(super) fn judge_twins(&self, most: f64) -> Vec<Judgement> {
         let twins = self.observed.twins.iter();
         let outcomes: Vec<_> = twins
-            .map(|(point, twin)| Outcome::of_all(vec![self.twin_part(point, twin, most)]))
+            .map(|(point, twin)| Judgement::of_all(vec![self.twin_part(point, twin, most)]))
             .collect();
         if !outcomes.is_empty() {
             return outcomes;
         }
         let lack = match self.observed.points.is_empty() {
             true => self.lack(|_| true),
-            false => Lack::inconclusive("none of the points has a twin with values"),
+            false => NoVerdict::inconclusive("none of the points has a twin with values"),
         };
-        vec![Outcome::of_all(vec![Ours::nothing("", lack)])]
+        vec![Judgement::of_all(vec![MeasuredValue::nothing("", lack)])]
     }
 
-    fn twin_part(&self, point: &Point, twin: &Rounds, most: f64) -> Ours {
+    fn twin_part(&self, point: &Point, twin: &Rounds, most: f64) -> MeasuredValue {
         let none = Rounds::new();
         let own = self.observed.points.get(point).unwrap_or(&none);
         let (estimate, lost) = match difference(own, twin) {
             Ok(difference) => difference,
-            Err(lack) => return Ours::nothing(self.label(point), lack),
+            Err(lack) => return MeasuredValue::nothing(self.label(point), lack),
         };
         let unit = &self.record.unit;
         let bounds = Bounds { at_least: Some(-most), at_most: Some(most) };
@@ -41,7 +41,7 @@ impl Evidence<'_> {
         );
         let kind = bounds.judge(&estimate.interval);
         let (kind, why) = self.enough(kind, estimate.rounds, why);
-        Ours {
+        MeasuredValue {
             label: self.label(point),
             value: Some(estimate.median),
             interval: (estimate.rounds > 1).then_some(estimate.interval),
@@ -56,9 +56,10 @@ impl Evidence<'_> {
 
 /// The difference of a point to its twin inside rounds: the median with its interval by the rule
 /// of any median, in the metric's unit; and how many rounds were lost.
-fn difference(own: &Rounds, twin: &Rounds) -> Result<(Estimate, usize), Lack> {
+fn difference(own: &Rounds, twin: &Rounds) -> Result<(Estimate, usize), NoVerdict> {
     let (pairs, lost) = pairs(own, twin);
     let differences: Vec<f64> = pairs.iter().map(|(own, twin)| own - twin).collect();
-    let estimate = estimate(&differences).map_err(|error| Lack::inconclusive(error.to_string()))?;
+    let estimate =
+        estimate(&differences).map_err(|error| NoVerdict::inconclusive(error.to_string()))?;
     Ok((estimate, lost))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Hold, Published, words};
+use super::{Published, Quantifier, words};
 use crate::statistics::Interval;
 
 /// What a run says to a claim.
@@ -54,14 +54,14 @@ pub struct Verdict {
     /// Why, in one line with figures.
     pub why: String,
     /// Our values, one for each part that was judged.
-    pub ours: Vec<Ours>,
+    pub ours: Vec<MeasuredValue>,
     /// The value as published.
     pub published: Option<Published>,
 }
 
 /// One of our values, and what it says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Ours {
+pub struct MeasuredValue {
     /// The point, or the two points of a ratio.
     pub label: String,
     /// In `unit`; nothing where it could not be measured.
@@ -80,9 +80,9 @@ pub struct Ours {
     pub why: String,
 }
 
-impl Ours {
+impl MeasuredValue {
     /// A part with no value.
-    pub(super) fn nothing(label: impl Into<String>, lack: Lack) -> Self {
+    pub(super) fn nothing(label: impl Into<String>, lack: NoVerdict) -> Self {
         Self {
             label: label.into(),
             value: None,
@@ -98,13 +98,13 @@ impl Ours {
 
 /// Why a part has no value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Lack {
+pub(super) struct NoVerdict {
     /// Unmeasurable or inconclusive.
     pub(super) kind: VerdictKind,
     pub(super) why: String,
 }
 
-impl Lack {
+impl NoVerdict {
     pub(super) fn inconclusive(why: impl Into<String>) -> Self {
         let kind = VerdictKind::Inconclusive;
         Self { kind, why: why.into() }
@@ -128,16 +128,16 @@ pub(super) fn join(left_out: &mut LeftOut, more: LeftOut) {
 
 /// What is judged as one: a point, or one combination of the levels of the `each` factors.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct Judgement {
     pub(super) kind: VerdictKind,
     pub(super) why: String,
-    pub(super) ours: Vec<Ours>,
+    pub(super) ours: Vec<MeasuredValue>,
     pub(super) left_out: LeftOut,
 }
 
-impl Outcome {
+impl Judgement {
     /// Of parts that must all hold, at least one.
-    pub(super) fn of_all(ours: Vec<Ours>) -> Self {
+    pub(super) fn of_all(ours: Vec<MeasuredValue>) -> Self {
         let kinds = ours.iter().map(|part| part.kind);
         let kind = kinds.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive);
         let deciding: Vec<_> = ours.iter().filter(|part| part.kind == kind).collect();
@@ -155,7 +155,7 @@ impl Outcome {
     }
 }
 
-impl Ours {
+impl MeasuredValue {
     fn told(&self) -> String {
         match self.label.is_empty() {
             true => self.why.clone(),
@@ -166,14 +166,17 @@ impl Ours {
 
 /// The whole from its outcomes. Where something must hold everywhere, what cannot be measured here
 /// is said and the rest decides; where it must hold somewhere, it might hold there.
-pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, String, Vec<Ours>) {
+pub(super) fn combine(
+    outcomes: Vec<Judgement>,
+    hold: Quantifier,
+) -> (VerdictKind, String, Vec<MeasuredValue>) {
     use VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
     let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
     let (all, absent) = (outcomes.len(), count(Unmeasurable));
     let any = |kind| count(kind) > 0;
     let kind = match hold {
         _ if all == absent && all > 0 => Unmeasurable,
-        Hold::Share(share) => {
+        Quantifier::Share(share) => {
             let needed = needed(share, all - absent);
             let may = all - absent - count(Contradicted);
             match all > 0 {
@@ -182,12 +185,12 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
                 _ => Inconclusive,
             }
         }
-        Hold::All if any(Contradicted) => Contradicted,
-        Hold::Some if any(Reproduced) => Reproduced,
+        Quantifier::All if any(Contradicted) => Contradicted,
+        Quantifier::Some if any(Reproduced) => Reproduced,
         _ if any(Inconclusive) || all == 0 => Inconclusive,
-        Hold::All => Reproduced,
-        Hold::Some if any(Unmeasurable) => Inconclusive,
-        Hold::Some => Contradicted,
+        Quantifier::All => Reproduced,
+        Quantifier::Some if any(Unmeasurable) => Inconclusive,
+        Quantifier::Some => Contradicted,
     };
     let deciding = outcomes.iter().find(|outcome| outcome.kind == kind).or(outcomes.first());
     let told = deciding.map_or("there is nothing to judge", |outcome| &outcome.why);
@@ -195,7 +198,7 @@ pub(super) fn combine(outcomes: Vec<Outcome>, hold: Hold) -> (VerdictKind, Strin
         0 | 1 => told.to_string(),
         _ => format!("{}; {told}", counted(&outcomes)),
     };
-    if let (Hold::Share(share), true) = (hold, any(Contradicted)) {
+    if let (Quantifier::Share(share), true) = (hold, any(Contradicted)) {
         let against = outcomes.iter().filter(|outcome| outcome.kind == Contradicted);
         let labels = against.flat_map(|outcome| &outcome.ours).map(|part| part.label.as_str());
         let labels = labels.collect::<Vec<_>>().join("; ");
@@ -220,7 +223,7 @@ fn needed(share: f64, all: usize) -> usize {
 }
 
 /// `3 of 5 hold, 1 does not, 1 cannot be measured here`
-fn counted(outcomes: &[Outcome]) -> String {
+fn counted(outcomes: &[Judgement]) -> String {
     let words = [
         (VerdictKind::Contradicted, "contradicted"),
         (VerdictKind::Inconclusive, "undecided"),
@@ -240,9 +243,10 @@ fn counted(outcomes: &[Outcome]) -> String {
 mod tests {
     use super::*;
 
-    fn outcome(kind: VerdictKind, label: &str) -> Outcome {
-        let part = Ours { kind, ..Ours::nothing(label, Lack::inconclusive("so")) };
-        Outcome { why: "so".into(), ..Outcome::of_all(vec![part]) }
+    fn outcome(kind: VerdictKind, label: &str) -> Judgement {
+        let part =
+            MeasuredValue { kind, ..MeasuredValue::nothing(label, NoVerdict::inconclusive("so")) };
+        Judgement { why: "so".into(), ..Judgement::of_all(vec![part]) }
     }
 
     /// The verdict where so many hold, do not hold, are undecided and cannot be measured.
@@ -255,7 +259,7 @@ mod tests {
         ];
         let of = |(kind, count)| (0..count).map(move |at| outcome(kind, &format!("{at}")));
         let outcomes = kinds.into_iter().zip(counts).flat_map(of).collect();
-        let (kind, why, _) = combine(outcomes, Hold::Share(share));
+        let (kind, why, _) = combine(outcomes, Quantifier::Share(share));
         (kind, why)
     }
 
@@ -279,9 +283,9 @@ mod tests {
 
     #[test]
     fn a_share_is_read() {
-        let hold = |text: &str| Hold::try_from(crate::point::Level::from(text));
-        assert_eq!(hold("95%"), Ok(Hold::Share(0.95)));
-        assert_eq!((hold("all"), hold("some")), (Ok(Hold::All), Ok(Hold::Some)));
+        let hold = |text: &str| Quantifier::try_from(crate::point::Level::from(text));
+        assert_eq!(hold("95%"), Ok(Quantifier::Share(0.95)));
+        assert_eq!((hold("all"), hold("some")), (Ok(Quantifier::All), Ok(Quantifier::Some)));
         assert!(hold("most").unwrap_err().contains("'most' is not all, some or a share"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::evidence::{Evidence, Side, includes};
 use super::ratio::{ratio, resolved_higher};
 use super::shape::{left_open, number};
-use super::verdict::{Lack, LeftOut, Ours, Outcome};
+use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict};
 use super::{VerdictKind, words};
 use crate::point::{Level, Point};
 use crate::statistics::estimate;
@@ -25,11 +25,14 @@ impl Evidence<'_> {
     /// each other is held against it on the other half: what is resolved worse cannot be the best
     /// there. The winner changes if nothing can be the best at all levels; it does not if one and
     /// the same is resolved best at each.
-    pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Outcome {
+    pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Judgement {
         let (contests, left_out) = match self.contests(factor, along, combination) {
             Ok(contests) => contests,
             Err(lack) => {
-                return Outcome::of_all(vec![Ours::nothing(combination.to_string(), lack)]);
+                return Judgement::of_all(vec![MeasuredValue::nothing(
+                    combination.to_string(),
+                    lack,
+                )]);
             }
         };
         let rounds = contests.iter().map(|contest| contest.judged.len()).min().unwrap_or(0);
@@ -51,7 +54,7 @@ impl Evidence<'_> {
         let (kind, why) = self.comparable(kind, rounds, &points, why);
         let ours =
             contests.iter().map(|contest| self.contest_part(contest, factor, along)).collect();
-        Outcome { kind, why, ours, left_out }
+        Judgement { kind, why, ours, left_out }
     }
 
     fn contests(
@@ -59,7 +62,7 @@ impl Evidence<'_> {
         factor: &str,
         along: &str,
         combination: &Point,
-    ) -> Result<(Vec<Contest<'_>>, LeftOut), Lack> {
+    ) -> Result<(Vec<Contest<'_>>, LeftOut), NoVerdict> {
         let open = self.open_factors(combination, &[factor, along]);
         if !open.is_empty() {
             return Err(left_open(&open));
@@ -99,7 +102,7 @@ impl Evidence<'_> {
             let why = format!("it needs two levels of '{factor}' at two levels of '{along}'");
             let incomplete = self.lack(|point| includes(point, combination));
             let unmeasurable = incomplete.kind == VerdictKind::Unmeasurable;
-            return Err(if unmeasurable { incomplete } else { Lack::inconclusive(why) });
+            return Err(if unmeasurable { incomplete } else { NoVerdict::inconclusive(why) });
         }
         let contest = |level: &&'_ Level| {
             let there = side.iter().copied().filter(|(point, _)| {
@@ -108,7 +111,7 @@ impl Evidence<'_> {
             });
             self.contest(&there.collect::<Vec<_>>(), factor, along)
         };
-        Ok((places.iter().map(contest).collect::<Result<_, Lack>>()?, left_out))
+        Ok((places.iter().map(contest).collect::<Result<_, NoVerdict>>()?, left_out))
     }
 
     fn contest<'s>(
@@ -116,10 +119,10 @@ impl Evidence<'_> {
         side: &[(&'s Point, &'s Rounds)],
         factor: &str,
         along: &str,
-    ) -> Result<Contest<'s>, Lack> {
+    ) -> Result<Contest<'s>, NoVerdict> {
         let (best, judged) = self.best(side)?;
         let (Some(at), Some(winner)) = (best.get(along), best.get(factor)) else {
-            return Err(Lack::inconclusive(format!("no point has '{factor}' and '{along}'")));
+            return Err(NoVerdict::inconclusive(format!("no point has '{factor}' and '{along}'")));
         };
         let mut may_be_best = BTreeSet::new();
         for (point, rounds) in side {
@@ -138,12 +141,12 @@ impl Evidence<'_> {
         Ok(Contest { at, best: winner, may_be_best, judged })
     }
 
-    fn contest_part(&self, contest: &Contest, factor: &str, along: &str) -> Ours {
+    fn contest_part(&self, contest: &Contest, factor: &str, along: &str) -> MeasuredValue {
         let values: Vec<f64> = contest.judged.values().map(|o| o.value).collect();
         let estimate = estimate(&values).ok();
         let unit = &self.record.unit;
         let figure = estimate.map(|e| words::with_interval(e.median, &e.interval, unit));
-        Ours {
+        MeasuredValue {
             label: format!("{along}={}: {factor}={}", contest.at, contest.best),
             value: estimate.map(|e| e.median),
             interval: estimate.filter(|e| e.rounds > 1).map(|e| e.interval),

@@ -179,8 +179,8 @@ impl Declared {
             return Err(format!("unknown metric '{metric}'; expected one of {known}"));
         }
         // Spelled before they are overridden: a wrong level is wrong under every profile.
-        let mut factors = Filter(self.factors.clone()).spelled(method.factors())?;
-        for (name, levels) in Filter(changed.factors.clone()).spelled(method.factors())?.0 {
+        let mut factors = Filter(self.factors.clone()).canonical(method.factors())?;
+        for (name, levels) in Filter(changed.factors.clone()).canonical(method.factors())?.0 {
             if factors.0.insert(name.clone(), levels).is_none() {
                 return Err(format!("profile '{}': '{name}' is no factor of it", profile.name()));
             }
@@ -334,7 +334,7 @@ impl Declared {
 
 /// Whether one of some filters matches a point.
 fn any_of(filters: &[Filter], method: &dyn AnyMethod) -> Result<impl Fn(&Point) -> bool, String> {
-    let spelled = filters.iter().map(|filter| filter.spelled(method.factors()));
+    let spelled = filters.iter().map(|filter| filter.canonical(method.factors()));
     let filters: Vec<_> = spelled.collect::<Result<_, _>>()?;
     Ok(move |point: &Point| filters.iter().any(|filter| filter.matches(point)))
 }

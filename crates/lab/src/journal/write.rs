@@ -122,7 +122,7 @@ impl Journal {
         } else if sample.error.as_ref().is_some_and(|error| error.kind == FailureKind::Void) {
             self.voids.entry(all_rounds).or_default().told = true;
         }
-        if !sample.settled() {
+        if !sample.is_complete() {
             return;
         }
         let value = self
@@ -131,7 +131,7 @@ impl Journal {
             .get(&sample.experiment)
             .and_then(|experiment| sample.values.get(&experiment.metric));
         let settled = match value {
-            _ if !sample.counts() => Settled::Void,
+            _ if !sample.is_valid() => Settled::Void,
             Some(value) => Settled::Value(*value),
             None => Settled::NoValue,
         };

@@ -35,7 +35,7 @@ pub struct Lab<'a> {
 
 /// What a person wants measured.
 #[derive(Debug, Clone)]
-pub struct Wanted<'a> {
+pub struct RunRequest<'a> {
     /// The experiments, as planned.
     pub experiments: Vec<Experiment>,
     /// The profile they were read for.
@@ -98,21 +98,21 @@ pub enum Event<'a> {
 }
 
 /// Shows a run to a person.
-pub trait Watch {
+pub trait RunObserver {
     /// Takes note of an event.
     fn event(&mut self, event: Event<'_>);
 }
 
 /// Shows nothing.
-pub struct Unwatched;
+pub struct NoObserver;
 
-impl Watch for Unwatched {
+impl RunObserver for NoObserver {
     fn event(&mut self, _: Event<'_>) {}
 }
 
 /// How a run ended.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct RunSummary {
     /// Where its results lie.
     pub folder: PathBuf,
     /// The environment in which this session measured.
@@ -147,13 +147,13 @@ pub enum RunError {
     Worker(String),
     /// Settings that a killed run left changed cannot be restored: what is measured would pass for normal.
     #[error("{}", all_of(.0))]
-    Settings(Vec<machine::Refusal>),
+    Settings(Vec<machine::SysError>),
     /// Worker after worker died, or one runs in another environment than the run.
     #[error("{0}")]
     Lost(String),
 }
 
-fn all_of(refusals: &[machine::Refusal]) -> String {
+fn all_of(refusals: &[machine::SysError]) -> String {
     refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
@@ -163,7 +163,11 @@ impl Lab<'_> {
     /// # Errors
     /// When the journal cannot be written, no worker starts, or a setting that a killed run left changed
     /// cannot be restored; what was measured is in the journal.
-    pub fn run(&self, wanted: &Wanted, watch: &mut dyn Watch) -> Result<Ended, RunError> {
+    pub fn run(
+        &self,
+        wanted: &RunRequest,
+        watch: &mut dyn RunObserver,
+    ) -> Result<RunSummary, RunError> {
         for one in &wanted.experiments {
             let beyond = |what| RunError::Limits(format!("experiment '{}': {what}", one.id()));
             one.within_limits().map_err(beyond)?;

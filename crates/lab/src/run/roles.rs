@@ -11,7 +11,7 @@ use super::{Event, RunError};
 use crate::answer::{Due, checked};
 use crate::experiment::Experiment;
 use crate::message::{Answer, Order, Request};
-use crate::sample::{Failure, Part, Sample, TRIES};
+use crate::sample::{Failure, MAX_ATTEMPTS, Part, Sample};
 
 impl Session<'_> {
     /// A worker for each role; their answers become one sample. Where it is void, all try again.
@@ -20,10 +20,10 @@ impl Session<'_> {
         experiment: &Experiment,
         mut order: Order,
     ) -> Result<(), RunError> {
-        for attempt in 1..=TRIES {
+        for attempt in 1..=MAX_ATTEMPTS {
             order.attempt = attempt;
             let Some(sample) = self.one_try(experiment, &order)? else { break };
-            let last = sample.stands();
+            let last = sample.is_final();
             self.keep(sample)?;
             if last {
                 break;

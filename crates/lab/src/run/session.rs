@@ -10,14 +10,14 @@ use machine::setting::Left;
 use super::ahead::Ahead;
 use super::hand::{Hand, Said};
 use super::record::{Shared, describe, new_record, now, same_definitions};
-use super::{Ended, Event, Lab, RunError, Wanted, Watch, stopping};
+use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary, stopping};
 use crate::descendants;
 use crate::experiment::Experiment;
 use crate::journal::{Journal, Settled, Voids, latest};
 use crate::message::WAITING;
 use crate::option;
 use crate::plan::{self, Item};
-use crate::sample::{Failure, FailureKind, Sample, TRIES};
+use crate::sample::{Failure, FailureKind, MAX_ATTEMPTS, Sample};
 
 /// An item that is void in each of so many rounds from the first is given up, although more rounds are wanted.
 const VOID_ROUNDS: u32 = 10;
@@ -26,15 +26,15 @@ const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequen
 
 pub(super) struct Session<'a> {
     pub(super) lab: &'a Lab<'a>,
-    pub(super) wanted: &'a Wanted<'a>,
-    pub(super) watch: &'a mut dyn Watch,
+    pub(super) wanted: &'a RunRequest<'a>,
+    pub(super) watch: &'a mut dyn RunObserver,
     pub(super) journal: Journal,
     pub(super) hands: Vec<Hand>,
     pub(super) started: u64,
     pub(super) sender: SyncSender<Said>,
     pub(super) said: Receiver<Said>,
     pub(super) environment: String,
-    pub(super) ended: Ended,
+    pub(super) ended: RunSummary,
     /// What this machine cannot measure is asked once a session.
     pub(super) unavailable: HashSet<(String, Item)>,
     pub(super) begun: Instant,
@@ -44,7 +44,7 @@ pub(super) struct Session<'a> {
 }
 
 /// Tells which settings were restored that a killed run had left changed, and fails with all that were not.
-fn tell_left(left: Left, watch: &mut dyn Watch) -> Result<(), RunError> {
+fn tell_left(left: Left, watch: &mut dyn RunObserver) -> Result<(), RunError> {
     for setting in &left.restored {
         watch.event(Event::Restored(setting));
     }
@@ -54,8 +54,8 @@ fn tell_left(left: Left, watch: &mut dyn Watch) -> Result<(), RunError> {
 impl<'a> Session<'a> {
     pub(super) fn open(
         lab: &'a Lab<'a>,
-        wanted: &'a Wanted<'a>,
-        watch: &'a mut dyn Watch,
+        wanted: &'a RunRequest<'a>,
+        watch: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
         // What an earlier run left changed would pass for how this machine is.
@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
         describe(&mut journal.record, lab, &wanted.experiments);
         journal.save_record()?;
         watch.event(Event::Opened { folder: &place.folder, samples: journal.lines() });
-        let ended = Ended {
+        let ended = RunSummary {
             folder: place.folder,
             environment: environment.clone(),
             samples: 0,
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    pub(super) fn run(mut self) -> Result<Ended, RunError> {
+    pub(super) fn run(mut self) -> Result<RunSummary, RunError> {
         for experiment in &self.wanted.experiments {
             if !self.interrupted() {
                 self.experiment(experiment)?;
@@ -227,7 +227,7 @@ impl<'a> Session<'a> {
             round,
             host: self.journal.record.host.clone(),
             environment: self.environment.clone(),
-            attempt: TRIES,
+            attempt: MAX_ATTEMPTS,
             at: now(),
             error: Some(Failure {
                 remedy: Some(QUIETER.into()),
@@ -296,7 +296,7 @@ mod tests {
 
     struct Told(Vec<PathBuf>);
 
-    impl Watch for Told {
+    impl RunObserver for Told {
         fn event(&mut self, event: Event<'_>) {
             if let Event::Restored(setting) = event {
                 self.0.push(setting.to_owned());
@@ -310,7 +310,7 @@ mod tests {
         let mut told = Told(Vec::new());
         let left = Left { restored: restored(), ..Left::default() };
         assert!(tell_left(left, &mut told).is_ok());
-        let refusal = |path: &str| machine::Refusal {
+        let refusal = |path: &str| machine::SysError {
             attempt: "cannot restore".into(),
             source: std::io::Error::other(format!("{path}: no")),
             remedy: "do it".into(),

@@ -1,7 +1,7 @@
 //! The largest or smallest level at which a condition holds, by bisection, with void trials kept.
 
 use super::Values;
-use crate::sample::{Failure, TRIES, Trial};
+use crate::sample::{Failure, MAX_ATTEMPTS, Trial};
 
 /// How to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Search {
 
 /// What one trial showed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shown {
+pub enum TrialVerdict {
     /// The condition held.
     Holds,
     /// It did not.
@@ -29,7 +29,7 @@ pub enum Shown {
 
 /// What a search found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct BisectResult {
     /// The largest level at which the condition held and was confirmed; nothing where it never did.
     pub level: Option<f64>,
     /// Every trial in order, void ones too.
@@ -43,16 +43,16 @@ pub struct Found {
 /// Those of the trial.
 pub fn largest(
     search: &Search,
-    mut trial: impl FnMut(f64) -> Result<(Shown, Values), Failure>,
-) -> Result<Found, Failure> {
+    mut trial: impl FnMut(f64) -> Result<(TrialVerdict, Values), Failure>,
+) -> Result<BisectResult, Failure> {
     let mut trials = Vec::new();
     let mut holds = |level: f64| -> Result<bool, Failure> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let (shown, values) = trial(level)?;
             let (holds, void) = match shown {
-                Shown::Holds => (Some(true), None),
-                Shown::Fails => (Some(false), None),
-                Shown::Void(cause) => (None, Some(cause)),
+                TrialVerdict::Holds => (Some(true), None),
+                TrialVerdict::Fails => (Some(false), None),
+                TrialVerdict::Void(cause) => (None, Some(cause)),
             };
             trials.push(Trial { level, holds, void, values });
             if let Some(holds) = holds {
@@ -93,7 +93,7 @@ pub fn largest(
             }
         }
     }
-    Ok(Found { level, trials })
+    Ok(BisectResult { level, trials })
 }
 
 /// Finds the smallest level at which `trial` holds: [`largest`] in a mirror. `low` is tried first.
@@ -102,8 +102,8 @@ pub fn largest(
 /// Those of the trial.
 pub fn smallest(
     search: &Search,
-    mut trial: impl FnMut(f64) -> Result<(Shown, Values), Failure>,
-) -> Result<Found, Failure> {
+    mut trial: impl FnMut(f64) -> Result<(TrialVerdict, Values), Failure>,
+) -> Result<BisectResult, Failure> {
     let mirrored = |level: f64| search.low + search.high - level;
     let mut found = largest(search, |level| trial(mirrored(level)))?;
     found.level = found.level.map(mirrored);
@@ -126,7 +126,7 @@ mod tests {
         #[test]
         fn the_edge_is_found_within_the_precision(edge in 0.2f64..120.0, confirmations in 0u32..3) {
             let found = largest(&search(confirmations), |level| {
-                Ok((if level <= edge { Shown::Holds } else { Shown::Fails }, Values::new()))
+                Ok((if level <= edge { TrialVerdict::Holds } else { TrialVerdict::Fails }, Values::new()))
             }).unwrap();
             let level = found.level.unwrap();
             prop_assert!(level <= edge && level >= edge.min(100.0) - 0.1, "{level} for {edge}");
@@ -136,7 +136,7 @@ mod tests {
         #[test]
         fn the_lower_edge_is_found_within_the_precision(edge in -5.0f64..99.8) {
             let found = smallest(&search(2), |level| {
-                Ok((if level >= edge { Shown::Holds } else { Shown::Fails }, Values::new()))
+                Ok((if level >= edge { TrialVerdict::Holds } else { TrialVerdict::Fails }, Values::new()))
             }).unwrap();
             let level = found.level.unwrap();
             prop_assert!(level >= edge && level <= edge.max(0.0) + 0.1, "{level} for {edge}");
@@ -149,9 +149,9 @@ mod tests {
             let found = largest(&search(2), |_| {
                 at += 1;
                 let shown = match answers[at % answers.len()] {
-                    0 => Shown::Holds,
-                    1 => Shown::Fails,
-                    _ => Shown::Void("stall".into()),
+                    0 => TrialVerdict::Holds,
+                    1 => TrialVerdict::Fails,
+                    _ => TrialVerdict::Void("stall".into()),
                 };
                 Ok((shown, Values::new()))
             }).unwrap();
@@ -168,7 +168,11 @@ mod tests {
         let found = largest(&search(0), |_| {
             let void = std::mem::take(&mut first);
             Ok((
-                if void { Shown::Void("the host stalled".into()) } else { Shown::Holds },
+                if void {
+                    TrialVerdict::Void("the host stalled".into())
+                } else {
+                    TrialVerdict::Holds
+                },
                 Values::new(),
             ))
         })
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn nothing_is_found_where_nothing_holds() {
-        let found = largest(&search(0), |_| Ok((Shown::Fails, Values::new()))).unwrap();
+        let found = largest(&search(0), |_| Ok((TrialVerdict::Fails, Values::new()))).unwrap();
         assert_eq!(found.level, None);
     }
 }

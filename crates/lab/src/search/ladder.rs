@@ -2,14 +2,14 @@
 
 /// Rungs at equal ratios. Goals that meet on a rung share its trials.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ladder {
+pub(super) struct LoadGrid {
     least: f64,
     largest: f64,
     /// The number of the top rung; the lowest is 0.
     pub(super) top: i64,
 }
 
-impl Ladder {
+impl LoadGrid {
     /// Rungs at most `width` of the upper one apart.
     pub(super) fn new(least: f64, largest: f64, width: f64) -> Self {
         let top = ((largest / least).ln() / -(-width).ln_1p()).ceil();
@@ -51,7 +51,7 @@ mod tests {
         fn rungs_are_narrow_and_come_back(
             least in 0.1f64..100.0, factor in 1.0f64..1e5, width in 0.001f64..0.5,
         ) {
-            let ladder = Ladder::new(least, least * factor, width);
+            let ladder = LoadGrid::new(least, least * factor, width);
             prop_assert_eq!(ladder.load(ladder.top), least * factor);
             prop_assert!(ladder.load(0) == least || ladder.top == 0);
             for rung in 0..=ladder.top {
@@ -65,7 +65,7 @@ mod tests {
 
         #[test]
         fn a_wider_width_is_as_many_rungs_as_fit(width in 0.001f64..0.1, times in 1.0f64..9.0) {
-            let ladder = Ladder::new(1.0, 1000.0, width);
+            let ladder = LoadGrid::new(1.0, 1000.0, width);
             let wide = width * times;
             let rungs = ladder.rungs(wide);
             let apart = |rungs| 1.0 - ladder.load(ladder.top - rungs) / ladder.load(ladder.top);

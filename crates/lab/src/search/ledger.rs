@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Bounds, Outcome};
-use crate::sample::{Failure, TRIES, Trial};
+use super::{LoadInterval, TrialOutcome};
+use crate::sample::{Failure, MAX_ATTEMPTS, Trial};
 
 /// What is asked of a load before it counts as held.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Demand {
+pub(super) struct Criterion {
     /// The loss ratio that no trial may exceed.
     pub(super) allowed: f64,
     /// How long a trial lasts, at least.
@@ -19,7 +19,7 @@ pub(super) struct Demand {
 /// What a void trial does to its load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Voids {
-    /// Nothing; the last of [`TRIES`] in a row fails it.
+    /// Nothing; the last of [`MAX_ATTEMPTS`] in a row fails it.
     Repeat,
     /// It fails it.
     Lose,
@@ -36,19 +36,19 @@ struct Tried {
 
 /// All trials of a search, in order.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct TrialLog {
     tried: Vec<Tried>,
     pub(super) trials: Vec<Trial>,
 }
 
-impl Ledger {
-    /// Tries a load until it is clear whether it meets the demand. At most [`TRIES`] times the demand's
+impl TrialLog {
+    /// Tries a load until it is clear whether it meets the demand. At most [`MAX_ATTEMPTS`] times the demand's
     /// trials: a void one is repeated, and the last of three in a row fails.
     pub(super) fn show(
         &mut self,
         load: f64,
-        demand: &Demand,
-        trial: &mut impl FnMut(f64, Duration) -> Result<Outcome, Failure>,
+        demand: &Criterion,
+        trial: &mut impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
     ) -> Result<bool, Failure> {
         loop {
             if let Some(holds) = self.verdict(load, demand, Voids::Repeat) {
@@ -59,9 +59,9 @@ impl Ledger {
         }
     }
 
-    fn enter(&mut self, load: f64, demand: &Demand, outcome: Outcome) {
+    fn enter(&mut self, load: f64, demand: &Criterion, outcome: TrialOutcome) {
         let ratio = outcome.ratio();
-        let Outcome { sent, lost, void, mut values } = outcome;
+        let TrialOutcome { sent, lost, void, mut values } = outcome;
         values.insert("duration".into(), demand.duration.as_secs_f64());
         values.insert("sent".into(), sent as f64);
         values.insert("lost".into(), lost as f64);
@@ -74,7 +74,7 @@ impl Ledger {
 
     /// Whether a load meets the demand; nothing where that is not clear yet. A trial of any length that
     /// lost too much fails its load for good; only one that is long enough helps it to hold.
-    fn verdict(&self, load: f64, demand: &Demand, voids: Voids) -> Option<bool> {
+    fn verdict(&self, load: f64, demand: &Criterion, voids: Voids) -> Option<bool> {
         let (mut held, mut tries, mut duration) = (0, 0, Duration::ZERO);
         for tried in self.tried.iter().filter(|tried| tried.load == load) {
             if tried.ratio <= demand.allowed {
@@ -84,7 +84,7 @@ impl Ledger {
             }
             tries = if tried.duration == duration { tries + 1 } else { 1 };
             duration = tried.duration;
-            if !tried.void || tries == TRIES || voids == Voids::Lose {
+            if !tried.void || tries == MAX_ATTEMPTS || voids == Voids::Lose {
                 return Some(false);
             }
         }
@@ -100,12 +100,12 @@ impl Ledger {
     }
 
     /// The smallest load that failed, and the largest below it that meets the demand.
-    pub(super) fn bounds(&self, demand: &Demand) -> Bounds {
+    pub(super) fn bounds(&self, demand: &Criterion) -> LoadInterval {
         let (lower, upper) = self.edge(demand, Voids::Repeat);
-        Bounds { lower, upper, strict: self.edge(demand, Voids::Lose).0 }
+        LoadInterval { lower, upper, strict: self.edge(demand, Voids::Lose).0 }
     }
 
-    fn edge(&self, demand: &Demand, voids: Voids) -> (Option<f64>, Option<f64>) {
+    fn edge(&self, demand: &Criterion, voids: Voids) -> (Option<f64>, Option<f64>) {
         let mut lower = None;
         for load in self.loads() {
             match self.verdict(load, demand, voids) {
@@ -127,16 +127,16 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn demand(milliseconds: u64) -> Demand {
-        Demand { allowed: 0.0, duration: Duration::from_millis(milliseconds), trials: 2 }
+    fn demand(milliseconds: u64) -> Criterion {
+        Criterion { allowed: 0.0, duration: Duration::from_millis(milliseconds), trials: 2 }
     }
 
     /// What a load's trials say: duration in ms, lost of 100, and whether the host stalled.
     fn verdict(tried: &[(u64, u64, bool)], voids: Voids) -> Option<bool> {
-        let mut ledger = Ledger::default();
+        let mut ledger = TrialLog::default();
         for &(milliseconds, lost, stalled) in tried {
             let void = stalled.then(|| "the host stalled".to_string());
-            let outcome = Outcome { sent: 100, lost, void, ..Outcome::default() };
+            let outcome = TrialOutcome { sent: 100, lost, void, ..TrialOutcome::default() };
             ledger.enter(1.0, &demand(milliseconds), outcome);
         }
         ledger.verdict(1.0, &demand(20), voids)
@@ -167,6 +167,6 @@ mod tests {
 
     #[test]
     fn nothing_sent_shows_nothing() {
-        assert_eq!(Outcome::default().ratio(), 1.0);
+        assert_eq!(TrialOutcome::default().ratio(), 1.0);
     }
 }

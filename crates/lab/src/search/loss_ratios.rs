@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::ladder::Ladder;
-use super::ledger::{Demand, Ledger};
-use super::{Bounds, Outcome};
+use super::ladder::LoadGrid;
+use super::ledger::{Criterion, TrialLog};
+use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, Trial};
 
 #[cfg(test)]
@@ -42,10 +42,10 @@ pub struct LossRatios {
 
 /// What a search found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Edges {
+pub struct LossRatioResult {
     /// For each goal, in the order given, between which loads its edge lies. Each lower bound was
     /// confirmed, and a goal that allows more never has a smaller one.
-    pub goals: Vec<Bounds>,
+    pub goals: Vec<LoadInterval>,
     /// Every trial in order, void ones too; `holds` is for the goal that asked, which allows `allowed`.
     pub trials: Vec<Trial>,
 }
@@ -61,8 +61,8 @@ struct Phase {
 }
 
 impl Phase {
-    fn demand(&self, goal: &Goal) -> Demand {
-        Demand { allowed: goal.ratio, duration: self.duration, trials: self.trials }
+    fn demand(&self, goal: &Goal) -> Criterion {
+        Criterion { allowed: goal.ratio, duration: self.duration, trials: self.trials }
     }
 }
 
@@ -85,9 +85,9 @@ impl LossRatios {
     }
 
     /// One for all goals, so that they meet on the same loads.
-    fn ladder(&self) -> Ladder {
+    fn ladder(&self) -> LoadGrid {
         let width = self.goals.iter().map(|goal| goal.width).fold(1.0, f64::min);
-        Ladder::new(self.least, self.largest, width)
+        LoadGrid::new(self.least, self.largest, width)
     }
 
     /// The shorter phases, then full trials, then their confirmations: a load that is only passed
@@ -116,14 +116,14 @@ impl LossRatios {
 /// A search that makes no sense; those of the trial.
 pub fn loss_ratios(
     search: &LossRatios,
-    mut trial: impl FnMut(f64, Duration) -> Result<Outcome, Failure>,
-) -> Result<Edges, Failure> {
+    mut trial: impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
+) -> Result<LossRatioResult, Failure> {
     search.check()?;
     // The strictest goal first: what holds for it holds for the others.
     let mut goals = search.goals.clone();
     goals.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let phases = search.phases();
-    let mut narrowing = Narrowing { ladder: search.ladder(), ledger: Ledger::default() };
+    let mut narrowing = Narrowing { ladder: search.ladder(), ledger: TrialLog::default() };
     let mut before = None;
     for phase in &phases {
         for goal in &goals {
@@ -135,12 +135,12 @@ pub fn loss_ratios(
     // The last phase asks for the most.
     let bounds = |goal| before.map(|last| ledger.bounds(&last.demand(goal))).unwrap_or_default();
     let goals = search.goals.iter().map(bounds).collect();
-    Ok(Edges { goals, trials: ledger.trials })
+    Ok(LossRatioResult { goals, trials: ledger.trials })
 }
 
 struct Narrowing {
-    ladder: Ladder,
-    ledger: Ledger,
+    ladder: LoadGrid,
+    ledger: TrialLog,
 }
 
 impl Narrowing {
@@ -150,7 +150,7 @@ impl Narrowing {
         goal: &Goal,
         phase: &Phase,
         before: Option<&Phase>,
-        trial: &mut impl FnMut(f64, Duration) -> Result<Outcome, Failure>,
+        trial: &mut impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
     ) -> Result<(), Failure> {
         let demand = phase.demand(goal);
         let width = self.width(goal, phase);

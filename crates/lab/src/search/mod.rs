@@ -11,16 +11,16 @@ mod rfc2544;
 
 use std::collections::BTreeMap;
 
-pub use bisect::{Found, Search, Shown, largest, smallest};
-pub use loss_ratios::{Edges, Goal, LossRatios, loss_ratios};
-pub use rfc2544::{Edge, Rfc2544, rfc2544};
+pub use bisect::{BisectResult, Search, TrialVerdict, largest, smallest};
+pub use loss_ratios::{Goal, LossRatioResult, LossRatios, loss_ratios};
+pub use rfc2544::{Rfc2544, Rfc2544Result, rfc2544};
 
 /// The values that a trial measured beside its verdict.
 pub type Values = BTreeMap<String, f64>;
 
 /// What became of a load that was offered for a while.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct TrialOutcome {
     /// The packets that the load asks for in that time.
     pub sent: u64,
     /// Those that did not come back; those that could not be sent in time are lost too.
@@ -33,7 +33,7 @@ pub struct Outcome {
     pub values: Values,
 }
 
-impl Outcome {
+impl TrialOutcome {
     /// The share that was lost. Of nothing, all: it shows nothing.
     pub fn ratio(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
@@ -42,7 +42,7 @@ impl Outcome {
 
 /// Between which loads the edge lies.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Bounds {
+pub struct LoadInterval {
     /// The largest load that held, below every load that failed; nothing where none did.
     pub lower: Option<f64>,
     /// The smallest load that failed; nothing where none did.
@@ -53,7 +53,7 @@ pub struct Bounds {
     pub strict: Option<f64>,
 }
 
-impl Bounds {
+impl LoadInterval {
     /// Whether the largest load that was offered held, so that the edge may lie above it.
     pub fn at_maximum(&self) -> bool {
         self.lower.is_some() && self.upper.is_none()

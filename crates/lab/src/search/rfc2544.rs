@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::ledger::{Demand, Ledger};
-use super::{Bounds, Outcome};
+use super::ledger::{Criterion, TrialLog};
+use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, Trial};
 
 /// A binary search for the largest load at which not one packet is lost.
@@ -19,9 +19,9 @@ pub struct Rfc2544 {
 
 /// What a search found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Edge {
+pub struct Rfc2544Result {
     /// Between which loads the edge lies.
-    pub bounds: Bounds,
+    pub bounds: LoadInterval,
     /// Every trial in order, void ones too.
     pub trials: Vec<Trial>,
 }
@@ -35,16 +35,16 @@ pub struct Edge {
 /// A search that makes no sense; those of the trial.
 pub fn rfc2544(
     search: &Rfc2544,
-    mut trial: impl FnMut(f64, Duration) -> Result<Outcome, Failure>,
-) -> Result<Edge, Failure> {
+    mut trial: impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
+) -> Result<Rfc2544Result, Failure> {
     let Rfc2544 { maximum, precision, duration } = *search;
     // Below a billionth, bisecting would come to the end of what a float can tell apart.
     if !(maximum.is_finite() && precision >= maximum * 1e-9 && precision < maximum) {
         let why = format!("no search to {maximum} can be precise to {precision}");
         return Err(Failure::failed(why));
     }
-    let demand = Demand { allowed: 0.0, duration, trials: 1 };
-    let mut ledger = Ledger::default();
+    let demand = Criterion { allowed: 0.0, duration, trials: 1 };
+    let mut ledger = TrialLog::default();
     let (mut low, mut high, mut load) = (0.0, maximum, maximum);
     while high - low > precision {
         if ledger.show(load, &demand, &mut trial)? {
@@ -54,7 +54,7 @@ pub fn rfc2544(
         }
         load = f64::midpoint(low, high);
     }
-    Ok(Edge { bounds: ledger.bounds(&demand), trials: ledger.trials })
+    Ok(Rfc2544Result { bounds: ledger.bounds(&demand), trials: ledger.trials })
 }
 
 #[cfg(test)]
@@ -65,16 +65,21 @@ mod tests {
     const ENSO: Rfc2544 =
         Rfc2544 { maximum: 100e9, precision: 0.1e9, duration: Duration::from_secs(1) };
 
-    fn lost(lost: u64) -> Outcome {
-        Outcome { sent: 1000, lost, ..Outcome::default() }
+    fn lost(lost: u64) -> TrialOutcome {
+        TrialOutcome { sent: 1000, lost, ..TrialOutcome::default() }
     }
 
-    fn stalled(lost: u64) -> Outcome {
-        Outcome { sent: 1000, lost, void: Some("the host stalled".into()), ..Outcome::default() }
+    fn stalled(lost: u64) -> TrialOutcome {
+        TrialOutcome {
+            sent: 1000,
+            lost,
+            void: Some("the host stalled".into()),
+            ..TrialOutcome::default()
+        }
     }
 
     /// Answers from a list, then with the last of it.
-    fn answers(list: &[Outcome]) -> Edge {
+    fn answers(list: &[TrialOutcome]) -> Rfc2544Result {
         let mut at = 0;
         rfc2544(&ENSO, |_, duration| {
             assert_eq!(duration, ENSO.duration);
@@ -153,7 +158,7 @@ mod tests {
 
         #[test]
         fn any_answers_end_the_search(list in proptest::collection::vec((0u64..2, any::<bool>()), 1..40)) {
-            let list: Vec<Outcome> =
+            let list: Vec<TrialOutcome> =
                 list.into_iter().map(|(l, void)| if void { stalled(l) } else { lost(l) }).collect();
             let found = answers(&list);
             prop_assert!(found.trials.len() <= 11 * 3);

@@ -18,7 +18,7 @@ pub(crate) use rounds::last_samples;
 pub use rounds::{
     CLASS, Observation, Observed, Rounds, newest_environment, paired, pairs, rounds, samples,
 };
-pub use row::{Fault, Outlier, Row};
+pub use row::{FailureCount, Outlier, Row};
 pub use unit::Unit;
 
 use crate::journal::Run;

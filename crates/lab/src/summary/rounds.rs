@@ -73,7 +73,7 @@ pub fn samples<'a>(run: &'a Run, experiment: &str, environment: &str) -> Vec<&'a
     if boots.len() == 1 {
         return all;
     }
-    let measured: BTreeSet<_> = all.iter().filter(|s| s.counts()).map(|s| &s.point).collect();
+    let measured: BTreeSet<_> = all.iter().filter(|s| s.is_valid()).map(|s| &s.point).collect();
     let stands = |s: &&Sample| s.error.is_none() || !measured.contains(&s.point);
     all.into_iter().filter(stands).collect()
 }
@@ -131,7 +131,7 @@ pub fn rounds(
 
 /// A sample's finite value of a metric, where it counts.
 pub(super) fn value(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
-    let value = sample.counts().then(|| sample.values.get(metric))??;
+    let value = sample.is_valid().then(|| sample.values.get(metric))??;
     unit.convert(*value, sample).filter(|v| v.is_finite())
 }
 

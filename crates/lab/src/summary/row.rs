@@ -27,7 +27,7 @@ pub struct Row {
     /// How often each cause made a sample void.
     pub void_causes: BTreeMap<String, usize>,
     /// What stands in the place of values.
-    pub errors: BTreeMap<FailureKind, Fault>,
+    pub errors: BTreeMap<FailureKind, FailureCount>,
     /// For each covariate how often each level was observed in rounds with a value.
     pub covariates: BTreeMap<String, Vec<(Level, usize)>>,
     /// Near and far apart, where rounds of both were seen: a median over both hides two costs.
@@ -47,7 +47,7 @@ pub struct Row {
 
 /// Failures of one kind at one point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct FailureCount {
     /// How many rounds.
     pub count: usize,
     /// The last reason.
@@ -100,7 +100,7 @@ impl Samples<'_> {
         let with_value = |sample: &&Sample| rounds::value(sample, metric, unit);
         let step = |sample: &&Sample| rounds::value(sample, STEP, unit);
         let values: Vec<f64> = self.last.iter().filter_map(with_value).collect();
-        let counting: Vec<_> = self.last.iter().copied().filter(|s| s.counts()).collect();
+        let counting: Vec<_> = self.last.iter().copied().filter(|s| s.is_valid()).collect();
         let clocks = || counting.iter().filter_map(|sample| sample.clock);
         Row {
             point: self.point.clone(),
@@ -120,11 +120,11 @@ impl Samples<'_> {
         }
     }
 
-    fn errors(&self) -> BTreeMap<FailureKind, Fault> {
-        let mut errors: BTreeMap<_, Fault> = BTreeMap::new();
+    fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {
+        let mut errors: BTreeMap<_, FailureCount> = BTreeMap::new();
         for failure in self.last.iter().filter_map(|sample| sample.error.as_ref()) {
             let count = errors.get(&failure.kind).map_or(0, |fault| fault.count);
-            let fault = Fault {
+            let fault = FailureCount {
                 count: count + 1,
                 why: failure.why.clone(),
                 remedy: failure.remedy.clone(),

@@ -1,6 +1,6 @@
 //! Claims as TOML, and whether they fit a suite.
 
-use lab::claim::{Kind, check, needs, read};
+use lab::claim::{Condition, check, needs, read};
 use lab::experiment::Profile;
 use lab::factor::{Factor, Levels};
 use lab::method::{AnyMethod, Method, Probe};
@@ -45,7 +45,7 @@ fn a_whole_claim_is_read_beside_other_tables() {
     assert_eq!(claim.class, Some(Class::Near));
     assert_eq!(claim.published.as_ref().unwrap().tolerance, Some(0.1));
     assert!(!claim.carries_over && !claim.is_promise());
-    let Kind::Shape { beyond, within, .. } = &claim.expect.as_ref().unwrap().kind else {
+    let Condition::Shape { beyond, within, .. } = &claim.expect.as_ref().unwrap().kind else {
         panic!("{claim:?}")
     };
     assert_eq!((beyond.as_ref().unwrap().number(), *within), (Some(8.0), Some(0.1)));

@@ -10,7 +10,7 @@ use rustix::mm::MapFlags;
 
 use super::Mapping;
 use super::device::{number, open_checked};
-use crate::Refusal;
+use crate::SysError;
 
 /// Where sysfs has each character device by its number.
 const CHARACTER_DEVICES: &str = "/sys/dev/char";
@@ -24,9 +24,9 @@ impl Mapping {
     /// # Errors
     /// Where it cannot be opened, is shorter than the length, is a device that is not of the kernel's
     /// subsystem dax, or its file system is not mounted with DAX.
-    pub fn dax(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
+    pub fn dax(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of DAX memory {}", path.display());
-        let refused = |why, remedy: &str| Refusal::new(&attempt, why, remedy);
+        let refused = |why, remedy: &str| SysError::new(&attempt, why, remedy);
         let mut device = None;
         let (file, kind) = open_checked(path, write, |_, kind| {
             if kind.file_type().is_char_device() {
@@ -42,7 +42,7 @@ impl Mapping {
             .checked_next_multiple_of(device.as_ref().map_or(1, |device| device.alignment))
             .filter(|whole| *whole as u64 <= has);
         let Some(whole) = whole else {
-            return Err(Refusal::invalid(&attempt, format!("it has {has} B"), "ask for less"));
+            return Err(SysError::invalid(&attempt, format!("it has {has} B"), "ask for less"));
         };
         if device.is_some() {
             let mapping = Self::of_device(&file, 0, whole, write)

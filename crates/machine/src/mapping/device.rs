@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::mm::MapFlags;
 
 use super::Mapping;
-use crate::Refusal;
+use crate::SysError;
 
 /// The number of `/dev/mem`, major and minor.
 const DEV_MEM: (u32, u32) = (1, 1);
@@ -22,17 +22,17 @@ impl Mapping {
     ///
     /// # Errors
     /// Where it cannot be opened, or is shorter than the length and may not be written.
-    pub fn file(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
+    pub fn file(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of {}", path.display());
         let refused =
-            |why| Refusal::new(&attempt, why, "check the path, its permissions and the space");
+            |why| SysError::new(&attempt, why, "check the path, its permissions and the space");
         let file =
             OpenOptions::new().read(true).write(write).create(write).truncate(false).open(path);
         let file = file.map_err(refused)?;
         let has = file.metadata().map_err(refused)?.len();
         if has < length as u64 {
             if !write {
-                return Err(Refusal::invalid(
+                return Err(SysError::invalid(
                     &attempt,
                     format!("it has {has} B"),
                     "ask for less, or to write",
@@ -49,11 +49,11 @@ impl Mapping {
     /// # Errors
     /// Where there is no `/dev/mem`, the kernel bars the range, or a write could hit the kernel's own
     /// memory: System RAM of any kind, or unknown because `/proc/iomem` does not show the addresses.
-    pub fn physical(address: u64, length: usize, write: bool) -> Result<Self, Refusal> {
+    pub fn physical(address: u64, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of physical memory at {address:#x}");
         let end = address.checked_add(length as u64).filter(|end| *end <= 1 << 52);
         let Some(end) = end else {
-            return Err(Refusal::invalid(
+            return Err(SysError::invalid(
                 attempt,
                 "beyond the 52-bit physical space",
                 "correct the address",
@@ -64,22 +64,22 @@ impl Mapping {
                 io::ErrorKind::NotFound => "use a kernel with CONFIG_DEVMEM",
                 _ => "run as root on a kernel that is not locked down",
             };
-            Refusal::new(format!("{attempt} through /dev/mem"), why, remedy)
+            SysError::new(format!("{attempt} through /dev/mem"), why, remedy)
         })?;
         if write {
             spare_system_ram(address, end).map_err(|why| {
                 let remedy = "reserve a range with memmap=SIZE$ADDRESS on the kernel's command line, and run as root";
-                Refusal::invalid(&attempt, why, remedy)
+                SysError::invalid(&attempt, why, remedy)
             })?;
         }
         let mapping = Self::of_device(&file, address, length, write).map_err(|why| {
             let remedy = dev_mem_remedy(&why);
-            Refusal::new(&attempt, why, remedy)
+            SysError::new(&attempt, why, remedy)
         })?;
         if write {
             // Memory may have come online since; it cannot be told apart later.
             spare_system_ram(address, end).map_err(|why| {
-                Refusal::invalid(attempt, why, "keep the range offline and try again")
+                SysError::invalid(attempt, why, "keep the range offline and try again")
             })?;
         }
         Ok(mapping)
@@ -89,11 +89,11 @@ impl Mapping {
     ///
     /// # Errors
     /// Where it cannot be opened, is no file of sysfs, is shorter than the length, or is of I/O ports.
-    pub fn resource(path: &Path, length: usize, write: bool) -> Result<Self, Refusal> {
+    pub fn resource(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of PCI resource {}", path.display());
         let remedy =
             "name a memory BAR, as root, with the device enabled and the kernel not locked down";
-        let refused = |why| Refusal::new(&attempt, why, remedy);
+        let refused = |why| SysError::new(&attempt, why, remedy);
         let (file, kind) = open_checked(path, write, |file, _| {
             if is_resource(path) && file_system(file)? == SYSFS_MAGIC {
                 return Ok(());
@@ -103,7 +103,7 @@ impl Mapping {
         .map_err(refused)?;
         if kind.len() < length as u64 {
             let has = format!("the BAR has {} B", kind.len());
-            return Err(Refusal::invalid(attempt, has, "ask for less"));
+            return Err(SysError::invalid(attempt, has, "ask for less"));
         }
         Self::of_device(&file, 0, length, write).map_err(refused)
     }

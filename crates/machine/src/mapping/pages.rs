@@ -5,14 +5,14 @@ use std::ptr;
 use rustix::mm::{Advice, madvise};
 
 use super::{Mapping, PAGE};
-use crate::Refusal;
+use crate::SysError;
 
 impl Mapping {
     /// Makes every page present, for writing where that is allowed. Device memory always is.
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn prefault(&self) -> Result<(), Refusal> {
+    pub fn prefault(&self) -> Result<(), SysError> {
         if self.device {
             return Ok(());
         }
@@ -25,7 +25,7 @@ impl Mapping {
                 self.touch();
                 Ok(())
             }
-            Err(errno) => Err(Refusal::new(
+            Err(errno) => Err(SysError::new(
                 format!("prefault {} B", self.length),
                 errno.into(),
                 "free memory or ask for less",
@@ -60,7 +60,7 @@ impl Mapping {
     ///
     /// # Errors
     /// EINVAL where there is no such node; ENOSYS where the kernel knows no NUMA.
-    pub fn bind(&self, node: usize) -> Result<(), Refusal> {
+    pub fn bind(&self, node: usize) -> Result<(), SysError> {
         const MPOL_BIND: libc::c_long = 2;
         const MPOL_MF_MOVE: libc::c_long = 2;
         let attempt = format!("bind {} B to NUMA node {node}", self.length);
@@ -70,7 +70,11 @@ impl Mapping {
         match mask.get_mut(node / 64) {
             Some(word) => *word = 1 << (node % 64),
             None => {
-                return Err(Refusal::invalid(attempt, format!("beyond node {}", bits - 1), remedy));
+                return Err(SysError::invalid(
+                    attempt,
+                    format!("beyond node {}", bits - 1),
+                    remedy,
+                ));
             }
         }
         // SAFETY: the range is this mapping's own; the mask lives through the call and has as many bits.
@@ -85,7 +89,7 @@ impl Mapping {
                 MPOL_MF_MOVE,
             )
         };
-        if code == 0 { Ok(()) } else { Err(Refusal::last(attempt, remedy)) }
+        if code == 0 { Ok(()) } else { Err(SysError::last(attempt, remedy)) }
     }
 
     pub(super) fn advise(&self, advice: Advice) {

@@ -202,7 +202,7 @@ fn binds_to_the_first_node_and_to_no_absent_one() {
 #[test]
 fn what_wraps_around_lies_in_one_piece() {
     let memfd = Memfd::create("ring", 8192).unwrap();
-    let ring = Mapping::twice(&memfd).unwrap();
+    let ring = Mapping::mirrored(&memfd).unwrap();
     ring.prefault().unwrap();
     assert_eq!(ring.len(), 16384);
     for index in 0..8192 {
@@ -213,13 +213,13 @@ fn what_wraps_around_lies_in_one_piece() {
         };
         assert_eq!(seen, index as u8 ^ 0x5a);
     }
-    assert!(Mapping::twice(&Memfd::create("odd", 100).unwrap()).is_err());
+    assert!(Mapping::mirrored(&Memfd::create("odd", 100).unwrap()).is_err());
 }
 
 #[test]
 fn each_part_wraps_around_in_itself() {
     let memfd = Memfd::create("rings", 3 * 8192).unwrap();
-    let rings = Mapping::parts_twice(&memfd, 8192).unwrap();
+    let rings = Mapping::mirrored_rings(&memfd, 8192).unwrap();
     assert_eq!(rings.len(), 6 * 8192);
     for ring in 0..3 {
         // SAFETY: all bytes lie in the mapping, which this test alone uses.
@@ -231,6 +231,6 @@ fn each_part_wraps_around_in_itself() {
         assert_eq!(seen, (ring as u8 + 1, 0));
     }
     for part in [0, 100, 16384, 5 * 4096] {
-        assert!(Mapping::parts_twice(&memfd, part).is_err(), "{part}");
+        assert!(Mapping::mirrored_rings(&memfd, part).is_err(), "{part}");
     }
 }

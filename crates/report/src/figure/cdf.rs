@@ -60,7 +60,7 @@ fn distribution(
     let last: BTreeMap<u32, &Sample> =
         all.filter(own).map(|sample| (sample.round, sample)).collect();
     let mut merged = None;
-    for sample in last.values().filter(|sample| sample.counts()) {
+    for sample in last.values().filter(|sample| sample.is_valid()) {
         let Some(text) = sample.histograms.get(&summary.metric) else { continue };
         let fault = |why: String| FigureError::Histogram {
             figure: figure.id.clone(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab::point::Point;
 use lab::sample::FailureKind;
-use lab::summary::{Fault, Row};
+use lab::summary::{FailureCount, Row};
 
 use super::page::{Page, Tone};
 use super::section::phrase;
@@ -61,7 +61,7 @@ impl Notes {
     }
 
     /// The numbers of a point's failures, as `¹` or `¹ ²`.
-    pub(crate) fn faults(&mut self, errors: &BTreeMap<FailureKind, Fault>) -> String {
+    pub(crate) fn faults(&mut self, errors: &BTreeMap<FailureKind, FailureCount>) -> String {
         let mut signs = Vec::new();
         for (kind, fault) in errors {
             let remedy = fault.remedy.as_deref().map(|r| format!("; {r}")).unwrap_or_default();

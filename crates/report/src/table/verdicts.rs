@@ -1,6 +1,6 @@
 //! Claims: what was published beside what this machine does, and the verdict.
 
-use lab::claim::{Claim, Ours, Published, Verdict, VerdictKind};
+use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
 use super::page::{Entry, Head, Page, Tone};
@@ -118,7 +118,7 @@ fn published(published: &Published) -> String {
     }
 }
 
-fn ours(parts: &[Ours]) -> String {
+fn ours(parts: &[MeasuredValue]) -> String {
     let one = parts.len() == 1;
     let valued: Vec<String> = parts.iter().filter_map(|ours| part(ours, one)).collect();
     let mut lines: Vec<String> = valued.iter().take(MOST_PARTS).cloned().collect();
@@ -131,7 +131,7 @@ fn ours(parts: &[Ours]) -> String {
 }
 
 /// A value with its half-width; the verdict names the point where it is the only one.
-fn part(ours: &Ours, one: bool) -> Option<String> {
+fn part(ours: &MeasuredValue, one: bool) -> Option<String> {
     let value = ours.value?;
     let half = ours.interval.map(|interval| interval.relative_half_width(value));
     let half = half.filter(|half| half.is_finite());

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 
 /// Bytes of the directory: 8 for each MiB of 48 bits of addresses.
@@ -39,7 +39,7 @@ impl Directory {
     ///
     /// # Errors
     /// The kernel's, where it gives no 2 GiB of addresses.
-    pub(crate) fn new() -> Result<Self, Refusal> {
+    pub(crate) fn new() -> Result<Self, SysError> {
         Mapping::reserved(DIRECTORY_BYTES).map(|memory| Self { memory })
     }
 

@@ -99,7 +99,7 @@ impl Boot<'_> {
         of: impl Fn(&Sample) -> Option<f64>,
     ) -> Option<Estimate> {
         let all = summary::samples(self.run, experiment, self.id).into_iter();
-        let own = all.filter(|sample| sample.environment == self.id && sample.counts());
+        let own = all.filter(|sample| sample.environment == self.id && sample.is_valid());
         let values: Vec<f64> = own.filter(|sample| is(sample)).filter_map(of).collect();
         estimate(&values).ok()
     }

@@ -8,7 +8,7 @@ use lab::measure::{Context, Measurement};
 use lab::method::{Method, Probe};
 use lab::metric::Metric;
 use lab::sample::{Failure, FailureKind, Trial};
-use lab::search::{Search, Shown, Values, smallest};
+use lab::search::{Search, TrialVerdict, Values, smallest};
 
 use crate::allocation::{LOADING, allocating};
 use crate::conf::PAGE;
@@ -113,8 +113,8 @@ fn trial(
     params: &AllocationParams,
     context: &Context,
     round: u32,
-) -> Result<(Shown, Values), Failure> {
-    let not = |values: Values| Ok((Shown::Fails, values));
+) -> Result<(TrialVerdict, Values), Failure> {
+    let not = |values: Values| Ok((TrialVerdict::Fails, values));
     let enclave = match Entered::load(&params.enclave, params.threads, context) {
         Ok(enclave) => enclave,
         Err(failure) if failure.kind == FailureKind::Unavailable => return Err(failure),
@@ -142,7 +142,8 @@ fn trial(
         ("nulls".to_owned(), nulls as f64),
         ("failed_ecalls".to_owned(), failed_ecalls as f64),
     ]);
-    let shown = if nulls == 0 && failed_ecalls == 0 { Shown::Holds } else { Shown::Fails };
+    let shown =
+        if nulls == 0 && failed_ecalls == 0 { TrialVerdict::Holds } else { TrialVerdict::Fails };
     Ok((shown, values))
 }
 

@@ -9,7 +9,7 @@ use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
-use lab::search::{Search, Shown, Values, largest};
+use lab::search::{Search, TrialVerdict, Values, largest};
 
 use crate::delay::Disturbance;
 
@@ -135,9 +135,9 @@ impl Probe<EdgeParams> for EdgeProbe {
             trials += 1;
             // Every fifth trial stalls.
             let shown = match (trials % 5 == 0, level <= edge) {
-                (true, _) => Shown::Void("planted stall".into()),
-                (false, true) => Shown::Holds,
-                (false, false) => Shown::Fails,
+                (true, _) => TrialVerdict::Void("planted stall".into()),
+                (false, true) => TrialVerdict::Holds,
+                (false, false) => TrialVerdict::Fails,
             };
             Ok((shown, Values::new()))
         })?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use lab::claim::{self, Claim, Place, Verdict, VerdictKind};
+use lab::claim::{self, Claim, SourceLocation, Verdict, VerdictKind};
 use lab::experiment::{Experiment, Profile, suite_name};
 use lab::journal::{self, JournalError, Run};
 use report::table;
@@ -95,7 +95,7 @@ pub(crate) fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = claims.iter().find(|claim| !seen.insert(claim.id.clone())) {
-        let Place { file, line } = &twice.place;
+        let SourceLocation { file, line } = &twice.place;
         let id = &twice.id;
         return Err(Fault::usage(format!("{file}: line {line}: another claim has the id '{id}'")));
     }

@@ -159,14 +159,14 @@ fn check(figure: &Figure) -> Result<(), Fault> {
 fn spell(figure: &mut Figure) -> Result<(), Fault> {
     let factors = |experiment: &str| suite_of(&figure.id, experiment).map(lab::suite::factors);
     let wrong = |why: String| Fault::usage(format!("figure '{}': {why}", figure.id));
-    let filter = figure.filter.spelled(&factors(&figure.experiment)?).map_err(wrong)?;
+    let filter = figure.filter.canonical(&factors(&figure.experiment)?).map_err(wrong)?;
     for line in &mut figure.lines {
         let experiment = line.experiment.as_deref().unwrap_or(&figure.experiment);
-        line.filter = line.filter.spelled(&factors(experiment)?).map_err(wrong)?;
+        line.filter = line.filter.canonical(&factors(experiment)?).map_err(wrong)?;
     }
     for beside in &mut figure.beside {
         let experiment = beside.experiment.as_deref().unwrap_or(&figure.experiment);
-        beside.filter = beside.filter.spelled(&factors(experiment)?).map_err(wrong)?;
+        beside.filter = beside.filter.canonical(&factors(experiment)?).map_err(wrong)?;
     }
     figure.filter = filter;
     Ok(())

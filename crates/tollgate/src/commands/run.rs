@@ -6,7 +6,7 @@ use lab::claim::Claim;
 use lab::experiment::Experiment;
 use lab::option;
 use lab::quantity;
-use lab::run::{Ended, RunError, Wanted};
+use lab::run::{RunError, RunRequest, RunSummary};
 use lab::sample::Sample;
 use machine::file::Output;
 use report::export::{Format, to_file};
@@ -51,7 +51,7 @@ pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     if !is_ignored(SIGHUP) {
         signal_hook::flag::register(SIGHUP, interrupted.clone()).map_err(Fault::failed)?;
     }
-    let wanted = Wanted {
+    let wanted = RunRequest {
         experiments,
         profile: given.choice.profile.into(),
         results: given.place.results.clone(),
@@ -101,8 +101,8 @@ fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Faul
 
 fn finish(
     given: &Run,
-    wanted: &Wanted,
-    ended: &Ended,
+    wanted: &RunRequest,
+    ended: &RunSummary,
     claims: Vec<Claim>,
     figures: &[Declared],
 ) -> Result<u8, Fault> {
@@ -135,8 +135,8 @@ fn finish(
 /// figure of a person's own.
 fn leave(
     given: &Run,
-    wanted: &Wanted,
-    ended: &Ended,
+    wanted: &RunRequest,
+    ended: &RunSummary,
     claims: Vec<Claim>,
     figures: &[Declared],
 ) -> Result<(), Fault> {

@@ -95,7 +95,7 @@ fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter
     let suites = experiments.iter().filter_map(|id| run.record.experiments.get(id));
     let mut why = String::new();
     for experiment in suites {
-        match filter.spelled(select::method_of(experiment)?.factors()) {
+        match filter.canonical(select::method_of(experiment)?.factors()) {
             Ok(filter) => return Ok(filter),
             Err(error) => why = error,
         }

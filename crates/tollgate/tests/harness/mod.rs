@@ -204,7 +204,7 @@ pub fn by_level<'a>(
 ) -> BTreeMap<String, Vec<&'a Sample>> {
     let mut levels: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
     let own = run.samples.iter().filter(|sample| sample.experiment == experiment);
-    for sample in own.filter(|sample| sample.stands()) {
+    for sample in own.filter(|sample| sample.is_final()) {
         levels.entry(sample.point.text(factor).to_string()).or_default().push(sample);
     }
     levels

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::TRIES;
+use crate::sample::MAX_ATTEMPTS;
 use proptest::prelude::*;
 
 const NDR: Goal = Goal { ratio: 0.0, width: 0.005 };
@@ -19,12 +19,16 @@ fn search() -> LossRatios {
     }
 }
 
-fn lost(share: f64) -> Outcome {
-    Outcome { sent: SENT, lost: (share * SENT as f64).ceil() as u64, ..Outcome::default() }
+fn lost(share: f64) -> TrialOutcome {
+    TrialOutcome {
+        sent: SENT,
+        lost: (share * SENT as f64).ceil() as u64,
+        ..TrialOutcome::default()
+    }
 }
 
-fn stalled(share: f64) -> Outcome {
-    Outcome { void: Some("the host stalled".into()), ..lost(share) }
+fn stalled(share: f64) -> TrialOutcome {
+    TrialOutcome { void: Some("the host stalled".into()), ..lost(share) }
 }
 
 /// What a system without a queue loses that forwards `edge` at most.
@@ -40,12 +44,12 @@ impl LossRatios {
         let rungs = self.ladder().top.unsigned_abs() + 2;
         let loads = 2 + 2 * (rungs.ilog2() + 1);
         let trials = self.shorter_phases + 1 + (1 + self.confirmations);
-        self.goals.len() * (loads * trials * TRIES) as usize
+        self.goals.len() * (loads * trials * MAX_ATTEMPTS) as usize
     }
 }
 
 /// What must be true whatever the trials answered.
-fn sound(search: &LossRatios, edges: &Edges) {
+fn sound(search: &LossRatios, edges: &LossRatioResult) {
     assert!(edges.trials.len() <= search.most_trials(), "{} trials", edges.trials.len());
     for (goal, bounds) in search.goals.iter().zip(&edges.goals) {
         let ratio = |trial: &Trial| trial.values["lost"] / trial.values["sent"];
@@ -86,12 +90,12 @@ fn sound(search: &LossRatios, edges: &Edges) {
 }
 
 /// Answers from a list, round and round.
-fn rounds(search: &LossRatios, list: &[Outcome]) -> Edges {
+fn rounds(search: &LossRatios, list: &[TrialOutcome]) -> LossRatioResult {
     let mut next = list.iter().cycle();
     loss_ratios(search, |_, _| Ok(next.next().unwrap().clone())).unwrap()
 }
 
-fn answer() -> impl Strategy<Value = Outcome> {
+fn answer() -> impl Strategy<Value = TrialOutcome> {
     let share = prop_oneof![4 => Just(0.0), 2 => Just(0.001), 1 => Just(0.3)];
     (share, prop::bool::weighted(0.3))
         .prop_map(|(share, void)| if void { stalled(share) } else { lost(share) })

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::by_hand::{ByHand, Measured};
+use lab::adhoc::{AdhocRun, Measured};
 use lab::claim::{self, Claim};
 use lab::experiment::{self, Experiment, Profile};
 use lab::journal::Run;
@@ -54,14 +54,14 @@ pub(crate) fn measure(
         effort.apply(one);
         adapt(one);
     }
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &SUITE,
         experiments,
         profile: Profile::Quick,
         results: &effort.results,
         options: BTreeMap::new(),
     };
-    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
     let mut out = lab::terminal::stdout();
     writeln!(out, "{}\n{}", write(&Figures { run: &run })?, run.folder.display())?;
     Ok(status)

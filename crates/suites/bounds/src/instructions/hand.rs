@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use lab::by_hand::{ByHand, Measured};
+use lab::adhoc::{AdhocRun, Measured};
 use lab::experiment::{Experiment, MAX_FILE, Profile};
 use lab::option;
 use lab::point::Point;
@@ -63,14 +63,14 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         true => Some(audit::predict(&list, &prepare(&list))?),
         false => None,
     };
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: vec![experiment(&levels, options)],
         profile: Profile::Quick,
         results: &options.effort.results,
         options: given,
     };
-    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
     let mut out = lab::terminal::stdout();
     let table = print::table(&run, &list, &levels, predictions.as_ref())?;
     writeln!(out, "{table}\n{}", run.folder.display())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use lab::by_hand::{ByHand, Measured};
+use lab::adhoc::{AdhocRun, Measured};
 use lab::experiment::{self, Experiment, Profile};
 use lab::point::Point;
 use lab::quantity::{bytes, format_bytes};
@@ -47,14 +47,14 @@ fn size(text: &str) -> Result<String, String> {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: experiments(options)?,
         profile: Profile::Standard,
         results: &options.effort.results,
         options: BTreeMap::new(),
     };
-    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
     let mut out = lab::terminal::stdout();
     writeln!(out, "{}\n{}", table::write(&run)?, run.folder.display())?;
     Ok(status)

@@ -6,7 +6,7 @@ mod fault;
 mod state;
 pub(crate) mod unroll;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::executable::Executable;
 use machine::tsc;
 
@@ -31,7 +31,7 @@ impl Looped {
     ///
     /// # Errors
     /// Where the system allows no code made at run time.
-    pub(crate) fn new(body: &[u8], moves_stack: bool) -> Result<Self, Refusal> {
+    pub(crate) fn new(body: &[u8], moves_stack: bool) -> Result<Self, SysError> {
         let mut code = body.to_vec();
         if moves_stack {
             code.extend(restore_stack());

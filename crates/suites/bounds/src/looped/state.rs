@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 
 /// Registers at the entry, general ones also at the exit. The assembly in `enter` knows the layout.
@@ -102,7 +102,7 @@ impl Data {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub(crate) fn new() -> Result<Self, Refusal> {
+    pub(crate) fn new() -> Result<Self, SysError> {
         let mapping = Mapping::anonymous(Self::LENGTH)?;
         mapping.prefault()?;
         Ok(Self { mapping })

@@ -3,7 +3,7 @@
 use std::io;
 
 use lab::sample::Failure;
-use machine::Refusal;
+use machine::SysError;
 use machine::counters::{Counters, Event, Mode};
 
 /// Both counters of this thread, running since they were opened.
@@ -18,7 +18,7 @@ impl Instructions {
     /// # Errors
     /// Where there are none, or the kernel's own instructions may not be counted.
     pub(super) fn open() -> Result<Self, Failure> {
-        let refused = |Refusal { source, remedy, .. }| {
+        let refused = |SysError { source, remedy, .. }| {
             Failure::unavailable(format!("instructions cannot be counted: {source}"), remedy)
         };
         let open = |mode| Counters::open(&[Event::INSTRUCTIONS], mode).map_err(refused);

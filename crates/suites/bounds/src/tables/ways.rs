@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 
 use super::memory::{empty, reserve, unmap};
@@ -59,7 +59,7 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn new() -> Result<Self, Refusal> {
+    pub(super) fn new() -> Result<Self, SysError> {
         Directory::new().map(|directory| Self { directory, made: 0 })
     }
 
@@ -181,7 +181,7 @@ pub(super) struct Arena {
 
 impl Arena {
     /// With room for so many tables.
-    pub(super) fn new(base: Base, count: usize) -> Result<Self, Refusal> {
+    pub(super) fn new(base: Base, count: usize) -> Result<Self, SysError> {
         let tables = Mapping::reserved(count * TABLE_BYTES)?;
         let start = tables.as_ptr() as usize;
         let free = (0..count).rev().map(|index| start + index * TABLE_BYTES).collect();

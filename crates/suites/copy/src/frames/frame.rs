@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 };
 
 use lab::factor::LevelType;
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 
 use super::digest::{LINE, digest, weight};
@@ -97,7 +97,7 @@ impl Source {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn new(length: usize) -> Result<Self, Refusal> {
+    pub fn new(length: usize) -> Result<Self, SysError> {
         assert!(length.is_multiple_of(LINE) && length >= SHORTEST, "frames are whole lines");
         let stride = length.next_multiple_of(machine::mapping::PAGE);
         let memory = Mapping::anonymous(stride * PAYLOADS)?;

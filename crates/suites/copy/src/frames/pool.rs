@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::{Mapping, PAGE};
 use machine::memfd::Memfd;
 use machine::tsc;
@@ -92,9 +92,9 @@ impl Pool {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn new(bytes: usize) -> Result<Self, Refusal> {
+    pub fn new(bytes: usize) -> Result<Self, SysError> {
         let length = SLOTS_AT + bytes;
-        let memfd = Memfd::create("tollgate-frames", length).map_err(|source| Refusal {
+        let memfd = Memfd::create("tollgate-frames", length).map_err(|source| SysError {
             attempt: format!("make a pool of {length} B"),
             source,
             remedy: "free memory or ask for less".into(),

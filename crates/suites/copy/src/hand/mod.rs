@@ -15,7 +15,7 @@ mod plan;
 use std::io::Write;
 
 use clap::Parser;
-use lab::by_hand::{ByHand, Gathered, Measured};
+use lab::adhoc::{AdhocRun, Measured, PointValues};
 use lab::experiment::Profile;
 use lab::run::Lab;
 
@@ -40,15 +40,15 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let mut out = lab::terminal::stdout();
     output::head(&mut out, &options, &pairs)?;
     out.flush()?;
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &crate::SUITE,
         experiments: vec![experiment],
         profile: Profile::Quick,
         results: &options.results,
         options: for_probes,
     };
-    let Measured { run, status } = by_hand.measure(lab, plan::asleep(&options, &pairs))?;
-    let gathered = Gathered::of(&run.samples);
+    let Measured { run, status } = adhoc.measure(lab, plan::asleep(&options, &pairs))?;
+    let gathered = PointValues::of(&run.samples);
     let rows = plan::rows(&options, &pairs);
     for pair in &pairs {
         output::pair(&mut out, *pair, &rows, &gathered, &options)?;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use lab::by_hand::Gathered;
+use lab::adhoc::PointValues;
 use lab::spreadsheet;
 use lab::suite::UsageError;
 use machine::file::{self, Output};
@@ -45,7 +45,7 @@ pub(super) fn pair(
     out: &mut impl Write,
     pair: Pair,
     rows: &[Row],
-    gathered: &Gathered,
+    gathered: &PointValues,
     options: &Options,
 ) -> io::Result<()> {
     writeln!(out, "{RULE}")?;
@@ -57,7 +57,7 @@ pub(super) fn pair(
         if let (Some(rate), Some(time)) = (median(THROUGHPUT), median(TIME)) {
             writeln!(out, "{}", line(row, rate, time, options.made()))?;
         } else {
-            let why = gathered.why_not(&row.point);
+            let why = gathered.missing_reason(&row.point);
             if !told.contains(&why) {
                 writeln!(out, "    not measured: {why}")?;
                 told.push(why);
@@ -93,7 +93,7 @@ fn line(row: &Row, rate: f64, time: f64, runs: u64) -> String {
 pub(super) fn csv(
     path: &Path,
     rows: &[Row],
-    gathered: &Gathered,
+    gathered: &PointValues,
     options: &Options,
 ) -> Result<(), Error> {
     let mut bytes = Vec::new();
@@ -121,7 +121,7 @@ fn no_csv(path: &Path, why: &io::Error) -> String {
 fn table(
     out: &mut impl Write,
     rows: &[Row],
-    gathered: &Gathered,
+    gathered: &PointValues,
     options: &Options,
 ) -> Result<(), csv::Error> {
     writeln!(out, "{CSV_HEADER}")?;
@@ -148,7 +148,7 @@ mod tests {
     use clap::Parser;
     use lab::sample::{Failure, Sample};
 
-    fn gathered(rows: &[Row]) -> Gathered {
+    fn gathered(rows: &[Row]) -> PointValues {
         let measured = rows[..2].iter().flat_map(|row| {
             (0..).zip([(5.0e9, 3.2), (5.785e9, 2.766), (9.0e9, 1.0)]).map(
                 |(round, (rate, time))| {
@@ -164,7 +164,7 @@ mod tests {
             error: Some(failure.clone()),
             ..Sample::default()
         });
-        Gathered::of(&measured.chain(failed).collect::<Vec<_>>())
+        PointValues::of(&measured.chain(failed).collect::<Vec<_>>())
     }
 
     #[test]

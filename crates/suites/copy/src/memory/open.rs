@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
-use machine::{Refusal, huge_pages};
+use machine::{SysError, huge_pages};
 
 use super::other::Other;
 use super::{Kind, Region, physical};
@@ -48,13 +48,13 @@ impl Region {
     }
 }
 
-pub(super) fn unavailable(refusal: Refusal) -> Failure {
+pub(super) fn unavailable(refusal: SysError) -> Failure {
     Failure::unavailable(format!("{}: {}", refusal.attempt, refusal.source), refusal.remedy)
 }
 
 /// Keeps private memory out of forked children: a page that a child shares is copied at the next
 /// write, so warm memory would be cold.
-fn private(mapping: Result<Mapping, Refusal>) -> Result<Mapping, Failure> {
+fn private(mapping: Result<Mapping, SysError>) -> Result<Mapping, Failure> {
     let mapping = mapping.map_err(unavailable)?;
     let whole = mapping.len().next_multiple_of(machine::mapping::PAGE);
     // SAFETY: the pages are the mapping's own, and the advice changes only what a fork copies.

@@ -38,7 +38,7 @@ impl Guest {
     /// Where there is no KVM, and what it refused.
     pub(super) fn new(image: &Image) -> Result<Self, Failure> {
         let kvm = kvm::open()?;
-        let vm = kvm::machine(&kvm).map_err(step("make a VM"))?;
+        let vm = kvm::create_vm(&kvm).map_err(step("make a VM"))?;
         let memory = Memory::load(image)?;
         let region = kvm_userspace_memory_region {
             slot: 0,
@@ -51,7 +51,7 @@ impl Guest {
         // VM is dropped first.
         unsafe { vm.set_user_memory_region(region) }.map_err(step("give the guest memory"))?;
         let cpuid = kvm::cpuid(&kvm).map_err(step("ask which CPUID it supports"))?;
-        let vcpu = kvm::processor(&vm, 0, &cpuid).map_err(step("make a vCPU"))?;
+        let vcpu = kvm::create_vcpu(&vm, 0, &cpuid).map_err(step("make a vCPU"))?;
         enter_long_mode(&vcpu, image.start64())?;
         Ok(Self { vcpu, _vm: vm, memory })
     }

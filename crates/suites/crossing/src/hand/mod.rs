@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-use lab::by_hand::{ByHand, Measured};
+use lab::adhoc::{AdhocRun, Measured};
 use lab::experiment::{self, Experiment};
 use lab::point::{Level, Point};
 use lab::run::Lab;
@@ -67,14 +67,14 @@ fn write_guest(path: &Path, settings: &Settings) -> Result<i32, Error> {
 /// Measures what the table shows and prints it.
 fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
     let options = how.allow.iter().map(|what| (format!("allow-{what}"), "yes".to_owned()));
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: experiments(how)?,
         profile: how.profile.into(),
         results,
         options: options.collect(),
     };
-    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
+    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
     let imported = import::newest(results);
     let mut out = lab::terminal::stdout();
     write!(out, "{}", table::write(&run, imported.as_ref())?)?;

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Parser;
-use lab::by_hand::{ByHand, Gathered, Measured};
+use lab::adhoc::{AdhocRun, Measured, PointValues};
 use lab::experiment::{Effort, Experiment, Profile};
 use lab::method::{Params, complete};
 use lab::point::Point;
@@ -54,15 +54,15 @@ pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
     let mut out = lab::terminal::stdout();
     output::head(&mut out, kind, &options)?;
     out.flush()?;
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: vec![experiment],
         profile: Profile::Quick,
         results: &options.results,
         options: allowed,
     };
-    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
-    let gathered = Gathered::of(&run.samples);
+    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let gathered = PointValues::of(&run.samples);
     let cores = machine::topology::Topology::detect().physical_cores();
     for threads in rows.chunks(options.allocators.len()) {
         output::threads(&mut out, threads, &gathered, cores)?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use lab::by_hand::Gathered;
+use lab::adhoc::PointValues;
 
 use super::Row;
 use super::options::Options;
@@ -27,7 +27,7 @@ pub(super) fn head(out: &mut impl Write, kind: &str, options: &Options) -> io::R
 pub(super) fn threads(
     out: &mut impl Write,
     rows: &[Row],
-    gathered: &Gathered,
+    gathered: &PointValues,
     cores: usize,
 ) -> io::Result<()> {
     let Some(default) = rows.first() else { return Ok(()) };
@@ -58,8 +58,8 @@ pub(super) fn threads(
     writeln!(out)
 }
 
-fn not_measured(gathered: &Gathered, row: &Row) -> String {
-    format!("not measured: {}", gathered.why_not(&row.point))
+fn not_measured(gathered: &PointValues, row: &Row) -> String {
+    format!("not measured: {}", gathered.missing_reason(&row.point))
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
             let why = Failure::check("thread 3: the ECALL failed: out of threads");
             Sample { point: row.point.clone(), error: Some(why), ..Sample::default() }
         });
-        let gathered = Gathered::of(&measured_ones.chain(failed).collect::<Vec<_>>());
+        let gathered = PointValues::of(&measured_ones.chain(failed).collect::<Vec<_>>());
         let mut out = Vec::new();
         head(&mut out, "sgx", &options).unwrap();
         for several in rows.chunks(options.allocators.len()) {

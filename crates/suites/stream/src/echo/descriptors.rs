@@ -1,6 +1,6 @@
 //! The echo by descriptors.
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::{Interface, has_no_place};
 use crate::host::Gone;
@@ -22,7 +22,7 @@ impl DescriptorsEcho {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn new(port: &Port, sizes: Sizes, flows: &[Flow]) -> Result<Self, Refusal> {
+    pub fn new(port: &Port, sizes: Sizes, flows: &[Flow]) -> Result<Self, SysError> {
         let device = Device::new(port, sizes, flows.len() as u32)?;
         let (mut queues, mut without_place) = (Vec::new(), 0);
         for flow in flows {

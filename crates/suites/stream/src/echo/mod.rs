@@ -6,7 +6,7 @@ mod pipes;
 pub use descriptors::DescriptorsEcho;
 pub use pipes::PipesEcho;
 
-use machine::Refusal;
+use machine::SysError;
 
 use crate::generator::TOUCHED;
 use crate::host::{Gone, NotConfigured};
@@ -25,11 +25,11 @@ pub trait Interface {
 }
 
 /// Whether a flow that was to be bound has no place.
-fn has_no_place(bound: Result<(), NotConfigured>) -> Result<bool, Refusal> {
+fn has_no_place(bound: Result<(), NotConfigured>) -> Result<bool, SysError> {
     match bound {
         Ok(()) => Ok(false),
         Err(NotConfigured::Full(_)) => Ok(true),
-        Err(why) => Err(Refusal {
+        Err(why) => Err(SysError {
             attempt: "bind a flow".into(),
             source: std::io::Error::other(why),
             remedy: "or start the NIC again".into(),

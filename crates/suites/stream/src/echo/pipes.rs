@@ -1,6 +1,6 @@
 //! The echo by pipes.
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::{Interface, has_no_place};
 use crate::host::{Device, Gone, RxTxPipe, Sizes};
@@ -26,7 +26,12 @@ impl PipesEcho {
     ///
     /// # Errors
     /// Where there is not enough memory, or the NIC has gone.
-    pub fn new(port: &Port, sizes: Sizes, flows: &[Flow], prefetch: bool) -> Result<Self, Refusal> {
+    pub fn new(
+        port: &Port,
+        sizes: Sizes,
+        flows: &[Flow],
+        prefetch: bool,
+    ) -> Result<Self, SysError> {
         let device = Device::new(port, sizes)?;
         let mut pipes = device.rx_tx_pipes(flows.len())?;
         let mut without_place = 0;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use lab::by_hand::{ByHand, Gathered, Measured};
+use lab::adhoc::{AdhocRun, Measured, PointValues};
 use lab::experiment::{Effort, Experiment, MAX_ROUNDS, Profile};
 use lab::factor::find;
 use lab::method::{Params, complete};
@@ -87,19 +87,21 @@ pub(crate) struct Options {
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let given = options.point()?;
     let point = complete(SearchParams::FACTORS, &given);
-    let by_hand = ByHand {
+    let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: vec![options.experiment(&point)?],
         profile: Profile::Standard,
         results: &options.results,
         options: BTreeMap::new(),
     };
-    let Measured { run, status } = by_hand.measure(lab, Duration::ZERO)?;
-    let gathered = Gathered::of(&run.samples);
+    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let gathered = PointValues::of(&run.samples);
     if gathered.median(&point, SHOWN[0].0).is_none() {
-        return Err(
-            format!("nothing was found: {}", why_not(&gathered, &run.samples, &point)).into()
-        );
+        return Err(format!(
+            "nothing was found: {}",
+            missing_reason(&gathered, &run.samples, &point)
+        )
+        .into());
     }
     let found = Found { gathered: &gathered, samples: &run.samples, point: &point, given: &given };
     let mut out = lab::terminal::stdout();
@@ -113,9 +115,12 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 }
 
 /// Why no sample counts.
-fn why_not(gathered: &Gathered, samples: &[Sample], point: &Point) -> String {
+fn missing_reason(gathered: &PointValues, samples: &[Sample], point: &Point) -> String {
     let void = samples.iter().rev().find_map(|sample| sample.void.as_ref());
-    void.map_or_else(|| gathered.why_not(point), |cause| format!("every sample is void: {cause}"))
+    void.map_or_else(
+        || gathered.missing_reason(point),
+        |cause| format!("every sample is void: {cause}"),
+    )
 }
 
 impl Options {
@@ -173,7 +178,7 @@ impl Options {
 
 /// What was found, for printing.
 struct Found<'a> {
-    gathered: &'a Gathered,
+    gathered: &'a PointValues,
     samples: &'a [Sample],
     point: &'a Point,
     /// The levels that options set.
@@ -188,7 +193,7 @@ impl Found<'_> {
 
     /// How near the cores were in each iteration that counts.
     fn classes(&self) -> Vec<&str> {
-        let counted = self.samples.iter().filter(|sample| sample.counts());
+        let counted = self.samples.iter().filter(|sample| sample.is_valid());
         counted.filter_map(|sample| sample.covariates.get(CLASS)).map(|it| it.as_str()).collect()
     }
 

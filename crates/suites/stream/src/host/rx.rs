@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::NotConfigured;
 use super::batch::Batch;
@@ -24,7 +24,7 @@ pub struct RxPipe {
 }
 
 impl RxPipe {
-    pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, Refusal> {
+    pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, SysError> {
         let id = shared.number_pipe()?;
         let place = |register: Register, value| {
             shared.doorbells.write(register.of(Queue::Pipe(id)), value);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::NotConfigured;
 use super::batch::Batch;
@@ -16,7 +16,7 @@ use crate::wire::flow::Flow;
 pub struct RxTxPipe(RxPipe);
 
 impl RxTxPipe {
-    pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, Refusal> {
+    pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, SysError> {
         RxPipe::new(shared, ring).map(Self)
     }
 

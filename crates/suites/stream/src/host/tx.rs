@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::device::{Gone, Owner, Shared};
 use crate::nic::layout::FLIT;
@@ -23,7 +23,7 @@ pub struct TxPipe {
 }
 
 impl TxPipe {
-    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
+    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, SysError> {
         let ring = shared.port.ring(shared.sizes.ring)?;
         let (place, returned) = shared.place_tx_pipe();
         Ok(Self { shared, place, ring, next: 0, sent: 0, returned })

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
@@ -26,21 +26,21 @@ unsafe impl Sync for Held {}
 
 impl Held {
     /// An empty queue of this process.
-    pub(super) fn new() -> Result<Self, Refusal> {
+    pub(super) fn new() -> Result<Self, SysError> {
         Self::of(Mapping::anonymous(size_of::<Posted>())?)
     }
 
     /// An empty queue that another process may have too, by the memfd that comes with it.
-    pub(super) fn shared() -> Result<(Self, Memfd), Refusal> {
-        let memfd = Memfd::fixed("tollgate-doorbells", size_of::<Posted>()).map_err(|source| {
+    pub(super) fn shared() -> Result<(Self, Memfd), SysError> {
+        let memfd = Memfd::sealed("tollgate-doorbells", size_of::<Posted>()).map_err(|source| {
             let remedy = "free memory or end programs".into();
-            Refusal { attempt: "make a queue of doorbells".into(), source, remedy }
+            SysError { attempt: "make a queue of doorbells".into(), source, remedy }
         })?;
         Ok((Self::received(&memfd)?, memfd))
     }
 
     /// The one that another process made.
-    pub(super) fn received(memfd: &Memfd) -> Result<Self, Refusal> {
+    pub(super) fn received(memfd: &Memfd) -> Result<Self, SysError> {
         // Pages beyond its end would kill whoever touches them.
         if memfd.length().is_ok_and(|length| length < size_of::<Posted>()) {
             return Err(Self::unfit(memfd.length().unwrap_or_default()));
@@ -51,15 +51,15 @@ impl Held {
     }
 
     /// The queue that lies in this memory: an empty one, where all is zero.
-    fn of(mapping: Mapping) -> Result<Self, Refusal> {
+    fn of(mapping: Mapping) -> Result<Self, SysError> {
         let posted = NonNull::new(mapping.as_mut_ptr().cast());
         let whole = posted.filter(|_| mapping.len() == size_of::<Posted>());
         let posted = whole.ok_or_else(|| Self::unfit(mapping.len()))?;
         Ok(Self { posted, _mapping: Arc::new(mapping) })
     }
 
-    fn unfit(bytes: usize) -> Refusal {
-        Refusal {
+    fn unfit(bytes: usize) -> SysError {
+        SysError {
             attempt: format!("find a queue of doorbells in {bytes} B"),
             source: io::ErrorKind::InvalidData.into(),
             remedy: "start the NIC and the program from the same version".into(),

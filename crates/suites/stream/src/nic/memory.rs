@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
@@ -28,12 +28,12 @@ pub(super) enum Shape {
 
 impl Shape {
     /// Bytes of memory that it takes.
-    pub(super) fn bytes(self) -> Result<usize, Refusal> {
+    pub(super) fn bytes(self) -> Result<usize, SysError> {
         let (count, each) = match self {
             Self::Rings { count, each } => (count, each),
             Self::Plain(bytes) => (1, bytes),
         };
-        count.checked_mul(each).ok_or_else(|| Refusal {
+        count.checked_mul(each).ok_or_else(|| SysError {
             attempt: format!("make {count} rings of {each} B"),
             source: io::ErrorKind::InvalidInput.into(),
             remedy: "ask for fewer or shorter ones".into(),
@@ -49,7 +49,7 @@ impl Shape {
     }
 
     /// New memory of this process that lies that way.
-    pub(super) fn here(self) -> Result<Mapping, Refusal> {
+    pub(super) fn here(self) -> Result<Mapping, SysError> {
         let Self::Rings { .. } = self else {
             let bytes = self.bytes()?;
             let mapping =
@@ -61,9 +61,9 @@ impl Shape {
     }
 
     /// New memory that another process may map too.
-    pub(super) fn memfd(self) -> Result<Memfd, Refusal> {
+    pub(super) fn memfd(self) -> Result<Memfd, SysError> {
         let bytes = self.bytes()?;
-        Memfd::fixed("tollgate-nic", bytes).map_err(|source| Refusal {
+        Memfd::sealed("tollgate-nic", bytes).map_err(|source| SysError {
             attempt: format!("make {bytes} B of memory for a NIC"),
             source,
             remedy: "free memory or ask for less".into(),
@@ -71,9 +71,9 @@ impl Shape {
     }
 
     /// Maps a memfd's memory that way, and has all of it there.
-    pub(super) fn map(self, memfd: &Memfd) -> Result<Mapping, Refusal> {
+    pub(super) fn map(self, memfd: &Memfd) -> Result<Mapping, SysError> {
         let mapping = match self {
-            Self::Rings { each, .. } => Mapping::parts_twice(memfd, each),
+            Self::Rings { each, .. } => Mapping::mirrored_rings(memfd, each),
             Self::Plain(bytes) => Mapping::shared(memfd, bytes),
         }?;
         mapping.prefault()?;

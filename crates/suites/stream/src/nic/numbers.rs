@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use machine::Refusal;
+use machine::SysError;
 
 /// Numbers from 0 up, each of which one may have.
 #[derive(Default)]
@@ -23,13 +23,13 @@ struct Free {
 
 impl Numbers {
     /// The lowest number below `all` that nobody has.
-    pub(super) fn take(&self, all: u32, what: &str) -> Result<u32, Refusal> {
+    pub(super) fn take(&self, all: u32, what: &str) -> Result<u32, SysError> {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lowest) = free.returned.pop_first() {
             return Ok(lowest);
         }
         if free.next == all {
-            return Err(Refusal {
+            return Err(SysError {
                 attempt: format!("take one more than {all} {what}"),
                 source: io::ErrorKind::QuotaExceeded.into(),
                 remedy: "free those that are no longer used".into(),

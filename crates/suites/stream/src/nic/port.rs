@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::form::Form;
 use super::held::Held;
@@ -47,7 +47,7 @@ impl Port {
     }
 
     /// Registers for one more core: its number and its doorbells.
-    pub(crate) fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
+    pub(crate) fn attach(&self) -> Result<(u32, Doorbells), SysError> {
         let nic = match &self.0 {
             Way::Here(nic) => nic,
             Way::There(nic) => return nic.attach(),
@@ -67,12 +67,12 @@ impl Port {
     }
 
     /// A ring of so many bytes: what wraps around in it lies in one piece, for it is mapped twice.
-    pub(crate) fn ring(&self, bytes: usize) -> Result<Memory, Refusal> {
+    pub(crate) fn ring(&self, bytes: usize) -> Result<Memory, SysError> {
         self.lend(Shape::Rings { count: 1, each: bytes })
     }
 
     /// Rings of so many bytes each. The NIC hears of them once, which matters where they are thousands.
-    pub(crate) fn rings(&self, count: usize, each: usize) -> Result<Vec<Memory>, Refusal> {
+    pub(crate) fn rings(&self, count: usize, each: usize) -> Result<Vec<Memory>, SysError> {
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -82,11 +82,11 @@ impl Port {
     }
 
     /// Plain memory of so many bytes.
-    pub(crate) fn plain(&self, bytes: usize) -> Result<Memory, Refusal> {
+    pub(crate) fn plain(&self, bytes: usize) -> Result<Memory, SysError> {
         self.lend(Shape::Plain(bytes))
     }
 
-    fn lend(&self, shape: Shape) -> Result<Memory, Refusal> {
+    fn lend(&self, shape: Shape) -> Result<Memory, SysError> {
         let (mapping, bus) = match &self.0 {
             Way::Here(nic) => {
                 let mapping = Arc::new(shape.here()?);
@@ -126,7 +126,7 @@ impl Port {
     }
 
     /// A pipe that nobody has.
-    pub(crate) fn take_pipe(&self) -> Result<u32, Refusal> {
+    pub(crate) fn take_pipe(&self) -> Result<u32, SysError> {
         match &self.0 {
             Way::Here(nic) => nic.take_pipe(Program::default()),
             Way::There(nic) => nic.take_pipe(),

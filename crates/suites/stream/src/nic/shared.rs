@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::control::{Command, Control};
 use super::counters::Shown;
@@ -38,7 +38,7 @@ pub(super) trait Served: Send + Sync {
     /// Whether doorbells say when they were written.
     fn stamped(&self) -> bool;
     /// A pair of notification buffers that nobody has.
-    fn take_pair(&self) -> Result<u32, Refusal>;
+    fn take_pair(&self) -> Result<u32, SysError>;
     fn attach(&self, program: Program, pair: u32, arrivals: Arrivals);
     /// It goes with all its pipes, and is nobody's.
     fn detach(&self, pair: u32);
@@ -47,7 +47,7 @@ pub(super) trait Served: Send + Sync {
     /// All that a program has written to registers so far is taken.
     fn settle(&self, program: Program);
     /// A pipe that nobody has is the program's.
-    fn take_pipe(&self, program: Program) -> Result<u32, Refusal>;
+    fn take_pipe(&self, program: Program) -> Result<u32, SysError>;
     /// It is nobody's any more; its ring has gone.
     fn give_pipe(&self, pipe: u32);
     /// Its ring goes, whatever its program has said, and it is nobody's any more.
@@ -90,7 +90,7 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.stamped
     }
 
-    fn take_pair(&self) -> Result<u32, Refusal> {
+    fn take_pair(&self) -> Result<u32, SysError> {
         self.pairs.take(BUFFERS, "pairs of notification buffers")
     }
 
@@ -116,7 +116,7 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.ask(|done| Command::Settle(program, done));
     }
 
-    fn take_pipe(&self, program: Program) -> Result<u32, Refusal> {
+    fn take_pipe(&self, program: Program) -> Result<u32, SysError> {
         let pipe = self.pipes.take(PIPES, "pipes")?;
         self.owners.set(pipe, Some(program));
         Ok(pipe)

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use lab::factor::LevelType;
-use machine::Refusal;
+use machine::SysError;
 
 use super::application::Loop;
 use super::setting::Setting;
@@ -81,7 +81,7 @@ impl Interface {
         setting: &Setting,
         flows: &Arc<[Flow]>,
         run: Loop,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SysError> {
         match self {
             Self::Pipes | Self::PipesPerPacket | Self::PipesPrefetch => {
                 let sizes =
@@ -100,12 +100,12 @@ impl Interface {
 }
 
 /// Packets of flows that the NIC cannot tell would be lost by no fault of the interface.
-fn all_have_a_place<E: echo::Interface>(echo: E, flows: &[Flow]) -> Result<E, Refusal> {
+fn all_have_a_place<E: echo::Interface>(echo: E, flows: &[Flow]) -> Result<E, SysError> {
     let without = echo.without_place();
     if without == 0 {
         return Ok(echo);
     }
-    Err(Refusal {
+    Err(SysError {
         attempt: format!("bind {} flows", flows.len()),
         source: io::Error::other(format!(
             "the NIC's flow table has no place for {without} of them"

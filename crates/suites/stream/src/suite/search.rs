@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::measure::Measurement;
 use lab::sample::{Failure, Trial};
-use lab::search::{self, Goal, LossRatios, Outcome, Rfc2544};
+use lab::search::{self, Goal, LossRatios, Rfc2544, TrialOutcome};
 use machine::tsc::Tsc;
 
 use super::params::SearchParams;
@@ -92,7 +92,7 @@ pub(super) fn measure(
 }
 
 /// What a trial says to a search.
-fn outcome(tried: &Tried, tsc: &Tsc) -> Outcome {
+fn outcome(tried: &Tried, tsc: &Tsc) -> TrialOutcome {
     let Tried { report, application, asked, rate } = tried;
     let lost = tried.lost();
     let values = BTreeMap::from([
@@ -104,7 +104,7 @@ fn outcome(tried: &Tried, tsc: &Tsc) -> Outcome {
         ("stood_application".to_string(), tsc.nanoseconds(application.stood as f64)),
     ]);
     let void = stall::void(lost, *rate, report, application.stood);
-    Outcome { sent: *asked, lost, void, values }
+    TrialOutcome { sent: *asked, lost, void, values }
 }
 
 #[cfg(test)]

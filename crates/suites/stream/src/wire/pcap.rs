@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lab::quantity;
-use machine::Refusal;
+use machine::SysError;
 use machine::file::{Output, remedy};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness};
@@ -83,7 +83,7 @@ pub enum Reason {
     Empty,
     /// There is no memory for its packets.
     #[error(transparent)]
-    Memory(#[from] Refusal),
+    Memory(#[from] SysError),
 }
 
 /// Bytes of a file at most: it is read as a whole.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::flow::Flow;
 use super::frame::{ETHERNET, Head, IPV4, LONGEST, SHORTEST, UDP};
@@ -114,7 +114,7 @@ pub enum SampleError {
     Name(String),
     /// There is no memory for it.
     #[error(transparent)]
-    Memory(#[from] Refusal),
+    Memory(#[from] SysError),
 }
 
 /// Packets of a sample at most: thousands for each pipe of the NIC.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 
 use super::flow::Flow;
@@ -131,9 +131,9 @@ impl Filling {
     ///
     /// # Errors
     /// More lines than a packet's place can say, none at all, or memory that the kernel cannot give.
-    pub(crate) fn of(lines: usize) -> Result<Self, Refusal> {
+    pub(crate) fn of(lines: usize) -> Result<Self, SysError> {
         if u32::try_from(lines).is_err() {
-            return Err(Refusal {
+            return Err(SysError {
                 attempt: format!("place packets on {lines} lines of 64 B"),
                 source: io::Error::new(io::ErrorKind::InvalidInput, "2^32 and more have no number"),
                 remedy: "ask for fewer packets".into(),
@@ -142,7 +142,7 @@ impl Filling {
         let (bytes, free) = (lines.saturating_mul(LINE), machine::memory::available());
         // The kernel would give it, and end some process once all of it is used.
         if bytes as u64 > free / 2 {
-            return Err(Refusal {
+            return Err(SysError {
                 attempt: format!("place packets in {bytes} B"),
                 source: io::Error::new(io::ErrorKind::OutOfMemory, format!("{free} B are free")),
                 remedy: "ask for fewer packets".into(),

@@ -105,7 +105,7 @@ impl<'a> Samples<'a> {
 
     /// The median over the rounds that count.
     pub(super) fn median(&self, level: &str, metric: &str) -> Option<f64> {
-        let counted = self.of(level).iter().filter(|sample| sample.counts());
+        let counted = self.of(level).iter().filter(|sample| sample.is_valid());
         let values: Vec<f64> = counted.filter_map(|it| it.values.get(metric).copied()).collect();
         median(&values)
     }

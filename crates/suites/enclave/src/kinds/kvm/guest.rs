@@ -79,7 +79,7 @@ impl Guest {
             let why = format!("{tcs} TCS need as many vCPUs, and KVM gives a VM {most}");
             return Err(Failure::unavailable(why, format!("set NumTCS to {most} or less")));
         }
-        let vm = kvm::machine(&kvm).map_err(step("make a VM"))?;
+        let vm = kvm::create_vm(&kvm).map_err(step("make a VM"))?;
         let kernel = Kernel::new(tcs)?;
         let page_table = page_table(&kernel, &region, parts)?;
         let slots = [
@@ -101,7 +101,7 @@ impl Guest {
         let cpuid = kvm::cpuid(&kvm).map_err(step("ask which CPUID it supports"))?;
         let components = components(&cpuid);
         let one = |number| {
-            let vcpu = kvm::processor(&vm, number as u64, &cpuid).map_err(step("make a vCPU"))?;
+            let vcpu = kvm::create_vcpu(&vm, number as u64, &cpuid).map_err(step("make a vCPU"))?;
             let tss = kvm::tss_type(&cpuid);
             Processor::new(vcpu, &kernel, number, fs(number), components, tss).map(Mutex::new)
         };

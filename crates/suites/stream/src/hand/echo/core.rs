@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use machine::Refusal;
+use machine::SysError;
 
 use crate::echo::{DescriptorsEcho, Interface, PipesEcho, work};
 use crate::host::{self, descriptors};
@@ -100,7 +100,7 @@ impl Core<'_> {
         flows: &[Flow],
         prefetch: bool,
         last: impl FnOnce(),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SysError> {
         match form {
             Form::Pipes { ring, notifications, .. } => {
                 let sizes = host::Sizes { ring, notifications };

@@ -12,7 +12,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use lab::quantity;
 use lab::suite::UsageError;
-use machine::Refusal;
+use machine::SysError;
 use machine::pin::spawn_pinned;
 use serde_json::json;
 
@@ -206,7 +206,7 @@ impl Options {
         form: Form,
         connection: &Arc<Connection>,
         shared: &Arc<Shared>,
-    ) -> Result<JoinHandle<Result<(), Refusal>>, Error> {
+    ) -> Result<JoinHandle<Result<(), SysError>>, Error> {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let (port, cycles) = (connection.port(), self.cycles);
         let prefetch = self.interface == Way::PipesPrefetch;

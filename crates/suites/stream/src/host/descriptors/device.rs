@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::pool::Pool;
 use super::{BURST, Burst, Queue};
@@ -46,7 +46,7 @@ impl Device {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn new(port: &Port, sizes: Sizes, queues: u32) -> Result<Self, Refusal> {
+    pub fn new(port: &Port, sizes: Sizes, queues: u32) -> Result<Self, SysError> {
         match port.form() {
             Form::Descriptors { rx, tx } if (rx, tx) == (sizes.rx, sizes.tx) => {}
             other => return Err(unfit(sizes, other)),
@@ -55,7 +55,7 @@ impl Device {
         assert!(sound(sizes.rx) && sound(sizes.tx), "powers of two, 64 at least");
         let each = u64::from(sizes.rx) + u64::from(sizes.tx) + 2 * BURST as u64;
         let buffers = u32::try_from(each * u64::from(queues)).ok().filter(|all| *all < 1 << 26);
-        let buffers = buffers.ok_or_else(|| Refusal {
+        let buffers = buffers.ok_or_else(|| SysError {
             attempt: format!("make buffers for {queues} queues of {} + {}", sizes.rx, sizes.tx),
             source: io::ErrorKind::OutOfMemory.into(),
             remedy: "ask for fewer queues or shorter rings".into(),
@@ -70,7 +70,7 @@ impl Device {
     ///
     /// # Errors
     /// Where there is not enough memory, or the NIC has no queue left.
-    pub fn queue(&self) -> Result<Queue, Refusal> {
+    pub fn queue(&self) -> Result<Queue, SysError> {
         Queue::new(Rc::clone(&self.shared))
     }
 
@@ -86,8 +86,8 @@ impl Device {
 }
 
 /// The NIC lays out what it shares in another way.
-fn unfit(sizes: Sizes, has: Form) -> Refusal {
-    Refusal {
+fn unfit(sizes: Sizes, has: Form) -> SysError {
+    SysError {
         attempt: format!(
             "use rings of {} descriptors to receive and {} to send",
             sizes.rx, sizes.tx

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use machine::Refusal;
+use machine::SysError;
 
 use crate::nic::Port;
 use crate::nic::descriptors::layout::BUFFER;
@@ -27,7 +27,7 @@ pub(super) struct Pool {
 
 impl Pool {
     /// So many buffers, all free.
-    pub(super) fn new(port: &Port, buffers: u32) -> Result<Self, Refusal> {
+    pub(super) fn new(port: &Port, buffers: u32) -> Result<Self, SysError> {
         let lines = buffers as usize * APART as usize;
         let memory = port.plain(lines * FLIT)?;
         let free = RefCell::new(Stack::of((0..buffers).map(|buffer| buffer * APART)));

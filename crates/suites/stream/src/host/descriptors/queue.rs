@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::Burst;
 use super::device::Shared;
@@ -27,7 +27,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, Refusal> {
+    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, SysError> {
         let sizes = shared.sizes;
         let bytes = (sizes.rx + sizes.tx) as usize * size_of::<Descriptor>();
         let memory = Rings::new(shared.port.plain(bytes)?);

@@ -8,7 +8,7 @@ mod told;
 use std::io;
 use std::rc::Rc;
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::{NotConfigured, RxPipe, RxTxPipe, TxPipe};
 use crate::nic::configuration::Configuration;
@@ -51,7 +51,7 @@ impl Device {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn new(port: &Port, sizes: Sizes) -> Result<Self, Refusal> {
+    pub fn new(port: &Port, sizes: Sizes) -> Result<Self, SysError> {
         assert!(
             sizes.ring.is_power_of_two() && sizes.notifications.is_power_of_two(),
             "powers of two"
@@ -66,7 +66,7 @@ impl Device {
     ///
     /// # Errors
     /// Where there is not enough memory, or the NIC has no pipe left.
-    pub fn rx_pipe(&self) -> Result<RxPipe, Refusal> {
+    pub fn rx_pipe(&self) -> Result<RxPipe, SysError> {
         let ring = self.shared.port.ring(self.shared.sizes.ring)?;
         RxPipe::new(Rc::clone(&self.shared), ring)
     }
@@ -75,7 +75,7 @@ impl Device {
     ///
     /// # Errors
     /// Where there is not enough memory.
-    pub fn tx_pipe(&self) -> Result<TxPipe, Refusal> {
+    pub fn tx_pipe(&self) -> Result<TxPipe, SysError> {
         TxPipe::new(Rc::clone(&self.shared))
     }
 
@@ -83,7 +83,7 @@ impl Device {
     ///
     /// # Errors
     /// As for [`Device::rx_pipe`].
-    pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, Refusal> {
+    pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, SysError> {
         let ring = self.shared.port.ring(self.shared.sizes.ring)?;
         RxTxPipe::new(Rc::clone(&self.shared), ring)
     }
@@ -93,7 +93,7 @@ impl Device {
     ///
     /// # Errors
     /// As for [`Device::rx_pipe`].
-    pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, Refusal> {
+    pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, SysError> {
         let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
         self.shared.port.reserve_pipes(count);
         rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
@@ -122,14 +122,14 @@ impl Device {
 }
 
 /// Whether the NIC lays out what it shares as a device of these sizes does.
-fn fits(port: &Port, sizes: Sizes) -> Result<(), Refusal> {
+fn fits(port: &Port, sizes: Sizes) -> Result<(), SysError> {
     match port.form() {
         Form::Pipes { ring, notifications, .. }
             if (ring, notifications) == (sizes.ring, sizes.notifications) =>
         {
             Ok(())
         }
-        other => Err(Refusal {
+        other => Err(SysError {
             attempt: format!(
                 "use pipes of {} KiB with {} notifications",
                 sizes.ring / 1024,

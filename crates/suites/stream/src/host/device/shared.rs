@@ -1,6 +1,6 @@
 //! What a device's pipes share.
 
-use machine::Refusal;
+use machine::SysError;
 
 use super::Sizes;
 use super::asked::Asked;
@@ -31,7 +31,7 @@ pub(in crate::host) struct Shared {
 
 impl Shared {
     /// A pair of notification buffers, of which the NIC knows.
-    pub(super) fn new(port: &Port, sizes: Sizes) -> Result<Self, Refusal> {
+    pub(super) fn new(port: &Port, sizes: Sizes) -> Result<Self, SysError> {
         let each = sizes.notifications as usize * FLIT;
         let buffers = port.plain(2 * each)?;
         let (pair, doorbells) = port.attach()?;
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     /// A new pipe's number.
-    pub(in crate::host) fn number_pipe(&self) -> Result<u32, Refusal> {
+    pub(in crate::host) fn number_pipe(&self) -> Result<u32, SysError> {
         let pipe = self.port.take_pipe()?;
         self.told.place(pipe);
         self.room.begin(pipe);

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
@@ -120,7 +120,7 @@ impl Connection {
     ///
     /// # Errors
     /// Where the NIC has gone.
-    pub fn ready(&self) -> Result<(), Refusal> {
+    pub fn ready(&self) -> Result<(), SysError> {
         self.ask(Request::Ready, None).map(|_| ())
     }
 
@@ -139,7 +139,7 @@ impl Connection {
         self.form
     }
 
-    pub(in super::super) fn attach(&self) -> Result<(u32, Doorbells), Refusal> {
+    pub(in super::super) fn attach(&self) -> Result<(u32, Doorbells), SysError> {
         match self.ask(Request::Attach, None)? {
             (Reply::Attached(pair, stamped), Some(fd)) if pair < BUFFERS => {
                 let memfd =
@@ -162,7 +162,7 @@ impl Connection {
     }
 
     /// Makes memory and lends it to the NIC: the memory, and where it lies there.
-    pub(in super::super) fn lend(&self, shape: Shape) -> Result<(Mapping, u64), Refusal> {
+    pub(in super::super) fn lend(&self, shape: Shape) -> Result<(Mapping, u64), SysError> {
         let memfd = shape.memfd()?;
         let mapping = shape.map(&memfd)?;
         match self.ask(Request::Lend(shape), Some(memfd.as_fd()))? {
@@ -198,7 +198,7 @@ impl Connection {
         spare.sort_unstable_by(|one, other| other.cmp(one));
     }
 
-    pub(in super::super) fn take_pipe(&self) -> Result<u32, Refusal> {
+    pub(in super::super) fn take_pipe(&self) -> Result<u32, SysError> {
         let lowest = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(pipe) = lowest {
             return Ok(pipe);
@@ -214,7 +214,7 @@ impl Connection {
     }
 
     /// Asks, and waits for the answer.
-    fn ask(&self, request: Request, fd: Option<BorrowedFd<'_>>) -> Result<Answer, Refusal> {
+    fn ask(&self, request: Request, fd: Option<BorrowedFd<'_>>) -> Result<Answer, SysError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let attempt = "ask it";
         if self.gone() {
@@ -223,7 +223,7 @@ impl Connection {
         request.send(&self.socket, fd, PATIENCE).map_err(|why| self.refusal(attempt, why))?;
         let gone = |_| self.refusal(attempt, io::ErrorKind::ConnectionReset.into());
         match answers.recv().map_err(gone)? {
-            (Reply::Refused(why), _) => Err(Refusal {
+            (Reply::Refused(why), _) => Err(SysError {
                 attempt: format!("the NIC at {}", self.path.display()),
                 source: io::Error::other(why),
                 remedy: "or start the NIC and the program again".into(),
@@ -232,9 +232,9 @@ impl Connection {
         }
     }
 
-    fn refusal(&self, attempt: &str, source: io::Error) -> Refusal {
+    fn refusal(&self, attempt: &str, source: io::Error) -> SysError {
         let attempt = format!("the NIC at {}: {attempt}", self.path.display());
-        Refusal { attempt, source, remedy: "start it again".into() }
+        SysError { attempt, source, remedy: "start it again".into() }
     }
 
     #[cfg(test)]
@@ -242,7 +242,7 @@ impl Connection {
         &self.socket
     }
 
-    fn nonsense(&self) -> Refusal {
+    fn nonsense(&self) -> SysError {
         self.refusal("understand it", io::ErrorKind::InvalidData.into())
     }
 }

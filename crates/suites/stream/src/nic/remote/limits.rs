@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use machine::Refusal;
+use machine::SysError;
 
 /// What programs may have.
 #[derive(Debug, Clone, Copy)]
@@ -56,10 +56,10 @@ impl Quota {
     ///
     /// # Errors
     /// If less is left.
-    pub(super) fn take(self: &Arc<Self>, part: Lent) -> Result<Taken, Refusal> {
+    pub(super) fn take(self: &Arc<Self>, part: Lent) -> Result<Taken, SysError> {
         let mut lent = self.lent();
         let (then, Self { most, whose, .. }) = (lent.and(part), &**self);
-        let refused = |attempt: String, most: String| Refusal {
+        let refused = |attempt: String, most: String| SysError {
             attempt,
             source: io::Error::new(
                 io::ErrorKind::QuotaExceeded,

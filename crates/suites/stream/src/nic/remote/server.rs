@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use machine::Refusal;
+use machine::SysError;
 use machine::memfd::Memfd;
 
 use super::super::form::Form;
@@ -298,7 +298,7 @@ impl One<'_> {
                 let answer = serving.answer(request, fd);
                 let is_bare = serving.is_bare();
                 self.shared.programs().note(self.number, is_bare);
-                let answer = answer.map_err(|why: Refusal| why.to_string())?;
+                let answer = answer.map_err(|why: SysError| why.to_string())?;
                 if request == Request::Ready && !self.ready {
                     self.ready = true;
                     let mut programs = self.shared.programs();

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use machine::Refusal;
+use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
@@ -59,7 +59,7 @@ impl Serving {
         &mut self,
         request: Request,
         fd: Option<OwnedFd>,
-    ) -> Result<(Reply, Option<Memfd>), Refusal> {
+    ) -> Result<(Reply, Option<Memfd>), SysError> {
         let reply = match request {
             Request::Attach => return self.attach(),
             Request::Lend(shape) => Reply::Lent(self.lend(shape, fd)?),
@@ -90,7 +90,7 @@ impl Serving {
             | Request::Detach(_)
             | Request::GivePipe(_)
             | Request::TakeBack(_) => {
-                return Err(Refusal {
+                return Err(SysError {
                     attempt: format!("{request:?}"),
                     source: io::ErrorKind::InvalidInput.into(),
                     remedy: "give back what was given, once".into(),
@@ -100,10 +100,10 @@ impl Serving {
         Ok((reply, None))
     }
 
-    fn attach(&mut self) -> Result<(Reply, Option<Memfd>), Refusal> {
+    fn attach(&mut self) -> Result<(Reply, Option<Memfd>), SysError> {
         let most = self.most_pairs;
         if self.pairs.len() >= most {
-            return Err(Refusal {
+            return Err(SysError {
                 attempt: format!("take one more pair of notification buffers than {most}"),
                 source: io::Error::new(io::ErrorKind::QuotaExceeded, "one program has no more"),
                 remedy: "use fewer cores".into(),
@@ -117,12 +117,12 @@ impl Serving {
         Ok((Reply::Attached(pair, stamped), Some(memfd)))
     }
 
-    fn lend(&mut self, shape: Shape, fd: Option<OwnedFd>) -> Result<u64, Refusal> {
+    fn lend(&mut self, shape: Shape, fd: Option<OwnedFd>) -> Result<u64, SysError> {
         let bytes = shape.bytes()? as u64;
         let part = Lent { bytes, spans: shape.mappings() };
         let [own, all] = &self.quotas;
         let taken = [own.take(part)?, all.take(part)?];
-        let refused = |source, remedy: &str| Refusal {
+        let refused = |source, remedy: &str| SysError {
             attempt: format!("lend a NIC {bytes} B"),
             source,
             remedy: remedy.into(),

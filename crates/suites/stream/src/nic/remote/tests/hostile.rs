@@ -129,7 +129,7 @@ fn half_a_message_and_answers_that_nobody_reads_end_the_connection_alone() {
 #[test]
 fn descriptors_that_nobody_asked_for_end_the_connection_alone() {
     let found = Found::new();
-    let memfd = Memfd::fixed("test", 4096).unwrap();
+    let memfd = Memfd::sealed("test", 4096).unwrap();
     let hello = Request::Hello(VERSION, Some(FORM));
     let raw = found.raw();
     hello.send(&raw.0, Some(memfd.as_fd()), SOON).unwrap();
@@ -347,7 +347,7 @@ fn many_that_come_and_go_leave_nothing_behind() {
                         continue;
                     }
                     raw.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
-                    let memfd = Memfd::fixed("test", 8192).unwrap();
+                    let memfd = Memfd::sealed("test", 8192).unwrap();
                     let shape = Shape::Rings { count: 2, each: 4096 };
                     let requests = [Request::Attach, Request::TakePipe, Request::Lend(shape)];
                     for request in requests {

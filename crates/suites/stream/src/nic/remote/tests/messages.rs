@@ -58,10 +58,10 @@ impl Passed {
         let owned = |memfd: Memfd| memfd.as_fd().try_clone_to_owned().unwrap();
         match self {
             Self::Nothing => None,
-            Self::Memfd(bytes, true) => Some(owned(Memfd::fixed("test", bytes).unwrap())),
+            Self::Memfd(bytes, true) => Some(owned(Memfd::sealed("test", bytes).unwrap())),
             Self::Memfd(bytes, false) => Some(owned(Memfd::create("test", bytes).unwrap())),
             Self::Pipe => Some(std::io::pipe().unwrap().0.into()),
-            Self::Doorbells => Some(owned(Memfd::fixed("test", size_of::<Posted>()).unwrap())),
+            Self::Doorbells => Some(owned(Memfd::sealed("test", size_of::<Posted>()).unwrap())),
         }
     }
 }

@@ -217,19 +217,19 @@ fn memory_that_could_become_shorter_is_refused() {
     let lend = Request::Lend(Shape::Rings { count: 1, each: 8192 });
     let unsealed = Memfd::create("test", 8192).unwrap();
     assert!(raw.refused(lend, Some(&unsealed)).contains("sealed"));
-    let shorter = Memfd::fixed("test", 4096).unwrap();
+    let shorter = Memfd::sealed("test", 4096).unwrap();
     assert!(raw.refused(lend, Some(&shorter)).contains("as much"));
     let file = tempfile::tempfile().unwrap();
     file.set_len(8192).unwrap();
     assert!(raw.refused(lend, Some(&file)).contains("sealed"));
     assert!(raw.refused(lend, NO_FD).contains("sealed"));
     let odd = Request::Lend(Shape::Rings { count: 2, each: 100 });
-    assert!(raw.refused(odd, Some(&Memfd::fixed("test", 200).unwrap())).contains("pages"));
+    assert!(raw.refused(odd, Some(&Memfd::sealed("test", 200).unwrap())).contains("pages"));
     for nothing in [Shape::Plain(0), Shape::Rings { count: 0, each: 4096 }] {
-        let memfd = Memfd::fixed("test", 0).unwrap();
+        let memfd = Memfd::sealed("test", 0).unwrap();
         raw.refused(Request::Lend(nothing), Some(&memfd));
     }
-    let sound = Memfd::fixed("test", 8192).unwrap();
+    let sound = Memfd::sealed("test", 8192).unwrap();
     assert!(matches!(raw.ask(lend, Some(&sound)), Some((Reply::Lent(_), None))));
     found.still_serves();
 }
@@ -247,7 +247,7 @@ fn nobody_gives_back_what_is_anothers() {
         Some((Reply::Pipe(pipe), None)) => pipe,
         other => panic!("{other:?}"),
     };
-    let memfd = Memfd::fixed("test", 4096).unwrap();
+    let memfd = Memfd::sealed("test", 4096).unwrap();
     let bus = match owner.ask(Request::Lend(Shape::Plain(4096)), Some(&memfd)) {
         Some((Reply::Lent(bus), None)) => bus,
         other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use std::io;
 /// The system refused something: what was tried, why not, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("{attempt}: {source}; {remedy}")]
-pub struct Refusal {
+pub struct SysError {
     /// What was tried, with the path or size in question.
     pub attempt: String,
     /// Why it failed.
@@ -14,7 +14,7 @@ pub struct Refusal {
     pub remedy: String,
 }
 
-impl Refusal {
+impl SysError {
     pub(crate) fn new(
         attempt: impl Into<String>,
         source: io::Error,

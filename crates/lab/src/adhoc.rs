@@ -11,14 +11,14 @@ use crate::journal::{self, Run};
 use crate::plan;
 use crate::point::Point;
 use crate::quantity::format_duration;
-use crate::run::{Lab, RunError, Unwatched, Wanted};
+use crate::run::{Lab, NoObserver, RunError, RunRequest};
 use crate::sample::{Failure, Sample};
 use crate::statistics::median;
 use crate::suite::Suite;
 use crate::terminal;
 
 /// What is measured by hand.
-pub struct ByHand<'a> {
+pub struct AdhocRun<'a> {
     /// Whose command it is.
     pub suite: &'a dyn Suite,
     /// What is measured, in order.
@@ -39,7 +39,7 @@ pub struct Measured {
     pub status: i32,
 }
 
-impl ByHand<'_> {
+impl AdhocRun<'_> {
     /// Measures: says first on standard error how long that takes at most, `besides` counted in, and at
     /// the end what failed.
     ///
@@ -51,7 +51,7 @@ impl ByHand<'_> {
             "measuring: about {} at most",
             format_duration(each.sum::<Duration>() + besides)
         ));
-        let wanted = Wanted {
+        let wanted = RunRequest {
             experiments: self.experiments,
             profile: self.profile,
             results: self.results.join("by-hand"),
@@ -60,7 +60,7 @@ impl ByHand<'_> {
             options: self.options,
             interrupted: &AtomicBool::new(false),
         };
-        let ended = lab.run(&wanted, &mut Unwatched)?;
+        let ended = lab.run(&wanted, &mut NoObserver)?;
         // What fails in every round is told once.
         let faults = ended.faults.iter().filter_map(|sample| {
             let failure = sample.error.as_ref()?;
@@ -79,12 +79,12 @@ fn told(line: &str) {
 
 /// What the rounds gave for each point, twins aside.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct PointValues {
     samples: BTreeMap<Point, BTreeMap<u32, BTreeMap<String, f64>>>,
     failures: BTreeMap<Point, Failure>,
 }
 
-impl Gathered {
+impl PointValues {
     /// Sorts samples by point and round; those that do not count are left out.
     pub fn of(samples: &[Sample]) -> Self {
         let mut gathered = Self::default();
@@ -92,7 +92,7 @@ impl Gathered {
             let point = sample.point.clone();
             if let Some(failure) = &sample.error {
                 gathered.failures.entry(point).or_insert_with(|| failure.clone());
-            } else if sample.counts() && !sample.twin {
+            } else if sample.is_valid() && !sample.twin {
                 gathered
                     .samples
                     .entry(point)
@@ -122,7 +122,7 @@ impl Gathered {
     }
 
     /// Why a point has no value.
-    pub fn why_not(&self, point: &Point) -> String {
+    pub fn missing_reason(&self, point: &Point) -> String {
         let failure = self.failures.get(point);
         failure.map_or_else(|| "no sample counts".into(), ToString::to_string)
     }
@@ -151,13 +151,13 @@ mod tests {
             sample("2 B", 1, 10.0),
             failed,
         ];
-        let gathered = Gathered::of(&all);
+        let gathered = PointValues::of(&all);
         let [one, two] = ["1 B", "2 B"].map(|level| Point::from([("length", level)]));
         assert_eq!(gathered.rounds(&one, "wall"), BTreeMap::from([(0, 10.0), (1, 40.0)]));
         assert_eq!(gathered.median(&one, "wall"), Some(25.0));
         assert_eq!(gathered.ratio(&one, &two, "wall"), Some(3.0));
         assert_eq!(gathered.median(&one, "cpu"), None);
-        assert_eq!(gathered.why_not(&two), "check: no");
-        assert_eq!(gathered.why_not(&one), "no sample counts");
+        assert_eq!(gathered.missing_reason(&two), "check: no");
+        assert_eq!(gathered.missing_reason(&one), "no sample counts");
     }
 }
