@@ -1,6 +1,7 @@
 //! A suite by hand: its own command measures by the lab, apart from what `run` resumes and `show` shows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -16,6 +17,28 @@ use crate::sample::{Failure, Sample};
 use crate::statistics::median;
 use crate::suite::Suite;
 use crate::terminal;
+
+/// A suite's command, e.g. `tollgate copy`.
+pub trait SuiteCommand: Suite {
+    /// Returns the clap command, named after the suite; `None` if the suite has no command.
+    fn command(&self) -> Option<clap::Command> {
+        None
+    }
+
+    /// Runs the command and returns the exit status.
+    ///
+    /// # Errors
+    /// Returns one line, `what: cause; fix`. The program exits with 2 for a [`UsageError`](crate::suite::UsageError)
+    /// or a [`clap::Error`], and with 1 for any other error.
+    fn run_command(
+        &self,
+        matches: &clap::ArgMatches,
+        lab: &Lab,
+    ) -> Result<i32, Box<dyn Error + Send + Sync>> {
+        let _ = (matches, lab);
+        Err(format!("suite '{}' has no command; use 'tollgate run {0}'", self.name()).into())
+    }
+}
 
 /// What is measured by hand.
 pub struct AdhocRun<'a> {

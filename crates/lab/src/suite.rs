@@ -81,20 +81,6 @@ pub trait Suite: Sync {
         let _ = run;
         Vec::new()
     }
-
-    /// The suite by hand: the options that its source has. Gives the exit status.
-    ///
-    /// # Errors
-    /// One line: what, where, and what to do. The program exits with 2 for a [`UsageError`] and for what
-    /// clap says of the words, which it prints for all suites alike, and with 1 for anything else.
-    fn by_hand(
-        &self,
-        arguments: &[String],
-        lab: &crate::run::Lab,
-    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        let _ = (arguments, lab);
-        Err(format!("suite '{}' has no command of its own; use 'run {0}'", self.name()).into())
-    }
 }
 
 /// Finds a suite by name.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use lab::adhoc::SuiteCommand;
 use lab::experiment::Profile;
-use lab::suite::Suite;
 
 /// What does it cost to cross a boundary?
 #[derive(Parser)]
@@ -42,23 +42,10 @@ pub(crate) enum Command {
     },
 }
 
-/// The suites' own commands stand beside the others.
-pub(crate) fn command(suites: &[&dyn Suite]) -> clap::Command {
-    let words = clap::Arg::new("arguments")
-        .num_args(0..)
-        .trailing_var_arg(true)
-        .allow_hyphen_values(true)
-        .help("The suite's own options; see --help behind its name");
-    suites.iter().filter(|suite| suite.purpose() == lab::suite::Purpose::Boundary).fold(
-        Arguments::command(),
-        |command, suite| {
-            let by_hand = clap::Command::new(suite.name())
-                .about(format!("By hand: {}", suite.about()))
-                .disable_help_flag(true)
-                .arg(words.clone());
-            command.subcommand(by_hand)
-        },
-    )
+/// The program's command with the commands of the suites as subcommands.
+pub(crate) fn command(suites: &[&dyn SuiteCommand]) -> clap::Command {
+    let subcommands = suites.iter().filter_map(|suite| suite.command());
+    Arguments::command().subcommands(subcommands)
 }
 
 #[derive(Args)]
@@ -306,7 +293,7 @@ mod tests {
     #[test]
     fn a_negative_number_is_a_value_out_of_range() {
         let told = |words: &[&str]| {
-            let told = command(crate::SUITES).try_get_matches_from(words).unwrap_err();
+            let told = command(crate::COMMANDS).try_get_matches_from(words).unwrap_err();
             told.to_string()
         };
         let rounds = told(&["tollgate", "run", "--rounds", "-1"]);
@@ -314,7 +301,7 @@ mod tests {
         let seed = told(&["tollgate", "run", "--seed", "-1"]);
         assert!(seed.contains("invalid value '-1' for '--seed <SEED>'"), "{seed}");
         let words = ["tollgate", "run", "--resolve", "-2%"];
-        let read = command(crate::SUITES).try_get_matches_from(words).unwrap();
+        let read = command(crate::COMMANDS).try_get_matches_from(words).unwrap();
         let resolve = read.subcommand().unwrap().1.get_one::<String>("resolve");
         assert_eq!(resolve.map(String::as_str), Some("-2%"), "the command says what a share is");
     }

@@ -10,7 +10,8 @@ mod usage;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
+use clap::{ArgMatches, FromArgMatches};
+use lab::adhoc::SuiteCommand;
 use lab::run::Lab;
 use lab::suite::{Suite, UsageError};
 use lab::terminal::OutputError;
@@ -18,8 +19,8 @@ use lab::terminal::OutputError;
 use arguments::{Arguments, Command};
 use fault::Fault;
 
-/// Every suite; a new one is one more line.
-static SUITES: &[&dyn Suite] = &[
+/// Every suite. A new suite is one line.
+static COMMANDS: &[&dyn SuiteCommand] = &[
     &copy::SUITE,
     &crossing::SUITE,
     &enclave::SUITE,
@@ -28,15 +29,26 @@ static SUITES: &[&dyn Suite] = &[
     &planted::SUITE,
 ];
 
+/// The same suites, without their commands.
+static SUITES: &[&dyn Suite] = &{
+    let mut suites: [&dyn Suite; COMMANDS.len()] = [COMMANDS[0]; COMMANDS.len()];
+    let mut index = 0;
+    while index < suites.len() {
+        suites[index] = COMMANDS[index];
+        index += 1;
+    }
+    suites
+};
+
 /// The lab with all suites.
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
     machine::file::survive_size_limit();
-    let ended = match arguments::command(SUITES).try_get_matches() {
-        Ok(matches) => match matches.subcommand() {
-            Some((name, given)) if lab::suite::find(SUITES, name).is_some() => by_hand(name, given),
-            _ => Arguments::from_arg_matches(&matches)
+    let ended = match arguments::command(COMMANDS).try_get_matches() {
+        Ok(matches) => match suite_command(&matches) {
+            Some((suite, given)) => run_suite_command(suite, given),
+            None => Arguments::from_arg_matches(&matches)
                 .map_err(|told| usage::fault(&usage::program(), &told))
                 .and_then(|arguments| dispatch(arguments.command)),
         },
@@ -72,14 +84,18 @@ fn worker(probe: bool) -> u8 {
     u8::try_from(status).unwrap_or(1)
 }
 
-fn by_hand(name: &str, given: &clap::ArgMatches) -> Result<u8, Fault> {
-    let words: Vec<String> = given.get_many("arguments").into_iter().flatten().cloned().collect();
-    let suite = lab::suite::find(SUITES, name)
-        .ok_or_else(|| Fault::usage(format!("there is no suite '{name}'")))?;
-    match suite.by_hand(&words, &LAB) {
+/// Finds the suite whose command was given.
+fn suite_command(matches: &ArgMatches) -> Option<(&'static dyn SuiteCommand, &ArgMatches)> {
+    let (name, given) = matches.subcommand()?;
+    let suite = COMMANDS.iter().copied().find(|suite| suite.name() == name)?;
+    Some((suite, given))
+}
+
+fn run_suite_command(suite: &dyn SuiteCommand, given: &ArgMatches) -> Result<u8, Fault> {
+    match suite.run_command(given, &LAB) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(told) => usage::told(&format!("tollgate {name}"), &told),
+            Ok(told) => usage::told(&format!("tollgate {}", suite.name()), &told),
             Err(other) if other.is::<UsageError>() => Err(Fault::usage(other)),
             Err(other) => match OutputError::of(&*other) {
                 // A reader that went away is no fault.

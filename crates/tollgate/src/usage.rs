@@ -8,7 +8,7 @@ use crate::output::print;
 /// The command that is run, as its help is asked for: `tollgate run`. Clap names it in few of its errors.
 pub(crate) fn program() -> String {
     let word = std::env::args().nth(1).unwrap_or_default();
-    let command = crate::arguments::command(crate::SUITES);
+    let command = crate::arguments::command(crate::COMMANDS);
     let known = command.get_subcommands().any(|one| one.get_name() == word && !one.is_hide_set());
     if known { format!("tollgate {word}") } else { "tollgate".into() }
 }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn what_clap_says_is_one_line() {
         let line = |words: &[&str]| {
-            let command = crate::arguments::command(crate::SUITES);
+            let command = crate::arguments::command(crate::COMMANDS);
             let told = command.try_get_matches_from(words).unwrap_err();
             let line = fault("tollgate", &told).to_string();
             assert!(!line.contains('\n'), "{line}");

@@ -3,7 +3,7 @@
 pub(crate) mod measured;
 pub(crate) mod text;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lab::run::Lab;
 
 use crate::{checks, instructions, kernels, races, tables};
@@ -13,7 +13,7 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Pointers checked against their bounds: the seed's tables beside this machine's figures
 #[derive(Debug, Parser)]
-#[command(name = "tollgate bounds", disable_version_flag = true, max_term_width = 100)]
+#[command(name = "bounds", disable_version_flag = true, max_term_width = 100)]
 struct Options {
     #[command(subcommand)]
     command: Command,
@@ -33,13 +33,17 @@ enum Command {
     Races(races::hand::Options),
 }
 
+/// Returns the clap command.
+pub(crate) fn command() -> clap::Command {
+    Options::command()
+}
+
 /// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
-pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
-    let words = std::iter::once("tollgate bounds").chain(arguments.iter().map(String::as_str));
-    match Options::try_parse_from(words)?.command {
+pub(crate) fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
+    match Options::from_arg_matches(matches)?.command {
         Command::Table(options) => instructions::hand::main(&options, lab),
         Command::Checks(options) => checks::hand::main(&options, lab),
         Command::Tables(options) => tables::hand::main(&options, lab),

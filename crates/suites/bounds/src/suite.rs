@@ -1,5 +1,6 @@
 //! What the lab asks of the suite.
 
+use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::run::Lab;
 use lab::suite::{Capability, Data, Suite};
@@ -42,12 +43,18 @@ impl Suite for BoundsSuite {
         capabilities.push(mpx::capability());
         capabilities
     }
+}
 
-    fn by_hand(
+impl SuiteCommand for BoundsSuite {
+    fn command(&self) -> Option<clap::Command> {
+        Some(hand::command())
+    }
+
+    fn run_command(
         &self,
-        arguments: &[String],
+        matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(arguments, lab)
+        hand::main(matches, lab)
     }
 }

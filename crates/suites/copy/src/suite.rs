@@ -1,5 +1,6 @@
 //! What the lab asks of the suite.
 
+use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::option::{OptionValue, SuiteOption};
 use lab::run::Lab;
@@ -81,13 +82,19 @@ impl Suite for CopySuite {
     fn capabilities(&self) -> Vec<Capability> {
         vec![mbw::PROGRAM.capability()]
     }
+}
 
-    fn by_hand(
+impl SuiteCommand for CopySuite {
+    fn command(&self) -> Option<clap::Command> {
+        Some(hand::command())
+    }
+
+    fn run_command(
         &self,
-        arguments: &[String],
+        matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(arguments, lab)
+        hand::main(matches, lab)
     }
 }
 

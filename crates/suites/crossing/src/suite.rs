@@ -1,5 +1,6 @@
 //! What the lab asks of the suite.
 
+use lab::adhoc::SuiteCommand;
 use lab::journal::Run;
 use lab::method::AnyMethod;
 use lab::option::{OptionValue, SuiteOption};
@@ -67,12 +68,18 @@ impl Suite for CrossingSuite {
     fn options(&self) -> &'static [SuiteOption] {
         OPTIONS
     }
+}
 
-    fn by_hand(
+impl SuiteCommand for CrossingSuite {
+    fn command(&self) -> Option<clap::Command> {
+        Some(hand::command())
+    }
+
+    fn run_command(
         &self,
-        arguments: &[String],
+        matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(arguments, lab)
+        hand::main(matches, lab)
     }
 }

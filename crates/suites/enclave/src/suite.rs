@@ -1,5 +1,6 @@
 //! What the lab asks of the suite.
 
+use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::run::Lab;
 use lab::suite::{Capability, Data, Suite};
@@ -42,13 +43,19 @@ impl Suite for EnclaveSuite {
     fn capabilities(&self) -> Vec<Capability> {
         Kind::ALL.into_iter().map(kinds::capability).collect()
     }
+}
 
-    fn by_hand(
+impl SuiteCommand for EnclaveSuite {
+    fn command(&self) -> Option<clap::Command> {
+        Some(hand::command())
+    }
+
+    fn run_command(
         &self,
-        arguments: &[String],
+        matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(arguments, lab)
+        hand::main(matches, lab)
     }
 }
 

@@ -8,6 +8,7 @@ mod fault;
 mod guest;
 mod parts;
 
+use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::suite::{Data, Purpose, Suite};
 
@@ -16,6 +17,8 @@ pub static SUITE: Planted = Planted;
 
 /// Known delays and known faults.
 pub struct Planted;
+
+impl SuiteCommand for Planted {}
 
 impl Suite for Planted {
     fn name(&self) -> &'static str {

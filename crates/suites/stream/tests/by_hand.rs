@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lab::adhoc::SuiteCommand;
 use lab::run::Lab;
-use lab::suite::{Suite, UsageError};
+use lab::suite::UsageError;
 use serde_json::Value;
 
 static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
@@ -21,12 +22,19 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs the command with these arguments.
+fn run(words: &[String]) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
+    let command = stream::SUITE.command().unwrap();
+    let words = std::iter::once("stream").chain(words.iter().map(String::as_str));
+    stream::SUITE.run_command(&command.try_get_matches_from(words)?, &LAB)
+}
+
 #[test]
 #[ignore = "what the other tests start in a process of its own"]
 fn the_command() {
     let Ok(words) = std::env::var(WORDS) else { return };
     let words: Vec<String> = words.split('\n').map(String::from).collect();
-    let status = stream::SUITE.by_hand(&words, &LAB).unwrap_or_else(|why| {
+    let status = run(&words).unwrap_or_else(|why| {
         eprintln!("error: {why}");
         // As the program does.
         if why.is::<UsageError>() || why.is::<clap::Error>() { 2 } else { 1 }
@@ -417,7 +425,7 @@ fn words_that_mean_nothing_are_refused() {
         "pcap --size 65536",
     ] {
         let words: Vec<String> = words.split_whitespace().map(String::from).collect();
-        let why = stream::SUITE.by_hand(&words, &LAB).unwrap_err();
+        let why = run(&words).unwrap_err();
         assert!(why.downcast::<clap::Error>().is_ok(), "{words:?}");
     }
 }

@@ -14,7 +14,7 @@ mod plan;
 
 use std::io::Write;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use lab::adhoc::{AdhocRun, Measured, PointValues};
 use lab::experiment::Profile;
 use lab::run::Lab;
@@ -23,14 +23,18 @@ use options::Options;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
+/// Returns the clap command.
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
 /// Measures what the arguments ask for, prints the seed's table and writes its CSV file. Gives the
 /// exit status: 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
-pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
-    let words = std::iter::once("tollgate copy").chain(arguments.iter().map(String::as_str));
-    let options = Options::try_parse_from(words)?;
+pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
+    let options = Options::from_arg_matches(matches)?;
     let pairs = options.pairs()?;
     let for_probes = options.for_probes()?;
     options.check_objects()?;

@@ -39,7 +39,7 @@ type Ranged = RangedI64ValueParser<u64>;
 
 /// Copies between the program's memory and another, as the seed's memcpy_test does
 #[derive(Debug, Parser)]
-#[command(name = "tollgate copy", after_help = IDS, disable_version_flag = true)]
+#[command(name = "copy", after_help = IDS, disable_version_flag = true)]
 pub(super) struct Options {
     /// Which experiments, by number or name
     #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = Pair::parse)]

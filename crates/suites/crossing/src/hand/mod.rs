@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use lab::adhoc::{AdhocRun, Measured};
 use lab::experiment::{self, Experiment};
 use lab::point::{Level, Point};
@@ -26,13 +26,17 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const SHOWN: &[&str] = &["one-way", "tracepoint", "round-trips"];
 const TRIPS: &[&str] = &["fault-anonymous", "unknown-syscall", "getppid"];
 
+/// Returns the clap command.
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
 /// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
-pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
-    let words = std::iter::once("tollgate crossing").chain(arguments.iter().map(String::as_str));
-    let options = Options::try_parse_from(words)?;
+pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
+    let options = Options::from_arg_matches(matches)?;
     match options.command {
         None => measure(&options.measure, &options.results, lab),
         Some(Command::Guest { write, rounds, crossings }) => {

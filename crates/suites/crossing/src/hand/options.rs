@@ -13,7 +13,7 @@ use crate::params::MAX_CROSSINGS;
 /// trip consists of
 #[derive(Debug, Parser)]
 #[command(
-    name = "tollgate crossing",
+    name = "crossing",
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
     max_term_width = 100

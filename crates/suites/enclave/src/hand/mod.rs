@@ -10,7 +10,7 @@ mod output;
 use std::io::Write;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use lab::adhoc::{AdhocRun, Measured, PointValues};
 use lab::experiment::{Effort, Experiment, Profile};
 use lab::method::{Params, complete};
@@ -30,14 +30,18 @@ use options::Options;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
+/// Returns the clap command.
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
 /// Measures what the arguments ask for and prints it as the seed's sample does. Gives the exit status:
 /// 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
-pub fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
-    let words = std::iter::once("tollgate enclave").chain(arguments.iter().map(String::as_str));
-    let options = Options::try_parse_from(words)?;
+pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
+    let options = Options::from_arg_matches(matches)?;
     let conf = options.conf().map_err(|failure| UsageError::new(failure.why))?;
     let kind = kind(&options)?;
     let allowed = option::read(&[&SUITE], &options.allow, &[])?;

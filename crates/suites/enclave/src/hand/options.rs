@@ -17,7 +17,7 @@ type Ranged = RangedI64ValueParser<u64>;
 /// The seed's benchmark: many threads in one enclave allocate and free, with its default allocator and
 /// with a pluggable one
 #[derive(Debug, Parser)]
-#[command(name = "tollgate enclave", disable_version_flag = true, max_term_width = 100)]
+#[command(name = "enclave", disable_version_flag = true, max_term_width = 100)]
 pub(super) struct Options {
     /// Simulate the enclave in this process (default: by SGX, where it is there)
     #[arg(long)]

@@ -11,7 +11,7 @@ mod search;
 mod socket;
 mod watch;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lab::run::Lab;
 
 /// What a person reads where something is wrong.
@@ -19,7 +19,7 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// From the NIC to the application, by hand
 #[derive(Debug, Parser)]
-#[command(name = "tollgate stream", disable_version_flag = true, max_term_width = 100)]
+#[command(name = "stream", disable_version_flag = true, max_term_width = 100)]
 struct Options {
     #[command(subcommand)]
     command: Command,
@@ -37,13 +37,17 @@ enum Command {
     Search(search::Options),
 }
 
+/// Returns the clap command.
+pub(crate) fn command() -> clap::Command {
+    Options::command()
+}
+
 /// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
 ///
 /// # Errors
 /// One line: what, where, and what to do.
-pub(crate) fn main(arguments: &[String], lab: &Lab) -> Result<i32, Error> {
-    let words = std::iter::once("tollgate stream").chain(arguments.iter().map(String::as_str));
-    match Options::try_parse_from(words)?.command {
+pub(crate) fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
+    match Options::from_arg_matches(matches)?.command {
         Command::Pcap(options) => pcap::main(&options),
         Command::Generate(options) => generate::main(&options),
         Command::Echo(options) => echo::main(&options),

@@ -14,6 +14,7 @@ pub mod setting;
 pub mod stall;
 mod stand;
 
+use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::run::Lab;
 use lab::suite::{Capability, Data, Suite};
@@ -51,13 +52,19 @@ impl Suite for StreamSuite {
     fn capabilities(&self) -> Vec<Capability> {
         CORES.iter().map(|cores| setting::capability(*cores)).collect()
     }
+}
 
-    fn by_hand(
+impl SuiteCommand for StreamSuite {
+    fn command(&self) -> Option<clap::Command> {
+        Some(hand::command())
+    }
+
+    fn run_command(
         &self,
-        arguments: &[String],
+        matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(arguments, lab)
+        hand::main(matches, lab)
     }
 }
 
