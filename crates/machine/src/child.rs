@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
@@ -26,6 +26,38 @@ pub fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     // SAFETY: between fork and exec only two system calls run, both async-signal-safe, without allocation.
     unsafe { command.pre_exec(move || follow(parent)) };
+}
+
+/// Waits for a child to exit; returns `None` if it still runs after `timeout`.
+///
+/// # Errors
+/// Returns the `errno` of `pidfd_open(2)`, `poll(2)` or `waitpid(2)`.
+pub fn wait_within(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
+    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    if ends_within(&handle, timeout)? { child.try_wait() } else { Ok(None) }
+}
+
+/// Waits until the process of a pidfd has exited, for at most `timeout`; returns whether it has.
+fn ends_within(process: &OwnedFd, timeout: Duration) -> io::Result<bool> {
+    let end = Instant::now() + timeout;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let milliseconds = left.as_micros().div_ceil(1000).try_into().unwrap_or(i32::MAX);
+        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `poll` is one valid pollfd, which outlives the call.
+        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            ready => return Ok(ready > 0),
+        }
+    }
 }
 
 /// Takes a relative `HOME` of this process from the command's environment, unless the command was given one: by
@@ -106,30 +138,10 @@ impl Forked {
     /// # Errors
     /// The kernel's.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
-        if self.status.is_some() || !self.ends_within(timeout)? {
+        if self.status.is_some() || !ends_within(&self.handle, timeout)? {
             return Ok(self.status);
         }
         self.reap(WaitOptions::NOHANG)
-    }
-
-    fn ends_within(&self, timeout: Duration) -> io::Result<bool> {
-        let end = std::time::Instant::now() + timeout;
-        loop {
-            let left = end.saturating_duration_since(std::time::Instant::now());
-            let milliseconds = left.as_micros().div_ceil(1000).try_into().unwrap_or(i32::MAX);
-            let mut poll =
-                libc::pollfd { fd: self.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid pollfd, which lives through the call.
-            match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-                -1 => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
-                ready => return Ok(ready > 0),
-            }
-        }
     }
 
     fn reap(&mut self, options: WaitOptions) -> io::Result<Option<ExitStatus>> {
