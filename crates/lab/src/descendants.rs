@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use machine::restorer::{self, is_restorer};
 
 /// How long those may take who put back what a dead process changed: longer than they try.
-const PUT_BACK: Duration = restorer::LONGEST.saturating_add(Duration::from_secs(1));
+const PUT_BACK: Duration = restorer::MAX_TIME.saturating_add(Duration::from_secs(1));
 /// The pause between two looks at those.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often processes are killed at most.

@@ -1,4 +1,4 @@
-//! The caches: what the kernel says of them, else CPUID.
+//! Processor caches, as reported by the kernel or else by CPUID.
 
 use std::fs;
 use std::path::Path;
@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu_list;
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum CacheContents {
     /// Data only.
     Data,
     /// Instructions only.
     Instruction,
-    /// Both.
+    /// Data and instructions.
     Unified,
 }
 
 /// One cache of the first processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// 1 for the cache nearest to the core.
     pub level: u32,
-    /// What it holds.
-    pub kind: Kind,
-    /// Bytes. Under a hypervisor this may be fiction.
+    /// What the cache stores.
+    pub kind: CacheContents,
+    /// Size in bytes. A hypervisor may report a wrong value.
     pub size: u64,
-    /// Bytes in a line.
+    /// Line size in bytes.
     pub line: u32,
     /// Ways of associativity.
     pub ways: u32,
-    /// The CPUs that share it; empty where only CPUID knows the cache.
+    /// The CPUs that share the cache; empty if only CPUID reports it.
     pub shared_cpus: Vec<usize>,
 }
 
@@ -43,13 +43,13 @@ pub struct Cache {
 pub struct Caches(pub Vec<Cache>);
 
 impl Caches {
-    /// The caches that sysfs shows; where it shows none, those that CPUID does.
+    /// Reads the caches from sysfs, or from CPUID if sysfs lists none.
     pub fn detect() -> Self {
         let caches = Self::read(Path::new("/sys/devices/system/cpu/cpu0/cache"));
         if caches.0.is_empty() { Self::from_cpuid() } else { caches }
     }
 
-    /// The caches in a tree such as `/sys/devices/system/cpu/cpu0/cache`. What cannot be read is left out.
+    /// Reads the caches of a tree such as `/sys/devices/system/cpu/cpu0/cache`. Skips unreadable entries.
     pub fn read(root: &Path) -> Self {
         let index = |number: usize| root.join(format!("index{number}"));
         let present = (0..).map(index).take_while(|folder| folder.is_dir());
@@ -60,9 +60,9 @@ impl Caches {
         let parameters = CpuId::new().get_cache_parameters();
         let caches = parameters.into_iter().flatten().filter_map(|cache| {
             let kind = match cache.cache_type() {
-                CacheType::Data => Kind::Data,
-                CacheType::Instruction => Kind::Instruction,
-                CacheType::Unified => Kind::Unified,
+                CacheType::Data => CacheContents::Data,
+                CacheType::Instruction => CacheContents::Instruction,
+                CacheType::Unified => CacheContents::Unified,
                 CacheType::Null | CacheType::Reserved => return None,
             };
             let line = cache.coherency_line_size() as u64;
@@ -82,23 +82,23 @@ impl Caches {
         Self(caches.collect())
     }
 
-    /// Bytes of the cache that serves data at this level.
+    /// Returns the size in bytes of the data or unified cache of a level.
     pub fn data(&self, level: u32) -> Option<u64> {
         self.serving_data().find(|cache| cache.level == level).map(|cache| cache.size)
     }
 
-    /// Bytes of the last cache before memory.
+    /// Returns the size in bytes of the last cache before memory.
     pub fn last_level(&self) -> Option<u64> {
         self.serving_data().max_by_key(|cache| cache.level).map(|cache| cache.size)
     }
 
-    /// Bytes in a line, by the cache nearest to the core.
+    /// Returns the line size in bytes of the cache nearest to the core.
     pub fn line(&self) -> Option<u32> {
         self.serving_data().min_by_key(|cache| cache.level).map(|cache| cache.line)
     }
 
     fn serving_data(&self) -> impl Iterator<Item = &Cache> {
-        self.0.iter().filter(|cache| cache.kind != Kind::Instruction)
+        self.0.iter().filter(|cache| cache.kind != CacheContents::Instruction)
     }
 }
 
@@ -109,9 +109,9 @@ impl Cache {
         Some(Self {
             level: number("level")?,
             kind: match text("type")?.trim() {
-                "Data" => Kind::Data,
-                "Instruction" => Kind::Instruction,
-                "Unified" => Kind::Unified,
+                "Data" => CacheContents::Data,
+                "Instruction" => CacheContents::Instruction,
+                "Unified" => CacheContents::Unified,
                 _ => return None,
             },
             size: parse_size(&text("size")?)?,
@@ -124,7 +124,7 @@ impl Cache {
     }
 }
 
-/// sysfs writes sizes as `32K`; bytes.
+/// Parses a size of sysfs, e.g. `32K`, into bytes.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_of_three_caches() {
+    fn a_tree_of_three_caches_is_read() {
         let root = tempfile::tempdir().unwrap();
         write_cache(root.path(), 0, cache("1", "Data", "48K"));
         write_cache(root.path(), 1, cache("1", "Instruction", "32K"));
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_entry_is_left_out() {
+    fn a_broken_entry_is_skipped() {
         let root = tempfile::tempdir().unwrap();
         write_cache(root.path(), 0, cache("1", "Data", "much"));
         assert_eq!(Caches::read(root.path()), Caches::default());
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed() {
         assert_eq!(parse_size("32K\n"), Some(32768));
         assert_eq!(parse_size("1G"), Some(1 << 30));
         assert_eq!(parse_size("12"), Some(12));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_and_cpuid_tell_of_the_same_first_cache() {
+    fn the_kernel_and_cpuid_report_the_same_first_cache() {
         let tree = Caches::read(Path::new("/sys/devices/system/cpu/cpu0/cache"));
         let ways = [("the kernel", tree), ("CPUID", Caches::from_cpuid())];
         for (who, caches) in &ways {
@@ -206,11 +206,12 @@ mod tests {
                     assert!(bytes >= 4 << 10 && caches.last_level() >= Some(bytes), "{caches:?}");
                     assert!(caches.line().is_some_and(u32::is_power_of_two), "{caches:?}");
                 }
-                None => crate::untested::note("caches", &format!("{who} tells of none")),
+                None => crate::untested::note("caches", &format!("{who} reports none")),
             }
         }
         if let [Some(one), Some(other)] = ways.map(|(_, caches)| caches.data(1)) {
-            // A hypervisor may tell the kernel one thing and a program another; neither is far off.
+            // A hypervisor may report different values to the kernel and to a program, but neither is far
+            // off.
             assert!(one.max(other) <= 4 * one.min(other), "{one} and {other}");
         }
     }

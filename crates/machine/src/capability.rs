@@ -1,4 +1,4 @@
-//! What this machine can do, and for what it cannot: why, and what would help.
+//! Capabilities of this machine, with a reason and a remedy for each that is absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,37 +6,37 @@ mod kernel;
 mod memory;
 mod processor;
 
-/// One thing that a point may need.
+/// A capability that points may require.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
-    /// What points call it, such as `huge-pages-2m`.
+    /// The name in a point's requirements, e.g. `huge-pages-2m`.
     pub name: String,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: String,
-    /// Whether it is here.
+    /// Whether this machine has it.
     pub state: State,
 }
 
-/// Whether a capability is here.
+/// Whether a capability is present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
-    /// It is, as far as a real try shows.
+    /// It is present, as far as an actual attempt shows.
     Present {
-        /// How much, or which.
+        /// Its amount or version.
         detail: String,
     },
-    /// It is not.
+    /// It is absent.
     Absent {
-        /// Why, in one line.
+        /// The reason, in one line.
         reason: String,
-        /// What would help, in one line.
+        /// The remedy, in one line.
         remedy: String,
     },
 }
 
 impl State {
-    /// Whether it is here.
+    /// Returns whether the capability is present.
     pub fn is_present(&self) -> bool {
         matches!(self, Self::Present { .. })
     }
@@ -49,13 +49,13 @@ impl State {
         Self::Absent { reason: reason.into(), remedy: remedy.into() }
     }
 
-    /// Present or absent by a fact that has nothing more to say.
+    /// Present or absent by a single fact.
     fn when(fact: bool, detail: &str, reason: &str, remedy: &str) -> Self {
         if fact { Self::present(detail) } else { Self::absent(reason, remedy) }
     }
 }
 
-/// A capability that can be tried: its name, what it is, and the try.
+/// A capability that can be checked: its name, description and check.
 struct Check {
     name: &'static str,
     about: &'static str,
@@ -65,17 +65,13 @@ struct Check {
 const CHECKS: &[Check] = &[
     Check {
         name: "invariant-tsc",
-        about: "a time stamp counter that keeps time",
+        about: "invariant time-stamp counter",
         state: processor::invariant_tsc,
     },
-    Check {
-        name: "core-clock",
-        about: "a core clock on which two chains agree",
-        state: processor::core_clock,
-    },
+    Check { name: "core-clock", about: "stable core clock", state: processor::core_clock },
     Check {
         name: "performance-counters",
-        about: "cycles counted in hardware",
+        about: "hardware cycle counter",
         state: kernel::performance_counters,
     },
     Check { name: "avx2", about: "256-bit vectors", state: processor::avx2 },
@@ -84,21 +80,21 @@ const CHECKS: &[Check] = &[
     Check { name: "fsrm", about: "fast short rep movsb", state: processor::fsrm },
     Check { name: "mpx", about: "bounds registers", state: processor::mpx },
     Check { name: "sgx", about: "enclaves in hardware", state: processor::sgx },
-    Check { name: "huge-pages-2m", about: "reserved pages of 2 MiB", state: memory::huge_pages_2m },
-    Check { name: "huge-pages-1g", about: "reserved pages of 1 GiB", state: memory::huge_pages_1g },
+    Check { name: "huge-pages-2m", about: "reserved 2 MiB pages", state: memory::huge_pages_2m },
+    Check { name: "huge-pages-1g", about: "reserved 1 GiB pages", state: memory::huge_pages_1g },
     Check { name: "dev-mem", about: "physical memory through /dev/mem", state: memory::dev_mem },
     Check { name: "pci-bar", about: "device memory in a PCI BAR", state: memory::pci_bar },
-    Check { name: "dax", about: "persistent or device memory by DAX", state: memory::dax },
+    Check { name: "dax", about: "persistent or device memory through DAX", state: memory::dax },
     Check { name: "numa", about: "more than one NUMA node", state: memory::numa },
     Check { name: "real-time", about: "real-time scheduling", state: kernel::real_time },
-    Check { name: "nice", about: "a better nice value", state: kernel::nice },
-    Check { name: "tracefs", about: "the kernel's tracepoints", state: kernel::tracefs },
+    Check { name: "nice", about: "negative nice values", state: kernel::nice },
+    Check { name: "tracefs", about: "kernel tracepoints", state: kernel::tracefs },
     Check {
         name: "userfaultfd",
-        about: "page faults handled in user space",
+        about: "page faults handled in user mode",
         state: kernel::userfaultfd,
     },
-    Check { name: "io-uring", about: "system calls in batches", state: kernel::io_uring },
+    Check { name: "io-uring", about: "batched system calls", state: kernel::io_uring },
 ];
 
 impl Check {
@@ -112,13 +108,13 @@ impl Check {
 }
 
 impl Capability {
-    /// Every capability of the machine, tried now; some milliseconds after the time stamp counter is known.
+    /// Checks every capability now, in a few milliseconds once the time-stamp counter is calibrated.
     pub fn all() -> Vec<Self> {
         CHECKS.iter().map(Check::run).collect()
     }
 }
 
-/// The capability of this name, tried now; none where there is no such name.
+/// Checks the capability of this name now; `None` if the name is unknown.
 pub fn find(name: &str) -> Option<Capability> {
     CHECKS.iter().find(|check| check.name == name).map(Check::run)
 }
@@ -129,7 +125,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_has_a_name_of_its_own_and_says_all_in_one_line() {
+    fn each_has_a_distinct_name_and_one_line_texts() {
         let all = Capability::all();
         let names: BTreeSet<_> = all.iter().map(|capability| &capability.name).collect();
         assert_eq!(names.len(), all.len());
@@ -164,9 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn all_are_quick() {
+    fn all_checks_are_quick() {
         let _ = crate::tsc::Tsc::get();
-        // Of this thread, for others may have the CPU meanwhile.
+        // CPU time of this thread, because other threads may have the CPU.
         let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let cost = || {
             let begin = now();

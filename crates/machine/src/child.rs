@@ -1,4 +1,4 @@
-//! Processes that die with their parent.
+//! Child processes that end with their parent.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,9 +18,9 @@ mod limited;
 
 pub use limited::{KEPT_BYTES, output_within, run_within};
 
-/// Has the kernel kill the command's process when the thread that spawns it ends, however that comes.
+/// Makes the kernel kill the command's process when the thread that spawns it ends for any reason.
 ///
-/// The signal follows the *thread*: spawn from one that outlives the child, such as the main thread.
+/// The signal follows the *thread*: spawn from one that outlives the child, e.g. the main thread.
 /// Grandchildren need the same from their own parent.
 pub fn die_with_parent(command: &mut Command) {
     let parent = getpid();
@@ -60,8 +60,8 @@ fn ends_within(process: &OwnedFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// Takes a relative `HOME` of this process from the command's environment, unless the command was given one: by
-/// it a program would look for, and make, files below the folder that it runs in.
+/// Removes a relative `HOME` of this process from the command's environment, unless the command sets its own:
+/// a program would create files relative to its working directory.
 pub fn drop_relative_home(command: &mut Command) {
     drop_home(command, std::env::var_os("HOME").as_deref());
 }
@@ -73,13 +73,13 @@ fn drop_home(command: &mut Command, home: Option<&OsStr>) {
     }
 }
 
-/// Asks for the signal; fails where the parent has died before it could be asked for.
+/// Requests the signal. Fails if the parent died before the request.
 fn follow(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// A forked copy of this process, killed and reaped when dropped.
+/// A forked copy of this process. It is killed and reaped when dropped.
 #[derive(Debug)]
 pub struct Forked {
     pid: Pid,
@@ -87,19 +87,19 @@ pub struct Forked {
     status: Option<ExitStatus>,
 }
 
-/// Forks; the child runs `body` and exits with what it returns, or 101 where it panics. It shares the
-/// mappings that are shared, and dies with the thread that forked it.
+/// Forks. The child runs `body` and exits with its result, or with 101 if it panics. It shares the shared
+/// mappings and dies with the thread that forked it.
 ///
 /// # Safety
-/// Where other threads exist, a lock that one of them held stays locked in the child for ever, the
-/// allocator's included. So `body` may do only what is async-signal-safe: memory made before, atomics,
-/// system calls. No allocation, no printing, no locks, no panics. Its descriptors are the parent's.
+/// If other threads exist, a lock that one of them held stays locked in the child forever, including the
+/// allocator's. `body` may therefore only use what is async-signal-safe: existing memory, atomics and system
+/// calls, but no allocation, output, locks or panics. It inherits the parent's descriptors.
 ///
 /// # Errors
-/// The kernel's: too many processes, too little memory.
+/// Returns the error of `fork(2)`, e.g. too many processes or too little memory.
 pub unsafe fn fork_child(body: impl FnOnce() -> i32) -> io::Result<Forked> {
     let parent = getpid();
-    // SAFETY: the caller answers for what the child does; the parent only goes on.
+    // SAFETY: the caller guarantees what the child does; the parent only continues.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -107,7 +107,7 @@ pub unsafe fn fork_child(body: impl FnOnce() -> i32) -> io::Result<Forked> {
                 Ok(()) => catch_unwind(AssertUnwindSafe(body)).unwrap_or(101),
                 Err(_) => 102,
             };
-            // SAFETY: ends this process at once: no destructor or exit handler of the parent's runs here.
+            // SAFETY: this ends the process at once, without destructors or exit handlers of the parent.
             unsafe { libc::_exit(code) }
         }
         raw => Forked::new(raw),
@@ -120,7 +120,7 @@ impl Forked {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(handle) => Ok(Self { pid, handle, status: None }),
             Err(errno) => {
-                // Without a handle nobody could wait for it: leave no process behind.
+                // Without a handle the child could not be waited for: end it.
                 let _ = kill_process(pid, Signal::KILL);
                 let _ = waitpid(Some(pid), WaitOptions::empty());
                 Err(errno.into())
@@ -128,15 +128,15 @@ impl Forked {
         }
     }
 
-    /// Its process number.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Waits for its end; none where it still runs after `timeout`.
+    /// Waits for the process to end; `None` if it still runs after `timeout`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of `poll(2)` or `waitid(2)`.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         if self.status.is_some() || !ends_within(&self.handle, timeout)? {
             return Ok(self.status);
@@ -155,7 +155,7 @@ impl Forked {
 impl Drop for Forked {
     fn drop(&mut self) {
         if self.status.is_none() {
-            // Not reaped yet, so the number is still its own. Afterwards nothing is left to report.
+            // The process is not reaped yet, so the ID is still valid. Errors cannot be reported here.
             let _ = kill_process(self.pid, Signal::KILL);
             let _ = self.reap(WaitOptions::empty());
         }

@@ -1,11 +1,12 @@
-//! The core clock, by chains of dependent instructions of known latency: no performance counters needed.
+//! The core clock, measured by chains of dependent instructions of known latency, without performance
+//! counters.
 //!
-//! Three chains: integer multiplies, floating-point multiplies, and checksums (`crc32`). Each instruction takes
-//! several cycles, so it can wait for its turn while something else runs on the core, such as a busy SMT
-//! sibling. That can only slow a chain, and seldom slows two by as much: the fastest counts if another bears it
-//! out. A chain of adds, one cycle each, cannot wait: a busy sibling slowed it by up to 5% (Zen 5), which would
-//! read as a slower clock. Loads are no chain either: their latency is no whole number there. Adds serve only to
-//! learn how many cycles the others take.
+//! The three chains are integer multiplies, floating-point multiplies and checksums (`crc32`). Each
+//! instruction takes several cycles, so it can wait for its turn while other code, e.g. a busy SMT sibling,
+//! uses the core. Such code can only slow a chain and rarely slows two equally: the fastest chain counts if
+//! another confirms it. A chain of adds, one cycle each, cannot wait: a busy sibling slowed it by up to 5%
+//! (Zen 5), which would read as a slower clock. Loads form no chain either because their latency is not an
+//! integer there. Adds serve only to learn the latency of the other instructions in cycles.
 
 use std::arch::asm;
 use std::ops::RangeInclusive;
@@ -13,56 +14,56 @@ use std::sync::OnceLock;
 
 use crate::tsc::{self, Tsc, Unavailable};
 
-/// How far the two fastest chains may differ, relative. Beyond it the core clock is doubtful.
+/// Maximum relative difference of the two fastest chains. Beyond it the core clock is doubtful.
 pub const AGREEMENT: f64 = 0.02;
 
 /// Instructions in the unrolled body of each chain.
 const UNROLLED: u64 = 64;
-/// Dependent instructions in a run: about 6 us at 4.5 GHz where one takes 3 cycles.
+/// Dependent instructions per run: about 6 us at 4.5 GHz if each takes 3 cycles.
 const LENGTH: u64 = 8 * 1024;
-/// Runs of each chain, in turn; the least counts, for interruptions only add. Fewer are made once two
-/// chains agree well.
+/// Maximum runs of each chain, in turn; the minimum time counts because interruptions only add. Fewer are
+/// made once two chains agree well.
 const RUNS: usize = 9;
-/// The fewest runs of each.
-const LEAST_RUNS: usize = 3;
-/// An agreement at which further runs would add nothing.
+/// Minimum runs of each chain.
+const MIN_RUNS: usize = 3;
+/// Agreement at which further runs would add nothing.
 const WELL: f64 = AGREEMENT / 4.0;
 
-/// A chain: runs so many dependent instructions, a multiple of [`UNROLLED`].
+/// A chain: runs the given number of dependent instructions, a multiple of [`UNROLLED`].
 type Chain = fn(u64);
-/// Dependent instructions in a run from which a latency is learnt.
+/// Dependent instructions per run when a latency is learnt.
 const SHORT: u64 = 4 * 1024;
-/// Pairs of runs from which the latency of a chain's instruction is learnt.
+/// Pairs of runs from which a latency is learnt.
 const PAIRS: usize = 9;
-/// How far a ratio may lie from the whole number it stands for, relative: less than half way from 4 to the
-/// next. It allows for adds that a busy SMT sibling slows.
+/// Maximum relative distance of a ratio from its integer: less than half the way from 4 to the next. It
+/// tolerates adds that a busy SMT sibling slows.
 const NEAR: f64 = 0.1;
-/// The latencies that are believed, in cycles. An integer multiply takes 3 on Intel since Nehalem and on every
-/// Zen, 4 on older processors of AMD; one in floating point takes 3 to 5, and a checksum 3. Less means that the
+/// Plausible latencies, in cycles. An integer multiply takes 3 on Intel since Nehalem and on every Zen, 4 on
+/// older AMD processors; a floating-point multiply takes 3 to 5, a checksum 3. A smaller value means that the
 /// adds were slowed.
 const LATENCIES: RangeInclusive<u64> = 3..=5;
-/// How often [`hertz`] calibrates before it gives up: an interruption can spoil all runs of two chains.
-const TRIES: usize = 5;
+/// Attempts of [`hertz`]: an interruption can spoil all runs of two chains.
+const MAX_ATTEMPTS: usize = 5;
 
-/// The core clock as the two fastest of three independent chains saw it.
+/// The core clock according to the two fastest of three independent chains.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoreClock {
-    /// Cycles a second by the fastest chain.
+    /// Cycles per second by the fastest chain.
     pub hertz: f64,
-    /// Cycles a second by the second fastest chain, which bears the fastest out.
+    /// Cycles per second by the second fastest chain, which confirms the fastest.
     pub second_hertz: f64,
     /// Whether this process has learnt the latencies of two chains; until then both values are guesses.
     pub is_known: bool,
 }
 
-/// Why there is no core clock.
+/// Reasons why the core clock is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Doubtful {
-    /// The time stamp counter gives no time.
+    /// The time-stamp counter is unusable.
     #[error("{0}")]
     NoTime(#[from] Unavailable),
     /// Adds were so disturbed that no latency was learnt from them.
-    #[error("how many cycles a multiply takes could not be learnt")]
+    #[error("the latency of a multiply in cycles could not be determined")]
     NotLearnt,
     /// The two fastest chains differ by this share.
     #[error("no two chains of the core clock differ by less than {:.1}%", .0 * 100.0)]
@@ -70,37 +71,37 @@ pub enum Doubtful {
 }
 
 impl CoreClock {
-    /// Of the chains' values, 0 where there is none: the fastest and the next.
+    /// Takes the fastest and the next of the chains' values; 0 marks a chain without a value.
     fn of(mut hertz: [f64; 3], is_known: bool) -> Self {
         hertz.sort_by(|a, b| b.total_cmp(a));
         Self { hertz: hertz[0], second_hertz: hertz[1], is_known }
     }
 
-    /// How far the two fastest chains differ, relative: over [`AGREEMENT`] the value is doubtful. Without end where
-    /// the latencies of the chains are not known.
+    /// Returns the relative difference of the two fastest chains: above [`AGREEMENT`] the value is doubtful.
+    /// Infinite if the latencies of the chains are unknown.
     pub fn disagreement(&self) -> f64 {
         if self.is_known { 1.0 - self.second_hertz / self.hertz } else { f64::INFINITY }
     }
 }
 
-/// How many cycles an instruction of each chain takes on this processor, where this was learnt: by them
-/// [`calibrate`] turns time into cycles.
+/// Latencies of the chains' instructions on this processor in cycles, if known. [`calibrate`] converts time
+/// into cycles by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latencies {
     /// `imul` of 32 bits.
     pub integer: Option<u64>,
     /// `mulsd`.
     pub float: Option<u64>,
-    /// `crc32` of 64 bits; none without SSE4.2.
+    /// `crc32` of 64 bits; `None` without SSE4.2.
     pub checksum: Option<u64>,
 }
 
-/// Measures the core clock of the CPU on which this thread runs: in about 60 us at 4.5 GHz, up to three
-/// times that while the chains disagree. The first call of a process takes three times as long, for it learns
-/// the latencies.
+/// Measures the core clock of the CPU on which this thread runs, in about 60 us at 4.5 GHz, or up to three
+/// times as long if the chains disagree. The first call of a process takes three times as long because it
+/// learns the latencies.
 ///
 /// # Errors
-/// Says why the time stamp counter gives no time here.
+/// Returns why the time-stamp counter is unusable.
 pub fn calibrate() -> Result<CoreClock, Unavailable> {
     let tsc = Tsc::get()?;
     let learnt = learnt(tsc);
@@ -120,20 +121,20 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
             None => 0.0,
         };
         clock = CoreClock::of(std::array::from_fn(hertz), is_known);
-        if run >= LEAST_RUNS && clock.disagreement() < WELL {
+        if run >= MIN_RUNS && clock.disagreement() < WELL {
             break;
         }
     }
     Ok(clock)
 }
 
-/// The core clock on which two chains agree, cycles a second.
+/// Measures the core clock until two chains agree, in cycles per second.
 ///
 /// # Errors
-/// Where the time stamp counter gives no time, and where no two chains agree in any of five tries.
+/// Fails if the time-stamp counter is unusable or no two chains agree in five attempts.
 pub fn hertz() -> Result<f64, Doubtful> {
     let mut least = f64::INFINITY;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let clock = calibrate()?;
         if clock.disagreement() < AGREEMENT {
             return Ok(clock.hertz);
@@ -143,25 +144,25 @@ pub fn hertz() -> Result<f64, Doubtful> {
     Err(if least.is_finite() { Doubtful::Differ(least) } else { Doubtful::NotLearnt })
 }
 
-/// How many cycles the chains' instructions take on this processor, as far as it is learnt.
+/// Returns the latencies of the chains' instructions on this processor, as far as known.
 ///
 /// # Errors
-/// Says why the time stamp counter gives no time here.
+/// Returns why the time-stamp counter is unusable.
 pub fn latencies() -> Result<Latencies, Unavailable> {
     let [integer, float, checksum] = learnt(Tsc::get()?);
     Ok(Latencies { integer, float, checksum })
 }
 
-/// The chains that this processor runs.
+/// Returns the chains that this processor can run.
 fn chains() -> [Option<Chain>; 3] {
-    // SAFETY: the closure is given out only if SSE4.2 was detected.
+    // SAFETY: the closure is returned only if SSE4.2 was detected.
     let checksums: Chain = |count| unsafe { checksums(count) };
     let detected = is_x86_feature_detected!("sse4.2");
     [Some(integer_multiplies), Some(float_multiplies), detected.then_some(checksums)]
 }
 
-/// The latency of each chain in adds, which take one cycle on every x86-64 processor: learnt once a process, and
-/// tried anew the next time while the adds are disturbed.
+/// Latency of each chain relative to adds, which take one cycle on every x86-64 processor. It is learnt once
+/// per process, and tried again on the next call while the adds are disturbed.
 fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
     static LEARNT: [OnceLock<u64>; 3] = [const { OnceLock::new() }; 3];
     let known = || std::array::from_fn(|at| LEARNT[at].get().copied());
@@ -174,7 +175,7 @@ fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
     }
     let pair = |_| -> [f64; 3] {
         let adds = timed(tsc, || adds(SHORT));
-        // A chain that cannot run teaches nothing.
+        // A chain that cannot run has no latency.
         chains.map(|chain| chain.map_or(f64::NAN, |chain| timed(tsc, || chain(SHORT)) / adds))
     };
     let pairs: [[f64; 3]; PAIRS] = std::array::from_fn(pair);
@@ -187,15 +188,15 @@ fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
     known()
 }
 
-/// What ratios of the chains to adds teach: nothing where the integer multiply takes under 3, for then the adds
-/// were slowed, and the other ratios are too small as well.
+/// Derives latencies from ratios of the chains to adds. Returns none if the integer multiply takes less than
+/// 3: the adds were slowed, so the other ratios are too small as well.
 fn taught(ratios: &[[f64; PAIRS]; 3]) -> [Option<u64>; 3] {
     let latencies = ratios.each_ref().map(|ratios| agreed_latency(ratios));
     if latencies[0].is_some() { latencies } else { [None; 3] }
 }
 
-/// How many cycles an instruction takes by what it took in adds, time after time: the whole number that more than
-/// half of the ratios lie near, where it is believed.
+/// Derives a latency in cycles from repeated ratios to adds: the integer that more than half of the ratios
+/// are close to, if it is plausible.
 pub fn agreed_latency(ratios: &[f64]) -> Option<u64> {
     LATENCIES.into_iter().find(|latency| {
         let near = |ratio: &&f64| (*ratio / *latency as f64 - 1.0).abs() < NEAR;
@@ -203,19 +204,19 @@ pub fn agreed_latency(ratios: &[f64]) -> Option<u64> {
     })
 }
 
-/// The ticks of a chain, at least one.
+/// Returns the ticks of a chain, at least one.
 #[inline(always)]
 fn timed(tsc: &Tsc, chain: impl FnOnce()) -> f64 {
-    let begin = tsc::start();
+    let start = tsc::start();
     chain();
-    tsc.net(begin, tsc::stop()).max(1.0)
+    tsc.net(start, tsc::stop()).max(1.0)
 }
 
-/// A loop of `count` dependent instructions, a multiple of [`UNROLLED`].
+/// A loop of `count` dependent instructions; `count` is a multiple of [`UNROLLED`].
 macro_rules! chain {
     ($count:expr, $instruction:literal, $($operand:tt)*) => {
-        // SAFETY: only the named registers and the flags change. The processor has the instruction: all are of
-        // x86-64 but `crc32`, which needs SSE4.2; the caller of `checksums` has detected it.
+        // SAFETY: only the named registers and the flags change. The processor has the instruction: all are
+        // part of x86-64 except `crc32`, which needs SSE4.2; the caller of `checksums` has detected it.
         unsafe {
             asm!(
                 ".p2align 6",
@@ -233,13 +234,13 @@ macro_rules! chain {
     };
 }
 
-/// Register operands: some processors fold immediates away at rename.
+/// Register operands, because some processors eliminate immediates at rename.
 #[inline(never)]
 fn adds(count: u64) {
     chain!(count, "add {sum}, {one}", sum = inout(reg) 0u64 => _, one = in(reg) 1u64);
 }
 
-/// The 32-bit form: on the first Zen the 64-bit form takes a cycle more than elsewhere.
+/// The 32-bit form: on the first Zen the 64-bit form takes one cycle more than elsewhere.
 #[inline(never)]
 fn integer_multiplies(count: u64) {
     chain!(
@@ -250,7 +251,7 @@ fn integer_multiplies(count: u64) {
     );
 }
 
-/// By 1, so that no product is denormal or infinite, which some processors multiply more slowly.
+/// Multiplies by 1, so that no product is denormal or infinite, which some processors multiply more slowly.
 #[inline(never)]
 fn float_multiplies(count: u64) {
     chain!(
@@ -261,7 +262,7 @@ fn float_multiplies(count: u64) {
     );
 }
 
-/// `crc32` of 64 bits.
+/// Runs `crc32` of 64 bits.
 ///
 /// # Safety
 /// The processor must have SSE4.2.
@@ -278,21 +279,21 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn chains_run_what_they_claim() {
+    fn chains_run_the_given_number_of_instructions() {
         assert_eq!((SHORT % UNROLLED, LENGTH % UNROLLED), (0, 0));
     }
 
-    /// How long a test waits for a moment without disturbance.
+    /// How long a test waits for an undisturbed moment.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Interruptions only make a chain slower, so the fastest run of each is what the processor does. A busy
-    /// machine disturbs many for a while; a broken instrument never has a majority that agrees.
+    /// Interruptions only slow a chain, so its fastest run is what the processor does. A busy machine
+    /// disturbs many runs for a while; a broken instrument never has a majority that agrees.
     #[test]
     fn the_fastest_runs_of_two_chains_agree() {
         if crate::untested::tsc("the core clock").is_none() {
             return;
         }
-        let begin = Instant::now();
+        let start = Instant::now();
         loop {
             let clocks: Vec<_> = (0..100).map(|_| calibrate().unwrap()).collect();
             println!("{:?} of {:?}", clocks.last(), latencies());
@@ -302,15 +303,15 @@ mod tests {
             if agreeing > 50 {
                 break;
             }
-            assert!(begin.elapsed() < PATIENCE, "{agreeing} of 100 agree: {clocks:?}");
+            assert!(start.elapsed() < PATIENCE, "{agreeing} of 100 agree: {clocks:?}");
         }
     }
 
-    /// A busy SMT sibling slows dependent adds and not these chains, so it leaves most samples in force. A virtual
-    /// machine may hide which CPUs are siblings, so each other CPU is kept busy.
+    /// A busy SMT sibling slows dependent adds but not these chains, so most samples stay valid. A virtual
+    /// machine may hide which CPUs are siblings, so every other CPU is kept busy.
     #[test]
     fn busy_cpus_leave_the_chains_in_agreement() {
-        const TEST: &str = "the core clock beside busy CPUs";
+        const TEST: &str = "the core clock next to busy CPUs";
         if crate::untested::tsc(TEST).is_none() {
             return;
         }
@@ -319,7 +320,7 @@ mod tests {
         if others.is_empty() {
             return crate::untested::note(TEST, &"one CPU");
         }
-        // Known siblings first: not all of many CPUs are kept busy.
+        // Known siblings first: on a machine with many CPUs not all are kept busy.
         let topology = crate::topology::Topology::detect();
         others.sort_by_key(|cpu| !topology.siblings(own).contains(cpu));
         crate::pin::pin_to(own).unwrap();
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_whole_and_agreed_on() {
+    fn latencies_are_integers_and_agree() {
         assert_eq!(agreed_latency(&[3.0, 3.01, 2.99, 2.85, 3.1, 5.0, 9.7]), Some(3));
         assert_eq!(agreed_latency(&[4.0, 4.05, 4.02, 4.3, 3.8, 8.1]), Some(4));
         assert_eq!(agreed_latency(&[3.5; PAIRS]), None);
@@ -357,18 +358,18 @@ mod tests {
         assert_eq!(agreed_latency(&[]), None);
     }
 
-    /// Of two whole numbers that are believed, no ratio is near both.
+    /// No ratio is close to two plausible integers.
     #[test]
-    fn latencies_are_told_apart() {
+    fn latencies_are_distinguishable() {
         for latency in *LATENCIES.start()..*LATENCIES.end() {
             let (low, high) = (latency as f64, (latency + 1) as f64);
             assert!(low * (1.0 + NEAR) < high * (1.0 - NEAR), "{latency}");
         }
     }
 
-    /// Where the processor's counter of cycles can be read, the adds must take one each by it too.
+    /// If the processor's cycle counter can be read, it must count one cycle per add.
     #[test]
-    fn adds_take_a_cycle_each_by_the_processors_own_count() {
+    fn adds_take_one_cycle_each_by_the_cycle_counter() {
         let counters = match Counters::open(&[Event::CYCLES], Mode::User) {
             Ok(counters) => counters,
             Err(why) => return crate::untested::note("cycles of the adds", &why),
@@ -382,28 +383,29 @@ mod tests {
         match least {
             Some(least) if least > 0 => {
                 let ratio = least as f64 / LENGTH as f64;
-                assert!((1.0..1.1).contains(&ratio), "{ratio} cycles an add");
+                assert!((1.0..1.1).contains(&ratio), "{ratio} cycles per add");
             }
-            _ => crate::untested::note("cycles of the adds", &"the counter stands still"),
+            _ => crate::untested::note("cycles of the adds", &"the counter does not count"),
         }
     }
 
     #[test]
-    fn the_fastest_chain_counts_if_another_bears_it_out() {
+    fn the_fastest_chain_counts_if_another_confirms_it() {
         let clock = CoreClock::of([3.9e9, 4e9, 2e9], true);
         assert_eq!((clock.hertz, clock.second_hertz), (4e9, 3.9e9));
         assert!((clock.disagreement() - 0.025).abs() < 1e-12);
         assert!(
             CoreClock::of([4e9, 0.0, 0.0], true).disagreement() > AGREEMENT,
-            "one bears nothing out"
+            "one chain confirms nothing"
         );
         let guess = CoreClock::of([4e9, 4e9, 0.0], false);
         assert!(guess.disagreement() > AGREEMENT, "two guesses that agree are no clock");
     }
 
-    /// Adds slowed alike in every pair make all ratios too small, by one factor: nothing wrong is learnt then.
+    /// Adds that are slowed alike in every pair make all ratios too small by one factor: no wrong latency is
+    /// learnt.
     #[test]
-    fn slowed_adds_teach_no_wrong_latency() {
+    fn slowed_adds_yield_no_wrong_latency() {
         for slowed in (100..=300).map(|hundredths| f64::from(hundredths) / 100.0) {
             for latencies in [[3, 3, 4], [3, 3, 5], [3, 4, 5], [3, 5, 5], [4, 4, 4]] {
                 let taught = taught(&latencies.map(|latency| [f64::from(latency) / slowed; PAIRS]));
@@ -416,16 +418,16 @@ mod tests {
         assert_eq!(three, [Some(3), Some(3), Some(4)]);
     }
 
-    /// A busy machine may disturb five tries in a row, but not for so long.
+    /// A busy machine may disturb five attempts in a row, but not for this long.
     #[test]
-    fn the_agreed_clock_is_one_that_both_chains_show() {
-        let begin = Instant::now();
+    fn the_agreed_clock_is_confirmed_by_two_chains() {
+        let start = Instant::now();
         let hertz = loop {
             match hertz() {
                 Err(Doubtful::NoTime(why)) => {
                     return crate::untested::note("the agreed core clock", &why);
                 }
-                Err(_) if begin.elapsed() < PATIENCE => {}
+                Err(_) if start.elapsed() < PATIENCE => {}
                 agreed => break agreed.unwrap(),
             }
         };

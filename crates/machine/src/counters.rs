@@ -1,4 +1,4 @@
-//! Counters of the processor and of the kernel, by `perf_event_open`.
+//! Hardware and kernel counters, through `perf_event_open(2)`.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use crate::SysError;
 
-/// What is counted: by the processor or by the kernel.
+/// An event that the processor or the kernel counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     kind: u32,
@@ -16,16 +16,15 @@ pub struct Event {
 impl Event {
     /// Core cycles.
     pub const CYCLES: Self = Self { kind: HARDWARE, config: 0 };
-    /// Instructions that ended.
+    /// Retired instructions.
     pub const INSTRUCTIONS: Self = Self { kind: HARDWARE, config: 1 };
-    /// Nanoseconds on a CPU; the kernel counts them.
+    /// Nanoseconds on a CPU, counted by the kernel.
     pub const TASK_CLOCK: Self = Self { kind: SOFTWARE, config: 1 };
-    /// Page faults; the kernel counts them.
+    /// Page faults, counted by the kernel.
     pub const PAGE_FAULTS: Self = Self { kind: SOFTWARE, config: 2 };
 
-    /// An event by the number and the mask that the processor's maker gives it: bits 0 to 7 of the number
-    /// lie in bits 0 to 7 of its register, the mask in 8 to 15, and bits 8 to 11 of the number (AMD alone
-    /// has them) in 32 to 35.
+    /// A vendor's event by its number and unit mask. Bits 0 to 7 of the number go to bits 0 to 7 of the
+    /// register, the mask to bits 8 to 15, and bits 8 to 11 of the number (AMD only) to bits 32 to 35.
     pub fn raw(number: u16, mask: u8) -> Self {
         let (low, high) = (u64::from(number & 0xFF), u64::from(number >> 8 & 0xF));
         Self { kind: RAW, config: low | u64::from(mask) << 8 | high << 32 }
@@ -43,24 +42,24 @@ impl fmt::Display for Event {
             Self::INSTRUCTIONS => f.write_str("instructions"),
             Self::TASK_CLOCK => f.write_str("the task clock"),
             Self::PAGE_FAULTS => f.write_str("page faults"),
-            Self { kind: RAW, config } => write!(f, "the processor's event {config:#x}"),
+            Self { kind: RAW, config } => write!(f, "processor event {config:#x}"),
             Self { kind, config } => write!(f, "event {config:#x} of kind {kind}"),
         }
     }
 }
 
-/// In which mode of this thread a counter runs.
+/// The modes of this thread in which a counter runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// In user mode alone; needs the least privilege.
+    /// Only in user mode; needs the least privilege.
     User,
-    /// In the kernel alone.
+    /// Only in the kernel.
     Kernel,
     /// In both.
     Both,
 }
 
-/// `struct perf_event_attr` as far as its first version went, 64 bytes.
+/// The first version of `struct perf_event_attr`, 64 bytes.
 #[repr(C)]
 #[derive(Debug, Default, PartialEq)]
 struct Attributes {
@@ -76,8 +75,7 @@ struct Attributes {
     breakpoint_address: u64,
 }
 
-/// In the attributes' `read_format`: how long the counters were wanted, how long they ran, and all of the
-/// group in one answer.
+/// `read_format`: time enabled, time running, and the values of the whole group.
 const TIMES_AND_GROUP: u64 = 1 | 1 << 1 | 1 << 3;
 /// `exclude_user`, `exclude_kernel`, `exclude_hv` in the attributes' flags.
 const NO_USER: u64 = 1 << 4;
@@ -102,24 +100,24 @@ impl Attributes {
     }
 }
 
-/// Counters of this thread that run together, from when they are opened to when they are dropped.
+/// Counters of this thread that run together from opening to dropping.
 #[derive(Debug)]
 pub struct Counters {
-    /// The first leads: it is read for all.
+    /// The group leader comes first: it is read for all.
     all: Vec<OwnedFd>,
 }
 
-/// The most counters that run together.
-const MOST: usize = 8;
+/// Maximum number of counters that run together.
+const MAX_COUNTERS: usize = 8;
 
 impl Counters {
-    /// Opens counters of some events, eight at most, that run on this thread from now on.
+    /// Opens counters of at most eight events. They run on this thread from now on.
     ///
     /// # Errors
-    /// Where the processor has no such counter, or this program may not use it.
+    /// Fails if the processor has no such counter or this program may not use it.
     pub fn open(events: &[Event], mode: Mode) -> Result<Self, SysError> {
         let mut all: Vec<OwnedFd> = Vec::new();
-        for event in events.iter().take(MOST) {
+        for event in events.iter().take(MAX_COUNTERS) {
             let leader = all.first().map_or(-1, |fd| fd.as_raw_fd());
             let opened = open(&Attributes::new(*event, mode), leader);
             all.push(opened.map_err(|why| {
@@ -130,16 +128,16 @@ impl Counters {
         Ok(Self { all })
     }
 
-    /// What each has counted until now, in the order in which they were opened.
+    /// Returns the current count of each event, in opening order.
     ///
     /// # Errors
-    /// Where they did not run all the time, since others had the processor's counters.
+    /// Fails if the counters did not run all the time because others used the hardware counters.
     pub fn now(&self) -> io::Result<Vec<u64>> {
         const HEAD: usize = 3;
-        let mut answer = [0u64; HEAD + MOST];
+        let mut answer = [0u64; HEAD + MAX_COUNTERS];
         let length = size_of_val(&answer);
         let Some(leader) = self.all.first() else { return Ok(Vec::new()) };
-        // SAFETY: the kernel writes at most the answer's length, and any bytes are numbers.
+        // SAFETY: the kernel writes at most the length of the buffer, and any bytes are valid numbers.
         let got = unsafe { libc::read(leader.as_raw_fd(), answer.as_mut_ptr().cast(), length) };
         if got < 0 {
             return Err(io::Error::last_os_error());
@@ -147,7 +145,7 @@ impl Counters {
         let [count, wanted, ran] = [answer[0], answer[1], answer[2]];
         if count != self.all.len() as u64 || ran < wanted {
             return Err(io::Error::other(format!(
-                "the counters ran for {ran} of {wanted} ns: others have them"
+                "the counters ran for {ran} of {wanted} ns: other programs use them"
             )));
         }
         Ok(answer[HEAD..HEAD + self.all.len()].to_vec())
@@ -156,18 +154,18 @@ impl Counters {
 
 fn open(attributes: &Attributes, leader: i32) -> io::Result<OwnedFd> {
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    // SAFETY: the attributes are as long as they say, and outlive the call. This thread, any CPU.
+    // SAFETY: the attributes have the stated length and outlive the call. This thread, any CPU.
     let fd = unsafe {
         libc::syscall(libc::SYS_perf_event_open, attributes, 0, -1, leader, CLOSE_ON_EXEC)
     };
     match i32::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
+        // SAFETY: the kernel has just created this descriptor for us, and nothing else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// What a person can do where a counter is refused.
+/// Returns the remedy for a refused counter.
 fn remedy(why: &io::Error) -> &'static str {
     match why.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
@@ -175,7 +173,7 @@ fn remedy(why: &io::Error) -> &'static str {
         }
         Some(libc::ENOSYS) => "use a kernel with CONFIG_PERF_EVENTS",
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files: ulimit -n 4096",
-        _ => "use bare metal, or a hypervisor that shows a PMU",
+        _ => "use bare metal or a hypervisor that exposes a PMU",
     }
 }
 
@@ -185,7 +183,7 @@ mod tests {
     use crate::mapping::{Mapping, PAGE};
 
     #[test]
-    fn events_become_the_kernels_attributes() {
+    fn events_become_kernel_attributes() {
         let attributes = Attributes::new(Event::raw(0xA1, 0x04), Mode::User);
         assert_eq!((attributes.kind, attributes.size, attributes.config), (4, 64, 0x04A1));
         assert_eq!(attributes.flags, NO_KERNEL | NO_HYPERVISOR);
@@ -196,36 +194,42 @@ mod tests {
         );
         assert_eq!(Attributes::new(Event::CYCLES, Mode::Both).flags, NO_HYPERVISOR);
         assert_eq!(Event::raw(0x1C7, 0).config, 0x1_0000_00C7);
-        assert_eq!(Event::raw(0xC1, 0).to_string(), "the processor's event 0xc1");
+        assert_eq!(Event::raw(0xC1, 0).to_string(), "processor event 0xc1");
     }
 
-    /// The kernel counts these itself, so that the way to a counter can be tried anywhere.
+    /// The kernel counts these in software, so the interface can be tested on any machine.
     #[test]
-    fn what_the_kernel_counts_is_counted_together() {
+    fn software_events_are_counted_together() {
         let counters = match Counters::open(&[Event::PAGE_FAULTS; 2], Mode::Both) {
             Ok(counters) => counters,
-            Err(why) => return crate::untested::note("counters of the kernel", &why),
+            Err(why) => return crate::untested::note("software counters", &why),
         };
         let clock = Counters::open(&[Event::TASK_CLOCK], Mode::Both).unwrap();
         let mapping = Mapping::anonymous(100 * PAGE).unwrap();
         let before = counters.now().unwrap();
         for page in 0..100 {
-            // SAFETY: inside the mapping, which this test alone uses.
+            // SAFETY: inside the mapping, which only this test uses.
             unsafe { mapping.as_mut_ptr().add(page * PAGE).write_volatile(1) };
         }
         let after = counters.now().unwrap();
-        // Huge pages take fewer.
+        // Huge pages cause fewer faults.
         assert!(after[0] > before[0] && after[0] - before[0] == after[1] - before[1], "{after:?}");
-        let took = [clock.now().unwrap()[0], clock.now().unwrap()[0]];
-        assert!(took[0] > 0 && took[1] > took[0] && took[1] < 10_000_000_000, "{took:?} ns");
+        let elapsed = [clock.now().unwrap()[0], clock.now().unwrap()[0]];
+        assert!(
+            elapsed[0] > 0 && elapsed[1] > elapsed[0] && elapsed[1] < 10_000_000_000,
+            "{elapsed:?} ns"
+        );
     }
 
     #[test]
-    fn what_nobody_counts_is_refused_in_one_line() {
+    fn an_unknown_event_is_refused_in_one_line() {
         let unknown = Event { kind: SOFTWARE, config: 0xFFFF };
         let refusal = Counters::open(&[unknown], Mode::User).unwrap_err();
-        let told = refusal.to_string();
-        assert!(told.contains("perf_event_open of event 0xffff") && !told.contains('\n'), "{told}");
+        let message = refusal.to_string();
+        assert!(
+            message.contains("perf_event_open of event 0xffff") && !message.contains('\n'),
+            "{message}"
+        );
         assert!(Counters::open(&[], Mode::User).unwrap().now().unwrap().is_empty());
     }
 
@@ -240,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_counted_or_it_says_why_not() {
+    fn instructions_are_counted_or_the_reason_is_given() {
         match Counters::open(&[Event::INSTRUCTIONS, Event::CYCLES], Mode::User) {
             Ok(counters) => {
                 let before = counters.now().unwrap();
                 let after = counters.now().unwrap();
                 assert!(after[0] > before[0] && after[1] > before[1], "{before:?} {after:?}");
             }
-            Err(why) => crate::untested::note("counters of the processor", &why),
+            Err(why) => crate::untested::note("hardware counters", &why),
         }
     }
 }

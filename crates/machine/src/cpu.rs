@@ -1,4 +1,4 @@
-//! The processor: its names, its features, and the hypervisor above it.
+//! The processor: name, features and hypervisor.
 
 use std::io::{BufRead, BufReader};
 use std::sync::OnceLock;
@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 use raw_cpuid::CpuId;
 use serde::{Deserialize, Serialize};
 
-/// What the processor says of itself, by CPUID, and what the kernel says of it, by `/proc/cpuinfo`.
+/// The processor as CPUID and `/proc/cpuinfo` describe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// CPUID vendor, such as `AuthenticAMD`; empty where the processor gives none.
+    /// CPUID vendor, e.g. `AuthenticAMD`; empty if unknown.
     pub vendor: String,
-    /// Brand string; empty where the processor gives none.
+    /// Brand string; empty if unknown.
     pub brand: String,
     /// Display family.
     pub family: u32,
@@ -19,16 +19,16 @@ pub struct Cpu {
     pub model: u32,
     /// Stepping.
     pub stepping: u32,
-    /// Microcode revision as the kernel prints it.
+    /// Microcode revision in the kernel's notation.
     pub microcode: Option<String>,
     /// The kernel's feature flags, sorted.
     pub features: Vec<String>,
-    /// The 12 letters with which the hypervisor signs, such as `KVMKVMKVM`; none on bare metal.
+    /// The 12-character signature of the hypervisor, e.g. `KVMKVMKVM`; `None` on bare metal.
     pub hypervisor: Option<String>,
 }
 
 impl Cpu {
-    /// Reads CPUID and the first processor of `/proc/cpuinfo`.
+    /// Reads CPUID and the first processor in `/proc/cpuinfo`.
     pub fn detect() -> Self {
         let cpuid = CpuId::new();
         let (family, model, stepping) = cpuid.get_feature_info().map_or((0, 0, 0), |info| {
@@ -52,7 +52,7 @@ impl Cpu {
     }
 }
 
-/// What `/proc/cpuinfo` says of its first processor.
+/// The first processor in `/proc/cpuinfo`.
 #[derive(Debug, Default, PartialEq)]
 struct KernelView {
     microcode: Option<String>,
@@ -60,7 +60,7 @@ struct KernelView {
 }
 
 impl KernelView {
-    /// Stops at the first empty line: on a large host the whole file takes milliseconds.
+    /// Stops at the first empty line: on a large host the whole file takes milliseconds to read.
     fn parse(cpuinfo: impl BufRead) -> Self {
         let mut view = Self::default();
         for line in cpuinfo.lines().map_while(Result::ok) {
@@ -80,7 +80,7 @@ impl KernelView {
     }
 }
 
-/// The features that probes ask for, read once: CPUID traps under a hypervisor.
+/// The features that probes query, read once because CPUID traps under a hypervisor.
 struct Predicates {
     hypervisor: Option<String>,
     erms: bool,
@@ -109,7 +109,7 @@ fn predicates() -> &'static Predicates {
     })
 }
 
-/// Whether XCR0 holds the two MPX states (bits 3 and 4), so that the kernel lets the registers live.
+/// Returns whether XCR0 enables the two MPX states (bits 3 and 4), so that the registers are preserved.
 fn bounds_state_enabled() -> bool {
     let leaf_one = std::arch::x86_64::__cpuid(1);
     if leaf_one.ecx >> 27 & 1 == 0 {
@@ -124,7 +124,7 @@ fn bounds_state_enabled() -> bool {
     low >> 3 & 3 == 3
 }
 
-/// The vendor letters of CPUID leaf 0x40000000, where leaf 1 says that there is a hypervisor.
+/// Returns the vendor signature in CPUID leaf 0x40000000 if leaf 1 reports a hypervisor.
 fn hypervisor_signature() -> Option<String> {
     if std::arch::x86_64::__cpuid(1).ecx >> 31 == 0 {
         return None;
@@ -135,44 +135,44 @@ fn hypervisor_signature() -> Option<String> {
     Some(letters.trim_matches(['\0', ' ']).to_owned())
 }
 
-/// The hypervisor's signature; none on bare metal.
+/// Returns the signature of the hypervisor; `None` on bare metal.
 pub fn hypervisor() -> Option<&'static str> {
     predicates().hypervisor.as_deref()
 }
 
-/// Whether this processor is emulated by QEMU's TCG, so that no time measured here means anything.
+/// Returns whether QEMU's TCG emulates this processor, which makes measured times meaningless.
 pub fn emulated() -> bool {
     hypervisor() == Some("TCGTCGTCGTCG")
 }
 
-/// AVX2, allowed by the kernel.
+/// Returns whether AVX2 is present and enabled by the kernel.
 pub fn has_avx2() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
 }
 
-/// AVX-512 F, BW and VL, allowed by the kernel.
+/// Returns whether AVX-512 F, BW and VL are present and enabled by the kernel.
 pub fn has_avx512() -> bool {
     std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512bw")
         && std::arch::is_x86_feature_detected!("avx512vl")
 }
 
-/// Enhanced `rep movsb` and `rep stosb`.
+/// Returns whether `rep movsb` and `rep stosb` are enhanced (ERMS).
 pub fn has_erms() -> bool {
     predicates().erms
 }
 
-/// Fast short `rep movsb`.
+/// Returns whether short `rep movsb` is fast (FSRM).
 pub fn has_fsrm() -> bool {
     predicates().fsrm
 }
 
-/// MPX in the processor and its states in XCR0. Without both, its instructions do nothing.
+/// Returns whether the processor has MPX and XCR0 enables its states. Otherwise its instructions are no-ops.
 pub fn has_mpx() -> bool {
     predicates().mpx
 }
 
-/// SGX in the processor. Whether the kernel offers it is another question.
+/// Returns whether the processor has SGX, regardless of kernel support.
 pub fn has_sgx() -> bool {
     predicates().sgx
 }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpuinfo_of_first_processor_only() {
+    fn only_the_first_processor_of_cpuinfo_is_read() {
         let text = "processor\t: 0\nmicrocode\t: 0xa1\nflags\t\t: sse2 avx2 aes\n\nprocessor\t: 1\nmicrocode\t: 0xb2\n";
         let view = KernelView::parse(text.as_bytes());
         assert_eq!(view.microcode.as_deref(), Some("0xa1"));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_shows_is_seen() {
+    fn features_agree_with_the_kernel() {
         let cpu = Cpu::detect();
         assert!(!cpu.vendor.is_empty());
         let seen = [
@@ -200,7 +200,7 @@ mod tests {
             ("fsrm", has_fsrm()),
             ("hypervisor", cpu.hypervisor.is_some()),
         ];
-        // The kernel may hide what the processor has (clearcpuid=erms), but shows nothing that it has not.
+        // The kernel may hide a feature (clearcpuid=erms), but never reports one that is missing.
         let shown = seen.iter().filter(|(flag, _)| cpu.features.iter().any(|shown| shown == flag));
         let mut compared = 0;
         for (flag, seen) in shown {
@@ -208,7 +208,7 @@ mod tests {
             compared += 1;
         }
         if compared == 0 {
-            crate::untested::note("CPU features by the kernel", &"it shows none of them");
+            crate::untested::note("CPU features by the kernel", &"the kernel reports none of them");
         }
     }
 }

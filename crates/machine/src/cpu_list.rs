@@ -1,6 +1,6 @@
-//! The kernel's CPU lists: `0-3,8`.
+//! CPU lists in the kernel's format: `0-3,8`.
 
-/// The CPUs that a kernel list such as `0-3,8\n` names, in its order; `None` if it is no list.
+/// Parses a CPU list, e.g. `0-3,8\n`; `None` if it is invalid.
 pub fn parse(text: &str) -> Option<Vec<usize>> {
     let text = text.trim();
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Everything about this machine and program on which a figure depends.
+//! The environment of a measurement: every property of the machine and program that can affect a result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::tsc::Tsc;
 
 mod libc_tunables;
 
-/// Words of the kernel's command line that change what a boundary costs.
+/// Parameters of the kernel's command line that change the cost of a boundary.
 const MITIGATION_WORDS: &[&str] = &[
     "mitigations",
     "nopti",
@@ -45,44 +45,44 @@ const MITIGATION_WORDS: &[&str] = &[
 /// The machine and the program of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// The host's name.
+    /// The host name.
     pub hostname: String,
     /// `uname -r`.
     pub kernel_release: String,
     /// `uname -v`.
     pub kernel_version: String,
-    /// Changes with each boot.
+    /// The ID of the current boot.
     pub boot_id: String,
-    /// The processor, with its microcode and hypervisor.
+    /// The processor, including microcode and hypervisor.
     pub cpu: Cpu,
     /// The caches of the first CPU.
     pub caches: Caches,
     /// CPUs, cores, packages, nodes.
     pub topology: Topology,
-    /// What the kernel says of each processor vulnerability.
+    /// The kernel's status of each processor vulnerability.
     pub vulnerabilities: BTreeMap<String, String>,
-    /// The words on the kernel's command line that set mitigations; the rest is not recorded.
+    /// Parameters of the kernel's command line that set mitigations; the others are not recorded.
     pub mitigation_words: Vec<String>,
-    /// How the core clock is governed; none where the kernel has no say.
+    /// The CPU frequency governor; `None` if the kernel controls no frequency.
     pub governor: Option<String>,
-    /// The chosen setting of transparent huge pages: `always`, `madvise` or `never`.
+    /// The mode of transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
     /// The C library and its version.
     pub libc: Option<String>,
-    /// The thresholds by which glibc chooses how to copy, by tunable.
+    /// glibc's thresholds for choosing a copy method, by tunable.
     pub libc_tunables: BTreeMap<String, String>,
-    /// Memory, bytes.
+    /// Memory size in bytes.
     pub memory: u64,
     /// Version of this program.
     pub program_version: String,
-    /// BLAKE3 of this program's file, hexadecimal; none where it cannot be read.
+    /// BLAKE3 hash of this program's file in hexadecimal; `None` if it cannot be read.
     pub program_hash: Option<String>,
-    /// Frequency of the time stamp counter; none where it gives no time.
+    /// Frequency of the time-stamp counter in hertz; `None` if the counter is unusable.
     pub tsc_hertz: Option<f64>,
 }
 
 impl Environment {
-    /// Reads it all, in some tens of milliseconds. What the system does not show stays empty.
+    /// Captures the environment, in some tens of milliseconds. What the system does not report stays empty.
     pub fn capture() -> Self {
         let uname = rustix::system::uname();
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
@@ -109,36 +109,36 @@ impl Environment {
         }
     }
 
-    /// Whether the other is the same machine with the same program in another boot: what a kernel's
-    /// command line chooses may differ.
+    /// Returns whether `other` is the same machine and program in another boot, whose kernel parameters may
+    /// differ.
     pub fn is_another_boot(&self, other: &Self) -> bool {
-        let steady = |one: &Self| (one.hostname.clone(), one.cpu.clone(), one.program_hash.clone());
-        self.boot_id != other.boot_id && steady(self) == steady(other)
+        let stable = |one: &Self| (one.hostname.clone(), one.cpu.clone(), one.program_hash.clone());
+        self.boot_id != other.boot_id && stable(self) == stable(other)
     }
 
-    /// 12 hexadecimal digits that are equal where figures may be compared: same machine, same boot, same
-    /// program. What jitters between two captures of one environment (the calibrated counter, the
-    /// memory that a hypervisor lends) does not count.
+    /// Returns 12 hexadecimal digits that are equal for comparable results: same machine, same boot, same
+    /// program. Values that vary between two captures of one environment (the calibrated counter, the memory
+    /// that a hypervisor lends) are excluded.
     pub fn id(&self) -> String {
-        let mut steady = self.clone();
-        steady.tsc_hertz = None;
-        steady.memory = 0;
-        for node in &mut steady.topology.nodes {
+        let mut stable = self.clone();
+        stable.tsc_hertz = None;
+        stable.memory = 0;
+        for node in &mut stable.topology.nodes {
             node.memory = 0;
         }
-        // Plain data with text keys always serialises; the fallback still differs where the data does.
+        // Plain data with text keys always serialises; the fallback also differs if the data does.
         let bytes =
-            serde_json::to_vec(&steady).unwrap_or_else(|_| format!("{steady:?}").into_bytes());
+            serde_json::to_vec(&stable).unwrap_or_else(|_| format!("{stable:?}").into_bytes());
         blake3::hash(&bytes).to_hex()[..12].to_owned()
     }
 }
 
-/// The only line of a file of the kernel's.
+/// Reads a one-line file of the kernel.
 fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// The files in a folder, by name, with what they hold.
+/// Reads the files of a folder: contents by name.
 fn read_folder(folder: &Path) -> BTreeMap<String, String> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let entry =
@@ -154,20 +154,20 @@ fn mitigation_words(command_line: &str) -> Vec<String> {
     command_line.split_whitespace().filter(matters).map(str::to_owned).collect()
 }
 
-/// The kernel puts the chosen one in brackets: `always [madvise] never`.
+/// Returns the selected value, which the kernel prints in brackets: `always [madvise] never`.
 fn chosen(setting: &str) -> Option<String> {
     let (_, rest) = setting.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-/// Bytes by the line `MemTotal:   24684084 kB`.
+/// Returns the size in bytes of the line `MemTotal:   24684084 kB`.
 fn memory(meminfo: &str) -> u64 {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// The hash of this program's file, by BLAKE3.
+/// Returns the BLAKE3 hash of this program's file in hexadecimal.
 pub fn program_hash() -> Option<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(fs::File::open("/proc/self/exe").ok()?).ok()?;
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survives_json() {
+    fn json_round_trips() {
         let environment = Environment::capture();
         let text = serde_json::to_string(&environment).unwrap();
         let back: Environment = serde_json::from_str(&text).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_steady_and_holds_boot_and_program() {
+    fn the_id_is_stable_and_depends_on_boot_and_program() {
         let environment = Environment::capture();
         let id = environment.id();
         assert_eq!(id.len(), 12);
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn only_mitigations_of_the_command_line() {
+    fn only_mitigation_parameters_are_recorded() {
         let words =
             mitigation_words("root=/dev/vda secret=1 mitigations=auto,nosmt nopti quiet tsx=off");
         assert_eq!(words, ["mitigations=auto,nosmt", "nopti", "tsx=off"]);
     }
 
     #[test]
-    fn kernel_texts() {
+    fn kernel_texts_are_parsed() {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("none"), None);
         assert_eq!(memory("MemFree: 5 kB\nMemTotal:       100 kB\n"), 102_400);

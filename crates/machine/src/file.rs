@@ -1,9 +1,9 @@
-//! Files that a user names, and files in folders that another user may have filled.
+//! Files that the user names, and files in folders that another user may have filled.
 //!
-//! [`Output`] writes what a user names: a regular or absent file is replaced as a whole, anything else
-//! (a device, a FIFO, `/dev/stdout`) is written through and stays what it is. [`open`], [`append`] and
-//! [`create_new`] are for files in a results folder or a cache: they follow no link and take regular
-//! files only, so that a planted link, FIFO or device neither redirects, blocks nor exhausts the reader.
+//! [`Output`] writes a file that the user names: a regular or absent file is replaced as a whole; anything
+//! else (a device, a FIFO, `/dev/stdout`) is written in place. [`open`], [`append`] and [`create_new`] are
+//! for files in a results folder or cache: they follow no link and accept only regular files, so a planted
+//! link, FIFO or device cannot redirect, block or exhaust the reader.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
@@ -14,46 +14,47 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, Gid, OFlags, Uid};
 use tempfile::{NamedTempFile, TempPath};
 
-/// The largest file that is read into memory as a whole, if its format sets no smaller limit.
+/// Maximum size of a file that is read into memory as a whole, unless its format sets a smaller limit.
 pub const MAX_WHOLE_BYTES: u64 = 64 << 20;
 
-/// A file under its final name or a temporary one, until [`Output::finish`].
+/// An output file under its final or a temporary name, until [`Output::finish`].
 #[derive(Debug)]
 pub struct Output {
     file: BufWriter<File>,
-    // Declared after the file: a temporary file is closed before it is removed.
+    // Declared after the file, so that a temporary file is closed before it is removed.
     replaces: Option<Replacement>,
 }
 
-/// The place that a file takes at the end.
+/// The destination of a new file.
 #[derive(Debug)]
 struct Replacement {
-    /// The file's name until then, removed when dropped. `None` if it has no name: then nothing is left of it
-    /// even if this process is killed.
+    /// The temporary name, removed when dropped. `None` if the file has no name; it then disappears even if
+    /// this process is killed.
     temporary: Option<TempPath>,
     target: PathBuf,
 }
 
 impl Output {
-    /// Opens what a user named for writing.
+    /// Opens a file that the user named for writing.
     ///
-    /// An absent or regular file is written next to its place and replaces it in [`Output::finish`],
-    /// with its owner, group and permissions, but not setuid, setgid or sticky. A file that this user may not
-    /// write, or whose owner or group cannot be kept, is refused. A symbolic link stays: the regular file that it names is replaced; a link
-    /// that names nothing is refused. A device, a FIFO or one of this process's own descriptors
-    /// (`/dev/stdout`, `/proc/self/fd/3`) is written through. Opening a FIFO waits for its reader.
+    /// An absent or regular file is written under a temporary name in the same folder. [`Output::finish`]
+    /// puts it in place, with owner, group and permissions of the file that it replaces except setuid, setgid
+    /// and sticky. A file that this user may not write, or whose owner or group cannot be kept, is refused. A
+    /// symbolic link stays: the regular file that it names is replaced, and a dangling link is refused. A
+    /// device, a FIFO or a descriptor of this process (`/dev/stdout`, `/proc/self/fd/3`) is written in place.
+    /// Opening a FIFO waits for its reader.
     ///
     /// # Errors
-    /// What the system refused, or why the path cannot be written, without the path.
+    /// Returns the system's error, or why the path cannot be written. The error does not contain the path.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::create_checked(path, |_| Ok(()))
     }
 
-    /// As [`Output::create`], but replaces an existing regular file only if it is empty or starts with
-    /// `header`, so that no foreign file is lost to a default name.
+    /// Like [`Output::create`], but replaces an existing regular file only if it is empty or starts with
+    /// `header`, so that a default name never overwrites an unrelated file.
     ///
     /// # Errors
-    /// As [`Output::create`]; [`ErrorKind::AlreadyExists`] if the file starts with something else.
+    /// See [`Output::create`]; [`ErrorKind::AlreadyExists`] if the file starts with something else.
     pub fn create_over(path: &Path, header: &[u8]) -> io::Result<Self> {
         Self::create_checked(path, |existing| {
             let mut start = Vec::new();
@@ -61,15 +62,15 @@ impl Output {
             if start.is_empty() || start == header {
                 return Ok(());
             }
-            Err(io::Error::new(ErrorKind::AlreadyExists, "holds something else, which is kept"))
+            Err(io::Error::new(ErrorKind::AlreadyExists, "contains something else, which is kept"))
         })
     }
 
-    /// Writes a file of a results folder or cache: it takes the place of whatever has its name, so that a
-    /// planted link, FIFO or device neither redirects nor blocks the writer.
+    /// Writes a file in a results folder or cache. It replaces whatever has its name, so a planted link, FIFO
+    /// or device cannot redirect or block the writer.
     ///
     /// # Errors
-    /// What the system refused, without the path.
+    /// Returns the system's error, without the path.
     pub fn replace(path: &Path) -> io::Result<Self> {
         Self::beside(path.to_owned(), None)
     }
@@ -81,13 +82,13 @@ impl Output {
         if let Some(number) = own_descriptor(path) {
             return Ok(Self::through(duplicate(number)?));
         }
-        // Follows links as the kernel allows it: a link that another user planted in a shared sticky
-        // folder is refused here, which reading the links ourselves would miss.
+        // Follows links as the kernel allows: it refuses a link that another user planted in a shared sticky
+        // folder, which resolving links ourselves would miss.
         let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, 0.into());
         let found = match found {
             Ok(found) => File::from(found),
             Err(rustix::io::Errno::NOENT) if fs::symlink_metadata(path).is_ok() => {
-                return Err(io::Error::other("is a link to nothing"));
+                return Err(io::Error::other("is a dangling link"));
             }
             Err(rustix::io::Errno::NOENT) => return Self::beside(path.to_owned(), None),
             Err(why) => return Err(why.into()),
@@ -104,24 +105,24 @@ impl Output {
         } else {
             path.to_owned()
         };
-        // A rename needs no right to write the file.
+        // A rename requires no write permission for the file.
         rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?;
         may_replace(&target)?;
         Self::beside(target, Some(&kind))
     }
 
-    /// A device or FIFO: whoever reads it sees the bytes, and it stays what it is.
+    /// Writes to a device or FIFO in place.
     fn into_special(path: &Path, is_socket: bool) -> io::Result<Self> {
         check_special(path, is_socket)?;
         let flags = OFlags::NOCTTY.bits().cast_signed();
         OpenOptions::new().write(true).custom_flags(flags).open(path).map(Self::through)
     }
 
-    /// Checks that [`Output::create_over`] may write there, and leaves everything as it is: a FIFO or device is not
-    /// opened, because opening a FIFO already gives its reader an end, and a device may act on it.
+    /// Checks that [`Output::create_over`] may write there, without side effects: a FIFO or device is not
+    /// opened, because opening affects the reader of a FIFO and may affect a device.
     ///
     /// # Errors
-    /// As [`Output::create_over`], as far as it shows without opening.
+    /// See [`Output::create_over`], as far as it is visible without opening.
     pub fn check_over(path: &Path, header: &[u8]) -> io::Result<()> {
         let special = path.metadata().ok().filter(|found| !found.is_file() && !found.is_dir());
         match special {
@@ -136,14 +137,13 @@ impl Output {
         Self { file: BufWriter::new(file), replaces: None }
     }
 
-    /// A temporary file in the folder of the target, without a name if the file system can make such a file.
+    /// Creates a temporary file in the folder of the target, without a name if the file system supports that.
     fn beside(target: PathBuf, replaced: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "is no name of a file"));
+            return Err(io::Error::new(ErrorKind::InvalidInput, "is not a file name"));
         }
         let folder = folder_of(&target);
-        // As the system does for a new file: what the umask leaves of this. One that replaces another gets its
-        // mode below.
+        // The default mode of a new file, less the umask. A file that replaces another gets its mode below.
         let mode = if replaced.is_some() { 0o600 } else { 0o666 };
         let (file, temporary) = match unnamed(folder, mode) {
             Some(file) => (file, None),
@@ -159,10 +159,10 @@ impl Output {
         Ok(Self { file: BufWriter::new(file), replaces })
     }
 
-    /// Writes the remaining bytes and puts the file in its place, on disk.
+    /// Writes the remaining bytes, syncs the file and puts it in place.
     ///
     /// # Errors
-    /// What the system refused; a regular file then stays as it was.
+    /// Returns the system's error; an existing file is then unchanged.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.flush()?;
         let Some(Replacement { temporary, target }) = self.replaces else { return Ok(()) };
@@ -177,28 +177,29 @@ impl Output {
     }
 }
 
-/// A new file without a name; `None` if the file system cannot make one, or the folder takes no file.
+/// Creates a file without a name; `None` if the file system or folder does not support it.
 fn unnamed(folder: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE.bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(flags).mode(mode).open(folder).ok()?;
-    // The file gets its name by this link.
+    // The file gets its name through this link.
     fs::symlink_metadata(descriptor_path(file.as_fd())).is_ok().then_some(file)
 }
 
-/// A new file with a temporary name.
+/// Creates a file with a temporary name.
 fn named(folder: &Path, mode: u32) -> io::Result<(File, TempPath)> {
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     Ok(with_temporary_name(folder, open)?.into_parts())
 }
 
-/// Gives a file without a name a temporary one.
+/// Links a file without a name under a temporary name.
 fn given_name(file: &File, folder: &Path) -> io::Result<TempPath> {
     let own = descriptor_path(file.as_fd());
     let link = |path: &Path| Ok(rustix::fs::linkat(CWD, &own, CWD, path, AtFlags::SYMLINK_FOLLOW)?);
     Ok(with_temporary_name(folder, link)?.into_temp_path())
 }
 
-/// Makes something with an unpredictable name. An error does not tell the name, which says nothing to the user.
+/// Creates something under an unpredictable name. Errors do not contain the name, which means nothing to the
+/// user.
 fn with_temporary_name<T>(
     folder: &Path,
     mut make: impl FnMut(&Path) -> io::Result<T>,
@@ -214,17 +215,17 @@ fn with_temporary_name<T>(
 /// Checks that a device or FIFO may be written, without opening it.
 fn check_special(path: &Path, is_socket: bool) -> io::Result<()> {
     if is_socket {
-        return Err(io::Error::other("is a socket, which is no file to write"));
+        return Err(io::Error::other("is a socket, not a file"));
     }
     Ok(rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
-/// Gives a new file the owner, group and permissions of the one that it replaces.
+/// Copies owner, group and permissions from the file that is replaced.
 fn inherit(new: &File, replaced: &Metadata) -> io::Result<()> {
     let (user, group) = (replaced.uid(), replaced.gid());
     let own = new.metadata()?;
     if (own.uid(), own.gid()) != (user, group) {
-        // What is already right is left alone: only root may change an owner.
+        // Only root may change an owner, so equal values are not set.
         let owner = (own.uid() != user).then(|| Uid::from_raw(user));
         let given =
             rustix::fs::fchown(new, owner, (own.gid() != group).then(|| Gid::from_raw(group)));
@@ -233,15 +234,15 @@ fn inherit(new: &File, replaced: &Metadata) -> io::Result<()> {
             io::Error::other(format!("its owner {user} and group {group} cannot be kept: {why}"))
         })?;
     }
-    // What is written now must not run as another user or group.
+    // The new contents must not run as another user or group.
     new.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))
 }
 
-/// Names the folder that refuses a new file.
+/// Adds the folder to the error of creating a file in it.
 fn in_folder(why: io::Error, folder: &Path) -> io::Error {
     match why.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            let text = format!("no file can be made in the folder {}: {why}", folder.display());
+            let text = format!("no file can be created in the folder {}: {why}", folder.display());
             io::Error::new(why.kind(), text)
         }
         _ => why,
@@ -258,7 +259,7 @@ impl Write for Output {
     }
 }
 
-/// What helps if a file cannot be written: half a line.
+/// Returns the remedy for a file that cannot be written.
 pub fn remedy(why: &io::Error) -> &'static str {
     match why.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space or choose another file",
@@ -266,44 +267,44 @@ pub fn remedy(why: &io::Error) -> &'static str {
             "raise the limit of file sizes (ulimit -f) or choose another file"
         }
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            "make its folder first or choose another file"
+            "create its folder first or choose another file"
         }
-        ErrorKind::PermissionDenied => "choose a file that you may write",
+        ErrorKind::PermissionDenied => "choose a file that you can write",
         _ => "choose another file",
     }
 }
 
-/// Has writes beyond the limit of file sizes (`ulimit -f`) fail with EFBIG in this process and those that it
-/// starts: by default the kernel ends the process by SIGXFSZ.
+/// Makes writes beyond the file size limit (`ulimit -f`) fail with EFBIG in this process and its children. By
+/// default the kernel ends the process with SIGXFSZ.
 pub fn survive_size_limit() {
-    // SAFETY: ignoring a signal runs no code of ours.
+    // SAFETY: ignoring a signal runs no handler.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Writes what a user named as a whole; see [`Output::create`].
+/// Writes a whole file that the user named; see [`Output::create`].
 ///
 /// # Errors
-/// As [`Output::create`] and [`Output::finish`].
+/// See [`Output::create`] and [`Output::finish`].
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut output = Output::create(path)?;
     output.write_all(bytes)?;
     output.finish()
 }
 
-/// Writes a file of a results folder or cache as a whole; see [`Output::replace`].
+/// Writes a whole file in a results folder or cache; see [`Output::replace`].
 ///
 /// # Errors
-/// What the system refused; what was there then stays.
+/// Returns the system's error; an existing file is then unchanged.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut output = Output::replace(path)?;
     output.write_all(bytes)?;
     output.finish()
 }
 
-/// Makes a folder inside a results folder or cache, unless it is there.
+/// Creates a folder in a results folder or cache unless it exists.
 ///
 /// # Errors
-/// What the system refused; [`ErrorKind::NotADirectory`] if the name is a link or a file.
+/// Returns the system's error; [`ErrorKind::NotADirectory`] if the name is a link or a file.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(why) if why.kind() == ErrorKind::AlreadyExists => {
@@ -317,13 +318,12 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 /// Opens a regular file for reading. Follows no link in the last component and never blocks.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for anything but a regular file, else what the system refused.
+/// Returns [`ErrorKind::InvalidInput`] for anything but a regular file, else the system's error.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OpenOptions::new().read(true))
 }
 
-/// Opens a regular file for reading and appending, and makes it if it is absent, under the rules of
-/// [`open`].
+/// Opens a regular file for reading and appending under the rules of [`open`], and creates it if absent.
 ///
 /// # Errors
 /// As [`open`].
@@ -331,16 +331,16 @@ pub fn append(path: &Path) -> io::Result<File> {
     open_with(path, OpenOptions::new().read(true).append(true).create(true))
 }
 
-/// Makes a file that must be absent; a link counts as present.
+/// Creates a file that must not exist; a link counts as existing.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`], or what the system refused.
+/// Returns [`ErrorKind::AlreadyExists`] or the system's error.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // NONBLOCK lets a FIFO open at once, to be refused; on a regular file it has no effect.
+    // NONBLOCK makes a FIFO open at once, to be refused; it has no effect on a regular file.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = flags.bits().cast_signed();
     let file = options.custom_flags(flags).open(path).map_err(|why| match why.raw_os_error() {
@@ -362,54 +362,53 @@ fn irregular(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, format!("is {what}, not a regular file"))
 }
 
-/// Reads a regular file as a whole, under the rules of [`open`].
+/// Reads a whole regular file under the rules of [`open`].
 ///
 /// # Errors
-/// As [`open`]; [`ErrorKind::FileTooLarge`] above `limit` bytes.
+/// See [`open`]; [`ErrorKind::FileTooLarge`] above `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_to_limit(open(path)?, limit)
 }
 
-/// Reads a whole input that a user named: links are followed and a FIFO or `/dev/stdin` is read to its
-/// end.
+/// Reads a whole input that the user named. Links are followed; a FIFO or `/dev/stdin` is read to its end.
 ///
 /// # Errors
-/// What the system refused; [`ErrorKind::FileTooLarge`] above `limit` bytes.
+/// Returns the system's error; [`ErrorKind::FileTooLarge`] above `limit` bytes.
 pub fn read_input(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_to_limit(File::open(path)?, limit)
 }
 
-/// As [`read_input`], for text.
+/// Like [`read_input`], for text.
 ///
 /// # Errors
-/// As [`read_input`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
+/// See [`read_input`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_input_text(path: &Path, limit: u64) -> io::Result<String> {
     let bytes = read_input(path, limit)?;
     String::from_utf8(bytes)
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not UTF-8 text"))
 }
 
-/// Reads to the end of something that may have no end.
+/// Reads to the end of a stream that may be endless.
 ///
 /// # Errors
-/// As the reader; [`ErrorKind::FileTooLarge`] above `limit` bytes.
+/// Returns the reader's error; [`ErrorKind::FileTooLarge`] above `limit` bytes.
 pub fn read_to_limit(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        let why = format!("holds more than {limit} bytes");
+        let why = format!("has more than {limit} bytes");
         return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
 }
 
-/// Puts the names in a folder on disk, so that a new file survives a loss of power.
+/// Syncs the names in a folder, so that a new file survives a power failure.
 ///
 /// # Errors
-/// What the system refused.
+/// Returns the error of `open(2)` or `fsync(2)`.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     match File::open(folder)?.sync_all() {
-        // Some file systems cannot sync a folder; the file itself is on disk.
+        // Some file systems cannot sync a folder; the file itself is synced.
         Err(why) if matches!(why.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
             Ok(())
         }
@@ -426,10 +425,10 @@ fn descriptor_path(file: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// The number of the descriptor of this process that a path means, as `/dev/stdout` does. Writing
-/// through a duplicate keeps the position and also reaches sockets, which cannot be opened by name.
+/// Returns the descriptor of this process that a path refers to, as `/dev/stdout` does. Writing through a
+/// duplicate keeps the position and also reaches sockets, which cannot be opened by name.
 fn own_descriptor(path: &Path) -> Option<RawFd> {
-    /// The kernel's own limit is 40; `/dev/stdout` takes one.
+    /// The kernel's limit is 40; `/dev/stdout` uses one.
     const MAX_LINKS: usize = 8;
     let own = format!("/proc/{}/", std::process::id());
     let mut path = path.to_owned();
@@ -447,8 +446,8 @@ fn duplicate(number: RawFd) -> io::Result<File> {
     if number < 0 {
         return Err(ErrorKind::NotFound.into());
     }
-    // SAFETY: the number is only handed to the kernel, which refuses it if nothing is open under it;
-    // the borrow ends before this function does.
+    // SAFETY: the number is only passed to the kernel, which refuses it if it is not open; the borrow ends
+    // before this function returns.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     Ok(File::from(borrowed.try_clone_to_owned()?))
 }

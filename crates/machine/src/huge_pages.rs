@@ -6,17 +6,17 @@ use std::path::Path;
 
 /// Bytes of one huge page.
 pub const SIZE: usize = 2 << 20;
-/// How to reserve such pages.
+/// How to reserve 2 MiB pages.
 pub const RESERVE: &str = "as root: sysctl vm.nr_hugepages=N";
-/// How to reserve pages of 1 GiB, of which a machine that has run for a while can put few together.
+/// How to reserve 1 GiB pages; memory is often too fragmented for them after boot.
 pub(crate) const RESERVE_GIANT: &str = "boot with hugepagesz=1G hugepages=N";
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Pages that are reserved and not in use.
+/// Returns the number of reserved pages that are not in use.
 ///
 /// # Errors
-/// The kernel's; NotFound where it has no such pages.
+/// Returns the error of reading sysfs; NotFound if the kernel does not support these pages.
 pub fn free() -> io::Result<usize> {
     value(Path::new(POOL), "free_hugepages")
 }

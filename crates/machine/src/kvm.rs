@@ -1,17 +1,17 @@
-//! Virtual machines by KVM: opening it, a vCPU in 64-bit mode, and whether its guests' ring 0 is real.
+//! Virtual machines through KVM: opening it, vCPUs in 64-bit mode, and whether a guest's ring 0 is real.
 
 use std::path::Path;
 
 use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_sregs};
 use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
 
-/// What KVM or this machine's KVM lacks, and the remedy.
+/// What KVM, or KVM on this machine, lacks, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why} ({remedy})")]
 pub struct KvmUnavailable {
     /// The reason, in one line.
     pub why: String,
-    /// What would help, in one line.
+    /// The remedy, in one line.
     pub remedy: String,
 }
 
@@ -21,37 +21,36 @@ impl KvmUnavailable {
     }
 }
 
-/// Where KVM may keep three pages of its own on older Intel processors: below 4 GiB, with nothing of a
-/// guest's near.
+/// Where KVM may place three pages on older Intel processors: below 4 GiB and far from any memory of a guest.
 const KVM_PAGES: usize = 0xfffb_d000;
 
 /// Opens KVM.
 ///
 /// # Errors
-/// Why there is none, and the remedy.
+/// Returns why KVM is unavailable, and the remedy.
 pub fn open() -> Result<Kvm, KvmUnavailable> {
     Kvm::new().map_err(|error| match error.errno() {
         libc::ENOENT | libc::ENODEV => KvmUnavailable::new(
-            "there is no /dev/kvm",
-            "load kvm_intel or kvm_amd; in a VM, have the hypervisor allow nested KVM",
+            "/dev/kvm does not exist",
+            "load kvm_intel or kvm_amd; in a VM, enable nested virtualisation in the hypervisor",
         ),
         libc::EACCES | libc::EPERM => KvmUnavailable::new(
-            "/dev/kvm may not be opened",
+            "no permission for /dev/kvm",
             "join the group kvm: usermod -aG kvm USER, then log in again",
         ),
         _ => KvmUnavailable::new(format!("/dev/kvm: {error}"), "give the process access to it"),
     })
 }
 
-/// Makes a VM without memory. Guests keep clear of the addresses from 0xfffb_c000 to 4 GiB.
+/// Creates a VM without memory. Guests must not use the addresses from 0xfffb_c000 to 4 GiB.
 ///
 /// # Errors
-/// KVM's.
+/// Returns KVM's error.
 pub fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
     made(|| kvm.create_vm(), |vm| vm.set_tss_address(KVM_PAGES))
 }
 
-/// Makes something and prepares it, by calls to KVM that a signal may end.
+/// Creates and prepares an object by calls to KVM that a signal may interrupt.
 fn made<T>(
     make: impl FnMut() -> Result<T, Error>,
     mut prepare: impl FnMut(&T) -> Result<(), Error>,
@@ -61,11 +60,11 @@ fn made<T>(
     Ok(made)
 }
 
-/// Repeats a call to KVM that a signal ended: KVM_CREATE_VM waits for locks, and gives up when a signal comes.
+/// Repeats a call to KVM that a signal interrupted: KVM_CREATE_VM waits for locks and gives up on a signal.
 fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    /// More signals than come while one call runs, unless something is wrong.
-    const TRIES: u32 = 1000;
-    for _ in 1..TRIES {
+    /// More signals than arrive during one call, unless something is wrong.
+    const MAX_ATTEMPTS: u32 = 1000;
+    for _ in 1..MAX_ATTEMPTS {
         match call() {
             Err(error) if error.errno() == libc::EINTR => {}
             ended => return ended,
@@ -74,28 +73,27 @@ fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Err
     call()
 }
 
-/// All that KVM supports, as a vCPU may have it.
+/// Returns all CPUID leaves that KVM supports for a vCPU.
 ///
 /// # Errors
-/// KVM's.
+/// Returns KVM's error.
 pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
     uninterrupted(|| kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES))
 }
 
-/// Makes a vCPU.
+/// Creates a vCPU.
 ///
 /// # Errors
-/// KVM's.
+/// Returns KVM's error.
 pub fn create_vcpu(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
     made(|| vm.create_vcpu(number), |vcpu| vcpu.set_cpuid2(cpuid))
 }
 
-/// The type of the 64-bit TSS in TR under this KVM.
+/// Returns the type of the 64-bit TSS in TR under this KVM.
 ///
-/// VMX enters a guest in long mode only with a busy one (11; Intel SDM, volume 3, checks on guest segment
+/// VMX enters a guest in long mode only with a busy TSS (11; Intel SDM, volume 3, checks on guest segment
 /// registers). SVM has no such check, and its processors keep TR without the busy bit, which KVM therefore
-/// adds when it is asked. QEMU's emulation of SVM lets the I/O bitmap of an available one (9) count, and of no
-/// other.
+/// adds when it reads TR. QEMU's emulation of SVM honours the I/O bitmap only of an available TSS (9).
 pub fn tss_type(cpuid: &CpuId) -> u8 {
     const AVAILABLE: u8 = 9;
     const BUSY: u8 = 11;
@@ -128,10 +126,10 @@ pub fn long_mode(sregs: &mut kvm_sregs, page_table: u64, code: u16, data: u16) {
     sregs.efer = 1 << 8 | 1 << 10;
 }
 
-/// Whether page faults and CR3 stay inside a guest: with shadow page tables each is an exit to KVM.
+/// Checks that page faults and CR3 loads stay inside a guest: with shadow page tables each exits to KVM.
 ///
 /// # Errors
-/// They do not, by the module's parameter, and the remedy.
+/// Returns the module parameter that disables nested paging, and the remedy.
 pub fn nested_paging() -> Result<(), KvmUnavailable> {
     nested_paging_of(Path::new("/sys/module"))
 }
@@ -148,7 +146,7 @@ fn nested_paging_of(modules: &Path) -> Result<(), KvmUnavailable> {
                     value.trim()
                 ),
                 format!(
-                    "load it with {parameter}=1, where the processor or the hypervisor above has it"
+                    "load it with {parameter}=1, if the processor or the outer hypervisor supports it"
                 ),
             ));
         }
@@ -156,27 +154,27 @@ fn nested_paging_of(modules: &Path) -> Result<(), KvmUnavailable> {
     Ok(())
 }
 
-/// What a guest saw of its own ring 0.
+/// What a guest observed of its ring 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// CS as code in ring 0 reads it; 0 where none ran.
+    /// CS as read by code in ring 0; 0 if none ran.
     pub cs: u32,
-    /// The least that two `rdtsc` in a row took in the guest's ring 3, ticks.
+    /// Minimum time between two consecutive `rdtsc` in the guest's ring 3, in ticks.
     pub user: u64,
-    /// The least that they took in its ring 0, ticks.
+    /// Minimum time between them in its ring 0, in ticks.
     pub kernel: u64,
 }
 
-/// Whether a guest's ring 0 is ring 0.
+/// Checks that a guest's ring 0 is the processor's ring 0.
 ///
-/// Some hypervisors have no hardware beneath them and run a guest's kernel in ring 3, or emulate it. Two
-/// things show it from inside: the ring in CS, and the time of an `rdtsc`, which hardware does not make
-/// dearer in ring 0 than in ring 3. `step` is the counter's own, in ticks.
+/// Some hypervisors lack hardware support and run a guest's kernel in ring 3, or emulate it. Two things
+/// reveal this from inside: the ring in CS, and the time of an `rdtsc`, which real hardware does not make
+/// slower in ring 0 than in ring 3. `step` is the step of the counter in ticks.
 ///
 /// # Errors
-/// 'not ring 0', with what was seen.
+/// Returns 'not ring 0' with the observations.
 pub fn ring_0(seen: Seen, step: u64) -> Result<(), String> {
-    /// How many times what it is in ring 3 the time may be in ring 0.
+    /// Maximum ratio of the time in ring 0 to that in ring 3.
     const DEARER: u64 = 4;
     let Seen { cs, user, kernel } = seen;
     if cs == 0 || cs & 3 != 0 {
@@ -197,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kvm_with_shadow_page_tables_is_named() {
+    fn kvm_with_shadow_page_tables_is_reported() {
         let modules = tempfile::tempdir().unwrap();
         assert_eq!(nested_paging_of(modules.path()), Ok(()));
         let parameters = modules.path().join("kvm_intel/parameters");
@@ -218,18 +216,18 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_in_ring_3_or_emulated_is_named() {
+    fn a_kernel_in_ring_3_or_emulated_is_reported() {
         let why = |cs, kernel| ring_0(Seen { cs, user: 26, kernel }, 26).unwrap_err();
         let ring = why(0x33, 26);
         assert!(ring.contains("not ring 0: the guest's kernel reads CS 0x33, ring 3"), "{ring}");
         let time = why(0x8, 14_000);
         assert!(time.contains("take 14000 ticks in the guest's kernel and 26 outside"), "{time}");
-        // None ran.
+        // No code ran in ring 0.
         why(0, u32::MAX.into());
     }
 
     #[test]
-    fn a_call_that_a_signal_ended_is_made_again() {
+    fn an_interrupted_call_is_repeated() {
         let mut left = 3;
         let made = uninterrupted(|| {
             left -= 1;
@@ -246,11 +244,11 @@ mod tests {
             (refused.unwrap_err().errno(), calls)
         };
         assert_eq!(refused(libc::ENOMEM), (libc::ENOMEM, 1));
-        assert_eq!(refused(libc::EINTR), (libc::EINTR, 1000), "it does not go on for ever");
+        assert_eq!(refused(libc::EINTR), (libc::EINTR, 1000), "it gives up");
     }
 
     #[test]
-    fn both_calls_that_make_something_are_made_again() {
+    fn both_creating_calls_are_repeated() {
         let calls = std::cell::Cell::new(0);
         let every_other = || {
             calls.set(calls.get() + 1);
@@ -262,27 +260,27 @@ mod tests {
         assert_eq!(made(|| Ok(()), refused).unwrap_err().errno(), libc::ENOMEM);
     }
 
-    /// KVM_CREATE_VM takes long enough that a signal every 200 us ends some calls.
+    /// KVM_CREATE_VM takes long enough that a signal every 200 us interrupts some calls.
     #[test]
-    fn a_machine_is_made_while_signals_come() {
+    fn a_vm_is_created_while_signals_arrive() {
         let kvm = match open() {
             Ok(kvm) => kvm,
-            Err(why) => return crate::untested::note("KVM while signals come", &why),
+            Err(why) => return crate::untested::note("KVM while signals arrive", &why),
         };
         extern "C" fn nothing(_: libc::c_int) {}
-        // SAFETY: the handler does nothing. It is set without SA_RESTART, so it ends calls that wait.
+        // SAFETY: the handler does nothing. Without SA_RESTART it interrupts calls that wait.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
             assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
         }
-        // SAFETY: gives this thread's handle, which lives as long as the scope below.
+        // SAFETY: returns this thread's handle, which lives as long as the scope below.
         let own = unsafe { libc::pthread_self() };
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    // SAFETY: the thread lives until this one was joined.
+                    // SAFETY: the thread lives until this one is joined.
                     unsafe { libc::pthread_kill(own, libc::SIGUSR2) };
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tss_is_of_the_type_that_the_processor_takes() {
+    fn the_tss_type_fits_the_processor() {
         let of = |vendor: &[u8; 12]| {
             let word = |at: usize| u32::from_le_bytes(vendor[at..at + 4].try_into().unwrap());
             let leaf = kvm_bindings::kvm_cpuid_entry2 {
@@ -310,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_is_made_or_its_lack_is_named() {
+    fn a_vcpu_is_created_or_the_reason_is_given() {
         match open() {
             Ok(kvm) => {
                 let vm = create_vm(&kvm).unwrap();

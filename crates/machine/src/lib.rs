@@ -1,6 +1,6 @@
-//! What this computer is and can do: processor, caches, clocks, memory, processes, noise and capabilities.
+//! This computer: processor, caches, clocks, memory, processes, noise and capabilities.
 //!
-//! Linux on x86-64 only. One facility of the system a module; each wraps its `unsafe` behind a safe face.
+//! Linux on x86-64 only. Each module wraps one facility of the system and its `unsafe` code in a safe interface.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("tollgate measures on Linux x86-64 only");

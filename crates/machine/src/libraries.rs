@@ -1,15 +1,15 @@
-//! The shared libraries with which this process runs.
+//! Shared libraries of this process.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The files of the shared libraries that are loaded, the dynamic linker among them, by the names
-/// under which the linker found them. None in a static program.
+/// Lists the files of the loaded shared libraries, including the dynamic linker, under the names by
+/// which the linker found them. Empty in a static program.
 pub fn loaded() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
-    // SAFETY: `note` matches the type that the call asks for, and the pointer that it is handed is
-    // that of `found`, which outlives the call and which nothing else touches meanwhile.
+    // SAFETY: `note` has the type that the call requires; the pointer passed to it is `found`,
+    // which outlives the call and is not accessed concurrently.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut found).cast()) };
     found
 }
@@ -19,10 +19,10 @@ unsafe extern "C" fn note(
     _size: usize,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: the linker hands a valid object with a name that ends in a zero byte.
+    // SAFETY: the linker passes a valid object with a name that ends in a zero byte.
     let name = unsafe { CStr::from_ptr((*object).dlpi_name) };
     let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
-    // The program itself has no name, and what the kernel maps by itself has no path.
+    // The program itself has no name, and objects mapped by the kernel have no path.
     if path.is_absolute() {
         // SAFETY: the pointer is the one that `loaded` passed.
         unsafe { (*found.cast::<Vec<PathBuf>>()).push(path) };

@@ -1,4 +1,4 @@
-//! Memory with a file descriptor, which a child may inherit and map too.
+//! Shared memory with a file descriptor, which a child may inherit and map.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -10,10 +10,10 @@ use rustix::fs::{
 };
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// What fixes a memfd's length.
-const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// The seals that fix a memfd's length.
+const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// The number of the file system of memfds in pages of the usual size.
+/// The file system type of memfds with small pages.
 const TMPFS: FsWord = 0x0102_1994;
 
 /// An anonymous file in memory.
@@ -23,37 +23,38 @@ pub struct Memfd {
 }
 
 impl Memfd {
-    /// A new one of so many bytes, all zero. Children do not inherit it until [`Memfd::inherit`].
+    /// Creates a memfd of `length` zero bytes. Children do not inherit it until [`Memfd::inherit`].
     ///
     /// # Errors
-    /// The kernel's, with EFBIG or ENOMEM for a length that it cannot give.
+    /// Returns the kernel's error, e.g. EFBIG or ENOMEM for an excessive length.
     pub fn create(name: &str, length: usize) -> io::Result<Self> {
         let file = File::from(memfd_create(CString::new(name)?, MemfdFlags::CLOEXEC)?);
         file.set_len(length as u64)?;
         Ok(Self { file })
     }
 
-    /// A new one of so many bytes, all zero, which will always be as long: who gets it can count on that.
+    /// Creates a memfd of `length` zero bytes whose length can never change, so that receivers can rely on
+    /// it.
     ///
     /// # Errors
-    /// As for [`Memfd::create`].
+    /// See [`Memfd::create`].
     pub fn sealed(name: &str, length: usize) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create(CString::new(name)?, flags)?);
         file.set_len(length as u64)?;
-        fcntl_add_seals(&file, FIXED | SealFlags::SEAL)?;
+        fcntl_add_seals(&file, FIXED_LENGTH | SealFlags::SEAL)?;
         Ok(Self { file })
     }
 
-    /// One that another process made, and passed. Its length will always be what it is now: otherwise the
-    /// other could take pages away that are mapped here, and whoever touches them dies.
+    /// Takes a memfd received from another process. Its length must be sealed: otherwise the sender could
+    /// remove pages that are mapped here, and access to them would kill this process.
     ///
     /// # Errors
-    /// EINVAL where it is no memfd or its length can change, or EPERM where it may not be written.
+    /// Returns EINVAL if it is not a memfd of sealed length, EPERM if it may not be written.
     pub fn received(fd: OwnedFd) -> io::Result<Self> {
         let seals = fcntl_get_seals(&fd)?;
-        // A huge page that was given back may not be had again.
-        if !seals.contains(FIXED) || fstatfs(&fd)?.f_type != TMPFS {
+        // A huge page that was released may not be available again.
+        if !seals.contains(FIXED_LENGTH) || fstatfs(&fd)?.f_type != TMPFS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
@@ -62,35 +63,36 @@ impl Memfd {
         Ok(Self { file: File::from(fd) })
     }
 
-    /// The one that a parent passed under this number. It is duplicated, so that this value owns its own.
+    /// Opens the memfd that a parent passed under this number. The number is duplicated, so that this
+    /// value owns its descriptor.
     ///
     /// # Errors
-    /// EBADF where the number is not open.
+    /// Returns EBADF if the number is not open.
     pub fn open(fd: RawFd) -> io::Result<Self> {
-        // SAFETY: the number is only an argument: the kernel checks it and makes a new descriptor.
+        // SAFETY: the number is only an argument: the kernel checks it and creates a new descriptor.
         let duplicate = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
         if duplicate < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         let owned = unsafe { OwnedFd::from_raw_fd(duplicate) };
         Ok(Self { file: File::from(owned) })
     }
 
-    /// Lets children inherit the descriptor; the number to tell them.
+    /// Lets children inherit the descriptor and returns its number.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of `fcntl(2)`.
     pub fn inherit(&self) -> io::Result<RawFd> {
         let flags = fcntl_getfd(&self.file)?;
         fcntl_setfd(&self.file, flags.difference(FdFlags::CLOEXEC))?;
         Ok(self.file.as_raw_fd())
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of `fstat(2)`.
     pub fn length(&self) -> io::Result<usize> {
         Ok(self.file.metadata()?.len() as usize)
     }
@@ -108,7 +110,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_child_sees_only_what_is_let_through() {
+    fn a_child_inherits_only_a_released_descriptor() {
         let memfd = Memfd::create("test", 4096).unwrap();
         let number = memfd.as_fd().as_raw_fd();
         let child_has_it = || {
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn received_only_where_the_length_is_fixed() {
+    fn a_received_memfd_must_have_a_sealed_length() {
         let received = |memfd: &Memfd| Memfd::received(memfd.as_fd().try_clone_to_owned().unwrap());
         let fixed = Memfd::sealed("test", 5000).unwrap();
         assert_eq!(received(&fixed).unwrap().length().unwrap(), 5000);
@@ -133,7 +135,7 @@ mod tests {
         let (pipe, _) = std::io::pipe().unwrap();
         assert!(Memfd::received(pipe.into()).is_err());
         let flags = MemfdFlags::ALLOW_SEALING;
-        for seals in [SealFlags::SHRINK, SealFlags::GROW, FIXED | SealFlags::WRITE] {
+        for seals in [SealFlags::SHRINK, SealFlags::GROW, FIXED_LENGTH | SealFlags::WRITE] {
             let file = File::from(memfd_create(c"test", flags).unwrap());
             fcntl_add_seals(&file, seals).unwrap();
             assert!(received(&Memfd { file }).is_err(), "{seals:?}");
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn opened_by_number() {
+    fn a_memfd_is_opened_by_number() {
         let memfd = Memfd::create("test", 12345).unwrap();
         let other = Memfd::open(memfd.as_fd().as_raw_fd()).unwrap();
         assert_eq!(other.length().unwrap(), 12345);

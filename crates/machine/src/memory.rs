@@ -1,6 +1,7 @@
-//! How much memory there is to be had.
+//! Available memory.
 
-/// Memory that could be had without swapping, bytes; no limit where the kernel does not say.
+/// Returns the memory in bytes that is available without swapping; `u64::MAX` if the kernel does not
+/// report it.
 pub fn available() -> u64 {
     of(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
 }
@@ -16,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_is_read() {
+    fn the_line_of_the_kernel_is_parsed() {
         assert_eq!(of("MemTotal:  8 kB\nMemAvailable:    3 kB\nBuffers: 1 kB\n"), 3 << 10);
         assert_eq!(of("MemTotal:  8 kB\n"), u64::MAX);
         assert!((1 << 20..1 << 50).contains(&available()));

@@ -1,4 +1,5 @@
-//! What disturbed a sample: switches, migrations, steal and faults of this process, by difference.
+//! Disturbances of a sample, as differences of counters: context switches, migrations, steal time, page
+//! faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cpu, interrupts, pin};
 
-/// Counts of this process and machine at one moment. Two of them make a [`NoiseDelta`].
+/// Counters of this process and machine at one moment. Two of them make a [`NoiseDelta`].
 #[derive(Debug, Clone)]
 pub struct Noise {
     voluntary_switches: u64,
@@ -18,7 +19,7 @@ pub struct Noise {
     minor_faults: u64,
     major_faults: u64,
     migrations: Option<u64>,
-    /// Steal by CPU since boot, clock ticks; `None` if the kernel does not say.
+    /// Steal time by CPU since boot, in clock ticks; `None` if the kernel does not report it.
     steal: Option<BTreeMap<usize, u64>>,
     threads: BTreeMap<u32, Thread>,
     held: Vec<u32>,
@@ -29,43 +30,43 @@ pub struct Noise {
 /// A thread of this process or of its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Thread {
-    /// The CPU on which it ran last.
+    /// The CPU on which it last ran.
     cpu: usize,
-    /// How long it has run, ns; none where the kernel does not say.
+    /// How long it has run, in ns; `None` if the kernel does not report it.
     ran_ns: Option<u64>,
 }
 
-/// What happened between two snapshots.
+/// Disturbances between two snapshots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoiseDelta {
-    /// Times that this process lost a CPU without asking.
+    /// Involuntary context switches of this process.
     pub involuntary_switches: u64,
-    /// Times that it gave one up.
+    /// Voluntary context switches of this process.
     pub voluntary_switches: u64,
-    /// Times that its threads moved to another CPU, of the threads alive at both ends; none where the
-    /// kernel does not say (no `/proc/self/task/*/sched`).
+    /// Migrations between CPUs of the threads alive at both ends; `None` if the kernel does not report them
+    /// (no `/proc/self/task/*/sched`).
     pub migrations: Option<u64>,
-    /// Time that the hypervisor gave to others, on the one of the measuring CPUs that lost most, ns. A CPU
-    /// measured if a thread of this process was held to it meanwhile, or if one that lives at the end, of
-    /// this process or its children, ran there. The kernel counts in steps of [`steal_step`]. `None` if a
-    /// virtual machine does not say (no counts of CPUs in `/proc/stat`).
+    /// Steal time in ns on the measuring CPU that lost most. A CPU is measuring if a thread of this process
+    /// was pinned to it between the snapshots, or if a thread alive at the end, of this process or its
+    /// children, ran on it. The kernel counts in steps of [`steal_step`]. `None` if a virtual machine does
+    /// not report it (no per-CPU counts in `/proc/stat`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal_ns: Option<u64>,
-    /// Time that the measuring thread was ready and waited for its CPU, which others had, ns; none
-    /// where the kernel does not say (no `/proc/thread-self/schedstat`).
+    /// Time in ns that the measuring thread was runnable while others had its CPU; `None` if the kernel does
+    /// not report it (no `/proc/thread-self/schedstat`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ns: Option<u64>,
-    /// Page faults served from memory.
+    /// Page faults served from memory (minor faults).
     pub minor_faults: u64,
-    /// Page faults that waited for a disk.
+    /// Page faults that waited for a disk (major faults).
     pub major_faults: u64,
-    /// TLB shootdowns on all CPUs, whoever caused them; only between snapshots with interrupts.
+    /// TLB shootdowns on all CPUs, regardless of cause; only between snapshots with interrupts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tlb_shootdowns: Option<u64>,
 }
 
 impl Noise {
-    /// The counts now. Costs some tens of microseconds.
+    /// Takes a snapshot, in some tens of microseconds.
     pub fn snapshot() -> Self {
         let usage = usage();
         let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
@@ -83,13 +84,13 @@ impl Noise {
         }
     }
 
-    /// The counts now, with those of `/proc/interrupts`, which costs more.
+    /// Takes a snapshot that includes `/proc/interrupts`, which costs more.
     pub fn snapshot_with_interrupts() -> Self {
         let tlb_shootdowns = interrupts::tlb_shootdowns();
         Self { tlb_shootdowns, ..Self::snapshot() }
     }
 
-    /// What happened since an earlier snapshot.
+    /// Returns the disturbances since an earlier snapshot.
     pub fn since(&self, before: &Self) -> NoiseDelta {
         let both = |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?));
         NoiseDelta {
@@ -106,7 +107,7 @@ impl Noise {
         }
     }
 
-    /// The steal of the measuring CPU that lost most, ns.
+    /// Returns the steal time in ns of the measuring CPU that lost most.
     fn stolen_since(&self, before: &Self) -> Option<u64> {
         let (after, earlier) = (self.steal.as_ref()?, before.steal.as_ref()?);
         let cpus = self.measured_since(before).into_iter();
@@ -116,11 +117,11 @@ impl Noise {
         Some(stolen.max().unwrap_or(0).saturating_mul(step))
     }
 
-    /// The CPUs on which this process and its children ran since an earlier snapshot.
+    /// Returns the CPUs on which this process and its children ran since an earlier snapshot.
     fn measured_since(&self, before: &Self) -> BTreeSet<usize> {
         let ran = |number: &u32, thread: &Thread| {
             let earlier = before.threads.get(number).and_then(|thread| thread.ran_ns);
-            // Where the kernel does not say how long, every thread counts.
+            // If the kernel does not report run times, every thread counts.
             thread.ran_ns.is_none_or(|ran| ran > earlier.unwrap_or(0))
         };
         let living = self.threads.iter().filter(|(number, thread)| ran(number, thread));
@@ -130,14 +131,14 @@ impl Noise {
     }
 }
 
-/// The step in which the kernel counts steal: 10 ms nearly everywhere. A difference of one step says no
-/// more than that something was stolen, however little.
+/// Returns the step in which the kernel counts steal time: 10 ms on most systems. A difference of one step
+/// only shows that some time was stolen.
 pub fn steal_step() -> Duration {
     Duration::from_nanos(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 fn usage() -> libc::rusage {
-    // SAFETY: an all-zero rusage is valid, and the kernel fills it; RUSAGE_SELF cannot fail.
+    // SAFETY: an all-zero rusage is valid and the kernel fills it; RUSAGE_SELF cannot fail.
     unsafe {
         let mut usage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
@@ -145,7 +146,7 @@ fn usage() -> libc::rusage {
     }
 }
 
-/// Migrations of all living threads of this process.
+/// Returns the migrations of all live threads of this process.
 fn migrations() -> Option<u64> {
     let of_thread = |task: fs::DirEntry| {
         let text = fs::read_to_string(task.path().join("sched")).ok()?;
@@ -156,30 +157,31 @@ fn migrations() -> Option<u64> {
     if counts.is_empty() { None } else { Some(counts.iter().sum()) }
 }
 
-/// The line `se.nr_migrations    :     3` of `/proc/PID/sched`.
+/// Parses the line `se.nr_migrations    :     3` of `/proc/PID/sched`.
 fn parse_migrations(sched: &str) -> Option<u64> {
     let line = sched.lines().find(|line| line.starts_with("se.nr_migrations"))?;
     line.rsplit(':').next()?.trim().parse().ok()
 }
 
-/// Time that this thread was ready and waited for a CPU, ns.
+/// Returns the time in ns that this thread was runnable without a CPU.
 fn waited_ns() -> Option<u64> {
     parse_schedstat(&fs::read_to_string("/proc/thread-self/schedstat").ok()?, 1)
 }
 
-/// How long the thread that made it has been ready and waited for its CPU, for readings around short
-/// pieces of work: one costs about a microsecond. Any thread may read it.
+/// Measures how long its thread was runnable without a CPU, around short pieces of work: one reading costs
+/// about a microsecond. Any thread may read it.
 #[derive(Debug)]
 pub struct WaitClock(fs::File);
 
 impl WaitClock {
-    /// The clock of this thread; `None` if the kernel does not count (no `/proc/thread-self/schedstat`).
+    /// Opens the clock of this thread; `None` if the kernel does not count (no
+    /// `/proc/thread-self/schedstat`).
     pub fn of_this_thread() -> Option<Self> {
         let clock = Self(fs::File::open("/proc/thread-self/schedstat").ok()?);
         clock.now().map(|_| clock)
     }
 
-    /// Time waited since the thread began; `None` if it has ended.
+    /// Returns the time waited since the thread started; `None` if it has ended.
     pub fn now(&self) -> Option<Duration> {
         let mut text = [0; 64];
         let length = self.0.read_at(&mut text, 0).ok()?;
@@ -188,13 +190,13 @@ impl WaitClock {
     }
 }
 
-/// One of the three numbers of `schedstat`: ns run, ns waited, slices.
+/// Parses one of the three numbers of `schedstat`: ns run, ns waited, time slices.
 fn parse_schedstat(schedstat: &str, at: usize) -> Option<u64> {
     schedstat.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// Steal of each CPU since boot, clock ticks; `None` if the kernel does not say. Bare metal has none, and
-/// there the file can be long.
+/// Returns the steal time of each CPU since boot in clock ticks; `None` if the kernel does not report it. On
+/// bare metal there is none, and the file can be long.
 fn steal() -> Option<BTreeMap<usize, u64>> {
     if cpu::hypervisor().is_none() {
         return Some(BTreeMap::new());
@@ -202,7 +204,8 @@ fn steal() -> Option<BTreeMap<usize, u64>> {
     parse_steal(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// The eighth counts of the lines `cpu0`, `cpu1` ... of `/proc/stat`, clock ticks; `None` without any.
+/// Parses the eighth column of the lines `cpu0`, `cpu1` ... of `/proc/stat`, in clock ticks; `None` without
+/// such lines.
 fn parse_steal(stat: &str) -> Option<BTreeMap<usize, u64>> {
     let of_cpu = |line: &str| {
         let mut words = line.split_whitespace();
@@ -213,7 +216,7 @@ fn parse_steal(stat: &str) -> Option<BTreeMap<usize, u64>> {
     if counts.is_empty() { None } else { Some(counts) }
 }
 
-/// The living threads of this process and of its children, by their number.
+/// Returns the live threads of this process and its children by thread ID.
 fn threads() -> BTreeMap<u32, Thread> {
     let own = Path::new("/proc/self/task");
     let mut found = BTreeMap::new();
@@ -231,7 +234,7 @@ fn add_threads(tasks: &Path, found: &mut BTreeMap<u32, Thread>) {
     for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
         let text = |name| fs::read_to_string(task.path().join(name)).ok();
         let number = task.file_name().to_str().and_then(|name| name.parse().ok());
-        // One that has just ended is passed over.
+        // A thread that has just ended is skipped.
         if let (Some(number), Some(cpu)) = (number, text("stat").as_deref().and_then(parse_cpu)) {
             let ran_ns = text("schedstat").as_deref().and_then(|text| parse_schedstat(text, 0));
             found.insert(number, Thread { cpu, ran_ns });
@@ -239,8 +242,8 @@ fn add_threads(tasks: &Path, found: &mut BTreeMap<u32, Thread>) {
     }
 }
 
-/// The CPU on which a thread ran last: the 39th word of its `stat`, of which the second, its name, is in
-/// brackets and may hold blanks and brackets.
+/// Parses the CPU on which a thread last ran: field 39 of its `stat`. Field 2, the name, is in parentheses
+/// and may contain blanks and parentheses.
 fn parse_cpu(stat: &str) -> Option<usize> {
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(36)?.parse().ok()
 }
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_where_its_stat_says() {
+    fn the_cpu_of_a_thread_is_read_from_its_stat() {
         let rest: Vec<String> = (3..=52).map(|word| word.to_string()).collect();
         assert_eq!(parse_cpu(&format!("17 (a) b (c) {}", rest.join(" "))), Some(39));
         assert_eq!(parse_cpu("17 (a) R 1"), None);
@@ -288,7 +291,7 @@ mod tests {
         let spinning = pin::spawn_pinned(cpu, move || {
             let own = WaitClock::of_this_thread().unwrap();
             let (before, begun) = (own.now().unwrap(), Instant::now());
-            // Whoever shares a CPU waits in the end, however the slices fall.
+            // A thread that shares a CPU waits eventually, regardless of time slices.
             while own.now().unwrap() == before && begun.elapsed() < Duration::from_secs(60) {}
             own.now().unwrap() > before
         });
@@ -298,7 +301,7 @@ mod tests {
         assert!(clock.now().is_some());
     }
 
-    /// A snapshot of one thread on a CPU, with the steal of all.
+    /// A snapshot of one thread on a CPU, with the steal time of all CPUs.
     fn moment(cpu: usize, ran_ns: Option<u64>, steal: [u64; 3]) -> Noise {
         let thread = Thread { cpu, ran_ns };
         Noise {
@@ -310,23 +313,23 @@ mod tests {
     }
 
     #[test]
-    fn steal_counts_on_the_cpus_that_measured_alone() {
+    fn steal_counts_only_on_measuring_cpus() {
         let step = u64::try_from(steal_step().as_nanos()).unwrap();
         let before = moment(1, Some(5), [10, 20, 30]);
-        // Others lose CPU 0 and 2; ours is CPU 1.
+        // CPUs 0 and 2 lose time to others; this process uses CPU 1.
         assert_eq!(moment(1, Some(9), [90, 22, 80]).since(&before).steal_ns, Some(2 * step));
-        // A thread that slept all the time measured nothing, wherever it sleeps.
+        // A thread that slept all the time measured nothing.
         assert_eq!(moment(0, Some(5), [90, 22, 80]).since(&before).steal_ns, Some(0));
-        // Where the kernel does not say how long it ran, it counts.
+        // If the kernel does not report its run time, it counts.
         assert_eq!(moment(0, None, [90, 22, 80]).since(&before).steal_ns, Some(80 * step));
-        // One that was held to CPU 2 and has ended counts; the CPU that lost most is told, not the sum.
+        // A thread that was pinned to CPU 2 and has ended counts; the result is the maximum, not the sum.
         let mut after = moment(1, Some(9), [90, 22, 37]);
         after.held[2] += 1;
         assert_eq!(after.since(&before).steal_ns, Some(7 * step));
     }
 
     #[test]
-    fn steal_that_the_kernel_does_not_count_is_unknown() {
+    fn uncounted_steal_is_unknown() {
         let known = moment(1, Some(5), [10, 20, 30]);
         let unknown = Noise { steal: None, ..known.clone() };
         assert_eq!(unknown.since(&known).steal_ns, None);
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_measured_though_its_thread_has_ended() {
+    fn a_cpu_measured_although_its_thread_has_ended() {
         let cpu = *crate::topology::allowed_cpus().last().unwrap();
         let before = Noise::snapshot();
         pin::spawn_pinned(cpu, || ()).unwrap().join().unwrap();
@@ -342,14 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_those_of_this_process_and_of_its_children() {
+    fn threads_of_this_process_and_its_children_are_found() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let threads = threads();
         child.kill().unwrap();
         child.wait().unwrap();
         let own = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
         assert!(threads.contains_key(&own), "{own}: {threads:?}");
-        // A kernel may not list children.
+        // Some kernels do not list children.
         if Path::new("/proc/thread-self/children").exists() {
             assert!(threads.contains_key(&child.id()), "{}: {threads:?}", child.id());
         }
@@ -364,11 +367,11 @@ mod tests {
     }
 
     #[test]
-    fn counts_the_faults_that_it_forces() {
+    fn forced_faults_are_counted() {
         let mapping = Mapping::anonymous(1000 * PAGE).unwrap();
         let before = Noise::snapshot();
         for page in 0..1000 {
-            // SAFETY: inside the mapping, which this test alone uses.
+            // SAFETY: inside the mapping, which only this test uses.
             unsafe { mapping.as_mut_ptr().add(page * PAGE).write_volatile(1) };
         }
         let delta = Noise::snapshot().since(&before);
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_the_sleep_as_a_switch() {
+    fn a_sleep_counts_as_a_voluntary_switch() {
         let before = Noise::snapshot_with_interrupts();
         std::thread::sleep(Duration::from_millis(2));
         let delta = Noise::snapshot_with_interrupts().since(&before);
@@ -386,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_cheap() {
-        // Of this thread, for others may have the CPU meanwhile.
+        // CPU time of this thread, because other threads may have the CPU.
         let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let cost = || {
             let begin = now();
@@ -394,14 +397,14 @@ mod tests {
             Duration::try_from(now() - begin).unwrap()
         };
         let least = (0..200).map(|_| cost()).min().unwrap();
-        // Each thread of the tests costs some files.
+        // Each thread of the test process costs some files.
         let threads = u32::try_from(threads().len()).unwrap();
         println!("snapshot {least:?} of {threads} threads");
         assert!(least < Duration::from_millis(1) * (threads + 1), "{least:?}");
     }
 
     #[test]
-    fn delta_survives_json() {
+    fn a_delta_survives_json() {
         let delta = NoiseDelta { migrations: Some(3), minor_faults: 5, ..NoiseDelta::default() };
         let text = serde_json::to_string(&delta).unwrap();
         assert_eq!(serde_json::from_str::<NoiseDelta>(&text).unwrap(), delta);

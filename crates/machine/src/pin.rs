@@ -1,4 +1,4 @@
-//! Threads held to one CPU.
+//! Pinning of threads to CPUs.
 
 use std::any::Any;
 use std::io;
@@ -9,17 +9,17 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// Holds this thread to one CPU.
+/// Pins this thread to one CPU.
 ///
 /// # Errors
-/// The kernel's, with EINVAL where the CPU is not online or not allowed.
+/// Returns the error of `sched_setaffinity(2)`; EINVAL if the CPU is offline or not allowed.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     sched_setaffinity(None, &one(cpu)?)?;
     count(cpu);
     Ok(())
 }
 
-/// How often threads of this process were held to each CPU.
+/// Counts how often threads of this process were pinned to each CPU.
 static HELD: [AtomicU32; CpuSet::MAX_CPU] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPU];
 
 fn count(cpu: usize) {
@@ -28,20 +28,20 @@ fn count(cpu: usize) {
     }
 }
 
-/// How often threads of this process were held to each CPU until now. Between two such counts, a CPU whose
-/// count has changed had a thread of ours, even one that has ended since.
+/// Returns how often threads of this process have been pinned to each CPU. A CPU whose count has changed
+/// between two calls had a thread of this process, even if the thread has ended since.
 pub(crate) fn held() -> Vec<u32> {
     HELD.iter().map(|held| held.load(Ordering::Relaxed)).collect()
 }
 
-/// This thread's CPUs from before, which it gets back when this goes.
+/// The thread's former CPUs, restored when dropped.
 #[derive(Debug)]
 pub struct Before(CpuSet);
 
-/// Lets this thread run on any of some CPUs, as do those that it starts meanwhile.
+/// Allows this thread, and threads that it starts, to run on any of `cpus`.
 ///
 /// # Errors
-/// The kernel's, with EINVAL where none is online and allowed.
+/// Returns the error of `sched_setaffinity(2)`; EINVAL if no CPU is online and allowed.
 pub fn spread(cpus: &[usize]) -> io::Result<Before> {
     let before = sched_getaffinity(None)?;
     let mut set = CpuSet::new();
@@ -52,23 +52,23 @@ pub fn spread(cpus: &[usize]) -> io::Result<Before> {
 
 impl Drop for Before {
     fn drop(&mut self) {
-        // They were allowed a moment ago; where they are not now, the thread is where it may be.
+        // The CPUs were allowed a moment ago; if they no longer are, the thread stays where it may run.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
 
-/// The CPU on which this thread runs now.
+/// Returns the CPU on which this thread runs now.
 pub fn current_cpu() -> usize {
     sched_getcpu()
 }
 
-/// Starts a thread that runs `body` on one CPU only.
+/// Starts a thread that runs `body` pinned to one CPU.
 ///
-/// The spawning thread moves the new one: a thread that inherits a core on which a real-time parent
-/// spins never gets to move itself.
+/// The spawning thread moves the new one: a thread that inherits a core on which its real-time parent spins
+/// would never run to move itself.
 ///
 /// # Errors
-/// The kernel's, where the thread cannot be made or moved; `body` has then not run.
+/// Returns the system's error if the thread cannot be created or moved; `body` has then not run.
 pub fn spawn_pinned<T, F>(cpu: usize, body: F) -> io::Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -78,12 +78,12 @@ where
     let (moved, wait) = mpsc::channel::<()>();
     let handle = Builder::new().name(format!("cpu-{cpu}")).spawn(move || match wait.recv() {
         Ok(()) => body(),
-        // The handle of this thread is dropped with the error, so nobody sees this end.
+        // The handle of this thread is dropped with the error, so this panic is not observed.
         Err(_) => std::panic::resume_unwind(Box::new("not pinned") as Box<dyn Any + Send>),
     })?;
     set_affinity(&handle, &set)?;
     count(cpu);
-    // The thread waits for this, so that it is alive while it is moved; it cannot have gone.
+    // The new thread waits for this message, so it is alive while it is moved and the send cannot fail.
     let _ = moved.send(());
     Ok(handle)
 }
@@ -104,10 +104,10 @@ fn set_affinity<T>(handle: &JoinHandle<T>, set: &CpuSet) -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let mut native: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
-        // SAFETY: cpu is below the size of a cpu_set_t, which `one` has checked.
+        // SAFETY: cpu is less than the size of a cpu_set_t, as checked by `one`.
         unsafe { libc::CPU_SET(cpu, &mut native) };
     }
-    // SAFETY: the handle keeps the thread's descriptor valid, and the thread is alive, for it waits.
+    // SAFETY: the handle keeps the thread's descriptor valid, and the thread is alive because it waits.
     let code = unsafe {
         libc::pthread_setaffinity_np(handle.as_pthread_t(), size_of_val(&native), &native)
     };
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_spread_and_then_where_it_was() {
+    fn a_thread_is_spread_and_then_restored() {
         let all: Vec<usize> = allowed();
         let first = all[0];
         pin_to(first).unwrap();
@@ -172,9 +172,9 @@ mod tests {
         assert!(pin_to(1 << 20).is_err());
     }
 
-    /// The kernel throttles real-time threads after 0.95 s, which would free a thread that had inherited
-    /// the spinning core: so the other must run well before. On a busy machine it may wait for others once,
-    /// but one that is held back is so each time.
+    /// The kernel throttles real-time threads after 0.95 s, which would free a thread that had inherited the
+    /// spinning core: the child must run well before that. On a busy machine it may wait once for other
+    /// reasons, but a child that is held back waits every time.
     #[test]
     fn a_real_time_parent_that_spins_does_not_hold_its_child_back() {
         let [here, there, ..] = allowed_cpus()[..] else {
@@ -191,12 +191,12 @@ mod tests {
         }
     }
 
-    /// How long a child waits to run elsewhere while its real-time parent spins here.
+    /// Returns how long a child waits to run on `there` while its real-time parent spins on `here`.
     fn waited(here: usize, there: usize) -> Option<Duration> {
         let waited = std::thread::spawn(move || {
             pin_to(here).unwrap();
             let priority = libc::sched_param { sched_priority: 1 };
-            // SAFETY: a valid parameter; 0 is this thread, which ends with the test.
+            // SAFETY: the parameter is valid; 0 is this thread, which ends with the test.
             if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } != 0 {
                 return None;
             }

@@ -1,31 +1,32 @@
-//! Nice values: a probe that other processes should not interrupt asks for a better one.
+//! Nice values. A negative one keeps most other processes from interrupting a probe.
 
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 
 use crate::SysError;
 
-/// Gives the thread its former nice value back when dropped.
+/// Restores the thread's nice value when dropped.
 #[derive(Debug)]
 pub struct Restore {
     thread: Pid,
     nice: i32,
 }
 
-/// This thread's nice value, which processes that it starts inherit.
+/// Returns this thread's nice value, which child processes inherit.
 ///
 /// # Errors
-/// Where the kernel, or a filter of system calls, refuses to tell.
+/// Fails if the kernel or a system call filter refuses.
 pub fn current() -> Result<i32, SysError> {
     getpriority_process(Some(gettid())).map_err(|errno| {
         SysError::new("the nice value", errno.into(), "allow the system call getpriority")
     })
 }
 
-/// Sets this thread's nice value (-20 is best) until the answer is dropped. Threads that it starts inherit it.
+/// Sets this thread's nice value (-20 is the highest priority) until the result is dropped. Threads that
+/// it starts inherit it.
 ///
 /// # Errors
-/// Where the kernel refuses: below 0 it needs CAP_SYS_NICE or an RLIMIT_NICE.
+/// Fails if the kernel refuses: lowering it needs CAP_SYS_NICE or RLIMIT_NICE.
 pub fn raise(nice: i32) -> Result<Restore, SysError> {
     let refused = |errno: rustix::io::Errno| {
         SysError::new(
@@ -42,7 +43,7 @@ pub fn raise(nice: i32) -> Result<Restore, SysError> {
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        // Fails only where the thread is gone, or was worse off before and may not be raised again.
+        // Fails only if the thread is gone or its priority may not be raised.
         let _ = setpriority_process(Some(self.thread), self.nice);
     }
 }
@@ -62,7 +63,7 @@ mod tests {
             }
             Err(refusal) => {
                 assert!(refusal.to_string().contains("run as root"), "{refusal}");
-                crate::untested::note("a better nice value and its end", &refusal);
+                crate::untested::note("a negative nice value and its restoration", &refusal);
             }
         }
         assert_eq!(now(), before);

@@ -1,4 +1,4 @@
-//! How near two CPUs are: a cache line passed back and forth.
+//! The proximity of two CPUs, measured by passing a cache line back and forth.
 
 use std::io;
 use std::sync::Arc;
@@ -11,49 +11,49 @@ use crate::pin::spawn_pinned;
 use crate::topology::Topology;
 use crate::tsc::{self, Tsc};
 
-/// Round trips in one timed batch: enough that the counter's step is small beside them.
+/// Round trips per timed batch: enough to make the counter's step negligible.
 const BATCH: u64 = 10;
-/// Batches of a full measurement, 2000 round trips.
+/// Batches of a full measurement: 2000 round trips.
 const BATCHES: usize = 200;
-/// Fewer batches than this before the deadline are no measurement.
-const LEAST_BATCHES: usize = 10;
-/// How long the round trips may take together.
+/// Minimum number of batches before the deadline.
+const MIN_BATCHES: usize = 10;
+/// Time limit for all round trips.
 const DEADLINE: Duration = Duration::from_millis(3);
-/// How long the two threads may take to meet: on a busy machine each first waits for its CPU.
+/// Time limit for the two threads to meet: on a busy machine each first waits for its CPU.
 const MEETING: Duration = Duration::from_millis(50);
-/// A round trip below this is near, ns. On the AMD VMs that set it, CPUs under one last-level cache took
-/// 76 to 107 ns and CPUs on two 309 to 500 ns, with nothing between; the limit lies in that gap, towards
-/// far, for what is on the way only adds. Other processors may need another.
+/// A round trip shorter than this is near, in ns. On the AMD VMs on which it was chosen, CPUs under one
+/// last-level cache took 76 to 107 ns and CPUs under two 309 to 500 ns. The limit is in this gap, closer to
+/// the upper values because disturbances only add time. Other processors may need another limit.
 const NEAR_BELOW: f64 = 250.0;
 
-/// How near two CPUs are, in words. Samples of different classes are not compared.
+/// Proximity classes of two CPUs. Samples of different classes are not compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Hardware threads of one core, by the topology that the kernel shows.
+    /// SMT siblings, according to the kernel's topology.
     Same,
-    /// Under one last-level cache: a round trip under 250 ns.
+    /// Under one last-level cache: a round trip shorter than 250 ns.
     Near,
-    /// Further than that.
+    /// Farther apart.
     Far,
 }
 
-/// How near two CPUs were at one moment. Under a hypervisor CPUs move: measure before and after.
+/// The proximity of two CPUs at one moment. A hypervisor moves CPUs: measure before and after a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Proximity {
-    /// Median time of a cache line from one CPU to the other and back, ns.
+    /// Median time in ns for a cache line to travel from one CPU to the other and back.
     pub round_trip_ns: f64,
-    /// What that means.
+    /// The class of that time.
     pub class: Class,
 }
 
-/// Why there is no proximity.
+/// Reasons why the proximity is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The two CPUs are one.
+    /// Both CPUs are the same.
     #[error("proximity of CPU {0} to itself: name two CPUs")]
     OneCpu(usize),
-    /// The counter gives no time.
+    /// The time-stamp counter is unusable.
     #[error(transparent)]
     Tsc(#[from] tsc::Unavailable),
     /// A thread could not be pinned.
@@ -61,18 +61,18 @@ pub enum Error {
     Pin {
         /// The CPU.
         cpu: usize,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Others held the CPUs.
+    /// Other processes had the CPUs.
     #[error(
-        "CPUs {0} and {1} exchanged too little in time: other processes hold them; free them or try again"
+        "CPUs {0} and {1} exchanged too few messages in time: other processes have them; free them or try again"
     )]
     TimedOut(usize, usize),
 }
 
-/// The line that goes back and forth, and what both sides agree on; each on lines of its own, two at
-/// a time because of the adjacent-line prefetcher.
+/// The cache line that is passed, and the state that both sides share, each on a separate pair of lines
+/// because of the adjacent-line prefetcher.
 #[derive(Default)]
 struct Exchange {
     line: Padded,
@@ -84,10 +84,10 @@ struct Exchange {
 #[repr(align(128))]
 struct Padded(AtomicU64);
 
-/// Measures how near two CPUs are, by up to 2000 round trips in at most 3 ms once both threads run.
+/// Measures the proximity of two CPUs by up to 2000 round trips, in at most 3 ms once both threads run.
 ///
 /// # Errors
-/// See [`Error`]. It never hangs.
+/// See [`Error`]. The measurement always ends.
 pub fn measure(cpu_a: usize, cpu_b: usize) -> Result<Proximity, Error> {
     if cpu_a == cpu_b {
         return Err(Error::OneCpu(cpu_a));
@@ -100,7 +100,7 @@ pub fn measure(cpu_a: usize, cpu_b: usize) -> Result<Proximity, Error> {
     let call = spawn_pinned(cpu_a, move || call(&caller, &tsc)).map_err(pin(cpu_a));
     let batches = call.map(|thread| thread.join().unwrap_or_default());
     exchange.over.store(true, Ordering::Relaxed);
-    // A panic there would have shown as missing answers here.
+    // A panic there would have shown here as missing answers.
     let _ = answer.join();
     let median = median(batches?).ok_or(Error::TimedOut(cpu_a, cpu_b))?;
     let round_trip_ns = tsc.nanoseconds(median) / BATCH as f64;
@@ -116,16 +116,16 @@ fn class(round_trip_ns: f64) -> Class {
     if round_trip_ns < NEAR_BELOW { Class::Near } else { Class::Far }
 }
 
-/// The median of the batches, ticks; none where there are too few.
+/// Returns the median of the batches in ticks; `None` if there are too few.
 fn median(mut batches: Vec<f64>) -> Option<f64> {
-    if batches.len() < LEAST_BATCHES {
+    if batches.len() < MIN_BATCHES {
         return None;
     }
     batches.sort_unstable_by(f64::total_cmp);
     Some(batches[batches.len() / 2])
 }
 
-/// Waits for the other side, spinning; false where it does not come.
+/// Spins until the other side arrives; false if it does not.
 fn meet(exchange: &Exchange, tsc: &Tsc) -> bool {
     exchange.arrived.fetch_add(1, Ordering::AcqRel);
     let end = tsc::start() + tsc.ticks(MEETING);
@@ -138,7 +138,7 @@ fn meet(exchange: &Exchange, tsc: &Tsc) -> bool {
     true
 }
 
-/// Sends odd numbers and waits for each next even one; the ticks of each batch.
+/// Sends odd numbers and waits for each next even one. Returns the ticks of each batch.
 fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<f64> {
     let mut batches = Vec::with_capacity(BATCHES);
     if !meet(exchange, tsc) {
@@ -147,7 +147,7 @@ fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<f64> {
     let end = tsc::start() + tsc.ticks(DEADLINE);
     let mut number = 0;
     while batches.len() < BATCHES {
-        let begin = tsc::start();
+        let start = tsc::start();
         for _ in 0..BATCH {
             exchange.line.0.store(number + 1, Ordering::Release);
             if !wait_for(&exchange.line.0, number + 2, || tsc::start() > end) {
@@ -155,17 +155,17 @@ fn call(exchange: &Exchange, tsc: &Tsc) -> Vec<f64> {
             }
             number += 2;
         }
-        batches.push(tsc.net(begin, tsc::stop()));
+        batches.push(tsc.net(start, tsc::stop()));
     }
     batches
 }
 
-/// Answers every odd number with the next, until the caller is done.
+/// Answers every odd number with the next one until the caller is done.
 fn answer(exchange: &Exchange, tsc: &Tsc) {
     if !meet(exchange, tsc) {
         return;
     }
-    // The caller ends first; this is for a caller that has died.
+    // The caller ends first; this deadline covers a caller that has died.
     let end = tsc::start() + tsc.ticks(DEADLINE + MEETING);
     let mut number = 1;
     while wait_for(&exchange.line.0, number, || {
@@ -176,7 +176,7 @@ fn answer(exchange: &Exchange, tsc: &Tsc) {
     }
 }
 
-/// Spins until the line holds the number; false once `expired`, which is asked only now and then.
+/// Spins until the line contains the number. Returns false after the deadline, which is checked rarely.
 #[inline(always)]
 fn wait_for(line: &AtomicU64, number: u64, expired: impl Fn() -> bool) -> bool {
     loop {
@@ -198,18 +198,18 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn two_cpus_have_a_distance() {
+    fn two_cpus_have_a_proximity() {
         let [a, b, ..] = allowed_cpus()[..] else {
-            crate::untested::note("the distance of two CPUs", &"there is one CPU");
+            crate::untested::note("the proximity of two CPUs", &"there is one CPU");
             return;
         };
-        // Only that others held the CPUs, for so long, is no fault of what measures.
+        // CPUs that stay busy are the only acceptable failure.
         let end = Instant::now() + Duration::from_secs(60);
         let measured = loop {
             match measure(a, b) {
                 Err(Error::TimedOut(..)) if Instant::now() < end => {}
                 Err(why @ (Error::TimedOut(..) | Error::Tsc(_))) => {
-                    crate::untested::note("the distance of two CPUs", &why);
+                    crate::untested::note("the proximity of two CPUs", &why);
                     return;
                 }
                 measured => break measured.unwrap(),
@@ -220,22 +220,22 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_though_the_other_never_answers() {
+    fn the_caller_ends_without_answers() {
         let Some(tsc) = crate::untested::tsc("the end of an exchange") else { return };
         let exchange = Exchange::default();
-        let begin = Instant::now();
+        let start = Instant::now();
         assert!(!meet(&exchange, tsc));
         exchange.arrived.store(1, Ordering::Relaxed);
         assert!(call(&exchange, tsc).is_empty());
-        // It spins until a deadline of milliseconds, however busy the machine.
-        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+        // It spins until a deadline of milliseconds, regardless of load.
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     }
 
     #[test]
-    fn one_cpu_or_an_absent_one_is_refused() {
+    fn equal_and_absent_cpus_are_refused() {
         let cpu = allowed_cpus()[0];
         assert!(matches!(measure(cpu, cpu), Err(Error::OneCpu(_))));
-        if crate::untested::tsc("the distance of an absent CPU").is_none() {
+        if crate::untested::tsc("the proximity of an absent CPU").is_none() {
             return;
         }
         let absent = crate::topology::absent_cpu();
@@ -246,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_parts_near_from_far() {
+    fn the_limit_separates_near_from_far() {
         assert_eq!(class(107.0), Class::Near);
         assert_eq!(class(500.0), Class::Far);
-        assert_eq!(median(vec![5.0; LEAST_BATCHES - 1]), None);
+        assert_eq!(median(vec![5.0; MIN_BATCHES - 1]), None);
         assert_eq!(median((0..11).rev().map(f64::from).collect()), Some(5.0));
     }
 }

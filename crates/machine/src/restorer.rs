@@ -1,4 +1,4 @@
-//! A process that puts something back when the one that changed it is gone, however it went.
+//! A helper process that restores a change when the process that made it is gone for any reason.
 
 use std::ffi::{CStr, CString};
 use std::fs::OpenOptions;
@@ -13,25 +13,25 @@ use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
 };
 
-/// By what a restorer is known: the name of its process.
+/// The process name of a restorer.
 const NAME: &CStr = c"tollgate-undo";
 
-/// How often, and after which pause in ns, a removal is tried while files are still being closed.
-const TRIES: u32 = 500;
+/// How often, and with which pause in ns, a removal is attempted while files are still being closed.
+const MAX_ATTEMPTS: u32 = 500;
 const PAUSE: i64 = 10_000_000;
-/// How long a restorer may take once what it waits for is gone.
-pub const LONGEST: Duration = Duration::from_nanos(TRIES as u64 * PAUSE as u64);
+/// How long a restorer may take once the process it watches is gone.
+pub const MAX_TIME: Duration = Duration::from_nanos(MAX_ATTEMPTS as u64 * PAUSE as u64);
 
-/// What is put back.
+/// A change to be reverted.
 #[derive(Debug)]
 pub struct Restore {
     target: OwnedFd,
     how: How,
-    /// What is removed once the target is as it was.
+    /// The record that is removed once the target is restored.
     record: Option<Record>,
 }
 
-/// The record of a change: a file that is removed, as long as it still has its name.
+/// The record of a change: a file that is removed if it still has its name.
 #[derive(Debug)]
 struct Record {
     parent: OwnedFd,
@@ -41,28 +41,28 @@ struct Record {
 
 #[derive(Debug)]
 enum How {
-    /// The target is a file, and these bytes are written at its beginning.
+    /// The target is a file; these bytes are written at its start.
     Write(Vec<u8>),
-    /// The target is a folder, and the empty folder of this name is removed from it.
+    /// The target is a folder; the empty folder of this name is removed from it.
     RemoveFolder(CString),
 }
 
 impl Restore {
-    /// Writes a text to the beginning of a file, as the kernel's settings take it.
+    /// Writes a text to the start of a file, as for a kernel setting.
     ///
     /// # Errors
-    /// Where the file cannot be opened for writing.
+    /// Fails if the file cannot be opened for writing.
     pub fn file(path: &Path, text: &str) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).open(path)?;
         Ok(Self { target: file.into(), how: How::Write(text.as_bytes().into()), record: None })
     }
 
-    /// Also removes a file, where what was changed could be put back: the record of the change, which is
-    /// `file`. If `name` is no longer this file, nothing is put back: the change is another's. A lock of the
-    /// file is held until the restorer ends.
+    /// Also removes `file`, the record of the change, once the change is reverted. If `name` no longer
+    /// refers to this file, nothing is reverted, because the change belongs to another process. A lock of
+    /// the file is held until the restorer ends.
     ///
     /// # Errors
-    /// Where a name holds a zero byte.
+    /// Fails if a name contains a zero byte.
     pub fn and_remove(self, parent: OwnedFd, name: &str, file: OwnedFd) -> io::Result<Self> {
         Ok(Self { record: Some(Record { parent, name: CString::new(name)?, file }), ..self })
     }
@@ -70,52 +70,52 @@ impl Restore {
     /// Removes the folder `name` from `parent`.
     ///
     /// # Errors
-    /// Where a name holds a zero byte.
+    /// Fails if a name contains a zero byte.
     pub fn folder(parent: OwnedFd, name: &Path) -> io::Result<Self> {
         let name = CString::new(name.as_os_str().as_bytes())?;
         Ok(Self { target: parent, how: How::RemoveFolder(name), record: None })
     }
 }
 
-/// The process that waits for our end; sent away when dropped, with nothing put back.
+/// The process that waits for the end of this one. Dropping it ends it without restoring anything.
 #[derive(Debug)]
 pub struct Restorer {
-    /// Its pidfd, and not its number, which may be another process's once a reaper of all children was here.
+    /// Its pidfd. A process ID could be reused once another part of this process has reaped all children.
     process: OwnedFd,
 }
 
 impl Restorer {
-    /// Starts it. When this process ends, by SIGKILL too, it puts back what it was given.
+    /// Starts the process. When this process ends, even by SIGKILL, it reverts the change.
     ///
     /// # Errors
-    /// The kernel's; a kernel before 5.9 has not all that it takes.
+    /// Returns the kernel's error; kernels before 5.9 lack a required call.
     pub fn start(restore: Restore) -> io::Result<Self> {
         let ourselves = pidfd_open(getpid(), PidfdFlags::empty())?;
-        // The highest descriptor, which is never open: asks only whether the call exists.
+        // The highest descriptor is never open: this only checks that the call exists.
         close_range(u32::MAX, u32::MAX)?;
         let (ready, says_ready) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut process: RawFd = -1;
         const NONE: libc::c_long = 0;
         let how = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
         // SAFETY: without CLONE_VM and a stack this is a fork, which also writes the child's pidfd into
-        // `process`. The child only makes system calls, on what was made before, and never returns.
+        // `process`. The child only makes system calls on existing data and never returns.
         let restorer = match unsafe {
             libc::syscall(libc::SYS_clone, how, NONE, &raw mut process, NONE, NONE)
         } {
             -1 => return Err(io::Error::last_os_error()),
             0 => wait_and_restore(ourselves.as_raw_fd(), says_ready.as_raw_fd(), &restore),
-            // SAFETY: the kernel made this descriptor for us, and nobody else has it.
+            // SAFETY: the kernel created this descriptor for us, and nothing else owns it.
             _ => Self { process: unsafe { OwnedFd::from_raw_fd(process) } },
         };
         drop(says_ready);
-        // Until it is known by its name it could be killed like any other process.
+        // Until it has its name it could be killed like any other process.
         match rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0_u8])) {
             Ok(1) => Ok(restorer),
             _ => Err(io::Error::other("it ended before it was ready")),
         }
     }
 
-    /// Kills it, and waits until it is gone. Does nothing if it is gone already, reaped or not.
+    /// Kills the process and waits until it is gone. Does nothing if it is gone already, reaped or not.
     pub(crate) fn kill(&self) {
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
         let child = WaitId::PidFd(self.process.as_fd());
@@ -123,8 +123,8 @@ impl Restorer {
     }
 }
 
-/// Whether a process is a restorer, by its name. One that ends all processes leaves those some time: they
-/// end by themselves when what they wait for is gone.
+/// Returns whether a process is a restorer, by its name. Code that ends all processes gives restorers some
+/// time: they end by themselves once the process that they watch is gone.
 pub fn is_restorer(process: u32) -> bool {
     let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
     name.trim_ascii_end() == NAME.to_bytes()
@@ -136,11 +136,11 @@ impl Drop for Restorer {
     }
 }
 
-/// The child's whole life.
+/// The body of the child.
 fn wait_and_restore(ourselves: RawFd, says_ready: RawFd, restore: &Restore) -> ! {
-    // It sleeps until the end, and must then be quicker than who may kill it along with us.
+    // It sleeps until the end and must then act before anything kills it too.
     let first = libc::sched_param { sched_priority: 1 };
-    // What the terminal or a shell sends to the group is not for this process.
+    // Signals of the terminal or a shell to the group must not reach this process.
     // SAFETY: system calls on numbers and on structures that live through them.
     unsafe {
         libc::setsid();
@@ -155,13 +155,13 @@ fn wait_and_restore(ourselves: RawFd, says_ready: RawFd, restore: &Restore) -> !
     let record = restore.record.as_ref();
     let [parent, file] =
         record.map_or([target; 2], |record| [record.parent.as_raw_fd(), record.file.as_raw_fd()]);
-    // Copies of the other's files would keep its pipes open and what is removed in use.
+    // Copies of the parent's files would keep its pipes open and removed files in use.
     keep_only([ourselves, target, parent, file]);
     let mut gone = libc::pollfd { fd: ourselves, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid pollfd. No signal can interrupt.
+    // SAFETY: one valid pollfd. No signal can interrupt the call.
     unsafe { libc::poll(&mut gone, 1, -1) };
     match &restore.how {
-        // Whoever holds the record's lock may remove it: this process, so that it keeps its name.
+        // Only the holder of the record's lock may remove it. This process has it, so the name stays.
         How::Write(_) if record.is_some_and(|record| !has_its_name(record)) => {}
         How::Write(bytes) => {
             // SAFETY: the descriptor is open and the bytes live through the call.
@@ -173,14 +173,14 @@ fn wait_and_restore(ourselves: RawFd, says_ready: RawFd, restore: &Restore) -> !
         }
         How::RemoveFolder(name) => remove(target, name),
     }
-    // SAFETY: ends this process at once, without the other's destructors.
+    // SAFETY: ends this process at once, without the parent's destructors.
     unsafe { libc::_exit(0) }
 }
 
-/// Whether a record's name is still this record. Makes system calls only.
+/// Returns whether a record's name still refers to this record. Makes only system calls.
 fn has_its_name(record: &Record) -> bool {
     let (parent, file) = (record.parent.as_raw_fd(), record.file.as_raw_fd());
-    // SAFETY: the descriptors are open, the name ends in zero, and each call fills the structure it is given.
+    // SAFETY: the descriptors are open, the name ends in zero, and each call fills the structure passed to it.
     unsafe {
         let mut held: libc::stat = std::mem::zeroed();
         let mut named: libc::stat = std::mem::zeroed();
@@ -193,7 +193,7 @@ fn has_its_name(record: &Record) -> bool {
 
 fn remove(parent: RawFd, name: &CString) {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         // SAFETY: the descriptor is open and the name ends in zero; the time lives through the call.
         unsafe {
             if libc::unlinkat(parent, name.as_ptr(), libc::AT_REMOVEDIR) == 0
@@ -206,10 +206,10 @@ fn remove(parent: RawFd, name: &CString) {
     }
 }
 
-/// Closes all descriptors but these, of which some may be the same.
+/// Closes all descriptors except these, some of which may be equal.
 fn keep_only(mut kept: [RawFd; 4]) {
     kept.sort_unstable();
-    // That the call exists was tried before the fork.
+    // `start` checked before the fork that the call exists.
     let mut first = 0;
     for one in kept.map(|one| one as u32) {
         if one > first {
@@ -221,7 +221,7 @@ fn keep_only(mut kept: [RawFd; 4]) {
 }
 
 fn close_range(first: u32, last: u32) -> io::Result<()> {
-    // SAFETY: only numbers; closes descriptors that nobody in the calling process uses any more.
+    // SAFETY: takes only numbers; closes descriptors that this process no longer uses.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -233,14 +233,14 @@ mod tests {
     use super::*;
     use crate::forked;
 
-    /// Runs a body in a child that then dies by SIGKILL, and waits until a condition holds.
-    fn after_a_sudden_death(body: impl FnOnce(), holds: impl Fn() -> bool) {
+    /// Runs a body in a child that then dies by SIGKILL, and waits until a condition is true.
+    fn after_a_sudden_death(body: impl FnOnce(), is_true: impl Fn() -> bool) {
         forked::die_after(body);
-        forked::wait("what it changed is put back", holds);
+        forked::wait("its change is reverted", is_true);
     }
 
     #[test]
-    fn a_setting_is_put_back_after_a_sudden_death() {
+    fn a_setting_is_restored_after_a_sudden_death() {
         let folder = tempfile::tempdir().unwrap();
         let setting = folder.path().join("setting");
         std::fs::write(&setting, "before").unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_whose_record_is_another_s_is_left_alone() {
+    fn a_change_recorded_by_another_process_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let [setting, record, held] =
             ["setting", "record", "held"].map(|name| folder.path().join(name));
@@ -299,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_sent_away_puts_nothing_back() {
+    fn a_dropped_restorer_restores_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let setting = folder.path().join("setting");
         std::fs::write(&setting, "before").unwrap();
         drop(Restorer::start(Restore::file(&setting, "wrong!").unwrap()).unwrap());
         assert_eq!(std::fs::read_to_string(&setting).unwrap(), "before");
-        // Nor does one that somebody else has reaped, whose number may be another process's by then.
+        // Nor does one that was reaped elsewhere, whose ID may have been reused by then.
         let reaped = Restorer::start(Restore::file(&setting, "wrong!").unwrap()).unwrap();
         reaped.kill();
         let signalled = pidfd_send_signal(&reaped.process, Signal::KILL);

@@ -1,9 +1,9 @@
-//! System settings that are changed for a while, and put back however the change ends.
+//! System settings that are changed temporarily and always restored.
 //!
 //! Before a setting is changed, its original value is written to a record in [`RECORDS`] and synced. When the
-//! guard is dropped the value is put back and the record removed; when the process dies, a
-//! [restorer](crate::restorer) does both; and when that was killed too, the next run finds the record
-//! ([`restore_left`]). The kernel's settings do not outlive a boot, and neither does the folder.
+//! guard is dropped, the value is restored and the record removed. If the process dies, a
+//! [restorer](crate::restorer) does both. If the restorer was killed too, the next run finds the record
+//! ([`restore_left`]). Neither kernel settings nor the folder survive a reboot.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -19,46 +19,46 @@ use crate::restorer::{Restore, Restorer};
 use crate::sys_error::SysError;
 use crate::user;
 
-/// Where the records are: root's own, for only root may change a setting.
+/// The folder of the records. It belongs to root because only root may change settings.
 pub const RECORDS: &str = "/run/tollgate";
-/// No setting's path and value are longer, bytes.
-const LONGEST: u64 = 8192;
-/// How often a record is made anew while others look for records that were left.
-const TRIES: u32 = 100;
+/// Maximum length of a setting's path and value, in bytes.
+const MAX_TIME: u64 = 8192;
+/// How often creating a record is retried while other processes look for stale records.
+const MAX_ATTEMPTS: u32 = 100;
 
-/// A setting whose original value is recorded, and put back when this is dropped.
+/// A setting whose original value is recorded. It is restored when this is dropped.
 #[derive(Debug)]
 pub struct Setting {
     path: PathBuf,
     original: String,
     folder: OwnedFd,
     name: String,
-    // Before the record, so that no restorer is left when the lock is given up.
+    // Declared before the record, so that no restorer remains when the lock is released.
     _restorer: Restorer,
-    /// Locked: whoever finds a record unlocked knows that its process and its restorer are gone.
+    /// Locked: an unlocked record shows that its process and restorer are gone.
     record: File,
 }
 
 impl Setting {
-    /// Records the value of a setting, the text of a file such as `scaling_max_freq`. What an earlier process
-    /// left changed is put back first.
+    /// Records the value of a setting, the text of a file such as `scaling_max_freq`. First restores it if an
+    /// earlier process left it changed.
     ///
     /// # Errors
-    /// Where the setting cannot be read or written, or the record not be made, or another process has
+    /// Fails if the setting cannot be read or written, the record cannot be created, or another process has
     /// changed the same setting.
     pub fn record(path: &Path) -> io::Result<Self> {
         Self::record_in(Path::new(RECORDS), path)
     }
 
-    /// The same with the records in another folder.
+    /// Like [`Setting::record`], with the records in another folder.
     ///
     /// # Errors
-    /// As for [`Setting::record`].
+    /// See [`Setting::record`].
     pub fn record_in(records: &Path, path: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(path)?;
         let folder = open_folder(records, true)?;
         let name = name_of(&path);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             put_back(&folder, &name)?;
             let Some((record, original)) = placed(&folder, &name, &path)? else { continue };
             let started = Restore::file(&path, &original)
@@ -74,7 +74,7 @@ impl Setting {
         Err(busy(rustix::io::Errno::EXIST, &path))
     }
 
-    /// The value as it was.
+    /// Returns the original value.
     pub fn original(&self) -> &str {
         &self.original
     }
@@ -82,15 +82,15 @@ impl Setting {
     /// Changes the setting.
     ///
     /// # Errors
-    /// Where the kernel refuses the value.
+    /// Returns the kernel's error if it rejects the value.
     pub fn set(&self, value: &str) -> io::Result<()> {
         fs::write(&self.path, value)
     }
 
-    /// Puts the value back for now; it may be changed again.
+    /// Restores the original value for now; the setting may be changed again.
     ///
     /// # Errors
-    /// Where the kernel refuses its own value.
+    /// Returns the kernel's error if it rejects its original value.
     pub fn reset(&self) -> io::Result<()> {
         self.set(&self.original)
     }
@@ -99,33 +99,33 @@ impl Setting {
 impl Drop for Setting {
     fn drop(&mut self) {
         let named = is_named(&self.record, &self.folder, &self.name);
-        // Only if somebody removed our record: the change is another's now.
+        // Fails only if someone removed the record: the change then belongs to another process.
         if named == Ok(false) {
             return;
         }
-        // Where this fails the record stays, and the next run tries again.
+        // If this fails, the record stays and the next run tries again.
         if self.reset().is_ok() && named == Ok(true) {
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
     }
 }
 
-/// The settings that processes left changed.
+/// Settings that earlier processes left changed.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// Those that were restored.
+    /// Settings that were restored.
     pub restored: Vec<PathBuf>,
-    /// Why others may still be changed.
+    /// Reasons why others may still be changed.
     pub failed: Vec<SysError>,
 }
 
-/// Restores every setting whose process is gone and did not. Without records there are none. Nor are there
-/// for a user other than root who cannot read the records: they are of changes by root.
+/// Restores every changed setting whose process is gone. Does nothing without records, or for a user other
+/// than root who cannot read the records, because only root changes settings.
 pub fn restore_left() -> Left {
     restore_left_in(Path::new(RECORDS))
 }
 
-/// The same with the records in another folder.
+/// Like [`restore_left`], with the records in another folder.
 pub fn restore_left_in(records: &Path) -> Left {
     let mut left = Left::default();
     let opened = open_folder(records, false).and_then(|folder| {
@@ -137,7 +137,7 @@ pub fn restore_left_in(records: &Path) -> Left {
         Err(why) if why.kind() == io::ErrorKind::NotFound || user::id() != 0 => return left,
         Err(why) => {
             let attempt = "cannot look for settings that a killed run left changed";
-            let remedy = format!("see what {} holds, then remove it", records.display());
+            let remedy = format!("inspect {}, then remove it", records.display());
             left.failed.push(SysError::new(attempt, why, remedy));
             return left;
         }
@@ -149,7 +149,7 @@ pub fn restore_left_in(records: &Path) -> Left {
                 "cannot restore a setting that a killed run left changed",
                 why,
                 format!(
-                    "write to it what {} holds from its second line on, then remove that file",
+                    "write to it the text of {} from its second line on, then remove that file",
                     records.join(name).display()
                 ),
             )),
@@ -158,7 +158,7 @@ pub fn restore_left_in(records: &Path) -> Left {
     left
 }
 
-/// Opens the folder of the records, which is this user's own and which nobody else can write to.
+/// Opens the folder of the records, which must belong to this user and be writable by no other user.
 fn open_folder(records: &Path, make: bool) -> io::Result<OwnedFd> {
     if make {
         match rustix::fs::mkdir(records, Mode::RWXU) {
@@ -171,14 +171,14 @@ fn open_folder(records: &Path, make: bool) -> io::Result<OwnedFd> {
     let folder = folder.map_err(|why| named(why.into(), records))?;
     let status = rustix::fs::fstat(&folder)?;
     if status.st_uid != rustix::process::geteuid().as_raw() || status.st_mode & 0o022 != 0 {
-        return Err(named(io::Error::other("others may write to it"), records));
+        return Err(named(io::Error::other("other users can write to it"), records));
     }
     Ok(folder)
 }
 
-/// Makes a record, and gives it with the value that it holds. It is written and locked under another name
-/// first: under its own it is never seen unfinished or unlocked. `None` if another process took the first name
-/// away, or put the setting back meanwhile.
+/// Creates a record and returns it with the recorded value. It is written and locked under another name
+/// first, so that it is never visible unfinished or unlocked. `None` if another process removed the first
+/// name or restored the setting concurrently.
 fn placed(folder: &OwnedFd, name: &str, path: &Path) -> io::Result<Option<(File, String)>> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let original = value_of(path)?;
@@ -187,7 +187,7 @@ fn placed(folder: &OwnedFd, name: &str, path: &Path) -> io::Result<Option<(File,
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut record = match rustix::fs::openat(folder, &first_name, flags, Mode::RUSR) {
         Ok(record) => File::from(record),
-        // Left by a dead process of the same number.
+        // Left by a dead process with the same ID.
         Err(rustix::io::Errno::EXIST) => return Ok(None),
         Err(why) => return Err(named(why.into(), path)),
     };
@@ -202,7 +202,7 @@ fn placed(folder: &OwnedFd, name: &str, path: &Path) -> io::Result<Option<(File,
         None | Some(Err(rustix::io::Errno::NOENT)) => return Ok(None),
         Some(Err(why)) => return Err(busy(why, path)),
     }
-    // Until now another process may have had a record, and the value that was read be its change.
+    // Until now another process may have had a record, and the value read may be its change.
     let kept = value_of(path).is_ok_and(|value| value == original);
     let synced = rustix::fs::fsync(folder);
     if !kept || synced.is_err() {
@@ -216,14 +216,14 @@ fn value_of(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim_end().to_owned())
 }
 
-/// Whether a name is this record, or another. Fails if there is none of that name.
+/// Returns whether a name refers to this record. Fails if the name does not exist.
 fn is_named(record: &File, folder: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
     let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let held = rustix::fs::fstat(record)?;
     Ok((held.st_dev, held.st_ino) == (named.st_dev, named.st_ino))
 }
 
-/// Puts a setting back by its record, where there is one whose process is gone.
+/// Restores a setting from its record if the record's process is gone.
 fn put_back(folder: &OwnedFd, name: &str) -> io::Result<Option<PathBuf>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let record = match rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty()) {
@@ -236,24 +236,24 @@ fn put_back(folder: &OwnedFd, name: &str) -> io::Result<Option<PathBuf>> {
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(why)) => return Err(why),
     }
-    // Before it was locked, another process may have put it back, and a third have made a record.
+    // Before it was locked, another process may have restored it, and a third created a new record.
     if is_named(&record, folder, name) != Ok(true) {
         return Ok(None);
     }
     let put = restored(&record, name)?;
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
-        // Its maker may remove the first name of a record whoever has locked it.
+        // Its creator may remove the first name of a record regardless of the lock.
         Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(put),
         Err(why) => Err(why.into()),
     }
 }
 
-/// Writes a recorded value to its setting. A record that was not finished, or has not got its name, was of no
-/// change.
+/// Writes a recorded value to its setting. A record that is unfinished or without its final name belongs to
+/// no change.
 fn restored(mut record: &File, name: &str) -> io::Result<Option<PathBuf>> {
     let mut bytes = Vec::new();
     record.rewind()?;
-    record.take(LONGEST).read_to_end(&mut bytes)?;
+    record.take(MAX_TIME).read_to_end(&mut bytes)?;
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let (path, value) = (Path::new(OsStr::from_bytes(&bytes[..end])), &bytes[end + 1..]);
     if value.is_empty() || name != name_of(path) {
@@ -261,14 +261,14 @@ fn restored(mut record: &File, name: &str) -> io::Result<Option<PathBuf>> {
     }
     match OpenOptions::new().write(true).open(path) {
         Ok(mut file) => file.write_all(value).map_err(|why| named(why, path))?,
-        // The CPU or the driver is gone, and its setting with it.
+        // The CPU or driver is gone, and its setting with it.
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(named(why, path)),
     }
     Ok(Some(path.to_owned()))
 }
 
-/// One file name for a setting's path, whatever it contains.
+/// Returns a file name for the path of a setting.
 fn name_of(path: &Path) -> String {
     blake3::hash(path.as_os_str().as_bytes()).to_hex()[..32].to_owned()
 }
@@ -323,7 +323,7 @@ mod tests {
             fs::read_dir(self.records()).unwrap().count()
         }
 
-        /// A process that changes the setting, and whose restorer is killed before it.
+        /// Runs a process that changes the setting and whose restorer is killed before it.
         fn all_killed(&self, value: &str) {
             crate::forked::die_after(|| {
                 let setting = self.record().unwrap();
@@ -341,10 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_restored_is_told_and_its_record_stays() {
+    fn a_setting_that_cannot_be_restored_is_reported_and_its_record_kept() {
         let fake = Fake::new("4000000\n");
         fake.all_killed("800000");
-        // Its path leads to no file any more, which refuses root too.
+        // Its path no longer leads to a file, which fails for root too.
         fs::remove_file(fake.setting()).unwrap();
         fs::create_dir(fake.setting()).unwrap();
         let left = restore_left_in(&fake.records());
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_put_back_when_it_is_dropped() {
+    fn a_change_is_reverted_when_dropped() {
         let fake = Fake::new("4000000\n");
         let setting = fake.record().unwrap();
         assert_eq!((setting.original(), fake.count()), ("4000000", 1));
         setting.set("800000").unwrap();
         assert_eq!(fake.value(), "800000");
-        assert!(nothing_left(&fake), "its process lives");
+        assert!(nothing_left(&fake), "its process is alive");
         let second = fake.record().unwrap_err().to_string();
         assert!(second.contains("another process"), "{second}");
         drop(setting);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_run_puts_back_what_nobody_was_left_to() {
+    fn the_next_run_restores_an_abandoned_setting() {
         let fake = Fake::new("4000000\n");
         fake.all_killed("800000");
         assert_eq!((fake.value().as_str(), fake.count()), ("800000", 1));
@@ -392,9 +392,9 @@ mod tests {
         assert_eq!(fake.value(), "4000000");
     }
 
-    /// As several runs on one machine, of which some begin while another records.
+    /// Several runs on one machine, some of which start while another creates a record.
     #[test]
-    fn who_looks_for_records_that_were_left_takes_none_that_is_being_made() {
+    fn a_record_being_created_is_not_taken_for_stale() {
         let fake = Fake::new("4000000\n");
         drop(fake.record().unwrap());
         let over = std::sync::atomic::AtomicBool::new(false);
@@ -402,7 +402,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        assert!(nothing_left(&fake), "its process lives");
+                        assert!(nothing_left(&fake), "its process is alive");
                     }
                 });
             }
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_that_took_the_name_is_left_alone() {
+    fn a_record_that_another_process_replaced_is_left_alone() {
         let fake = Fake::new("4000000\n");
         let setting = fake.record().unwrap();
         setting.set("800000").unwrap();
@@ -432,7 +432,7 @@ mod tests {
         fs::write(&name, "another's").unwrap();
         drop(setting);
         assert_eq!((fake.value().as_str(), fake.count()), ("800000", 1));
-        // Nor is one that was never given its name a record of a change.
+        // A record that never got its final name belongs to no change either.
         let text = format!("{}\n7", fake.setting().display());
         fs::write(fake.records().join("first.1.2"), text).unwrap();
         assert!(nothing_left(&fake));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_not_finished_changes_nothing() {
+    fn an_unfinished_record_changes_nothing() {
         let fake = Fake::new("4000000\n");
         drop(fake.record().unwrap());
         for text in ["", "/nowhere", "/nowhere\n", "/nowhere/at/all\n7"] {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_others_are_not_followed() {
+    fn records_of_other_users_are_not_followed() {
         let fake = Fake::new("4000000\n");
         let elsewhere = fake.folder.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
@@ -460,14 +460,14 @@ mod tests {
         fs::remove_file(fake.records()).unwrap();
         fs::create_dir(fake.records()).unwrap();
         fs::set_permissions(fake.records(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(fake.record().unwrap_err().to_string().contains("others may write"));
+        assert!(fake.record().unwrap_err().to_string().contains("other users can write"));
         let planted = format!("{}\n1", fake.setting().display());
         fs::write(fake.records().join("record"), planted).unwrap();
         let left = restore_left_in(&fake.records());
         assert!(left.restored.is_empty());
-        // A folder that others may write to is root's trouble alone: others have nothing to restore.
+        // A folder that others can write to concerns root only: other users have nothing to restore.
         assert_eq!(left.failed.len(), usize::from(user::id() == 0));
-        assert!(left.failed.iter().all(|why| why.to_string().contains("others may write")));
+        assert!(left.failed.iter().all(|why| why.to_string().contains("other users can write")));
         assert_eq!(fake.value(), "4000000");
     }
 

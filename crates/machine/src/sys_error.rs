@@ -1,16 +1,16 @@
-//! What the system would not do, said in one line.
+//! Errors of the system, in one line.
 
 use std::io;
 
-/// The system refused something: what was tried, why not, and what to do about it.
+/// A failed operation of the system: the attempt, its cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{attempt}: {source}; {remedy}")]
 pub struct SysError {
-    /// What was tried, with the path or size in question.
+    /// What was attempted, with the path or size.
     pub attempt: String,
-    /// Why it failed.
+    /// The cause.
     pub source: io::Error,
-    /// What a person can do about it.
+    /// What the user can do about it.
     pub remedy: String,
 }
 
@@ -23,7 +23,7 @@ impl SysError {
         Self { attempt: attempt.into(), source, remedy: remedy.into() }
     }
 
-    /// A refusal that is ours, not the kernel's.
+    /// Creates an error that did not come from the kernel.
     pub(crate) fn invalid(
         attempt: impl Into<String>,
         why: impl Into<String>,
@@ -33,7 +33,7 @@ impl SysError {
         Self::new(attempt, source, remedy)
     }
 
-    /// The kernel's last error on this thread.
+    /// Creates an error from `errno` of this thread.
     pub(crate) fn last(attempt: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(attempt, io::Error::last_os_error(), remedy)
     }

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu_list;
 
-/// A physical core, as far as the hypervisor shows it.
+/// A physical core, as reported by the hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Core {
-    /// The package that holds it.
+    /// Its package.
     pub package: usize,
-    /// Its number in the package.
+    /// Its number within the package.
     pub id: usize,
-    /// Its CPUs: more than one are SMT siblings.
+    /// Its CPUs; several CPUs are SMT siblings.
     pub cpus: Vec<usize>,
 }
 
@@ -25,32 +25,32 @@ pub struct Core {
 pub struct Node {
     /// Its number.
     pub id: usize,
-    /// Its CPUs; none where it is memory alone.
+    /// Its CPUs; empty for a memory-only node.
     pub cpus: Vec<usize>,
-    /// Its memory, bytes.
+    /// Its memory in bytes.
     pub memory: u64,
 }
 
-/// How the machine is put together.
+/// The topology of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// The CPUs that run.
+    /// The online CPUs.
     pub online: Vec<usize>,
-    /// The cores that hold them.
+    /// The cores of these CPUs.
     pub cores: Vec<Core>,
     /// Number of packages (sockets).
     pub packages: usize,
-    /// NUMA nodes; none where the kernel knows none.
+    /// NUMA nodes; empty if the kernel does not support NUMA.
     pub nodes: Vec<Node>,
 }
 
 impl Topology {
-    /// This machine's topology.
+    /// Detects this machine's topology.
     pub fn detect() -> Self {
         Self::read(Path::new("/sys/devices/system"))
     }
 
-    /// The topology in a tree such as `/sys/devices/system`. What cannot be read is left out.
+    /// Reads the topology of a tree such as `/sys/devices/system`. Skips unreadable entries.
     pub fn read(root: &Path) -> Self {
         let online = read_list(&root.join("cpu/online")).unwrap_or_default();
         let cores = read_cores(&root.join("cpu"), &online);
@@ -58,18 +58,18 @@ impl Topology {
         Self { online, cores, packages, nodes: read_nodes(&root.join("node")) }
     }
 
-    /// Number of physical cores.
+    /// Returns the number of physical cores.
     pub fn physical_cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// The CPUs of this CPU's core, itself too.
+    /// Returns the CPUs of this CPU's core, including itself.
     pub fn siblings(&self, cpu: usize) -> &[usize] {
         let core = self.cores.iter().find(|core| core.cpus.contains(&cpu));
         core.map_or(&[], |core| &core.cpus)
     }
 
-    /// One allowed CPU of each core first, then the siblings: the order in which to hand CPUs out.
+    /// Returns one allowed CPU of each core, then the SMT siblings: the order in which to assign CPUs.
     pub fn spread(&self, allowed: &[usize]) -> Vec<usize> {
         let rank = |cpu: &usize| {
             let siblings = self.siblings(*cpu).iter().filter(|sibling| allowed.contains(sibling));
@@ -81,13 +81,13 @@ impl Topology {
     }
 }
 
-/// The CPUs on which this thread may run; empty if the kernel will not say.
+/// Returns the CPUs on which this thread may run; empty if the kernel does not report them.
 pub fn allowed_cpus() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// For tests: the first CPU beyond all that this machine may have.
+/// Test helper: returns the first CPU number beyond all possible CPUs of this machine.
 #[cfg(test)]
 pub(crate) fn absent_cpu() -> usize {
     let possible = read_list(Path::new("/sys/devices/system/cpu/possible"));
@@ -107,7 +107,7 @@ fn read_cores(root: &Path, online: &[usize]) -> Vec<Core> {
     for cpu in online {
         let folder = root.join(format!("cpu{cpu}/topology"));
         let package = read_number(&folder.join("physical_package_id")).unwrap_or(0);
-        // Core numbers repeat between dies, so a core goes by its first sibling where that is known.
+        // Core numbers repeat across dies, so a core is identified by its first sibling if that is known.
         let siblings = read_list(&folder.join("thread_siblings_list"));
         let first = siblings.and_then(|list| list.first().copied());
         let id = first.or_else(|| read_number(&folder.join("core_id")));
@@ -135,7 +135,7 @@ fn read_nodes(root: &Path) -> Vec<Node> {
     online.into_iter().filter_map(node).collect()
 }
 
-/// Bytes by the line `Node 0 MemTotal:       24684084 kB`.
+/// Parses the size in bytes of the line `Node 0 MemTotal:       24684084 kB`.
 fn node_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.contains("MemTotal:"))?;
     let kibibytes = line.split_whitespace().rev().nth(1)?;
@@ -146,7 +146,7 @@ fn node_memory(meminfo: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Two packages of two cores with two threads each, numbered as Linux does: siblings 4 apart.
+    /// Two packages with two cores of two threads each, numbered as in Linux: siblings are 4 apart.
     fn two_sockets() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: String, value: String| {
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_tree_is_an_empty_machine() {
+    fn an_empty_tree_yields_an_empty_topology() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Topology::read(root.path()), Topology::default());
     }
 
     #[test]
-    fn this_machine_holds_the_allowed_cpus() {
+    fn the_topology_contains_the_allowed_cpus() {
         let topology = Topology::detect();
         let allowed = allowed_cpus();
         assert!(!allowed.is_empty());

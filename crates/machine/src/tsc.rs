@@ -1,4 +1,4 @@
-//! The time stamp counter: fenced reads, and what the counter is worth.
+//! The time-stamp counter: fenced reads and calibration.
 
 use std::arch::asm;
 use std::sync::OnceLock;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu;
 
-/// How long the counter is compared with the system's clock, to learn its frequency.
+/// How long the counter is compared with the system's clock to calibrate its frequency.
 const CALIBRATION: Duration = Duration::from_millis(20);
-/// How far CPUID's frequency may lie from the calibrated one before it is disbelieved.
+/// Maximum relative difference between CPUID's frequency and the calibrated one.
 const AGREEMENT: f64 = 1e-3;
 
-/// Reads the counter; what stands before has finished, what stands after has not begun.
+/// Reads the counter after all earlier instructions and before all later ones.
 #[inline(always)]
 pub fn start() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: both instructions exist on every x86-64 processor and touch only eax and edx. Memory is
-    // left as clobbered, so that the compiler moves no access across.
+    // SAFETY: both instructions exist on every x86-64 processor and touch only eax and edx. The memory
+    // clobber keeps the compiler from moving accesses across.
     unsafe {
         asm!("lfence", "rdtsc", "lfence", out("eax") low, out("edx") high,
             options(nostack, preserves_flags));
@@ -28,14 +28,14 @@ pub fn start() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Reads the counter once everything before has finished; what stands after has not begun.
+/// Reads the counter once all earlier instructions have finished and before later ones start.
 ///
-/// Call only where [`Tsc::get`] succeeded: it checks that `rdtscp` exists.
+/// Only call it after [`Tsc::get`] succeeded: that checks for `rdtscp`.
 #[inline(always)]
 pub fn stop() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: touches only eax, edx and ecx; on a processor without rdtscp it raises SIGILL, which is
-    // a crash and not undefined behaviour. Memory is left as clobbered, as in `start`.
+    // SAFETY: it touches only eax, edx and ecx; without rdtscp it raises SIGILL, which is a crash and not
+    // undefined behaviour. The memory clobber is as in `start`.
     unsafe {
         asm!("rdtscp", "lfence", out("eax") low, out("edx") high, out("ecx") _,
             options(nostack, preserves_flags));
@@ -43,88 +43,87 @@ pub fn stop() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Reads the counter with no fence: for learning its step.
+/// Reads the counter without fences, to measure its step.
 #[inline(always)]
 fn read() -> u64 {
     // SAFETY: rdtsc exists on every x86-64 processor.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Why no time can be taken from the counter.
+/// Reasons why the counter cannot measure time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The processor is emulated, so that its times mean nothing.
+    /// The processor is emulated, so times are meaningless.
     #[error(
         "this processor is emulated (QEMU TCG): no time can be measured; use real or KVM hardware"
     )]
     Emulated,
     /// The counter follows the core clock or stops when idle.
     #[error(
-        "the time stamp counter is not invariant (CPUID 0x80000007 EDX bit 8): use a newer processor, or have the hypervisor show it"
+        "the time-stamp counter is not invariant (CPUID 0x80000007 EDX bit 8): use a newer CPU, or have the hypervisor expose it"
     )]
     NotInvariant,
-    /// There is no `rdtscp`.
+    /// The processor has no `rdtscp`.
     #[error(
-        "the processor has no rdtscp (CPUID 0x80000001 EDX bit 27): have the hypervisor show it"
+        "the processor has no rdtscp (CPUID 0x80000001 EDX bit 27): have the hypervisor expose it"
     )]
     NoRdtscp,
-    /// The counter stood still while the system's clock moved.
-    #[error("the time stamp counter does not advance: report this hypervisor")]
+    /// The counter did not advance while the system's clock did.
+    #[error("the time-stamp counter does not advance: report this hypervisor")]
     Stopped,
 }
 
-/// What the counter is worth on this machine.
+/// Properties of the counter on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tsc {
-    /// Ticks a second.
+    /// Ticks per second.
     pub hertz: f64,
-    /// The smallest step in which the counter moves, ticks.
+    /// The smallest increment of the counter, in ticks.
     pub step: u64,
-    /// The median of empty [`start`] and [`stop`] pairs, ticks: what every timed piece has subtracted.
+    /// Median of empty [`start`] and [`stop`] pairs in ticks, which is subtracted from every timed piece.
     pub overhead: u64,
-    /// The least that an empty pair took, ticks. How far it is below the median is how finely one pair
-    /// resolves time.
+    /// Minimum of empty pairs in ticks. Its distance from the median is the time resolution of one pair.
     pub overhead_least: u64,
 }
 
 static TSC: OnceLock<Result<Tsc, Unavailable>> = OnceLock::new();
 
 impl Tsc {
-    /// The counter's properties, measured once a process in about 20 ms.
+    /// Returns the counter's properties, measured once per process in about 20 ms.
     ///
     /// # Errors
-    /// Says why the counter gives no time here.
+    /// Returns why the counter is unusable.
     pub fn get() -> Result<&'static Self, Unavailable> {
         TSC.get_or_init(Self::measure).as_ref().map_err(|why| *why)
     }
 
-    /// The same where another process of this machine has measured them already, at no cost.
+    /// Like [`Tsc::get`], with properties that another process of this machine has measured, at no cost.
     ///
     /// # Errors
-    /// Says why the counter gives no time here.
+    /// Returns why the counter is unusable.
     pub fn known(measured: Self) -> Result<&'static Self, Unavailable> {
         let checked = || Self::usable().map(|()| measured);
         TSC.get_or_init(checked).as_ref().map_err(|why| *why)
     }
 
-    /// What lay between a [`start`] and a [`stop`], ticks: their difference less the median empty pair.
-    /// Negative if it took less than an empty pair does, which is possible because pairs vary: whoever sums
-    /// or takes a median keeps the sign, so that pieces near nothing do not come out too long.
+    /// Returns the ticks between a [`start`] and a [`stop`], less the median empty pair. Negative if the
+    /// piece took less than an empty pair, which is possible because pairs vary: keep the sign in sums and
+    /// medians, so that short pieces are not overestimated.
     pub fn net(&self, begin: u64, end: u64) -> f64 {
         end.saturating_sub(begin) as f64 - self.overhead as f64
     }
 
-    /// The time that so many ticks take, ns.
+    /// Converts ticks to nanoseconds.
     pub fn nanoseconds(&self, ticks: f64) -> f64 {
         ticks * 1e9 / self.hertz
     }
 
-    /// The ticks that pass in a time, at least one.
+    /// Converts a time to ticks, at least one.
     pub fn ticks(&self, time: Duration) -> u64 {
         ((time.as_secs_f64() * self.hertz) as u64).max(1)
     }
 
-    /// Whether the counter may be used for time at all.
+    /// Checks whether the counter can measure time.
     fn usable() -> Result<(), Unavailable> {
         if cpu::emulated() {
             return Err(Unavailable::Emulated);
@@ -147,7 +146,7 @@ impl Tsc {
         let calibrated = calibrate()?;
         let (overhead, overhead_least) = overhead();
         Ok(Self {
-            hertz: believed(stated(&CpuId::new()), calibrated),
+            hertz: confirmed(reported(&CpuId::new()), calibrated),
             step: step(&stamps()),
             overhead,
             overhead_least,
@@ -155,8 +154,8 @@ impl Tsc {
     }
 }
 
-/// The frequency that CPUID states: leaf 0x15, else the hypervisor's leaf 0x40000010; hertz.
-fn stated(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Option<f64> {
+/// Returns the frequency in hertz that CPUID reports: leaf 0x15, else the hypervisor's leaf 0x40000010.
+fn reported(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Option<f64> {
     let processor = cpuid.get_tsc_info().and_then(|info| info.tsc_frequency());
     let hypervisor = || {
         let kilohertz = cpuid.get_hypervisor_info()?.tsc_frequency()?;
@@ -165,12 +164,12 @@ fn stated(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Option<f64> {
     processor.or_else(hypervisor).filter(|hertz| *hertz > 0).map(|hertz| hertz as f64)
 }
 
-/// CPUID's frequency where the system's clock confirms it, for it is exact; else the calibrated one.
-fn believed(stated: Option<f64>, calibrated: f64) -> f64 {
-    stated.filter(|hertz| (hertz / calibrated - 1.0).abs() < AGREEMENT).unwrap_or(calibrated)
+/// Returns CPUID's frequency, which is exact, if the system's clock confirms it; else the calibrated one.
+fn confirmed(reported: Option<f64>, calibrated: f64) -> f64 {
+    reported.filter(|hertz| (hertz / calibrated - 1.0).abs() < AGREEMENT).unwrap_or(calibrated)
 }
 
-/// The counter's frequency against CLOCK_MONOTONIC_RAW, hertz.
+/// Calibrates the counter's frequency in hertz against CLOCK_MONOTONIC_RAW.
 fn calibrate() -> Result<f64, Unavailable> {
     let (first_tick, first_time) = paired_reading();
     std::thread::sleep(CALIBRATION);
@@ -181,7 +180,7 @@ fn calibrate() -> Result<f64, Unavailable> {
     Ok((last_tick - first_tick) as f64 * 1e9 / (last_time - first_time) as f64)
 }
 
-/// A counter and a clock reading (ns) of one moment: the narrowest of some bracketed readings.
+/// Reads the counter and the clock (ns) at one moment: the narrowest of several bracketed readings.
 fn paired_reading() -> (u64, u64) {
     let bracketed = || {
         let before = start();
@@ -200,7 +199,7 @@ fn paired_reading() -> (u64, u64) {
     (best.1, best.2)
 }
 
-/// Readings with varied pauses between, so that no steady rhythm passes for the counter's step.
+/// Takes readings with varied pauses, so that a regular rhythm is not mistaken for the counter's step.
 fn stamps() -> Vec<u64> {
     let mut stamps = vec![0; 1024];
     for (index, stamp) in stamps.iter_mut().enumerate() {
@@ -212,14 +211,15 @@ fn stamps() -> Vec<u64> {
     stamps
 }
 
-/// The counter's step: the largest number of which most differences between stamps are multiples.
+/// Derives the counter's step: the largest number of which most differences between stamps are multiples.
 ///
-/// Not all, for a reading that falls on a step may show one tick more. Where few are exact multiples the
-/// hypervisor may scale the counter by a fraction, so that steps of 25.6 show as 25 and 26: then
-/// differences within a tick of a multiple count, for steps long enough that this means something.
+/// Not all differences need to be multiples, because a reading at a step may show one tick more. If few are
+/// exact multiples, the hypervisor may scale the counter by a fraction, so that steps of 25.6 appear as 25
+/// and 26: then differences within a tick of a multiple count, if the step is long enough for this to be
+/// meaningful.
 fn step(stamps: &[u64]) -> u64 {
-    const LONGEST: u64 = 128;
-    const LEAST_SCALED: u64 = 8;
+    const MAX_STEP: u64 = 128;
+    const MIN_SCALED: u64 = 8;
     let differences: Vec<u64> = stamps
         .windows(2)
         .map(|pair| pair[1].saturating_sub(pair[0]))
@@ -231,14 +231,14 @@ fn step(stamps: &[u64]) -> u64 {
     let most = |count: usize| count * 4 >= differences.len() * 3 && count > 0;
     let exact = |step: u64| count(&|difference| difference % step == 0);
     let nearly = |step: u64| count(&|difference| (difference + 1) % step <= 2);
-    if let Some(step) = (2..=LONGEST).rev().find(|step| most(exact(*step))) {
+    if let Some(step) = (2..=MAX_STEP).rev().find(|step| most(exact(*step))) {
         return step;
     }
-    let scaled = (LEAST_SCALED..=LONGEST).max_by_key(|step| (nearly(*step), *step));
+    let scaled = (MIN_SCALED..=MAX_STEP).max_by_key(|step| (nearly(*step), *step));
     scaled.filter(|step| most(nearly(*step))).unwrap_or(1)
 }
 
-/// The median and the least of empty fenced pairs, ticks.
+/// Measures the median and the minimum of empty fenced pairs, in ticks.
 fn overhead() -> (u64, u64) {
     let mut pairs = vec![0; 2001];
     for pair in &mut pairs {
@@ -254,12 +254,12 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Stamps at these times, by a counter that moves in steps.
+    /// Returns the stamps at the given times of a counter that moves in steps.
     fn counted(step: f64, times: impl Iterator<Item = u64>) -> Vec<u64> {
         times.map(|time| ((time as f64 / step).floor() * step) as u64).collect()
     }
 
-    /// Times with gaps of 20 to 99 in no order.
+    /// Returns times with irregular gaps of 20 to 99.
     fn times() -> impl Iterator<Item = u64> {
         (0..1000u64).scan(0, |time, index| {
             *time += 20 + index * 37 % 80;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn step_is_what_most_differences_share() {
+    fn the_step_is_shared_by_most_differences() {
         assert_eq!(step(&counted(26.0, times())), 26);
         assert_eq!(step(&counted(2.0, times())), 2);
         assert_eq!(step(&counted(1.0, times())), 1);
@@ -289,15 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn stated_frequency_needs_confirmation() {
-        assert_eq!(believed(Some(2.0e9), 2.0001e9), 2.0e9);
-        assert_eq!(believed(Some(2.0e9), 2.1e9), 2.1e9);
-        assert_eq!(believed(None, 2.1e9), 2.1e9);
+    fn the_reported_frequency_needs_confirmation() {
+        assert_eq!(confirmed(Some(2.0e9), 2.0001e9), 2.0e9);
+        assert_eq!(confirmed(Some(2.0e9), 2.1e9), 2.1e9);
+        assert_eq!(confirmed(None, 2.1e9), 2.1e9);
     }
 
     #[test]
-    fn this_counter_is_sane() {
-        let Some(tsc) = crate::untested::tsc("the time stamp counter") else { return };
+    fn this_counter_is_plausible() {
+        let Some(tsc) = crate::untested::tsc("the time-stamp counter") else { return };
         println!("{tsc:?}");
         assert!(tsc.hertz > 5e8 && tsc.hertz < 1e10, "{tsc:?}");
         assert!(tsc.step >= 1 && tsc.step <= 128, "{tsc:?}");
@@ -305,10 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_the_system_clock() {
-        let Some(tsc) = crate::untested::tsc("the time stamp counter") else { return };
-        // This thread may lose its CPU between any two readings, so the counter is read between two of the
-        // clock at both ends.
+    fn the_counter_agrees_with_the_system_clock() {
+        let Some(tsc) = crate::untested::tsc("the time-stamp counter") else { return };
+        // This thread may lose its CPU between any two readings, so the counter is read between two readings
+        // of the clock at both ends.
         let (outer, begin, inner) = (Instant::now(), start(), Instant::now());
         std::thread::sleep(Duration::from_millis(50));
         let (inner, end, outer) = (inner.elapsed(), stop(), outer.elapsed());

@@ -392,7 +392,7 @@ fn an_export_replaces_only_regular_files() {
     std::os::unix::fs::symlink("missing", bench.path().join("nowhere")).unwrap();
     std::fs::create_dir(bench.path().join("folder")).unwrap();
     for (name, remedy) in [
-        ("none/out.csv", "make its folder first"),
+        ("none/out.csv", "create its folder first"),
         ("nowhere", "choose another file"),
         ("folder", "choose another file"),
     ] {
@@ -536,8 +536,8 @@ fn what_is_wrong_is_one_line_and_status_2() {
         (&["run", "planted", "--resolve", "0"], "error: --resolve: '0' is not a share, as '2%'"),
         (&["run", "-e", "missing.toml"], "missing.toml"),
         (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml: line"),
-        (&["run", "-e", huge.to_str().unwrap()], "holds more than 1048576 bytes"),
-        (&["run", "-e", "/dev/zero"], "holds more than 1048576 bytes"),
+        (&["run", "-e", huge.to_str().unwrap()], "has more than 1048576 bytes"),
+        (&["run", "-e", "/dev/zero"], "has more than 1048576 bytes"),
         (&["run", "planted/search", "--rounds", "4000000000"], "rounds: 4000000000 is not from 1"),
         (&["run", "planted/search", "--rounds", "0"], "rounds: 0 is not from 1 to 10000"),
         (

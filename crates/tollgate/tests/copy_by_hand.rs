@@ -225,7 +225,7 @@ fn a_table_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_a_fa
     let bench = Bench::new();
     let given = ["copy", "0", "-n", "1", "--rounds", "1", "--csv"];
     let line = bench.refused(&[&given[..], &["none/x.csv"]].concat(), 2);
-    assert!(line.contains("none/x.csv") && line.contains("make its folder first"), "{line}");
+    assert!(line.contains("none/x.csv") && line.contains("create its folder first"), "{line}");
     let _socket = std::os::unix::net::UnixListener::bind(bench.path().join("socket")).unwrap();
     let line = bench.refused(&[&given[..], &["socket"]].concat(), 2);
     assert!(line.contains("cannot write socket: is a socket"), "{line}");

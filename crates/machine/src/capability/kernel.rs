@@ -1,4 +1,4 @@
-//! What the kernel lets a program do. Each is tried.
+//! Kernel features that a program may use. Each check tries the feature.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,12 +10,12 @@ use super::State;
 use crate::counters::{Counters, Event, Mode};
 use crate::{core_clock, priority};
 
-/// Counts the cycles of a calibration of the core clock: a counter that opens but stands still is none.
+/// Counts cycles during a core-clock calibration: a counter that opens but does not count is absent.
 pub(super) fn performance_counters() -> State {
     let counters = match Counters::open(&[Event::CYCLES], Mode::User) {
         Ok(counters) => counters,
         Err(refusal) => {
-            let remedy = format!("{}; the core clock is calibrated without", refusal.remedy);
+            let remedy = format!("{}; the core clock is calibrated without it", refusal.remedy);
             return State::absent(format!("{}: {}", refusal.attempt, refusal.source), remedy);
         }
     };
@@ -23,8 +23,8 @@ pub(super) fn performance_counters() -> State {
     match counters.now().as_deref() {
         Ok([cycles]) if *cycles > 0 => State::present("cycles are counted"),
         _ => State::absent(
-            "the counter of cycles opens but stands still",
-            "have the hypervisor show a whole PMU",
+            "the cycle counter opens but does not count",
+            "have the hypervisor expose a complete PMU",
         ),
     }
 }
@@ -32,20 +32,20 @@ pub(super) fn performance_counters() -> State {
 fn owned(fd: libc::c_long) -> Option<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
+    // SAFETY: the kernel has just created this descriptor for us, and nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Runs a try in a thread of its own, which takes what it changed to its grave.
+/// Runs a check in a separate thread, so that what it changes ends with the thread.
 fn in_own_thread<T: Send + 'static>(body: fn() -> io::Result<T>) -> io::Result<T> {
     let thread = std::thread::Builder::new().spawn(body)?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("the try panicked")))
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the check panicked")))
 }
 
 pub(super) fn real_time() -> State {
     let tried = in_own_thread(|| {
         let priority = libc::sched_param { sched_priority: 1 };
-        // SAFETY: a valid parameter that outlives the call; 0 is this thread, which then ends.
+        // SAFETY: the parameter is valid and outlives the call; 0 is this thread, which then ends.
         match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -81,24 +81,25 @@ pub(super) fn tracefs() -> State {
     }
     match std::fs::read_dir(root) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            State::absent("there is no /sys/kernel/tracing", "use a kernel with CONFIG_FTRACE")
+            State::absent("/sys/kernel/tracing does not exist", "use a kernel with CONFIG_FTRACE")
         }
         Err(why) => State::absent(format!("/sys/kernel/tracing: {why}"), "run as root"),
-        // Who measures mounts it in a place of its own, which vanishes behind it.
+        // A measurement mounts tracefs detached, so that it disappears when closed.
         Ok(mut entries) => match entries.next() {
             None => may_mount(mounted("tracefs")),
-            Some(_) => {
-                State::absent("there are no exception events", "use a kernel with CONFIG_FTRACE")
-            }
+            Some(_) => State::absent(
+                "the kernel has no exception events",
+                "use a kernel with CONFIG_FTRACE",
+            ),
         },
     }
 }
 
-/// Whether tracefs, which is not mounted, may be mounted.
+/// Whether tracefs can be mounted if it is not.
 fn may_mount(tried: rustix::io::Result<()>) -> State {
     match tried {
-        Ok(()) => State::present("not mounted; this user may mount it"),
-        // Root of a container lacks the capability.
+        Ok(()) => State::present("not mounted, but this user can mount it"),
+        // The root user of a container lacks the capability.
         Err(why) => State::absent(
             format!("tracefs is not mounted and cannot be: {why}"),
             "run as root with CAP_SYS_ADMIN",
@@ -106,7 +107,7 @@ fn may_mount(tried: rustix::io::Result<()>) -> State {
     }
 }
 
-/// Mounts a file system in no place, and lets it go.
+/// Mounts a file system detached and unmounts it at once.
 fn mounted(name: &str) -> rustix::io::Result<()> {
     let context = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(context.as_fd())?;
@@ -115,7 +116,7 @@ fn mounted(name: &str) -> rustix::io::Result<()> {
 }
 
 pub(super) fn userfaultfd() -> State {
-    // SAFETY: the call takes flags alone.
+    // SAFETY: the call takes only flags.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
     match owned(fd) {
         Some(_) => State::present("kernel and user faults"),
@@ -130,9 +131,9 @@ pub(super) fn userfaultfd() -> State {
 }
 
 pub(super) fn io_uring() -> State {
-    // `struct io_uring_params` is 120 bytes, all of them zero to ask for nothing special.
+    // `struct io_uring_params` is 120 bytes; all zeros request nothing special.
     let mut parameters = [0u64; 15];
-    // SAFETY: the parameters are as long as the kernel's structure, and outlive the call.
+    // SAFETY: the parameters are as long as the kernel's structure and outlive the call.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
     match owned(fd) {
         Some(_) => State::present("io_uring_setup succeeds"),

@@ -1,4 +1,4 @@
-//! What kinds of memory there are.
+//! Kinds of memory that this machine has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::mapping::Mapping;
 use crate::topology::Topology;
 
 pub(super) fn huge_pages_2m() -> State {
-    // Mapping takes a page from the pool without touching it, so it is the real try.
+    // Mapping reserves a page of the pool without touching it.
     match Mapping::huge(huge_pages::SIZE) {
         Ok(_) => State::present(format!("{} free", huge_pages::free().unwrap_or(0))),
         Err(_) => no_huge_pages("2048kB", "2 MiB", huge_pages::RESERVE),
@@ -26,16 +26,16 @@ pub(super) fn huge_pages_1g() -> State {
 fn no_huge_pages(folder: &str, size: &str, remedy: &str) -> State {
     let pool = format!("/sys/kernel/mm/hugepages/hugepages-{folder}");
     if !Path::new(&pool).exists() {
-        let remedy = "use a processor and a kernel that have them";
-        return State::absent(format!("the kernel knows no pages of {size}"), remedy);
+        let remedy = "use a processor and a kernel that support them";
+        return State::absent(format!("the kernel does not support {size} pages"), remedy);
     }
-    State::absent(format!("no page of {size} is free"), remedy)
+    State::absent(format!("no {size} page is free"), remedy)
 }
 
 pub(super) fn dev_mem() -> State {
     let path = Path::new("/dev/mem");
     if !path.exists() {
-        return State::absent("there is no /dev/mem", "use a kernel with CONFIG_DEVMEM");
+        return State::absent("/dev/mem does not exist", "use a kernel with CONFIG_DEVMEM");
     }
     match fs::File::open(path) {
         Ok(_) => State::present("/dev/mem opens for reading"),
@@ -50,17 +50,17 @@ pub(super) fn pci_bar() -> State {
     let bars = resources(Path::new("/sys/bus/pci/devices"));
     let Some(first) = bars.first() else {
         return State::absent(
-            "sysfs shows no memory BAR that can be mapped",
+            "sysfs lists no memory BAR that can be mapped",
             "use a kernel with CONFIG_SYSFS and HAVE_PCI_MMAP, and a PCI device with memory",
         );
     };
     match fs::File::open(first) {
-        Ok(_) => State::present(format!("{} BARs, such as {}", bars.len(), first.display())),
+        Ok(_) => State::present(format!("{} BARs, e.g. {}", bars.len(), first.display())),
         Err(why) => State::absent(format!("{}: {why}", first.display()), "run as root"),
     }
 }
 
-/// The `resourceN` files of all devices that are of memory, which holds at least a page.
+/// Lists the `resourceN` files of all devices that are memory of at least one page.
 fn resources(devices: &Path) -> Vec<PathBuf> {
     let mut bars = Vec::new();
     for device in fs::read_dir(devices).into_iter().flatten().flatten() {
@@ -76,7 +76,7 @@ fn resources(devices: &Path) -> Vec<PathBuf> {
     bars
 }
 
-/// A line `first last flags` of sysfs's table; flag 0x200 marks memory.
+/// Tests a line `first last flags` of the table in sysfs; flag 0x200 marks memory.
 fn is_memory(line: &str) -> bool {
     let mut flags = line.split_whitespace().skip(2);
     let flags =
@@ -103,7 +103,7 @@ pub(super) fn dax() -> State {
     }
 }
 
-/// Where a file system is mounted with `dax` or `dax=always`.
+/// Returns where a file system is mounted with `dax` or `dax=always`.
 fn dax_mount(mounts: &str) -> Option<&str> {
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ');
@@ -116,8 +116,8 @@ pub(super) fn numa() -> State {
     match Topology::detect().nodes.len() {
         nodes @ 2.. => State::present(format!("{nodes} nodes")),
         nodes => State::absent(
-            format!("the kernel shows {nodes} node"),
-            "use a machine with more sockets, or with nodes per socket set in its firmware",
+            format!("the kernel reports {nodes} node"),
+            "use a machine with more sockets, or enable several nodes per socket in its firmware",
         ),
     }
 }

@@ -1,11 +1,11 @@
-//! What the processor can do.
+//! Processor features.
 
 use super::State;
 use crate::core_clock::{self, Doubtful};
 use crate::cpu;
 use crate::tsc::Tsc;
 
-const OTHER_PROCESSOR: &str = "use a processor that has it, or have the hypervisor show it";
+const OTHER_PROCESSOR: &str = "use a CPU that has it, or expose it to the VM";
 
 pub(super) fn invariant_tsc() -> State {
     match Tsc::get() {
@@ -27,11 +27,11 @@ pub(super) fn core_clock() -> State {
     match core_clock::hertz() {
         Ok(hertz) => State::present(format!("{:.3} GHz, by two chains that agree", hertz / 1e9)),
         Err(Doubtful::NoTime(_)) => {
-            State::absent("the time stamp counter gives no time", "see invariant-tsc")
+            State::absent("the time-stamp counter is unusable", "see invariant-tsc")
         }
         Err(why @ (Doubtful::Differ(_) | Doubtful::NotLearnt)) => State::absent(
             why.to_string(),
-            "stop other processes, or fix the clock with `cpupower frequency-set`",
+            "stop other processes, or fix the clock frequency with `cpupower frequency-set`",
         ),
     }
 }
@@ -39,7 +39,7 @@ pub(super) fn core_clock() -> State {
 pub(super) fn avx2() -> State {
     State::when(
         cpu::has_avx2(),
-        "the kernel enables them",
+        "enabled by the kernel (XCR0)",
         "not in CPUID or not in XCR0",
         OTHER_PROCESSOR,
     )
@@ -63,7 +63,7 @@ pub(super) fn fsrm() -> State {
 }
 
 pub(super) fn mpx() -> State {
-    let remedy = "use an Intel processor of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for function alone";
+    let remedy = "use an Intel processor of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for functional tests only";
     State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", remedy)
 }
 
@@ -71,13 +71,13 @@ pub(super) fn sgx() -> State {
     if !cpu::has_sgx() {
         return State::absent(
             "CPUID 7 EBX bit 2 is clear",
-            "use an Intel server with SGX enabled in its firmware; the simulated enclave needs none",
+            "use an Intel server with SGX enabled in its firmware; the simulated enclave needs no SGX",
         );
     }
     State::when(
         std::path::Path::new("/dev/sgx_enclave").exists(),
         "/dev/sgx_enclave",
-        "there is no /dev/sgx_enclave",
-        "enable SGX in the firmware, and use a kernel with CONFIG_X86_SGX",
+        "/dev/sgx_enclave does not exist",
+        "enable SGX in the firmware and use a kernel with CONFIG_X86_SGX",
     )
 }

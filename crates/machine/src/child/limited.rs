@@ -1,4 +1,4 @@
-//! Programs that must end in time: their output is kept, and at the limit they and all they started are killed.
+//! Programs with a time limit: their output is captured, and at the limit their process group is killed.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,25 +11,26 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::{die_with_parent, drop_relative_home};
 
-/// Bytes of each stream that are kept: the last ones.
+/// Captured bytes per stream: the last ones.
 pub const KEPT_BYTES: usize = 64 << 20;
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 64 * 1024;
 
-/// Runs a command to its end with this input; what it wrote to both streams, or the last of it.
+/// Runs a command to its end with `input` and returns the end of what it wrote to both streams.
 ///
-/// It is the leader of a process group of its own, and is given no relative `HOME`. Once it has ended, what it left behind is not waited for.
+/// The command leads a separate process group and gets no relative `HOME`. Processes that it leaves behind
+/// are not waited for.
 ///
 /// # Errors
-/// What the system says where it does not start. [`ErrorKind::TimedOut`] where it had not ended after `limit`,
-/// with the last line that it wrote: then the whole group has been killed.
+/// Returns the system's error if the command does not start, and [`ErrorKind::TimedOut`] with the last line
+/// of its output if it had not ended after `limit`; the whole group is then killed.
 pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
     command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     run_within(command, input, limit)
 }
 
-/// The same with the command's own streams: what goes to files is not in the output.
+/// Like [`output_within`], with the streams that the command sets: output to files is not captured.
 ///
 /// # Errors
 /// As for [`output_within`].
@@ -47,7 +48,7 @@ pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::R
             let last = streams
                 .last_line()
                 .map_or_else(String::new, |line| format!("; its last line: {line}"));
-            let why = format!("did not end in {} and was killed{last}", told(limit));
+            let why = format!("did not end in {} and was killed{last}", describe(limit));
             return Err(io::Error::new(ErrorKind::TimedOut, why));
         }
     }
@@ -55,8 +56,8 @@ pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::R
     Ok(Output { status, stdout: streams.output.bytes, stderr: streams.errors.bytes })
 }
 
-/// A limit in words.
-fn told(limit: Duration) -> String {
+/// Formats a limit.
+fn describe(limit: Duration) -> String {
     match limit.as_secs() {
         0 => format!("{} ms", limit.as_millis()),
         seconds if seconds >= 600 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
@@ -64,15 +65,15 @@ fn told(limit: Duration) -> String {
     }
 }
 
-/// The leader of a process group; all of it is killed when dropped.
+/// The leader of a process group. The whole group is killed when dropped.
 struct Group {
     leader: Child,
     status: Option<ExitStatus>,
 }
 
 impl Group {
-    /// Kills what is left of the group and gives its leader's status. While the leader is not reaped its number
-    /// is nobody else's.
+    /// Kills the remaining group and returns the leader's status. The process ID stays valid until the leader
+    /// is reaped.
     fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {
             return Ok(status);
@@ -87,12 +88,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Nothing is left to report.
+        // Errors cannot be reported here.
         let _ = self.end();
     }
 }
 
-/// The ends of a child's streams, none of which is waited for.
+/// The ends of a child's streams, all non-blocking.
 struct Streams {
     input: Option<OwnedFd>,
     output: Stream,
@@ -108,11 +109,11 @@ struct Stream {
 impl Streams {
     fn of(child: &mut Child) -> io::Result<Self> {
         let stream = |end: Option<OwnedFd>| -> io::Result<Stream> {
-            end.as_ref().map(at_once).transpose()?;
+            end.as_ref().map(set_nonblocking).transpose()?;
             Ok(Stream { end, bytes: Vec::new() })
         };
         let input = child.stdin.take().map(OwnedFd::from);
-        input.as_ref().map(at_once).transpose()?;
+        input.as_ref().map(set_nonblocking).transpose()?;
         Ok(Self {
             input,
             output: stream(child.stdout.take().map(OwnedFd::from))?,
@@ -120,8 +121,8 @@ impl Streams {
         })
     }
 
-    /// Waits until something can be passed, the child has ended or the time has come, and passes it. Whether
-    /// the child has ended.
+    /// Waits until a stream is ready, the child has ended or `end` has passed, and transfers data. Returns
+    /// whether the child has ended.
     fn pass(&mut self, ended: &OwnedFd, left: &mut &[u8], end: Instant) -> io::Result<bool> {
         let ended = is_ready(
             [
@@ -146,7 +147,7 @@ impl Streams {
                 Ok(written) => *left = &left[written..],
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                // It reads no more: it says why, or has no need to.
+                // The child reads no more: it reports why, or needs no more input.
                 Err(why) if why.kind() == ErrorKind::BrokenPipe => break,
                 Err(why) => return Err(why),
             }
@@ -155,7 +156,7 @@ impl Streams {
         Ok(())
     }
 
-    /// The last line that it wrote, errors first.
+    /// Returns the last line of its output, of standard error if there is one.
     fn last_line(&self) -> Option<String> {
         let last = |stream: &Stream| {
             let start = stream.bytes.len().saturating_sub(1024);
@@ -168,7 +169,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// Takes what there is.
+    /// Reads what is available.
     fn take(&mut self) -> io::Result<()> {
         let Some(end) = &self.end else { return Ok(()) };
         let mut file = std::fs::File::from(end.try_clone()?);
@@ -194,25 +195,25 @@ impl Stream {
     }
 }
 
-/// Has reads and writes of this end return at once.
-fn at_once(end: &OwnedFd) -> io::Result<()> {
+/// Makes reads and writes of this end non-blocking.
+fn set_nonblocking(end: &OwnedFd) -> io::Result<()> {
     Ok(fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?)
 }
 
-/// Waits until the time has come or something can be done with one of these; whether with the first.
+/// Waits until `end` or until one of the descriptors is ready. Returns whether the first one is.
 fn is_ready<const N: usize>(
     waited: [Option<(BorrowedFd, libc::c_short)>; N],
     end: Instant,
 ) -> io::Result<bool> {
     let poll = |one: Option<(BorrowedFd, libc::c_short)>| match one {
         Some((fd, events)) => libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 },
-        // The kernel passes over negative numbers.
+        // The kernel ignores negative descriptors.
         None => libc::pollfd { fd: -1, events: 0, revents: 0 },
     };
     let mut all = waited.map(poll);
     let left = end.saturating_duration_since(Instant::now()).as_millis() + 1;
     let left = i32::try_from(left).unwrap_or(i32::MAX);
-    // SAFETY: the array lives through the call and is as long as is said.
+    // SAFETY: the array lives through the call and has the given length.
     match unsafe { libc::poll(all.as_mut_ptr(), N as libc::nfds_t, left) } {
         -1 => match io::Error::last_os_error() {
             why if why.kind() == ErrorKind::Interrupted => Ok(false),
@@ -249,47 +250,47 @@ mod tests {
     }
 
     #[test]
-    fn more_than_pipes_hold_passes_both_ways() {
+    fn more_than_a_pipe_buffer_passes_both_ways() {
         let input = vec![b'x'; 3 << 20];
         let output = output_within(&mut shell("cat"), &input, PATIENCE).unwrap();
         assert!(output.stdout == input);
-        // One that does not read its input is not waited for.
+        // A program that does not read its input is not waited for.
         let output = output_within(&mut shell("echo done"), &input, PATIENCE).unwrap();
         assert_eq!(output.stdout, b"done\n");
     }
 
     #[test]
-    fn what_does_not_end_is_killed_with_all_that_it_started() {
+    fn a_program_that_does_not_end_is_killed_with_its_children() {
         let begun = Instant::now();
         let mut command = shell("sleep 1000 & echo $!; sleep 1000");
         let why = output_within(&mut command, b"", Duration::from_millis(500)).unwrap_err();
         assert_eq!(why.kind(), ErrorKind::TimedOut);
         let text = why.to_string();
-        let (told, line) = text.split_once("; its last line: ").unwrap();
-        assert_eq!(told, "did not end in 500 ms and was killed");
+        let (message, line) = text.split_once("; its last line: ").unwrap();
+        assert_eq!(message, "did not end in 500 ms and was killed");
         assert!(begun.elapsed() < PATIENCE);
-        assert!(gone_within(line.parse().unwrap(), PATIENCE), "what it started lives on");
+        assert!(gone_within(line.parse().unwrap(), PATIENCE), "its child still runs");
     }
 
     #[test]
-    fn what_it_leaves_behind_is_not_waited_for() {
+    fn processes_left_behind_are_not_waited_for() {
         let begun = Instant::now();
         let output = output_within(&mut shell("sleep 1000 & echo $!"), b"", PATIENCE).unwrap();
         assert!(begun.elapsed() < PATIENCE);
         let left: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-        assert!(gone_within(left, PATIENCE), "it lives on");
+        assert!(gone_within(left, PATIENCE), "it still runs");
     }
 
     #[test]
-    fn the_end_of_much_output_is_kept() {
+    fn the_end_of_long_output_is_kept() {
         let mut stream = Stream { bytes: vec![b'a'; KEPT_BYTES - 1], end: None };
         stream.keep(b"end");
         assert!(stream.bytes.len() <= KEPT_BYTES && stream.bytes.ends_with(b"aend"));
     }
 
     #[test]
-    fn limits_are_told_in_words() {
-        let of = |seconds| told(Duration::from_secs(seconds));
+    fn limits_are_formatted() {
+        let of = |seconds| describe(Duration::from_secs(seconds));
         assert_eq!([of(60), of(600), of(7200), of(601)], ["60 s", "10 min", "120 min", "601 s"]);
     }
 }

@@ -7,14 +7,14 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Set in the copy of this test program that plays the parent to be killed.
+/// Set in the copy of this test program that acts as the parent to be killed.
 const PLAYS_PARENT: &str = "MACHINE_TEST_PLAYS_PARENT";
 
 pub(super) fn gone_within(pid: u32, limit: Duration) -> bool {
     let begin = Instant::now();
     let alive = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // A zombie that nobody has reaped yet is dead all the same.
+        // A zombie that is not reaped yet is dead too.
         stat.rsplit(')')
             .next()
             .and_then(|rest| rest.split_whitespace().next())
@@ -29,9 +29,9 @@ pub(super) fn gone_within(pid: u32, limit: Duration) -> bool {
     true
 }
 
-/// Not a test of its own: the parent's part of the next one.
+/// The parent's part of the next test, not a test by itself.
 #[test]
-fn plays_parent() {
+fn acts_as_parent() {
     if std::env::var_os(PLAYS_PARENT).is_none() {
         return;
     }
@@ -44,9 +44,9 @@ fn plays_parent() {
 }
 
 #[test]
-fn a_child_vanishes_when_its_parent_is_killed() {
+fn a_child_ends_when_its_parent_is_killed() {
     let mut parent = Command::new(std::env::current_exe().unwrap())
-        .args(["child::tests::plays_parent", "--exact", "--nocapture"])
+        .args(["child::tests::acts_as_parent", "--exact", "--nocapture"])
         .env(PLAYS_PARENT, "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -54,7 +54,7 @@ fn a_child_vanishes_when_its_parent_is_killed() {
     let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
     let mut numbers =
         lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("child ")?.parse().ok());
-    let child: u32 = numbers.next().expect("the parent names its child");
+    let child: u32 = numbers.next().expect("the parent prints the child's ID");
     assert!(!gone_within(child, Duration::from_millis(20)), "the child runs");
     parent.kill().unwrap();
     assert!(gone_within(child, Duration::from_secs(5)), "the child outlived its parent");
@@ -89,7 +89,7 @@ fn a_fork_shares_memory_and_returns_its_code() {
 }
 
 #[test]
-fn a_relative_home_is_not_handed_on() {
+fn a_relative_home_is_not_passed_on() {
     let left = |home: Option<&str>, given: Option<&str>| {
         let mut command = Command::new("sh");
         command.args(["-c", "echo ${HOME-none}"]);
@@ -103,13 +103,13 @@ fn a_relative_home_is_not_handed_on() {
         assert_eq!(left(Some(relative), Some("/tmp")), Some(Some("/tmp".into())));
     }
     for fine in [None, Some("/root")] {
-        assert_eq!(left(fine, None), None, "it is left alone");
+        assert_eq!(left(fine, None), None, "it is unchanged");
     }
 }
 
-/// Not a test of its own: what a child of the next one does.
+/// The child's part of the next test, not a test by itself.
 #[test]
-fn plays_child_of_a_relative_home() {
+fn acts_as_child_of_a_relative_home() {
     if std::env::var("HOME").as_deref() == Ok("relative") {
         let mut command = Command::new("sh");
         command.args(["-c", "echo home ${HOME-none}"]);
@@ -121,7 +121,7 @@ fn plays_child_of_a_relative_home() {
 #[test]
 fn programs_get_no_relative_home() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["child::tests::plays_child_of_a_relative_home", "--exact", "--nocapture"])
+        .args(["child::tests::acts_as_child_of_a_relative_home", "--exact", "--nocapture"])
         .env("HOME", "relative")
         .output()
         .unwrap();
@@ -129,11 +129,11 @@ fn programs_get_no_relative_home() {
     assert!(text.lines().any(|line| line == "home none"), "{text}");
 }
 
-/// What a child of a test writes to standard error where its body panics.
-fn told_by(body: impl FnOnce()) -> String {
+/// Returns what a child of a test writes to standard error when its body panics.
+fn stderr_of(body: impl FnOnce()) -> String {
     let (mut read, write) = std::io::pipe().unwrap();
     let child = forked::fork(|| {
-        // SAFETY: numbers only; descriptor 2 of the child alone changes.
+        // SAFETY: the call takes only numbers; only the child's descriptor 2 changes.
         unsafe { libc::dup2(write.as_raw_fd(), 2) };
         body();
     });
@@ -146,14 +146,14 @@ fn told_by(body: impl FnOnce()) -> String {
 }
 
 #[test]
-fn a_panic_in_a_child_of_a_test_is_told_without_the_hook() {
-    assert_eq!(told_by(|| panic!("a text")), "in a child of a test: a text\n");
+fn a_panic_in_a_child_is_printed_without_the_hook() {
+    assert_eq!(stderr_of(|| panic!("a text")), "in a child of a test: a text\n");
     let number = std::hint::black_box(7);
-    assert_eq!(told_by(|| panic!("made {number}")), "in a child of a test: made 7\n");
+    assert_eq!(stderr_of(|| panic!("made {number}")), "in a child of a test: made 7\n");
 }
 
 #[test]
-fn a_fork_is_waited_for_so_long_and_killed_when_dropped() {
+fn a_fork_is_waited_for_up_to_a_limit_and_killed_when_dropped() {
     // SAFETY: the child only sleeps by a system call.
     let mut child = unsafe {
         fork_child(|| {

@@ -1,4 +1,4 @@
-//! What is replaced, what is written through, and what is refused.
+//! Tests of replaced, special and refused files.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -26,11 +26,11 @@ fn fifo(folder: &TempDir) -> PathBuf {
     path
 }
 
-/// A node that behaves as `/dev/null` or `/dev/full`; nothing if this process may not make one.
+/// Makes a node that behaves like `/dev/null` or `/dev/full`; `None` if this process may not.
 fn device(folder: &TempDir, minor: u32) -> Option<PathBuf> {
     let path = folder.path().join(format!("device-{minor}"));
     let made = mknodat(CWD, &path, FileType::CharacterDevice, Mode::from(0o600), makedev(1, minor));
-    // In a container nodes can be made and not opened.
+    // A container may allow making a node but not opening it.
     let usable = made.is_ok() && fs::File::options().write(true).open(&path).is_ok();
     if !usable {
         crate::untested::note("output to a device node", &"mknod is refused; run as root");
@@ -54,12 +54,12 @@ fn a_regular_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
     assert_eq!(names(folder.path()), ["out.csv"]);
 }
 
-/// A program that is killed while it writes leaves nothing behind.
+/// A program that is killed while it writes leaves no file behind.
 #[test]
-fn what_is_written_has_no_name_before_the_end() {
+fn an_output_has_no_name_before_the_end() {
     let folder = tempdir().unwrap();
     if unnamed(folder.path(), 0o600).is_none() {
-        let why = format!("{} takes no O_TMPFILE", folder.path().display());
+        let why = format!("{} does not support O_TMPFILE", folder.path().display());
         return crate::untested::note("output without a name", &why);
     }
     let path = folder.path().join("out.csv");
@@ -74,7 +74,7 @@ fn what_is_written_has_no_name_before_the_end() {
     }
 }
 
-/// Where a file without a name cannot be made, one with a temporary name is.
+/// If a file without a name cannot be made, one with a temporary name is.
 #[test]
 fn a_temporary_name_is_removed_or_becomes_the_final_one() {
     let folder = tempdir().unwrap();
@@ -122,11 +122,12 @@ fn a_replaced_file_keeps_its_owner_and_group() {
     assert_eq!(fs::read(&path).unwrap(), b"second");
 }
 
-/// The user and group of nobody.
+/// User and group ID of `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Runs a body as a plain user: as root it takes a thread whose user is nobody. Whether it ran: root of a user
-/// namespace may not become nobody, and nobody may have no access to the folder of temporary files.
+/// Runs a body as an unprivileged user; if this is root, in a thread of the user `nobody`. Returns whether it
+/// ran: root of a user namespace may not become `nobody`, and `nobody` may have no access to the folder of
+/// temporary files.
 fn as_plain_user(folder: &TempDir, body: impl FnOnce() + Send) -> bool {
     if crate::user::id() != 0 {
         body();
@@ -139,14 +140,14 @@ fn as_plain_user(folder: &TempDir, body: impl FnOnce() + Send) -> bool {
         Ok(())
     };
     let ran: io::Result<()> = thread::scope(|scope| scope.spawn(as_nobody).join().unwrap());
-    // Not by nobody, who may be unable to write the note.
+    // Not as `nobody`, who may be unable to write the note.
     ran.inspect_err(|why| crate::untested::note("output as a plain user", why)).is_ok()
 }
 
-/// Makes nobody the user of this thread.
+/// Makes `nobody` the user of this thread.
 fn become_nobody() -> io::Result<()> {
     let nobody = libc::c_long::from(NOBODY);
-    // SAFETY: system calls on numbers. The kernel changes the user and groups of this thread alone.
+    // SAFETY: system calls on numbers. The kernel changes the user and groups of this thread only.
     let changed = unsafe {
         libc::syscall(libc::SYS_setgroups, 0_usize, 0_usize) == 0
             && libc::syscall(libc::SYS_setresgid, nobody, nobody, nobody) == 0
@@ -156,7 +157,7 @@ fn become_nobody() -> io::Result<()> {
 }
 
 #[test]
-fn a_file_that_this_user_may_not_write_is_kept() {
+fn a_file_that_this_user_cannot_write_is_kept() {
     let folder = tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let path = folder.path().join("out.csv");
@@ -166,7 +167,7 @@ fn a_file_that_this_user_may_not_write_is_kept() {
         let why = write(&path, b"second").unwrap_err();
         assert_eq!(
             (why.raw_os_error(), remedy(&why)),
-            (Some(libc::EACCES), "choose a file that you may write")
+            (Some(libc::EACCES), "choose a file that you can write")
         );
     });
     if ran {
@@ -176,9 +177,12 @@ fn a_file_that_this_user_may_not_write_is_kept() {
 }
 
 #[test]
-fn a_file_of_another_user_is_not_taken_from_him() {
+fn a_file_of_another_user_is_not_taken_over() {
     if crate::user::id() != 0 {
-        return crate::untested::note("output over files of others", &"only root can make one");
+        return crate::untested::note(
+            "output over files of other users",
+            &"only root can create one",
+        );
     }
     let folder = tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -205,7 +209,7 @@ fn a_folder_that_refuses_a_file_is_named() {
 }
 
 #[test]
-fn what_is_given_up_leaves_the_old_file_and_no_temporary_one() {
+fn an_abandoned_output_leaves_the_old_file_and_no_temporary_one() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("out.csv");
     write(&path, b"first").unwrap();
@@ -230,18 +234,18 @@ fn a_link_stays_and_its_target_is_replaced() {
 
     let nowhere = folder.path().join("nowhere");
     symlink("missing", &nowhere).unwrap();
-    assert!(write(&nowhere, b"new").unwrap_err().to_string().contains("link to nothing"));
+    assert!(write(&nowhere, b"new").unwrap_err().to_string().contains("dangling link"));
     assert_eq!(names(folder.path()), ["inner", "link", "nowhere"]);
 }
 
 #[test]
-fn what_can_never_be_written_is_refused_unopened() {
+fn an_unwritable_path_is_refused_unopened() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let why = Output::check_over(&socket, b"").unwrap_err().to_string();
     assert!(why.contains("is a socket"), "{why}");
-    // A FIFO without a reader would block whoever opens it.
+    // Opening a FIFO without a reader would block.
     let path = fifo(&folder);
     Output::check_over(&path, b"").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
@@ -285,15 +289,15 @@ fn a_device_is_written_through_and_a_full_one_is_an_error() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    // A defect would make root lose the node.
+    // A defect would delete the node if this is root.
     if crate::user::id() == 0 {
         return crate::untested::note(
             "output to the system's own /dev/full",
-            &"this is root; a look-alike is tested, where one can be made",
+            &"this is root; a look-alike is tested if one can be made",
         );
     }
     if !Path::new("/dev/full").exists() {
-        return crate::untested::note("output to a full disk", &"there is no /dev/full");
+        return crate::untested::note("output to a full disk", &"/dev/full does not exist");
     }
     let why = write(Path::new("/dev/full"), b"bytes").unwrap_err();
     assert_eq!(why.kind(), ErrorKind::StorageFull);
@@ -306,8 +310,8 @@ fn an_error_names_no_temporary_file_and_its_remedy_fits() {
     fs::write(at("file"), "").unwrap();
     symlink("missing", at("nowhere")).unwrap();
     let cases = [
-        (at("none/out.csv"), Some(libc::ENOENT), "make its folder first"),
-        (at("file/out.csv"), Some(libc::ENOTDIR), "make its folder first"),
+        (at("none/out.csv"), Some(libc::ENOENT), "create its folder first"),
+        (at("file/out.csv"), Some(libc::ENOTDIR), "create its folder first"),
         (at("."), None, "choose another file"),
         (at("nowhere"), None, "choose another file"),
     ];
@@ -324,7 +328,7 @@ fn an_error_names_no_temporary_file_and_its_remedy_fits() {
 }
 
 #[test]
-fn an_own_descriptor_is_written_through_at_its_position() {
+fn a_descriptor_of_this_process_is_written_at_its_position() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("out");
     let mut file = fs::File::create(&path).unwrap();
@@ -349,7 +353,7 @@ fn an_own_descriptor_is_written_through_at_its_position() {
 }
 
 #[test]
-fn a_foreign_file_is_not_replaced_where_a_header_is_due() {
+fn an_unrelated_file_is_kept_if_a_header_is_expected() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("results.csv");
     let over = |path: &Path| Output::create_over(path, b"length,rate\n");
@@ -394,7 +398,7 @@ fn only_regular_files_are_opened_and_nothing_blocks() {
 }
 
 #[test]
-fn what_is_planted_in_a_results_folder_is_replaced() {
+fn a_planted_file_in_a_results_folder_is_replaced() {
     let folder = tempdir().unwrap();
     let victim = folder.path().join("victim");
     fs::write(&victim, "kept").unwrap();
@@ -409,7 +413,7 @@ fn what_is_planted_in_a_results_folder_is_replaced() {
 }
 
 #[test]
-fn a_folder_is_made_once_and_never_by_a_link() {
+fn a_folder_is_created_once_and_never_through_a_link() {
     let folder = tempdir().unwrap();
     let [made, link, file] = ["made", "link", "file"].map(|name| folder.path().join(name));
     create_folder(&made).unwrap();

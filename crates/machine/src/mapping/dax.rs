@@ -1,4 +1,4 @@
-//! Persistent or device memory without the page cache.
+//! Persistent or device memory without the page cache (DAX).
 
 use std::fs;
 use std::io;
@@ -12,18 +12,18 @@ use super::Mapping;
 use super::device::{number, open_checked};
 use crate::SysError;
 
-/// Where sysfs has each character device by its number.
+/// Symbolic links to all character devices by number, in sysfs.
 const CHARACTER_DEVICES: &str = "/sys/dev/char";
 const NAME_ONE: &str = "name a /dev/dax device or a file on a file system mounted with dax";
 
 impl Mapping {
-    /// Memory of a `/dev/dax*` device, or of a file on a DAX mount.
+    /// Maps memory of a `/dev/dax*` device or of a file on a DAX mount.
     ///
-    /// A device maps multiples of its alignment only: as many whole ones are mapped as hold the length.
+    /// A device can only map multiples of its alignment: the length is rounded up.
     ///
     /// # Errors
-    /// Where it cannot be opened, is shorter than the length, is a device that is not of the kernel's
-    /// subsystem dax, or its file system is not mounted with DAX.
+    /// Fails if the path cannot be opened, is shorter than the length, is a device outside the kernel's
+    /// subsystem dax, or is on a file system that is not mounted with DAX.
     pub fn dax(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of DAX memory {}", path.display());
         let refused = |why, remedy: &str| SysError::new(&attempt, why, remedy);
@@ -42,20 +42,20 @@ impl Mapping {
             .checked_next_multiple_of(device.as_ref().map_or(1, |device| device.alignment))
             .filter(|whole| *whole as u64 <= has);
         let Some(whole) = whole else {
-            return Err(SysError::invalid(&attempt, format!("it has {has} B"), "ask for less"));
+            return Err(SysError::invalid(&attempt, format!("it has {has} B"), "request less"));
         };
         if device.is_some() {
             let mapping = Self::of_device(&file, 0, whole, write)
                 .map_err(|why| refused(why, "bind the device to the driver device_dax"))?;
             return Ok(Self { length, ..mapping });
         }
-        // MAP_SYNC is refused where the file is not truly DAX.
+        // The kernel refuses MAP_SYNC unless the file is on DAX.
         Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
             .map_err(|why| refused(why, "mount its file system with -o dax on persistent memory"))
     }
 }
 
-/// What sysfs says of a DAX device, in bytes.
+/// Properties of a DAX device in sysfs, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Device {
     alignment: usize,
@@ -76,7 +76,7 @@ impl Device {
             text.trim().parse().map_err(|_| unread(format!("'{}' is not a number", text.trim())))
         };
         let alignment = usize::try_from(bytes("align")?).ok().filter(|one| one.is_power_of_two());
-        let alignment = alignment.ok_or_else(|| io::Error::other("its alignment is not known"))?;
+        let alignment = alignment.ok_or_else(|| io::Error::other("its alignment is unknown"))?;
         Ok(Self { alignment, size: bytes("size")? })
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn another_device_is_no_dax() {
+    fn another_device_is_refused() {
         for path in ["/dev/zero", "/dev/null", "/dev/mem", "/dev/tty"] {
             if !Path::new(path).exists() {
                 continue;
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn a_devices_alignment_and_size_are_sysfs_own() {
+    fn alignment_and_size_of_a_device_are_read_from_sysfs() {
         let devices = tempfile::tempdir().unwrap();
         let folder = devices.path().join("250:3");
         fs::create_dir(&folder).unwrap();
         let read = || Device::read(devices.path(), (250, 3));
         symlink("../../../../../../bus/dax", folder.join("subsystem")).unwrap();
-        assert!(read().unwrap_err().to_string().contains("align"), "no alignment is no guess");
+        assert!(read().unwrap_err().to_string().contains("align"), "the alignment is not guessed");
         fs::write(folder.join("align"), "2097152\n").unwrap();
         fs::write(folder.join("size"), "62914560\n").unwrap();
         assert_eq!(read().unwrap(), Device { alignment: 2 << 20, size: 60 << 20 });
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_file_is_no_dax() {
+    fn a_file_without_dax_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(4096).unwrap();
         let refusal = Mapping::dax(file.path(), 4096, true).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Memory that a path names: files, physical memory and PCI BARs.
+//! Memory named by a path: files, physical memory and PCI BARs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,17 +11,17 @@ use rustix::mm::MapFlags;
 use super::Mapping;
 use crate::SysError;
 
-/// The number of `/dev/mem`, major and minor.
+/// Device number of `/dev/mem`, major and minor.
 const DEV_MEM: (u32, u32) = (1, 1);
-/// What statfs(2) says of the two file systems of the kernel's own.
+/// File system types of procfs and sysfs, as returned by statfs(2).
 const PROC_MAGIC: u64 = 0x9fa0;
 const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 impl Mapping {
-    /// A file, shared with whoever maps it too. With `write` it is created and grown where it has to be.
+    /// Maps a file, shared with other mappings of it. With `write` it is created and extended as needed.
     ///
     /// # Errors
-    /// Where it cannot be opened, or is shorter than the length and may not be written.
+    /// Fails if the file cannot be opened, or is shorter than the length and `write` is false.
     pub fn file(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of {}", path.display());
         let refused =
@@ -35,7 +35,7 @@ impl Mapping {
                 return Err(SysError::invalid(
                     &attempt,
                     format!("it has {has} B"),
-                    "ask for less, or to write",
+                    "request less, or request write access",
                 ));
             }
             file.set_len(length as u64).map_err(refused)?;
@@ -43,12 +43,12 @@ impl Mapping {
         Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED).map_err(refused)
     }
 
-    /// Physical memory from an address, uncached, through `/dev/mem`; read-only unless `write`. Reading a
-    /// device's registers can have effects too.
+    /// Maps physical memory from an address, uncached, through `/dev/mem`; read-only unless `write`. Reading
+    /// device registers can have side effects.
     ///
     /// # Errors
-    /// Where there is no `/dev/mem`, the kernel bars the range, or a write could hit the kernel's own
-    /// memory: System RAM of any kind, or unknown because `/proc/iomem` does not show the addresses.
+    /// Fails without `/dev/mem`, if the kernel forbids the range, or if a write could hit System RAM of any
+    /// kind. That is also assumed if `/proc/iomem` hides the addresses.
     pub fn physical(address: u64, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of physical memory at {address:#x}");
         let end = address.checked_add(length as u64).filter(|end| *end <= 1 << 52);
@@ -77,7 +77,7 @@ impl Mapping {
             SysError::new(&attempt, why, remedy)
         })?;
         if write {
-            // Memory may have come online since; it cannot be told apart later.
+            // Memory may have come online since the first check; later changes go unnoticed.
             spare_system_ram(address, end).map_err(|why| {
                 SysError::invalid(attempt, why, "keep the range offline and try again")
             })?;
@@ -85,10 +85,11 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// A PCI BAR through sysfs, `/sys/bus/pci/devices/*/resourceN`; read-only unless `write`.
+    /// Maps a PCI BAR through sysfs, `/sys/bus/pci/devices/*/resourceN`; read-only unless `write`.
     ///
     /// # Errors
-    /// Where it cannot be opened, is no file of sysfs, is shorter than the length, or is of I/O ports.
+    /// Fails if the file cannot be opened, is not in sysfs, is shorter than the length, or is a range of I/O
+    /// ports.
     pub fn resource(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of PCI resource {}", path.display());
         let remedy =
@@ -103,12 +104,12 @@ impl Mapping {
         .map_err(refused)?;
         if kind.len() < length as u64 {
             let has = format!("the BAR has {} B", kind.len());
-            return Err(SysError::invalid(attempt, has, "ask for less"));
+            return Err(SysError::invalid(attempt, has, "request less"));
         }
         Self::of_device(&file, 0, length, write).map_err(refused)
     }
 
-    /// Maps memory of a device, which is not touched before it is used.
+    /// Maps device memory, which is not touched before it is used.
     pub(super) fn of_device(
         file: &File,
         start: u64,
@@ -120,7 +121,7 @@ impl Mapping {
     }
 }
 
-/// Opens `/dev/mem`, and nothing else that may be there.
+/// Opens `/dev/mem` after checking that it is the memory device.
 fn open_dev_mem(write: bool) -> io::Result<File> {
     let (file, _) = open_checked(Path::new("/dev/mem"), write, |_, kind| {
         if kind.file_type().is_char_device() && number(kind) == DEV_MEM {
@@ -131,8 +132,9 @@ fn open_dev_mem(write: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file once it has passed a check. It is looked at before it is opened, since opening a device
-/// can have effects, and what was looked at is what is opened. O_SYNC makes a mapping of `/dev/mem` uncached.
+/// Opens a file after a check of its metadata. The check precedes the opening because opening a device can
+/// have side effects, and the inode that was checked is the one opened. O_SYNC makes mappings of `/dev/mem`
+/// uncached.
 pub(super) fn open_checked(
     path: &Path,
     write: bool,
@@ -146,7 +148,7 @@ pub(super) fn open_checked(
     Ok((file, kind))
 }
 
-/// The number of a device file, major and minor.
+/// Returns the number of a device file, major and minor.
 pub(super) fn number(kind: &fs::Metadata) -> (u32, u32) {
     (libc::major(kind.rdev()), libc::minor(kind.rdev()))
 }
@@ -155,29 +157,29 @@ fn file_system(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64)
 }
 
-/// Whether a path ends like the file of a BAR: `resource0` to `resource5`, or `resourceN_wc`.
+/// Returns whether a path ends like the file of a BAR: `resource0` to `resource5`, or `resourceN_wc`.
 fn is_resource(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let number = name.strip_prefix("resource").map(|rest| rest.trim_end_matches("_wc"));
     number.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number < 6))
 }
 
-/// What helps against an error of mmap(2) on `/dev/mem`, by drivers/char/mem.c and mm/pat/memtype.c.
+/// Returns the remedy for an error of mmap(2) on `/dev/mem`; see drivers/char/mem.c and mm/pat/memtype.c.
 fn dev_mem_remedy(why: &io::Error) -> &'static str {
     match why.raw_os_error() {
-        // CONFIG_STRICT_DEVMEM bars System RAM, whatever iomem= says, and with CONFIG_IO_STRICT_DEVMEM
-        // what a driver claims.
+        // CONFIG_STRICT_DEVMEM forbids System RAM regardless of iomem=, and CONFIG_IO_STRICT_DEVMEM also
+        // forbids ranges that a driver claims.
         Some(libc::EPERM) => {
             "if the range is System RAM: use a kernel without CONFIG_STRICT_DEVMEM (iomem=relaxed does \
              not help), or reserve the range with memmap=SIZE$ADDRESS; if a driver claims it: unbind \
              the driver, or boot with iomem=relaxed"
         }
-        // System RAM would have two caching attributes.
+        // System RAM would get two memory types.
         Some(libc::EINVAL) => {
             "if the range is System RAM: boot with nopat, or reserve the range with \
              memmap=SIZE$ADDRESS; else name an address that the CPU has"
         }
-        // Somebody else has the range, with another caching attribute.
+        // The range is already mapped with another memory type.
         Some(libc::EAGAIN) => {
             "a driver maps the range write-back: unbind it (`nd_pmem` for persistent memory)"
         }
@@ -185,7 +187,7 @@ fn dev_mem_remedy(why: &io::Error) -> &'static str {
     }
 }
 
-/// Refuses a range that is or may be the kernel's memory.
+/// Refuses a range that is or may be System RAM.
 fn spare_system_ram(address: u64, end: u64) -> Result<(), String> {
     let shown = || -> io::Result<String> {
         let file = File::open("/proc/iomem")?;
@@ -198,9 +200,9 @@ fn spare_system_ram(address: u64, end: u64) -> Result<(), String> {
     spare(&iomem, address, end)
 }
 
-/// Refuses a range that touches a line of `/proc/iomem`, nested ones too, whose name begins with 'System
-/// RAM': 'System RAM (kmem)' is memory of a device that the kernel has made its own. Refuses every range
-/// where such a line does not show its addresses.
+/// Refuses a range that overlaps a line of `/proc/iomem`, nested or not, whose name starts with 'System RAM':
+/// 'System RAM (kmem)' is device memory that the kernel uses as memory. Refuses every range if such a line
+/// hides its addresses.
 fn spare(iomem: &str, address: u64, end: u64) -> Result<(), String> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut any = false;
@@ -214,18 +216,18 @@ fn spare(iomem: &str, address: u64, end: u64) -> Result<(), String> {
         let range = range.and_then(|(first, last)| Some((number(first)?, number(last)?)));
         match range {
             None | Some((_, 0)) => {
-                return Err("/proc/iomem hides which memory is the kernel's".to_owned());
+                return Err("/proc/iomem hides which ranges are System RAM".to_owned());
             }
             Some((first, last)) if address <= last && first < end => {
                 return Err(format!(
-                    "{first:#x} to {last:#x} is the kernel's memory, {}",
+                    "{first:#x} to {last:#x} is used by the kernel, {}",
                     name.trim()
                 ));
             }
             Some(_) => {}
         }
     }
-    if any { Ok(()) } else { Err("/proc/iomem does not show any System RAM".to_owned()) }
+    if any { Ok(()) } else { Err("/proc/iomem lists no System RAM".to_owned()) }
 }
 
 #[cfg(test)]
@@ -243,7 +245,7 @@ mod tests {
         \x20\x20\x20\x202080000000-20ffffffff : dax0.0\n\
         \x20\x20\x20\x20\x20\x202080000000-20bfffffff : System RAM (kmem)\n";
 
-    /// The inode of the file that is mapped at an address, by /proc/self/maps.
+    /// Returns the inode of the file mapped at an address, from /proc/self/maps.
     fn mapped_at(address: usize) -> Option<u64> {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.lines().find_map(|line| {
@@ -256,15 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_mapped_until_its_mapping_is_dropped() {
-        // A file stands for the device: the kernel maps both by the same call.
+    fn a_device_stays_mapped_until_its_mapping_is_dropped() {
+        // A file represents the device: the kernel maps both by the same call.
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * PAGE as u64).unwrap();
         let mapping = Mapping::of_device(&file, PAGE as u64 + 8, 2 * PAGE, true).unwrap();
         let (address, inode) = (mapping.as_ptr() as usize, file.metadata().unwrap().ino());
-        assert_eq!(mapped_at(address), Some(inode), "it was unmapped as soon as it was made");
+        assert_eq!(mapped_at(address), Some(inode), "it was unmapped at once");
         assert_eq!(mapped_at(address + 2 * PAGE - 1), Some(inode));
-        // SAFETY: inside the mapping, which this test alone uses.
+        // SAFETY: inside the mapping, which only this test uses.
         unsafe { mapping.as_mut_ptr().add(5).write_volatile(77) };
         let mut byte = [0];
         file.read_exact_at(&mut byte, PAGE as u64 + 13).unwrap();
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_memory_is_spared() {
+    fn system_ram_is_refused() {
         assert_eq!(spare(IOMEM, 0, 0x1000), Ok(()));
         assert_eq!(spare(IOMEM, 0x3_0000_0000, 0x4_0000_0000), Ok(()));
         let refused = |first, end| spare(IOMEM, first, end).unwrap_err();
@@ -283,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn a_devices_memory_that_the_kernel_took_is_spared() {
+    fn device_memory_used_by_the_kernel_is_refused() {
         let refused = spare(IOMEM, 0x20_8000_0000, 0x20_8000_1000).unwrap_err();
         assert!(refused.ends_with("System RAM (kmem)"), "{refused}");
         assert_eq!(spare(IOMEM, 0x20_c000_0000, 0x20_c000_1000), Ok(()));
     }
 
     #[test]
-    fn hidden_addresses_spare_nothing() {
+    fn hidden_addresses_refuse_every_range() {
         let hidden = "00000000-00000000 : Reserved\n00000000-00000000 : System RAM\n";
         assert!(spare(hidden, 0x20_8000_0000, 0x20_8000_1000).is_err());
         assert!(spare("", 0x20_8000_0000, 0x20_8000_1000).is_err());
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn each_error_of_dev_mem_has_its_own_remedy() {
+    fn each_error_of_dev_mem_has_its_remedy() {
         let remedy = |errno| dev_mem_remedy(&io::Error::from_raw_os_error(errno));
         assert!(remedy(libc::EPERM).contains("without CONFIG_STRICT_DEVMEM"));
         assert!(remedy(libc::EINVAL).contains("nopat"));

@@ -2,43 +2,43 @@ use super::*;
 use crate::setting::Setting;
 use std::path::Path;
 
-/// Set where a test may change a setting of the system for a while, as `scripts/test` does.
+/// Set if a test may change a system setting temporarily, as in `scripts/test`.
 const CHANGES_SETTINGS: &str = "TOLLGATE_TEST_SETTINGS";
 
 fn write_and_read(mapping: &Mapping) {
     for index in (0..mapping.len()).step_by(1009) {
-        // SAFETY: the index is inside the mapping, which this test alone uses.
+        // SAFETY: the index is inside the mapping, which only this test uses.
         unsafe { mapping.as_mut_ptr().add(index).write_volatile(index as u8) };
     }
     for index in (0..mapping.len()).step_by(1009) {
-        // SAFETY: as above.
+        // SAFETY: see above.
         let byte = unsafe { mapping.as_ptr().add(index).read_volatile() };
         assert_eq!(byte, index as u8);
     }
 }
 
 #[test]
-fn anonymous_holds_what_is_written() {
+fn anonymous_memory_keeps_written_values() {
     let mapping = Mapping::anonymous(1 << 20).unwrap();
     mapping.prefault().unwrap();
     write_and_read(&mapping);
-    mapping.advise_dont_need();
-    // SAFETY: inside the mapping, which this test alone uses.
+    mapping.madvise_dontneed();
+    // SAFETY: inside the mapping, which only this test uses.
     let byte = unsafe { mapping.as_ptr().add(1009).read_volatile() };
     assert_eq!(byte, 0);
 }
 
 #[test]
 fn reserved_addresses_become_memory_when_touched() {
-    // More than most machines have, so that nothing can have been set aside for it.
+    // More than most machines have, so it cannot have been committed.
     let mapping = match Mapping::reserved(64 << 30) {
         Ok(mapping) => mapping,
         Err(why) => {
-            crate::untested::note("addresses with no memory set aside", &why);
+            crate::untested::note("reserved address space", &why);
             return;
         }
     };
-    // SAFETY: both bytes are inside the mapping, which this test alone uses.
+    // SAFETY: both bytes are inside the mapping, which only this test uses.
     let sum = unsafe {
         mapping.as_mut_ptr().write_volatile(1);
         let last = mapping.as_mut_ptr().add(mapping.len() - 1);
@@ -49,7 +49,7 @@ fn reserved_addresses_become_memory_when_touched() {
 }
 
 #[test]
-fn prefaulted_pages_fault_no_more() {
+fn prefaulted_pages_do_not_fault_again() {
     let pages = 4096;
     let faults = |mapping: &Mapping| {
         let before = own_faults();
@@ -59,21 +59,21 @@ fn prefaulted_pages_fault_no_more() {
     let [cold, warm] = [(); 2].map(|()| {
         let mapping = Mapping::anonymous(pages * PAGE).unwrap();
         let start = mapping.as_mut_ptr().cast();
-        // Pages that another test's child shares would fault once more, to be copied.
-        // SAFETY: the range is the mapping's, and the advice concerns children only.
+        // SAFETY: the range belongs to the mapping, and the advice only affects children: pages shared with a
+        // child of another test would fault again, to be copied.
         assert_eq!(unsafe { libc::madvise(start, mapping.len(), libc::MADV_DONTFORK) }, 0);
         mapping
     });
     warm.prefault().unwrap();
     let (cold, warm) = (faults(&cold), faults(&warm));
     assert!(cold >= pages as i64, "{cold} faults");
-    // A busy kernel may have taken some pages away meanwhile.
+    // A busy kernel may have reclaimed some pages.
     assert!(warm < pages as i64 / 2, "{warm} faults");
 }
 
-/// Page faults of this thread so far: other tests fault in other threads.
+/// Returns the page faults of this thread so far: other tests fault in other threads.
 fn own_faults() -> i64 {
-    // SAFETY: an all-zero rusage is one, and the call fills it.
+    // SAFETY: an all-zero rusage is valid, and the call fills it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
@@ -82,11 +82,11 @@ fn own_faults() -> i64 {
 }
 
 #[test]
-fn touching_keeps_what_pages_hold() {
+fn touching_keeps_the_contents_of_pages() {
     let mapping = Mapping::anonymous(64 * PAGE).unwrap();
     write_and_read(&mapping);
     mapping.touch();
-    // SAFETY: inside the mapping, which this test alone uses.
+    // SAFETY: inside the mapping, which only this test uses.
     let byte = unsafe { mapping.as_ptr().add(1009).read_volatile() };
     assert_eq!(byte, 1009u16 as u8);
 }
@@ -106,19 +106,19 @@ fn transparent_huge_is_aligned() {
 }
 
 #[test]
-fn huge_works_once_reserved_or_says_how() {
+fn huge_pages_work_once_reserved_or_the_remedy_is_given() {
     let grown = more_huge_pages(4);
     let refused = grown.as_ref().err().map(ToString::to_string).unwrap_or_default();
     match huge_pages::free() {
         Ok(free) if free >= 4 => write_and_read(&Mapping::huge(5 << 20).unwrap()),
-        free => crate::untested::note("pages of 2 MiB", &format!("{free:?} free; {refused}")),
+        free => crate::untested::note("2 MiB pages", &format!("{free:?} free; {refused}")),
     }
     drop(grown);
     let refusal = Mapping::huge(1 << 45).unwrap_err().to_string();
     assert!(refusal.contains("nr_hugepages") && !refusal.contains('\n'), "{refusal}");
 }
 
-/// Has the pool grow until the answer is dropped, where this may and is asked to.
+/// Enlarges the pool until the result is dropped, if tests may change settings.
 fn more_huge_pages(count: usize) -> std::io::Result<Setting> {
     if std::env::var_os(CHANGES_SETTINGS).is_none() {
         let why = format!("a test changes nr_hugepages only with {CHANGES_SETTINGS}=1");
@@ -136,7 +136,7 @@ fn shared_is_seen_through_both_mappings() {
     let memfd = Memfd::create("test", 10_000).unwrap();
     let (one, other) =
         (Mapping::shared(&memfd, 10_000).unwrap(), Mapping::shared(&memfd, 10_000).unwrap());
-    // SAFETY: inside the mappings, which this test alone uses.
+    // SAFETY: inside the mappings, which only this test uses.
     unsafe {
         one.as_mut_ptr().add(9_999).write_volatile(7);
         assert_eq!(other.as_ptr().add(9_999).read_volatile(), 7);
@@ -167,11 +167,11 @@ fn impossible_lengths_are_refused() {
 }
 
 #[test]
-fn the_kernels_own_memory_is_never_mapped_for_writing() {
+fn system_ram_is_never_mapped_for_writing() {
     let iomem = std::fs::read_to_string("/proc/iomem").unwrap_or_default();
     let ram = iomem.lines().find_map(|line| line.strip_suffix(" : System RAM"));
     let first = ram.and_then(|range| u64::from_str_radix(range.split('-').next()?, 16).ok());
-    // Where the addresses are hidden, every one is refused.
+    // If the addresses are hidden, every one is refused.
     let refusal = Mapping::physical(first.unwrap_or(0x10_0000), 4096, true).unwrap_err();
     let refusal = refusal.to_string();
     assert!(refusal.contains("physical memory at 0x"), "{refusal}");
@@ -200,13 +200,13 @@ fn binds_to_the_first_node_and_to_no_absent_one() {
 }
 
 #[test]
-fn what_wraps_around_lies_in_one_piece() {
+fn wrapped_data_is_contiguous() {
     let memfd = Memfd::create("ring", 8192).unwrap();
     let ring = Mapping::mirrored(&memfd).unwrap();
     ring.prefault().unwrap();
     assert_eq!(ring.len(), 16384);
     for index in 0..8192 {
-        // SAFETY: both bytes lie in the mapping, which this test alone uses.
+        // SAFETY: both bytes are in the mapping, which only this test uses.
         let seen = unsafe {
             ring.as_mut_ptr().add(index).write_volatile(index as u8 ^ 0x5a);
             ring.as_ptr().add(index + 8192).read_volatile()
@@ -217,12 +217,12 @@ fn what_wraps_around_lies_in_one_piece() {
 }
 
 #[test]
-fn each_part_wraps_around_in_itself() {
+fn each_part_is_mirrored_separately() {
     let memfd = Memfd::create("rings", 3 * 8192).unwrap();
     let rings = Mapping::mirrored_rings(&memfd, 8192).unwrap();
     assert_eq!(rings.len(), 6 * 8192);
     for ring in 0..3 {
-        // SAFETY: all bytes lie in the mapping, which this test alone uses.
+        // SAFETY: all bytes are in the mapping, which only this test uses.
         let seen = unsafe {
             let start = rings.as_mut_ptr().add(ring * 2 * 8192);
             start.write_volatile(ring as u8 + 1);

@@ -59,7 +59,7 @@ impl Pages {
     /// Unmaps the pages, as munmap and a new mmap would. Those of a file stay in the page cache, those
     /// of the heap are gone.
     pub fn unmap(&self) {
-        self.mapping.advise_dont_need();
+        self.mapping.madvise_dontneed();
     }
 
     /// Evicts the pages, as the kernel does when memory is short: a file's leave the page cache too;

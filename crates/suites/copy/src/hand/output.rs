@@ -228,7 +228,7 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("nothing", &link).unwrap();
         for (path, fix) in [
-            (folder.path().join("none/x.csv"), "make its folder first"),
+            (folder.path().join("none/x.csv"), "create its folder first"),
             (folder.path().to_owned(), "choose another file with --csv"),
             (link, "choose another file with --csv"),
         ] {

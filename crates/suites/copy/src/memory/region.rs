@@ -111,7 +111,7 @@ impl Region {
 
     /// Takes the pages away, so that the next touch of each faults.
     pub fn forget(&self) {
-        self.mapping.advise_dont_need();
+        self.mapping.madvise_dontneed();
     }
 
     /// Fills the first bytes with a pattern; in shared memory the other process does.

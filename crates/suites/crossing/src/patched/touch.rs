@@ -182,7 +182,7 @@ impl Pages {
 
     /// Gives them up, so that the next touch of each faults.
     pub(super) fn give_up(&self) {
-        self.0.advise_dont_need();
+        self.0.madvise_dontneed();
     }
 
     /// Writes a byte of one page, between two readings of the clock.

@@ -59,7 +59,7 @@ impl Crossings {
     /// Makes the pages absent, so that each will fault.
     pub fn prepare(&mut self) {
         if self.event == Event::PageFault {
-            self.pages.advise_dont_need();
+            self.pages.madvise_dontneed();
         }
     }
 
