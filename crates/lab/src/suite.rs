@@ -109,7 +109,7 @@ pub fn find_method(
     suite: &str,
     name: &str,
 ) -> Result<&'static dyn AnyMethod, String> {
-    let suite = find(suites, suite).ok_or_else(|| format!("there is no suite '{suite}'"))?;
+    let suite = find(suites, suite).ok_or_else(|| format!("unknown suite '{suite}'"))?;
     method(suite, name)
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lab::experiment::{Experiment, Profile, read};
+use lab::catalogue::{Catalogue, DataFile};
+use lab::data::DataError;
+use lab::experiment::{Experiment, Profile};
 use lab::factor::{Factor, LevelType, Levels};
 use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::metric::{Better, Metric};
@@ -78,8 +80,13 @@ budget = "1 ms"
 length = ["64 KiB"]
 "#;
 
+fn read(text: &str, suite: Option<&str>, profile: Profile) -> Result<Vec<Experiment>, DataError> {
+    let file = DataFile::read("my.toml", text, suite)?;
+    Catalogue::of_files(SUITES, vec![file])?.experiments(profile)
+}
+
 fn one(text: &str, profile: Profile) -> Result<Experiment, String> {
-    read("my.toml", text, Some("toy"), SUITES, profile)
+    read(text, Some("toy"), profile)
         .map(|mut experiments| experiments.remove(0))
         .map_err(|e| e.to_string())
 }
@@ -116,7 +123,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("threads = [0, 4, 8]", "thread = [0]", "unknown factor 'thread'"),
         ("\"16 B\"", "\"16 Q\"", "a number of bytes"),
         ("metric = \"time\"", "metric = \"speed\"", "unknown metric 'speed'; expected one of time"),
-        ("\"threads\", \"memory\"]]", "\"cores\"]]", "'cores' is no factor"),
+        ("\"threads\", \"memory\"]]", "\"cores\"]]", "'cores' is not a factor"),
         ("memory = \"heap\"", "memory = \"tape\"", "'tape' is not one of heap, shared"),
         ("about = \"a test\"", "abuot = \"a test\"", "abuot"),
         ("budget = \"1 ms\"", "budget = \"fast\"", "'fast' is not a time"),
@@ -124,7 +131,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("rounds = 3", "rounds = 4000000000", "rounds: 4000000000 is not from 1 to 10000"),
         ("rounds = 3", "rounds = 3\nmin_rounds = 0\nresolve = \"100%\"", "'100%' is not a share"),
         ("budget = \"1 ms\"", "budget = \"15000000000000000000 s\"", "budget: "),
-        ("rounds = 3", "rounds = 3\nmin_rounds = 4", "min_rounds = 4 is above the 3 rounds"),
+        ("rounds = 3", "rounds = 3\nmin_rounds = 4", "min_rounds = 4 exceeds the 3 rounds"),
         ("budget = \"1 ms\"", "budget = \"0 s\"", "budget: 0 s is not above 0 s"),
         ("budget = \"1 ms\"", "budget = \"-1 s\"", "'-1 s' is not a time"),
         ("budget = \"1 ms\"", "budget = \"nan s\"", "'nan s' is not a time"),
@@ -132,7 +139,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("about = \"a test\"", "about = \"\"\nlimit = \"900000000 s\"", "limit: 900000000 s"),
         ("about = \"a test\"", "about = \"\"\nbatch = 0", "batch: 0 is not from 1 to"),
         ("about = \"a test\"", "about = \"\"\nbatch = 99999", "batch: 99999 is not from 1 to"),
-        ("[[\"length\"]", "[[\"length\", \"length\"]", "sweeps: 'length' is named twice"),
+        ("[[\"length\"]", "[[\"length\", \"length\"]", "sweeps: 'length' is listed twice"),
         ("threads = [0, 4, 8]", "threads = [0]\nthreads = [1]", "duplicate key"),
         ("threads = 0 }", "threads = 0, threads = 1 }", "duplicate key"),
         ("[4, 8] }", "[4, 8], threads = 1 }", "duplicate key"),
@@ -142,14 +149,14 @@ fn what_is_wrong_is_named_with_its_place() {
     for (right, wrong, why) in cases {
         assert!(WHOLE.contains(right), "{right}");
         let line = one(&WHOLE.replace(right, wrong), Profile::Quick).unwrap_err();
-        assert!(line.starts_with("my.toml: line ") && line.contains(why), "{line}");
+        assert!(line.starts_with("my.toml:") && line.contains(why), "{line}");
         assert!(!line.contains('\n'), "{line}");
     }
 }
 
-/// `so many` levels of a factor of counts, as TOML.
-fn counts(so_many: usize) -> String {
-    (0..so_many).map(|count| count.to_string()).collect::<Vec<_>>().join(",")
+/// Returns `n` levels of a factor of counts, as TOML.
+fn counts(n: usize) -> String {
+    (0..n).map(|count| count.to_string()).collect::<Vec<_>>().join(",")
 }
 
 #[test]
@@ -164,7 +171,7 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
     };
     let refused = |text: &str| one(text, Profile::Quick).unwrap_err();
     let line = refused(&of(400, 400, "\"all\""));
-    assert!(line.contains("make 160000 points, and a file may make 100000"), "{line}");
+    assert!(line.contains("make 160000 points, and the maximum per file is 100000"), "{line}");
     // Several sweeps add up, though they make the same points.
     let sweep = "[\"threads\", \"length\"]";
     let line = refused(&of(200, 200, &format!("[{sweep}, {sweep}, {sweep}]")));
@@ -182,13 +189,14 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
     assert!(line.contains("sweeps: 101 is not from 0 to 100"), "{line}");
     let line = refused(&" ".repeat((1 << 20) + 1));
     assert!(line.contains("longer than 1048576 bytes"), "{line}");
-    assert!(refused(&"[[experiment]]\n".repeat(1001)).contains("experiments: 1001"));
+    let figures = "[[figure]]\nid = \"f\"\ntitle = \"\"\nexperiment = \"\"\n".repeat(1001);
+    assert!(refused(&figures).contains("more than 1000 figures"));
 }
 
 #[test]
 fn a_file_without_a_suite_says_how_to_name_one() {
-    let line = read("my.toml", WHOLE, None, SUITES, Profile::Quick).unwrap_err().to_string();
-    assert!(line.contains("names no suite"), "{line}");
+    let line = read(WHOLE, None, Profile::Quick).unwrap_err().to_string();
+    assert!(line.contains("'suite' is missing"), "{line}");
 }
 
 #[test]
@@ -199,7 +207,7 @@ fn names_are_plain_and_stand_once() {
         assert!(refused(&named(name)).contains("use 1 to 64 letters, digits"), "{name}");
     }
     let line = refused(&WHOLE.repeat(2));
-    assert!(line.contains("'one': it is declared twice"), "{line}");
+    assert!(line.contains("experiment 'toy/one': my.toml:2 has the same ID"), "{line}");
 }
 
 #[test]
@@ -232,7 +240,7 @@ proptest! {
 
     #[test]
     fn any_text_is_read_or_refused_in_one_line(text in ".*") {
-        if let Err(error) = read("my.toml", &text, Some("toy"), SUITES, Profile::Quick) {
+        if let Err(error) = read(&text, Some("toy"), Profile::Quick) {
             prop_assert!(!error.to_string().contains('\n'), "{}", error);
         }
     }
@@ -241,9 +249,9 @@ proptest! {
     fn any_edit_is_read_or_refused_in_one_line(at in 0usize..600, with in "[\\[\\]{}=\"'a-z0-9 \n]{0,4}") {
         let at = at.min(WHOLE.len());
         let text = format!("{}{with}{}", &WHOLE[..at], &WHOLE[(at + 1).min(WHOLE.len())..]);
-        if let Err(error) = read("my.toml", &text, Some("toy"), SUITES, Profile::Quick) {
+        if let Err(error) = read(&text, Some("toy"), Profile::Quick) {
             prop_assert!(!error.to_string().contains('\n'), "{}", error);
-            prop_assert!(error.to_string().starts_with("my.toml: "), "{}", error);
+            prop_assert!(error.to_string().starts_with("my.toml:"), "{}", error);
         }
     }
 }

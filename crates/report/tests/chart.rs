@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+use lab::figure::Axis;
 use proptest::prelude::*;
 use report::chart::{ChartError, Form, render};
-use report::figure::{Axis, Cell, Curve, Grid, GridRow, Mark, Panel, Picture, Plot};
+use report::figure::{Cell, Curve, Grid, GridRow, Mark, Panel, Picture, Plot};
 
 fn draw(plot: &Plot) -> Result<String, ChartError> {
     report::chart::draw(&Picture::Curves(plot.clone()))

@@ -4,13 +4,16 @@
 
 mod made_up;
 
+use lab::catalogue::DataFile;
+use lab::figure::{Axis, Figure, Y};
 use lab::journal::Run;
 use report::chart::Form;
-use report::figure::{Axis, Figure, Picture, Plot, Y, picture, read, write};
+use report::figure::{Picture, Plot, picture, write};
 
 fn figure(text: &str) -> Figure {
     let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
-    read("figures.toml", &format!("{head}{text}")).unwrap().remove(0)
+    let file = DataFile::read("figures.toml", &format!("{head}{text}"), None).unwrap();
+    file.figures().next().unwrap().clone()
 }
 
 fn curves(figure: &Figure, run: &Run) -> Plot {
@@ -105,7 +108,7 @@ fn lines_are_values_of_the_run() {
 
 #[test]
 fn a_distribution_merges_the_rounds() {
-    let mut figure = Figure::by_hand("copy/latency", "");
+    let mut figure = Figure::adhoc("copy/latency", "");
     figure.y = Y::Cdf;
     figure.series = Some("distance".into());
     let picture = curves(&figure, &made_up::latencies(10));
@@ -131,7 +134,7 @@ fn void_rounds_and_twins_are_not_in_a_distribution() {
     twin.twin = true;
     twin.histograms = run.samples.last().unwrap().histograms.clone();
     run.samples.push(twin);
-    let mut figure = Figure::by_hand("copy/latency", "");
+    let mut figure = Figure::adhoc("copy/latency", "");
     figure.y = Y::Cdf;
     let picture = curves(&figure, &run);
     let marks = &picture.curves[0].marks;
@@ -179,12 +182,11 @@ fn what_cannot_be_drawn_is_refused_in_one_line() {
 
 #[test]
 fn a_declaration_at_fault_is_named() {
-    let fault = |text: &str| read("figures.toml", text).unwrap_err().to_string();
+    let fault = |text: &str| DataFile::read("figures.toml", text, None).unwrap_err().to_string();
     let head = "[[figure]]\nid = 'f'\ntitle = 't'\nexperiment = 'copy/throughput'\n";
-    insta::assert_snapshot!(fault(head), @"figures.toml: line 1: figure 'f': it needs 'x', a factor");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\n{head}x = 'b'")), @"figures.toml: line 6: figure 'f': there are two of this id");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml: line 1: figure 'f': 'x' and 'series' are the same factor");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml: line 1: figure 'f': y_scale cannot be \"category\": values are numbers");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml: line 1: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` (at x_scale)");
-    insta::assert_snapshot!(fault(&head.replace("'f'", "'../f'")), @"figures.toml: line 1: figure '../f': an id names files: use letters, digits and '-'");
+    insta::assert_snapshot!(fault(head), @"figures.toml:1: figure 'f': 'x' is missing; name a factor");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml:6: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` (at figure[0].x_scale)");
+    insta::assert_snapshot!(fault(&head.replace("'f'", "'../f'")), @"figures.toml:1: figure '../f': the ID is a file name; use letters, digits and '-'");
 }

@@ -4,15 +4,18 @@
 
 mod made_up;
 
+use lab::catalogue::DataFile;
+use lab::figure::Figure;
 use lab::journal::Run;
-use report::figure::{Cell, Figure, Grid, Picture, picture, read};
+use report::figure::{Cell, Grid, Picture, picture};
 
 const RATIOS: &str = "x = 'length'\ngroups = [['glibc', 'naive', 'rep']]";
 
 fn figure(text: &str) -> Figure {
     let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
     let grid = "kind = 'grid'\nseries = 'function'\n";
-    read("figures.toml", &format!("{head}{grid}{text}")).unwrap().remove(0)
+    let file = DataFile::read("figures.toml", &format!("{head}{grid}{text}"), None).unwrap();
+    file.figures().next().unwrap().clone()
 }
 
 fn drawn(text: &str, run: &Run) -> Grid {
@@ -156,12 +159,12 @@ fn logarithmic_shades_want_values_above_zero() {
 fn a_declaration_at_fault_is_named() {
     let fault = |text: &str| {
         let head = "[[figure]]\nid = 'f'\ntitle = 't'\nexperiment = 'copy/throughput'\n";
-        read("figures.toml", &format!("{head}{text}")).unwrap_err().to_string()
+        DataFile::read("figures.toml", &format!("{head}{text}"), None).unwrap_err().to_string()
     };
-    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'"), @"figures.toml: line 1: figure 'f': a grid needs 'series', the factor of its rows");
-    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'\nseries = 'b'\nbeside = [{ x = 'b' }]"), @"figures.toml: line 1: figure 'f': 'x' and 'series' are the same factor");
-    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml: line 1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
-    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml: line 1: figure 'f': a group without rows");
-    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml: line 1: figure 'f': y_scale cannot be \"category\": values are numbers");
-    insta::assert_snapshot!(fault("x = 'a'\ngroups = [['b']]"), @"figures.toml: line 1: figure 'f': 'groups' and 'beside' are for kind = \"grid\"");
+    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'"), @"figures.toml:1: figure 'f': a grid requires 'series', the factor of its rows");
+    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'\nseries = 'b'\nbeside = [{ x = 'b' }]"), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml:1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
+    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml:1: figure 'f': a group has no rows");
+    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(fault("x = 'a'\ngroups = [['b']]"), @"figures.toml:1: figure 'f': 'groups' and 'beside' require kind = \"grid\"");
 }

@@ -167,7 +167,8 @@ expect = { ratio_of = { function = "naive" }, to = { function = "glibc" }, at_le
 "#;
 
 fn judged(run: &Run) -> Vec<(Claim, Verdict)> {
-    let claims = lab::claim::read("claims.toml", CLAIMS).unwrap();
+    let file = lab::catalogue::DataFile::read("claims.toml", CLAIMS, None).unwrap();
+    let claims = file.claims().to_vec();
     let judge = |claim: Claim| {
         let verdict = lab::claim::judge(&claim, Some(run), 4);
         (claim, verdict)

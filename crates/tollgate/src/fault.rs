@@ -50,8 +50,8 @@ impl From<JournalError> for Fault {
     }
 }
 
-impl From<lab::experiment::DataError> for Fault {
-    fn from(error: lab::experiment::DataError) -> Self {
+impl From<lab::data::DataError> for Fault {
+    fn from(error: lab::data::DataError) -> Self {
         Self::usage(error)
     }
 }

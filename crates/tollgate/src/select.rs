@@ -1,46 +1,20 @@
 //! Which experiments and points are meant.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use lab::experiment::{Experiment, MAX_FILE, Profile, of_suite, read, suite_name};
+use lab::catalogue::Catalogue;
+use lab::experiment::{Experiment, suite_name};
 use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
 use lab::suite::{Purpose, Suite};
-use machine::file;
 
 use crate::SUITES;
 use crate::arguments::Choice;
 use crate::fault::Fault;
 
-/// The text of a file that a person names.
-pub(crate) fn text_of(path: &Path) -> Result<String, Fault> {
-    file::read_input_text(path, MAX_FILE)
-        .map_err(|e| Fault::usage(format!("{}: {e}; give a file of experiments", path.display())))
-}
-
-/// Every experiment of every suite, and those of a person's own files, which may not have the name of another.
-pub(crate) fn all(profile: Profile, files: &[PathBuf]) -> Result<Vec<Experiment>, Fault> {
-    let mut experiments = Vec::new();
-    for suite in SUITES {
-        experiments.extend(of_suite(*suite, profile)?);
-    }
-    let mut owners: Vec<_> =
-        experiments.iter().map(|one| (one.id(), format!("suite '{}'", one.suite))).collect();
-    for path in files {
-        let own = read(&path.display().to_string(), &text_of(path)?, None, SUITES, profile)?;
-        for experiment in own {
-            let id = experiment.id();
-            if let Some((_, owner)) = owners.iter().find(|(known, _)| *known == id) {
-                let (path, name) = (path.display(), &experiment.name);
-                return Err(Fault::usage(format!(
-                    "{path}: experiment '{name}': {owner} has '{id}'; choose another name"
-                )));
-            }
-            owners.push((id, path.display().to_string()));
-            experiments.push(experiment);
-        }
-    }
-    Ok(experiments)
+/// Loads the data of all suites and of a user's files.
+pub(crate) fn catalogue(files: &[PathBuf]) -> Result<Catalogue<'static>, Fault> {
+    Ok(Catalogue::load(SUITES, files)?)
 }
 
 /// Whether an experiment's id is meant by one of the names; all are, without a name.
@@ -49,9 +23,8 @@ pub(crate) fn is_meant(names: &[String], id: &str) -> bool {
 }
 
 /// The chosen experiments, with the chosen points.
-pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
-    let profile = choice.profile.into();
-    let all = all(profile, &choice.files)?;
+pub(crate) fn chosen(catalogue: &Catalogue, choice: &Choice) -> Result<Vec<Experiment>, Fault> {
+    let all = catalogue.experiments(choice.profile.into())?;
     for name in &choice.names {
         if !all.iter().any(|experiment| is_meant(std::slice::from_ref(name), &experiment.id())) {
             let ids: Vec<_> =
@@ -61,7 +34,7 @@ pub(crate) fn chosen(choice: &Choice) -> Result<Vec<Experiment>, Fault> {
             return Err(Fault::usage(line));
         }
     }
-    let claims = crate::commands::claims::wanted(&choice.claim, &choice.files)?;
+    let claims = crate::commands::claims::wanted(catalogue, &choice.claim)?;
     let mut experiments: Vec<_> = all
         .into_iter()
         .filter(|one| is_meant(&choice.names, &one.id()))

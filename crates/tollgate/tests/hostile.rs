@@ -6,7 +6,9 @@
 #[path = "../../lab/tests/mutation/mod.rs"]
 mod mutation;
 
-use lab::experiment::{Experiment, Profile, of_suite};
+use lab::catalogue::{Catalogue, DataFile};
+use lab::data::DataError;
+use lab::experiment::{Experiment, Profile};
 use lab::suite::Suite;
 use mutation::{bounded, edits, is_one_line, mutated};
 use proptest::prelude::*;
@@ -59,12 +61,26 @@ series = "disturbance"
 where = { effect = ["0%", "1%"] }
 "#;
 
-/// Reads a text as every kind of file, as the program would.
+/// The catalogue of a data file; a user's file may refer to the experiments of `planted`.
+fn catalogue(text: &str, suite: Option<&str>) -> Result<Catalogue<'static>, DataError> {
+    let mut files = vec![DataFile::read("my.toml", text, suite)?];
+    if suite.is_none() {
+        let planted = planted::SUITE.data().experiments;
+        files.push(DataFile::read("planted.toml", planted, Some("planted"))?);
+    }
+    Catalogue::of_files(&SUITES, files)
+}
+
+/// Reads a text as a data file, as the program does.
 fn read(text: &str, suite: Option<&str>) {
     bounded(|| {
+        let catalogue = match catalogue(text, suite) {
+            Ok(catalogue) => catalogue,
+            Err(why) => return is_one_line(&why),
+        };
         let mut experiments: Vec<Experiment> = Vec::new();
         for profile in [Profile::Quick, Profile::Full] {
-            match lab::experiment::read("my.toml", text, suite, &SUITES, profile) {
+            match catalogue.experiments(profile) {
                 Ok(read) => experiments.extend(read),
                 Err(why) => is_one_line(&why),
             }
@@ -74,23 +90,12 @@ fn read(text: &str, suite: Option<&str>) {
             let _ = lab::plan::expected(experiment, suite);
             assert!(experiment.within_limits().is_ok());
         }
-        match lab::claim::read("my.toml", text) {
-            Ok(claims) => {
-                experiments.extend(of_suite(&planted::SUITE, Profile::Standard).unwrap());
-                for claim in claims {
-                    if let Err(why) = lab::claim::check(&claim, &SUITES, &experiments) {
-                        is_one_line(&why);
-                    }
-                    for experiment in &experiments {
-                        let _ = lab::claim::needs(&claim, experiment);
-                    }
-                }
+        for claim in catalogue.claims().inspect_err(|why| is_one_line(why)).unwrap_or_default() {
+            for experiment in &experiments {
+                let _ = lab::claim::needs(&claim, experiment);
             }
-            Err(why) => is_one_line(&why),
         }
-        if let Err(why) = report::figure::read("my.toml", text) {
-            is_one_line(&why);
-        }
+        let _ = catalogue.figures().inspect_err(|why| is_one_line(why));
     });
 }
 
@@ -128,8 +133,9 @@ proptest! {
 
 #[test]
 fn the_user_file_is_right_as_it_stands() {
-    let experiments = lab::experiment::read("my.toml", OWN, None, &SUITES, Profile::Quick).unwrap();
+    let catalogue = catalogue(OWN, None).unwrap();
+    let experiments = catalogue.experiments(Profile::Quick).unwrap();
     assert_eq!(experiments[0].points.len(), 5);
-    assert_eq!(lab::claim::read("my.toml", OWN).unwrap().len(), 1);
-    assert_eq!(report::figure::read("my.toml", OWN).unwrap().len(), 1);
+    assert_eq!(catalogue.figures().unwrap().len(), 1);
+    assert_eq!(catalogue.claims().unwrap().len(), 1);
 }

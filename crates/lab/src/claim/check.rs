@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Claim, Condition, Trend};
-use crate::experiment::{DataError, Experiment};
+use crate::data::DataError;
+use crate::experiment::Experiment;
 use crate::factor;
 use crate::method::AnyMethod;
 use crate::metric::{Better, Metric, MetricRecord};
@@ -27,19 +28,19 @@ pub fn check(
         let known = |metric: &String| METRICS.iter().any(|one| one.name == metric);
         return match claim.metric.as_ref().is_some_and(known) {
             true => Ok(claim.clone()),
-            false => Err(claim.fault("it needs a 'metric' of the lab itself")),
+            false => Err(claim.error("it needs a 'metric' of the lab itself")),
         };
     }
     let experiment = experiments.iter().find(|e| e.id() == claim.experiment).ok_or_else(|| {
         let known: Vec<_> = experiments.iter().map(Experiment::id).collect();
         let (experiment, known) = (&claim.experiment, known.join(", "));
-        claim.fault(&format!("there is no experiment '{experiment}'; there are: {known}"))
+        claim.error(&format!("unknown experiment '{experiment}'; expected one of {known}"))
     })?;
     let suite = suite::find(suites, &experiment.suite)
-        .ok_or_else(|| claim.fault(&format!("there is no suite '{}'", experiment.suite)))?;
-    let method = suite::method(suite, &experiment.method).map_err(|why| claim.fault(&why))?;
+        .ok_or_else(|| claim.error(&format!("unknown suite '{}'", experiment.suite)))?;
+    let method = suite::method(suite, &experiment.method).map_err(|why| claim.error(&why))?;
     let fitting = Fitting { method, experiment };
-    fitting.fit(claim).map_err(|what| claim.fault(&what))
+    fitting.fit(claim).map_err(|what| claim.error(&what))
 }
 
 /// The points of an experiment that a claim needs measured; none where it looks at another
@@ -154,7 +155,7 @@ impl Fitting<'_> {
         factor::find(self.method.factors(), name).map_err(|why| format!("{key}: {why}"))?;
         match self.experiment.baseline.get(name) {
             Some(_) => Ok(()),
-            None => Err(format!("{key}: '{name}' is no factor of {}", self.experiment.id())),
+            None => Err(format!("{key}: '{name}' is not a factor of {}", self.experiment.id())),
         }
     }
 

@@ -22,10 +22,11 @@ use serde::Serialize;
 pub use check::{check, needs};
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
-pub use read::read;
+pub(crate) use read::Declared;
 pub use verdict::{MeasuredValue, Verdict, VerdictKind};
 
-use crate::experiment::{DataError, Profile};
+use crate::data::{DataError, SourceLocation};
+use crate::experiment::Profile;
 use crate::point::Filter;
 use crate::statistics::ORDER_STATISTIC_ROUNDS;
 
@@ -62,8 +63,8 @@ pub struct Claim {
     pub rounds: Option<usize>,
     /// What must hold.
     pub expect: Option<Expect>,
-    /// Where it is written.
-    pub place: SourceLocation,
+    /// Location of its declaration.
+    pub location: SourceLocation,
 }
 
 /// A value as published.
@@ -79,15 +80,6 @@ pub struct Published {
     pub on: Option<String>,
 }
 
-/// Where a claim is written.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SourceLocation {
-    /// The file.
-    pub file: String,
-    /// The line of its id, from 1.
-    pub line: usize,
-}
-
 impl Claim {
     /// Whether it is one of our own.
     pub fn is_promise(&self) -> bool {
@@ -100,10 +92,7 @@ impl Claim {
         self.rounds.unwrap_or(ORDER_STATISTIC_ROUNDS)
     }
 
-    fn fault(&self, what: &str) -> DataError {
-        DataError {
-            file: self.place.file.clone(),
-            what: format!("line {}: claim '{}': {what}", self.place.line, self.id),
-        }
+    fn error(&self, what: &str) -> DataError {
+        self.location.error(format!("claim '{}': {what}", self.id))
     }
 }

@@ -1,33 +1,19 @@
-//! Reading claims from TOML.
-
-use std::collections::BTreeSet;
+//! Declarations of claims.
 
 use machine::proximity::Class;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::expect::Share;
-use super::{Claim, Expect, Published, SourceLocation};
-use crate::experiment::{DataError, MAX_TABLES, Profile, read_toml};
+use super::{Claim, Expect, Published};
+use crate::data::{DataError, SourceLocation};
+use crate::experiment::Profile;
 use crate::point::Filter;
 
+/// A claim as declared in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    claim: Vec<Declared>,
-    // Other tables of the same file have readers of their own.
-    #[serde(default, rename = "experiment")]
-    _experiment: Vec<toml::Value>,
-    #[serde(default, rename = "figure")]
-    _figure: Vec<toml::Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Declared {
-    // Spanned, so that what is found later can name the line.
-    id: Spanned<String>,
+pub(crate) struct Declared {
+    id: String,
     says: String,
     source: String,
     experiment: String,
@@ -57,41 +43,20 @@ fn yes() -> bool {
     true
 }
 
-/// Reads the claims of one file. Its experiments and figures are passed over.
-///
-/// # Errors
-/// One line with the file, the line and the key.
-pub fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
-    let parsed: File = read_toml(file, text)?;
-    if parsed.claim.len() > MAX_TABLES {
-        let what = format!("it has more than {MAX_TABLES} claims; split it into several files");
-        return Err(DataError { file: file.into(), what });
-    }
-    let mut seen = BTreeSet::new();
-    let mut claims = Vec::new();
-    for declared in parsed.claim {
-        let before = &text[..declared.id.span().start.min(text.len())];
-        let place = SourceLocation { file: file.into(), line: before.matches('\n').count() + 1 };
-        let claim = declared.into_claim(place);
-        claim.check_form().map_err(|what| claim.fault(&what))?;
-        if !seen.insert(claim.id.clone()) {
-            return Err(claim.fault("another claim has the same id"));
-        }
-        claims.push(claim);
-    }
-    Ok(claims)
-}
-
 impl Declared {
-    fn into_claim(self, place: SourceLocation) -> Claim {
+    /// Returns the claim, checked as far as this is possible without a suite.
+    ///
+    /// # Errors
+    /// Returns an error if the keys do not fit together.
+    pub(crate) fn into_claim(self, location: SourceLocation) -> Result<Claim, DataError> {
         let published = self.published.map(|published| Published {
             value: published.value,
             unit: published.unit,
             tolerance: published.tolerance.map(|share| share.0),
             on: published.on,
         });
-        Claim {
-            id: self.id.into_inner(),
+        let claim = Claim {
+            id: self.id,
             says: self.says,
             source: self.source,
             experiment: self.experiment,
@@ -104,25 +69,26 @@ impl Declared {
             class: self.class,
             rounds: self.rounds,
             expect: self.expect,
-            place,
-        }
+            location,
+        };
+        claim.check_form().map_err(|what| claim.error(&what))?;
+        Ok(claim)
     }
 }
 
 impl Claim {
-    /// What can be seen without any suite.
     fn check_form(&self) -> Result<(), String> {
         if self.rounds == Some(0) {
             return Err("rounds must be 1 or more".into());
         }
         match (&self.published, &self.expect) {
-            (None, None) => Err("it needs 'published' or 'expect'".into()),
+            (None, None) => Err("'published' or 'expect' is missing".into()),
             (Some(published), _) if !published.value.is_finite() => {
                 Err("the published value must be a finite number".into())
             }
             (Some(published), None) if self.carries_over && published.tolerance.is_none() => {
-                Err("a value that carries over needs 'tolerance', as \"10%\"; \
-                     for a value of other hardware say carries_over = false"
+                Err("a value that carries over requires 'tolerance', e.g. \"10%\"; \
+                     for a value of other hardware set carries_over = false"
                     .into())
             }
             _ => Ok(()),

@@ -1,32 +1,31 @@
-//! An experiment as a person declares it, and what it becomes under a profile.
+//! Declarations of experiments, and their resolution for a profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::data::line_of;
-use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_TABLES, count};
-use super::{DataError, Effort, Experiment, Profile, read_toml};
+use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, count};
+use super::{Effort, Experiment, Profile};
 use crate::method::{AnyMethod, complete};
-use crate::point::{Filter, OneOrMany, Point};
+use crate::point::{Filter, Level, OneOrMany, Point};
 use crate::quantity;
 use crate::suite::{self, Suite};
 use crate::terminal::one_line;
 
-/// The longest name of an experiment, bytes.
+/// Maximum length of an experiment's name, bytes.
 const MAX_NAME: usize = 64;
 
-/// An experiment as a person declares it.
+/// An experiment as declared in a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Declared {
+pub(crate) struct Declared {
     name: String,
     suite: Option<String>,
     method: Option<String>,
     about: String,
     metric: String,
     #[serde(default)]
-    baseline: BTreeMap<String, crate::point::Level>,
+    baseline: BTreeMap<String, Level>,
     #[serde(default)]
     sweeps: Sweeps,
     #[serde(default)]
@@ -51,7 +50,7 @@ struct Declared {
     full: Override,
 }
 
-/// What a profile changes; what is no keyword is a factor's levels.
+/// Changes by a profile; any other key is a factor with its levels.
 #[derive(Debug, Clone, Default, Deserialize)]
 struct Override {
     rounds: Option<u32>,
@@ -63,13 +62,13 @@ struct Override {
     factors: BTreeMap<String, OneOrMany>,
 }
 
-/// Which factors are varied together.
+/// Sets of factors that are varied together.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum Sweeps {
-    /// `"all"`: the full product.
+    /// `"all"`: the product of all factors.
     Word(String),
-    /// Each a few factors around the baseline.
+    /// The product of each set, with the other factors at the baseline.
     Around(Vec<Vec<String>>),
 }
 
@@ -79,90 +78,54 @@ impl Default for Sweeps {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    experiment: Vec<toml::Spanned<toml::Value>>,
-    // Other tables of the same file have readers of their own.
-    #[serde(default, rename = "claim")]
-    _claim: Vec<toml::Value>,
-    #[serde(default, rename = "figure")]
-    _figure: Vec<toml::Value>,
-}
-
-/// The experiments that a suite declares, for one profile.
-///
-/// # Errors
-/// One line with the file and the place.
-pub fn of_suite(suite: &dyn Suite, profile: Profile) -> Result<Vec<Experiment>, DataError> {
-    let file = format!("{}/experiments.toml", suite.name());
-    read(&file, suite.data().experiments, Some(suite.name()), &[suite], profile)
-}
-
-/// Reads the experiments of one file for one profile. `suite` is the suite whose file it is; a
-/// person's own file names the suite in each experiment.
-///
-/// # Errors
-/// One line with the file and the place.
-pub fn read(
-    file: &str,
-    text: &str,
-    suite: Option<&str>,
-    suites: &[&dyn Suite],
-    profile: Profile,
-) -> Result<Vec<Experiment>, DataError> {
-    let parsed: File = read_toml(file, text)?;
-    let mut experiments = Vec::new();
-    count("experiments", parsed.experiment.len(), 0, MAX_TABLES)
-        .map_err(|what| DataError { file: file.into(), what })?;
-    // All experiments of a file share what they may make.
-    let mut left = MAX_POINTS;
-    let mut names = BTreeSet::new();
-    for value in parsed.experiment {
-        let line = line_of(text, value.span().start);
-        let fault =
-            |what: String| DataError { file: file.into(), what: format!("line {line}: {what}") };
-        let declared: Declared = serde_path_to_error::deserialize(value.into_inner())
-            .map_err(|e| fault(format!("{} (at {})", e.inner().message(), e.path())))?;
-        let name = declared.name.clone();
-        check_name(&name).map_err(fault)?;
-        let owner = suite.or(declared.suite.as_deref()).ok_or_else(|| {
-            fault(format!("experiment '{name}' names no suite; add suite = \"copy\""))
-        })?;
-        let owner = suite::find(suites, owner)
-            .ok_or_else(|| fault(format!("experiment '{name}': there is no suite '{owner}'")))?;
-        let in_experiment = |what| fault(format!("experiment '{name}': {what}"));
-        if !names.insert((owner.name().to_owned(), name.clone())) {
-            return Err(in_experiment("it is declared twice; rename one".to_owned()));
-        }
-        if let Some(experiment) =
-            declared.resolve(owner, profile, &mut left).map_err(in_experiment)?
-        {
-            experiments.push(experiment);
-        }
-    }
-    Ok(experiments)
-}
-
-/// Whether a name may be one of an experiment: it becomes part of file names and command lines.
-fn check_name(name: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(plain) {
-        return Ok(());
-    }
-    let name = one_line(name);
-    Err(format!("experiment name '{name}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"))
-}
-
 impl Declared {
-    /// The experiment under a profile; nothing where the profile skips it. `left` is how many points its
-    /// file may still make.
-    fn resolve(
-        self,
+    /// Returns the ID: suite and name.
+    pub(crate) fn id(&self, suite: Option<&str>) -> String {
+        let suite = suite.or(self.suite.as_deref()).unwrap_or_default();
+        format!("{suite}/{}", self.name)
+    }
+
+    /// Checks the name, which becomes part of file names and command lines.
+    ///
+    /// # Errors
+    /// Returns an error for a name that is too long or contains other characters.
+    pub(crate) fn check_name(&self) -> Result<(), String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if (1..=MAX_NAME).contains(&self.name.len()) && self.name.chars().all(plain) {
+            return Ok(());
+        }
+        let name = one_line(&self.name);
+        Err(format!("experiment name '{name}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"))
+    }
+
+    /// Returns the experiment for a profile; `None` if the profile skips it. `suite` is the suite that contains the
+    /// file, if any. Subtracts its points from `points_left`, the number that the file may still generate.
+    ///
+    /// # Errors
+    /// Returns an error for an unknown suite, method, metric, factor or level, or a number out of range.
+    pub(crate) fn resolve(
+        &self,
+        suite: Option<&str>,
+        suites: &[&dyn Suite],
+        profile: Profile,
+        points_left: &mut usize,
+    ) -> Result<Option<Experiment>, String> {
+        let mut of_suite = || {
+            let suite = suite
+                .or(self.suite.as_deref())
+                .ok_or_else(|| "'suite' is missing; add suite = \"copy\"".to_string())?;
+            let suite =
+                suite::find(suites, suite).ok_or_else(|| format!("unknown suite '{suite}'"))?;
+            self.resolve_in(suite, profile, points_left)
+        };
+        of_suite().map_err(|what| format!("experiment '{}': {what}", self.name))
+    }
+
+    fn resolve_in(
+        &self,
         suite: &dyn Suite,
         profile: Profile,
-        left: &mut usize,
+        points_left: &mut usize,
     ) -> Result<Option<Experiment>, String> {
         let changed = match profile {
             Profile::Quick => &self.quick,
@@ -178,11 +141,14 @@ impl Declared {
             let (metric, known) = (one_line(&self.metric), known.join(", "));
             return Err(format!("unknown metric '{metric}'; expected one of {known}"));
         }
-        // Spelled before they are overridden: a wrong level is wrong under every profile.
+        // Checked before the profile overrides them, so that an unknown level is an error in every profile.
         let mut factors = Filter(self.factors.clone()).canonical(method.factors())?;
         for (name, levels) in Filter(changed.factors.clone()).canonical(method.factors())?.0 {
             if factors.0.insert(name.clone(), levels).is_none() {
-                return Err(format!("profile '{}': '{name}' is no factor of it", profile.name()));
+                return Err(format!(
+                    "profile '{}': '{name}' is not a factor of it",
+                    profile.name()
+                ));
             }
         }
         for (name, levels) in &factors.0 {
@@ -193,14 +159,14 @@ impl Declared {
         let baseline = self.baseline(method, &factors)?;
         let sweeps = self.swept(&factors)?;
         let made = made(&sweeps, &factors)?;
-        *left = left.checked_sub(made).ok_or_else(|| too_many(made))?;
+        *points_left = points_left.checked_sub(made).ok_or_else(|| too_many(made))?;
         let points = self.points(method, &sweeps, &factors, &baseline)?;
         let twins = self.twin_points(method, &points, &baseline)?;
         if points.is_empty() {
-            return Err("no points are left".into());
+            return Err("no points remain; exclude fewer".into());
         }
         if let Some(name) = self.blocking.iter().find(|name| !factors.0.contains_key(*name)) {
-            return Err(format!("blocking: '{name}' is no factor of it"));
+            return Err(format!("blocking: '{name}' is not a factor of it"));
         }
         let limit = self.limit.as_deref().map(quantity::duration).transpose();
         let experiment = Experiment {
@@ -212,20 +178,20 @@ impl Declared {
             sweeps,
             points,
             twins,
-            // Roles meet at a rendezvous, so each point is an order of its own.
+            // Roles synchronise at each point, so an order contains one point.
             batch: if self.roles.is_empty() { self.batch.unwrap_or(64) } else { 1 },
             method: method.name().into(),
-            name: self.name,
-            about: self.about,
-            metric: self.metric,
-            roles: self.roles,
-            blocking: self.blocking,
+            name: self.name.clone(),
+            about: self.about.clone(),
+            metric: self.metric.clone(),
+            roles: self.roles.clone(),
+            blocking: self.blocking.clone(),
         };
         experiment.within_limits()?;
         Ok(Some(experiment))
     }
 
-    /// One level for every factor of the method: the baseline's, the first of those that are varied, or the default.
+    /// Returns a level for every factor of the method: the baseline's, else the first one varied, else the default.
     fn baseline(&self, method: &dyn AnyMethod, factors: &Filter) -> Result<Point, String> {
         let mut baseline = Point::default();
         for (name, levels) in &factors.0 {
@@ -239,7 +205,7 @@ impl Declared {
             baseline = baseline.with(name, level);
         }
         match self.baseline.keys().find(|name| !factors.0.contains_key(*name)) {
-            Some(name) => Err(format!("baseline: '{name}' is no factor of it")),
+            Some(name) => Err(format!("baseline: '{name}' is not a factor of it")),
             None => Ok(complete(method.factors(), &baseline)),
         }
     }
@@ -253,7 +219,7 @@ impl Declared {
                 for sweep in sweeps {
                     let mut seen = BTreeSet::new();
                     if let Some(twice) = sweep.iter().find(|name| !seen.insert(*name)) {
-                        return Err(format!("sweeps: '{twice}' is named twice; name it once"));
+                        return Err(format!("sweeps: '{twice}' is listed twice; list it once"));
                     }
                 }
                 Ok(sweeps.clone())
@@ -274,7 +240,7 @@ impl Declared {
             compared.flat_map(|filter| filter.0.values()).map(|levels| levels.levels().len()).sum();
         if made(sweeps, factors)?.saturating_mul(compared) > MAX_COMPARISONS {
             return Err(format!(
-                "exclude and twins: {compared} levels are too many for so many points; name fewer"
+                "exclude and twins: {compared} levels are too many for this many points; list fewer"
             ));
         }
         let mut seen = BTreeSet::new();
@@ -289,7 +255,7 @@ impl Declared {
         Ok(points)
     }
 
-    /// Without a word on twins, the baseline has one (or the first point, where it is no point).
+    /// Returns the points that have a twin: by default the baseline, or the first point if the baseline is not a point.
     fn twin_points(
         &self,
         method: &dyn AnyMethod,
@@ -306,7 +272,9 @@ impl Declared {
 
     fn effort(&self, profile: Profile, changed: &Override) -> Result<Effort, String> {
         let mut effort = profile.effort();
-        let text = |own: &Option<String>, changed: &Option<String>| changed.clone().or(own.clone());
+        let text = |own: &Option<String>, changed: &Option<String>| {
+            changed.as_ref().or(own.as_ref()).cloned()
+        };
         if let Some(budget) = text(&self.budget, &changed.budget) {
             effort.budget = quantity::duration(&budget).map_err(|e| format!("budget: {e}"))?;
         }
@@ -318,28 +286,28 @@ impl Declared {
         }
         let rounds = effort.rounds;
         match changed.min_rounds.or(self.min_rounds) {
-            Some(least) if least > rounds => {
+            Some(min) if min > rounds => {
                 return Err(format!(
-                    "min_rounds = {least} is above the {rounds} rounds of profile '{}'; lower it \
+                    "min_rounds = {min} exceeds the {rounds} rounds of profile '{}'; lower it \
                      or raise rounds",
                     profile.name()
                 ));
             }
-            Some(least) => effort.min_rounds = least,
+            Some(min) => effort.min_rounds = min,
             None => effort.min_rounds = effort.min_rounds.min(rounds),
         }
         Ok(effort)
     }
 }
 
-/// Whether one of some filters matches a point.
+/// Returns a predicate that is true if any of the filters matches a point.
 fn any_of(filters: &[Filter], method: &dyn AnyMethod) -> Result<impl Fn(&Point) -> bool, String> {
-    let spelled = filters.iter().map(|filter| filter.canonical(method.factors()));
-    let filters: Vec<_> = spelled.collect::<Result<_, _>>()?;
+    let canonical = filters.iter().map(|filter| filter.canonical(method.factors()));
+    let filters: Vec<_> = canonical.collect::<Result<_, _>>()?;
     Ok(move |point: &Point| filters.iter().any(|filter| filter.matches(point)))
 }
 
-/// How many points the sweeps make, those that several make counted each time.
+/// Counts the points of all sweeps; a point of two sweeps counts twice.
 fn made(sweeps: &[Vec<String>], factors: &Filter) -> Result<usize, String> {
     let mut made = 0usize;
     for sweep in sweeps {
@@ -355,17 +323,17 @@ fn made(sweeps: &[Vec<String>], factors: &Filter) -> Result<usize, String> {
 fn too_many(made: usize) -> String {
     let made = if made == usize::MAX { "too many".into() } else { made.to_string() };
     format!(
-        "the sweeps make {made} points, and a file may make {MAX_POINTS}; \
-         sweep fewer factors together, or name fewer levels"
+        "the sweeps make {made} points, and the maximum per file is {MAX_POINTS}; \
+         sweep fewer factors together or list fewer levels"
     )
 }
 
-fn levels_of<'a>(name: &str, factors: &'a Filter) -> Result<&'a [crate::point::Level], String> {
+fn levels_of<'a>(name: &str, factors: &'a Filter) -> Result<&'a [Level], String> {
     let levels = factors.0.get(name).map(OneOrMany::levels);
-    levels.ok_or_else(|| format!("sweeps: '{name}' is no factor of it"))
+    levels.ok_or_else(|| format!("sweeps: '{name}' is not a factor of it"))
 }
 
-/// Every combination of the levels of some factors, the others as in the baseline.
+/// Returns every combination of the levels of some factors, with the others at the baseline.
 fn product(sweep: &[String], factors: &Filter, baseline: &Point) -> Result<Vec<Point>, String> {
     let mut points = vec![baseline.clone()];
     for name in sweep {

@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use super::Experiment;
 
-/// Bytes of one TOML file.
-pub const MAX_FILE: u64 = 1 << 20;
-/// Tables of one kind in one file.
-pub const MAX_TABLES: usize = 1000;
 /// Points that the sweeps of one file's experiments make together, before any is excluded.
 pub const MAX_POINTS: usize = 100_000;
 /// Levels of one factor.

@@ -1,6 +1,5 @@
 //! Experiments: named sweeps, declared in TOML.
 
-mod data;
 mod declared;
 mod limits;
 
@@ -10,9 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::point::Point;
 
-pub use data::{DataError, read_toml};
-pub use declared::{of_suite, read};
-pub use limits::{MAX_FILE, MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_ROUNDS, MAX_TABLES};
+pub(crate) use declared::Declared;
+pub use limits::{MAX_LEVELS, MAX_LISTED, MAX_POINTS, MAX_ROUNDS};
 
 /// How much is measured: rounds, time a sample, how narrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

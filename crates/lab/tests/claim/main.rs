@@ -15,7 +15,8 @@ mod ratios;
 mod reading;
 mod shapes;
 
-use lab::claim::{Claim, Verdict, VerdictKind, judge, read};
+use lab::catalogue::DataFile;
+use lab::claim::{Claim, Verdict, VerdictKind, judge};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind, Sample};
@@ -26,7 +27,7 @@ pub(crate) fn claim(keys: &str) -> Claim {
         "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
          experiment = \"copy/throughput\"\n{keys}\n"
     );
-    read("claims.toml", &text).unwrap().remove(0)
+    DataFile::read("claims.toml", &text, None).unwrap().claims()[0].clone()
 }
 
 /// The verdict on a claim, with one line that says why.

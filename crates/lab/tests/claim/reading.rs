@@ -1,6 +1,8 @@
 //! Claims as TOML, and whether they fit a suite.
 
-use lab::claim::{Condition, check, needs, read};
+use lab::catalogue::{Catalogue, DataFile};
+use lab::claim::{Claim, Condition, check, needs};
+use lab::data::DataError;
 use lab::experiment::Profile;
 use lab::factor::{Factor, Levels};
 use lab::method::{AnyMethod, Method, Probe};
@@ -16,6 +18,9 @@ use crate::made_up::{MadeUp, product};
 const WHOLE: &str = r#"
 [[experiment]]
 name = "throughput"
+about = "a test"
+metric = "throughput"
+factors = {}
 
 [[claim]]
 id = "threads-help-mapped"
@@ -32,15 +37,22 @@ rounds = 20
 expect = { shape = "saturates", along = "threads", beyond = 8, within = "10%" }
 
 [[figure]]
+id = "throughput"
+title = "Throughput"
+experiment = "copy/throughput"
 x = "length"
 "#;
+
+fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
+    Ok(DataFile::read(file, text, None)?.claims().to_vec())
+}
 
 #[test]
 fn a_whole_claim_is_read_beside_other_tables() {
     let claims = read("own.toml", WHOLE).unwrap();
     assert_eq!(claims.len(), 1);
     let claim = &claims[0];
-    assert_eq!((claim.place.line, claim.cores, claim.rounds), (6, Some(9), Some(20)));
+    assert_eq!((claim.location.line, claim.cores, claim.rounds), (8, Some(9), Some(20)));
     assert_eq!(claim.profile, Some(Profile::Standard));
     assert_eq!(claim.class, Some(Class::Near));
     assert_eq!(claim.published.as_ref().unwrap().tolerance, Some(0.1));
@@ -56,7 +68,7 @@ fn refused(keys: &str) -> String {
     let head = "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
                 experiment = \"copy/throughput\"\n";
     let error = read("claims.toml", &format!("{head}{keys}\n")).unwrap_err().to_string();
-    assert!(error.starts_with("claims.toml: line ") && !error.contains('\n'), "{error}");
+    assert!(error.starts_with("claims.toml:") && !error.contains('\n'), "{error}");
     error
 }
 
@@ -65,7 +77,7 @@ fn faults_name_file_line_and_key() {
     for (keys, expected) in [
         ("expcet = 1", "unknown field `expcet`"),
         ("expect = { at_leats = 1 }", "unknown field `at_leats`"),
-        ("\nexpect = { at_leats = 1 }", "line 7"),
+        ("\nexpect = { at_leats = 1 }", "claims.toml:7: "),
         ("expect = { at_least = 1, along = \"x\" }", "a value takes no 'along'"),
         ("expect = { ratio_of = { a = 1 }, at_least = 1 }", "needs 'to'"),
         ("expect = { ratio_of = { a = 1 }, to = { a = 2 } }", "'at_least' or 'at_most'"),
@@ -83,8 +95,8 @@ fn faults_name_file_line_and_key() {
         ("expect = { twins_differ_at_most = -1 }", "0 or more"),
         ("expect = { rounds_differ_at_most_steps = -1 }", "0 or more"),
         ("rounds = 0\nexpect = { at_least = 1 }", "rounds must be 1 or more"),
-        ("cores = 2", "needs 'published' or 'expect'"),
-        ("published = { value = 1, unit = \"B/s\" }", "needs 'tolerance'"),
+        ("cores = 2", "'published' or 'expect' is missing"),
+        ("published = { value = 1, unit = \"B/s\" }", "requires 'tolerance'"),
         (
             "published = { value = 1, unit = \"B/s\", tolerance = \"ten\" }",
             "claim[0].published.tolerance",
@@ -97,8 +109,10 @@ fn faults_name_file_line_and_key() {
     assert!(read("claims.toml", "[[clam]]\n").unwrap_err().to_string().contains("`clam`"));
     let number = read("own.toml", "[[claim]]\nid = 5\n").unwrap_err().to_string();
     assert!(number.ends_with("(at claim[0].id)"), "{number}");
-    let twice = WHOLE.to_string() + &WHOLE.replace("[[experiment]]\nname = \"throughput\"\n", "");
-    assert!(read("own.toml", &twice).unwrap_err().to_string().contains("same id"));
+    let file = DataFile::read("own.toml", WHOLE, None).unwrap();
+    let again = DataFile::read("other.toml", WHOLE, Some("copy")).unwrap();
+    let error = Catalogue::of_files(&[&Copy], vec![file, again]).err().unwrap().to_string();
+    assert!(error.contains("claim 'threads-help-mapped': own.toml:8 has the same ID"), "{error}");
 }
 
 /// A suite that measures nothing.
@@ -204,7 +218,7 @@ fn few_rounds_judge_nothing_but_our_own_promises_on_what_is_the_same_each_time()
     for expect in expected {
         for rounds in [1, 5] {
             let error = check(rounds, expect, "a paper", 1).unwrap_err().to_string();
-            assert!(error.starts_with("claims.toml: line 2: claim 'it': rounds: "), "{error}");
+            assert!(error.starts_with("claims.toml:1: claim 'it': rounds: "), "{error}");
             assert!(error.contains("6 or more") && !error.contains('\n'), "{error}");
             assert!(check(rounds, expect, "tollgate", 20).is_err());
             assert!(check(rounds, expect, "tollgate", 2).is_ok());
@@ -222,7 +236,7 @@ fn a_claim_that_does_not_fit_is_refused() {
         ("where = { length = \"long\" }\nexpect = { at_least = 1 }", "where: factor 'length'"),
         (
             "where = { memory = \"heap\" }\nexpect = { at_least = 1 }",
-            "'memory' is no factor of copy/throughput",
+            "'memory' is not a factor of copy/throughput",
         ),
         (
             "published = { value = 1, unit = \"GB/s\", tolerance = \"1%\" }",
@@ -246,9 +260,9 @@ fn a_claim_that_does_not_fit_is_refused() {
         ),
     ] {
         let error = check(&claim(keys), &[&Copy], &experiments).unwrap_err().to_string();
-        assert!(error.starts_with("claims.toml: line 2: claim 'it': "), "{error}");
+        assert!(error.starts_with("claims.toml:1: claim 'it': "), "{error}");
         assert!(error.contains(expected) && !error.contains('\n'), "{keys}: {error}");
     }
     let error = check(&claim("expect = { at_least = 1 }"), &[&Copy], &[]).unwrap_err().to_string();
-    assert!(error.contains("no experiment 'copy/throughput'"), "{error}");
+    assert!(error.contains("unknown experiment 'copy/throughput'"), "{error}");
 }

@@ -4,7 +4,7 @@ use lab::point::Level;
 use lab::quantity::format_bytes;
 
 use super::font;
-use crate::figure::Axis;
+use lab::figure::Axis;
 
 /// An axis over the values that it shows.
 #[derive(Debug, Clone, PartialEq)]

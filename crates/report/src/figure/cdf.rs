@@ -8,9 +8,10 @@ use lab::point::Point;
 use lab::sample::Sample;
 use lab::summary::{self, Summary};
 
+use super::FigureError;
 use super::curve::{Curve, Mark};
 use super::select::Selection;
-use super::{Figure, FigureError};
+use lab::figure::Figure;
 
 /// Values from which a curve ends at [`END`]: one stall of milliseconds among a million crossings would
 /// press all others against the axis.

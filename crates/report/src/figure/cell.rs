@@ -2,9 +2,10 @@
 
 use lab::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution};
 
+use super::FigureError;
 use super::picture::label;
-use super::{Axis, Figure, FigureError};
 use crate::format::{self, Scale};
+use lab::figure::{Axis, Figure};
 
 /// What stands in one place.
 #[derive(Debug, Clone, PartialEq)]

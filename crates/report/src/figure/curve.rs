@@ -4,9 +4,10 @@ use lab::point::Level;
 use lab::statistics::IntervalKind;
 use lab::summary::Summary;
 
+use super::FigureError;
 use super::absent::Absent;
 use super::select::Selection;
-use super::{Axis, Figure, FigureError};
+use lab::figure::{Axis, Figure};
 
 /// One curve.
 #[derive(Debug, Clone, PartialEq)]

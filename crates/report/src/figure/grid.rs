@@ -4,11 +4,12 @@ use lab::journal::Run;
 use lab::point::Level;
 use lab::summary::Summary;
 
+use super::FigureError;
 use super::absent::Absent;
 use super::panel::{Panel, Source};
 use super::picture::facts;
 use super::select::{Selection, summary};
-use super::{Figure, FigureError};
+use lab::figure::Figure;
 
 /// Cells in rows and columns.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +47,7 @@ pub(super) fn grid(
     let (mut notes, mut missing) = (facts(run, summary_of_first, first), Vec::new());
     let mut beside = Vec::new();
     for one in &figure.beside {
-        let own = figure.panel(one);
+        let own = figure.side_panel(one);
         match summary(&own, run, &own.experiment, own.metric.as_deref()) {
             Ok(summary) => beside.push((own, summary)),
             Err(FigureError::Summary { why, .. }) => missing.push(why.to_string()),

@@ -2,13 +2,14 @@
 
 use lab::journal::Run;
 
+use super::FigureError;
 use super::select::summary;
-use super::{Figure, FigureError, Line, Of};
+use lab::figure::{Extremum, Figure, ReferenceLine};
 
 /// The value of a line in the figure's unit.
 pub(super) fn value(
     figure: &Figure,
-    line: &Line,
+    line: &ReferenceLine,
     run: &Run,
     (metric, unit): (&str, &str),
 ) -> Result<f64, FigureError> {
@@ -27,8 +28,8 @@ pub(super) fn value(
     let rows = summary.rows.iter().filter(|row| line.filter.matches(&row.point));
     let medians = rows.filter_map(|row| Some(row.estimate?.median));
     let found = match line.of {
-        Of::Largest => medians.max_by(f64::total_cmp),
-        Of::Smallest => medians.min_by(f64::total_cmp),
+        Extremum::Largest => medians.max_by(f64::total_cmp),
+        Extremum::Smallest => medians.min_by(f64::total_cmp),
     };
     found.ok_or_else(|| FigureError::Nothing {
         figure: figure.id.clone(),

@@ -7,7 +7,6 @@ mod absent;
 mod cdf;
 mod cell;
 mod curve;
-mod declared;
 mod files;
 mod grid;
 mod line;
@@ -18,7 +17,6 @@ mod select;
 
 pub use cell::Cell;
 pub use curve::{Curve, Mark};
-pub use declared::{Axis, Beside, Figure, Kind, Line, Of, Y, read};
 pub use files::write;
 pub use grid::{Grid, GridRow};
 pub use panel::Panel;

@@ -8,8 +8,9 @@ use lab::summary::{Observed, Row, Summary, Unit, paired, rounds};
 use super::absent::Absent;
 use super::cell::{Cell, Known, Writing};
 use super::select::Selection;
-use super::{Figure, FigureError, curve};
+use super::{FigureError, curve};
 use crate::table::phrase;
+use lab::figure::Figure;
 
 /// Columns that show one metric.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,9 +5,10 @@ use lab::summary::Summary;
 
 use super::curve::rounds;
 use super::select::{Selection, summary};
-use super::{Figure, FigureError, Grid, Kind, Plot, grid, plot};
+use super::{FigureError, Grid, Plot, grid, plot};
 use crate::format::Scale;
 use crate::table::{floor, phrase};
+use lab::figure::{Figure, FigureKind};
 
 /// What is drawn.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +38,8 @@ pub fn picture(figure: &Figure, run: &Run) -> Result<Picture, FigureError> {
     let summary = summary(figure, run, &figure.experiment, figure.metric.as_deref())?;
     let selection = Selection::of(figure, run, &summary)?;
     Ok(match figure.kind {
-        Kind::Curves => Picture::Curves(plot::plot(figure, run, &summary, &selection)?),
-        Kind::Grid => Picture::Grid(grid::grid(figure, run, &summary, &selection)?),
+        FigureKind::Curves => Picture::Curves(plot::plot(figure, run, &summary, &selection)?),
+        FigureKind::Grid => Picture::Grid(grid::grid(figure, run, &summary, &selection)?),
     })
 }
 

@@ -7,8 +7,9 @@ use lab::summary::Summary;
 use super::curve::{Curve, Curves, Mark};
 use super::picture::{facts, label};
 use super::select::Selection;
-use super::{Axis, Figure, FigureError, Y, cdf, line};
+use super::{FigureError, cdf, line};
 use crate::format::Scale;
+use lab::figure::{Axis, Figure, Y};
 
 /// Curves of medians or shares, in units that read well.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +49,7 @@ pub(super) fn plot(
         Y::Median => medians(figure, run, summary, selection)?,
         Y::Cdf => distribution(figure, run, summary, selection)?,
     };
-    figure.check_logarithms(&plot)?;
+    check_logarithms(figure, &plot)?;
     plot.notes.splice(0..0, facts(run, summary, selection));
     Ok(plot)
 }
@@ -142,26 +143,24 @@ fn lines(figure: &Figure, run: &Run, summary: &Summary) -> Result<Lines, FigureE
     Ok((lines, missing))
 }
 
-impl Figure {
-    /// A logarithmic axis needs values above zero; x of medians was checked with its levels.
-    fn check_logarithms(&self, plot: &Plot) -> Result<(), FigureError> {
-        let logarithmic = |scale| matches!(scale, Axis::Log2 | Axis::Log10);
-        let marks = || plot.curves.iter().flat_map(|curve| &curve.marks);
-        let fault = |axis, label: &str, value: f64| FigureError::NoLogarithm {
-            figure: self.id.clone(),
-            what: format!("{label} = {value}"),
-            axis,
-            instead: "linear",
-        };
-        let low = |scale, value: f64| logarithmic(scale) && value <= 0.0;
-        let low_end = |mark: &Mark| mark.interval.map_or(mark.y, |(low, _)| low.min(mark.y));
-        if let Some(y) = marks().map(low_end).find(|y| low(plot.y_scale, *y)) {
-            return Err(fault("y_scale", &plot.y_label, y));
-        }
-        let x = marks().map(|mark| mark.x).find(|x| low(plot.x_scale, *x));
-        match x {
-            Some(x) => Err(fault("x_scale", &plot.x_label, x)),
-            None => Ok(()),
-        }
+/// A logarithmic axis needs values above zero; x of medians was checked with its levels.
+fn check_logarithms(figure: &Figure, plot: &Plot) -> Result<(), FigureError> {
+    let logarithmic = |scale| matches!(scale, Axis::Log2 | Axis::Log10);
+    let marks = || plot.curves.iter().flat_map(|curve| &curve.marks);
+    let fault = |axis, label: &str, value: f64| FigureError::NoLogarithm {
+        figure: figure.id.clone(),
+        what: format!("{label} = {value}"),
+        axis,
+        instead: "linear",
+    };
+    let low = |scale, value: f64| logarithmic(scale) && value <= 0.0;
+    let low_end = |mark: &Mark| mark.interval.map_or(mark.y, |(low, _)| low.min(mark.y));
+    if let Some(y) = marks().map(low_end).find(|y| low(plot.y_scale, *y)) {
+        return Err(fault("y_scale", &plot.y_label, y));
+    }
+    let x = marks().map(|mark| mark.x).find(|x| low(plot.x_scale, *x));
+    match x {
+        Some(x) => Err(fault("x_scale", &plot.x_label, x)),
+        None => Ok(()),
     }
 }

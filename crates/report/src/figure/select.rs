@@ -6,7 +6,8 @@ use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::summary::{Row, Summary, Unit, summarise};
 
-use super::{Figure, FigureError};
+use super::FigureError;
+use lab::figure::Figure;
 
 /// The summary of an experiment by the metric that a figure or line names.
 pub(super) fn summary(
@@ -42,7 +43,7 @@ impl<'a> Selection<'a> {
         let declared = run.record.experiments.get(&figure.experiment);
         let baseline = declared.map(|e| e.baseline.clone()).unwrap_or_default();
         let defaults = declared.map(|e| e.defaults.clone()).unwrap_or_default();
-        figure.check_factors(&baseline)?;
+        check_factors(figure, &baseline)?;
         let varies = |factor: &str| figure.x == factor || figure.series.as_deref() == Some(factor);
         let named = |factor: &str| varies(factor) || figure.filter.0.contains_key(factor);
         let at_baseline = |point: &Point| {
@@ -126,19 +127,17 @@ pub(super) fn none() -> Level {
     Level::from("")
 }
 
-impl Figure {
-    fn check_factors(&self, baseline: &Point) -> Result<(), FigureError> {
-        let x = Some(&self.x).filter(|x| !x.is_empty());
-        let mut named = x.into_iter().chain(&self.series).chain(self.filter.0.keys());
-        match named.find(|factor| baseline.get(factor).is_none()) {
-            None => Ok(()),
-            Some(factor) => Err(FigureError::NoFactor {
-                figure: self.id.clone(),
-                factor: factor.clone(),
-                experiment: self.experiment.clone(),
-                known: baseline.0.keys().cloned().collect::<Vec<_>>().join(", "),
-            }),
-        }
+fn check_factors(figure: &Figure, baseline: &Point) -> Result<(), FigureError> {
+    let x = Some(&figure.x).filter(|x| !x.is_empty());
+    let mut named = x.into_iter().chain(&figure.series).chain(figure.filter.0.keys());
+    match named.find(|factor| baseline.get(factor).is_none()) {
+        None => Ok(()),
+        Some(factor) => Err(FigureError::NoFactor {
+            figure: figure.id.clone(),
+            factor: factor.clone(),
+            experiment: figure.experiment.clone(),
+            known: baseline.0.keys().cloned().collect::<Vec<_>>().join(", "),
+        }),
     }
 }
 

@@ -1,10 +1,10 @@
 //! `tollgate claims`
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-use lab::claim::{self, Claim, SourceLocation, Verdict, VerdictKind};
-use lab::experiment::{Experiment, Profile, suite_name};
+use lab::catalogue::Catalogue;
+use lab::claim::{self, Claim, Verdict, VerdictKind};
+use lab::experiment::{Experiment, suite_name};
 use lab::journal::{self, JournalError, Run};
 use report::table;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(given: &Claims) -> Result<u8, Fault> {
 }
 
 fn print_verdicts(given: &Claims) -> Result<u8, Fault> {
-    let claims = meant(&given.names, &given.files)?;
+    let claims = meant(&select::catalogue(&given.files)?, &given.names)?;
     let run = match journal::newest(&given.place.results) {
         Ok(folder) => Some(journal::open(&folder)?),
         Err(JournalError::NoRun(_)) => None,
@@ -81,34 +81,10 @@ fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
     claims.into_iter().map(judged).collect()
 }
 
-/// Every claim and promise of every suite, and those of a person's own files, as the suites spell
-/// them.
-pub(crate) fn all(files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
-    let mut claims = Vec::new();
-    for suite in SUITES {
-        let data = suite.data();
-        claims.extend(claim::read(&format!("{}/claims.toml", suite.name()), data.claims)?);
-        claims.extend(claim::read(&format!("{}/promises.toml", suite.name()), data.promises)?);
-    }
-    for path in files {
-        claims.extend(claim::read(&path.display().to_string(), &select::text_of(path)?)?);
-    }
-    let mut seen = BTreeSet::new();
-    if let Some(twice) = claims.iter().find(|claim| !seen.insert(claim.id.clone())) {
-        let SourceLocation { file, line } = &twice.place;
-        let id = &twice.id;
-        return Err(Fault::usage(format!("{file}: line {line}: another claim has the id '{id}'")));
-    }
-    // Levels that only the fullest profile has are known too.
-    let experiments = select::all(Profile::Full, files)?;
-    let fitted = claims.iter().map(|one| claim::check(one, SUITES, &experiments));
-    Ok(fitted.collect::<Result<_, _>>()?)
-}
-
 /// The claims meant by names: a suite, a source or an id. Those of the suites that test the
 /// instrument are meant only by name.
-fn meant(names: &[String], files: &[PathBuf]) -> Result<Vec<Claim>, Fault> {
-    let all = all(files)?;
+fn meant(catalogue: &Catalogue, names: &[String]) -> Result<Vec<Claim>, Fault> {
+    let all = catalogue.claims()?;
     let is = |claim: &Claim, name: &String| {
         let suite = suite_name(&claim.experiment);
         // Our promises are those on boundaries; those on the instrument are asked for by suite.
@@ -138,11 +114,11 @@ fn is_self_test(suite: &str) -> bool {
 pub(crate) struct Wanted(Vec<Claim>);
 
 /// The claims that `run --claim` names; nothing where it names none.
-pub(crate) fn wanted(names: &[String], files: &[PathBuf]) -> Result<Option<Wanted>, Fault> {
+pub(crate) fn wanted(catalogue: &Catalogue, names: &[String]) -> Result<Option<Wanted>, Fault> {
     if names.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Wanted(meant(names, files)?)))
+    Ok(Some(Wanted(meant(catalogue, names)?)))
 }
 
 impl Wanted {

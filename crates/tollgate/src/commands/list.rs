@@ -10,10 +10,11 @@ use crate::select;
 
 /// Prints what can be measured; the factors and levels too, where experiments are named.
 pub(crate) fn run(given: &List) -> Result<u8, Fault> {
+    let catalogue = select::catalogue(&given.choice.files)?;
     let experiments = if given.all {
-        select::all(given.choice.profile.into(), &given.choice.files)?
+        catalogue.experiments(given.choice.profile.into())?
     } else {
-        select::chosen(&given.choice)?
+        select::chosen(&catalogue, &given.choice)?
     };
     if given.json {
         print_json(&report::table::list_json(SUITES, &experiments))?;

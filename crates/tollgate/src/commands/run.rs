@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use lab::catalogue::DeclaredFigure;
 use lab::claim::Claim;
 use lab::experiment::Experiment;
 use lab::option;
@@ -15,7 +16,6 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::forecast;
-use super::plot::Declared;
 use crate::arguments::Run;
 use crate::fault::Fault;
 use crate::output::{count_of, page, print, print_json, print_plain, tell};
@@ -29,10 +29,10 @@ const MOST_ROUNDS: u32 = 1000;
 /// Measures; then shows what was found.
 pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
     let options = option::read(SUITES, &given.allow, &given.set).map_err(Fault::usage)?;
-    let mut experiments = select::chosen(&given.choice)?;
-    // What is wrong in a file is told before anything is measured.
-    let claims = super::claims::all(&given.choice.files)?;
-    let figures = super::plot::all(&given.choice.files)?;
+    let catalogue = select::catalogue(&given.choice.files)?;
+    let mut experiments = select::chosen(&catalogue, &given.choice)?;
+    // Reports errors in the files before anything is measured.
+    let (claims, figures) = (catalogue.claims()?, catalogue.figures()?);
     change_effort(given, &mut experiments)?;
     let _priority =
         given.priority.map(machine::priority::raise).transpose().map_err(Fault::failed)?;
@@ -104,7 +104,7 @@ fn finish(
     wanted: &RunRequest,
     ended: &RunSummary,
     claims: Vec<Claim>,
-    figures: &[Declared],
+    figures: &[DeclaredFigure],
 ) -> Result<u8, Fault> {
     if ended.interrupted {
         tell("interrupted: what was measured is kept, and the next run goes on from there");
@@ -138,7 +138,7 @@ fn leave(
     wanted: &RunRequest,
     ended: &RunSummary,
     claims: Vec<Claim>,
-    figures: &[Declared],
+    figures: &[DeclaredFigure],
 ) -> Result<(), Fault> {
     let run = super::show::open(&ended.folder)?;
     let experiments = super::show::measured(&run, &wanted.experiments);

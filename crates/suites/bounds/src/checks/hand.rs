@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use lab::claim::{self, Claim};
+use lab::catalogue::Catalogue;
+use lab::claim::Claim;
 use lab::point::{Filter, Point};
 use lab::run::Lab;
-use lab::suite::Suite as _;
 
 use crate::SUITE;
 use crate::hand::Error;
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 /// # Errors
 /// One line: what, where, and what to do.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
-    let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
+    let claims = Catalogue::of_suite(&SUITE)?.claims()?;
     measure(&options.effort, &["checks"], |_| {}, |figures| table(figures, &claims), lab)
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_row_of_the_seed_has_its_published_value() {
-        let claims = claim::read("claims.toml", SUITE.data().claims).unwrap();
+        let claims = Catalogue::of_suite(&SUITE).unwrap().claims().unwrap();
         let value = |by, access, bounds, address| {
             let levels =
                 [("checked_by", by), ("access", access), ("bounds", bounds), ("address", address)];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use lab::experiment::{DataError, read_toml};
+use lab::data::{DataError, read_toml};
 use lab::point::Point;
 use lab::sample::Failure;
 use serde::Deserialize;

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::adhoc::{AdhocRun, Measured};
-use lab::claim::{self, Claim};
+use lab::catalogue::Catalogue;
+use lab::claim::Claim;
 use lab::experiment::{self, Experiment, Profile};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::FailureKind;
-use lab::suite::Suite as _;
 use lab::summary::{Row, Unit, newest_environment, paired, rounds, summarise};
 
 use super::Error;
@@ -47,7 +47,7 @@ pub(crate) fn measure(
     write: impl Fn(&Figures) -> Result<String, Error>,
     lab: &Lab,
 ) -> Result<i32, Error> {
-    let all = experiment::of_suite(&SUITE, Profile::Quick)?;
+    let all = Catalogue::of_suite(&SUITE)?.experiments(Profile::Quick)?;
     let mut experiments: Vec<_> =
         all.into_iter().filter(|one| names.contains(&one.name.as_str())).collect();
     for one in &mut experiments {
@@ -143,7 +143,7 @@ pub(crate) fn void(cause: &str) -> String {
 /// # Errors
 /// Where there is none of that name.
 pub(crate) fn claimed(id: &str) -> Result<Claim, Error> {
-    let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
+    let claims = Catalogue::of_suite(&SUITE)?.claims()?;
     let claim = claims.into_iter().find(|claim| claim.id == id);
     claim.ok_or_else(|| format!("bounds/claims.toml: no claim '{id}'; put it back").into())
 }

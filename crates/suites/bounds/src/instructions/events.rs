@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use lab::experiment::{DataError, read_toml};
+use lab::data::{DataError, read_toml};
 use lab::sample::Failure;
 use machine::counters::Event;
 use machine::cpu::Cpu;

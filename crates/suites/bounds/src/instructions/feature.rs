@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 static KNOWN: LazyLock<Result<File, String>> = LazyLock::new(|| {
     let text = include_str!("../../features.toml");
-    lab::experiment::read_toml("features.toml", text).map_err(|fault| fault.to_string())
+    lab::data::read_toml("features.toml", text).map_err(|fault| fault.to_string())
 });
 
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use lab::experiment::DataError;
+use lab::data::DataError;
 use lab::measure::Context;
 use lab::sample::Failure;
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::Args;
 use lab::adhoc::{AdhocRun, Measured};
-use lab::experiment::{Experiment, MAX_FILE, Profile};
+use lab::data::MAX_FILE;
+use lab::experiment::{Experiment, Profile};
 use lab::option;
 use lab::point::Point;
 use lab::run::Lab;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use lab::experiment::{DataError, read_toml};
+use lab::data::{DataError, SourceLocation, read_toml};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -109,10 +109,8 @@ impl List {
                 let line = breaks.partition_point(|at| *at < declared.span().start) + 1;
                 let declared = declared.into_inner();
                 let written = declared.form.clone();
-                let fault = |what: String| DataError {
-                    file: file.into(),
-                    what: format!("line {line}: '{written}': {what}"),
-                };
+                let location = SourceLocation { file: file.into(), line };
+                let fault = |what: String| location.error(format!("'{written}': {what}"));
                 let form = declared.form(&class.name, class.holds, line).map_err(fault)?;
                 if !levels.insert(form.level.clone()) {
                     return Err(fault("it stands twice; give one a 'state'".into()));
@@ -291,24 +289,21 @@ mod tests {
         let faults = [
             (
                 "{ form = \"add R64, R64\" },\n{ form = \"add R64, R64\" }",
-                "line 5: 'add R64, R64': it stands twice",
+                ":5: 'add R64, R64': it stands twice",
             ),
-            ("{ form = \"add RAX, R64\" }", "line 4: 'add RAX, R64': 'RAX' is no operand"),
-            ("{ form = \"nop\", bytes = \"9\" }", "line 4: 'nop': '9' are no 1 to 60 bytes"),
-            ("\n{ form = \"nop\", set = { rsp = 1 } }", "line 5: 'nop': 'set' knows no 'rsp'"),
-            ("{ form = \"nop\", colour = 1 }", "line 4"),
-            ("{ form = \"nop\\nnop\" }", "line 4: 'nop"),
+            ("{ form = \"add RAX, R64\" }", ":4: 'add RAX, R64': 'RAX' is no operand"),
+            ("{ form = \"nop\", bytes = \"9\" }", ":4: 'nop': '9' are no 1 to 60 bytes"),
+            ("\n{ form = \"nop\", set = { rsp = 1 } }", ":5: 'nop': 'set' knows no 'rsp'"),
+            ("{ form = \"nop\", colour = 1 }", ":4"),
+            ("{ form = \"nop\\nnop\" }", ":4: 'nop"),
             ("{ form = \"nop\\u0000\" }", "has a control character"),
-            ("{ form = \"nop # none\" }", "line 4: 'nop # none': it has a comment"),
-            ("{ form = \"nop\", before = \"nop // none\" }", "line 4: 'nop': it has a comment"),
+            ("{ form = \"nop # none\" }", ":4: 'nop # none': it has a comment"),
+            ("{ form = \"nop\", before = \"nop // none\" }", ":4: 'nop': it has a comment"),
             ("{ form = \"nop\", back = \"/* nop */\" }", "it has a comment"),
-            (
-                "{ form = \".fill 100000000000\" }",
-                "line 4: '.fill 100000000000': it has a directive",
-            ),
+            ("{ form = \".fill 100000000000\" }", ":4: '.fill 100000000000': it has a directive"),
             ("{ form = \"nop; .fill 9\" }", "it has a directive"),
             ("{ form = \"a:.fill 9\" }", "it has a directive"),
-            ("{ form = \"lodsb\", set = { rsi = \"memory+9999\" } }", "line 4"),
+            ("{ form = \"lodsb\", set = { rsi = \"memory+9999\" } }", ":4"),
             ("{ form = \"nop\", set = { source = \"memory\" } }", "'source' holds no place"),
         ];
         for (lines, told) in faults {
@@ -328,7 +323,7 @@ mod tests {
         #[test]
         fn any_form_is_read_or_refused_in_one_line(form in "[A-Za-z0-9 ,+*{}\\[\\]]{0,40}") {
             if let Err(fault) = forms(&format!("{{ form = \"{form}\" }}")) {
-                prop_assert!(fault.contains("line 4") && !fault.contains('\n'), "{}", fault);
+                prop_assert!(fault.contains(":4") && !fault.contains('\n'), "{}", fault);
             }
         }
 

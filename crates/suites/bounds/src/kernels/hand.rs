@@ -5,7 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use lab::adhoc::{AdhocRun, Measured};
-use lab::experiment::{self, Experiment, Profile};
+use lab::catalogue::Catalogue;
+use lab::experiment::{Experiment, Profile};
 use lab::point::Point;
 use lab::quantity::{bytes, format_bytes};
 use lab::run::Lab;
@@ -62,7 +63,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 
 /// The suite's own experiments, as far as they are asked for.
 fn experiments(options: &Options) -> Result<Vec<Experiment>, Error> {
-    let all = experiment::of_suite(&SUITE, Profile::Standard)?;
+    let all = Catalogue::of_suite(&SUITE)?.experiments(Profile::Standard)?;
     let mechanisms = with_baselines(&options.mechanism)?;
     let shown = all.into_iter().filter(|one| ["kernels", "detection"].contains(&one.name.as_str()));
     let asked = |mut one: Experiment| {

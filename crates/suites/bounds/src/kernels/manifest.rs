@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use lab::experiment::read_toml;
+use lab::data::read_toml;
 use lab::sample::Failure;
 use serde::Deserialize;
 

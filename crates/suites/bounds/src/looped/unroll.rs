@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use iced_x86::{Decoder, DecoderOptions};
-use lab::experiment::{DataError, read_toml};
+use lab::data::{DataError, read_toml};
 use lab::sample::Failure;
 use machine::cpu::Cpu;
 use serde::Deserialize;

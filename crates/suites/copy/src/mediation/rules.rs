@@ -3,7 +3,7 @@
 // A file may say any numbers: this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-use lab::experiment::{DataError, read_toml};
+use lab::data::{DataError, read_toml};
 use lab::quantity;
 use machine::mapping::PAGE;
 use serde::Deserialize;
@@ -94,7 +94,7 @@ impl Rules {
     /// One line: the file, and what is wrong where.
     pub fn read(file: &str, text: &str, scale: u64) -> Result<Self, DataError> {
         let parsed: File = read_toml(file, text)?;
-        let fault = |what: String| DataError { file: file.into(), what };
+        let fault = |what: String| DataError::of_file(file, what);
         if parsed.range.is_empty() {
             return Err(fault("it has no [[range]]".into()));
         }

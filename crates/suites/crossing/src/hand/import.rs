@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lab::experiment::{self, Experiment, Profile};
+use lab::catalogue::Catalogue;
+use lab::experiment::{Experiment, Profile};
 use lab::factor::LevelType;
 use lab::journal::{self, Run};
 use lab::plan::seed_of;
@@ -92,7 +93,8 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
 
 /// The suite's experiment with the points that were measured.
 fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
-    let mut one = experiment::of_suite(&SUITE, Profile::Standard)?
+    let mut one = Catalogue::of_suite(&SUITE)?
+        .experiments(Profile::Standard)?
         .into_iter()
         .find(|one| one.name == ONE_WAY)
         .ok_or_else(|| format!("there is no experiment '{ONE_WAY}'"))?;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use lab::adhoc::{AdhocRun, Measured};
-use lab::experiment::{self, Experiment};
+use lab::catalogue::Catalogue;
+use lab::experiment::Experiment;
 use lab::point::{Level, Point};
 use lab::run::Lab;
 use lab::suite::UsageError;
@@ -88,7 +89,7 @@ fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
 
 /// The suite's own experiments, as far as the table shows them.
 fn experiments(how: &Measure) -> Result<Vec<Experiment>, Error> {
-    let all = experiment::of_suite(&SUITE, how.profile.into())?;
+    let all = Catalogue::of_suite(&SUITE)?.experiments(how.profile.into())?;
     let shown = all.into_iter().filter(|one| SHOWN.contains(&one.name.as_str()));
     Ok(shown.map(|one| prepared(one, how)).filter(|one| !one.points.is_empty()).collect())
 }

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use lab::claim::{self, Claim};
+use lab::catalogue::Catalogue;
+use lab::claim::Claim;
 use lab::journal::Run;
 use lab::point::Point;
 use lab::summary::{Row, Unit, summarise};
 
 use crate::SUITE;
 use crate::hand::Error;
-use lab::suite::Suite as _;
 
 const ONE_WAY: &str = "crossing/one-way";
 const TRACEPOINT: &str = "crossing/tracepoint";
@@ -78,7 +78,7 @@ impl Table {
         writeln!(self.text, "A page fault, one way each, in ticks of the time-stamp counter")?;
         self.line("", ["user to kernel", "kernel to user"])?;
         self.rule()?;
-        let claims = claim::read("crossing/claims.toml", SUITE.data().claims)?;
+        let claims = Catalogue::of_suite(&SUITE)?.claims()?;
         let figure = |row: &str, metric: &str| {
             let is = |claim: &&Claim| {
                 claim.source.contains(SOURCE)

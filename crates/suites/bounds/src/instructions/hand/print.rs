@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use lab::claim::{self, Claim};
+use lab::catalogue::Catalogue;
+use lab::claim::Claim;
 use lab::journal::Run;
 use lab::sample::Sample;
 use lab::statistics::median;
-use lab::suite::Suite as _;
 
 use super::Error;
 use super::agreement::Agreement;
@@ -37,7 +37,7 @@ pub(super) fn table(
     levels: &[String],
     predictions: Option<&Predictions>,
 ) -> Result<String, Error> {
-    let claims = claim::read("bounds/claims.toml", SUITE.data().claims)?;
+    let claims = Catalogue::of_suite(&SUITE)?.claims()?;
     let samples = Samples::new(run, levels);
     let longest = levels.iter().map(|level| level.chars().count()).max().unwrap_or_default();
     let measured: Vec<_> =
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_seeds_figures_are_found_by_form() {
-        let claims = claim::read("claims.toml", SUITE.data().claims).unwrap();
+        let claims = Catalogue::of_suite(&SUITE).unwrap().claims().unwrap();
         assert_eq!(claimed(&claims, "bndmk BND [BASE+R64]", "uops"), Some(2.0));
         assert_eq!(claimed(&claims, "add R64 R64", "uops"), None);
     }

@@ -1,6 +1,6 @@
 //! Blockers: forms that keep one kind of unit busy (`blockers.toml`), with what each takes alone.
 
-use lab::experiment::read_toml;
+use lab::data::read_toml;
 use lab::sample::Failure;
 use serde::Deserialize;
 

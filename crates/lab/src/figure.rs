@@ -1,0 +1,224 @@
+//! Figures as declared in TOML.
+
+use serde::Deserialize;
+
+use crate::point::{Filter, Level};
+
+/// A declared figure.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// ID on the command line and base name of the files.
+    pub id: String,
+    /// Title, drawn at the top.
+    pub title: String,
+    /// ID of the experiment: `copy/throughput`.
+    pub experiment: String,
+    /// Kind of drawing.
+    #[serde(default)]
+    pub kind: FigureKind,
+    /// Metric; `None` for the experiment's.
+    pub metric: Option<String>,
+    /// Factor along the x axis, or of a grid's columns. Empty for a distribution, whose x axis is the metric, and for a
+    /// grid with a single column.
+    #[serde(default)]
+    pub x: String,
+    /// Factor with one curve per level, or of a grid's rows.
+    pub series: Option<String>,
+    /// Points to show. Factors named neither here nor as `x` or `series` are at the experiment's baseline.
+    #[serde(default, rename = "where")]
+    pub filter: Filter,
+    /// Scale of the x axis; `None` to derive it from the levels.
+    pub x_scale: Option<Axis>,
+    /// Scale of the y axis, or of a grid's shades; `None` for linear.
+    pub y_scale: Option<Axis>,
+    /// Statistic of the metric.
+    #[serde(default)]
+    pub y: Y,
+    /// Horizontal reference lines.
+    #[serde(default)]
+    pub lines: Vec<ReferenceLine>,
+    /// Groups of a grid's rows: the first row of each shows values, the others ratios to it.
+    #[serde(default)]
+    pub groups: Vec<Vec<Level>>,
+    /// Further panels of a grid, with the same rows.
+    #[serde(default)]
+    pub beside: Vec<SidePanel>,
+}
+
+/// Kind of drawing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FigureKind {
+    /// Marks over x, joined if x is numeric.
+    #[default]
+    Curves,
+    /// A cell per pair of levels of two factors: a shaded number, or a mark for yes or no.
+    Grid,
+}
+
+/// Scale of an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// Logarithmic with ticks at powers of two.
+    Log2,
+    /// Logarithmic with ticks at powers of ten.
+    Log10,
+    /// Linear.
+    Linear,
+    /// One position per level, in order.
+    Category,
+}
+
+/// Statistic of a metric that a figure shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Y {
+    /// Median over rounds with its interval.
+    #[default]
+    Median,
+    /// Cumulative distribution within rounds, all rounds pooled.
+    Cdf,
+}
+
+/// A horizontal line at a value of the run.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceLine {
+    /// Label in the legend.
+    pub label: String,
+    /// Experiment; `None` for the figure's.
+    pub experiment: Option<String>,
+    /// Metric; `None` for the figure's if the experiment is the figure's, else for the experiment's.
+    pub metric: Option<String>,
+    /// Points to choose from.
+    #[serde(default, rename = "where")]
+    pub filter: Filter,
+    /// Which of their medians to draw.
+    #[serde(default)]
+    pub of: Extremum,
+}
+
+/// Choice among several medians.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Extremum {
+    /// The largest.
+    #[default]
+    Largest,
+    /// The smallest.
+    Smallest,
+}
+
+/// A further panel of a grid: another metric or experiment with the same rows.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SidePanel {
+    /// Experiment; `None` for the figure's.
+    pub experiment: Option<String>,
+    /// Metric; `None` for the experiment's.
+    pub metric: Option<String>,
+    /// Factor of the columns; empty for a single column.
+    #[serde(default)]
+    pub x: String,
+    /// Points to show; the figure's filter on the row factor applies too.
+    #[serde(default, rename = "where")]
+    pub filter: Filter,
+    /// Scale of the shades; `None` for linear.
+    pub y_scale: Option<Axis>,
+}
+
+impl Figure {
+    /// Returns the figure of a command line: the medians of the experiment's metric over the factor `x`.
+    pub fn adhoc(experiment: &str, x: &str) -> Self {
+        Self {
+            id: format!("{}-{x}", experiment.replace('/', "-")),
+            title: experiment.into(),
+            experiment: experiment.into(),
+            kind: FigureKind::Curves,
+            metric: None,
+            x: x.into(),
+            series: None,
+            filter: Filter::default(),
+            x_scale: None,
+            y_scale: None,
+            y: Y::Median,
+            lines: Vec::new(),
+            groups: Vec::new(),
+            beside: Vec::new(),
+        }
+    }
+
+    /// Returns a side panel as a separate figure.
+    #[must_use]
+    pub fn side_panel(&self, beside: &SidePanel) -> Self {
+        let mut filter = beside.filter.clone();
+        let rows = self.filter.0.iter().filter(|(factor, _)| self.series.as_ref() == Some(*factor));
+        filter.0.extend(rows.map(|(factor, levels)| (factor.clone(), levels.clone())));
+        Self {
+            experiment: beside.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
+            metric: beside.metric.clone(),
+            x: beside.x.clone(),
+            filter,
+            y_scale: beside.y_scale,
+            groups: Vec::new(),
+            beside: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// Checks what can be checked without the experiment.
+    ///
+    /// # Errors
+    /// Returns the fault in one line.
+    pub fn check(&self) -> Result<(), String> {
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(safe) {
+            return Err("the ID is a file name; use letters, digits and '-'".into());
+        }
+        if self.kind == FigureKind::Grid {
+            return self.check_grid();
+        }
+        if !self.groups.is_empty() || !self.beside.is_empty() {
+            return Err("'groups' and 'beside' require kind = \"grid\"".into());
+        }
+        match (self.y, self.x.as_str()) {
+            (Y::Median, "") => Err("'x' is missing; name a factor".into()),
+            (Y::Cdf, x) if !x.is_empty() => {
+                Err("a cdf takes no 'x': its x axis is the metric".into())
+            }
+            (Y::Median, _) if self.y_scale == Some(Axis::Category) => Err(CATEGORY.into()),
+            (Y::Cdf, _) if self.y_scale.is_some_and(|scale| scale != Axis::Linear) => {
+                Err("the y axis of a cdf is a share; leave out 'y_scale'".into())
+            }
+            _ if self.series.as_ref() == Some(&self.x) => Err(SAME_FACTOR.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_grid(&self) -> Result<(), String> {
+        let Some(rows) = &self.series else {
+            return Err("a grid requires 'series', the factor of its rows".into());
+        };
+        let mut columns = std::iter::once(&self.x).chain(self.beside.iter().map(|it| &it.x));
+        let mut scales =
+            std::iter::once(self.y_scale).chain(self.beside.iter().map(|it| it.y_scale));
+        if self.y == Y::Cdf || self.x_scale.is_some() || !self.lines.is_empty() {
+            return Err("a grid takes no 'y', 'x_scale' or 'lines'".into());
+        }
+        if columns.any(|factor| factor == rows) {
+            return Err(SAME_FACTOR.into());
+        }
+        if scales.any(|scale| scale == Some(Axis::Category)) {
+            return Err(CATEGORY.into());
+        }
+        match self.groups.iter().any(Vec::is_empty) {
+            true => Err("a group has no rows".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+const SAME_FACTOR: &str = "'x' and 'series' are the same factor";
+const CATEGORY: &str = "y_scale cannot be \"category\": values are numbers";
