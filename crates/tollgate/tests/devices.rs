@@ -257,10 +257,10 @@ fn the_kernels_memory_is_read_without_pat() {
 #[test]
 #[ignore = "runs in the guest of `an_enclave_runs_on_emulated_svm`"]
 fn inside_an_enclave_of_kind_kvm_begins() {
-    use enclave::kinds::{Kind, load_untimed};
+    use enclave::kinds::{EnclaveKind, load_untimed};
     let conf = enclave::conf::Conf { heap_pages: 1024, tcs: 2, ..Default::default() };
     for image in enclave::images::all() {
-        let enclave = load_untimed(Kind::Kvm, image, &conf).unwrap();
+        let enclave = load_untimed(EnclaveKind::Kvm, image, &conf).unwrap();
         assert!(!enclave.heap().is_empty());
     }
     println!("the enclaves begin and end");

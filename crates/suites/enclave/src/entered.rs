@@ -7,7 +7,7 @@ use lab::sample::Failure;
 
 use crate::error::EcallError;
 use crate::images::{self, Image, supplied};
-use crate::kinds::{self, Enclave, Kind};
+use crate::kinds::{self, Enclave, EnclaveKind};
 use crate::params::EnclaveParams;
 
 /// A loaded enclave.
@@ -22,7 +22,8 @@ impl Entered {
     /// What this machine or build lacks, or why it does not load: a heap too small for its allocator.
     pub fn load(params: &EnclaveParams, threads: u64, context: &Context) -> Result<Self, Failure> {
         let kind = params.kind;
-        if let (Kind::None, Some(library)) = (kind, images::find_outside(&params.allocator)) {
+        if let (EnclaveKind::None, Some(library)) = (kind, images::find_outside(&params.allocator))
+        {
             return Ok(Self { enclave: kinds::load_outside(library)? });
         }
         let conf = params.conf(threads);
@@ -31,7 +32,7 @@ impl Entered {
             None => image(&params.allocator)?,
         };
         // Another process serves where this one's threads may run, and not on the one CPU of who loads.
-        let _spread = (kind == Kind::Process)
+        let _spread = (kind == EnclaveKind::Process)
             .then(|| machine::pin::spread(context.cpus))
             .transpose()
             .map_err(|why| Failure::failed(format!("the enclave's process: its CPUs: {why}")))?;
@@ -74,7 +75,7 @@ pub fn linked<'a>(
 /// The reason why not, and the remedy.
 pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
     let kind = params.kind;
-    if kind == Kind::None && images::find_outside(&params.allocator).is_some() {
+    if kind == EnclaveKind::None && images::find_outside(&params.allocator).is_some() {
         return Ok(());
     }
     if !supplied::is_path(&params.allocator) {
@@ -226,7 +227,7 @@ mod tests {
         assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
         assert!(failure.remedy.unwrap().contains("dlmalloc"));
         // Of what is built the machine decides.
-        let here = kinds::available(Kind::Simulate);
+        let here = kinds::available(EnclaveKind::Simulate);
         assert_eq!(available(&params("simulate", "snmalloc")), here);
         for allocator in ["snmalloc", "./libmine.a"] {
             let failure = available(&params("wasm", allocator)).unwrap_err();
@@ -249,7 +250,12 @@ mod tests {
             let failure = available_with_own_heap(&params).unwrap_err();
             assert!(failure.why.contains(&format!("{allocator} is outside")), "{failure}");
             assert!(failure.remedy.unwrap().contains("dlmalloc"));
-            for kind in [Kind::Simulate, Kind::ArchPrctl, Kind::Process, Kind::Wasm] {
+            for kind in [
+                EnclaveKind::Simulate,
+                EnclaveKind::ArchPrctl,
+                EnclaveKind::Process,
+                EnclaveKind::Wasm,
+            ] {
                 let params = EnclaveParams { kind, ..params.clone() };
                 let failure = available(&params).unwrap_err();
                 assert!(failure.why.contains("needs an operating system"), "{failure}");

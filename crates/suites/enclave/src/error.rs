@@ -1,7 +1,5 @@
 //! Why an ECALL came to nothing.
 
-use crate::tcs::Tcs;
-
 /// Why an ECALL came to nothing. The host lives. After a fault or a system call inside, no ECALL comes any more: a
 /// lock may be held, a list half changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +20,7 @@ pub enum EcallError {
         /// The instruction's address.
         at: u64,
         /// Where the address lies.
-        place: Place,
+        place: FaultLocation,
     },
     /// The enclave made a system call, which was blocked.
     #[error("system call {number} inside the enclave at {at:#x} was blocked: leave by an OCALL")]
@@ -73,7 +71,7 @@ pub enum EcallError {
 
 /// Where an address lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FaultLocation {
     /// In the guard page below or above the stack of this TCS.
     Guard,
     /// Elsewhere in the enclave's region.
@@ -82,42 +80,13 @@ pub enum Place {
     Outside,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for FaultLocation {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str(match self {
             Self::Guard => "a guard page of its stack: raise NumStackPages",
             Self::Inside => "inside the enclave",
             Self::Outside => "outside the enclave",
         })
-    }
-}
-
-impl EcallError {
-    /// Why an ECALL of a TCS was cut short, after which its enclave is aborting; counts it where it was a system
-    /// call.
-    #[cold]
-    pub(crate) fn cut(tcs: &Tcs, stack: std::ops::Range<usize>) -> Self {
-        use std::sync::atomic::Ordering::Relaxed;
-        let (signal, what, at) = (
-            tcs.cut.signal.load(Relaxed) as i32,
-            tcs.cut.what.load(Relaxed),
-            tcs.cut.at.load(Relaxed),
-        );
-        if signal == libc::SIGSYS {
-            tcs.blocked.fetch_add(1, Relaxed);
-            return Self::SystemCall { number: what, at };
-        }
-        let page = crate::conf::PAGE;
-        let address = what as usize;
-        let guards = [stack.start - page..stack.start, stack.end..stack.end + page];
-        let place = if guards.iter().any(|guard| guard.contains(&address)) {
-            Place::Guard
-        } else if (tcs.start..tcs.end).contains(&address) {
-            Place::Inside
-        } else {
-            Place::Outside
-        };
-        Self::Fault { signal, address: what, at, place }
     }
 }
 

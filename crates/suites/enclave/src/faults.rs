@@ -9,26 +9,15 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 
 use lab::sample::Failure;
 
-use crate::regions::Regions;
-use crate::signals::{self, Inside};
+use crate::regions;
+use crate::signals::{self, FAULTS, Inside};
 use crate::trampoline;
 
-/// The signals by which an enclave can fail.
-pub(crate) const SIGNALS: [c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-
-/// How many enclaves can be loaded at once.
-const MOST: usize = 256;
-
-/// The regions whose threads are inside an enclave.
-static REGIONS: Regions<MOST> = Regions([const { AtomicU64::new(0) }; MOST]);
-
 /// Who handled the signals before.
-static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
+static BEFORE: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
 
 /// A region that is watched, until this is dropped. The region must be mapped that long, and no thread inside
 /// when this is dropped.
@@ -41,29 +30,27 @@ pub(crate) struct Watched(usize);
 /// Too many enclaves at once, or signals that cannot be handled.
 pub(crate) fn watch(region: Range<usize>) -> Result<Watched, Failure> {
     install()?;
-    REGIONS.add(region).map(Watched).ok_or_else(|| {
-        Failure::failed(format!("{MOST} enclaves are loaded: drop one before another is loaded"))
+    regions::add(region).map(Watched).ok_or_else(|| {
+        Failure::failed(format!(
+            "{} enclaves are loaded: drop one before another is loaded",
+            regions::MAX_REGIONS
+        ))
     })
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        REGIONS.remove(self.0);
+        regions::remove(self.0);
     }
-}
-
-/// Whether an FS base is that of a thread inside an enclave.
-pub(crate) fn is_inside(fs: usize) -> bool {
-    REGIONS.contains(fs)
 }
 
 fn install() -> Result<(), Failure> {
     static INSTALLED: OnceLock<Result<(), String>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
         #[cfg(feature = "wasm")]
-        crate::kinds::wasm::handle_signals();
-        let mut before = [const { MaybeUninit::<libc::sigaction>::zeroed() }; SIGNALS.len()];
-        for (signal, before) in SIGNALS.into_iter().zip(&mut before) {
+        crate::wasm_engine::handle_signals();
+        let mut before = [const { MaybeUninit::<libc::sigaction>::zeroed() }; FAULTS.len()];
+        for (signal, before) in FAULTS.into_iter().zip(&mut before) {
             // SAFETY: reads who handles the signal now.
             if unsafe { libc::sigaction(signal, ptr::null(), before.as_mut_ptr()) } != 0 {
                 return Err(refused());
@@ -72,7 +59,7 @@ fn install() -> Result<(), Failure> {
         // SAFETY: all were written by the kernel.
         let before = before.map(|one| unsafe { one.assume_init() });
         let _ = BEFORE.set(before);
-        for signal in SIGNALS {
+        for signal in FAULTS {
             // SAFETY: all zero is a valid sigaction; `handle` keeps to what a handler may do.
             let set = unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
@@ -84,7 +71,7 @@ fn install() -> Result<(), Failure> {
                 return Err(refused());
             }
         }
-        signals::find_return(SIGNALS[0])?;
+        signals::find_return(FAULTS[0])?;
         signals::adopt();
         Ok(())
     });
@@ -178,7 +165,7 @@ fn number(info: &libc::siginfo_t) -> u64 {
 
 /// Hands a fault of the host's own to whoever handled it before.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let place = SIGNALS.iter().position(|one| *one == signal);
+    let place = FAULTS.iter().position(|one| *one == signal);
     let Some(before) = BEFORE.get().zip(place).map(|(before, place)| &before[place]) else {
         return;
     };

@@ -40,4 +40,4 @@ pub mod supplied;
 #[cfg(test)]
 mod tests;
 
-pub use link::{LinkError, link};
+pub use link::link;

@@ -30,6 +30,8 @@ mod system_calls;
 mod tcs;
 mod thread;
 mod trampoline;
+#[cfg(feature = "wasm")]
+mod wasm_engine;
 
 pub use suite::EnclaveSuite;
 

@@ -8,17 +8,6 @@ use enclave_interface::{Ocall, Untrusted};
 use crate::system_calls;
 use crate::tcs::Tcs;
 
-/// Answers an OCALL of a TCS.
-pub(crate) type AnswerFn = unsafe extern "sysv64" fn(
-    number: u64,
-    w0: u64,
-    w1: u64,
-    w2: u64,
-    w3: u64,
-    w4: u64,
-    tcs: *const Tcs,
-) -> u64;
-
 /// Answers in this process. It touches nothing of the host's thread, so that it may run with the
 /// enclave's FS, as kind `none` calls it.
 ///

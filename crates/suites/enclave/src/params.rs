@@ -5,7 +5,7 @@ use lab::method::Params;
 
 use crate::conf::Conf;
 use crate::images::supplied;
-use crate::kinds::Kind;
+use crate::kinds::EnclaveKind;
 use crate::limits;
 
 /// Every allocator that an enclave or the host may be given.
@@ -59,7 +59,7 @@ impl LevelType for Tcs {
 pub struct EnclaveParams {
     /// what separates the inside from the host; none is the same image, called plainly
     #[factor(default = "simulate")]
-    pub kind: Kind,
+    pub kind: EnclaveKind,
     /// the allocator that the enclave is linked with: a name, or the path of a static library (*.a)
     #[factor(default = "dlmalloc", levels = Levels::Checked(allocator))]
     pub allocator: String,
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((conf.heap_pages, conf.stack_pages, conf.tcs), (4096, 16, 8));
         assert_eq!((default.heap_pages, default.stack_pages, default.tcs), (4096, 16, 8));
         assert_eq!((params.num_allocations, params.max_size), (100_000, 16 << 10));
-        assert_eq!((params.enclave.kind, params.touch), (Kind::Simulate, YesNo::No));
+        assert_eq!((params.enclave.kind, params.touch), (EnclaveKind::Simulate, YesNo::No));
     }
 
     #[test]

@@ -10,11 +10,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::faults;
 use crate::region::Top;
-use crate::system_calls::raw;
+use crate::regions;
+use crate::system_calls::{raw, selector_here};
 use crate::tcs::Tcs;
-use crate::thread::Thread;
+
+/// The signals by which code inside an enclave can fault; [`crate::faults`] handles them.
+pub(crate) const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
 /// One more than the largest signal.
 const COUNT: usize = 65;
@@ -86,7 +89,7 @@ pub fn adopt() {
     }
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for signal in 1..COUNT as c_int {
-        if !faults::SIGNALS.contains(&signal) {
+        if !FAULTS.contains(&signal) {
             adopt_one(signal);
         }
     }
@@ -191,7 +194,7 @@ pub(crate) unsafe fn step_out() -> Option<Visit> {
             return Some(inside.leave());
         }
         // On the way out of an ECALL a thread has its own FS before its system calls are allowed.
-        let selector = Thread::selector_here()?;
+        let selector = selector_here()?;
         let blocked = selector.read_volatile();
         selector.write_volatile(0);
         (blocked != 0).then_some(Visit { bases: None, selector, blocked })
@@ -208,7 +211,7 @@ impl Inside {
         let top: *mut Top;
         // SAFETY: the caller's.
         unsafe { asm!("rdfsbase {}", out(reg) top, options(nomem, nostack, preserves_flags)) };
-        faults::is_inside(top as usize).then_some(Self { top })
+        regions::is_inside(top as usize).then_some(Self { top })
     }
 
     /// The TCS by which the thread is inside.

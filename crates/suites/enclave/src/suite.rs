@@ -5,7 +5,7 @@ use lab::method::AnyMethod;
 use lab::run::Lab;
 use lab::suite::{Capability, Data, Suite};
 
-use crate::kinds::{self, Kind};
+use crate::kinds::{self, EnclaveKind};
 use crate::{allocation, cross_thread, ecall, hand, heap, smallbank};
 
 /// Allocators inside an enclave.
@@ -41,7 +41,7 @@ impl Suite for EnclaveSuite {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        Kind::ALL.into_iter().map(kinds::capability).collect()
+        EnclaveKind::ALL.into_iter().map(kinds::capability).collect()
     }
 }
 

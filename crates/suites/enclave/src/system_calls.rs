@@ -6,6 +6,8 @@
 //! is handled and the thread goes on there ([`crate::signals`]).
 
 use std::arch::asm;
+use std::cell::Cell;
+use std::ptr;
 
 use lab::sample::Failure;
 
@@ -13,6 +15,22 @@ use lab::sample::Failure;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const OFF: u64 = 0;
 const ON: u64 = 1;
+
+thread_local! {
+    /// The calling thread's selector; null until it enters an enclave.
+    static SELECTOR: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Records the calling thread's selector; null if the thread ends.
+pub(crate) fn set_selector_here(selector: *mut u8) {
+    SELECTOR.set(selector);
+}
+
+/// Returns the calling thread's selector, or `None` if it has not entered an enclave. A signal handler may call it
+/// while FS is the host thread's.
+pub(crate) fn selector_here() -> Option<*mut u8> {
+    Some(SELECTOR.get()).filter(|selector| !selector.is_null())
+}
 
 /// Makes a system call, touching no thread-local variable; gives its result or the negated error.
 ///

@@ -1,15 +1,29 @@
 //! The thread control structures of an enclave: who is inside, at most one thread each.
 
+use std::cell::Cell;
 use std::ops::{Deref, Range};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use enclave_interface::ThreadBlock;
 
-use crate::error::EcallError;
-use crate::ocalls::{self, AnswerFn};
+use crate::conf::PAGE;
+use crate::error::{EcallError, FaultLocation};
 use crate::region::{Region, Top};
-use crate::thread::Thread;
+
+/// A function that answers an OCALL of a TCS.
+pub(crate) type AnswerFn = unsafe extern "sysv64" fn(
+    number: u64,
+    w0: u64,
+    w1: u64,
+    w2: u64,
+    w3: u64,
+    w4: u64,
+    tcs: *const Tcs,
+) -> u64;
+
+/// The TCS that a host thread used last: the serial number of its enclave, and its index there.
+pub(crate) type LastTcs = Cell<(u64, usize)>;
 
 /// The host's side of one TCS. The trampolines read it.
 #[derive(Debug)]
@@ -24,7 +38,7 @@ pub(crate) struct Tcs {
     /// The byte that blocks system calls while it is 1: the bound thread's.
     pub(crate) selector: AtomicPtr<u8>,
     /// Who answers its OCALLs.
-    pub(crate) answer: AnswerFn,
+    pub(crate) answer: Option<AnswerFn>,
     /// How many OCALLs it made. The bound thread alone writes it.
     pub(crate) ocalls: AtomicU64,
     /// How many of them waited.
@@ -40,6 +54,17 @@ pub(crate) struct Tcs {
     /// Why the last ECALL was cut short; the fault's handler writes it.
     pub(crate) cut: Cut,
     busy: AtomicBool,
+}
+
+/// How many calls left an enclave or were blocked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// OCALLs.
+    pub ocalls: u64,
+    /// OCALLs that waited.
+    pub waits: u64,
+    /// System calls that were blocked.
+    pub blocked: u64,
 }
 
 /// Why an ECALL was cut short, as a signal's handler notes it for the same thread.
@@ -90,7 +115,7 @@ impl TcsSet {
             stack: region.stack(number).end,
             entry: region.entry(),
             selector: AtomicPtr::new(NO_SELECTOR.as_ptr().cast()),
-            answer,
+            answer: Some(answer),
             ocalls: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
@@ -126,7 +151,7 @@ impl TcsSet {
             stack: 0,
             entry: 0,
             selector: AtomicPtr::new(NO_SELECTOR.as_ptr().cast()),
-            answer: ocalls::answer_here,
+            answer: None,
             ocalls: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
@@ -143,19 +168,13 @@ impl TcsSet {
         Self { serial: serial(), aborting: AtomicBool::new(false), all, next: AtomicUsize::new(0) }
     }
 
-    /// How many OCALLs were made. Exact while nobody is inside.
-    pub(crate) fn ocalls(&self) -> u64 {
-        self.sum(|tcs| &tcs.ocalls)
-    }
-
-    /// How many of them were to wait.
-    pub(crate) fn waits(&self) -> u64 {
-        self.sum(|tcs| &tcs.waits)
-    }
-
-    /// How many system calls were blocked.
-    pub(crate) fn blocked(&self) -> u64 {
-        self.sum(|tcs| &tcs.blocked)
+    /// Returns how many calls left the enclave or were blocked. Exact while no thread is inside.
+    pub(crate) fn counts(&self) -> CallCounts {
+        CallCounts {
+            ocalls: self.sum(|tcs| &tcs.ocalls),
+            waits: self.sum(|tcs| &tcs.waits),
+            blocked: self.sum(|tcs| &tcs.blocked),
+        }
     }
 
     fn sum(&self, count: fn(&Tcs) -> &AtomicU64) -> u64 {
@@ -172,18 +191,18 @@ impl TcsSet {
     /// # Errors
     /// All are taken, or the enclave is aborting.
     #[inline]
-    pub(crate) fn bind(&self, thread: &Thread) -> Result<Bound<'_>, EcallError> {
+    pub(crate) fn bind(&self, last: &LastTcs) -> Result<Bound<'_>, EcallError> {
         if self.aborting.load(Ordering::Relaxed) {
             return Err(EcallError::Aborting);
         }
-        let (serial, last) = thread.last.get();
+        let (serial, index) = last.get();
         if serial == self.serial {
-            let tcs = &self.all[last];
+            let tcs = &self.all[index];
             if tcs.take() {
                 return Ok(Bound(tcs));
             }
         }
-        self.search(thread)
+        self.search(last)
     }
 
     /// From now on nobody enters; who is inside may leave.
@@ -195,16 +214,34 @@ impl TcsSet {
     #[cold]
     pub(crate) fn cut(&self, tcs: &Tcs, stack: Range<usize>) -> EcallError {
         self.abort();
-        EcallError::cut(tcs, stack)
+        let (signal, what, at) = (
+            tcs.cut.signal.load(Ordering::Relaxed) as i32,
+            tcs.cut.what.load(Ordering::Relaxed),
+            tcs.cut.at.load(Ordering::Relaxed),
+        );
+        if signal == libc::SIGSYS {
+            tcs.blocked.fetch_add(1, Ordering::Relaxed);
+            return EcallError::SystemCall { number: what, at };
+        }
+        let address = what as usize;
+        let guards = [stack.start - PAGE..stack.start, stack.end..stack.end + PAGE];
+        let place = if guards.iter().any(|guard| guard.contains(&address)) {
+            FaultLocation::Guard
+        } else if (tcs.start..tcs.end).contains(&address) {
+            FaultLocation::Inside
+        } else {
+            FaultLocation::Outside
+        };
+        EcallError::Fault { signal, address: what, at, place }
     }
 
     #[cold]
-    fn search(&self, thread: &Thread) -> Result<Bound<'_>, EcallError> {
+    fn search(&self, last: &LastTcs) -> Result<Bound<'_>, EcallError> {
         let (before, after) =
             self.all.split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.all.len());
         let free = after.iter().chain(before).find(|tcs| tcs.take());
         let tcs = free.ok_or(EcallError::OutOfThreads { tcs: self.all.len() })?;
-        thread.last.set((self.serial, tcs.number));
+        last.set((self.serial, tcs.number));
         Ok(Bound(tcs))
     }
 }

@@ -6,6 +6,7 @@ use std::ptr;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::EcallError;
+use crate::tcs::LastTcs;
 use crate::{signals, system_calls};
 
 /// The alternate signal stack: the enclave's own may have been overrun. Room for any processor's vector
@@ -16,7 +17,7 @@ pub(crate) const SIGNAL_STACK: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Thread {
     /// The enclave that it was in last, and by which TCS.
-    pub(crate) last: Cell<(u64, usize)>,
+    pub(crate) last: LastTcs,
     selector: UnsafeCell<u8>,
     dispatched: Cell<bool>,
     signal_stack: *mut u8,
@@ -56,12 +57,6 @@ impl Thread {
         }
     }
 
-    /// The selector of the calling thread, if it has entered. A handler of a signal may ask, if FS is the thread's.
-    pub(crate) fn selector_here() -> Option<*mut u8> {
-        // SAFETY: it lives until the thread ends.
-        unsafe { HERE.get().as_ref() }.map(Self::selector)
-    }
-
     fn dispatch(&self, on: bool) -> Result<(), i32> {
         if self.dispatched.get() == on {
             return Ok(());
@@ -96,6 +91,8 @@ fn prepare(dispatch: bool) -> Result<&'static Thread, EcallError> {
         let thread = Box::into_raw(Box::new(thread));
         OWNER.set(Some(Owner(thread)));
         HERE.set(thread);
+        // SAFETY: the thread was just made.
+        system_calls::set_selector_here(unsafe { (*thread).selector() });
         // Handlers that were installed since the last thread came.
         signals::adopt();
     }
@@ -138,6 +135,7 @@ pub(crate) unsafe fn use_signal_stack(stack: *mut u8) -> Result<(), i32> {
 impl Drop for Owner {
     fn drop(&mut self) {
         HERE.set(ptr::null());
+        system_calls::set_selector_here(ptr::null_mut());
         // SAFETY: made by `prepare` for this thread, which makes no ECALL any more.
         let thread = unsafe { Box::from_raw(self.0) };
         let _ = thread.dispatch(false);

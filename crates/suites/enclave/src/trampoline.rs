@@ -17,7 +17,7 @@ use crate::tcs::Tcs;
 /// What an ECALL leaves in RAX and RDX.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Left {
+pub(crate) struct EcallReturn {
     /// What the enclave gave.
     pub(crate) word: u64,
     /// 0; 1 where the ECALL was cut short by a fault.
@@ -26,11 +26,15 @@ pub(crate) struct Left {
 
 /// The way into an enclave, with the five words of a call.
 pub(crate) type EnterFn =
-    unsafe extern "sysv64" fn(tcs: *const Tcs, number: u64, words: *const u64) -> Left;
+    unsafe extern "sysv64" fn(tcs: *const Tcs, number: u64, words: *const u64) -> EcallReturn;
 
 unsafe extern "sysv64" {
     /// An ECALL that sets FS by `wrfsbase`.
-    pub(crate) fn tollgate_enclave_enter(tcs: *const Tcs, number: u64, words: *const u64) -> Left;
+    pub(crate) fn tollgate_enclave_enter(
+        tcs: *const Tcs,
+        number: u64,
+        words: *const u64,
+    ) -> EcallReturn;
     /// Where an image's OCALLs go that was entered so.
     pub(crate) fn tollgate_enclave_ocall();
     /// An ECALL that reads and writes FS and GS by six system calls.
@@ -38,7 +42,7 @@ unsafe extern "sysv64" {
         tcs: *const Tcs,
         number: u64,
         words: *const u64,
-    ) -> Left;
+    ) -> EcallReturn;
     /// Where an image's OCALLs go that was entered so.
     pub(crate) fn tollgate_enclave_ocall_prctl();
     /// So many calls on the host's own stack, at least one, with FS bound once around all of them.
@@ -47,7 +51,7 @@ unsafe extern "sysv64" {
         number: u64,
         words: *const u64,
         times: u64,
-    ) -> Left;
+    ) -> EcallReturn;
     /// Where the OCALLs of such calls go: a call.
     pub(crate) fn tollgate_enclave_ocall_plain();
     /// Where a fault's handler lets an ECALL end, with the host's FS, on the host's stack as it was.

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use enclave::conf::Conf;
-use enclave::error::{EcallError, Place};
+use enclave::error::{EcallError, FaultLocation};
 use enclave::images::Image;
-use enclave::kinds::{self, Enclave, Kind};
+use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Ecall;
 
 #[path = "boundary/built.rs"]
@@ -27,17 +27,24 @@ mod signals;
 use built::{FIVE, LET_GO, REMEMBER, STAY, SUM, WIDE};
 
 /// The kinds whose memory the host can read, as these tests do; the others have tests of their own.
-const SEEN: [Kind; 5] = [Kind::None, Kind::Simulate, Kind::ArchPrctl, Kind::Process, Kind::Kvm];
+const SEEN: [EnclaveKind; 5] = [
+    EnclaveKind::None,
+    EnclaveKind::Simulate,
+    EnclaveKind::ArchPrctl,
+    EnclaveKind::Process,
+    EnclaveKind::Kvm,
+];
 
 /// Those with a stack of their own.
-const BOUND: [Kind; 4] = [Kind::Simulate, Kind::ArchPrctl, Kind::Process, Kind::Kvm];
+const BOUND: [EnclaveKind; 4] =
+    [EnclaveKind::Simulate, EnclaveKind::ArchPrctl, EnclaveKind::Process, EnclaveKind::Kvm];
 
 /// Those that block system calls.
-const BLOCKING: [Kind; 3] = [Kind::Simulate, Kind::Process, Kind::Kvm];
+const BLOCKING: [EnclaveKind; 3] = [EnclaveKind::Simulate, EnclaveKind::Process, EnclaveKind::Kvm];
 
 /// Those of the kinds that run here, whatever they cost; the others are named as untested.
-fn here(kinds: &[Kind]) -> Vec<Kind> {
-    let runs = |kind: &Kind| match kinds::runs(*kind) {
+fn here(kinds: &[EnclaveKind]) -> Vec<EnclaveKind> {
+    let runs = |kind: &EnclaveKind| match kinds::runs(*kind) {
         Ok(()) => true,
         Err(why) => {
             machine::untested::note(&format!("the boundary of kind {}", kind.name()), &why);
@@ -52,7 +59,7 @@ fn image() -> &'static Image {
     IMAGE.get_or_init(|| Image { allocator: "of the test", bytes: built::bytes(), wasm: None })
 }
 
-fn load(kind: Kind) -> Box<dyn Enclave> {
+fn load(kind: EnclaveKind) -> Box<dyn Enclave> {
     let conf = Conf { heap_pages: 16, tcs: 4, ..Conf::default() };
     kinds::load_untimed(kind, image(), &conf).unwrap()
 }
@@ -78,7 +85,7 @@ fn misbehave(enclave: &dyn Enclave, how: u64, address: u64) -> EcallError {
     why
 }
 
-fn fault(why: EcallError) -> (i32, u64, Place) {
+fn fault(why: EcallError) -> (i32, u64, FaultLocation) {
     let EcallError::Fault { signal, address, place, .. } = why else { panic!("{why}") };
     (signal, address, place)
 }
@@ -147,7 +154,7 @@ fn a_system_call_is_blocked_and_counted() {
         assert!(std::fs::read("/proc/self/stat").is_ok());
     }
     let id = u64::from(std::process::id());
-    for kind in here(&[Kind::None, Kind::ArchPrctl]) {
+    for kind in here(&[EnclaveKind::None, EnclaveKind::ArchPrctl]) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, Ecall::misbehave, &[0]), Ok(id), "{kind:?} blocks nothing");
         assert_eq!(enclave.blocked(), 0, "{kind:?}");
@@ -159,7 +166,11 @@ fn an_overrun_meets_the_guard_page() {
     for kind in here(&BOUND) {
         let enclave = load(kind);
         let why = misbehave(&*enclave, 1, 0);
-        assert_eq!((fault(why).0, fault(why).2), (libc::SIGSEGV, Place::Guard), "{kind:?}: {why}");
+        assert_eq!(
+            (fault(why).0, fault(why).2),
+            (libc::SIGSEGV, FaultLocation::Guard),
+            "{kind:?}: {why}"
+        );
         assert!(why.to_string().contains("raise NumStackPages"), "{why}");
     }
 }
@@ -177,16 +188,16 @@ fn wild_pointers_and_refused_instructions_end_the_call() {
         };
         let segv = |place| (libc::SIGSEGV, true, place);
         let heap = |enclave: &dyn Enclave| enclave.heap().start as u64;
-        assert_eq!(wild(2, &|_| 0x18), segv(Place::Outside), "{kind:?}");
+        assert_eq!(wild(2, &|_| 0x18), segv(FaultLocation::Outside), "{kind:?}");
         let past = |enclave: &dyn Enclave| enclave.heap().end as u64;
-        assert_eq!(wild(2, &past), segv(Place::Guard), "{kind:?}");
+        assert_eq!(wild(2, &past), segv(FaultLocation::Guard), "{kind:?}");
         assert_eq!(wild(3, &|_| 0).0, libc::SIGILL, "{kind:?}");
         assert_eq!(wild(4, &|_| 0).0, libc::SIGFPE, "{kind:?}");
-        assert_eq!(wild(5, &|_| 0), segv(Place::Outside), "{kind:?}");
+        assert_eq!(wild(5, &|_| 0), segv(FaultLocation::Outside), "{kind:?}");
         assert_eq!(wild(7, &|_| 0).0, libc::SIGSEGV, "{kind:?}");
         // Neither is the heap executed nor the code written.
-        assert_eq!(wild(5, &heap), segv(Place::Inside), "{kind:?}");
-        assert_eq!(wild(6, &|_| 0).2, Place::Inside, "{kind:?}");
+        assert_eq!(wild(5, &heap), segv(FaultLocation::Inside), "{kind:?}");
+        assert_eq!(wild(6, &|_| 0).2, FaultLocation::Inside, "{kind:?}");
     }
 }
 
@@ -237,7 +248,12 @@ fn whoever_is_inside_at_a_fault_may_leave() {
 #[test]
 fn an_enclave_ends_once_and_not_after_a_fault() {
     // A virtual machine does not see the host's page.
-    for kind in here(&[Kind::None, Kind::Simulate, Kind::ArchPrctl, Kind::Process]) {
+    for kind in here(&[
+        EnclaveKind::None,
+        EnclaveKind::Simulate,
+        EnclaveKind::ArchPrctl,
+        EnclaveKind::Process,
+    ]) {
         // Shared with the process of that kind.
         // SAFETY: a new mapping, wherever the kernel finds room.
         let ended = unsafe {
@@ -309,10 +325,10 @@ fn eight_threads_are_inside_at_once() {
 
 #[test]
 fn a_process_that_ended_is_gone() {
-    if here(&[Kind::Process]).is_empty() {
+    if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
-    let enclave = load(Kind::Process);
+    let enclave = load(EnclaveKind::Process);
     let id = process_of(&*enclave);
     // SAFETY: ends a process that this test began.
     unsafe { libc::kill(id, libc::SIGKILL) };
@@ -374,7 +390,7 @@ fn alone(test: &str) -> std::process::Output {
 #[test]
 fn a_crash_of_the_host_is_still_a_crash() {
     use std::os::unix::process::ExitStatusExt;
-    if here(&[Kind::Simulate]).is_empty() {
+    if here(&[EnclaveKind::Simulate]).is_empty() {
         return;
     }
     assert_eq!(alone("crashes").status.signal(), Some(libc::SIGSEGV));
@@ -383,7 +399,7 @@ fn a_crash_of_the_host_is_still_a_crash() {
 #[test]
 #[ignore = "it crashes; another test runs it in a process of its own"]
 fn crashes() {
-    let enclave = load(Kind::Simulate);
+    let enclave = load(EnclaveKind::Simulate);
     misbehave(&*enclave, 2, 8);
     // SAFETY: none: it is the wild pointer that the test is about.
     unsafe { std::ptr::without_provenance_mut::<u64>(8).write_volatile(1) };

@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use enclave::conf::Conf;
-use enclave::error::{EcallError, Place};
+use enclave::error::{EcallError, FaultLocation};
 use enclave::images::{self, Image};
-use enclave::kinds::{self, Enclave, Kind};
+use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Enter;
 
 /// Whether there is such hardware; a test that lacks it says so by its name.
 fn here(test: &str) -> bool {
-    let there = kinds::available(Kind::Sgx);
+    let there = kinds::available(EnclaveKind::Sgx);
     if let Err(why) = &there {
         machine::untested::note(test, why);
     }
@@ -19,7 +19,7 @@ fn here(test: &str) -> bool {
 
 fn load(image: &Image) -> Box<dyn Enclave> {
     let conf = Conf { heap_pages: 16_384, tcs: 4, ..Conf::default() };
-    kinds::load(Kind::Sgx, image, &conf).unwrap()
+    kinds::load(EnclaveKind::Sgx, image, &conf).unwrap()
 }
 
 #[test]
@@ -67,7 +67,9 @@ fn a_fault_in_hardware_is_a_failed_ecall() {
     for _ in 0..3 {
         let why = enclave.misbehave(0).unwrap_err();
         assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{why}");
-        for (how, place) in [(1, Some(Place::Guard)), (2, Some(Place::Outside)), (3, None)] {
+        for (how, place) in
+            [(1, Some(FaultLocation::Guard)), (2, Some(FaultLocation::Outside)), (3, None)]
+        {
             let why = enclave.misbehave(how).unwrap_err();
             let EcallError::Fault { place: found, .. } = why else { panic!("{why}") };
             assert!(place.is_none_or(|place| place == found), "{why}");
@@ -79,10 +81,10 @@ fn a_fault_in_hardware_is_a_failed_ecall() {
 
 #[test]
 fn without_hardware_loading_says_why_and_what_helps() {
-    let Err(why) = kinds::available(Kind::Sgx) else { return };
-    let loaded = kinds::load(Kind::Sgx, images::find("dlmalloc").unwrap(), &Conf::default());
+    let Err(why) = kinds::available(EnclaveKind::Sgx) else { return };
+    let loaded = kinds::load(EnclaveKind::Sgx, images::find("dlmalloc").unwrap(), &Conf::default());
     assert_eq!(loaded.err().unwrap(), why);
     assert!(why.remedy.is_some_and(|remedy| !remedy.contains('\n')));
-    let capability = kinds::capability(Kind::Sgx);
+    let capability = kinds::capability(EnclaveKind::Sgx);
     assert_eq!((capability.name.as_str(), capability.state.is_present()), ("enclave-sgx", false));
 }

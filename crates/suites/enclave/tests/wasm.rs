@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use enclave::conf::Conf;
-use enclave::error::{EcallError, Place};
+use enclave::error::{EcallError, FaultLocation};
 use enclave::images::{self, Image};
-use enclave::kinds::{self, Enclave, Kind};
+use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::{Ecall, Enter};
 
 fn dlmalloc() -> &'static Image {
@@ -18,7 +18,7 @@ fn dlmalloc() -> &'static Image {
 }
 
 fn load(tcs: usize) -> Box<dyn Enclave> {
-    kinds::load(Kind::Wasm, dlmalloc(), &Conf { tcs, ..Conf::default() }).unwrap()
+    kinds::load(EnclaveKind::Wasm, dlmalloc(), &Conf { tcs, ..Conf::default() }).unwrap()
 }
 
 /// That the enclave does what it should.
@@ -58,10 +58,10 @@ fn allocators_of_rust_have_modules_that_ask_for_ocalls_alone() {
 #[test]
 fn an_allocator_that_is_not_rust_is_unavailable() {
     for name in ["jemalloc", "mimalloc", "rpmalloc", "snmalloc"] {
-        let failure = kinds::has(Kind::Wasm, name).unwrap_err();
+        let failure = kinds::has(EnclaveKind::Wasm, name).unwrap_err();
         assert!(failure.why.contains(&format!("{name} has no module")), "{failure}");
         assert!(failure.remedy.as_ref().unwrap().contains("dlmalloc, "));
-        let loaded = kinds::load(Kind::Wasm, images::find(name).unwrap(), &Conf::default());
+        let loaded = kinds::load(EnclaveKind::Wasm, images::find(name).unwrap(), &Conf::default());
         assert_eq!(loaded.err(), Some(failure));
     }
 }
@@ -90,7 +90,7 @@ fn a_system_call_does_not_exist() {
 fn an_overrun_meets_the_guard_page() {
     let enclave = load(3);
     let why = misbehave(&*enclave, 1);
-    let EcallError::Fault { signal: libc::SIGSEGV, place: Place::Guard, .. } = why else {
+    let EcallError::Fault { signal: libc::SIGSEGV, place: FaultLocation::Guard, .. } = why else {
         panic!("{why}")
     };
     assert!(why.to_string().contains("raise NumStackPages"), "{why}");
@@ -99,7 +99,7 @@ fn an_overrun_meets_the_guard_page() {
 #[test]
 fn wild_pointers_and_traps_end_the_call() {
     let why = misbehave(&*load(1), 2);
-    let EcallError::Fault { address: 0x10, place: Place::Outside, .. } = why else {
+    let EcallError::Fault { address: 0x10, place: FaultLocation::Outside, .. } = why else {
         panic!("{why}")
     };
     let why = misbehave(&*load(1), 3);
@@ -107,7 +107,7 @@ fn wild_pointers_and_traps_end_the_call() {
     // Below a block is what dlmalloc knows of it.
     let enclave = load(1);
     let why = enclave.usable_size(0xffff_fff0).unwrap_err();
-    let EcallError::Fault { address: 0xffff_ffec, place: Place::Outside, .. } = why else {
+    let EcallError::Fault { address: 0xffff_ffec, place: FaultLocation::Outside, .. } = why else {
         panic!("{why}")
     };
     refuses(&*enclave);
@@ -117,14 +117,15 @@ fn wild_pointers_and_traps_end_the_call() {
 #[test]
 fn a_copy_beyond_the_heap_ends_the_call() {
     let conf = Conf { heap_pages: 64, tcs: 1, ..Conf::default() };
-    let enclave = kinds::load(Kind::Wasm, images::find("rlsf").unwrap(), &conf).unwrap();
+    let enclave = kinds::load(EnclaveKind::Wasm, images::find("rlsf").unwrap(), &conf).unwrap();
     let enclave = &*enclave;
     let (long, block) = (enclave.malloc(160_000).unwrap(), enclave.malloc(64).unwrap());
     assert!(0 < long && long < block);
     assert_eq!((enclave.free(long), enclave.fill(block, 16, 0xff)), (Ok(0), Ok(16)));
     // What stands before this is no size, and copying so much of it reads past the heap.
     let why = enclave.realloc(block + 16, 150_000).unwrap_err();
-    let EcallError::Fault { signal: libc::SIGSEGV, address, place: Place::Guard, .. } = why else {
+    let EcallError::Fault { signal: libc::SIGSEGV, address, place: FaultLocation::Guard, .. } = why
+    else {
         panic!("{why}")
     };
     let end = enclave.heap().end as u64;
@@ -151,7 +152,7 @@ fn whoever_is_inside_at_a_fault_may_leave() {
 #[test]
 fn more_than_a_module_reaches_is_refused() {
     let conf = Conf { heap_pages: 1 << 20, ..Conf::default() };
-    let failure = kinds::load(Kind::Wasm, dlmalloc(), &conf).err().unwrap();
+    let failure = kinds::load(EnclaveKind::Wasm, dlmalloc(), &conf).err().unwrap();
     assert!(failure.to_string().contains("ask fewer pages"), "{failure}");
 }
 
@@ -163,7 +164,7 @@ fn more_than_half_of_what_a_module_reaches_is_not() {
         return machine::untested::note("a module's heap beyond 2 GiB", &why);
     }
     let conf = Conf { heap_pages: HEAP / 4096, ..Conf::default() };
-    let enclave = kinds::load(Kind::Wasm, dlmalloc(), &conf).unwrap();
+    let enclave = kinds::load(EnclaveKind::Wasm, dlmalloc(), &conf).unwrap();
     let blocks = [1 << 30, 1 << 30, 1 << 20].map(|size| enclave.malloc(size).unwrap());
     assert!(!blocks.contains(&0) && blocks[2] > 1 << 31, "{blocks:x?}");
     assert_eq!(enclave.fill(blocks[2], 1 << 20, 7), Ok(1 << 20));
@@ -219,7 +220,8 @@ fn who_waits_outside_sleeps_and_is_woken() {
 fn a_lock_that_waits_leaves_by_ocalls() {
     const LARGE: u64 = 1 << 20;
     let conf = Conf { tcs: 4, ..Conf::default() };
-    let enclave = kinds::load(Kind::Wasm, images::find("dlmalloc-wait").unwrap(), &conf).unwrap();
+    let enclave =
+        kinds::load(EnclaveKind::Wasm, images::find("dlmalloc-wait").unwrap(), &conf).unwrap();
     let (enclave, begun) = (&*enclave, Instant::now());
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -261,7 +263,7 @@ fn eight_threads_are_inside_at_once() {
 fn faults_of_two_kinds_do_not_meet() {
     for how in 1..4 {
         for wasm_first in [false, true] {
-            let native = || kinds::load(Kind::Simulate, dlmalloc(), &Conf::default());
+            let native = || kinds::load(EnclaveKind::Simulate, dlmalloc(), &Conf::default());
             let before = (!wasm_first).then(native);
             let wasm = load(8);
             // Where this machine cannot simulate, the others tell of it.

@@ -1,15 +1,13 @@
 //! An allocator of somebody else's: a static library by `include/tollgate_allocator.h`, linked with the inside
 //! to an image.
 
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use lab::sample::Failure;
 use machine::child::output_within;
-use thiserror::Error;
-
-use super::supplied;
 
 /// The inside, which lacks an allocator alone.
 pub(super) const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
@@ -31,61 +29,29 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// What the image is called in its folder.
 pub(super) const IMAGE: &str = "image";
 
-/// Why there is no image of an allocator.
-#[derive(Debug, Error)]
-pub enum LinkError {
-    /// A file could not be read or written.
-    #[error("{path}: {why}", path = path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        why: std::io::Error,
-    },
-    /// The library cannot be read.
-    #[error("{library}: {why}: give the path of a static library", library = library.display())]
-    Unreadable {
-        /// The static library.
-        library: PathBuf,
-        /// Why.
-        why: std::io::Error,
-    },
-    /// The linker cannot be run.
-    #[error("cc, which links {library}, does not run: {why}: install a C compiler", library = library.display())]
-    NoLinker {
-        /// The static library.
-        library: PathBuf,
-        /// Why.
-        why: std::io::Error,
-    },
-    /// The linker does not come to an end.
-    #[error("cc, which links {library}, {why}; run it by hand to see what it waits for", library = library.display())]
-    Hung {
-        /// The static library.
-        library: PathBuf,
-        /// After how long it was killed, and what it wrote last.
-        why: std::io::Error,
-    },
-    /// The library defines no whole allocator, or needs what is not inside.
-    #[error(
-        "{library} does not link to an image: {why}; define all of tollgate_allocator.h, and use nothing else",
-        library = library.display()
-    )]
-    Incomplete {
-        /// The static library.
-        library: PathBuf,
-        /// What the linker misses.
-        why: String,
-    },
+/// The largest library that is linked, bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// Reads a library: links are followed, but a FIFO or a device is none.
+///
+/// # Errors
+/// What the system refused, or a file that is too large.
+pub(super) fn read(library: &Path) -> io::Result<Vec<u8>> {
+    machine::file::read(&library.canonicalize()?, LARGEST)
+}
+
+/// The failure of a library that cannot be read.
+pub(super) fn unreadable(library: &Path, why: &io::Error) -> Failure {
+    let library = library.display();
+    Failure::failed(format!("{library}: {why}; give the path of a static library"))
 }
 
 /// Links a static library to an image in a folder, which must be there; gives the image's bytes.
 ///
 /// # Errors
 /// The library cannot be read, is no whole allocator, or there is no linker.
-pub fn link(library: &Path, folder: &Path) -> Result<Vec<u8>, LinkError> {
-    let unreadable = |why| LinkError::Unreadable { library: library.to_path_buf(), why };
-    let content = supplied::read(library).map_err(unreadable)?;
+pub fn link(library: &Path, folder: &Path) -> Result<Vec<u8>, Failure> {
+    let content = read(library).map_err(|why| unreadable(library, &why))?;
     link_by("cc", library, &content, folder)
 }
 
@@ -96,11 +62,12 @@ pub(super) fn link_by(
     library: &Path,
     content: &[u8],
     folder: &Path,
-) -> Result<Vec<u8>, LinkError> {
+) -> Result<Vec<u8>, Failure> {
     let file = |path: &Path| {
-        let path = path.to_path_buf();
-        move |why| LinkError::File { path, why }
+        let path = path.display().to_string();
+        move |why: io::Error| Failure::failed(format!("{path}: {why}"))
     };
+    let name = library.display();
     let [inside, copy, image] = ["inside.o", "library.a", IMAGE].map(|name| folder.join(name));
     std::fs::write(&inside, INSIDE).map_err(file(&inside))?;
     std::fs::write(&copy, content).map_err(file(&copy))?;
@@ -114,18 +81,21 @@ pub(super) fn link_by(
         .arg("-o")
         .arg(&image);
     let linked = output_within(&mut command, &[], LIMIT).map_err(|why| {
-        let library = library.to_path_buf();
-        match why.kind() {
-            ErrorKind::TimedOut => LinkError::Hung { library, why },
-            _ => LinkError::NoLinker { library, why },
-        }
+        Failure::failed(match why.kind() {
+            ErrorKind::TimedOut => {
+                format!("cc, linking {name}: {why}; run it directly to see why it hangs")
+            }
+            _ => format!("cc, linking {name}, does not start: {why}; install a C compiler"),
+        })
     })?;
     for used in [&inside, &copy] {
         std::fs::remove_file(used).map_err(file(used))?;
     }
     if !linked.status.success() {
-        let library = library.to_path_buf();
-        return Err(LinkError::Incomplete { library, why: complaints(&linked.stderr) });
+        let why = complaints(&linked.stderr);
+        return Err(Failure::failed(format!(
+            "{name} does not link to an image: {why}; define all of tollgate_allocator.h, and use nothing else"
+        )));
     }
     std::fs::read(&image).map_err(file(&image))
 }

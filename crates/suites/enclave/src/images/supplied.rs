@@ -11,22 +11,11 @@ use lab::sample::Failure;
 use lab::suite::UsageError;
 
 use super::Image;
-use super::link::{self, INSIDE, LinkError, link_by};
+use super::link::{self, INSIDE, link_by, read};
 
 /// Whether a level is a path and no name.
 pub fn is_path(allocator: &str) -> bool {
     allocator.strip_suffix(".a").is_some_and(|before| !before.is_empty() && !before.ends_with('/'))
-}
-
-/// The largest library that is linked, bytes.
-const LARGEST: u64 = 256 << 20;
-
-/// Reads a library: links are followed, but a FIFO or a device is none.
-///
-/// # Errors
-/// What the system refused, or a file that is too large.
-pub(super) fn read(library: &Path) -> io::Result<Vec<u8>> {
-    machine::file::read(&library.canonicalize()?, LARGEST)
 }
 
 /// Checks that a library of the command line is a static library, before anything is made of it.
@@ -56,19 +45,21 @@ pub fn recipe(library: &str) -> Recipe {
             let library = Path::new(&*library);
             // What is linked must be what the hash was made of: the file may have changed since.
             let linked = match recipe.inputs[1].as_slice() {
-                [] => Err(unreadable(library)),
+                [] => Err(empty(library)),
                 content => link_by("cc", library, content, folder),
             };
-            linked.map(drop).map_err(|why| Failure::failed(why.to_string()))
+            linked.map(drop)
         },
     }
 }
 
-/// Why nothing was read of a library.
-fn unreadable(library: &Path) -> LinkError {
+/// The failure of a library of which nothing was read.
+fn empty(library: &Path) -> Failure {
     let why = read(library).err();
-    let why = why.unwrap_or_else(|| io::Error::other("it was empty when it was read"));
-    LinkError::Unreadable { library: library.into(), why }
+    link::unreadable(
+        library,
+        &why.unwrap_or_else(|| io::Error::other("it was empty when it was read")),
+    )
 }
 
 /// The artefact's name, which is one of a file: a path is none.

@@ -22,7 +22,7 @@ use lab::sample::Failure;
 use self::guest::{Exit, Guest, Processor};
 use self::kernel::Frame;
 use self::paging::{Part, Ring};
-use super::Enclave;
+use super::{CallCounts, Enclave};
 use crate::conf::Conf;
 use crate::elf::Elf;
 use crate::error::EcallError;
@@ -119,23 +119,15 @@ fn cause(frame: Frame) -> (i32, u64) {
 
 impl Enclave for Kvm {
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
-        let tcs = self.tcs.bind(Thread::current(false)?)?;
+        let tcs = self.tcs.bind(&Thread::current(false)?.last)?;
         let mut processor = self.guest.processor(tcs.number);
         let [w0, w1, w2, w3, w4] = words;
         self.guest.kernel().mailbox(tcs.number).put([call as u64, w0, w1, w2, w3, w4]);
         self.attend(&tcs, &mut processor)
     }
 
-    fn ocalls(&self) -> u64 {
-        self.tcs.ocalls()
-    }
-
-    fn waits(&self) -> u64 {
-        self.tcs.waits()
-    }
-
-    fn blocked(&self) -> u64 {
-        self.tcs.blocked()
+    fn counts(&self) -> CallCounts {
+        self.tcs.counts()
     }
 
     fn heap(&self) -> Range<usize> {

@@ -1,19 +1,13 @@
-//! The kinds of enclave: one image, kept apart from its host in different ways.
+//! The kinds of enclave: one image, isolated from its host in different ways.
 
-mod begun;
-mod entering;
-mod here;
+mod in_process;
 mod kvm;
-mod none;
 mod outside;
 mod process;
 mod sgx;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "wasm")]
-pub(crate) mod wasm;
-#[cfg(not(feature = "wasm"))]
-#[path = "wasm/absent.rs"]
 mod wasm;
 
 use std::ops::Range;
@@ -28,64 +22,75 @@ use crate::elf::Elf;
 use crate::error::EcallError;
 use crate::images::Image;
 use crate::{system_calls, trampoline};
-use entering::{ArchPrctl, Entering, Instructions};
+use in_process::{ArchPrctl, Instructions, PlainImage, TrampolineEnclave};
 
-/// How an enclave is kept apart from its host.
+pub use crate::tcs::CallCounts;
+
+/// How an enclave is isolated from its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, LevelType)]
-pub enum Kind {
-    /// Not at all: the same image on the same heap, called on the host's own stack, its system calls not
-    /// blocked. Its thread's variables are the enclave's, so FS is changed once around the call, or around
-    /// all calls of [`Enclave::repeat`], whose body is therefore a plain call. A TCS is bound as elsewhere.
+pub enum EnclaveKind {
+    /// No isolation: the same image on the same heap, called on the host's stack, with system calls allowed. The
+    /// thread-local variables are the enclave's, so FS changes once around the call, or around all calls of
+    /// [`Enclave::repeat`], whose body is therefore a plain call. A TCS is bound as in the other kinds.
     None,
-    /// In this process: a stack and an FS of its own, set by instructions; system calls blocked.
+    /// In this process, with a separate stack and FS, both set by instructions. System calls are blocked.
     Simulate,
-    /// The same with FS and GS read and set by six `arch_prctl` system calls an ECALL, as Open Enclave's
-    /// simulation does, and as many an OCALL. As there, no system call is blocked, so that none pays for that.
+    /// As `simulate`, but each ECALL reads and sets FS and GS by six `arch_prctl` system calls, and so does each
+    /// OCALL, as in Open Enclave's simulation. System calls are not blocked there, so no call pays for that.
     #[level("simulate-arch-prctl")]
     ArchPrctl,
-    /// Another process under seccomp, with a thread a TCS, asked through shared memory.
+    /// Another process under seccomp, with one thread per TCS, called through shared memory.
     Process,
-    /// A virtual machine that holds nothing else, with a vCPU a TCS, entered on the caller's thread.
+    /// A virtual machine that contains only the enclave, with one vCPU per TCS, entered on the caller's thread.
     Kvm,
-    /// In this process: the same inside as a module of WebAssembly, with an instance a TCS.
+    /// In this process: the same inside as a WebAssembly module, with one instance per TCS.
     Wasm,
-    /// An enclave of the processor's own.
+    /// Intel SGX.
     Sgx,
 }
 
-/// An enclave that is loaded and has begun; it ends when it is dropped.
+/// A loaded enclave whose allocator is initialised. Dropping it finishes the allocator and unloads the enclave.
 pub trait Enclave: Send + Sync {
-    /// Enters by a free TCS.
+    /// Makes an ECALL by a free TCS.
     ///
     /// # Errors
-    /// No TCS is free, or the enclave did what it must not.
+    /// Returns an error if no TCS is free, or if the enclave faulted or made a system call.
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError>;
 
-    /// Makes the same call so many times in a row and gives what the last one gave; 0 for none.
+    /// Makes the same ECALL `times` times; returns the last result, or 0 if `times` is 0.
     ///
     /// # Errors
-    /// The first call's that failed.
+    /// Returns the error of the first call that failed.
     fn repeat(&self, call: Ecall, words: [u64; 5], times: u64) -> Result<u64, EcallError> {
-        let mut gave = 0;
+        let mut result = 0;
         for _ in 0..times {
-            gave = self.ecall(call, words)?;
+            result = self.ecall(call, words)?;
         }
-        Ok(gave)
+        Ok(result)
     }
 
-    /// How many OCALLs were made. Exact while nobody is inside.
-    fn ocalls(&self) -> u64;
+    /// Returns how many OCALLs were made and system calls blocked. Exact while no thread is inside.
+    fn counts(&self) -> CallCounts;
 
-    /// How many of them waited. Exact while nobody is inside.
-    fn waits(&self) -> u64;
+    /// Returns how many OCALLs were made.
+    fn ocalls(&self) -> u64 {
+        self.counts().ocalls
+    }
 
-    /// How many system calls were blocked. Exact while nobody is inside.
-    fn blocked(&self) -> u64;
+    /// Returns how many OCALLs waited.
+    fn waits(&self) -> u64 {
+        self.counts().waits
+    }
 
-    /// The heap's addresses, as they are inside.
+    /// Returns how many system calls were blocked.
+    fn blocked(&self) -> u64 {
+        self.counts().blocked
+    }
+
+    /// Returns the heap's addresses, as seen from inside.
     fn heap(&self) -> Range<usize>;
 
-    /// CPU time so far of threads that the enclave has of its own, ns.
+    /// Returns the CPU time of the enclave's own threads so far, ns.
     fn own_cpu_ns(&self) -> f64 {
         0.0
     }
@@ -100,8 +105,8 @@ impl Enter for dyn Enclave + '_ {
     }
 }
 
-/// Whether a kind can be loaded here.
-pub fn capability(kind: Kind) -> Capability {
+/// Returns the capability to load a kind on this machine.
+pub fn capability(kind: EnclaveKind) -> Capability {
     let state = state_of(available(kind).map(|()| "an image can be loaded and entered".into()));
     Capability {
         name: format!("enclave-{}", kind.name()),
@@ -110,31 +115,32 @@ pub fn capability(kind: Kind) -> Capability {
     }
 }
 
-/// Whether this machine has a kind of enclave, and its costs are what the kind is named after.
+/// Checks that a kind can be measured on this machine.
 ///
 /// # Errors
-/// It does not, or they are not: why, and the remedy.
-pub fn available(kind: Kind) -> Result<(), Failure> {
+/// Returns `unavailable`, with the cause and the fix, if the kind does not run here or its costs are not those of
+/// the mechanism that it is named after.
+pub fn available(kind: EnclaveKind) -> Result<(), Failure> {
     runs(kind)?;
-    if kind == Kind::Kvm { kvm::measures() } else { Ok(()) }
+    if kind == EnclaveKind::Kvm { kvm::measures() } else { Ok(()) }
 }
 
-/// Whether a kind can be loaded and entered here, whatever that costs.
+/// Checks that a kind can be loaded and entered on this machine, regardless of its costs.
 ///
 /// # Errors
-/// It cannot: why, and the remedy.
-pub fn runs(kind: Kind) -> Result<(), Failure> {
+/// Returns `unavailable`, with the cause and the fix.
+pub fn runs(kind: EnclaveKind) -> Result<(), Failure> {
     match kind {
-        Kind::None | Kind::ArchPrctl => fs_base(),
-        Kind::Simulate => fs_base().and_then(|()| system_calls::available()),
-        Kind::Process => fs_base().and_then(|()| process::available()),
-        Kind::Kvm => kvm::runs(),
-        Kind::Wasm => wasm::available(),
-        Kind::Sgx => sgx::available(),
+        EnclaveKind::None | EnclaveKind::ArchPrctl => fs_base(),
+        EnclaveKind::Simulate => fs_base().and_then(|()| system_calls::available()),
+        EnclaveKind::Process => fs_base().and_then(|()| process::available()),
+        EnclaveKind::Kvm => kvm::runs(),
+        EnclaveKind::Wasm => wasm::available(),
+        EnclaveKind::Sgx => sgx::available(),
     }
 }
 
-/// Whether threads can be given an FS of their own, as the inside of a trampoline has it.
+/// Checks that programs can set FS, as the trampolines do.
 fn fs_base() -> Result<(), Failure> {
     if trampoline::fs_base_is_writable() {
         return Ok(());
@@ -145,70 +151,141 @@ fn fs_base() -> Result<(), Failure> {
     ))
 }
 
-/// Whether a kind can have an allocator that has an image, or is a person's own.
+/// Checks that a kind supports an allocator, which is built in or user-supplied.
 ///
 /// # Errors
-/// It cannot: why, and the remedy.
-pub fn has(kind: Kind, allocator: &str) -> Result<(), Failure> {
+/// Returns `unavailable`, with the cause and the fix.
+pub fn has(kind: EnclaveKind, allocator: &str) -> Result<(), Failure> {
     match kind {
-        Kind::Wasm => wasm::has(allocator),
+        EnclaveKind::Wasm => wasm::has(allocator),
         _ => Ok(()),
     }
 }
 
-/// Loads a library for outside ([`crate::images::outside`]), where it is called plainly and its heap, being the
-/// system's, is all of memory. It stays in this process, and a fault in it is the process's own.
+/// Loads a library for outside ([`crate::images::outside`]), which is called directly and whose heap is the system's.
+/// The library stays in this process, and a fault in it is a fault of the process.
 ///
 /// # Errors
-/// The system's loader says why it cannot be loaded.
+/// Returns the message of the system's loader.
 pub fn load_outside(library: &Image) -> Result<Box<dyn Enclave>, Failure> {
-    let begun = begin(outside::Outside::load(library)?);
-    begun.map_err(|why| Failure::failed(format!("{} outside: {why}", library.allocator)))
+    let loaded = initialise(outside::Outside::load(library)?);
+    loaded.map_err(|why| Failure::failed(format!("{} outside: {why}", library.allocator)))
 }
 
-/// Loads an image as an enclave and lets it begin.
+/// Loads an image as an enclave and initialises its allocator.
 ///
 /// # Errors
-/// A kind that is not available, an image or a configuration that cannot be loaded, or an allocator that
-/// does not begin in its heap.
-pub fn load(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
+/// Returns an error if the kind is not available, if the image or the configuration cannot be loaded, or if the
+/// allocator does not start in its heap.
+pub fn load(kind: EnclaveKind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
     available(kind)?;
     load_untimed(kind, image, conf)
 }
 
-/// The same where the kind only runs, so that its times would mean nothing: for tests of what it does.
+/// As [`load`], but also if the kind's times would not be valid: for functional tests.
 ///
 /// # Errors
-/// As [`load`], but for costs that are not the kind's.
-pub fn load_untimed(kind: Kind, image: &Image, conf: &Conf) -> Result<Box<dyn Enclave>, Failure> {
+/// As [`load`], except for costs that are not the kind's.
+pub fn load_untimed(
+    kind: EnclaveKind,
+    image: &Image,
+    conf: &Conf,
+) -> Result<Box<dyn Enclave>, Failure> {
     runs(kind)?;
     let elf = || Elf::parse(image.bytes);
-    let begun = match kind {
-        Kind::None => begin(none::None::load(&elf()?, conf)?),
-        Kind::Simulate => begin(Entering::<Instructions>::load(&elf()?, conf)?),
-        Kind::ArchPrctl => begin(Entering::<ArchPrctl>::load(&elf()?, conf)?),
-        Kind::Process => begin(process::Process::load(&elf()?, conf)?),
-        Kind::Kvm => begin(kvm::Kvm::load(&elf()?, conf)?),
-        Kind::Wasm => begin(wasm::load(image, conf)?),
-        Kind::Sgx => begin(sgx::load(&elf()?, conf)?),
+    let loaded = match kind {
+        EnclaveKind::None => initialise(PlainImage::load(&elf()?, conf)?),
+        EnclaveKind::Simulate => {
+            initialise(TrampolineEnclave::<Instructions>::load(&elf()?, conf)?)
+        }
+        EnclaveKind::ArchPrctl => initialise(TrampolineEnclave::<ArchPrctl>::load(&elf()?, conf)?),
+        EnclaveKind::Process => initialise(process::Process::load(&elf()?, conf)?),
+        EnclaveKind::Kvm => initialise(kvm::Kvm::load(&elf()?, conf)?),
+        EnclaveKind::Wasm => initialise(wasm::load(image, conf)?),
+        EnclaveKind::Sgx => initialise(sgx::load(&elf()?, conf)?),
     };
-    begun.map_err(|why| {
+    loaded.map_err(|why| {
         let (allocator, pages) = (image.allocator, conf.heap_pages);
         Failure::failed(format!(
-            "{allocator} does not begin in {pages} pages: {why}: raise NumHeapPages"
+            "{allocator} does not start in {pages} pages: {why}: raise NumHeapPages"
         ))
     })
 }
 
-/// Lets a loaded enclave begin in its heap.
+/// Initialises the allocator of a loaded enclave in its heap.
 ///
 /// # Errors
-/// Why it does not.
-fn begin<E: Enclave + 'static>(enclave: E) -> Result<Box<dyn Enclave>, String> {
+/// Returns the allocator's error code or why the ECALL failed.
+fn initialise<E: Enclave + 'static>(enclave: E) -> Result<Box<dyn Enclave>, String> {
     let heap = enclave.heap();
     match enclave.ecall(Ecall::initialise, [heap.start as u64, heap.end as u64, 0, 0, 0]) {
-        Ok(0) => Ok(Box::new(begun::Begun(enclave))),
+        Ok(0) => Ok(Box::new(FinishOnDrop(enclave))),
         Ok(code) => Err(format!("its code is {code}")),
         Err(why) => Err(why.to_string()),
+    }
+}
+
+/// An initialised enclave, which makes its last ECALL when it is dropped, so that the allocator cleans up. An aborting
+/// enclave refuses that call too, because the allocator might wait for a lock that no thread releases.
+struct FinishOnDrop<E: Enclave>(E);
+
+impl<E: Enclave> Enclave for FinishOnDrop<E> {
+    #[inline]
+    fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
+        self.0.ecall(call, words)
+    }
+
+    #[inline]
+    fn repeat(&self, call: Ecall, words: [u64; 5], times: u64) -> Result<u64, EcallError> {
+        self.0.repeat(call, words, times)
+    }
+
+    fn counts(&self) -> CallCounts {
+        self.0.counts()
+    }
+
+    fn heap(&self) -> Range<usize> {
+        self.0.heap()
+    }
+
+    fn own_cpu_ns(&self) -> f64 {
+        self.0.own_cpu_ns()
+    }
+}
+
+impl<E: Enclave> Drop for FinishOnDrop<E> {
+    fn drop(&mut self) {
+        // Errors have no effect: the enclave is unloaded next.
+        let _ = self.0.ecall(Ecall::finish, [0; 5]);
+    }
+}
+
+/// The stand-in for kind `wasm` in a build without it.
+#[cfg(not(feature = "wasm"))]
+mod wasm {
+    use lab::sample::Failure;
+
+    use super::Enclave;
+    use crate::conf::Conf;
+    use crate::images::Image;
+
+    pub(super) fn available() -> Result<(), Failure> {
+        Err(absent())
+    }
+
+    pub(super) fn has(_: &str) -> Result<(), Failure> {
+        Err(absent())
+    }
+
+    pub(super) fn load(_: &Image, _: &Conf) -> Result<impl Enclave + use<>, Failure> {
+        // The type is arbitrary, because no value is returned.
+        Err::<super::PlainImage, _>(absent())
+    }
+
+    fn absent() -> Failure {
+        Failure::unavailable(
+            "this build of tollgate has no WebAssembly",
+            "build it with --features wasm; docs/enclave.md states what that requires",
+        )
     }
 }

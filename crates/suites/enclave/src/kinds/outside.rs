@@ -12,7 +12,7 @@ use lab::sample::Failure;
 use libloading::Library;
 use machine::memfd::Memfd;
 
-use super::Enclave;
+use super::{CallCounts, Enclave};
 use crate::error::EcallError;
 use crate::images::Image;
 use crate::ocalls;
@@ -91,16 +91,12 @@ impl Enclave for Outside {
         Ok(gave)
     }
 
-    fn ocalls(&self) -> u64 {
-        self.counts.ocalls.load(Ordering::Relaxed)
-    }
-
-    fn waits(&self) -> u64 {
-        self.counts.waits.load(Ordering::Relaxed)
-    }
-
-    fn blocked(&self) -> u64 {
-        0
+    fn counts(&self) -> CallCounts {
+        CallCounts {
+            ocalls: self.counts.ocalls.load(Ordering::Relaxed),
+            waits: self.counts.waits.load(Ordering::Relaxed),
+            blocked: 0,
+        }
     }
 
     fn heap(&self) -> Range<usize> {

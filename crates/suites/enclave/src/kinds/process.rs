@@ -27,7 +27,7 @@ use seccompiler::{
 };
 
 use self::mailbox::{Mailboxes, State};
-use super::Enclave;
+use super::{CallCounts, Enclave};
 use crate::conf::Conf;
 use crate::elf::Elf;
 use crate::error::EcallError;
@@ -184,7 +184,7 @@ impl Process {
 
 impl Enclave for Process {
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
-        let tcs = self.tcs.bind(Thread::current(false)?)?;
+        let tcs = self.tcs.bind(&Thread::current(false)?.last)?;
         if self.gone.load(Ordering::Relaxed) {
             return Err(EcallError::Gone);
         }
@@ -195,16 +195,8 @@ impl Enclave for Process {
         self.attend(&tcs)
     }
 
-    fn ocalls(&self) -> u64 {
-        self.tcs.ocalls()
-    }
-
-    fn waits(&self) -> u64 {
-        self.tcs.waits()
-    }
-
-    fn blocked(&self) -> u64 {
-        self.tcs.blocked()
+    fn counts(&self) -> CallCounts {
+        self.tcs.counts()
     }
 
     fn heap(&self) -> Range<usize> {

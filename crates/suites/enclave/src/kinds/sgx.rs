@@ -35,7 +35,7 @@ use self::layout::Layout;
 use self::made::Made;
 use self::pages::Pages;
 use self::waits::Waits;
-use super::Enclave;
+use super::{CallCounts, Enclave};
 use crate::conf::Conf;
 use crate::elf::Elf;
 use crate::error::EcallError;
@@ -108,7 +108,7 @@ impl<D: Driver> Sgx<D> {
 impl<D: Driver> Enclave for Sgx<D> {
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
         let thread = Thread::current(false)?;
-        let tcs = self.tcs.bind(thread)?;
+        let tcs = self.tcs.bind(&thread.last)?;
         let page = self.base() + self.layout.thread_control(tcs.number);
         let mut entry = Entry::new(self.vdso, page);
         let mut seen = self.waits.seen();
@@ -134,16 +134,8 @@ impl<D: Driver> Enclave for Sgx<D> {
         }
     }
 
-    fn ocalls(&self) -> u64 {
-        self.tcs.ocalls()
-    }
-
-    fn waits(&self) -> u64 {
-        self.tcs.waits()
-    }
-
-    fn blocked(&self) -> u64 {
-        self.tcs.blocked()
+    fn counts(&self) -> CallCounts {
+        self.tcs.counts()
     }
 
     fn heap(&self) -> Range<usize> {

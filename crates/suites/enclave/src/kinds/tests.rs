@@ -5,19 +5,24 @@ use std::process::{Command, ExitStatus};
 
 use enclave_interface::{Ecall, Enter};
 
-use super::{Enclave, Kind, load_untimed, runs};
+use super::{Enclave, EnclaveKind, load_untimed, runs};
 use crate::conf::Conf;
 use crate::images;
-use crate::system_calls::raw;
-use crate::thread::Thread;
+use crate::system_calls::{raw, selector_here};
 
 /// By which a test tells the one that it runs in a process of its own what to do.
 const KIND: &str = "TOLLGATE_TEST_KIND";
 
 /// The kinds that enter on this thread and run here; the others are named as untested.
-fn here() -> Vec<Kind> {
-    let all = [Kind::None, Kind::Simulate, Kind::ArchPrctl, Kind::Process, Kind::Kvm];
-    let runs = |kind: &Kind| match runs(*kind) {
+fn here() -> Vec<EnclaveKind> {
+    let all = [
+        EnclaveKind::None,
+        EnclaveKind::Simulate,
+        EnclaveKind::ArchPrctl,
+        EnclaveKind::Process,
+        EnclaveKind::Kvm,
+    ];
+    let runs = |kind: &EnclaveKind| match runs(*kind) {
         Ok(()) => true,
         Err(why) => {
             machine::untested::note(&format!("system calls of kind {}", kind.name()), &why);
@@ -27,14 +32,14 @@ fn here() -> Vec<Kind> {
     all.into_iter().filter(runs).collect()
 }
 
-fn load(kind: Kind) -> Box<dyn Enclave> {
+fn load(kind: EnclaveKind) -> Box<dyn Enclave> {
     let conf = Conf { heap_pages: 64, tcs: 1, ..Conf::default() };
     load_untimed(kind, images::find("dlmalloc").unwrap(), &conf).unwrap()
 }
 
 /// Makes a system call as if the thread were inside: SIGSYS ends this process if its calls are dispatched.
 fn call_with_selector_set() {
-    let selector = Thread::selector_here().unwrap();
+    let selector = selector_here().unwrap();
     // SAFETY: the byte is this thread's; the call gives a number.
     unsafe {
         selector.write_volatile(1);
@@ -57,7 +62,7 @@ fn alone(what: &str) -> ExitStatus {
 fn in_a_process_of_its_own() {
     let what = std::env::var(KIND).unwrap();
     let (name, when) = what.split_once(' ').unwrap();
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).unwrap();
+    let kind = EnclaveKind::ALL.into_iter().find(|kind| kind.name() == name).unwrap();
     let enclave = load(kind);
     assert_eq!(enclave.leave(2), Ok(2));
     match when {
@@ -65,7 +70,7 @@ fn in_a_process_of_its_own() {
         "unloaded" => drop(enclave),
         // Another kind is entered while an enclave that blocks system calls stays loaded.
         other => {
-            let other = Kind::ALL.into_iter().find(|kind| kind.name() == other).unwrap();
+            let other = EnclaveKind::ALL.into_iter().find(|kind| kind.name() == other).unwrap();
             assert_eq!(load(other).leave(2), Ok(2));
         }
     }
@@ -83,17 +88,17 @@ fn no_kind_leaves_dispatch_on_when_it_is_unloaded() {
 fn one_kind_alone_dispatches_system_calls() {
     for kind in here() {
         let status = alone(&format!("{} loaded", kind.name()));
-        let signal = (kind == Kind::Simulate).then_some(libc::SIGSYS);
+        let signal = (kind == EnclaveKind::Simulate).then_some(libc::SIGSYS);
         assert_eq!((status.signal(), status.success()), (signal, signal.is_none()), "{kind:?}");
     }
 }
 
 #[test]
 fn other_kinds_end_the_dispatch_of_one_that_stays_loaded() {
-    if runs(Kind::Simulate).is_err() {
+    if runs(EnclaveKind::Simulate).is_err() {
         return;
     }
-    for kind in here().into_iter().filter(|kind| *kind != Kind::Simulate) {
+    for kind in here().into_iter().filter(|kind| *kind != EnclaveKind::Simulate) {
         assert!(alone(&format!("simulate {}", kind.name())).success(), "{kind:?}");
     }
 }
@@ -166,13 +171,15 @@ fn system_calls(enclave: &dyn Enclave, calls: &[(Ecall, u64)]) -> Option<Vec<Vec
 #[test]
 fn an_ecall_of_arch_prctl_makes_six_system_calls() {
     const ARCH_PRCTL: u64 = libc::SYS_arch_prctl as u64;
-    for kind in here().into_iter().filter(|kind| !matches!(kind, Kind::Process | Kind::Kvm)) {
+    for kind in
+        here().into_iter().filter(|kind| !matches!(kind, EnclaveKind::Process | EnclaveKind::Kvm))
+    {
         let enclave = load(kind);
         let calls = [(Ecall::nothing, 0), (Ecall::leave, 0), (Ecall::leave, 3)];
         let Some(made) = system_calls(&*enclave, &calls) else {
             return machine::untested::note("system calls of an ECALL", &"nothing may be traced");
         };
-        let six = if kind == Kind::ArchPrctl { 6 } else { 0 };
+        let six = if kind == EnclaveKind::ArchPrctl { 6 } else { 0 };
         let expected = [six, six, 4 * six].map(|count| vec![ARCH_PRCTL; count]);
         assert_eq!(made, expected, "{kind:?}");
     }

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use enclave::error::EcallError;
-use enclave::kinds::Kind;
+use enclave::kinds::EnclaveKind;
 
 use super::built::{FIVE, MARK, POKE};
 use super::{call, here, load, process_of, shares};
@@ -14,10 +14,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_thread_of_the_process_is_filtered() {
-    if here(&[Kind::Process]).is_empty() {
+    if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
-    let enclave = load(Kind::Process);
+    let enclave = load(EnclaveKind::Process);
     let id = process_of(&*enclave);
     let mut threads = 0;
     for task in std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten() {
@@ -39,10 +39,10 @@ fn every_thread_of_the_process_is_filtered() {
 
 #[test]
 fn a_process_has_the_memory_of_no_other_enclave() {
-    if here(&[Kind::Process]).is_empty() {
+    if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
-    let (one, other) = (load(Kind::Process), load(Kind::Process));
+    let (one, other) = (load(EnclaveKind::Process), load(EnclaveKind::Process));
     assert!(!shares(process_of(&*other), one.heap().start));
     assert!(!shares(process_of(&*one), other.heap().start));
 }
@@ -92,10 +92,10 @@ fn close_pipe_of(id: i32) {
 
 #[test]
 fn a_thread_that_is_led_astray_can_do_nothing() {
-    if here(&[Kind::Process]).is_empty() {
+    if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
-    let (folder, enclave) = (tempfile::tempdir().unwrap(), load(Kind::Process));
+    let (folder, enclave) = (tempfile::tempdir().unwrap(), load(EnclaveKind::Process));
     let mark = folder.path().join("made-by-an-enclave");
     let name = std::ffi::CString::new(mark.to_str().unwrap()).unwrap();
     let heap = enclave.heap().start;

@@ -3,13 +3,13 @@
 use std::arch::asm;
 
 use enclave::error::EcallError;
-use enclave::kinds::Kind;
+use enclave::kinds::EnclaveKind;
 use enclave_interface::Ecall;
 
 use super::{call, here, load};
 
 /// The kinds whose calls end on this thread's own registers.
-const HERE: [Kind; 3] = [Kind::None, Kind::Simulate, Kind::ArchPrctl];
+const HERE: [EnclaveKind; 3] = [EnclaveKind::None, EnclaveKind::Simulate, EnclaveKind::ArchPrctl];
 
 /// What `fnstenv` stores.
 #[derive(Debug, Default)]

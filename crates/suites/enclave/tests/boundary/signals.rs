@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use enclave::kinds::{Enclave, Kind};
+use enclave::kinds::{Enclave, EnclaveKind};
 use enclave_interface::Ecall;
 
 use super::built::{FIVE, SUM, WORK};
@@ -93,7 +93,7 @@ impl Drop for Timer {
 }
 
 /// Enters again and again until a handler ran so often on this thread; every result is compared.
-fn enter(enclave: &dyn Enclave, kind: Kind, signal: c_int, expected: u64) {
+fn enter(enclave: &dyn Enclave, kind: EnclaveKind, signal: c_int, expected: u64) {
     NUMBER.set(number());
     RAN.set(0);
     let _timer = Timer::start(signal);
@@ -127,11 +127,12 @@ fn a_timer_fires_while_every_kind_is_entered() {
             "{kind:?}: a handler saw another's variables"
         );
         let inside = INSIDE.load(Ordering::Relaxed);
-        let one_process = matches!(kind, Kind::None | Kind::Simulate | Kind::ArchPrctl);
+        let one_process =
+            matches!(kind, EnclaveKind::None | EnclaveKind::Simulate | EnclaveKind::ArchPrctl);
         assert!(!one_process || inside > TIMES / 100, "{kind:?}: {inside} signals came inside");
         assert_eq!(enclave.blocked(), 0, "{kind:?}");
         // A system call is blocked as before.
-        if kind == Kind::Simulate {
+        if kind == EnclaveKind::Simulate {
             super::misbehave(&*enclave, 0, 0);
         }
     }
@@ -156,7 +157,7 @@ unsafe extern "C" fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *
 #[test]
 fn a_handler_that_is_installed_later_is_adopted() {
     let signal = libc::SIGUSR1;
-    for kind in here(&[Kind::Simulate, Kind::None]) {
+    for kind in here(&[EnclaveKind::Simulate, EnclaveKind::None]) {
         let enclave = load(kind);
         let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
         let flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -176,7 +177,7 @@ fn a_handler_that_is_installed_later_is_adopted() {
 #[test]
 fn a_fault_that_somebody_sends_is_none_of_the_enclave() {
     let signal = libc::SIGTRAP;
-    if here(&[Kind::Simulate]).is_empty() {
+    if here(&[EnclaveKind::Simulate]).is_empty() {
         return;
     }
     // It stands before the enclave's own, which so calls it.
@@ -188,9 +189,9 @@ fn a_fault_that_somebody_sends_is_none_of_the_enclave() {
 #[ignore = "it installs a handler before any enclave is loaded; another test runs it in a process of its own"]
 fn a_sent_trap_is_handled() {
     install(libc::SIGTRAP, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
-    let enclave = load(Kind::Simulate);
+    let enclave = load(EnclaveKind::Simulate);
     let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
-    enter(&*enclave, Kind::Simulate, libc::SIGTRAP, expected);
+    enter(&*enclave, EnclaveKind::Simulate, libc::SIGTRAP, expected);
     assert_eq!(ASTRAY.load(Ordering::Relaxed), 0);
     assert!(call(&*enclave, SUM, &[1]).is_ok());
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use enclave::conf::Conf;
 use enclave::images::Image;
-use enclave::kinds::{self, Enclave, Kind};
+use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::{Ecall, Enter};
 use lab::sample::Failure;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Whether enclaves can be simulated here; a test that needs it is named as untested otherwise.
 fn simulates(test: &str) -> bool {
-    let runs = kinds::runs(Kind::Simulate);
+    let runs = kinds::runs(EnclaveKind::Simulate);
     if let Err(why) = &runs {
         machine::untested::note(test, why);
     }
@@ -51,7 +51,7 @@ fn every_image(check: fn(&str, Box<dyn Enclave>)) {
     for module in images().filter(|image| image.wasm.is_some()) {
         let name = format!("{} as a module", module.allocator);
         within(LIMIT, &name.clone(), move || {
-            check(&name, load_as(Kind::Wasm, module, PAGES).expect("it loads"));
+            check(&name, load_as(EnclaveKind::Wasm, module, PAGES).expect("it loads"));
         });
     }
 }
@@ -82,10 +82,10 @@ fn within(limit: Duration, name: &str, work: impl FnOnce() + Send + 'static) {
 
 /// An allocator's enclave.
 fn load(image: &Image, pages: usize) -> Box<dyn Enclave> {
-    load_as(Kind::Simulate, image, pages).expect("it loads")
+    load_as(EnclaveKind::Simulate, image, pages).expect("it loads")
 }
 
-fn load_as(kind: Kind, image: &Image, pages: usize) -> Result<Box<dyn Enclave>, Failure> {
+fn load_as(kind: EnclaveKind, image: &Image, pages: usize) -> Result<Box<dyn Enclave>, Failure> {
     let conf = Conf { heap_pages: pages, stack_pages: 16, tcs: 4, debug: true };
     kinds::load_untimed(kind, image, &conf)
 }
@@ -241,12 +241,12 @@ fn outside_each_copy_is_its_own_and_counts_its_ocalls() {
 /// The image is the same, and so is what it does: with vectors, threads and locks that leave by OCALLs.
 #[test]
 fn a_virtual_machine_keeps_the_contract_too() {
-    if let Err(why) = kinds::runs(Kind::Kvm) {
+    if let Err(why) = kinds::runs(EnclaveKind::Kvm) {
         return machine::untested::note("allocators in enclaves of kind kvm", &why);
     }
     let check = |image: &Image| {
         let (name, enclave) =
-            (image.allocator, load_as(Kind::Kvm, image, PAGES).expect(image.allocator));
+            (image.allocator, load_as(EnclaveKind::Kvm, image, PAGES).expect(image.allocator));
         let ran = keeps_the_contract(&*enclave, 16);
         assert!(ran.is_ok(), "{name}: {ran:?}");
         assert_eq!(enclave.enclave_thread(10_000, 16_384, 1, 1), Ok(0), "{name}");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use enclave::conf::Conf;
 use enclave::images::{self, Image};
-use enclave::kinds::{self, Enclave, Kind};
+use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Enter;
 
 use super::{LIMIT, example, simulates, within};
@@ -15,7 +15,7 @@ const LARGE: u64 = 8 << 20;
 /// What stands behind it, so that it moves.
 const BEHIND: u64 = 1 << 20;
 
-fn load(kind: Kind, image: &Image) -> Box<dyn Enclave> {
+fn load(kind: EnclaveKind, image: &Image) -> Box<dyn Enclave> {
     let conf = Conf { heap_pages: 16_384, stack_pages: 16, tcs: 4, debug: true };
     kinds::load_untimed(kind, image, &conf).expect("it loads")
 }
@@ -59,8 +59,8 @@ fn contend(enclave: &dyn Enclave, most: Duration) -> u64 {
 #[test]
 fn a_lock_that_waits_is_left_for_and_woken() {
     // A build without WebAssembly is not the machine's lack.
-    let built = |kind: &Kind| cfg!(feature = "wasm") || *kind != Kind::Wasm;
-    for kind in Kind::ALL.into_iter().filter(built) {
+    let built = |kind: &EnclaveKind| cfg!(feature = "wasm") || *kind != EnclaveKind::Wasm;
+    for kind in EnclaveKind::ALL.into_iter().filter(built) {
         if let Err(why) = kinds::runs(kind) {
             machine::untested::note(&format!("waiting in enclaves of kind {}", kind.name()), &why);
             continue;
@@ -103,7 +103,7 @@ fn the_mutex_of_c_allocators_is_left_for_and_woken() {
     }
     let image = example::changed(under_a_mutex, "");
     within(LIMIT, "the mutex", move || {
-        let enclave = load(Kind::Simulate, &image);
+        let enclave = load(EnclaveKind::Simulate, &image);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -126,7 +126,7 @@ fn a_lock_that_spins_stays_inside() {
     }
     for allocator in ["dlmalloc", "talc"] {
         within(LIMIT, allocator, move || {
-            let enclave = load(Kind::Simulate, images::find(allocator).expect("an image"));
+            let enclave = load(EnclaveKind::Simulate, images::find(allocator).expect("an image"));
             contend(&*enclave, Duration::from_millis(200));
             assert_eq!(enclave.ocalls(), 0, "{allocator}");
         });

@@ -5,10 +5,11 @@
 
 use std::arch::global_asm;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use enclave_interface::ThreadBlock;
 
-use super::kernel::{MAILBOXES, Mailbox};
+use crate::conf::PAGE;
 
 /// A call ended: its result is in the mailbox.
 pub(super) const ENDED: u16 = 0;
@@ -16,6 +17,37 @@ pub(super) const ENDED: u16 = 0;
 pub(super) const OCALL: u16 = 1;
 /// An exception: see [`super::kernel::Frame`]. Ring 0's alone.
 pub(super) const FAULT: u16 = 2;
+
+/// Where the mailboxes begin, in bytes from the code.
+pub(super) const MAILBOXES: usize = 3 * PAGE;
+
+/// What one TCS's calls take in and out. Both sides have it at the same address.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct Mailbox {
+    words: [AtomicU64; 6],
+    /// Where each call's stack begins.
+    pub(super) stack: AtomicU64,
+    /// Where each call goes.
+    pub(super) entry: AtomicU64,
+}
+
+impl Mailbox {
+    pub(super) fn word(&self, number: usize) -> u64 {
+        self.words[number].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn put(&self, words: [u64; 6]) {
+        for (to, word) in self.words.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a call's one result.
+    pub(super) fn answer(&self, word: u64) {
+        self.words[0].store(word, Ordering::Relaxed);
+    }
+}
 
 /// Bytes of a stub of an exception.
 pub(super) const STUB: usize = 16;
@@ -151,7 +183,6 @@ pub(super) fn code() -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conf::PAGE;
 
     #[test]
     fn ring_0_has_a_page_of_its_own() {

@@ -6,12 +6,11 @@
 //! ```
 
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-use super::code::{Code, ENDED, OCALL, STUB, code};
+use super::code::{Code, ENDED, MAILBOXES, Mailbox, OCALL, STUB, code};
 use super::paging::{Part, Ring};
 use crate::conf::PAGE;
 use crate::elf::Access;
@@ -32,8 +31,6 @@ const EXCEPTIONS: usize = 32;
 
 const TABLES: usize = 2 * PAGE;
 const IDT: usize = TABLES + 0x100;
-/// Where the mailboxes begin, in bytes from the code.
-pub(super) const MAILBOXES: usize = 3 * PAGE;
 
 /// The GDT: null, kernel code and data, ring 3's 32-bit code, data and code. TR is loaded by the host.
 const GDT: [u64; 6] = {
@@ -47,34 +44,6 @@ const GDT: [u64; 6] = {
 const TSS_ALONE: usize = 104;
 /// Bytes of a TSS: with a bitmap of the ports 0 to 15, and the byte that ends it.
 pub(super) const TSS: usize = TSS_ALONE + 3;
-
-/// What one TCS's calls take in and out. Both sides have it at the same address.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub(super) struct Mailbox {
-    words: [AtomicU64; 6],
-    /// Where each call's stack begins.
-    pub(super) stack: AtomicU64,
-    /// Where each call goes.
-    pub(super) entry: AtomicU64,
-}
-
-impl Mailbox {
-    pub(super) fn word(&self, number: usize) -> u64 {
-        self.words[number].load(Ordering::Relaxed)
-    }
-
-    pub(super) fn put(&self, words: [u64; 6]) {
-        for (to, word) in self.words.iter().zip(words) {
-            to.store(word, Ordering::Relaxed);
-        }
-    }
-
-    /// Puts a call's one result.
-    pub(super) fn answer(&self, word: u64) {
-        self.words[0].store(word, Ordering::Relaxed);
-    }
-}
 
 /// What an exception leaves at the top of its stack, the last pushed first.
 #[derive(Debug, Clone, Copy)]

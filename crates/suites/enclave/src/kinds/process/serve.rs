@@ -17,8 +17,8 @@ use seccompiler::BpfProgram;
 
 use super::mailbox::{Mailbox, Mailboxes, READY, State};
 use super::{Child, ending_filter, serving_filter};
-use crate::faults;
 use crate::region::Region;
+use crate::signals;
 use crate::system_calls::raw;
 use crate::tcs::Tcs;
 use crate::thread::{SIGNAL_STACK, use_signal_stack};
@@ -116,7 +116,7 @@ unsafe fn stay(
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM;
     MAILBOXES.store(mailboxes.as_ptr().cast_mut(), Ordering::Relaxed);
-    block(faults::SIGNALS.iter().fold(u64::MAX, |set, signal| set & !(1 << (signal - 1))));
+    block(signals::FAULTS.iter().fold(u64::MAX, |set, signal| set & !(1 << (signal - 1))));
     // The memory is there; what it is mapped by is not copied. Without it pages are mapped as they are touched.
     let _ = region.populate();
     // SAFETY: the host's files are not this process's to keep; stacks are each thread's own.

@@ -6,7 +6,7 @@ use std::process::Command;
 #[test]
 fn enclaves_run_on_an_emulated_processor() {
     // The emulation sets FS and stops system calls as that kind does.
-    if let Err(why) = super::super::runs(super::super::Kind::Simulate) {
+    if let Err(why) = super::super::runs(super::super::EnclaveKind::Simulate) {
         return machine::untested::note("enclaves on an emulated processor", &why);
     }
     let program = std::env::current_exe().unwrap();
@@ -27,7 +27,7 @@ mod emulated {
 
     use enclave_interface::{Ecall, Enter, Ocall};
 
-    use super::super::super::{Enclave, begin};
+    use super::super::super::{Enclave, initialise};
     use super::super::emulation::{self, Emulated};
     use super::super::entry::{Entry, Left};
     use super::super::key::Key;
@@ -37,7 +37,7 @@ mod emulated {
     use super::built::{FIVE, LET_GO, STAY, SUM};
     use crate::conf::Conf;
     use crate::elf::Elf;
-    use crate::error::{EcallError, Place};
+    use crate::error::{EcallError, FaultLocation};
     use crate::images::{self, Image};
 
     const PROCESSOR: Processor = Processor { xfrm: 7, frame_pages: 1, largest: 1 << 36 };
@@ -58,7 +58,7 @@ mod emulated {
     }
 
     fn load(image: &Image, conf: &Conf) -> Box<dyn Enclave> {
-        begin(start(image, conf)).unwrap()
+        initialise(start(image, conf)).unwrap()
     }
 
     fn small() -> &'static Image {
@@ -140,16 +140,19 @@ mod emulated {
         let (why, _) = misbehave(0, |_| 0);
         assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{why}");
         let overrun = fault(1, &|_| 0);
-        assert_eq!((overrun.0, overrun.2), (libc::SIGSEGV, Place::Guard));
+        assert_eq!((overrun.0, overrun.2), (libc::SIGSEGV, FaultLocation::Guard));
         let segv = |place| (libc::SIGSEGV, true, place);
         let heap = |enclave: &dyn Enclave| enclave.heap().start as u64;
-        assert_eq!(fault(2, &|_| 0x18), segv(Place::Outside));
-        assert_eq!(fault(2, &|enclave| enclave.heap().end as u64 + 0x18), segv(Place::Guard));
+        assert_eq!(fault(2, &|_| 0x18), segv(FaultLocation::Outside));
+        assert_eq!(
+            fault(2, &|enclave| enclave.heap().end as u64 + 0x18),
+            segv(FaultLocation::Guard)
+        );
         assert_eq!(fault(3, &|_| 0).0, libc::SIGILL);
         assert_eq!(fault(4, &|_| 0).0, libc::SIGFPE);
-        assert_eq!(fault(5, &|_| 0), segv(Place::Outside));
-        assert_eq!(fault(5, &heap), segv(Place::Inside));
-        assert_eq!(fault(6, &|_| 0).2, Place::Inside);
+        assert_eq!(fault(5, &|_| 0), segv(FaultLocation::Outside));
+        assert_eq!(fault(5, &heap), segv(FaultLocation::Inside));
+        assert_eq!(fault(6, &|_| 0).2, FaultLocation::Inside);
     }
 
     #[test]

@@ -10,11 +10,11 @@ use wasmtime::unix::StoreExt;
 use wasmtime::{Caller, Error, Extern, Func, Instance, Module, Store, Trap, TypedFunc, Val};
 
 use super::memory::Memory;
-use super::module::{engine, told};
 use crate::error::EcallError;
 use crate::ocalls;
 use crate::tcs::{Tcs, TcsSet};
 use crate::thread::Thread;
+use crate::wasm_engine::{describe, engine};
 
 /// The entry point's type: a call's number and its words.
 type Entry = TypedFunc<(u64, u64, u64, u64, u64, u64), u64>;
@@ -53,8 +53,9 @@ struct Inside {
 
 impl Inside {
     fn new(module: &Module, memory: &Memory, host: Host) -> Result<Self, Failure> {
-        let refused =
-            |why: Error| Failure::failed(format!("the module cannot be entered: {}", told(&why)));
+        let refused = |why: Error| {
+            Failure::failed(format!("the module cannot be entered: {}", describe(&why)))
+        };
         let top = memory.stack(host.number).end;
         let mut store = Store::new(engine()?, host.clone());
         let ocall = |caller: Caller<'_, Host>, number, w0, w1, w2, w3, w4| {
@@ -138,7 +139,7 @@ impl Instances {
         [w0, w1, w2, w3, w4]: [u64; 5],
         cut: impl FnOnce(&Tcs, &Error) -> EcallError,
     ) -> Result<u64, EcallError> {
-        let tcs = self.tcs.bind(Thread::current(false)?)?;
+        let tcs = self.tcs.bind(&Thread::current(false)?.last)?;
         // SAFETY: the instance is whose its TCS is: this thread's until `tcs` goes, and its OCALLs make no calls.
         let Inside { store, entry } = unsafe { &mut *self.all[tcs.number].get() };
         entry.call(store, (call as u64, w0, w1, w2, w3, w4)).map_err(|why| cut(&tcs, &why))

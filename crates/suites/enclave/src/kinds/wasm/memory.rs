@@ -13,9 +13,9 @@ use lab::sample::Failure;
 use rustix::mm::{self, MprotectFlags};
 use wasmtime::{ExternType, MemoryType, Module, SharedMemory};
 
-use super::module::{engine, told};
 use crate::conf::{Conf, PAGE};
 use crate::region::has_room;
+use crate::wasm_engine::{describe, engine};
 
 /// The pages that WebAssembly counts in.
 const WASM_PAGE: usize = 64 << 10;
@@ -81,7 +81,7 @@ impl Memory {
         has_room(length)?;
         let pages = (length / WASM_PAGE) as u32;
         let shared = SharedMemory::new(engine()?, MemoryType::shared(pages, pages))
-            .map_err(|why| refused(told(&why)))?;
+            .map_err(|why| refused(describe(&why)))?;
         let memory = Self { shared, layout };
         memory.forbid(0..PAGE).map_err(|why| refused(why.to_string()))?;
         for tcs in 0..layout.tcs {
@@ -155,7 +155,7 @@ mod tests {
     fn heap_and_stacks_are_there_after_loading() {
         let bytes = images::find("dlmalloc").unwrap().wasm.unwrap();
         let conf = Conf { tcs: 3, ..Conf::default() };
-        let memory = Memory::new(&super::super::module::compiled(bytes).unwrap(), &conf).unwrap();
+        let memory = Memory::new(&crate::wasm_engine::compiled(bytes).unwrap(), &conf).unwrap();
         for part in [memory.heap(), memory.stack(0), memory.stack(2)] {
             let mut there = vec![0; part.len() / PAGE];
             let start = (memory.start() + part.start) as *mut _;

@@ -6,7 +6,6 @@
 
 mod instance;
 mod memory;
-mod module;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,22 +14,21 @@ use enclave_interface::Ecall;
 use lab::sample::Failure;
 use wasmtime::{Error, Trap};
 
-use super::Enclave;
+use super::{CallCounts, Enclave};
 use crate::conf::Conf;
 use crate::error::EcallError;
 use crate::images::{self, Image};
 use crate::tcs::Tcs;
+use crate::wasm_engine;
 use instance::Instances;
 use memory::Memory;
-
-pub(crate) use module::handle_signals;
 
 /// Whether modules can be run here.
 ///
 /// # Errors
 /// wasmtime does not begin.
 pub(super) fn available() -> Result<(), Failure> {
-    module::engine().map(drop)
+    wasm_engine::engine().map(drop)
 }
 
 /// Whether an allocator has a module.
@@ -56,7 +54,7 @@ fn no_module(allocator: &str) -> Failure {
 /// # Errors
 /// It has none, or there is no room.
 pub(super) fn load(image: &Image, conf: &Conf) -> Result<impl Enclave + use<>, Failure> {
-    let module = module::compiled(image.wasm.ok_or_else(|| no_module(image.allocator))?)?;
+    let module = wasm_engine::compiled(image.wasm.ok_or_else(|| no_module(image.allocator))?)?;
     let memory = Memory::new(&module, conf)?;
     let instances = Instances::new(&module, &memory, conf.tcs)?;
     Ok(Wasm { instances, memory })
@@ -95,16 +93,8 @@ impl Enclave for Wasm {
         self.instances.ecall(call, words, |tcs, why| self.cut(tcs, why))
     }
 
-    fn ocalls(&self) -> u64 {
-        self.instances.tcs.ocalls()
-    }
-
-    fn waits(&self) -> u64 {
-        self.instances.tcs.waits()
-    }
-
-    fn blocked(&self) -> u64 {
-        self.instances.tcs.blocked()
+    fn counts(&self) -> CallCounts {
+        self.instances.tcs.counts()
     }
 
     /// As offsets in the linear memory, which is what a pointer is inside.

@@ -10,13 +10,13 @@ use wasmtime::{Config, Engine, Module};
 ///
 /// # Errors
 /// It does not begin.
-pub(super) fn engine() -> Result<&'static Engine, Failure> {
+pub(crate) fn engine() -> Result<&'static Engine, Failure> {
     static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
         let mut config = Config::new();
         // Why an ECALL failed is told without the frames that led there.
         config.wasm_threads(true).shared_memory(true).wasm_backtrace_max_frames(None);
-        Engine::new(&config).map_err(|why| told(&why))
+        Engine::new(&config).map_err(|why| describe(&why))
     });
     engine.as_ref().map_err(|why| {
         Failure::unavailable(
@@ -37,7 +37,7 @@ pub(crate) fn handle_signals() {
 ///
 /// # Errors
 /// It is none.
-pub(super) fn compiled(bytes: &'static [u8]) -> Result<Module, Failure> {
+pub(crate) fn compiled(bytes: &'static [u8]) -> Result<Module, Failure> {
     static MODULES: Mutex<BTreeMap<usize, Module>> = Mutex::new(BTreeMap::new());
     // The bytes live for ever, so their place names them.
     let place = bytes.as_ptr() as usize;
@@ -45,13 +45,14 @@ pub(super) fn compiled(bytes: &'static [u8]) -> Result<Module, Failure> {
     if let Some(module) = modules.get(&place) {
         return Ok(module.clone());
     }
-    let module = Module::new(engine()?, bytes)
-        .map_err(|why| Failure::failed(format!("the module does not compile: {}", told(&why))))?;
+    let module = Module::new(engine()?, bytes).map_err(|why| {
+        Failure::failed(format!("the module does not compile: {}", describe(&why)))
+    })?;
     modules.insert(place, module.clone());
     Ok(module)
 }
 
 /// What wasmtime says, in one line.
-pub(super) fn told(why: &wasmtime::Error) -> String {
+pub(crate) fn describe(why: &wasmtime::Error) -> String {
     format!("{why:#}").replace('\n', " ")
 }
