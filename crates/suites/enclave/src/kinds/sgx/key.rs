@@ -1,25 +1,23 @@
-//! The key that enclaves are signed with: RSA of 3072 bits with the exponent 3, as the processor wants it.
+//! The key that signs enclaves: RSA of 3072 bits with exponent 3, as SGX requires.
 //!
-//! It vouches for nothing: the kernel's driver starts enclaves of any key, and nobody attests to ours. It is
-//! made once a host and kept with the artefacts.
+//! The key vouches for nothing: the kernel's driver starts enclaves of any key, and no one attests to this one. It is
+//! generated once per host and kept with the artefacts. The primes come from `crypto-primes`; the crate `rsa` is not
+//! used because its release 0.9 has an open advisory (RUSTSEC-2023-0071) and 0.10 is a release candidate.
 
 use std::path::Path;
 
+use crypto_bigint::U1536;
+use crypto_primes::{Flavor, random_prime};
 use lab::artefact::{self, Recipe};
 use lab::sample::Failure;
 use num_bigint::BigUint;
-use rand::Rng;
 
-/// The exponent.
+/// The public exponent.
 pub(super) const EXPONENT: u32 = 3;
-/// The bytes of a prime.
+/// The length of a prime, bytes.
 const PRIME: usize = 192;
-/// The file that keeps the primes.
+/// The file that stores the primes.
 const FILE: &str = "primes";
-/// Small primes, by which most numbers are no primes: those below this.
-const SMALL: u32 = 2000;
-/// Rounds of Miller and Rabin's test. For random numbers of this length one would do.
-const WITNESSES: u32 = 8;
 
 /// A key.
 #[derive(Debug, Clone)]
@@ -76,70 +74,30 @@ impl Key {
     }
 }
 
-/// Two primes, the lowest byte first.
+/// Generates two primes whose product has 3072 bits; returns their bytes, least significant first.
 fn primes() -> Vec<u8> {
-    let one = prime();
-    let other = loop {
-        let other = prime();
-        if other != one {
-            break other;
-        }
-    };
-    [one, other].iter().flat_map(BigUint::to_bytes_le).collect()
-}
-
-/// A random prime of 1536 bits, the highest two of which are set: the product of two has all its bits.
-fn prime() -> BigUint {
-    let small: Vec<u32> = (3..SMALL).filter(|n| (2..*n).all(|by| n % by != 0)).collect();
     loop {
-        let mut bytes = [0; PRIME];
-        rand::rng().fill_bytes(&mut bytes);
-        bytes[0] |= 1;
-        bytes[PRIME - 1] |= 0xc0;
-        let number = BigUint::from_bytes_le(&bytes);
-        let divided = small.iter().any(|by| &number % *by == BigUint::ZERO);
-        if !divided && &number % EXPONENT == BigUint::from(2u32) && is_prime(&number) {
-            return number;
+        let (p, q) = (prime(), prime());
+        if p != q && (&p * &q).bits() == 2 * 8 * PRIME as u64 {
+            return [p, q].iter().flat_map(BigUint::to_bytes_le).collect();
         }
     }
 }
 
-/// Miller and Rabin's test of an odd number.
-fn is_prime(number: &BigUint) -> bool {
-    let one = BigUint::from(1u32);
-    let less = number - 1u32;
-    let twos = less.trailing_zeros().unwrap_or(0);
-    let odd = &less >> twos;
-    (0..WITNESSES).all(|_| {
-        let mut bytes = vec![0; number.to_bytes_le().len()];
-        rand::rng().fill_bytes(&mut bytes);
-        let witness = BigUint::from_bytes_le(&bytes) % number;
-        let mut power = witness.modpow(&odd, number);
-        if power == one || power == less || witness == BigUint::ZERO {
-            return true;
+/// Generates a random prime of 1536 bits that is 2 modulo 3, so that 3 has an inverse modulo the key's order.
+fn prime() -> BigUint {
+    loop {
+        let prime: U1536 = random_prime(&mut rand::rng(), Flavor::Any, 8 * PRIME as u32);
+        let prime = BigUint::from_bytes_be(&prime.to_be_bytes());
+        if &prime % EXPONENT == BigUint::from(2u32) {
+            return prime;
         }
-        (1..twos).any(|_| {
-            power = power.modpow(&BigUint::from(2u32), number);
-            power == less
-        })
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn primes_are_told_from_products() {
-        let primes = (3..2000u32).step_by(2).filter(|n| is_prime(&BigUint::from(*n)));
-        let divided = (3..2000u32).step_by(2).filter(|n| (2..*n).all(|by| n % by != 0));
-        assert!(primes.eq(divided));
-        // Of Carmichael, and of Fermat (2^128 + 1), by whose own test they would be primes.
-        for product in [561u128, 41041, 825_265, (1 << 64) + 1] {
-            assert!(!is_prime(&BigUint::from(product)), "{product}");
-        }
-        assert!(is_prime(&((BigUint::from(1u32) << 521) - 1u32)), "Mersenne's");
-    }
 
     #[test]
     fn what_is_signed_comes_back_by_its_cube() {
