@@ -94,7 +94,7 @@ fn what_fails_is_no_figure() {
     };
     let text = failed(&["1", "--heap-pages", "16", "--allocators", "dlmalloc"]);
     assert!(text.contains("= not measured: check: thread 0:"), "{text}");
-    assert!(text.contains("allocations gave NULL: the heap is too small"), "{text}");
+    assert!(text.contains("allocations returned NULL: the heap is too small"), "{text}");
     // Two threads cannot both be inside by one TCS for the whole time, which is long enough that a busy machine
     // runs both.
     let text = failed(&["2", "--tcs", "1", "--num-allocations", "3000000"]);

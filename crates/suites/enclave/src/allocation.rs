@@ -10,11 +10,11 @@ use lab::method::{Method, Probe};
 use lab::metric::Metric;
 use lab::sample::Failure;
 
-use crate::crew::{Crew, Took, seed};
-use crate::entered::{self, Entered, Flaw, flawless};
 use crate::images::supplied;
+use crate::loaded::{self, LoadedEnclave, WorkError, check_answers};
 use crate::metrics;
 use crate::params::{AllocationParams, YesNo};
+use crate::threads::{EnclaveThreads, WorkTime, seed};
 
 /// The loop of Open Enclave's sample.
 pub struct Allocation {
@@ -41,13 +41,13 @@ impl Method for Allocation {
 
     fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
         match self.may_be_too_small {
-            true => entered::available_with_own_heap(&params.enclave),
-            false => entered::available(&params.enclave),
+            true => loaded::available_with_own_heap(&params.enclave),
+            false => loaded::available(&params.enclave),
         }
     }
 
     fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
-        match entered::available(&params.enclave) {
+        match loaded::available(&params.enclave) {
             Ok(()) => allocating(params.threads, params.num_allocations),
             Err(_) => Duration::ZERO,
         }
@@ -71,11 +71,11 @@ struct AllocationProbe {
 }
 
 impl AllocationProbe {
-    fn failure(&self, flaw: Flaw) -> Failure {
+    fn failure(&self, flaw: WorkError) -> Failure {
         match flaw {
             // Said without numbers, so that what has one cause is told once.
-            Flaw::Null { .. } if self.may_be_too_small => Failure::unavailable(
-                "allocations gave NULL: the heap is too small",
+            WorkError::Null { .. } if self.may_be_too_small => Failure::unavailable(
+                "allocations returned NULL: the heap is too small",
                 "take more pages",
             ),
             _ => flaw.into(),
@@ -91,12 +91,12 @@ impl Probe<AllocationParams> for AllocationProbe {
     ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
         if self.may_be_too_small {
-            entered::available_with_own_heap(&params.enclave)?;
+            loaded::available_with_own_heap(&params.enclave)?;
         }
         let AllocationParams { num_allocations, max_size, threads, touch, .. } = *params;
-        let enclave = Entered::load(&params.enclave, threads, context)?;
+        let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
         let round = context.round;
-        let (answers, took) = Crew::of(threads, context).work(&enclave, |thread| {
+        let (answers, time) = EnclaveThreads::of(threads, context).work(&enclave, |thread| {
             let seed = seed(round, thread);
             enclave.enclave().enclave_thread(
                 num_allocations,
@@ -105,19 +105,19 @@ impl Probe<AllocationParams> for AllocationProbe {
                 u64::from(touch == YesNo::Yes),
             )
         })?;
-        flawless(&answers).map_err(|flaw| self.failure(flaw))?;
-        enclave.behaved()?;
-        let wall = took.wall(tsc);
+        check_answers(&answers).map_err(|flaw| self.failure(flaw))?;
+        enclave.check_no_syscalls()?;
+        let wall = time.wall(tsc);
         let made = (num_allocations * threads) as f64;
-        Ok(timed(&enclave, wall, &took).value("rate", made * 1e9 / wall))
+        Ok(timed(&enclave, wall, &time).value("rate", made * 1e9 / wall))
     }
 }
 
 /// The time of all threads' parts, and how often they left.
-pub fn timed(enclave: &Entered, wall: f64, took: &Took) -> Measurement {
+pub fn timed(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Measurement {
     Measurement::default()
         .value("wall", wall)
-        .value("cpu", took.cpu_ns)
+        .value("cpu", time.cpu_ns)
         .value("ocalls", enclave.enclave().ocalls() as f64)
         .value("waits", enclave.enclave().waits() as f64)
 }

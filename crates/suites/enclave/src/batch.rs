@@ -6,24 +6,24 @@ use lab::sample::Failure;
 use lab::statistics::median;
 use machine::tsc::{self, Tsc};
 
-/// A batch lasts at least so many steps of the counter.
-const STEPS: u64 = 1000;
-/// The least batches that make a median, and the most.
+/// A batch lasts at min_size so many steps of the counter.
+const MIN_STEPS: u64 = 1000;
+/// The min_size batches that make a median, and the most.
 const BATCHES: std::ops::Range<usize> = 5..1 << 14;
 /// Tries of one size before a longer one: a stall makes a short batch look long.
-const TRIES: usize = 3;
+const ATTEMPTS: usize = 3;
 /// A batch of more makes no sense: what takes no time is not there.
-const MOST: u64 = 1 << 24;
+const MAX_SIZE: u64 = 1 << 24;
 
 /// What one of many calls in a row takes, ns: the median over batches, for as long as the budget.
-/// `make` makes so many, `least` or more.
+/// `make` makes so many, `min_size` or more.
 ///
 /// # Errors
 /// Those of the calls; where the calls take no time.
 pub fn each(
     tsc: &Tsc,
     budget: Duration,
-    least: u64,
+    min_size: u64,
     mut make: impl FnMut(u64) -> Result<(), Failure>,
 ) -> Result<f64, Failure> {
     let mut timed = |size: u64| -> Result<u64, Failure> {
@@ -31,16 +31,16 @@ pub fn each(
         make(size)?;
         Ok(tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead))
     };
-    let mut size = least;
+    let mut size = min_size;
     loop {
         let mut shortest = u64::MAX;
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS {
             shortest = shortest.min(timed(size)?);
         }
-        if shortest >= STEPS * tsc.step {
+        if shortest >= MIN_STEPS * tsc.step {
             break;
         }
-        if size >= MOST {
+        if size >= MAX_SIZE {
             return Err(Failure::check(format!(
                 "{size} calls took {shortest} ticks: none was made"
             )));

@@ -10,7 +10,7 @@ use crate::limits::{self, Limit};
 pub const PAGE: usize = 4096;
 
 /// The longest `.conf` file that is read, bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// What an enclave is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Conf {
     /// A file that cannot be read, or what [`Conf::parse`] refuses.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let file = path.display().to_string();
-        let text = machine::file::read_input_text(path, LONGEST).map_err(|why| {
+        let text = machine::file::read_input_text(path, MAX_FILE_BYTES).map_err(|why| {
             Failure::failed(format!("{file}: {why}: give a .conf file that can be read"))
         })?;
         Self::parse(&file, &text)

@@ -10,11 +10,11 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{allocating, timed};
-use crate::crew::{Crew, seed};
-use crate::entered::{self, Entered, failed, flawless};
 use crate::images::supplied;
+use crate::loaded::{self, LoadedEnclave, check_answers, failed};
 use crate::metrics;
 use crate::params::{CrossThreadParams, Mode};
+use crate::threads::{EnclaveThreads, seed};
 
 /// Blocks that larson's threads share, for each thread: twice the seed's queue.
 const SLOTS: u64 = 30;
@@ -71,7 +71,7 @@ fn available(params: &CrossThreadParams) -> Result<(), Failure> {
         }
         Mode::ProducerConsumer | Mode::Larson => {}
     }
-    entered::available(&params.enclave)
+    loaded::available(&params.enclave)
 }
 
 struct CrossThreadProbe;
@@ -85,12 +85,12 @@ impl Probe<CrossThreadParams> for CrossThreadProbe {
         available(params)?;
         let tsc = context.tsc()?;
         let CrossThreadParams { num_allocations: blocks, max_size, threads, .. } = *params;
-        let enclave = Entered::load(&params.enclave, threads, context)?;
+        let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
         let inside = enclave.enclave();
         let round = context.round;
-        let crew = Crew::of(threads, context);
+        let crew = EnclaveThreads::of(threads, context);
         let pairs = params.mode == Mode::ProducerConsumer;
-        let (answers, took) = crew.work(&enclave, |thread| {
+        let (answers, time) = crew.work(&enclave, |thread| {
             let seed = seed(round, thread);
             match (pairs, thread % 2) {
                 (false, _) => inside.larson(blocks, SLOTS * threads, max_size, seed),
@@ -101,7 +101,7 @@ impl Probe<CrossThreadParams> for CrossThreadProbe {
         let allocated = if pairs {
             let (producers, consumers): (Vec<_>, Vec<_>) =
                 answers.into_iter().enumerate().partition(|(thread, _)| thread % 2 == 0);
-            flawless(&producers.into_iter().map(|(_, answer)| answer).collect::<Vec<_>>())?;
+            check_answers(&producers.into_iter().map(|(_, answer)| answer).collect::<Vec<_>>())?;
             for (thread, answer) in consumers {
                 let freed = answer.map_err(|why| failed(thread, &why))?;
                 if freed != blocks {
@@ -111,11 +111,11 @@ impl Probe<CrossThreadParams> for CrossThreadProbe {
             }
             blocks * threads / 2
         } else {
-            flawless(&answers)?;
+            check_answers(&answers)?;
             blocks * threads
         };
-        enclave.behaved()?;
-        let wall = took.wall(tsc);
-        Ok(timed(&enclave, wall, &took).value("rate", allocated as f64 * 1e9 / wall))
+        enclave.check_no_syscalls()?;
+        let wall = time.wall(tsc);
+        Ok(timed(&enclave, wall, &time).value("rate", allocated as f64 * 1e9 / wall))
     }
 }

@@ -14,8 +14,8 @@ use machine::core_clock;
 use machine::tsc::{self, Tsc};
 
 use crate::batch;
-use crate::entered::{self, Entered, failed};
 use crate::images::supplied;
+use crate::loaded::{self, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::EnclaveParams;
 
@@ -43,11 +43,11 @@ impl Method for EcallCost {
     }
 
     fn available(&self, params: &EnclaveParams) -> Result<(), Failure> {
-        entered::available_with_own_heap(params)
+        loaded::available_with_own_heap(params)
     }
 
     fn expected(&self, params: &EnclaveParams, budget: Duration) -> Duration {
-        match entered::available_with_own_heap(params) {
+        match loaded::available_with_own_heap(params) {
             Ok(()) => budget + crate::allocation::LOADING * 4,
             Err(_) => Duration::ZERO,
         }
@@ -75,10 +75,10 @@ impl Probe<EnclaveParams> for Calls {
         params: &EnclaveParams,
     ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
-        entered::available_with_own_heap(params)?;
+        loaded::available_with_own_heap(params)?;
         let budget = context.budget / PARTS;
         let load = load(tsc, budget, params, context)?;
-        let enclave = Entered::load(params, 1, context)?;
+        let enclave = LoadedEnclave::load(params, 1, context)?;
         let inside = enclave.enclave();
         let failed = |why| failed(0, &why);
         let before = core_clock::hertz()?;
@@ -97,12 +97,12 @@ impl Probe<EnclaveParams> for Calls {
             (0..times / 2).try_for_each(|_| {
                 let block = inside.malloc(SHORT).map_err(failed)?;
                 if block == 0 {
-                    return Err(Failure::check("a malloc gave NULL"));
+                    return Err(Failure::check("malloc returned NULL"));
                 }
                 inside.free(block).map(drop).map_err(failed)
             })
         })?;
-        enclave.behaved()?;
+        enclave.check_no_syscalls()?;
         Ok(Measurement::default()
             .value("ecall", ecall)
             .value("ocall", ocall)
@@ -125,7 +125,7 @@ fn load(
     let mut times = Vec::new();
     while times.len() < LOADS.start || (Instant::now() < end && times.len() < LOADS.end) {
         let begin = tsc::start();
-        let enclave = Entered::load(params, 1, context)?;
+        let enclave = LoadedEnclave::load(params, 1, context)?;
         let ticks = tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead);
         drop(enclave);
         times.push(tsc.nanoseconds(ticks as f64));

@@ -5,14 +5,14 @@ use lab::sample::Failure;
 use crate::conf::PAGE;
 
 /// The largest image that is loaded, in bytes.
-const LARGEST: u64 = 1 << 30;
+const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_TLS: u32 = 7;
 const PT_GNU_STACK: u32 = 0x6474_e551;
 /// Headers that ask nothing of a loader: PT_NULL, PT_NOTE, PT_PHDR, and GNU's eh_frame, relro and property.
-const NOTHING_ASKED: [u32; 6] = [0, 4, 6, 0x6474_e550, 0x6474_e552, 0x6474_e553];
+const IGNORED_HEADERS: [u32; 6] = [0, 4, 6, 0x6474_e550, 0x6474_e552, 0x6474_e553];
 const DT_NEEDED: u64 = 1;
 const DT_PLTRELSZ: u64 = 2;
 const DT_RELA: u64 = 7;
@@ -117,7 +117,7 @@ fn parse(file: &[u8]) -> Result<Elf<'_>, String> {
             PT_TLS => tls_header = Some(header),
             PT_GNU_STACK if header.flags & 1 != 0 => return Err("wants an executable stack".into()),
             PT_GNU_STACK | PT_DYNAMIC => {}
-            kind if NOTHING_ASKED.contains(&kind) => {}
+            kind if IGNORED_HEADERS.contains(&kind) => {}
             kind => {
                 return Err(format!("has a program header of type {kind:#x}, which is not loaded"));
             }
@@ -164,7 +164,7 @@ fn segment<'a>(file: &'a [u8], header: &Header, length: &mut usize) -> Result<Se
         flags if flags & 2 != 0 => Access::Write,
         _ => Access::Read,
     };
-    let end = header.address.checked_add(header.memory).filter(|end| *end <= LARGEST);
+    let end = header.address.checked_add(header.memory).filter(|end| *end <= MAX_IMAGE_BYTES);
     let (Some(end), true) = (end, header.file <= header.memory) else {
         return Err(format!("has a segment of {} bytes at {:#x}", header.memory, header.address));
     };
@@ -185,7 +185,7 @@ fn tls<'a>(file: &'a [u8], header: &Header, parts: &[Segment<'_>]) -> Result<Tls
     let align = header.align.max(1);
     let fits =
         align.is_power_of_two() && align <= PAGE as u64 && header.address.is_multiple_of(align);
-    if !fits || header.file > header.memory || header.memory > LARGEST {
+    if !fits || header.file > header.memory || header.memory > MAX_IMAGE_BYTES {
         return Err(format!("has {} bytes of PT_TLS aligned to {}", header.memory, header.align));
     }
     let bytes = range(file, header.offset, header.file)?;

@@ -12,16 +12,16 @@ use lab::search::{Search, TrialVerdict, Values, smallest};
 
 use crate::allocation::{LOADING, allocating};
 use crate::conf::PAGE;
-use crate::crew::{Crew, seed};
-use crate::entered::{self, Entered, Flaws, failed};
 use crate::images::supplied;
+use crate::loaded::{self, AllocErrors, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::{AllocationParams, EnclaveParams, YesNo};
+use crate::threads::{EnclaveThreads, seed};
 
 /// The step in which heaps are tried, pages.
 const STEP: f64 = 2.0;
 /// The largest heap tried, pages: four times the seed's.
-const LARGEST: u64 = 16384;
+const MAX_PAGES: u64 = 16384;
 /// How many further trials must hold.
 const CONFIRMATIONS: u32 = 2;
 /// The size of the blocks that drain a heap, bytes.
@@ -42,13 +42,13 @@ impl Method for Heap {
     }
 
     fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
-        entered::available_with_own_heap(&params.enclave)
+        loaded::available_with_own_heap(&params.enclave)
     }
 
     fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
         /// Halvings of the range, the first trial and the confirmations.
         const TRIALS: u32 = 16;
-        match entered::available(&params.enclave) {
+        match loaded::available(&params.enclave) {
             Ok(()) => allocating(params.threads, params.num_allocations) * TRIALS + LOADING,
             Err(_) => LOADING,
         }
@@ -76,9 +76,9 @@ impl Probe<AllocationParams> for HeapProbe {
         params: &AllocationParams,
     ) -> Result<Measurement, Failure> {
         // What this machine lacks, or could not link, is no heap that is too small.
-        entered::available_with_own_heap(&params.enclave)?;
-        entered::linked(&params.enclave, context)?;
-        let top = LARGEST as f64;
+        loaded::available_with_own_heap(&params.enclave)?;
+        loaded::linked(&params.enclave, context)?;
+        let top = MAX_PAGES as f64;
         let search =
             Search { low: STEP, high: top + STEP, precision: STEP, confirmations: CONFIRMATIONS };
         let mut trials = 0;
@@ -89,14 +89,14 @@ impl Probe<AllocationParams> for HeapProbe {
             trial(&tried, context, context.round * 64 + trials)
         })?;
         let Some(pages) = found.level.map(whole) else {
-            let why = format!("no heap up to {LARGEST} pages was enough");
+            let why = format!("no heap up to {MAX_PAGES} pages was enough");
             return Err(Failure::check(why));
         };
         let trials = found.trials.into_iter();
         let trials = trials.map(|trial| Trial { level: whole(trial.level), ..trial }).collect();
         let measurement = Measurement { trials, ..Measurement::default() }
             .value("pages", pages)
-            .value("heap_a_thread", pages * PAGE as f64 / params.threads as f64);
+            .value("heap_per_thread", pages * PAGE as f64 / params.threads as f64);
         // Draining is one thread's.
         if params.threads == 1 { drained(params, context, measurement) } else { Ok(measurement) }
     }
@@ -115,12 +115,12 @@ fn trial(
     round: u32,
 ) -> Result<(TrialVerdict, Values), Failure> {
     let not = |values: Values| Ok((TrialVerdict::Fails, values));
-    let enclave = match Entered::load(&params.enclave, params.threads, context) {
+    let enclave = match LoadedEnclave::load(&params.enclave, params.threads, context) {
         Ok(enclave) => enclave,
         Err(failure) if failure.kind == FailureKind::Unavailable => return Err(failure),
         Err(_) => return not(Values::new()),
     };
-    let worked = Crew::of(params.threads, context).work(&enclave, |thread| {
+    let worked = EnclaveThreads::of(params.threads, context).work(&enclave, |thread| {
         let AllocationParams { num_allocations, max_size, touch, .. } = *params;
         let (seed, touch) = (seed(round, thread), u64::from(touch == YesNo::Yes));
         enclave.enclave().enclave_thread(num_allocations, max_size, seed, touch)
@@ -132,7 +132,7 @@ fn trial(
         Err(failure) => return Err(failure),
     };
     let failed_ecalls = answers.iter().filter(|answer| answer.is_err()).count();
-    let flaws: Vec<_> = answers.into_iter().flatten().map(Flaws::told).collect();
+    let flaws: Vec<_> = answers.into_iter().flatten().map(AllocErrors::from_answer).collect();
     let outside: u64 = flaws.iter().map(|flaws| flaws.outside).sum();
     if outside > 0 {
         return Err(Failure::check(format!("{outside} pointers lay outside the enclave's heap")));
@@ -153,7 +153,7 @@ fn drained(
     context: &Context,
     measurement: Measurement,
 ) -> Result<Measurement, Failure> {
-    let enclave = Entered::load(&params.enclave, params.threads, context)?;
+    let enclave = LoadedEnclave::load(&params.enclave, params.threads, context)?;
     let inside = enclave.enclave();
     let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
     let block = told(inside.malloc(BLOCK))?;

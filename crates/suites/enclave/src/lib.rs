@@ -5,19 +5,18 @@
 
 pub mod allocation;
 pub mod batch;
+pub mod cli;
 pub mod conf;
-pub mod crew;
 pub mod cross_thread;
 pub mod ecall;
 pub mod elf;
-pub mod entered;
 pub mod error;
 mod faults;
-pub mod hand;
 pub mod heap;
 pub mod images;
 pub mod kinds;
 pub mod limits;
+pub mod loaded;
 pub mod metrics;
 mod ocalls;
 pub mod params;
@@ -29,6 +28,7 @@ mod suite;
 mod system_calls;
 mod tcs;
 mod thread;
+pub mod threads;
 mod trampoline;
 #[cfg(feature = "wasm")]
 mod wasm_engine;

@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 
 use lab::quantity;
 
-/// The smallest and the largest value of a count.
+/// The smallest and the max value of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// The smallest value.
-    pub least: u64,
-    /// The largest value.
-    pub largest: u64,
+    pub min: u64,
+    /// The max value.
+    pub max: u64,
 }
 
 /// `NumHeapPages`, pages: at most 64 GiB.
@@ -20,7 +20,7 @@ pub const STACK: Limit = Limit::up_to(1 << 16);
 /// `NumTCS`.
 pub const TCS: Limit = Limit::up_to(1024);
 /// `Debug`.
-pub const DEBUG: Limit = Limit { least: 0, largest: 1 };
+pub const DEBUG: Limit = Limit { min: 0, max: 1 };
 /// Host threads.
 pub const THREADS: Limit = Limit::up_to(1024);
 /// Allocations of each thread.
@@ -33,18 +33,18 @@ pub const ACCOUNTS: Limit = Limit::up_to(100_000_000);
 pub const TRANSACTIONS: Limit = Limit::up_to(1_000_000_000);
 
 impl Limit {
-    const fn up_to(largest: u64) -> Self {
-        Self { least: 1, largest }
+    const fn up_to(max: u64) -> Self {
+        Self { min: 1, max }
     }
 
     /// All values.
     pub fn range(self) -> RangeInclusive<u64> {
-        self.least..=self.largest
+        self.min..=self.max
     }
 
     /// The same for an argument, which may be negative.
     pub fn arguments(self) -> RangeInclusive<i64> {
-        self.least.cast_signed()..=self.largest.cast_signed()
+        self.min.cast_signed()..=self.max.cast_signed()
     }
 
     /// Returns a value that is within the limits.
@@ -84,7 +84,7 @@ impl Limit {
     }
 
     fn wrong(self, what: &str, value: impl std::fmt::Display) -> String {
-        format!("{what} is {value}: give a number from {} to {}", self.least, self.largest)
+        format!("{what} is {value}: give a number from {} to {}", self.min, self.max)
     }
 }
 

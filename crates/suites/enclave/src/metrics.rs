@@ -24,7 +24,7 @@ pub const METRICS: &[Metric] = &[
         Better::Lower,
         "the smallest heap with which nothing failed, in pages",
     ),
-    Metric::new("heap_a_thread", "B", Better::Lower, "the smallest heap over the threads"),
+    Metric::new("heap_per_thread", "B", Better::Lower, "the smallest heap over the threads"),
     Metric::new(
         "usable",
         "share",

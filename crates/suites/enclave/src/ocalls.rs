@@ -56,8 +56,8 @@ impl Host {
         }
         let words = [address, operation as u64, value & 0xffff_ffff, 0, 0, 0];
         // SAFETY: the kernel reads a word of the region and puts the thread to sleep, or wakes some.
-        let gave = unsafe { system_calls::raw(libc::SYS_futex, words) };
-        if gave < 0 { gave.unsigned_abs() } else { 0 }
+        let result = unsafe { system_calls::raw(libc::SYS_futex, words) };
+        if result < 0 { result.unsigned_abs() } else { 0 }
     }
 }
 

@@ -10,11 +10,11 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{LOADING, timed};
-use crate::crew::{Crew, seed};
-use crate::entered::{self, Entered, failed};
 use crate::images::supplied;
+use crate::loaded::{self, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::SmallBankParams;
+use crate::threads::{EnclaveThreads, seed};
 
 /// What a customer begins with: 1000 in each of two accounts.
 const MONEY: u64 = 2000;
@@ -36,11 +36,11 @@ impl Method for SmallBank {
     }
 
     fn available(&self, params: &SmallBankParams) -> Result<(), Failure> {
-        entered::available(&params.enclave)
+        loaded::available(&params.enclave)
     }
 
     fn expected(&self, params: &SmallBankParams, _: Duration) -> Duration {
-        match entered::available(&params.enclave) {
+        match loaded::available(&params.enclave) {
             Ok(()) => LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),
             Err(_) => Duration::ZERO,
         }
@@ -69,7 +69,7 @@ impl Probe<SmallBankParams> for SmallBankProbe {
     ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
         let SmallBankParams { accounts: customers, transactions, threads, .. } = *params;
-        let enclave = Entered::load(&params.enclave, threads, context)?;
+        let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
         let inside = enclave.enclave();
         let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
         if told(inside.bank_open(customers))? != customers {
@@ -80,7 +80,7 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         let round = context.round;
         let share =
             |thread: u64| transactions / threads + u64::from(thread < transactions % threads);
-        let (answers, took) = Crew::of(threads, context)
+        let (answers, time) = EnclaveThreads::of(threads, context)
             .work(&enclave, |thread| inside.bank_run(share(thread), seed(round, thread)))?;
         for (thread, answer) in answers.into_iter().enumerate() {
             let made = answer.map_err(|why| failed(thread, &why))?;
@@ -98,8 +98,8 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         if told(inside.bank_close())? != customers {
             return Err(Failure::check("the bank did not close"));
         }
-        enclave.behaved()?;
-        let wall = took.wall(tsc);
-        Ok(timed(&enclave, wall, &took).value("transactions", transactions as f64 * 1e9 / wall))
+        enclave.check_no_syscalls()?;
+        let wall = time.wall(tsc);
+        Ok(timed(&enclave, wall, &time).value("transactions", transactions as f64 * 1e9 / wall))
     }
 }

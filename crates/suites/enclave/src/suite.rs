@@ -6,7 +6,7 @@ use lab::run::Lab;
 use lab::suite::{Capability, Data, Suite};
 
 use crate::kinds::{self, EnclaveKind};
-use crate::{allocation, cross_thread, ecall, hand, heap, smallbank};
+use crate::{allocation, cli, cross_thread, ecall, heap, smallbank};
 
 /// Allocators inside an enclave.
 pub struct EnclaveSuite;
@@ -47,7 +47,7 @@ impl Suite for EnclaveSuite {
 
 impl SuiteCommand for EnclaveSuite {
     fn command(&self) -> Option<clap::Command> {
-        Some(hand::command())
+        Some(cli::command())
     }
 
     fn run_command(
@@ -55,7 +55,7 @@ impl SuiteCommand for EnclaveSuite {
         matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(matches, lab)
+        cli::main(matches, lab)
     }
 }
 

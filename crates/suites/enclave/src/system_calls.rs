@@ -38,15 +38,15 @@ pub(crate) fn selector_here() -> Option<*mut u8> {
 /// What the call does must be sound.
 #[inline]
 pub(crate) unsafe fn raw(number: i64, words: [u64; 6]) -> i64 {
-    let gave;
+    let result;
     // SAFETY: the kernel changes RCX and R11 besides the result; what it does else is the caller's.
     unsafe {
-        asm!("syscall", inlateout("rax") number => gave,
+        asm!("syscall", inlateout("rax") number => result,
             in("rdi") words[0], in("rsi") words[1], in("rdx") words[2],
             in("r10") words[3], in("r8") words[4], in("r9") words[5],
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
-    gave
+    result
 }
 
 /// Begins to dispatch the calling thread's system calls by a byte, but for the one that ends at the address

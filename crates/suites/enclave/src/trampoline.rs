@@ -18,7 +18,7 @@ use crate::tcs::Tcs;
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct EcallReturn {
-    /// What the enclave gave.
+    /// What the enclave result.
     pub(crate) word: u64,
     /// 0; 1 where the ECALL was cut short by a fault.
     pub(crate) failed: u64,

@@ -34,11 +34,11 @@
 // A span: what memory is asked for by, and aligned to.
 #define SPAN ((size_t)64 * 1024)
 // As many spans as 16 GiB have.
-#define MOST ((size_t)1 << 18)
+#define MAX_SPANS ((size_t)1 << 18)
 
 static char* spans;
 static size_t count;
-static bool used[MOST];
+static bool used[MAX_SPANS];
 static atomic_flag taken = ATOMIC_FLAG_INIT;
 
 static void lock(void)
@@ -89,8 +89,8 @@ void tollgate_allocator_init(void* heap_start, void* heap_end)
   uintptr_t first = ((uintptr_t)heap_start + SPAN - 1) & ~(SPAN - 1);
   spans = (char*)first;
   count = first < (uintptr_t)heap_end ? ((uintptr_t)heap_end - first) / SPAN : 0;
-  if (count > MOST)
-    count = MOST;
+  if (count > MAX_SPANS)
+    count = MAX_SPANS;
   rpmalloc_config_t config = {
     .memory_map = span_map, .memory_unmap = span_unmap, .span_map_count = 1};
   rpmalloc_initialize_config(&config);

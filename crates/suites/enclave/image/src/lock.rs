@@ -8,20 +8,20 @@ use core::sync::atomic::{AtomicBool, AtomicU32};
 use interface::Leave;
 
 /// How a lock is taken and given back.
-pub trait Way: Sync {
+pub trait RawMutex: Sync {
     /// Taken by nobody.
     const FREE: Self;
 
     /// Comes back with the lock.
-    fn take(&self);
+    fn lock(&self);
 
     /// Gives the lock back. Its taker calls it.
-    fn give(&self);
+    fn unlock(&self);
 }
 
 /// A value behind a lock.
 pub struct Lock<W, T> {
-    way: W,
+    raw: W,
     value: UnsafeCell<T>,
 }
 
@@ -29,21 +29,21 @@ pub struct Lock<W, T> {
 pub type Spin<T> = Lock<Spins, T>;
 
 // SAFETY: the value is reached under the lock alone.
-unsafe impl<W: Way, T: Send> Sync for Lock<W, T> {}
+unsafe impl<W: RawMutex, T: Send> Sync for Lock<W, T> {}
 
-impl<W: Way, T> Lock<W, T> {
+impl<W: RawMutex, T> Lock<W, T> {
     /// A value behind a free lock.
     pub const fn new(value: T) -> Self {
-        Self { way: W::FREE, value: UnsafeCell::new(value) }
+        Self { raw: W::FREE, value: UnsafeCell::new(value) }
     }
 
     /// Works on the value, alone.
     #[inline]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.way.take();
+        self.raw.lock();
         // SAFETY: nobody else holds the lock.
         let result = work(unsafe { &mut *self.value.get() });
-        self.way.give();
+        self.raw.unlock();
         result
     }
 }
@@ -51,11 +51,11 @@ impl<W: Way, T> Lock<W, T> {
 /// Spins, however long it takes.
 pub struct Spins(AtomicBool);
 
-impl Way for Spins {
+impl RawMutex for Spins {
     const FREE: Self = Self(AtomicBool::new(false));
 
     #[inline]
-    fn take(&self) {
+    fn lock(&self) {
         while self.0.swap(true, Acquire) {
             while self.0.load(Relaxed) {
                 spin_loop();
@@ -64,7 +64,7 @@ impl Way for Spins {
     }
 
     #[inline]
-    fn give(&self) {
+    fn unlock(&self) {
         self.0.store(false, Release);
     }
 }
@@ -76,30 +76,30 @@ pub struct Waits(AtomicU32);
 /// Taken by nobody.
 const FREE: u32 = 0;
 /// Taken.
-const TAKEN: u32 = 1;
+const LOCKED: u32 = 1;
 /// Taken, and somebody may wait outside.
-const WANTED: u32 = 2;
+const CONTENDED: u32 = 2;
 
 /// How often a taken lock is looked at before its taker waits outside.
-const LOOKS: usize = 100;
+const MAX_SPINS: usize = 100;
 
 impl Waits {
     #[inline]
-    fn try_take(&self) -> bool {
-        self.0.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
+    fn try_lock(&self) -> bool {
+        self.0.compare_exchange(FREE, LOCKED, Acquire, Relaxed).is_ok()
     }
 
     #[cold]
     fn wait(&self) {
-        for _ in 0..LOOKS {
-            if self.0.load(Relaxed) == FREE && self.try_take() {
+        for _ in 0..MAX_SPINS {
+            if self.0.load(Relaxed) == FREE && self.try_lock() {
                 return;
             }
             spin_loop();
         }
         // Whoever waited cannot know that nobody else does, and takes it as wanted.
-        while self.0.swap(WANTED, Acquire) != FREE {
-            let Ok(_) = Host.wait(self.0.as_ptr() as u64, u64::from(WANTED));
+        while self.0.swap(CONTENDED, Acquire) != FREE {
+            let Ok(_) = Host.wait(self.0.as_ptr() as u64, u64::from(CONTENDED));
         }
     }
 
@@ -109,19 +109,19 @@ impl Waits {
     }
 }
 
-impl Way for Waits {
+impl RawMutex for Waits {
     const FREE: Self = Self(AtomicU32::new(FREE));
 
     #[inline]
-    fn take(&self) {
-        if !self.try_take() {
+    fn lock(&self) {
+        if !self.try_lock() {
             self.wait();
         }
     }
 
     #[inline]
-    fn give(&self) {
-        if self.0.swap(FREE, Release) == WANTED {
+    fn unlock(&self) {
+        if self.0.swap(FREE, Release) == CONTENDED {
             self.wake();
         }
     }

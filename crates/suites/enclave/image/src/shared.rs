@@ -18,7 +18,7 @@ const MIN_SIZE: u64 = 8;
 static SLOTS: [AtomicPtr<u8>; MAX_SLOTS as usize] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MAX_SLOTS as usize];
 /// How many threads are at them.
-static AT_SLOTS: AtomicU64 = AtomicU64::new(0);
+static ACTIVE_THREADS: AtomicU64 = AtomicU64::new(0);
 
 /// Allocates a block of a size below the largest, which says its own address.
 fn block(random: &mut Random, max_size: u64, tally: &mut Tally) -> *mut u8 {
@@ -48,7 +48,7 @@ pub fn larson(rounds: u64, slots: u64, max_size: u64, seed: u64) -> u64 {
     let slots = &SLOTS[..slots.min(MAX_SLOTS) as usize];
     let mut random = Random::new(seed);
     let mut tally = Tally::default();
-    AT_SLOTS.fetch_add(1, AcqRel);
+    ACTIVE_THREADS.fetch_add(1, AcqRel);
     for _ in 0..rounds {
         let new = block(&mut random, max_size, &mut tally);
         if let Some(slot) = slots.get(random.below(slots.len() as u64) as usize) {
@@ -57,28 +57,28 @@ pub fn larson(rounds: u64, slots: u64, max_size: u64, seed: u64) -> u64 {
             free(new);
         }
     }
-    if AT_SLOTS.fetch_sub(1, AcqRel) == 1 {
+    if ACTIVE_THREADS.fetch_sub(1, AcqRel) == 1 {
         SLOTS.iter().for_each(|slot| free(slot.swap(ptr::null_mut(), AcqRel)));
     }
     tally.word()
 }
 
 /// How many blocks the queue holds.
-const PLACES: usize = 1024;
+const QUEUE_LENGTH: usize = 1024;
 
 /// How often a thread looks for its turn before it leaves the enclave to wait.
-const LOOKS: usize = 1 << 12;
+const MAX_SPINS: usize = 1 << 12;
 
 /// A place of the queue. Its turn counts up by one when it is filled and by one when it is emptied.
 #[repr(align(64))]
-struct Place {
+struct Entry {
     turn: AtomicU32,
     /// How many wait outside.
     waiting: AtomicU32,
     block: UnsafeCell<*mut u8>,
 }
 
-impl Place {
+impl Entry {
     const fn empty() -> Self {
         let (turn, waiting) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { turn, waiting, block: UnsafeCell::new(ptr::null_mut()) }
@@ -86,7 +86,7 @@ impl Place {
 
     /// Waits for a turn: inside for a while, then outside, since the other thread may need this core.
     fn wait(&self, turn: u32) {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_SPINS {
             if self.turn.load(Acquire) == turn {
                 return;
             }
@@ -115,7 +115,7 @@ impl Place {
 /// The queue from `produce` to `consume`.
 #[repr(align(64))]
 struct Queue {
-    places: [Place; PLACES],
+    entries: [Entry; QUEUE_LENGTH],
     head: Cursor,
     tail: Cursor,
 }
@@ -128,7 +128,7 @@ struct Cursor(AtomicUsize);
 unsafe impl Sync for Queue {}
 
 static QUEUE: Queue = Queue {
-    places: [const { Place::empty() }; PLACES],
+    entries: [const { Entry::empty() }; QUEUE_LENGTH],
     head: Cursor(AtomicUsize::new(0)),
     tail: Cursor(AtomicUsize::new(0)),
 };
@@ -136,27 +136,27 @@ static QUEUE: Queue = Queue {
 impl Queue {
     /// Takes the next place by a cursor, and waits for its turn: the n-th lap fills at 2n and empties at
     /// 2n + 1.
-    fn place(&self, cursor: &Cursor, filled: usize) -> &Place {
+    fn entry(&self, cursor: &Cursor, filled: usize) -> &Entry {
         let at = cursor.0.fetch_add(1, Relaxed);
-        let place = &self.places[at % PLACES];
-        place.wait((at / PLACES * 2 + filled) as u32);
-        place
+        let entry = &self.entries[at % QUEUE_LENGTH];
+        entry.wait((at / QUEUE_LENGTH * 2 + filled) as u32);
+        entry
     }
 
     /// Puts a block; waits while the queue is full.
     fn put(&self, block: *mut u8) {
-        let place = self.place(&self.tail, 0);
+        let entry = self.entry(&self.tail, 0);
         // SAFETY: it is this thread's turn.
-        unsafe { place.block.get().write(block) };
-        place.pass();
+        unsafe { entry.block.get().write(block) };
+        entry.pass();
     }
 
     /// Takes a block; waits while the queue is empty.
     fn take(&self) -> *mut u8 {
-        let place = self.place(&self.head, 1);
+        let entry = self.entry(&self.head, 1);
         // SAFETY: it is this thread's turn.
-        let block = unsafe { place.block.get().read() };
-        place.pass();
+        let block = unsafe { entry.block.get().read() };
+        entry.pass();
         block
     }
 }

@@ -5,38 +5,38 @@
 #include <string.h>
 
 #define PAGE_BYTES ((size_t)4096)
-#define PAGES_A_WORD 64
+#define PAGES_PER_WORD 64
 // As many as 4 GiB have; a larger heap is used up to there.
-#define PAGES_MOST ((size_t)1 << 20)
+#define MAX_PAGES ((size_t)1 << 20)
 
 static char* pages_first;
 static size_t pages_count;
 // No page before it is free.
 static size_t pages_lowest;
-static uint64_t pages_used[PAGES_MOST / PAGES_A_WORD];
+static uint64_t pages_used[MAX_PAGES / PAGES_PER_WORD];
 // Pages that were given back hold what they held.
-static uint64_t pages_written[PAGES_MOST / PAGES_A_WORD];
+static uint64_t pages_written[MAX_PAGES / PAGES_PER_WORD];
 static pthread_mutex_t pages_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void pages_begin(void* start, void* end)
 {
   pages_first = start;
   pages_count = (size_t)((char*)end - (char*)start) / PAGE_BYTES;
-  if (pages_count > PAGES_MOST)
-    pages_count = PAGES_MOST;
+  if (pages_count > MAX_PAGES)
+    pages_count = MAX_PAGES;
 }
 
 static bool pages_bit(const uint64_t* bits, size_t page)
 {
-  return bits[page / PAGES_A_WORD] >> (page % PAGES_A_WORD) & 1;
+  return bits[page / PAGES_PER_WORD] >> (page % PAGES_PER_WORD) & 1;
 }
 
 static void pages_set(uint64_t* bits, size_t page, size_t count, bool to)
 {
   for (size_t end = page + count; page < end; ++page)
   {
-    uint64_t bit = (uint64_t)1 << (page % PAGES_A_WORD);
-    bits[page / PAGES_A_WORD] = to ? bits[page / PAGES_A_WORD] | bit : bits[page / PAGES_A_WORD] & ~bit;
+    uint64_t bit = (uint64_t)1 << (page % PAGES_PER_WORD);
+    bits[page / PAGES_PER_WORD] = to ? bits[page / PAGES_PER_WORD] | bit : bits[page / PAGES_PER_WORD] & ~bit;
   }
 }
 
@@ -45,13 +45,13 @@ static size_t pages_until_used(size_t page, size_t end)
 {
   while (page < end)
   {
-    uint64_t ahead = pages_used[page / PAGES_A_WORD] >> (page % PAGES_A_WORD);
+    uint64_t ahead = pages_used[page / PAGES_PER_WORD] >> (page % PAGES_PER_WORD);
     if (ahead)
     {
       page += (size_t)__builtin_ctzll(ahead);
       return page < end ? page : end;
     }
-    page = (page / PAGES_A_WORD + 1) * PAGES_A_WORD;
+    page = (page / PAGES_PER_WORD + 1) * PAGES_PER_WORD;
   }
   return end;
 }
@@ -60,10 +60,10 @@ static size_t pages_until_free(size_t page)
 {
   while (page < pages_count)
   {
-    uint64_t ahead = ~pages_used[page / PAGES_A_WORD] >> (page % PAGES_A_WORD);
+    uint64_t ahead = ~pages_used[page / PAGES_PER_WORD] >> (page % PAGES_PER_WORD);
     if (ahead)
       return page + (size_t)__builtin_ctzll(ahead);
-    page = (page / PAGES_A_WORD + 1) * PAGES_A_WORD;
+    page = (page / PAGES_PER_WORD + 1) * PAGES_PER_WORD;
   }
   return pages_count;
 }

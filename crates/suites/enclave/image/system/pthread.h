@@ -7,14 +7,14 @@
 #include <bits/pthreadtypes.h>
 
 // How often a taken mutex is looked at before its taker waits outside.
-#define LOOKS 100
+#define MAX_SPINS 100
 
 enum
 {
   FREE,
-  TAKEN,
+  LOCKED,
   // Taken, and somebody may wait outside.
-  WANTED
+  CONTENDED
 };
 
 #define PTHREAD_MUTEX_INITIALIZER {0}
@@ -30,21 +30,21 @@ static inline int pthread_mutex_trylock(pthread_mutex_t* mutex)
 {
   uint32_t free = FREE;
   return !__atomic_compare_exchange_n(
-    mutex_word(mutex), &free, TAKEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    mutex_word(mutex), &free, LOCKED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
 static __attribute__((noinline, unused)) void mutex_wait(uint32_t* word)
 {
-  for (int look = 0; look < LOOKS; ++look)
+  for (int spin = 0; spin < MAX_SPINS; ++spin)
   {
     uint32_t free = FREE;
     if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE &&
-        __atomic_compare_exchange_n(word, &free, TAKEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        __atomic_compare_exchange_n(word, &free, LOCKED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
       return;
     __builtin_ia32_pause();
   }
-  while (__atomic_exchange_n(word, WANTED, __ATOMIC_ACQUIRE) != FREE)
-    tollgate_enclave_wait(word, WANTED);
+  while (__atomic_exchange_n(word, CONTENDED, __ATOMIC_ACQUIRE) != FREE)
+    tollgate_enclave_wait(word, CONTENDED);
 }
 
 static inline int pthread_mutex_lock(pthread_mutex_t* mutex)
@@ -56,7 +56,7 @@ static inline int pthread_mutex_lock(pthread_mutex_t* mutex)
 
 static inline int pthread_mutex_unlock(pthread_mutex_t* mutex)
 {
-  if (__atomic_exchange_n(mutex_word(mutex), FREE, __ATOMIC_RELEASE) == WANTED)
+  if (__atomic_exchange_n(mutex_word(mutex), FREE, __ATOMIC_RELEASE) == CONTENDED)
     tollgate_enclave_wake(mutex_word(mutex), 1);
   return 0;
 }

@@ -79,7 +79,7 @@ macro_rules! interface {
 // Into the enclave. `enclave_thread` is the seed's; the others serve the other experiments and the
 // tests. Pointers are addresses inside the enclave.
 interface! { Ecall, Trusted, Enter:
-    /// Begins: the heap's first byte and its end. Made once by whoever loads. 0, or why not.
+    /// Begins: the heap's first byte and its end. InitializedEnclave once by whoever loads. 0, or why not.
     fn initialise(heap_start, heap_end);
     /// Nothing: what a call itself costs.
     fn nothing();
@@ -136,7 +136,7 @@ interface! { Ecall, Trusted, Enter:
     /// Does what is forbidden, for the tests: 0 a system call, 1 a write below the stack, 2 a wild
     /// pointer, 3 an illegal instruction, 4 no end.
     fn misbehave(how);
-    /// Ends: no call comes after it. Made once, by whoever unloads. Gives 0.
+    /// Ends: no call comes after it. InitializedEnclave once, by whoever unloads. Gives 0.
     fn finish();
 }
 

@@ -30,14 +30,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(super) const IMAGE: &str = "image";
 
 /// The largest library that is linked, bytes.
-const LARGEST: u64 = 256 << 20;
+const MAX_LIBRARY_BYTES: u64 = 256 << 20;
 
 /// Reads a library: links are followed, but a FIFO or a device is none.
 ///
 /// # Errors
 /// What the system refused, or a file that is too large.
 pub(super) fn read(library: &Path) -> io::Result<Vec<u8>> {
-    machine::file::read(&library.canonicalize()?, LARGEST)
+    machine::file::read(&library.canonicalize()?, MAX_LIBRARY_BYTES)
 }
 
 /// The failure of a library that cannot be read.

@@ -9,9 +9,9 @@
 
 mod code;
 mod guest;
+mod hardware;
 mod kernel;
 mod paging;
-mod proof;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use lab::sample::Failure;
 
 use self::guest::{Exit, Guest, Processor};
 use self::kernel::Frame;
-use self::paging::{Part, Ring};
+use self::paging::{PageAccess, Part};
 use super::{CallCounts, Enclave};
 use crate::conf::Conf;
 use crate::elf::Elf;
@@ -45,7 +45,7 @@ pub(super) fn runs() -> Result<(), Failure> {
 
 /// Whether an exit here is what the kind is named after.
 pub(super) fn measures() -> Result<(), Failure> {
-    proof::measures()
+    hardware::measures()
 }
 
 impl Kvm {
@@ -54,7 +54,7 @@ impl Kvm {
         let parts: Vec<Part> = region
             .parts(elf)
             .into_iter()
-            .map(|(range, access)| Part { range, access, ring: Ring::Three })
+            .map(|(range, access)| Part { range, access, page_access: PageAccess::User })
             .collect();
         // SAFETY: the region is a field of Self behind the guest.
         let guest = unsafe {
@@ -79,8 +79,8 @@ impl Kvm {
                 Exit::Ocall => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
-                    let gave = ocalls::answer_for(tcs, mailbox.word(0), words);
-                    mailbox.answer(gave);
+                    let result = ocalls::answer_for(tcs, mailbox.word(0), words);
+                    mailbox.answer(result);
                 }
                 Exit::Fault => {
                     let kernel = self.guest.kernel();

@@ -84,11 +84,11 @@ impl Enclave for Outside {
         COUNTS.set(&raw const self.counts);
         (self.bind)(&raw const block);
         let [w0, w1, w2, w3, w4] = words;
-        let mut gave = 0;
+        let mut result = 0;
         for _ in 0..times {
-            gave = (self.entry)(call as u64, w0, w1, w2, w3, w4);
+            result = (self.entry)(call as u64, w0, w1, w2, w3, w4);
         }
-        Ok(gave)
+        Ok(result)
     }
 
     fn counts(&self) -> CallCounts {

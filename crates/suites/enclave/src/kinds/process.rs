@@ -39,7 +39,7 @@ use crate::thread::Thread;
 use crate::trampoline::tollgate_enclave_ocall;
 
 /// How long the process may take to serve.
-const START: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// A loaded enclave of kind `process`.
 pub(super) struct Process {
@@ -129,12 +129,12 @@ impl Process {
     }
 
     fn wait_until_served(&self) -> Result<(), Failure> {
-        let begun = Instant::now();
+        let start = Instant::now();
         for mailbox in self.mailboxes.all() {
             loop {
                 match mailbox.ready.load(Ordering::Acquire) {
                     mailbox::READY => break,
-                    0 if self.child.lives() && begun.elapsed() < START => {
+                    0 if self.child.lives() && start.elapsed() < START_LIMIT => {
                         std::thread::sleep(Duration::from_micros(50));
                     }
                     0 => return Err(Failure::failed("the enclave's process does not serve")),
@@ -173,9 +173,9 @@ impl Process {
                 _ => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
-                    let gave = ocalls::answer_for(tcs, mailbox.word(0), words);
-                    mailbox.put([gave, 0, 0, 0, 0, 0]);
-                    mailbox.tell_enclave(State::Resume);
+                    let result = ocalls::answer_for(tcs, mailbox.word(0), words);
+                    mailbox.put([result, 0, 0, 0, 0, 0]);
+                    mailbox.pass_to_enclave(State::Resume);
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Enclave for Process {
         let mailbox = &self.mailboxes.all()[tcs.number];
         let [w0, w1, w2, w3, w4] = words;
         mailbox.put([call as u64, w0, w1, w2, w3, w4]);
-        mailbox.tell_enclave(State::Call);
+        mailbox.pass_to_enclave(State::Call);
         self.attend(&tcs)
     }
 
@@ -227,8 +227,8 @@ impl Child {
         // SAFETY: all zero is a valid siginfo; the call writes it and changes nothing of the child.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            let gave = libc::waitid(libc::P_PID, self.id.unsigned_abs(), &raw mut info, flags);
-            gave == 0 && info.si_pid() == 0
+            let result = libc::waitid(libc::P_PID, self.id.unsigned_abs(), &raw mut info, flags);
+            result == 0 && info.si_pid() == 0
         }
     }
 }

@@ -10,9 +10,9 @@ mod driver;
 #[cfg(test)]
 mod emulation;
 mod entry;
+mod initialized;
 mod key;
 mod layout;
-mod made;
 mod measurement;
 mod pages;
 mod processor;
@@ -30,9 +30,9 @@ use enclave_interface::{Ecall, Ocall};
 use lab::sample::Failure;
 
 use self::driver::{Driver, Kernel, Step, advice};
-use self::entry::{Entry, Fault, Left, Vdso};
+use self::entry::{Entry, ExitReason, Fault, Vdso};
+use self::initialized::InitializedEnclave;
 use self::layout::Layout;
-use self::made::Made;
 use self::pages::Pages;
 use self::waits::Waits;
 use super::{CallCounts, Enclave};
@@ -49,7 +49,7 @@ struct Sgx<D> {
     waits: Waits,
     vdso: Vdso,
     layout: Layout,
-    made: Made<D>,
+    enclave: InitializedEnclave<D>,
 }
 
 /// Whether this machine has enclaves in hardware.
@@ -70,13 +70,13 @@ pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<impl Enclave + use
 impl<D: Driver> Sgx<D> {
     fn start(pages: &Pages, driver: D, vdso: Vdso, conf: &Conf) -> Result<Self, Failure> {
         let layout = pages.layout.clone();
-        let made = Made::new(pages, driver)?;
-        let tcs = TcsSet::without_trampoline(made.range(), conf.tcs);
-        Ok(Self { tcs, waits: Waits::default(), vdso, layout, made })
+        let enclave = InitializedEnclave::new(pages, driver)?;
+        let tcs = TcsSet::without_trampoline(enclave.range(), conf.tcs);
+        Ok(Self { tcs, waits: Waits::default(), vdso, layout, enclave })
     }
 
     fn base(&self) -> usize {
-        self.made.range().start
+        self.enclave.range().start
     }
 
     /// Answers an OCALL of a thread that had seen so many wakes when it went in.
@@ -117,16 +117,16 @@ impl<D: Driver> Enclave for Sgx<D> {
         let mut left = unsafe { entry.call(call as u64, words) };
         loop {
             match left {
-                Left::Done(word) => return Ok(word),
-                Left::Ocall(number, words) => {
+                ExitReason::Done(word) => return Ok(word),
+                ExitReason::Ocall(number, words) => {
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
                     let answer = self.answer(&tcs, number, words, seen);
                     seen = self.waits.seen();
                     // SAFETY: as above; it was left by an OCALL.
                     left = unsafe { entry.answer(answer) };
                 }
-                Left::Cut(fault) => return Err(self.cut(&tcs, &fault)),
-                Left::Refused(fault) => {
+                ExitReason::Cut(fault) => return Err(self.cut(&tcs, &fault)),
+                ExitReason::Refused(fault) => {
                     self.tcs.abort();
                     return Err(EcallError::NotEntered { vector: fault.vector() });
                 }

@@ -1,7 +1,7 @@
 //! The regions of loaded enclaves, as the handlers of signals read them.
 
 #[cfg(test)]
-mod orders;
+mod model;
 mod table;
 #[cfg(test)]
 mod tests;

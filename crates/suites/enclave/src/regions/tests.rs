@@ -38,7 +38,7 @@ fn what_has_no_space_is_refused() {
     assert_eq!(regions.add(0x1000..0x2000), None, "all are taken");
 }
 
-/// More addresses than a model can try; the model in `orders.rs` tries all orders of a few.
+/// More addresses than a model can try; the model in `model.rs` tries all orders of a few.
 #[test]
 fn no_address_between_regions_is_ever_in_one() {
     let (regions, done) = (table(), AtomicBool::new(false));

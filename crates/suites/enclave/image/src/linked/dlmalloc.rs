@@ -1,7 +1,7 @@
 //! dlmalloc, which asks its system for memory: the system here is the heap, given whole at once.
 
 use crate::allocator::{ALIGNMENT, Allocator};
-use crate::lock::{Lock, Spins, Waits, Way};
+use crate::lock::{Lock, Spins, Waits, RawMutex};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -17,7 +17,7 @@ pub type DlmallocWait = Locked<Waits>;
 /// A page, and the step in which dlmalloc asks.
 const PAGE: usize = 4096;
 
-impl<W: Way> Locked<W> {
+impl<W: RawMutex> Locked<W> {
     /// With no heap yet.
     #[allow(clippy::new_without_default, reason = "it is made once, in a static")]
     pub const fn new() -> Self {
@@ -74,7 +74,7 @@ unsafe impl dlmalloc::Allocator for Heap {
 }
 
 // SAFETY: the memory is dlmalloc's, and a lock is around.
-unsafe impl<W: Way> Allocator for Locked<W> {
+unsafe impl<W: RawMutex> Allocator for Locked<W> {
     unsafe fn init(&self, start: *mut u8, end: *mut u8) {
         self.0.with(|inner| {
             inner.allocator().start.store(start as usize, Relaxed);

@@ -11,7 +11,7 @@ use lab::sample::Failure;
 use machine::mapping::Mapping;
 
 use super::code::{Code, ENDED, MAILBOXES, Mailbox, OCALL, STUB, code};
-use super::paging::{Part, Ring};
+use super::paging::{PageAccess, Part};
 use crate::conf::PAGE;
 use crate::elf::Access;
 
@@ -109,17 +109,17 @@ impl Kernel {
 
     /// Who may do what with its pages.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let part = |pages: std::ops::Range<usize>, access, ring| Part {
+        let part = |pages: std::ops::Range<usize>, access, page_access| Part {
             range: self.base() + pages.start..self.base() + pages.end,
             access,
-            ring,
+            page_access,
         };
         vec![
-            part(0..PAGE, Access::Execute, Ring::Three),
-            part(PAGE..TABLES, Access::Execute, Ring::Zero),
-            part(TABLES..MAILBOXES, Access::Read, Ring::Zero),
-            part(MAILBOXES..stacks(self.tcs), Access::Write, Ring::Three),
-            part(stacks(self.tcs)..self.len(), Access::Write, Ring::Zero),
+            part(0..PAGE, Access::Execute, PageAccess::User),
+            part(PAGE..TABLES, Access::Execute, PageAccess::Kernel),
+            part(TABLES..MAILBOXES, Access::Read, PageAccess::Kernel),
+            part(MAILBOXES..stacks(self.tcs), Access::Write, PageAccess::User),
+            part(stacks(self.tcs)..self.len(), Access::Write, PageAccess::Kernel),
         ]
     }
 

@@ -7,11 +7,11 @@ use crate::elf::Access;
 
 /// Who may use a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ring {
+pub(super) enum PageAccess {
     /// The guest's ring 0 alone.
-    Zero,
+    Kernel,
     /// The inside too.
-    Three,
+    User,
 }
 
 /// Pages of one use.
@@ -22,7 +22,7 @@ pub(super) struct Part {
     /// What may be done with them.
     pub(super) access: Access,
     /// By whom.
-    pub(super) ring: Ring,
+    pub(super) page_access: PageAccess,
 }
 
 const PRESENT: u64 = 1;
@@ -53,7 +53,7 @@ impl PageTable {
         let mut flags = PRESENT | ACCESSED_DIRTY;
         flags |= if part.access == Access::Write { WRITABLE } else { 0 };
         flags |= if part.access == Access::Execute { 0 } else { NO_EXECUTE };
-        flags |= if part.ring == Ring::Three { USER } else { 0 };
+        flags |= if part.page_access == PageAccess::User { USER } else { 0 };
         for (address, memory) in part.range.clone().step_by(PAGE).zip((memory..).step_by(PAGE)) {
             let entry = self.last(address);
             self.entries[entry] = memory | flags;
@@ -112,11 +112,11 @@ mod tests {
             let mut table = PageTable::new(1 << 30);
             let (mut page, mut memory, mut parts) = (base, 1 << 32, vec![]);
             for (pages, hole, kind) in lengths {
-                let (access, ring) = [
-                    (Access::Read, Ring::Three), (Access::Write, Ring::Three),
-                    (Access::Execute, Ring::Three), (Access::Write, Ring::Zero),
+                let (access, page_access) = [
+                    (Access::Read, PageAccess::User), (Access::Write, PageAccess::User),
+                    (Access::Execute, PageAccess::User), (Access::Write, PageAccess::Kernel),
                 ][kind];
-                let part = Part { range: page * PAGE..(page + pages) * PAGE, access, ring };
+                let part = Part { range: page * PAGE..(page + pages) * PAGE, access, page_access };
                 table.map(&part, memory);
                 prop_assert_eq!(walk(&table, part.range.start - PAGE), None);
                 page += pages + hole;
@@ -130,7 +130,7 @@ mod tests {
                     prop_assert_eq!(entry & ADDRESS, memory + (number * PAGE) as u64);
                     prop_assert_eq!(entry & WRITABLE != 0, part.access == Access::Write);
                     prop_assert_eq!(entry & NO_EXECUTE == 0, part.access == Access::Execute);
-                    prop_assert_eq!(entry & USER != 0, part.ring == Ring::Three);
+                    prop_assert_eq!(entry & USER != 0, part.page_access == PageAccess::User);
                 }
             }
         }

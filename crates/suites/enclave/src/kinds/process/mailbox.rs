@@ -16,10 +16,10 @@ use crate::system_calls;
 pub(super) const READY: u32 = 1;
 
 /// How often who waits looks before it sleeps: some tens of microseconds.
-const LOOKS: u32 = 1000;
+const MAX_SPINS: u32 = 1000;
 
 /// How long the host sleeps before it looks whether the process lives, in nanoseconds.
-const SLEEP: i64 = 20_000_000;
+const CHECK_INTERVAL_NS: i64 = 20_000_000;
 
 /// Whose turn it is, and what for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub(super) enum State {
     Idle,
     /// The host makes an ECALL: number and five words.
     Call,
-    /// It gave a word.
+    /// It result a word.
     Answer,
     /// It was cut short: signal, what, at.
     Failed,
     /// The enclave makes an OCALL: number and five words.
     Ocall,
-    /// It gave a word.
+    /// It result a word.
     Resume,
 }
 
@@ -78,16 +78,16 @@ impl Mailbox {
     }
 
     /// The host's turn is over.
-    pub(super) fn tell_enclave(&self, state: State) {
-        self.tell(state, &self.enclave_sleeps);
+    pub(super) fn pass_to_enclave(&self, state: State) {
+        self.pass(state, &self.enclave_sleeps);
     }
 
     /// The enclave's turn is over.
-    pub(super) fn tell_host(&self, state: State) {
-        self.tell(state, &self.host_sleeps);
+    pub(super) fn pass_to_host(&self, state: State) {
+        self.pass(state, &self.host_sleeps);
     }
 
-    fn tell(&self, state: State, sleeps: &AtomicU32) {
+    fn pass(&self, state: State, sleeps: &AtomicU32) {
         self.state.store(state as u32, Ordering::SeqCst);
         if sleeps.load(Ordering::SeqCst) != 0 {
             self.futex(libc::FUTEX_WAKE, 1, ptr::null());
@@ -100,10 +100,10 @@ impl Mailbox {
         waits: impl Fn(State) -> bool,
         lives: impl Fn() -> bool,
     ) -> Option<State> {
-        let timeout = libc::timespec { tv_sec: 0, tv_nsec: SLEEP };
+        let timeout = libc::timespec { tv_sec: 0, tv_nsec: CHECK_INTERVAL_NS };
         loop {
             if let Some(state) =
-                self.look(&waits).or_else(|| self.sleep(&waits, &self.host_sleeps, &timeout))
+                self.spin(&waits).or_else(|| self.sleep(&waits, &self.host_sleeps, &timeout))
             {
                 return Some(state);
             }
@@ -117,14 +117,14 @@ impl Mailbox {
     pub(super) fn enclave_waits_for(&self, state: State) {
         let waits = |now| now != state;
         while self
-            .look(&waits)
+            .spin(&waits)
             .or_else(|| self.sleep(&waits, &self.enclave_sleeps, ptr::null()))
             .is_none()
         {}
     }
 
-    fn look(&self, waits: &impl Fn(State) -> bool) -> Option<State> {
-        for _ in 0..LOOKS {
+    fn spin(&self, waits: &impl Fn(State) -> bool) -> Option<State> {
+        for _ in 0..MAX_SPINS {
             let now = State::of(self.state.load(Ordering::Acquire));
             if !waits(now) {
                 return Some(now);

@@ -163,14 +163,14 @@ extern "C" fn serve(given: *mut c_void) -> c_int {
         let left = unsafe { tollgate_enclave_enter(serving.tcs, mailbox.word(0), words.as_ptr()) };
         if left.failed == 0 {
             mailbox.put([left.word, 0, 0, 0, 0, 0]);
-            mailbox.tell_host(State::Answer);
+            mailbox.pass_to_host(State::Answer);
         } else {
             // SAFETY: as above.
             let cut = unsafe { &(*serving.tcs).cut };
             let [signal, what, at] =
                 [&cut.signal, &cut.what, &cut.at].map(|word| word.load(Ordering::Relaxed));
             mailbox.put([signal, what, at, 0, 0, 0]);
-            mailbox.tell_host(State::Failed);
+            mailbox.pass_to_host(State::Failed);
         }
     }
 }
@@ -184,7 +184,7 @@ fn ready(mailbox: &Mailbox, confined: Result<(), i32>) {
 /// Puts the calling thread under a filter.
 fn confine(filter: &libc::sock_fprog) -> Result<(), i32> {
     // SAFETY: both take rights from this thread alone; the kernel reads the filter.
-    let gave = unsafe {
+    let result = unsafe {
         match raw(libc::SYS_prctl, [libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0, 0]) {
             0 => raw(
                 libc::SYS_seccomp,
@@ -193,7 +193,7 @@ fn confine(filter: &libc::sock_fprog) -> Result<(), i32> {
             error => error,
         }
     };
-    if gave == 0 { Ok(()) } else { Err(-gave as i32) }
+    if result == 0 { Ok(()) } else { Err(-result as i32) }
 }
 
 /// Answers an OCALL in the enclave's process: by asking the host.
@@ -212,7 +212,7 @@ pub(super) unsafe extern "sysv64" fn answer_by_host(
     // SAFETY: the caller's; there is a mailbox a TCS.
     let mailbox = unsafe { &*MAILBOXES.load(Ordering::Relaxed).add((*tcs).number) };
     mailbox.put([number, w0, w1, w2, w3, w4]);
-    mailbox.tell_host(State::Ocall);
+    mailbox.pass_to_host(State::Ocall);
     mailbox.enclave_waits_for(State::Resume);
     mailbox.word(0)
 }

@@ -6,7 +6,7 @@ use lab::sample::Failure;
 
 use super::driver::{FILE, Kernel};
 use super::entry::Vdso;
-use super::processor::{Processor, Told};
+use super::processor::{CpuidLeaves, Processor};
 use super::vdso;
 
 /// What was found.
@@ -26,7 +26,7 @@ struct Found {
 pub(super) fn find() -> Result<(Processor, Vdso), Failure> {
     judge(Found {
         extensions: machine::cpu::has_sgx(),
-        processor: Told::here().processor(),
+        processor: CpuidLeaves::here().processor(),
         driver: Kernel::open().map(drop),
         vdso: vdso::enter(),
     })

@@ -11,7 +11,7 @@ use std::ptr;
 
 use enclave_interface::{Ecall, ThreadBlock};
 
-use super::structures::{INVALID_OPCODE, Saved};
+use super::structures::{GprSgx, INVALID_OPCODE};
 
 /// What an entry is for, in R11.
 pub(super) mod entering {
@@ -239,7 +239,7 @@ global_asm!(
     exit = const offset_of!(Block, exit),
     host_frame = const offset_of!(Block, host_frame),
     inside = const offset_of!(Block, inside),
-    rip = const offset_of!(Saved, rip),
-    rax = const offset_of!(Saved, rax),
-    exception = const offset_of!(Saved, exit),
+    rip = const offset_of!(GprSgx, rip),
+    rax = const offset_of!(GprSgx, rax),
+    exception = const offset_of!(GprSgx, exit),
 );

@@ -11,9 +11,7 @@ use std::ptr;
 use rustix::ioctl::{self, Setter, Updater, opcode};
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-use super::structures::{
-    EXECUTE, PageInformation, READ, Secs, SignatureStructure, THREAD_PAGE, WRITE,
-};
+use super::structures::{EXECUTE, READ, SecInfo, Secs, SigStruct, THREAD_PAGE, WRITE};
 use crate::conf::PAGE;
 
 /// The driver's file.
@@ -57,12 +55,12 @@ pub(super) trait Driver: Sized + Send + Sync {
         &self,
         offset: usize,
         bytes: &[u8],
-        information: &PageInformation,
+        information: &SecInfo,
         measured: bool,
     ) -> io::Result<()>;
 
     /// Ends the making: the enclave can be entered.
-    fn init(&self, signature: &SignatureStructure) -> io::Result<()>;
+    fn init(&self, signature: &SigStruct) -> io::Result<()>;
 
     /// Maps pages that were added, where the enclave's range of addresses is reserved.
     fn map(&self, addresses: Range<usize>, flags: u64) -> io::Result<()>;
@@ -90,7 +88,7 @@ impl Driver for Kernel {
         &self,
         offset: usize,
         bytes: &[u8],
-        information: &PageInformation,
+        information: &SecInfo,
         measured: bool,
     ) -> io::Result<()> {
         let mut added = 0;
@@ -104,12 +102,12 @@ impl Driver for Kernel {
                 added: 0,
             };
             // SAFETY: the driver reads so many bytes and a SECINFO, and writes how many it took.
-            let gave = unsafe {
+            let result = unsafe {
                 let request = Updater::<ADD_PAGES, AddPages>::new(&mut given);
                 ioctl::ioctl(self.0.as_fd(), request)
             };
             // A signal that comes between two pages ends it before its time.
-            match gave {
+            match result {
                 Ok(()) | Err(rustix::io::Errno::INTR) => added += given.added as usize,
                 Err(why) => return Err(why.into()),
             }
@@ -117,7 +115,7 @@ impl Driver for Kernel {
         Ok(())
     }
 
-    fn init(&self, signature: &SignatureStructure) -> io::Result<()> {
+    fn init(&self, signature: &SigStruct) -> io::Result<()> {
         let given = Init(ptr::from_ref(signature) as u64);
         // SAFETY: the driver reads a SIGSTRUCT at that address.
         unsafe { Ok(ioctl::ioctl(self.0.as_fd(), Setter::<INIT, Init>::new(given))?) }

@@ -18,9 +18,7 @@ use rustix::mm::{self, MprotectFlags, ProtFlags};
 use super::driver::{Driver, access};
 use super::measurement::Measurement;
 use super::signature;
-use super::structures::{
-    Attributes, PageInformation, Secs, SignatureStructure, THREAD_PAGE, ThreadControl,
-};
+use super::structures::{Attributes, SecInfo, Secs, SgxTcs, SigStruct, THREAD_PAGE};
 use crate::conf::PAGE;
 
 pub(super) use processor::{refuse_system_calls, vdso};
@@ -65,14 +63,14 @@ struct Making {
 
 impl Making {
     /// Takes a slot for a TCS whose page lies at an address; the processor refuses one that is wrong.
-    fn claim(&self, at: usize, page: &ThreadControl) -> io::Result<()> {
+    fn claim(&self, at: usize, page: &SgxTcs) -> io::Result<()> {
         if ![page.fs, page.gs, page.frames].iter().all(|at| at.is_multiple_of(PAGE as u64)) {
-            return Err(refused(libc::EIO));
+            return Err(errno(libc::EIO));
         }
         let free = |slot: &&Slot| {
             slot.thread_control.compare_exchange(0, at as u64, SeqCst, SeqCst).is_ok()
         };
-        let slot = SLOTS.iter().find(free).ok_or_else(|| refused(libc::ENOMEM))?;
+        let slot = SLOTS.iter().find(free).ok_or_else(|| errno(libc::ENOMEM))?;
         slot.base.store(self.base as u64, SeqCst);
         slot.length.store(self.length as u64, SeqCst);
         slot.frame.store(u64::from(self.frame_pages) * PAGE as u64, SeqCst);
@@ -88,7 +86,7 @@ impl Emulated {
     }
 }
 
-fn refused(errno: i32) -> io::Error {
+fn errno(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
@@ -97,7 +95,7 @@ impl Driver for Emulated {
         let mut making = self.0.lock().unwrap();
         let aligned = secs.size.is_power_of_two() && secs.base.is_multiple_of(secs.size);
         if !aligned || secs.attributes.xfrm & 3 != 3 || making.measured.is_some() {
-            return Err(refused(libc::EINVAL));
+            return Err(errno(libc::EINVAL));
         }
         (making.base, making.length) = (secs.base as usize, secs.size as usize);
         making.attributes = Some(secs.attributes);
@@ -110,7 +108,7 @@ impl Driver for Emulated {
         &self,
         offset: usize,
         bytes: &[u8],
-        information: &PageInformation,
+        information: &SecInfo,
         measured: bool,
     ) -> io::Result<()> {
         let making = &mut *self.0.lock().unwrap();
@@ -120,11 +118,11 @@ impl Driver for Emulated {
         let whole = (bytes.as_ptr().addr() | offset | bytes.len()).is_multiple_of(PAGE);
         if !whole || making.started || place.end > making.length || !making.added.iter().all(apart)
         {
-            return Err(refused(libc::EINVAL));
+            return Err(errno(libc::EINVAL));
         }
         let mut at = making.base + offset;
         for (page, offset) in bytes.as_chunks::<PAGE>().0.iter().zip((offset..).step_by(PAGE)) {
-            let measurement = making.measured.as_mut().ok_or_else(|| refused(libc::EINVAL))?;
+            let measurement = making.measured.as_mut().ok_or_else(|| errno(libc::EINVAL))?;
             measurement.add(offset as u64, information);
             if measured {
                 measurement.extend(offset as u64, page);
@@ -137,7 +135,7 @@ impl Driver for Emulated {
             }
             if information.flags == THREAD_PAGE {
                 // SAFETY: it is one.
-                making.claim(at, unsafe { &*page.as_ptr().cast::<ThreadControl>() })?;
+                making.claim(at, unsafe { &*page.as_ptr().cast::<SgxTcs>() })?;
             }
             at += PAGE;
         }
@@ -145,15 +143,15 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn init(&self, signature: &SignatureStructure) -> io::Result<()> {
+    fn init(&self, signature: &SigStruct) -> io::Result<()> {
         let making = &mut *self.0.lock().unwrap();
-        let measured = making.measured.take().ok_or_else(|| refused(libc::EINVAL))?.end();
+        let measured = making.measured.take().ok_or_else(|| errno(libc::EINVAL))?.end();
         let attributes = making.attributes.map(Attributes::words);
         let right = signature::holds(signature)
             && signature.body.measurement == measured
             && Some(signature.body.attributes) == attributes;
         making.started = right;
-        right.then_some(()).ok_or_else(|| refused(libc::EPERM))
+        right.then_some(()).ok_or_else(|| errno(libc::EPERM))
     }
 
     fn map(&self, addresses: Range<usize>, flags: u64) -> io::Result<()> {
@@ -165,7 +163,7 @@ impl Driver for Emulated {
             page.is_some_and(|(_, flags)| access(*flags).contains(wanted))
         };
         if !place.step_by(PAGE).all(allowed) {
-            return Err(refused(libc::EACCES));
+            return Err(errno(libc::EACCES));
         }
         let rights = [
             (ProtFlags::READ, MprotectFlags::READ),

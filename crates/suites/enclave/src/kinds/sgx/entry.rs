@@ -83,7 +83,7 @@ impl Fault {
 
 /// Why the enclave was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum ExitReason {
     /// The call has ended and gives this.
     Done(u64),
     /// It makes this OCALL, with words.
@@ -118,7 +118,7 @@ impl Entry {
     ///
     /// # Safety
     /// The TCS must be one of a started enclave that was made by [`super::code`], and nobody inside by it.
-    pub(super) unsafe fn call(&mut self, number: u64, words: [u64; 5]) -> Left {
+    pub(super) unsafe fn call(&mut self, number: u64, words: [u64; 5]) -> ExitReason {
         let [rsi, rdx, r10, r8, r9] = words;
         let r11 = entering::CALL;
         // SAFETY: the caller's.
@@ -129,22 +129,22 @@ impl Entry {
     ///
     /// # Safety
     /// As [`Self::call`]; this entry's last words were an OCALL.
-    pub(super) unsafe fn answer(&mut self, answer: u64) -> Left {
+    pub(super) unsafe fn answer(&mut self, answer: u64) -> ExitReason {
         let words = Words { rdi: answer, r11: entering::ANSWER, ..Words::default() };
         // SAFETY: the caller's.
         unsafe { self.enter(words) }
     }
 
-    unsafe fn enter(&mut self, mut words: Words) -> Left {
+    unsafe fn enter(&mut self, mut words: Words) -> ExitReason {
         // SAFETY: the caller's; both structures are as the assembly has them.
         unsafe { tollgate_sgx_enter(&raw mut words, &raw mut self.run, self.vdso) };
         match words.r11 {
-            leaving::DONE => Left::Done(words.rdi),
+            leaving::DONE => ExitReason::Done(words.rdi),
             leaving::OCALL => {
-                Left::Ocall(words.rdi, [words.rsi, words.rdx, words.r10, words.r8, words.r9])
+                ExitReason::Ocall(words.rdi, [words.rsi, words.rdx, words.r10, words.r8, words.r9])
             }
-            leaving::CUT => Left::Cut(words.fault),
-            _ => Left::Refused(words.fault),
+            leaving::CUT => ExitReason::Cut(words.fault),
+            _ => ExitReason::Refused(words.fault),
         }
     }
 }

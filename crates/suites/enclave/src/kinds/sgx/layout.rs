@@ -33,7 +33,7 @@ pub(super) enum Holds {
     /// A stack.
     Stack,
     /// The TCS's page.
-    ThreadControl(usize),
+    SgxTcs(usize),
     /// Its frames.
     Frames,
     /// The thread's variables and its block.
@@ -179,7 +179,7 @@ impl Layout {
             parts.push(regular(self.stack(tcs), Holds::Stack, READ | WRITE));
             parts.push(Part {
                 range: page..page + PAGE,
-                holds: Holds::ThreadControl(tcs),
+                holds: Holds::SgxTcs(tcs),
                 flags: THREAD_PAGE,
             });
             parts.push(regular(self.frames(tcs), Holds::Frames, READ | WRITE));
@@ -233,7 +233,7 @@ mod tests {
                 end = part.range.end;
                 // Written and executed, or a thread's page with rights: the processor or the kernel refuses.
                 prop_assert!(part.flags & (WRITE | EXECUTE) != WRITE | EXECUTE);
-                let thread = matches!(part.holds, Holds::ThreadControl(_));
+                let thread = matches!(part.holds, Holds::SgxTcs(_));
                 prop_assert_eq!(thread, part.flags == THREAD_PAGE);
                 prop_assert_eq!(thread, part.flags & (REGULAR_PAGE | READ) == 0);
             }

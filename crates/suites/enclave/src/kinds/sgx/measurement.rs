@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::structures::{PageInformation, Plain};
+use super::structures::{Plain, SecInfo};
 use crate::conf::PAGE;
 
 /// The bytes that one EEXTEND measures.
@@ -26,7 +26,7 @@ impl Measurement {
     }
 
     /// A page is added.
-    pub(super) fn add(&mut self, offset: u64, information: &PageInformation) {
+    pub(super) fn add(&mut self, offset: u64, information: &SecInfo) {
         let information = &information.bytes()[..INFORMATION];
         self.record(b"EADD\0\0\0\0", &[&offset.to_le_bytes(), information]);
     }
@@ -78,9 +78,9 @@ mod tests {
             hex(measured.clone().end()),
             "9e197c8837c6d65632dbdd59cd7df4f1a25b68d8e4e5eb6ca3b20b05311fecb8"
         );
-        measured.add(0, &PageInformation::new(THREAD_PAGE));
+        measured.add(0, &SecInfo::new(THREAD_PAGE));
         measured.extend(0, &counted(0));
-        measured.add(0x1000, &PageInformation::new(REGULAR_PAGE | READ | EXECUTE));
+        measured.add(0x1000, &SecInfo::new(REGULAR_PAGE | READ | EXECUTE));
         assert_eq!(
             hex(measured.clone().end()),
             "10a8915554466316f16ebd58a9dce11fe58c1a7bc1bdaf00c50f72d270a1c3d9"
@@ -98,7 +98,7 @@ mod tests {
             let of = |pages: &[(u64, u64, [u8; PAGE])]| {
                 let mut measured = Measurement::begin(1, 1 << 20);
                 for (offset, flags, bytes) in pages {
-                    measured.add(*offset, &PageInformation::new(REGULAR_PAGE | flags));
+                    measured.add(*offset, &SecInfo::new(REGULAR_PAGE | flags));
                     measured.extend(*offset, bytes);
                 }
                 measured.end()

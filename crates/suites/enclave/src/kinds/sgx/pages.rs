@@ -12,9 +12,7 @@ use super::layout::{Holds, Layout, Part};
 use super::measurement::Measurement;
 use super::processor::Processor;
 use super::signature;
-use super::structures::{
-    Attributes, DEBUG, MODE64, PageInformation, Plain, Saved, SignatureStructure, ThreadControl,
-};
+use super::structures::{Attributes, DEBUG, GprSgx, MODE64, Plain, SecInfo, SgxTcs, SigStruct};
 use crate::conf::{Conf, PAGE};
 use crate::elf::{Access, Elf};
 
@@ -40,7 +38,7 @@ pub(super) struct Pages {
     pub(super) parts: Vec<(Part, Option<Vec<Page>>)>,
     pub(super) attributes: Attributes,
     pub(super) frame_pages: u32,
-    pub(super) signature: Box<SignatureStructure>,
+    pub(super) signature: Box<SigStruct>,
 }
 
 impl Pages {
@@ -93,9 +91,7 @@ impl Pages {
                 }
                 Holds::Code => Some(pages(&part, 0, code)),
                 Holds::Tables => Some(pages(&part, 0, &tables)),
-                Holds::ThreadControl(tcs) => {
-                    Some(pages(&part, 0, thread_control(&layout, tcs).bytes()))
-                }
+                Holds::SgxTcs(tcs) => Some(pages(&part, 0, thread_control(&layout, tcs).bytes())),
                 Holds::Thread(tcs) => {
                     let block = block(elf, &layout, tcs, frame_pages as usize);
                     Some(pages(&part, layout.block(tcs) - part.range.start, code::bytes(&block)))
@@ -117,7 +113,7 @@ impl Pages {
 fn measure(parts: &[(Part, Option<Vec<Page>>)], frame_pages: u32, length: usize) -> [u8; 32] {
     let mut measured = Measurement::begin(frame_pages, length as u64);
     for (part, held) in parts {
-        let information = PageInformation::new(part.flags);
+        let information = SecInfo::new(part.flags);
         for (number, at) in part.range.clone().step_by(PAGE).enumerate() {
             measured.add(at as u64, &information);
             if let Some(held) = held {
@@ -162,8 +158,8 @@ fn tables(elf: &Elf<'_>) -> Result<Vec<u8>, Failure> {
     Ok(tables)
 }
 
-fn thread_control(layout: &Layout, tcs: usize) -> ThreadControl {
-    let mut made = ThreadControl::zero();
+fn thread_control(layout: &Layout, tcs: usize) -> SgxTcs {
+    let mut made = SgxTcs::zero();
     made.frames = layout.frames(tcs).start as u64;
     made.frame_count = super::layout::FRAMES as u32;
     made.entry = layout.code_start() as u64;
@@ -196,7 +192,7 @@ fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Bloc
         stack: layout.stack(tcs).end as u64,
         entry: elf.entry as u64,
         // At the end of the first frame.
-        saved: (layout.frames(tcs).start + frame_pages * PAGE - size_of::<Saved>()) as u64,
+        saved: (layout.frames(tcs).start + frame_pages * PAGE - size_of::<GprSgx>()) as u64,
         relocations: layout.tables_start() as u64,
         relocation_count: elf.relocations.len() as u64,
         template: template as u64,

@@ -6,7 +6,7 @@
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::mem::size_of;
 
-use super::structures::Saved;
+use super::structures::GprSgx;
 use crate::conf::PAGE;
 
 /// The parts of its state that an enclave's code may use: x87, SSE, AVX and AVX-512.
@@ -27,7 +27,7 @@ pub(super) struct Processor {
 
 /// What is asked of CPUID and XGETBV, in registers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct CpuidLeaves {
     /// Leaf 12H, subleaf 0: EAX and EDX.
     pub(super) capabilities: [u32; 2],
     /// Subleaf 1: ECX and EDX.
@@ -38,7 +38,7 @@ pub(super) struct Told {
     pub(super) state: [(u32, u32); 8],
 }
 
-impl Told {
+impl CpuidLeaves {
     /// By this processor; all zero where it has no such leaf.
     pub(super) fn here() -> Self {
         if !machine::cpu::has_sgx() || __cpuid(0).eax < 0x12 {
@@ -69,7 +69,7 @@ impl Told {
         // The first 576 bytes hold x87 and SSE, and what says which parts follow.
         let saved = (0..).zip(self.state).filter(|(part, _)| xfrm >> part & 1 == 1);
         let state = saved.map(|(_, (length, at))| length + at).fold(576, u32::max) as usize;
-        let frame_pages = (state + size_of::<Saved>()).div_ceil(PAGE) as u32;
+        let frame_pages = (state + size_of::<GprSgx>()).div_ceil(PAGE) as u32;
         Some(Processor { xfrm, frame_pages, largest: 1 << (lengths >> 8 & 63) })
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// As an Ice Lake server says, with AVX-512 and PKRU.
-    const SERVER: Told = Told {
+    const SERVER: CpuidLeaves = CpuidLeaves {
         capabilities: [3, 0x381f],
         xfrm: [0x2e7, 0],
         enabled: 0x2e7,
@@ -109,9 +109,9 @@ mod tests {
     fn an_enclave_uses_what_processor_and_system_have() {
         let server = SERVER.processor().unwrap();
         assert_eq!(server, Processor { xfrm: 0xe7, frame_pages: 1, largest: 1 << 56 });
-        let avx = Told { enabled: 7, ..SERVER }.processor().unwrap();
+        let avx = CpuidLeaves { enabled: 7, ..SERVER }.processor().unwrap();
         assert_eq!((avx.xfrm, avx.frame_pages), (7, 1));
-        let none = Told { xfrm: [3, 0], ..SERVER }.processor().unwrap();
+        let none = CpuidLeaves { xfrm: [3, 0], ..SERVER }.processor().unwrap();
         assert_eq!(none.xfrm, 3);
         let mut long = SERVER;
         // A frame of one page has room for 3912 bytes of state.
@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn without_enclaves_there_is_no_processor() {
-        assert_eq!(Told::default().processor(), None);
-        assert_eq!(Told { capabilities: [2, 0x381f], ..SERVER }.processor(), None);
+        assert_eq!(CpuidLeaves::default().processor(), None);
+        assert_eq!(CpuidLeaves { capabilities: [2, 0x381f], ..SERVER }.processor(), None);
         if !machine::cpu::has_sgx() {
-            assert_eq!(Told::here().processor(), None);
+            assert_eq!(CpuidLeaves::here().processor(), None);
         }
     }
 }

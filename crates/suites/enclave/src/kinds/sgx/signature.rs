@@ -6,7 +6,7 @@ use num_bigint::BigUint;
 use sha2::{Digest, Sha256};
 
 use super::key::{EXPONENT, Key};
-use super::structures::{Attributes, Large, Plain, SignatureStructure, SignedBody, SignedHeader};
+use super::structures::{Attributes, Large, Plain, SigStruct, SignedBody, SignedHeader};
 
 /// The header's two constants, as the manual has them.
 const FIRST: [u8; 16] = [6, 0, 0, 0, 0xe1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
@@ -19,12 +19,8 @@ const SHA_256: [u8; 19] = [
 ];
 
 /// Signs an enclave of these attributes and no others. On no date, which nobody looks at.
-pub(super) fn sign(
-    key: &Key,
-    measurement: [u8; 32],
-    attributes: Attributes,
-) -> Box<SignatureStructure> {
-    let mut made = Box::new(SignatureStructure::zero());
+pub(super) fn sign(key: &Key, measurement: [u8; 32], attributes: Attributes) -> Box<SigStruct> {
+    let mut made = Box::new(SigStruct::zero());
     made.header.first = FIRST;
     made.header.second = SECOND;
     made.modulus = large(&key.modulus);
@@ -65,7 +61,7 @@ fn large(number: &BigUint) -> Large {
 
 /// Checks a signature as EINIT does: by multiplications alone. For tests, and for the emulation there.
 #[cfg(test)]
-pub(super) fn holds(signed: &SignatureStructure) -> bool {
+pub(super) fn holds(signed: &SigStruct) -> bool {
     let number = |bytes: &Large| BigUint::from_bytes_le(bytes);
     let (modulus, signature) = (number(&signed.modulus), number(&signed.signature));
     let (q1, q2) = (number(&signed.q1), number(&signed.q2));
@@ -96,7 +92,7 @@ mod tests {
         let signature = BigUint::from_bytes_le(&signed.signature);
         let cube = signature.modpow(&EXPONENT.into(), &BigUint::from_bytes_le(&signed.modulus));
         assert_eq!(cube, padded(&signed.header, &signed.body));
-        let change = |change: fn(&mut SignatureStructure)| {
+        let change = |change: fn(&mut SigStruct)| {
             let mut other = signed.clone();
             change(&mut other);
             holds(&other)

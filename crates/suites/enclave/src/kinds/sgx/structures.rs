@@ -69,7 +69,7 @@ pub(super) struct Secs {
 /// Thread control structure: a page of its own.
 #[derive(Debug, Clone)]
 #[repr(C, align(4096))]
-pub(super) struct ThreadControl {
+pub(super) struct SgxTcs {
     state: u64,
     flags: u64,
     /// The frames of saved state, from the enclave's first byte.
@@ -95,13 +95,13 @@ pub(super) struct ThreadControl {
 /// What a page is (SECINFO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub(super) struct PageInformation {
+pub(super) struct SecInfo {
     /// [`READ`], [`WRITE`], [`EXECUTE`], and [`THREAD_PAGE`] or [`REGULAR_PAGE`].
     pub(super) flags: u64,
     rest: [u64; 7],
 }
 
-impl PageInformation {
+impl SecInfo {
     /// A page with these flags.
     pub(super) fn new(flags: u64) -> Self {
         Self { flags, rest: [0; 7] }
@@ -114,7 +114,7 @@ pub(super) const READ: u64 = 1;
 pub(super) const WRITE: u64 = 1 << 1;
 /// They are executed.
 pub(super) const EXECUTE: u64 = 1 << 2;
-/// It is a [`ThreadControl`], which has none of these.
+/// It is a [`SgxTcs`], which has none of these.
 pub(super) const THREAD_PAGE: u64 = 1 << 8;
 /// It is any other.
 pub(super) const REGULAR_PAGE: u64 = 2 << 8;
@@ -125,7 +125,7 @@ pub(super) type Large = [u8; 384];
 /// Who answers for an enclave, and for which (SIGSTRUCT).
 #[derive(Debug, Clone)]
 #[repr(C)]
-pub(super) struct SignatureStructure {
+pub(super) struct SigStruct {
     /// What is signed first.
     pub(super) header: SignedHeader,
     /// The key's modulus.
@@ -178,7 +178,7 @@ pub(super) struct SignedBody {
 /// What the processor saves of the registers at the end of a frame (GPRSGX).
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Saved {
+pub(super) struct GprSgx {
     /// RAX.
     pub(super) rax: u64,
     /// RCX, RDX, RBX.
@@ -201,18 +201,18 @@ pub(super) struct Saved {
     bases: [u64; 2],
 }
 
-/// As [`Saved::exit`] tells of an instruction that the processor does not know: vector 6, a hardware
+/// As [`GprSgx::exit`] tells of an instruction that the processor does not know: vector 6, a hardware
 /// exception (type 3), valid.
 pub(super) const INVALID_OPCODE: u32 = 1 << 31 | 3 << 8 | 6;
 
 // SAFETY: integers and arrays of them; the lengths below leave no room for padding.
 unsafe impl Plain for Secs {}
 // SAFETY: as above.
-unsafe impl Plain for ThreadControl {}
+unsafe impl Plain for SgxTcs {}
 // SAFETY: as above.
-unsafe impl Plain for PageInformation {}
+unsafe impl Plain for SecInfo {}
 // SAFETY: as above.
-unsafe impl Plain for SignatureStructure {}
+unsafe impl Plain for SigStruct {}
 // SAFETY: as above.
 unsafe impl Plain for SignedHeader {}
 // SAFETY: as above.
@@ -222,22 +222,22 @@ const _: () = {
     assert!(size_of::<Secs>() == PAGE);
     assert!(offset_of!(Secs, frame_pages) == 16);
     assert!(offset_of!(Secs, attributes) == 48 && offset_of!(Secs, rest) == 64);
-    assert!(size_of::<ThreadControl>() == PAGE);
-    assert!(offset_of!(ThreadControl, frames) == 16 && offset_of!(ThreadControl, entry) == 32);
-    assert!(offset_of!(ThreadControl, fs) == 48 && offset_of!(ThreadControl, fs_limit) == 64);
-    assert!(offset_of!(ThreadControl, rest) == 72);
-    assert!(size_of::<PageInformation>() == 64);
-    assert!(size_of::<SignatureStructure>() == 1808);
+    assert!(size_of::<SgxTcs>() == PAGE);
+    assert!(offset_of!(SgxTcs, frames) == 16 && offset_of!(SgxTcs, entry) == 32);
+    assert!(offset_of!(SgxTcs, fs) == 48 && offset_of!(SgxTcs, fs_limit) == 64);
+    assert!(offset_of!(SgxTcs, rest) == 72);
+    assert!(size_of::<SecInfo>() == 64);
+    assert!(size_of::<SigStruct>() == 1808);
     assert!(size_of::<SignedHeader>() == 128 && offset_of!(SignedHeader, second) == 24);
-    assert!(offset_of!(SignatureStructure, exponent) == 512);
-    assert!(offset_of!(SignatureStructure, signature) == 516);
-    assert!(size_of::<SignedBody>() == 128 && offset_of!(SignatureStructure, body) == 900);
+    assert!(offset_of!(SigStruct, exponent) == 512);
+    assert!(offset_of!(SigStruct, signature) == 516);
+    assert!(size_of::<SignedBody>() == 128 && offset_of!(SigStruct, body) == 900);
     assert!(offset_of!(SignedBody, attributes) + 900 == 928);
     assert!(offset_of!(SignedBody, measurement) + 900 == 960);
     assert!(offset_of!(SignedBody, product_number) + 900 == 1024);
-    assert!(offset_of!(SignatureStructure, q1) == 1040);
-    assert!(offset_of!(SignatureStructure, q2) == 1424);
-    assert!(size_of::<Saved>() == 184);
-    assert!(offset_of!(Saved, rsp) == 32 && offset_of!(Saved, flags) == 128);
-    assert!(offset_of!(Saved, rip) == 136 && offset_of!(Saved, exit) == 160);
+    assert!(offset_of!(SigStruct, q1) == 1040);
+    assert!(offset_of!(SigStruct, q2) == 1424);
+    assert!(size_of::<GprSgx>() == 184);
+    assert!(offset_of!(GprSgx, rsp) == 32 && offset_of!(GprSgx, flags) == 128);
+    assert!(offset_of!(GprSgx, rip) == 136 && offset_of!(GprSgx, exit) == 160);
 };

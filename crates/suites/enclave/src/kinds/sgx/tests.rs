@@ -29,11 +29,11 @@ mod emulated {
 
     use super::super::super::{Enclave, initialise};
     use super::super::emulation::{self, Emulated};
-    use super::super::entry::{Entry, Left};
+    use super::super::entry::{Entry, ExitReason};
     use super::super::key::Key;
     use super::super::pages::Pages;
     use super::super::processor::Processor;
-    use super::super::{Made, Sgx};
+    use super::super::{InitializedEnclave, Sgx};
     use super::built::{FIVE, LET_GO, STAY, SUM};
     use crate::conf::Conf;
     use crate::elf::Elf;
@@ -100,11 +100,11 @@ mod emulated {
                 let consume = || enclave.consume(2000);
                 let [one, two] = [(); 2].map(|()| scope.spawn(produce));
                 let [three, four] = [(); 2].map(|()| scope.spawn(consume));
-                let gave = [one, two, three, four].map(|one| one.join().unwrap());
-                assert_eq!(gave, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
+                let result = [one, two, three, four].map(|one| one.join().unwrap());
+                assert_eq!(result, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
                 let run = || enclave.bank_run(2000, 1);
-                let gave = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
-                assert_eq!(gave, [Ok(2000); 4], "{name}");
+                let result = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
+                assert_eq!(result, [Ok(2000); 4], "{name}");
             });
             assert_eq!(enclave.bank_money(), Ok(20_000), "{name}");
             assert_eq!(enclave.blocked(), 0, "{name}");
@@ -232,13 +232,16 @@ mod emulated {
         let mut entry = Entry::new(emulation::vdso(), page);
         // SAFETY: nobody else is inside.
         let left = unsafe { entry.call(LET_GO as u64, [heap, 9, 0, 0, 0]) };
-        assert_eq!(left, Left::Ocall(Ocall::wake as u64, [heap, 1000, 2, 3, 4]));
+        assert_eq!(left, ExitReason::Ocall(Ocall::wake as u64, [heap, 1000, 2, 3, 4]));
         // SAFETY: it was left by an OCALL.
-        assert_eq!(unsafe { entry.answer(u64::MAX - 1) }, Left::Done(u64::MAX - 1));
+        assert_eq!(unsafe { entry.answer(u64::MAX - 1) }, ExitReason::Done(u64::MAX - 1));
         // An answer that nobody waits for is refused by the inside.
         // SAFETY: the code inside is there to find out.
         let left = unsafe { entry.answer(1) };
-        assert!(matches!(left, Left::Cut(fault) if fault.signal() == libc::SIGILL), "{left:?}");
+        assert!(
+            matches!(left, ExitReason::Cut(fault) if fault.signal() == libc::SIGILL),
+            "{left:?}"
+        );
     }
 
     #[test]
@@ -270,7 +273,9 @@ mod emulated {
     #[test]
     #[ignore = "another test runs it in a process of its own"]
     fn what_was_changed_after_it_was_signed_does_not_start() {
-        let fails = |pages: &Pages| Made::new(pages, Emulated::new()).map(drop).unwrap_err().why;
+        let fails = |pages: &Pages| {
+            InitializedEnclave::new(pages, Emulated::new()).map(drop).unwrap_err().why
+        };
         let mut pages = pages(small(), &CONF, &PROCESSOR);
         let held = pages.parts.iter_mut().find_map(|(_, held)| held.as_mut()).unwrap();
         held[0].0[100] ^= 1;

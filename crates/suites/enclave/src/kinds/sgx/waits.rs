@@ -34,8 +34,8 @@ impl Waits {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
         let words = [ptr::from_ref(&self.0) as u64, operation as u64, u64::from(value), 0, 0, 0];
         // SAFETY: the kernel reads the word and puts the thread to sleep, or wakes some.
-        let gave = unsafe { system_calls::raw(libc::SYS_futex, words) };
-        if gave < 0 { gave.unsigned_abs() } else { 0 }
+        let result = unsafe { system_calls::raw(libc::SYS_futex, words) };
+        if result < 0 { result.unsigned_abs() } else { 0 }
     }
 }
 

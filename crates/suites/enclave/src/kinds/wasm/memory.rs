@@ -20,7 +20,7 @@ use crate::wasm_engine::{describe, engine};
 /// The pages that WebAssembly counts in.
 const WASM_PAGE: usize = 64 << 10;
 /// What a pointer of a module can reach.
-const MOST: usize = 1 << 32;
+const MAX_MEMORY: usize = 1 << 32;
 
 /// Lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +75,8 @@ impl Memory {
                 "no room for an enclave of {length} bytes: {why}: ask fewer pages"
             ))
         };
-        if length > MOST {
-            return Err(refused(format!("a module reaches {MOST}")));
+        if length > MAX_MEMORY {
+            return Err(refused(format!("a module reaches {MAX_MEMORY}")));
         }
         has_room(length)?;
         let pages = (length / WASM_PAGE) as u32;
@@ -135,12 +135,11 @@ impl Memory {
 
 /// How long a module's data are, in bytes of whole pages: the least that it imports.
 fn data(module: &Module) -> Result<usize, Failure> {
-    let least = module.imports().find_map(|import| match import.ty() {
+    let min = module.imports().find_map(|import| match import.ty() {
         ExternType::Memory(memory) => Some(memory.minimum()),
         _ => None,
     });
-    least
-        .map(|pages| pages as usize * WASM_PAGE)
+    min.map(|pages| pages as usize * WASM_PAGE)
         .ok_or_else(|| Failure::failed("the module imports no memory"))
 }
 

@@ -9,7 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::super::code::enclu;
-use super::super::structures::{INVALID_OPCODE, Saved, ThreadControl};
+use super::super::structures::{GprSgx, INVALID_OPCODE, SgxTcs};
 use super::{SLOTS, Slot};
 use crate::conf::PAGE;
 use crate::system_calls::raw;
@@ -130,7 +130,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
 
 type Registers = [libc::greg_t; 23];
 
-/// The registers in the order in which [`Saved`] has them.
+/// The registers in the order in which [`GprSgx`] has them.
 const ORDER: [c_int; 18] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -161,12 +161,12 @@ impl Slot {
     }
 
     /// Where a frame keeps the registers.
-    unsafe fn saved(&self, frame: u32) -> *mut Saved {
-        let page = self.thread_control.load(SeqCst) as *const ThreadControl;
+    unsafe fn saved(&self, frame: u32) -> *mut GprSgx {
+        let page = self.thread_control.load(SeqCst) as *const SgxTcs;
         // SAFETY: as above.
         let first = self.base.load(SeqCst) + unsafe { (*page).frames };
         let end = first + u64::from(frame + 1) * self.frame.load(SeqCst);
-        (end - size_of::<Saved>() as u64) as *mut Saved
+        (end - size_of::<GprSgx>() as u64) as *mut GprSgx
     }
 
     /// Lets the thread be inside, or not.
@@ -203,7 +203,7 @@ unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
         slot.host_fs.store(fs, SeqCst);
         slot.selector.store(SELECTOR.get(), SeqCst);
         if function == enclu::ENTER {
-            let entry = (*(page as *const ThreadControl)).entry;
+            let entry = (*(page as *const SgxTcs)).entry;
             registers[libc::REG_RAX as usize] = i64::from(frame);
             registers[libc::REG_RCX as usize] = registers[libc::REG_RIP as usize] + 3;
             registers[libc::REG_RIP as usize] = (slot.base.load(SeqCst) + entry) as i64;
@@ -278,4 +278,4 @@ unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Regist
     }
 }
 
-const _: () = assert!(offset_of!(Saved, rip) == 17 * 8 && offset_of!(Saved, flags) == 16 * 8);
+const _: () = assert!(offset_of!(GprSgx, rip) == 17 * 8 && offset_of!(GprSgx, flags) == 16 * 8);

@@ -9,27 +9,27 @@ use lab::sample::Failure;
 use machine::tsc::{self, Tsc};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::entered::Entered;
 use crate::kinds::Enclave;
+use crate::loaded::LoadedEnclave;
 
 /// Threads pinned round-robin, each with a TCS free for it.
-pub struct Crew<'a> {
+pub struct EnclaveThreads<'a> {
     /// How many.
     pub threads: u64,
     /// Over which CPUs.
     pub cpus: &'a [usize],
 }
 
-/// What the threads' parts took, taken inside the threads: making and joining them is in neither.
+/// What the threads' parts time, taken inside the threads: making and joining them is in neither.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Took {
+pub struct WorkTime {
     /// From the first start to the last end, ticks of the time-stamp counter.
     pub wall_ticks: u64,
     /// CPU time of all parts, the enclave's own threads' with them, ns.
     pub cpu_ns: f64,
 }
 
-impl Took {
+impl WorkTime {
     /// From the first start to the last end, ns.
     pub fn wall(&self, tsc: &Tsc) -> f64 {
         tsc.nanoseconds(self.wall_ticks as f64)
@@ -40,24 +40,24 @@ struct Done<T> {
     begin: u64,
     end: u64,
     cpu_ns: f64,
-    gave: T,
+    result: T,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> EnclaveThreads<'a> {
     /// The threads of a point on the CPUs of its process.
     pub fn of(threads: u64, context: &Context<'a>) -> Self {
         Self { threads, cpus: context.cpus }
     }
 
-    /// Lets each thread do its part, all beginning together; gives what each gave, in order.
+    /// Lets each thread do its part, all beginning together; gives what each result, in order.
     ///
     /// # Errors
     /// Where a thread cannot be pinned or cannot enter.
     pub fn work<T: Send>(
         &self,
-        enclave: &Entered,
+        enclave: &LoadedEnclave,
         part: impl Fn(u64) -> T + Sync,
-    ) -> Result<(Vec<T>, Took), Failure> {
+    ) -> Result<(Vec<T>, WorkTime), Failure> {
         let gate = Gate::default();
         let (gate, part) = (&gate, &part);
         let inside = enclave.enclave();
@@ -89,8 +89,8 @@ impl<'a> Crew<'a> {
         let begin = done.iter().map(|one| one.begin).min().unwrap_or(0);
         let end = done.iter().map(|one| one.end).max().unwrap_or(0);
         let cpu_ns = own_cpu + done.iter().map(|one| one.cpu_ns).sum::<f64>();
-        let took = Took { wall_ticks: end.saturating_sub(begin), cpu_ns };
-        Ok((done.into_iter().map(|one| one.gave).collect(), took))
+        let time = WorkTime { wall_ticks: end.saturating_sub(begin), cpu_ns };
+        Ok((done.into_iter().map(|one| one.result).collect(), time))
     }
 
     fn one<T>(
@@ -113,9 +113,9 @@ impl<'a> Crew<'a> {
         entered.map_err(|why| Failure::check(format!("thread {thread} cannot enter: {why}")))?;
         let cpu_before = cpu_time();
         let begin = tsc::start();
-        let gave = part(thread);
+        let result = part(thread);
         let end = tsc::start();
-        Ok(Done { begin, end, cpu_ns: cpu_time() - cpu_before, gave })
+        Ok(Done { begin, end, cpu_ns: cpu_time() - cpu_before, result })
     }
 }
 

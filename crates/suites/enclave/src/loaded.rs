@@ -11,11 +11,11 @@ use crate::kinds::{self, Enclave, EnclaveKind};
 use crate::params::EnclaveParams;
 
 /// A loaded enclave.
-pub struct Entered {
+pub struct LoadedEnclave {
     enclave: Box<dyn Enclave>,
 }
 
-impl Entered {
+impl LoadedEnclave {
     /// Loads what a params asks for; a person's own allocator from the artefact that was made of it.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Entered {
     ///
     /// # Errors
     /// How many system calls were blocked.
-    pub fn behaved(&self) -> Result<(), Failure> {
+    pub fn check_no_syscalls(&self) -> Result<(), Failure> {
         match self.enclave.blocked() {
             0 => Ok(()),
             blocked => {
@@ -120,25 +120,25 @@ fn image(allocator: &str) -> Result<&'static Image, Failure> {
 
 /// What came to nothing in a thread's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flaws {
-    /// Allocations that gave NULL.
+pub struct AllocErrors {
+    /// Allocations that result NULL.
     pub nulls: u64,
     /// Pointers outside the enclave's heap.
     pub outside: u64,
 }
 
-impl Flaws {
+impl AllocErrors {
     /// What a part's answer says: NULLs in the low half, pointers outside in the high half.
-    pub fn told(answer: u64) -> Self {
+    pub fn from_answer(answer: u64) -> Self {
         Self { nulls: answer & 0xffff_ffff, outside: answer >> 32 }
     }
 }
 
 /// What went wrong in a thread's part: failures are fast, and their time is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
-    /// Allocations gave NULL.
-    #[error("thread {thread}: {nulls} allocations gave NULL: the heap is too small")]
+pub enum WorkError {
+    /// Allocations result NULL.
+    #[error("thread {thread}: {nulls} allocations returned NULL: the heap is too small")]
     Null {
         /// The thread's number.
         thread: usize,
@@ -163,8 +163,8 @@ pub enum Flaw {
     },
 }
 
-impl From<Flaw> for Failure {
-    fn from(flaw: Flaw) -> Self {
+impl From<WorkError> for Failure {
+    fn from(flaw: WorkError) -> Self {
         Self::check(flaw.to_string())
     }
 }
@@ -173,13 +173,13 @@ impl From<Flaw> for Failure {
 ///
 /// # Errors
 /// What went wrong first.
-pub fn flawless(answers: &[Result<u64, EcallError>]) -> Result<(), Flaw> {
+pub fn check_answers(answers: &[Result<u64, EcallError>]) -> Result<(), WorkError> {
     for (thread, answer) in answers.iter().enumerate() {
-        match answer.as_ref().map(|answer| Flaws::told(*answer)) {
-            Ok(Flaws { nulls: 0, outside: 0 }) => {}
-            Ok(Flaws { nulls, outside: 0 }) => return Err(Flaw::Null { thread, nulls }),
-            Ok(Flaws { outside, .. }) => return Err(Flaw::Outside { thread, outside }),
-            Err(why) => return Err(Flaw::Ecall { thread, why: why.to_string() }),
+        match answer.as_ref().map(|answer| AllocErrors::from_answer(*answer)) {
+            Ok(AllocErrors { nulls: 0, outside: 0 }) => {}
+            Ok(AllocErrors { nulls, outside: 0 }) => return Err(WorkError::Null { thread, nulls }),
+            Ok(AllocErrors { outside, .. }) => return Err(WorkError::Outside { thread, outside }),
+            Err(why) => return Err(WorkError::Ecall { thread, why: why.to_string() }),
         }
     }
     Ok(())
@@ -187,7 +187,7 @@ pub fn flawless(answers: &[Result<u64, EcallError>]) -> Result<(), Flaw> {
 
 /// A thread's failed ECALL.
 pub fn failed(thread: usize, why: &EcallError) -> Failure {
-    Flaw::Ecall { thread, why: why.to_string() }.into()
+    WorkError::Ecall { thread, why: why.to_string() }.into()
 }
 
 #[cfg(test)]
@@ -198,17 +198,17 @@ mod tests {
 
     #[test]
     fn an_answer_tells_nulls_and_pointers_outside() {
-        assert_eq!(Flaws::told(0), Flaws::default());
-        assert_eq!(Flaws::told(3 << 32 | 7), Flaws { nulls: 7, outside: 3 });
+        assert_eq!(AllocErrors::from_answer(0), AllocErrors::default());
+        assert_eq!(AllocErrors::from_answer(3 << 32 | 7), AllocErrors { nulls: 7, outside: 3 });
     }
 
     #[test]
     fn one_flaw_of_one_thread_fails_all() {
-        assert_eq!(flawless(&[Ok(0), Ok(0)]), Ok(()));
-        let why = |answers| flawless(answers).unwrap_err().to_string();
+        assert_eq!(check_answers(&[Ok(0), Ok(0)]), Ok(()));
+        let why = |answers| check_answers(answers).unwrap_err().to_string();
         assert_eq!(
             why(&[Ok(0), Ok(2)]),
-            "thread 1: 2 allocations gave NULL: the heap is too small"
+            "thread 1: 2 allocations returned NULL: the heap is too small"
         );
         assert!(why(&[Ok(1 << 32), Ok(0)]).contains("1 pointers lay outside"));
         assert!(

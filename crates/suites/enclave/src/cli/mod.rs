@@ -23,8 +23,8 @@ use lab::{artefact, option};
 
 use crate::SUITE;
 use crate::conf::Conf;
-use crate::entered;
 use crate::images::supplied;
+use crate::loaded;
 use crate::params::{AllocationParams, EnclaveParams};
 use options::Options;
 
@@ -81,7 +81,7 @@ fn kind(options: &Options) -> Result<&'static str, Failure> {
         return Ok("simulate");
     }
     let hardware = EnclaveParams::with_defaults(&Point::from([("kind", "sgx")]))?;
-    entered::available(&hardware).map_err(|failure| {
+    loaded::available(&hardware).map_err(|failure| {
         let remedy = failure.remedy.unwrap_or_default();
         Failure::unavailable(
             failure.why,

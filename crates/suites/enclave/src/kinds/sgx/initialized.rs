@@ -10,7 +10,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use super::driver::{Driver, Step, advice};
 use super::pages::{Page, Pages, bytes};
-use super::structures::{PageInformation, Plain, Secs};
+use super::structures::{Plain, SecInfo, Secs};
 use crate::conf::PAGE;
 
 /// Pages of zeros that are added at once.
@@ -18,12 +18,12 @@ const ZEROS: usize = 64;
 
 /// An enclave that has started. Fields go in this order.
 #[derive(Debug)]
-pub(super) struct Made<D> {
+pub(super) struct InitializedEnclave<D> {
     reserved: Reserved,
     _driver: D,
 }
 
-impl<D: Driver> Made<D> {
+impl<D: Driver> InitializedEnclave<D> {
     /// Makes an enclave of pages by a driver that has none yet.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl<D: Driver> Made<D> {
         driver.create(&secs).map_err(|why| failed(Step::Create, why))?;
         let zeros = vec![Page([0; PAGE]); ZEROS];
         for (part, held) in &pages.parts {
-            let information = PageInformation::new(part.flags);
+            let information = SecInfo::new(part.flags);
             let add = |offset, pages: &[Page], measured| {
                 let added = driver.add(offset, bytes(pages), &information, measured);
                 added.map_err(|why| failed(Step::Add, why))

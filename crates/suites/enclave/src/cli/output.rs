@@ -23,7 +23,7 @@ pub(super) fn head(out: &mut impl Write, kind: &str, options: &Options) -> io::R
     writeln!(out, "{:>LABEL$} = {} bytes", "max-allocation-size", options.max_allocation_size)
 }
 
-/// What one number of threads took with each allocator; the first is the default one.
+/// What one number of threads time with each allocator; the first is the default one.
 pub(super) fn threads(
     out: &mut impl Write,
     rows: &[Row],
