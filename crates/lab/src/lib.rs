@@ -42,6 +42,7 @@ pub mod spreadsheet;
 pub mod statistics;
 pub mod suite;
 pub mod summary;
+pub mod table;
 pub mod terminal;
 pub mod worker;
 

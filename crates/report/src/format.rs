@@ -1,14 +1,13 @@
-//! Values as people read them: scaled to their unit, with no more digits than their interval
-//! supports.
+//! Formatting of values: scaled to a readable unit, with no more digits than the interval supports.
 
-/// More digits than these help nobody.
-const MOST_DIGITS: i32 = 4;
-/// Digits of a value that has no interval.
-const DIGITS_ALONE: i32 = 3;
-/// Up to here a count of cycles or packets reads well without a prefix.
-const PLAIN: f64 = 1e5;
-/// A table whose values span more than this has no unit in common.
-const SPAN: f64 = 1e4;
+/// Maximum number of significant digits.
+const MAX_DIGITS: i32 = 4;
+/// Number of significant digits of a value without interval.
+const DEFAULT_DIGITS: i32 = 3;
+/// Value from which a count, e.g. of cycles, has a unit prefix.
+const MIN_PREFIXED: f64 = 1e5;
+/// Maximum ratio of the values of a table that have one unit in common.
+const MAX_SPAN: f64 = 1e4;
 
 const SI: [(f64, &str); 5] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")];
 const TIMES: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
@@ -20,7 +19,7 @@ const BINARY: [(f64, &str); 5] = [
     (1.0, "B"),
 ];
 
-/// A unit with its prefix: by how much values are divided, and what stands behind them.
+/// Unit with its prefix, and the divisor of values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
     divisor: f64,
@@ -28,12 +27,11 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale in which a value of `unit` reads best. `B/s` and other rates are decimal, `B` is
+    /// Returns the most readable scale of a value in `unit`. `B/s` and other rates are decimal, `B` is
     /// binary, `share` becomes a percentage, and `1` stays a plain number.
     pub fn of(value: f64, unit: &str) -> Self {
         let pick = |steps: &[(f64, &str)]| -> (f64, String) {
             let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
-            // Under the smallest step the smallest step it is.
             let last = steps.last().copied().unwrap_or((1.0, ""));
             let (size, name) = steps.iter().find(fits).copied().unwrap_or(last);
             (size, name.to_string())
@@ -52,7 +50,7 @@ impl Scale {
                 let (size, prefix) = pick(&SI);
                 (size, format!("{prefix}B/s"))
             }
-            other if value.abs() < PLAIN => (1.0, other.into()),
+            other if value.abs() < MIN_PREFIXED => (1.0, other.into()),
             other => {
                 let (size, prefix) = pick(&SI);
                 (size, format!("{prefix} {other}"))
@@ -61,13 +59,13 @@ impl Scale {
         Self { divisor, unit }
     }
 
-    /// One scale for all values of a table; none where they span too much for one.
+    /// Returns one scale for all values of a table; `None` if they span too wide a range.
     pub fn common(values: impl IntoIterator<Item = f64>, unit: &str) -> Option<Self> {
         let sizes: Vec<f64> = values.into_iter().map(f64::abs).filter(|v| *v > 0.0).collect();
         let largest = sizes.iter().copied().fold(0.0, f64::max);
         let smallest = sizes.iter().copied().fold(f64::INFINITY, f64::min);
-        let fits = sizes.is_empty() || largest / smallest <= SPAN;
-        // In the middle of the span numbers are neither long nor mostly zeros.
+        let fits = sizes.is_empty() || largest / smallest <= MAX_SPAN;
+        // The geometric mean of the range avoids long numbers and leading zeros.
         fits.then(|| Self::of((largest * smallest.min(largest)).sqrt(), unit))
     }
 
@@ -75,23 +73,31 @@ impl Scale {
         (self.divisor, self.unit)
     }
 
-    /// What stands behind the numbers: `GB/s`; empty for a plain number.
+    /// Returns the unit, e.g. `GB/s`; empty for a plain number.
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// The value in this scale.
+    /// Returns the value in this scale.
     pub fn scaled(&self, value: f64) -> f64 {
         value / self.divisor
     }
 
-    /// The number without its unit. `half_width` is half of the interval, in the value's own unit;
-    /// without one there are three digits.
+    /// Formats a number without its unit. `half_width` is half the interval in the unit of the
+    /// unscaled value; without it the number has three digits.
     pub fn number(&self, value: f64, half_width: Option<f64>) -> String {
         digits(value / self.divisor, half_width.map(|width| width / self.divisor))
     }
 
-    /// The number with its unit: `19.7 GB/s`.
+    /// Returns a metric with the unit of this scale, e.g. `throughput in GB/s`.
+    pub fn label(&self, metric: &str) -> String {
+        match self.unit.as_str() {
+            "" => metric.into(),
+            unit => format!("{metric} in {unit}"),
+        }
+    }
+
+    /// Formats a number with its unit, e.g. `19.7 GB/s`.
     pub fn value(&self, value: f64, half_width: Option<f64>) -> String {
         let number = self.number(value, half_width);
         match self.unit.as_str() {
@@ -102,13 +108,13 @@ impl Scale {
     }
 }
 
-/// A value in the scale in which it reads best: `19.7 GB/s`, `1.30 us`, `3.2%`.
+/// Formats a value in its most readable scale, e.g. `19.7 GB/s`, `1.30 us`, `3.2%`.
 pub fn value(value: f64, half_width: Option<f64>, unit: &str) -> String {
     Scale::of(value, unit).value(value, half_width)
 }
 
-/// A value as somebody stated it, without zeros at its end: `23.46 GB/s`, `150 MB/s`.
-pub fn stated(value: f64, unit: &str) -> String {
+/// Formats a published value, without trailing zeros, e.g. `23.46 GB/s`, `150 MB/s`.
+pub fn published(value: f64, unit: &str) -> String {
     let scale = Scale::of(value, unit);
     let number = digits(value / scale.divisor, Some(0.0));
     let short = match number.contains('.') {
@@ -121,7 +127,7 @@ pub fn stated(value: f64, unit: &str) -> String {
     }
 }
 
-/// A number with no digit beyond the first of its half-width.
+/// Formats a number up to the first digit of its half-width.
 fn digits(value: f64, half_width: Option<f64>) -> String {
     if !value.is_finite() {
         return "—".into();
@@ -132,11 +138,11 @@ fn digits(value: f64, half_width: Option<f64>) -> String {
     let last = match half_width {
         _ if exact => 0,
         Some(width) if width > 0.0 && width.is_finite() => {
-            magnitude(width).clamp(leading - MOST_DIGITS + 1, leading)
+            magnitude(width).clamp(leading - MAX_DIGITS + 1, leading)
         }
-        Some(_) => leading - MOST_DIGITS + 1,
+        Some(_) => leading - MAX_DIGITS + 1,
         None if value == 0.0 => 0,
-        None => leading - DIGITS_ALONE + 1,
+        None => leading - DEFAULT_DIGITS + 1,
     };
     if last > 0 {
         let step = 10f64.powi(last);
@@ -145,12 +151,12 @@ fn digits(value: f64, half_width: Option<f64>) -> String {
     format!("{value:.*}", last.unsigned_abs() as usize)
 }
 
-/// Half an interval as a share of its median: `±1.2%`; empty where there is none.
+/// Formats half an interval as a share of its median, e.g. `±1.2%`; empty if not finite.
 pub fn half_width(share: f64) -> String {
     if share.is_finite() { format!("±{}", percent(share)) } else { String::new() }
 }
 
-/// A share in two digits: `1.2%`, `0.05%`, `37%`.
+/// Formats a share with two digits, e.g. `1.2%`, `0.05%`, `37%`.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let size = percent.abs();
@@ -165,10 +171,10 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.decimals$}%")
 }
 
-/// How many of what: `1 round`, `20 rounds`.
-pub fn count(number: usize, what: &str) -> String {
+/// Formats a count, e.g. `1 round`, `20 rounds`.
+pub fn count(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
+    format!("{number} {thing}{plural}")
 }
 
 #[cfg(test)]
@@ -177,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn each_unit_has_its_scale() {
+    fn each_unit_has_a_scale() {
         assert_eq!(value(19.73e9, Some(0.3e9), "B/s"), "19.7 GB/s");
         assert_eq!(value(150e6, None, "B/s"), "150 MB/s");
         assert_eq!(value(7.6, Some(0.05), "ns"), "7.60 ns");
@@ -191,9 +197,9 @@ mod tests {
         assert_eq!(value(123_456.0, Some(100.0), "cycles"), "123.5 k cycles");
         assert_eq!(value(2_470.0, Some(10.0), "cycles"), "2470 cycles");
         assert_eq!(value(0.2, None, "ns"), "0.200 ns");
-        assert_eq!(stated(23.46e9, "B/s"), "23.46 GB/s");
-        assert_eq!(stated(150e6, "B/s"), "150 MB/s");
-        assert_eq!(stated(0.97, "1"), "0.97");
+        assert_eq!(published(23.46e9, "B/s"), "23.46 GB/s");
+        assert_eq!(published(150e6, "B/s"), "150 MB/s");
+        assert_eq!(published(0.97, "1"), "0.97");
     }
 
     #[test]
@@ -227,9 +233,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is printed lies within the interval's own order of size of the value.
         #[test]
-        fn printed_values_are_true(value in 1e-3f64..1e15, share in 1e-4f64..0.5) {
+        fn printed_values_differ_by_less_than_their_interval(value in 1e-3f64..1e15, share in 1e-4f64..0.5) {
             let scale = Scale::of(value, "B/s");
             let printed: f64 = scale.number(value, Some(value * share)).parse().unwrap();
             let error = (printed * scale.divisor / value - 1.0).abs();

@@ -1,7 +1,6 @@
-//! Tables, figures and exports, from journals alone.
+//! Tables, figures and exports, made from journals only.
 //!
-//! Everything here is made from runs that [`lab::journal::open`] has read; nothing is measured and
-//! nothing is remembered.
+//! All input is runs read by [`lab::journal::open`]; nothing is measured.
 
 pub mod chart;
 pub mod export;

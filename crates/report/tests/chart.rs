@@ -1,13 +1,13 @@
-//! Pictures as files: what is drawn, where, and that every form can be read.
+//! Drawn pictures: no overlaps, complete legends, readable files in every format.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use lab::figure::Axis;
 use proptest::prelude::*;
-use report::chart::{ChartError, Form, render};
-use report::figure::{Cell, Curve, Grid, GridRow, Mark, Panel, Picture, Plot};
+use report::chart::{ImageFormat, render};
+use report::figure::{Cell, Curve, FigureError, Grid, GridRow, Mark, Panel, Picture, Plot};
 
-fn draw(plot: &Plot) -> Result<String, ChartError> {
+fn draw(plot: &Plot) -> Result<String, FigureError> {
     report::chart::draw(&Picture::Curves(plot.clone()))
 }
 
@@ -15,7 +15,7 @@ fn mark(x: f64, y: f64) -> Mark {
     Mark { x, y, interval: Some((y * 0.93, y * 1.06)) }
 }
 
-/// Throughput against length by function, as the suites' figures are.
+/// Returns a plot of throughput against length by function, as in the copy suite.
 fn lengths(curves: usize) -> Plot {
     let names = ["glibc", "naive", "rep-movsb", "tollgate", "avx2", "avx512", "non-temporal"];
     let lengths = [16, 256, 1024, 4096, 65536, 524288, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
@@ -64,7 +64,7 @@ fn threads() -> Plot {
     }
 }
 
-/// Overheads beside marks, as the bounds suite's figure is.
+/// Returns a grid of overheads and marks, as in the bounds suite.
 fn cells(columns: usize) -> Grid {
     let names = ["gcc", "gcc-asan", "libstdc++-assertions", "valgrind"];
     let ratio = |row: usize| match row {
@@ -84,13 +84,13 @@ fn cells(columns: usize) -> Grid {
         id: "bounds".into(),
         title: "What each mechanism costs, and what it catches".into(),
         factor: "mechanism".into(),
-        rows: names.map(|name| GridRow { name: name.into(), begins: name == "gcc" }).to_vec(),
+        rows: names.map(|name| GridRow { name: name.into(), starts_group: name == "gcc" }).to_vec(),
         panels: vec![panel("per_operation", columns, &ratio), panel("caught", 6, &mark)],
         notes: vec!["6 rounds; noise floor ±1.2%; host here".into()],
     }
 }
 
-/// The texts of an SVG with their boxes, as the renderer sets them.
+/// Returns the bounding boxes of the texts of an SVG: left, top, right, bottom.
 fn texts(svg: &str) -> Vec<(f32, f32, f32, f32)> {
     use resvg::usvg::{Node, Options, Tree, fontdb};
     let mut fonts = fontdb::Database::new();
@@ -118,12 +118,12 @@ fn overlap(a: &(f32, f32, f32, f32), b: &(f32, f32, f32, f32)) -> bool {
 }
 
 #[test]
-fn no_texts_overlap_and_none_is_cut_off() {
+fn texts_neither_overlap_nor_exceed_the_page() {
     for picture in [lengths(7), threads(), lengths(1)] {
         let svg = draw(&picture).unwrap();
         let texts = texts(&svg);
         assert!(texts.len() > 10, "{} texts", texts.len());
-        // The file is 175 mm wide, at 96 dots an inch.
+        // The file is 175 mm wide, at 96 units per inch.
         let width = 175.0 / 25.4 * 96.0;
         for (at, text) in texts.iter().enumerate() {
             assert!(text.0 >= 0.0 && text.2 <= width, "{text:?}");
@@ -135,9 +135,9 @@ fn no_texts_overlap_and_none_is_cut_off() {
 }
 
 #[test]
-fn cells_have_room_for_their_numbers() {
+fn numbers_fit_their_cells() {
     let svg = report::chart::draw(&Picture::Grid(cells(4))).unwrap();
-    // Leaning heads have boxes that overlap where their letters do not.
+    // Bounding boxes of slanted titles overlap although the titles do not.
     let upright: String = svg.lines().filter(|line| !line.contains("rotate(-35")).collect();
     let boxes = texts(&upright);
     assert!(boxes.len() > 20, "{} texts", boxes.len());
@@ -146,17 +146,17 @@ fn cells_have_room_for_their_numbers() {
         assert!(!boxes[at + 1..].iter().any(|other| overlap(text, other)), "{text:?}");
     }
     let right = texts(&svg).iter().map(|text| text.2).fold(0.0, f32::max);
-    assert!(right <= 175.0 / 25.4 * 96.0, "a head ends at {right}");
-    assert!(svg.contains(">yes</text>") && svg.contains(">no</text>"), "what marks mean");
+    assert!(right <= 175.0 / 25.4 * 96.0, "a title ends at {right}");
+    assert!(svg.contains(">yes</text>") && svg.contains(">no</text>"), "the legend of the marks");
 }
 
 #[test]
-fn too_many_columns_are_refused() {
+fn too_many_columns_are_an_error() {
     let line = report::chart::draw(&Picture::Grid(cells(14))).unwrap_err().to_string();
-    assert!(line.contains("20 columns are too many"), "{line}");
+    assert!(line.contains("20 columns do not fit the page"), "{line}");
     let empty = Grid { rows: Vec::new(), ..cells(4) };
-    let refused = report::chart::draw(&Picture::Grid(empty));
-    assert!(matches!(refused, Err(ChartError::Empty(_))));
+    let drawn = report::chart::draw(&Picture::Grid(empty));
+    assert!(matches!(drawn, Err(FigureError::Empty(_))));
 }
 
 #[test]
@@ -166,38 +166,38 @@ fn every_curve_and_line_is_in_the_legend() {
         assert!(svg.contains(&format!(">{name}</text>")), "{name}");
     }
     assert!(svg.contains(">memory limit: 23.5</text>"));
-    assert!(svg.contains("@font-face"), "the letters come along");
+    assert!(svg.contains("@font-face"), "the font is embedded");
 }
 
 #[test]
-fn every_form_is_a_file_of_its_kind() {
+fn every_format_is_rendered_with_the_font() {
     let svg = draw(&lengths(7)).unwrap();
-    let png = render(&svg, Form::Png).unwrap();
-    let dots = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
-    // 175 mm at 300 dots an inch.
-    assert!((2066..=2068).contains(&dots.width()), "{}", dots.width());
-    assert!(dots.pixels().iter().any(|dot| dot.red() == 0 && dot.blue() > 150), "a blue curve");
-    let pdf = render(&svg, Form::Pdf).unwrap();
+    let png = render(&svg, ImageFormat::Png).unwrap();
+    let pixels = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
+    // 175 mm at 300 pixels per inch.
+    assert!((2066..=2068).contains(&pixels.width()), "{}", pixels.width());
+    assert!(pixels.pixels().iter().any(|it| it.red() == 0 && it.blue() > 150), "a blue curve");
+    let pdf = render(&svg, ImageFormat::Pdf).unwrap();
     assert!(pdf.starts_with(b"%PDF-"));
-    let holds = |word: &[u8]| pdf.windows(word.len()).any(|window| window == word);
-    assert!(holds(b"/FontFile2") || holds(b"/FontFile3"), "the font is inside");
+    let contains = |word: &[u8]| pdf.windows(word.len()).any(|window| window == word);
+    assert!(contains(b"/FontFile2") || contains(b"/FontFile3"), "the font is embedded");
 }
 
 #[test]
-fn what_cannot_be_drawn_is_said() {
+fn values_without_a_position_are_an_error() {
     let mut picture = lengths(2);
     picture.curves[0].marks[0].y = 0.0;
     picture.curves[0].marks[0].interval = None;
     let line = draw(&picture).unwrap_err().to_string();
     assert!(line.contains("copy-c") && line.contains("vertical"), "{line}");
     picture.curves.clear();
-    assert!(matches!(draw(&picture), Err(ChartError::Empty(_))));
+    assert!(matches!(draw(&picture), Err(FigureError::Empty(_))));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
     #[test]
-    fn any_values_are_drawn_or_refused(
+    fn any_values_are_drawn_or_an_error(
         values in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..12),
         name in ".{0,40}",
         log: bool,

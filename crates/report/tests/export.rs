@@ -1,8 +1,8 @@
-//! Exports read back: every sample, every value, exactly.
+//! Exports read back: every sample with its exact values.
 
 #![allow(clippy::unwrap_used)]
 
-mod made_up;
+mod synthetic;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,22 +14,22 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use report::export::{ExportError, Format, to_file, write};
 
-fn everything(_: &Sample) -> bool {
+fn all(_: &Sample) -> bool {
     true
 }
 
 fn runs() -> Vec<Run> {
-    let mut other = made_up::latencies(2);
+    let mut other = synthetic::latencies(2);
     other.record.name = "testbed-quick-2".into();
     let part = lab::sample::Part { host: "far".into(), ..Default::default() };
     other.samples[0].parts.insert("generator".into(), part);
-    vec![made_up::run(3), other]
+    vec![synthetic::run(3), other]
 }
 
-/// The rows of a CSV as column to text; empty texts are left out.
+/// Returns the rows of the CSV by column, without empty texts.
 fn csv_rows(runs: &[Run]) -> Vec<BTreeMap<String, String>> {
     let mut bytes = Vec::new();
-    write(runs, &everything, Format::Csv, &mut bytes).unwrap();
+    write(runs, &all, Format::Csv, &mut bytes).unwrap();
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
     let header = reader.headers().unwrap().clone();
     let row = |record: csv::StringRecord| {
@@ -40,7 +40,7 @@ fn csv_rows(runs: &[Run]) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
-fn csv_has_a_row_for_each_sample() {
+fn csv_has_one_row_per_sample() {
     let runs = runs();
     let rows = csv_rows(&runs);
     let samples: Vec<&Sample> = runs.iter().flat_map(|run| &run.samples).collect();
@@ -74,11 +74,11 @@ fn csv_has_a_row_for_each_sample() {
 }
 
 #[test]
-fn parquet_holds_what_csv_holds_and_knows_types() {
+fn parquet_has_the_values_of_csv_with_types() {
     let runs = runs();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.parquet");
-    to_file(&runs, &everything, Format::Parquet, &path, Output::create).unwrap();
+    to_file(&runs, &all, Format::Parquet, &path, Output::create).unwrap();
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     let text = |field: &Field| match field {
         Field::Null => None,
@@ -86,7 +86,7 @@ fn parquet_holds_what_csv_holds_and_knows_types() {
         Field::Double(number) => Some(format!("{number:?}")),
         Field::Long(number) => Some(number.to_string()),
         Field::Bool(truth) => Some(truth.to_string()),
-        other => panic!("{other:?} is of no type that is exported"),
+        other => panic!("unexpected type of {other:?}"),
     };
     let row = |row: parquet::record::Row| -> BTreeMap<String, String> {
         let columns = row.get_column_iter();
@@ -108,12 +108,12 @@ fn parquet_holds_what_csv_holds_and_knows_types() {
 
 #[test]
 fn parquet_is_written_in_groups() {
-    let mut run = made_up::run(1);
+    let mut run = synthetic::run(1);
     let sample = run.samples[0].clone();
     run.samples = (0..20_000).map(|round| Sample { round, ..sample.clone() }).collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.parquet");
-    to_file(&[run], &everything, Format::Parquet, &path, Output::create).unwrap();
+    to_file(&[run], &all, Format::Parquet, &path, Output::create).unwrap();
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     assert_eq!(reader.metadata().num_row_groups(), 3);
     assert_eq!(reader.metadata().file_metadata().num_rows(), 20_000);
@@ -123,7 +123,7 @@ fn parquet_is_written_in_groups() {
 fn json_is_the_journal() {
     let runs = runs();
     let mut bytes = Vec::new();
-    write(&runs, &everything, Format::Json, &mut bytes).unwrap();
+    write(&runs, &all, Format::Json, &mut bytes).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     for (run, read) in runs.iter().zip(json["runs"].as_array().unwrap()) {
         let samples: Vec<Sample> = serde_json::from_value(read["samples"].clone()).unwrap();
@@ -135,8 +135,8 @@ fn json_is_the_journal() {
 }
 
 #[test]
-fn names_that_meet_are_told_apart() {
-    let mut run = made_up::latencies(1);
+fn equal_column_names_are_numbered() {
+    let mut run = synthetic::latencies(1);
     for sample in &mut run.samples {
         sample.point = sample.point.with("round", "7");
         sample.values.insert("distance".into(), 2.0);
@@ -148,31 +148,30 @@ fn names_that_meet_are_told_apart() {
 }
 
 #[test]
-fn only_what_is_wanted_is_written() {
-    let wanted = |sample: &Sample| sample.experiment == "copy/latency";
+fn only_selected_samples_are_written() {
+    let filter = |sample: &Sample| sample.experiment == "copy/latency";
     let mut bytes = Vec::new();
-    write(&runs(), &wanted, Format::Csv, &mut bytes).unwrap();
+    write(&runs(), &filter, Format::Csv, &mut bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     assert_eq!(text.lines().count(), 1 + 4);
     assert!(!text.contains("function"));
 }
 
 #[test]
-fn refusals_are_one_line_and_leave_nothing() {
+fn errors_are_one_line_and_leave_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.csv");
     let none = to_file(&runs(), &|_| false, Format::Csv, &path, Output::create).unwrap_err();
     assert!(matches!(none, ExportError::Nothing), "{none}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let nowhere = folder.path().join("absent/samples.csv");
-    let line = to_file(&runs(), &everything, Format::Csv, &nowhere, Output::create)
-        .unwrap_err()
-        .to_string();
+    let line =
+        to_file(&runs(), &all, Format::Csv, &nowhere, Output::create).unwrap_err().to_string();
     assert!(line.contains("absent/samples.csv") && !line.contains('\n'), "{line}");
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     struct Full;
     impl std::io::Write for Full {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -183,7 +182,7 @@ fn a_full_disk_is_told() {
         }
     }
     for (_, format) in Format::ALL {
-        let error = write(&runs(), &everything, format, &mut Full).unwrap_err();
+        let error = write(&runs(), &all, format, &mut Full).unwrap_err();
         assert!(error.to_string().contains("no storage space"), "{format:?}: {error}");
     }
 }

@@ -1,14 +1,14 @@
-//! Figures of made-up runs: the marks are where the values are, and what cannot be drawn is said.
+//! Figures of synthetic runs: positions of values, notes, and errors of figures that cannot be drawn.
 
 #![allow(clippy::unwrap_used)]
 
-mod made_up;
+mod synthetic;
 
 use lab::catalogue::DataFile;
 use lab::figure::{Axis, Figure, Y};
 use lab::journal::Run;
-use report::chart::Form;
-use report::figure::{Picture, Plot, picture, write};
+use report::chart::{ImageFormat, write};
+use report::figure::{Picture, Plot, picture};
 
 fn figure(text: &str) -> Figure {
     let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
@@ -24,33 +24,33 @@ fn curves(figure: &Figure, run: &Run) -> Plot {
 }
 
 fn drawn(text: &str) -> Plot {
-    curves(&figure(text), &made_up::run(12))
+    curves(&figure(text), &synthetic::run(12))
 }
 
-fn refused(text: &str) -> String {
-    let line = picture(&figure(text), &made_up::run(12)).unwrap_err().to_string();
+fn error_of(text: &str) -> String {
+    let line = picture(&figure(text), &synthetic::run(12)).unwrap_err().to_string();
     assert!(!line.contains('\n'), "{line}");
     line
 }
 
-fn near(value: f64, wanted: f64) -> bool {
-    (value / wanted - 1.0).abs() < 0.01
+fn near(value: f64, expected: f64) -> bool {
+    (value / expected - 1.0).abs() < 0.01
 }
 
 #[test]
-fn a_curve_for_each_level_with_its_medians() {
+fn each_level_of_the_series_has_a_curve_of_medians() {
     let picture = drawn("x = 'length'\nseries = 'function'");
     let names: Vec<_> = picture.curves.iter().map(|curve| curve.name.as_str()).collect();
-    assert_eq!(names, made_up::FUNCTIONS);
+    assert_eq!(names, synthetic::FUNCTIONS);
     assert_eq!(picture.x_scale, Axis::Log2);
     assert_eq!(picture.y_label, "throughput in GB/s");
-    let baseline = made_up::experiment().baseline;
+    let baseline = synthetic::experiment().baseline;
     for curve in &picture.curves {
-        let places: Vec<_> = curve.marks.iter().map(|mark| mark.x).collect();
-        assert_eq!(places, [16.0, 4096.0, 65536.0, 16_777_216.0]);
-        for (mark, length) in curve.marks.iter().zip(made_up::LENGTHS) {
+        let positions: Vec<_> = curve.marks.iter().map(|mark| mark.x).collect();
+        assert_eq!(positions, [16.0, 4096.0, 65536.0, 16_777_216.0]);
+        for (mark, length) in curve.marks.iter().zip(synthetic::LENGTHS) {
             let point = baseline.with("length", length).with("function", curve.name.as_str());
-            assert!(near(mark.y, made_up::truth(&point) / 1e9), "{point}: {}", mark.y);
+            assert!(near(mark.y, synthetic::truth(&point) / 1e9), "{point}: {}", mark.y);
             let (low, high) = mark.interval.unwrap();
             assert!(low <= mark.y && mark.y <= high);
         }
@@ -58,7 +58,7 @@ fn a_curve_for_each_level_with_its_medians() {
 }
 
 #[test]
-fn what_is_named_nowhere_stands_at_the_baseline() {
+fn unnamed_factors_have_their_baseline_level() {
     let picture = drawn("x = 'threads'");
     assert_eq!(picture.curves.len(), 1);
     assert_eq!(picture.curves[0].marks.len(), 3);
@@ -67,10 +67,10 @@ fn what_is_named_nowhere_stands_at_the_baseline() {
 }
 
 #[test]
-fn notes_say_where_and_how() {
+fn notes_state_host_method_and_missing_values() {
     let picture = drawn("x = 'length'\nseries = 'memory'");
     insta::assert_snapshot!(picture.notes.join("\n"), @"
-    testbed, Made-up CPU; profile quick; 12 rounds; noise floor ±0.9% (twins)
+    testbed, Test CPU; profile quick; 12 rounds; noise floor ±0.9% (twins)
     write, glibc, 0 threads
     bars: 95% interval of the median
     no value: device (unavailable: there is no /dev/mem)
@@ -81,20 +81,20 @@ fn notes_say_where_and_how() {
 }
 
 fn picture_of(rounds: u32) -> Plot {
-    curves(&figure("x = 'length'"), &made_up::run(rounds))
+    curves(&figure("x = 'length'"), &synthetic::run(rounds))
 }
 
 #[test]
-fn a_category_lies_side_by_side() {
+fn categories_are_evenly_spaced() {
     let picture = drawn("x = 'function'\nwhere = { length = ['4 KiB'] }");
     assert_eq!(picture.x_scale, Axis::Category);
-    let places: Vec<_> = picture.curves[0].marks.iter().map(|mark| mark.x).collect();
-    assert_eq!(places, [0.0, 1.0, 2.0]);
+    let positions: Vec<_> = picture.curves[0].marks.iter().map(|mark| mark.x).collect();
+    assert_eq!(positions, [0.0, 1.0, 2.0]);
     assert!(near(picture.curves[0].marks[2].y, 210.0));
 }
 
 #[test]
-fn lines_are_values_of_the_run() {
+fn reference_lines_are_values_of_the_run() {
     let line = "lines = [{ label = 'limit', where = { length = '16 MiB', function = 'rep' } }]";
     let picture = drawn(&format!("x = 'length'\n{line}"));
     assert_eq!(picture.lines.len(), 1);
@@ -111,12 +111,12 @@ fn a_distribution_merges_the_rounds() {
     let mut figure = Figure::adhoc("copy/latency", "");
     figure.y = Y::Cdf;
     figure.series = Some("distance".into());
-    let picture = curves(&figure, &made_up::latencies(10));
+    let picture = curves(&figure, &synthetic::latencies(10));
     assert_eq!(picture.x_label, "latency in ns");
     assert_eq!(picture.curves.len(), 2);
     let near_curve = &picture.curves[0];
     assert_eq!(near_curve.name, "near");
-    // Rounds 0 to 9 of 100 to 199, each shifted by its number.
+    // Values 100 to 199 in round 0, one more in each following round.
     let (first, last) = (&near_curve.marks[0], near_curve.marks.last().unwrap());
     assert_eq!((first.x, last.x, last.y), (100.0, 208.0, 1.0));
     let middle = near_curve.marks.iter().find(|mark| mark.y >= 0.5).unwrap();
@@ -126,7 +126,7 @@ fn a_distribution_merges_the_rounds() {
 
 #[test]
 fn void_rounds_and_twins_are_not_in_a_distribution() {
-    let mut run = made_up::latencies(2);
+    let mut run = synthetic::latencies(2);
     for sample in run.samples.iter_mut().filter(|sample| sample.round == 1) {
         sample.void = Some("the core clock moved".into());
     }
@@ -142,51 +142,46 @@ fn void_rounds_and_twins_are_not_in_a_distribution() {
 }
 
 #[test]
-fn files_are_what_their_endings_say() {
+fn files_have_the_format_of_their_extension() {
     let folder = tempfile::tempdir().unwrap();
-    let forms = Form::ALL.map(|(_, form)| form);
     let picture = Picture::Curves(drawn("x = 'length'\nseries = 'function'\ny_scale = 'log10'"));
     let paths =
-        write(&picture, &folder.path().join("figures"), "--output", &forms, machine::file::write)
-            .unwrap();
-    let heads: [&[u8]; 3] = [b"<", b"%PDF-", b"\x89PNG"];
-    for ((path, (ending, _)), head) in paths.iter().zip(Form::ALL).zip(heads) {
-        assert!(path.ends_with(format!("f.{ending}")), "{}", path.display());
-        assert!(std::fs::read(path).unwrap().starts_with(head), "{}", path.display());
+        write(&picture, &folder.path().join("figures"), "--output", machine::file::write).unwrap();
+    let magic: [&[u8]; 3] = [b"<", b"%PDF-", b"\x89PNG"];
+    for ((path, (extension, _)), magic) in paths.iter().zip(ImageFormat::ALL).zip(magic) {
+        assert!(path.ends_with(format!("f.{extension}")), "{}", path.display());
+        assert!(std::fs::read(path).unwrap().starts_with(magic), "{}", path.display());
     }
     let svg = std::fs::read_to_string(&paths[0]).unwrap();
-    assert!(svg.contains("Made-up CPU") && svg.contains("glibc"));
+    assert!(svg.contains("Test CPU") && svg.contains("glibc"));
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let line =
-        write(&picture, &file, "--results", &forms, machine::file::write).unwrap_err().to_string();
+    let line = write(&picture, &file, "--results", machine::file::write).unwrap_err().to_string();
     assert!(
-        line.contains("file")
-            && line.contains("--results names the folder")
-            && !line.contains('\n'),
+        line.contains("file") && line.contains("(folder: --results)") && !line.contains('\n'),
         "{line}"
     );
 }
 
 #[test]
-fn what_cannot_be_drawn_is_refused_in_one_line() {
-    insta::assert_snapshot!(refused("x = 'speed'"), @"figure 'f': 'speed' is no factor of copy/throughput; there are: direction, function, length, memory, threads");
-    insta::assert_snapshot!(refused("x = 'length'\nwhere = { memory = ['heap', 'shared'] }"), @"figure 'f': several levels are left of memory (heap, shared); fix them with 'where', or make one the series");
-    insta::assert_snapshot!(refused("x = 'length'\nwhere = { memory = 'device' }"), @"figure 'f': no value to draw at direction=write function=glibc threads=0 memory=device: unavailable: there is no /dev/mem; boot a kernel with CONFIG_DEVMEM");
-    insta::assert_snapshot!(refused("x = 'threads'\nwhere = { memory = 'shared', function = 'rep' }"), @"figure 'f': no value to draw at direction=write length=64 KiB function=rep memory=shared: no such point was measured; see 'tollgate show' for those that were");
-    insta::assert_snapshot!(refused("x = 'threads'\nx_scale = 'log2'"), @"figure 'f': threads = 0 has no place on a logarithmic axis; use x_scale = \"linear\"");
-    insta::assert_snapshot!(refused("x = 'function'\nx_scale = 'linear'"), @"figure 'f': function = glibc has no place on a logarithmic axis; use x_scale = \"category\"");
-    insta::assert_snapshot!(refused("x = 'length'\nmetric = 'speed'"), @"figure 'f': testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
-    insta::assert_snapshot!(refused("y = 'cdf'"), @"figure 'f': no value to draw at copy/throughput: no sample has a histogram of 'throughput'; leave out 'y'");
+fn errors_are_one_line_with_cause_and_fix() {
+    insta::assert_snapshot!(error_of("x = 'speed'"), @"figure 'f': copy/throughput has no factor 'speed'; expected one of direction, function, length, memory, threads");
+    insta::assert_snapshot!(error_of("x = 'length'\nwhere = { memory = ['heap', 'shared'] }"), @"figure 'f': several levels of memory (heap, shared); fix them with 'where' or choose one as series");
+    insta::assert_snapshot!(error_of("x = 'length'\nwhere = { memory = 'device' }"), @"figure 'f': no value to draw at direction=write function=glibc threads=0 memory=device: unavailable: there is no /dev/mem; boot a kernel with CONFIG_DEVMEM");
+    insta::assert_snapshot!(error_of("x = 'threads'\nwhere = { memory = 'shared', function = 'rep' }"), @"figure 'f': no value to draw at direction=write length=64 KiB function=rep memory=shared: no such point was measured; 'tollgate show' lists the measured points");
+    insta::assert_snapshot!(error_of("x = 'threads'\nx_scale = 'log2'"), @"figure 'f': threads = 0 has no logarithm; use x_scale = \"linear\"");
+    insta::assert_snapshot!(error_of("x = 'function'\nx_scale = 'linear'"), @"figure 'f': function = glibc is not a number; use x_scale = \"category\"");
+    insta::assert_snapshot!(error_of("x = 'length'\nmetric = 'speed'"), @"figure 'f': testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
+    insta::assert_snapshot!(error_of("y = 'cdf'"), @"figure 'f': no value to draw at copy/throughput: no sample has a histogram of 'throughput'; omit 'y'");
 }
 
 #[test]
-fn a_declaration_at_fault_is_named() {
-    let fault = |text: &str| DataFile::read("figures.toml", text, None).unwrap_err().to_string();
+fn an_invalid_declaration_is_reported_with_its_line() {
+    let error = |text: &str| DataFile::read("figures.toml", text, None).unwrap_err().to_string();
     let head = "[[figure]]\nid = 'f'\ntitle = 't'\nexperiment = 'copy/throughput'\n";
-    insta::assert_snapshot!(fault(head), @"figures.toml:1: figure 'f': 'x' is missing; name a factor");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
-    insta::assert_snapshot!(fault(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml:6: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` (at figure[0].x_scale)");
-    insta::assert_snapshot!(fault(&head.replace("'f'", "'../f'")), @"figures.toml:1: figure '../f': the ID is a file name; use letters, digits and '-'");
+    insta::assert_snapshot!(error(head), @"figures.toml:1: figure 'f': 'x' is missing; name a factor");
+    insta::assert_snapshot!(error(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(error(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(error(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml:6: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` (at figure[0].x_scale)");
+    insta::assert_snapshot!(error(&head.replace("'f'", "'../f'")), @"figures.toml:1: figure '../f': the ID is a file name; use letters, digits and '-'");
 }

@@ -1,8 +1,8 @@
-//! Grids of made-up runs: cells say what the values are, and what has none is said.
+//! Grids of synthetic runs: cells, ratios, side panels and errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
-mod made_up;
+mod synthetic;
 
 use lab::catalogue::DataFile;
 use lab::figure::Figure;
@@ -36,51 +36,56 @@ fn names(grid: &Grid) -> Vec<&str> {
     grid.rows.iter().map(|row| row.name.as_str()).collect()
 }
 
-/// A run in which every value answers a question: whether 'rep' copies 16 B.
-fn answers(wrong_in_round_0: bool) -> Run {
-    let mut run = made_up::run(6);
+/// Returns a run whose values are 1 for 'rep' at 16 B, else 0; in round 0 inverted if asked.
+fn booleans(inverted_in_round_0: bool) -> Run {
+    let mut run = synthetic::run(6);
     for sample in &mut run.samples {
-        let is_so = sample.point.text("function") == "rep" && sample.point.text("length") == "16 B";
-        let answer = is_so != (wrong_in_round_0 && sample.round == 0);
-        sample.values.values_mut().for_each(|value| *value = f64::from(u8::from(answer)));
+        let is_true =
+            sample.point.text("function") == "rep" && sample.point.text("length") == "16 B";
+        let value = is_true != (inverted_in_round_0 && sample.round == 0);
+        sample.values.values_mut().for_each(|it| *it = f64::from(u8::from(value)));
     }
     run
 }
 
 #[test]
-fn rows_columns_and_values() {
-    let grid = drawn("x = 'length'", &made_up::run(12));
-    assert_eq!(names(&grid), made_up::FUNCTIONS);
+fn cells_have_values_and_linear_shades() {
+    let grid = drawn("x = 'length'", &synthetic::run(12));
+    assert_eq!(names(&grid), synthetic::FUNCTIONS);
     let [panel] = grid.panels.as_slice() else { panic!("{:?}", grid.panels) };
-    assert_eq!(panel.columns, made_up::LENGTHS);
+    assert_eq!(panel.columns, synthetic::LENGTHS);
     assert_eq!((panel.label.as_str(), panel.factor.as_str()), ("throughput in GB/s", "length"));
     let rows: Vec<Vec<&str>> =
         panel.cells.iter().map(|row| row.iter().map(text).collect()).collect();
-    for (text, length) in rows[1].iter().zip(made_up::LENGTHS) {
-        let point = made_up::experiment().baseline.with("length", length).with("function", "naive");
-        let error = text.parse::<f64>().unwrap() / (made_up::truth(&point) / 1e9) - 1.0;
+    for (text, length) in rows[1].iter().zip(synthetic::LENGTHS) {
+        let point =
+            synthetic::experiment().baseline.with("length", length).with("function", "naive");
+        let error = text.parse::<f64>().unwrap() / (synthetic::truth(&point) / 1e9) - 1.0;
         assert!(error.abs() < 0.01, "{point}: {text}");
     }
     let shade = |row: usize, column: usize| match &panel.cells[row][column] {
         Cell::Shaded(_, share) => *share,
         other => panic!("{other:?}"),
     };
-    // In proportion, from zero to the largest, 210 GB/s: a thousandth of that is the finest shown.
+    // Linear from zero to the largest, 210 GB/s, in steps of a thousandth of it.
     assert_eq!(rows[2][0], "2.5");
     assert_eq!(shade(2, 1), 1.0);
     assert!((shade(0, 1) - 150.0 / 210.0).abs() < 0.01);
 }
 
 #[test]
-fn ratios_are_to_the_first_of_their_group() {
-    let grid = drawn(RATIOS, &made_up::run(12));
-    assert_eq!(grid.rows.iter().map(|row| row.begins).collect::<Vec<_>>(), [true, false, false]);
+fn ratios_are_to_the_first_row_of_their_group() {
+    let grid = drawn(RATIOS, &synthetic::run(12));
+    assert_eq!(
+        grid.rows.iter().map(|row| row.starts_group).collect::<Vec<_>>(),
+        [true, false, false]
+    );
     let cells = &grid.panels[0].cells;
     assert!(
         matches!(&cells[0][1], Cell::Plain(text) if text.starts_with("15") && text.ends_with(" GB/s"))
     );
     assert!(cells[1].iter().all(|cell| text(cell).starts_with("0.6") && text(cell).ends_with('×')));
-    // Half a percent is less than twins differ by.
+    // Half a per cent is below the noise floor.
     assert!(matches!(&cells[2][2], Cell::Unresolved(_)), "{:?}", cells[2][2]);
     assert!(
         matches!(&cells[2][3], Cell::Shaded(text, share) if text.starts_with("1.") && *share > 0.9)
@@ -89,8 +94,8 @@ fn ratios_are_to_the_first_of_their_group() {
 }
 
 #[test]
-fn a_ratio_to_what_has_no_value_is_absent() {
-    let mut run = made_up::run(3);
+fn a_ratio_to_a_missing_value_is_absent() {
+    let mut run = synthetic::run(3);
     run.samples.retain(|sample| sample.point.text("function") != "glibc");
     let grid = drawn(RATIOS, &run);
     assert_eq!(names(&grid), ["naive", "rep"]);
@@ -103,21 +108,21 @@ fn panels_share_their_rows() {
     let beside =
         "beside = [{ x = 'threads' }, { metric = 'latency' }, { experiment = 'copy/limit' }]";
     let rows = "where = { function = ['glibc', 'naive'] }";
-    let grid = drawn(&format!("x = 'length'\n{rows}\n{beside}"), &made_up::run(12));
+    let grid = drawn(&format!("x = 'length'\n{rows}\n{beside}"), &synthetic::run(12));
     assert_eq!(names(&grid), ["glibc", "naive"]);
     let [_, threads] = grid.panels.as_slice() else { panic!("{:?}", grid.panels) };
-    assert_eq!(threads.columns, made_up::THREADS);
-    // Threads were varied for glibc alone.
+    assert_eq!(threads.columns, synthetic::THREADS);
+    // Threads were varied for glibc only.
     assert_eq!(threads.cells[1][1..], [Cell::Blank, Cell::Blank]);
-    let told = |start: &str| grid.notes.iter().any(|note| note.starts_with(start));
-    assert!(told("no latency: what was measured has no such metric here"), "{:?}", grid.notes);
-    assert!(told("throughput: 11 to 12 rounds, write, length 64 KiB, heap"), "{:?}", grid.notes);
-    assert!(told("testbed-quick-1: no samples of 'copy/limit'"), "{:?}", grid.notes);
+    let noted = |start: &str| grid.notes.iter().any(|note| note.starts_with(start));
+    assert!(noted("no latency: the samples have no such metric"), "{:?}", grid.notes);
+    assert!(noted("throughput: 11 to 12 rounds, write, length 64 KiB, heap"), "{:?}", grid.notes);
+    assert!(noted("testbed-quick-1: no samples of 'copy/limit'"), "{:?}", grid.notes);
 }
 
 #[test]
 fn a_panel_without_columns_is_named_by_its_metric() {
-    let grid = drawn("", &made_up::run(12));
+    let grid = drawn("", &synthetic::run(12));
     assert_eq!(grid.panels[0].columns, ["throughput in GB/s"]);
     assert_eq!(
         grid.panels[0].cells.concat().iter().map(text).collect::<Vec<_>>(),
@@ -126,10 +131,10 @@ fn a_panel_without_columns_is_named_by_its_metric() {
 }
 
 #[test]
-fn what_is_absent_is_no_number() {
+fn missing_values_are_absent_cells() {
     let mut figure = figure("x = 'memory'");
     figure.series = Some("direction".into());
-    let Picture::Grid(grid) = picture(&figure, &made_up::run(12)).unwrap() else { panic!() };
+    let Picture::Grid(grid) = picture(&figure, &synthetic::run(12)).unwrap() else { panic!() };
     assert_eq!(grid.panels[0].columns, ["heap", "shared", "device"]);
     assert!(grid.panels[0].cells.iter().all(|row| row[2] == Cell::Absent));
     let why = "no value: device (unavailable: there is no /dev/mem)";
@@ -137,34 +142,34 @@ fn what_is_absent_is_no_number() {
 }
 
 #[test]
-fn answers_are_marks_where_every_round_agrees() {
-    let grid = drawn("x = 'length'", &answers(false));
+fn booleans_are_marks_if_every_round_agrees() {
+    let grid = drawn("x = 'length'", &booleans(false));
     let cells = &grid.panels[0].cells;
     assert!(cells[..2].iter().flatten().all(|cell| *cell == Cell::No), "{cells:?}");
     assert_eq!(cells[2], [Cell::Yes, Cell::No, Cell::No, Cell::No]);
-    let grid = drawn("x = 'length'", &answers(true));
+    let grid = drawn("x = 'length'", &booleans(true));
     assert!(grid.panels[0].cells.iter().flatten().all(|cell| matches!(cell, Cell::Shaded(..))));
 }
 
 #[test]
-fn logarithmic_shades_want_values_above_zero() {
-    let fault = picture(&figure("x = 'length'\ny_scale = 'log10'"), &answers(false)).unwrap_err();
-    insta::assert_snapshot!(fault, @"figure 'f': throughput = 0 has no place on a logarithmic axis; use y_scale = \"linear\"");
-    let grid = drawn("x = 'length'\ny_scale = 'log10'", &made_up::run(12));
-    let least = Cell::Shaded("2.50".into(), 0.0);
-    assert!(grid.panels[0].cells[2][0] == least, "{:?}", grid.panels[0].cells);
+fn logarithmic_shades_require_positive_values() {
+    let error = picture(&figure("x = 'length'\ny_scale = 'log10'"), &booleans(false)).unwrap_err();
+    insta::assert_snapshot!(error, @"figure 'f': throughput = 0 has no logarithm; use y_scale = \"linear\"");
+    let grid = drawn("x = 'length'\ny_scale = 'log10'", &synthetic::run(12));
+    let smallest = Cell::Shaded("2.50".into(), 0.0);
+    assert!(grid.panels[0].cells[2][0] == smallest, "{:?}", grid.panels[0].cells);
 }
 
 #[test]
-fn a_declaration_at_fault_is_named() {
-    let fault = |text: &str| {
+fn an_invalid_declaration_is_reported_with_its_line() {
+    let error = |text: &str| {
         let head = "[[figure]]\nid = 'f'\ntitle = 't'\nexperiment = 'copy/throughput'\n";
         DataFile::read("figures.toml", &format!("{head}{text}"), None).unwrap_err().to_string()
     };
-    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'"), @"figures.toml:1: figure 'f': a grid requires 'series', the factor of its rows");
-    insta::assert_snapshot!(fault("kind = 'grid'\nx = 'a'\nseries = 'b'\nbeside = [{ x = 'b' }]"), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
-    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml:1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
-    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml:1: figure 'f': a group has no rows");
-    insta::assert_snapshot!(fault("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
-    insta::assert_snapshot!(fault("x = 'a'\ngroups = [['b']]"), @"figures.toml:1: figure 'f': 'groups' and 'beside' require kind = \"grid\"");
+    insta::assert_snapshot!(error("kind = 'grid'\nx = 'a'"), @"figures.toml:1: figure 'f': a grid requires 'series', the factor of its rows");
+    insta::assert_snapshot!(error("kind = 'grid'\nx = 'a'\nseries = 'b'\nbeside = [{ x = 'b' }]"), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml:1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
+    insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml:1: figure 'f': a group has no rows");
+    insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(error("x = 'a'\ngroups = [['b']]"), @"figures.toml:1: figure 'f': 'groups' and 'beside' require kind = \"grid\"");
 }

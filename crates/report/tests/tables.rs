@@ -1,8 +1,8 @@
-//! Tables of made-up runs: what they say, and that they fit.
+//! Tables of synthetic runs: contents and widths.
 
 #![allow(clippy::unwrap_used)]
 
-mod made_up;
+mod synthetic;
 
 use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
@@ -14,23 +14,23 @@ use lab::summary::Unit;
 use machine::capability::{Capability, State};
 use proptest::prelude::*;
 use report::table::{
-    Page, Question, compare, compare_json, describe, doctor, doctor_json, list, list_json,
+    Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list, list_json,
     measured, show, show_json, verdicts, verdicts_json,
 };
 
-fn shown(run: &Run, question: &Question, page: Page) -> String {
-    show(run, &measured(run), question, page).unwrap()
+fn shown(run: &Run, options: &ShowOptions, page: Page) -> String {
+    show(run, &measured(run), options, page).unwrap()
 }
 
 #[test]
 fn sweeps_as_tables() {
-    let run = made_up::run(12);
-    insta::assert_snapshot!(shown(&run, &Question::default(), Page::default()));
+    let run = synthetic::run(12);
+    insta::assert_snapshot!(shown(&run, &ShowOptions::default(), Page::default()));
 }
 
 #[test]
-fn defaults_that_the_experiment_does_not_name_change_no_table() {
-    let run = made_up::run(12);
+fn unnamed_default_levels_are_not_shown() {
+    let run = synthetic::run(12);
     let mut complete = run.clone();
     let with_default = |point: &mut Point| *point = point.with("mode", "jobs");
     for experiment in complete.record.experiments.values_mut() {
@@ -39,66 +39,66 @@ fn defaults_that_the_experiment_does_not_name_change_no_table() {
         points.chain([&mut experiment.baseline]).for_each(with_default);
     }
     complete.samples.iter_mut().for_each(|sample| with_default(&mut sample.point));
-    let text = |run| shown(run, &Question::default(), Page::default());
+    let text = |run| shown(run, &ShowOptions::default(), Page::default());
     assert_eq!(text(&complete), text(&run));
 }
 
 #[test]
 fn few_rounds_give_a_range() {
-    let run = made_up::run(3);
+    let run = synthetic::run(3);
     let filter = "threads=0,2,8";
-    let mut question = Question::default();
-    question.filter.add(filter).unwrap();
-    question.filter.add("length=64 KiB").unwrap();
-    question.filter.add("memory=heap").unwrap();
-    insta::assert_snapshot!(shown(&run, &question, Page { width: 80, colour: false }));
+    let mut options = ShowOptions::default();
+    options.filter.add(filter).unwrap();
+    options.filter.add("length=64 KiB").unwrap();
+    options.filter.add("memory=heap").unwrap();
+    insta::assert_snapshot!(shown(&run, &options, Page { width: 80, colour: false }));
 }
 
 #[test]
 fn short_times_show_their_minimum_and_cycles() {
-    let run = made_up::latencies(10);
-    let question = Question { unit: Unit::Cycles, ..Question::default() };
-    let own = shown(&run, &Question::default(), Page::default());
-    insta::assert_snapshot!(own + "\n" + &shown(&run, &question, Page::default()));
+    let run = synthetic::latencies(10);
+    let options = ShowOptions { unit: Unit::Cycles, ..ShowOptions::default() };
+    let default = shown(&run, &ShowOptions::default(), Page::default());
+    insta::assert_snapshot!(default + "\n" + &shown(&run, &options, Page::default()));
 }
 
 #[test]
-fn what_differs_less_than_twins_is_not_marked() {
-    let text = shown(&made_up::run(12), &Question::default(), Page::default());
+fn differences_below_the_noise_floor_are_not_marked() {
+    let text = shown(&synthetic::run(12), &ShowOptions::default(), Page::default());
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
     assert!(line("4 KiB ").contains('*'), "{text}");
     assert!(!line("64 KiB ").contains('*'), "{text}");
 }
 
 #[test]
-fn the_largest_round_number_costs_no_memory() {
-    let mut run = made_up::run(12);
+fn memory_does_not_grow_with_the_round_number() {
+    let mut run = synthetic::run(12);
     let last = Sample { round: u32::MAX, ..run.samples[0].clone() };
     run.samples.push(last);
-    let text = shown(&run, &Question::default(), Page::default());
+    let text = shown(&run, &ShowOptions::default(), Page::default());
     assert!(text.lines().any(|line| line.starts_with("4 KiB ") && line.contains('*')), "{text}");
 }
 
 #[test]
-fn each_cause_is_told_once() {
-    let text = shown(&made_up::run(12), &Question::default(), Page::default());
+fn each_cause_is_noted_once() {
+    let text = shown(&synthetic::run(12), &ShowOptions::default(), Page::default());
     assert_eq!(text.matches("there is no /dev/mem").count(), 1, "{text}");
     assert_eq!(text.matches("CONFIG_DEVMEM").count(), 1);
 }
 
 #[test]
-fn a_point_that_is_left_to_measure_is_no_number() {
-    let mut run = made_up::run(6);
+fn unmeasured_points_are_marked() {
+    let mut run = synthetic::run(6);
     run.samples.retain(|sample| sample.point.text("threads") != "8");
-    let text = shown(&run, &Question::default(), Page::default());
+    let text = shown(&run, &ShowOptions::default(), Page::default());
     assert!(text.contains("… not measured yet"), "{text}");
 }
 
 #[test]
-fn colour_changes_no_text() {
-    let run = made_up::run(12);
-    let plain = shown(&run, &Question::default(), Page::default());
-    let colour = shown(&run, &Question::default(), Page { width: 100, colour: true });
+fn colour_does_not_change_the_text() {
+    let run = synthetic::run(12);
+    let plain = shown(&run, &ShowOptions::default(), Page::default());
+    let colour = shown(&run, &ShowOptions::default(), Page { width: 100, colour: true });
     assert_ne!(plain, colour);
     let stripped = anstream::adapter::strip_str(&colour).to_string();
     let lines = |text: &str| text.lines().map(|l| l.trim_end().to_string()).collect::<Vec<_>>();
@@ -107,27 +107,27 @@ fn colour_changes_no_text() {
 
 #[test]
 fn json_has_every_point() {
-    let run = made_up::run(12);
-    let json = show_json(&run, &measured(&run), &Question::default()).unwrap();
+    let run = synthetic::run(12);
+    let json = show_json(&run, &measured(&run), &ShowOptions::default()).unwrap();
     let experiment = &json["experiments"][0];
     let rows = experiment["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), made_up::experiment().points.len());
+    assert_eq!(rows.len(), synthetic::experiment().points.len());
     assert_eq!(rows[0]["point"]["length"], "16 B");
     assert_eq!(rows[0]["estimate"]["rounds"], 12);
     assert_eq!(experiment["record"]["unit"], "B/s");
 }
 
 #[test]
-fn what_is_not_there_is_refused_in_one_line() {
-    let run = made_up::run(2);
-    let none = show(&run, &["copy/frames".into()], &Question::default(), Page::default());
-    insta::assert_snapshot!(none.unwrap_err(), @"testbed-quick-1: no samples of 'copy/frames'; measure first with 'tollgate run copy/frames'");
-    let question = Question { metric: Some("speed".into()), ..Question::default() };
-    let none = show(&run, &measured(&run), &question, Page::default());
-    insta::assert_snapshot!(none.unwrap_err(), @"testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
-    let question = Question { unit: Unit::Cycles, ..Question::default() };
-    let none = show(&run, &measured(&run), &question, Page::default());
-    insta::assert_snapshot!(none.unwrap_err(), @"'throughput' is in B/s: only times in ns can be shown in ticks or cycles");
+fn missing_data_is_a_one_line_error() {
+    let run = synthetic::run(2);
+    let error = show(&run, &["copy/frames".into()], &ShowOptions::default(), Page::default());
+    insta::assert_snapshot!(error.unwrap_err(), @"testbed-quick-1: no samples of 'copy/frames'; measure first with 'tollgate run copy/frames'");
+    let options = ShowOptions { metric: Some("speed".into()), ..ShowOptions::default() };
+    let error = show(&run, &measured(&run), &options, Page::default());
+    insta::assert_snapshot!(error.unwrap_err(), @"testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
+    let options = ShowOptions { unit: Unit::Cycles, ..ShowOptions::default() };
+    let error = show(&run, &measured(&run), &options, Page::default());
+    insta::assert_snapshot!(error.unwrap_err(), @"'throughput' is in B/s: only times in ns can be shown in ticks or cycles");
 }
 
 const CLAIMS: &str = r#"
@@ -177,8 +177,8 @@ fn judged(run: &Run) -> Vec<(Claim, Verdict)> {
 }
 
 #[test]
-fn claims_with_their_verdicts() {
-    let judged = judged(&made_up::run(12));
+fn claims_have_verdicts() {
+    let judged = judged(&synthetic::run(12));
     insta::assert_snapshot!(verdicts(&judged, Page::default()));
     let json = verdicts_json(&judged);
     assert_eq!(json[0]["verdict"], "reproduced");
@@ -188,8 +188,8 @@ fn claims_with_their_verdicts() {
 }
 
 #[test]
-fn two_runs_side_by_side() {
-    let (a, mut b) = (made_up::run(12), made_up::run(12));
+fn comparison_of_two_runs() {
+    let (a, mut b) = (synthetic::run(12), synthetic::run(12));
     b.record.name = "testbed-quick-2".into();
     for sample in &mut b.samples {
         let faster = sample.point.text("function") == "naive";
@@ -203,12 +203,12 @@ fn two_runs_side_by_side() {
     assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), all[0].rows.len());
     b.record.nice = 7;
     let noted = lab::compare::compare(&a, &b, "copy/throughput", None, Unit::Own).unwrap();
-    let told = compare(&[noted], &a, &b, Page::default());
-    assert!(told.contains("note: the nice value is 0 in A and 7 in B"), "{told}");
+    let text = compare(&[noted], &a, &b, Page::default());
+    assert!(text.contains("note: the nice value is 0 in A and 7 in B"), "{text}");
 }
 
 #[test]
-fn what_the_machine_can_do() {
+fn doctor_lists_capabilities() {
     let capability = |name: &str, state| Capability {
         name: name.into(),
         about: "what it is in a few words".into(),
@@ -229,7 +229,7 @@ fn what_the_machine_can_do() {
     assert_eq!(json[1]["capabilities"][0]["state"]["state"], "absent");
 }
 
-/// A suite of which device memory is absent.
+/// Suite without device memory.
 struct Copy;
 
 impl Suite for Copy {
@@ -281,14 +281,14 @@ impl Method for Throughput {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
-        Err(Failure::failed("made up"))
+        Err(Failure::failed("synthetic"))
     }
 }
 
 #[test]
-fn what_can_be_measured() {
+fn list_shows_experiments_and_factors() {
     let suites: [&dyn Suite; 1] = [&Copy];
-    let experiments = [made_up::experiment()];
+    let experiments = [synthetic::experiment()];
     let text = list(&suites, &experiments, Page::default());
     let more = describe(&suites, &experiments[0], Page::default());
     insta::assert_snapshot!(text + "\n" + &more);
@@ -310,13 +310,13 @@ proptest! {
         long in "[a-z]{1,90}",
         many in 1usize..40,
     ) {
-        let mut run = made_up::run(rounds);
-        let baseline = made_up::experiment().baseline;
+        let mut run = synthetic::run(rounds);
+        let baseline = synthetic::experiment().baseline;
         let experiment = run.record.experiments.get_mut("copy/throughput").unwrap();
         for number in 0..many {
             let point = baseline.with("function", format!("{long}{number}"));
             experiment.points.push(point.clone());
-            run.samples.push(made_up::sample(&point, false, 0));
+            run.samples.push(synthetic::sample(&point, false, 0));
         }
         let page = Page { width, colour: false };
         let (judged, suites) = (judged(&run), [&Copy as &dyn Suite]);
@@ -330,8 +330,8 @@ proptest! {
         let mut whole = Filter::default();
         whole.add("memory=heap,shared").unwrap();
         for filter in [Filter::default(), whole] {
-            let question = Question { filter, ..Question::default() };
-            let text = shown(&run, &question, page);
+            let options = ShowOptions { filter, ..ShowOptions::default() };
+            let text = shown(&run, &options, page);
             prop_assert!(widest(&text) <= width, "{width}:\n{text}");
         }
     }

@@ -75,13 +75,24 @@ impl From<CompareError> for Fault {
 impl From<FigureError> for Fault {
     fn from(error: FigureError) -> Self {
         use FigureError::{
-            Chart, File, Histogram, NoFactor, NoLogarithm, Nothing, Several, Summary, Unit,
+            Empty, File, Histogram, NoFactor, NoLogarithm, NoPosition, NotNumber, Nothing, Render,
+            Several, Summary, TooWide, Unit,
         };
         let status = match &error {
             Summary { why, .. } => status_of(why),
-            // What was asked of the samples cannot be asked of them.
-            NoFactor { .. } | Several { .. } | NoLogarithm { .. } | Unit { .. } => 2,
-            Nothing { .. } | Histogram { .. } | Chart(_) | File { .. } => 1,
+            // The figure does not fit the samples.
+            NoFactor { .. }
+            | Several { .. }
+            | NoLogarithm { .. }
+            | NotNumber { .. }
+            | Unit { .. } => 2,
+            Nothing { .. }
+            | Histogram { .. }
+            | NoPosition { .. }
+            | Empty(_)
+            | TooWide { .. }
+            | Render(_)
+            | File { .. } => 1,
         };
         Self { line: error.to_string(), status }
     }

@@ -1,11 +1,10 @@
 //! Standard output, for people and for programs.
 
 use std::borrow::Cow;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use lab::terminal;
-use report::table::Page;
 
 use crate::fault::Fault;
 
@@ -70,14 +69,6 @@ pub(crate) fn error(fault: &Fault) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
     let line = fault.to_string();
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {}", terminal::one_line(&line));
-}
-
-/// The page that tables are set on: the terminal's, or a plain one.
-pub(crate) fn page() -> Page {
-    let plain = Page::default();
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let width = comfy_table::Table::new().width().map_or(plain.width, usize::from);
-    Page { width: width.max(40), colour }
 }
 
 #[cfg(test)]

@@ -286,7 +286,7 @@ fn an_own_figure_that_is_wrong_is_told() {
     let (out, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    let told = "error: figure 'several': several levels are left of effect (0%, 20%)";
+    let told = "error: figure 'several': several levels of effect (0%, 20%)";
     assert!(errors.lines().last().unwrap().starts_with(told), "{errors}");
     assert!(out.contains("1 figure as SVG, PDF and PNG: "), "{out}");
     assert!(errors.contains(" points in 1 experiment: about "), "{errors}");

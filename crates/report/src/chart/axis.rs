@@ -1,4 +1,4 @@
-//! Axes: where a value lies between 0 and 1, and which ticks say so.
+//! Axes: positions of values and ticks.
 
 use lab::point::Level;
 use lab::quantity::format_bytes;
@@ -6,53 +6,54 @@ use lab::quantity::format_bytes;
 use super::font;
 use lab::figure::Axis;
 
-/// An axis over the values that it shows.
+/// Axis with the range of its values.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Scale {
+pub(super) struct AxisScale {
     kind: Axis,
     low: f64,
     high: f64,
-    /// The levels side by side.
+    /// Levels in order.
     names: Vec<String>,
-    /// Those that are numbers, on an axis of numbers.
+    /// Numeric values of the levels.
     numbers: Vec<f64>,
-    /// Numbers of bytes, written as such.
-    bytes: bool,
+    /// Whether the levels are lengths in bytes.
+    is_bytes: bool,
 }
 
-/// A tick; a minor one has no label.
+/// Tick; a minor tick has no label.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tick {
-    /// Between 0 and 1.
+    /// Position from 0 to 1.
     pub(super) at: f64,
     pub(super) label: Option<String>,
 }
 
-impl Scale {
-    /// The axis for some values; nothing where one has no place on it.
-    pub(super) fn over(kind: Axis, values: &[f64], levels: &[Level]) -> Option<Self> {
-        let log = matches!(kind, Axis::Log2 | Axis::Log10);
-        if values.iter().any(|value| !value.is_finite() || (log && *value <= 0.0)) {
+impl AxisScale {
+    /// Returns the axis over `values`; `None` if there is no value or one has no position on it.
+    pub(super) fn new(kind: Axis, values: &[f64], levels: &[Level]) -> Option<Self> {
+        let is_log = matches!(kind, Axis::Log2 | Axis::Log10);
+        if values.iter().any(|value| !value.is_finite() || (is_log && *value <= 0.0)) {
             return None;
         }
-        let least = values.iter().copied().reduce(f64::min)?;
-        let most = values.iter().copied().reduce(f64::max)?;
+        let min = values.iter().copied().reduce(f64::min)?;
+        let max = values.iter().copied().reduce(f64::max)?;
         let (low, high) = match kind {
             Axis::Category => (-0.5, levels.len() as f64 - 0.5),
-            Axis::Log2 => widened(least.log2(), most.log2(), 0.03, 0.5),
-            Axis::Log10 => widened(least.log10(), most.log10(), 0.04, 0.15),
-            // A quantity in proportion is seen from zero.
-            Axis::Linear => widened(least.min(0.0), most.max(0.0), 0.04, 0.5),
+            Axis::Log2 => widened(min.log2(), max.log2(), 0.03, 0.5),
+            Axis::Log10 => widened(min.log10(), max.log10(), 0.04, 0.15),
+            // A linear axis includes zero.
+            Axis::Linear => widened(min.min(0.0), max.max(0.0), 0.04, 0.5),
         };
-        let low = if kind == Axis::Linear && least >= 0.0 { 0.0 } else { low };
-        let bytes = levels.iter().any(|level| level.count().is_none() && level.number().is_some());
+        let low = if kind == Axis::Linear && min >= 0.0 { 0.0 } else { low };
+        let is_bytes =
+            levels.iter().any(|level| level.count().is_none() && level.number().is_some());
         let names = levels.iter().map(Level::to_string).collect();
         let numbers = levels.iter().filter_map(Level::number).collect();
-        Some(Self { kind, low, high, names, numbers, bytes })
+        Some(Self { kind, low, high, names, numbers, is_bytes })
     }
 
-    /// Where a value lies, between 0 and 1.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    /// Returns the position of a value, from 0 to 1.
+    pub(super) fn position(&self, value: f64) -> f64 {
         let value = match self.kind {
             Axis::Log2 => value.log2(),
             Axis::Log10 => value.log10(),
@@ -61,50 +62,50 @@ impl Scale {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// Whether the levels stand side by side.
+    /// Returns whether levels are evenly spaced in order.
     pub(super) fn is_category(&self) -> bool {
         self.kind == Axis::Category
     }
 
-    /// Ticks whose labels have room along so much, at a size of letters.
-    pub(super) fn ticks(&self, room: f64, size: f64, along_x: bool) -> Vec<Tick> {
+    /// Returns ticks whose labels fit an axis of `length` at a font size.
+    pub(super) fn ticks(&self, length: f64, size: f64, is_x: bool) -> Vec<Tick> {
         let ticks = match self.kind {
             Axis::Category => {
                 let tick = |(index, name): (usize, &String)| Tick {
-                    at: self.place(index as f64),
+                    at: self.position(index as f64),
                     label: Some(name.clone()),
                 };
                 self.names.iter().enumerate().map(tick).collect()
             }
-            Axis::Log2 => self.powers_of_two(room, size),
-            Axis::Log10 => self.powers_of_ten(room, size, along_x),
-            Axis::Linear => self.even(room, size, along_x),
+            Axis::Log2 => self.powers_of_two(length, size),
+            Axis::Log10 => self.powers_of_ten(length, size, is_x),
+            Axis::Linear => self.even(length, size, is_x),
         };
         match ticks.iter().any(|tick| tick.label.is_some()) {
             true => ticks,
-            // Few values between two powers: they say themselves what they are.
-            false => self.levels(),
+            // All values lie between two powers: label the levels themselves.
+            false => self.level_ticks(),
         }
     }
 
-    fn levels(&self) -> Vec<Tick> {
+    fn level_ticks(&self) -> Vec<Tick> {
         let tick = |(value, name): (&f64, &String)| Tick {
-            at: self.place(*value),
+            at: self.position(*value),
             label: Some(name.clone()),
         };
         self.numbers.iter().zip(&self.names).map(tick).collect()
     }
 
-    fn powers_of_two(&self, room: f64, size: f64) -> Vec<Tick> {
+    fn powers_of_two(&self, length: f64, size: f64) -> Vec<Tick> {
         let (first, last) = (self.low.ceil() as i32, self.high.floor() as i32);
         let label = |power: i32| {
             let value = 2f64.powi(power);
-            if self.bytes && value >= 1.0 { format_bytes(value as u64) } else { number(value) }
+            if self.is_bytes && value >= 1.0 { format_bytes(value as u64) } else { number(value) }
         };
         let widest =
             (first..=last).map(|power| font::width(&label(power), size)).fold(0.0, f64::max);
-        let per_power = room / (self.high - self.low);
-        // Every power, or every second, or every fourth: the first that has room.
+        let per_power = length / (self.high - self.low);
+        // Label every power, or every second, or every fourth, ...
         let step = [1, 2, 4, 8, 16]
             .into_iter()
             .find(|step| f64::from(*step) * per_power > widest * 1.25)
@@ -116,54 +117,54 @@ impl Scale {
         (first..=last).map(tick).collect()
     }
 
-    fn powers_of_ten(&self, room: f64, size: f64, along_x: bool) -> Vec<Tick> {
+    fn powers_of_ten(&self, length: f64, size: f64, is_x: bool) -> Vec<Tick> {
         let decades = self.high - self.low;
         let mut ticks = Vec::new();
         for power in self.low.floor() as i32..=self.high.ceil() as i32 {
             for digit in 1..10_u8 {
                 let value = f64::from(digit) * 10f64.powi(power);
-                let at = self.place(value);
+                let at = self.position(value);
                 if !(0.0..=1.0).contains(&at) {
                     continue;
                 }
-                let space = room / decades * 0.3;
+                let space = length / decades * 0.3;
                 let needed =
-                    if along_x { font::width(&number(value), size) * 1.3 } else { size * 1.2 };
-                let between = matches!(digit, 2 | 5) && space > needed && decades < 4.0;
-                let label = (digit == 1 || between).then(|| number(value));
+                    if is_x { font::width(&number(value), size) * 1.3 } else { size * 1.2 };
+                let is_labelled = matches!(digit, 2 | 5) && space > needed && decades < 4.0;
+                let label = (digit == 1 || is_labelled).then(|| number(value));
                 ticks.push(Tick { at, label });
             }
         }
         ticks
     }
 
-    fn even(&self, room: f64, size: f64, along_x: bool) -> Vec<Tick> {
+    fn even(&self, length: f64, size: f64, is_x: bool) -> Vec<Tick> {
         let span = self.high - self.low;
-        let spacing = if along_x { 60.0 } else { size * 3.0 };
-        let rough = span / (room / spacing).max(2.0);
-        let power = 10f64.powf(rough.log10().floor());
+        let spacing = if is_x { 60.0 } else { size * 3.0 };
+        let min_step = span / (length / spacing).max(2.0);
+        let power = 10f64.powf(min_step.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
             .into_iter()
             .map(|factor| factor * power)
-            .find(|step| *step >= rough)
+            .find(|step| *step >= min_step)
             .unwrap_or(power * 10.0);
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step).floor() as i64;
         let tick = |index: i64| {
             let value = index as f64 * step;
-            Tick { at: self.place(value), label: Some(number(value)) }
+            Tick { at: self.position(value), label: Some(number(value)) }
         };
         (first..=last.min(first + 50)).map(tick).collect()
     }
 }
 
-/// A range with some room at both ends, never empty.
-fn widened(low: f64, high: f64, share: f64, least: f64) -> (f64, f64) {
-    let room = if high > low { (high - low) * share } else { least };
-    (low - room, high + room)
+/// Widens a range by a share of it at both ends, an empty one by `min`.
+fn widened(low: f64, high: f64, share: f64, min: f64) -> (f64, f64) {
+    let margin = if high > low { (high - low) * share } else { min };
+    (low - margin, high + margin)
 }
 
-/// A number as a tick says it.
+/// Formats a number for a tick.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -189,33 +190,33 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_ticked_by_powers_of_two() {
+    fn lengths_have_ticks_at_powers_of_two() {
         let levels = ["16 B", "4 KiB", "16 MiB"].map(Level::from);
-        let scale = Scale::over(Axis::Log2, &[16.0, 4096.0, 16777216.0], &levels).unwrap();
+        let scale = AxisScale::new(Axis::Log2, &[16.0, 4096.0, 16777216.0], &levels).unwrap();
         let labels = labels(&scale.ticks(450.0, 11.0, true));
         assert_eq!(labels, ["16 B", "256 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB"]);
     }
 
     #[test]
-    fn rates_are_ticked_by_powers_of_ten() {
-        let scale = Scale::over(Axis::Log10, &[0.8, 120.0], &[]).unwrap();
+    fn rates_have_ticks_at_powers_of_ten() {
+        let scale = AxisScale::new(Axis::Log10, &[0.8, 120.0], &[]).unwrap();
         let labels = labels(&scale.ticks(300.0, 11.0, false));
         assert_eq!(labels, ["1", "2", "5", "10", "20", "50", "100"]);
     }
 
     #[test]
-    fn one_value_between_powers_is_its_own_tick() {
-        let scale = Scale::over(Axis::Log10, &[3000.0], &[Level::from("3000")]).unwrap();
+    fn a_single_value_between_powers_is_labelled() {
+        let scale = AxisScale::new(Axis::Log10, &[3000.0], &[Level::from("3000")]).unwrap();
         let ticks = scale.ticks(400.0, 11.0, true);
         assert_eq!(labels(&ticks), ["3000"]);
         assert!((ticks[0].at - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn what_has_no_logarithm_has_no_place() {
-        assert_eq!(Scale::over(Axis::Log10, &[0.0, 1.0], &[]), None);
-        assert_eq!(Scale::over(Axis::Linear, &[f64::NAN], &[]), None);
-        assert_eq!(Scale::over(Axis::Linear, &[], &[]), None);
-        assert!(Scale::over(Axis::Linear, &[0.0], &[]).is_some());
+    fn values_without_a_position_make_no_axis() {
+        assert_eq!(AxisScale::new(Axis::Log10, &[0.0, 1.0], &[]), None);
+        assert_eq!(AxisScale::new(Axis::Linear, &[f64::NAN], &[]), None);
+        assert_eq!(AxisScale::new(Axis::Linear, &[], &[]), None);
+        assert!(AxisScale::new(Axis::Linear, &[0.0], &[]).is_some());
     }
 }

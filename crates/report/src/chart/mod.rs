@@ -1,8 +1,8 @@
-//! Drawing: a picture becomes SVG, and from the same SVG come PDF and PNG.
+//! Drawing: a picture is drawn as SVG, from which PDF and PNG are rendered.
 //!
-//! Our own drawing, after trying three libraries on one log-log data set: plotters places marks on
-//! whole pixels and has one kind of line and mark, kuva has no base-2 axis and sets the limit's
-//! label over the data, plotkit has no intervals. None keeps its texts from overlapping.
+//! Three libraries were tried on one log-log data set and rejected: plotters places marks on whole
+//! pixels and has one kind of line and mark; kuva has no base-2 axis and draws the label of a limit
+//! over the data; plotkit has no intervals. None avoids overlapping texts.
 
 mod axis;
 mod font;
@@ -10,52 +10,51 @@ mod grid;
 mod legend;
 mod page;
 mod render;
-mod sheet;
 mod style;
 mod svg;
 
-pub use render::{Form, render};
+pub use render::{ImageFormat, render};
 
-use crate::figure::Picture;
+use std::path::{Path, PathBuf};
+
+use crate::figure::{FigureError, Picture};
 
 /// Draws a picture as SVG.
 ///
 /// # Errors
-/// When there is nothing to draw, a value has no place on its axis, or cells have no room.
-pub fn draw(picture: &Picture) -> Result<String, ChartError> {
+/// Returns an error if the picture has no values, if a value has no position on its axis, or if the
+/// columns of a grid do not fit the page.
+pub fn draw(picture: &Picture) -> Result<String, FigureError> {
     match picture {
         Picture::Curves(plot) => page::draw(plot),
         Picture::Grid(grid) => grid::draw(grid),
     }
 }
 
-/// Why a picture cannot be drawn, in one line.
-#[derive(Debug, thiserror::Error)]
-pub enum ChartError {
-    /// A value that has no place.
-    #[error("figure '{figure}': {what} cannot be placed on the {axis} axis")]
-    NoPlace {
-        /// The picture's id.
-        figure: String,
-        /// The value.
-        what: String,
-        /// Which axis.
-        axis: &'static str,
-    },
-    /// Nothing to draw.
-    #[error("figure '{0}': there is nothing to draw; measure first, or widen --where")]
-    Empty(String),
-    /// Numbers that are wider than their cells.
-    #[error(
-        "figure '{figure}': {columns} columns are too many for a page; turn rows and columns, or show fewer by 'where'"
-    )]
-    NoRoom {
-        /// The picture's id.
-        figure: String,
-        /// How many there are.
-        columns: usize,
-    },
-    /// The SVG cannot be turned into a PDF or PNG.
-    #[error("the figure cannot be rendered: {0}")]
-    Render(String),
+/// Writes a picture to the files `ID.svg`, `ID.pdf` and `ID.png` in `folder` and returns their paths.
+/// `save` writes each: [`machine::file::write`] in a folder named by the user,
+/// [`machine::file::replace`] in a results folder. `option` is the command-line option that sets the
+/// folder; errors name it.
+///
+/// # Errors
+/// Returns an error if the picture cannot be drawn or the folder cannot be written.
+pub fn write(
+    picture: &Picture,
+    folder: &Path,
+    option: &'static str,
+    save: fn(&Path, &[u8]) -> std::io::Result<()>,
+) -> Result<Vec<PathBuf>, FigureError> {
+    let error = |path: &Path| {
+        let path = path.to_path_buf();
+        move |why: std::io::Error| FigureError::File { path, why, option }
+    };
+    std::fs::create_dir_all(folder).map_err(error(folder))?;
+    let svg = draw(picture)?;
+    let mut paths = Vec::new();
+    for (extension, format) in ImageFormat::ALL {
+        let path = folder.join(format!("{}.{extension}", picture.id()));
+        save(&path, &render(&svg, format)?).map_err(error(&path))?;
+        paths.push(path);
+    }
+    Ok(paths)
 }

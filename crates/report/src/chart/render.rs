@@ -1,4 +1,4 @@
-//! PDF and PNG, from the SVG that was drawn once.
+//! Rendering of SVG to PDF and PNG.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,31 +9,34 @@ use krilla_svg::{SurfaceExt, SvgSettings};
 use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
-use super::{ChartError, font};
+use super::font;
+use crate::figure::FigureError;
 
-/// The form of a picture's file.
+/// File format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Vectors, for pages.
+pub enum ImageFormat {
+    /// Vector graphics for the web.
     Svg,
-    /// Vectors, for papers; the font is inside.
+    /// Vector graphics for papers, with the font embedded.
     Pdf,
-    /// Dots, 300 an inch.
+    /// Pixels, 300 per inch.
     Png,
 }
 
-impl Form {
-    /// The forms with the endings of their files.
+impl ImageFormat {
+    /// All formats with their file extensions.
     pub const ALL: [(&'static str, Self); 3] =
         [("svg", Self::Svg), ("pdf", Self::Pdf), ("png", Self::Png)];
 }
 
-/// Dots an inch of a PNG, and what SVG takes an inch for.
-const DOTS: f32 = 300.0;
-const SVG_DOTS: f32 = 96.0;
-const POINTS: f32 = 72.0;
+/// Pixels per inch of a PNG.
+const PNG_PER_INCH: f32 = 300.0;
+/// SVG units per inch.
+const SVG_PER_INCH: f32 = 96.0;
+/// PDF points per inch.
+const PDF_PER_INCH: f32 = 72.0;
 
-/// The one font, so that no machine's own gets in.
+/// Only the embedded font: fonts of the machine would change the result.
 static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
     let mut fonts = fontdb::Database::new();
     fonts.load_font_data(font::file().to_vec());
@@ -41,44 +44,44 @@ static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// The bytes of the file of a drawn picture.
+/// Returns the contents of the file of a picture drawn as SVG.
 ///
 /// # Errors
-/// When the SVG cannot be read or there is no memory for its dots.
-pub fn render(svg: &str, form: Form) -> Result<Vec<u8>, ChartError> {
-    if form == Form::Svg {
+/// Returns [`FigureError::Render`] if the SVG is invalid or too large.
+pub fn render(svg: &str, format: ImageFormat) -> Result<Vec<u8>, FigureError> {
+    if format == ImageFormat::Svg {
         return Ok(svg.as_bytes().to_vec());
     }
     let options =
         Options { font_family: font::FAMILY.into(), fontdb: FONTS.clone(), ..Options::default() };
-    let fault = |e: &dyn std::fmt::Display| ChartError::Render(e.to_string());
-    let tree = Tree::from_str(svg, &options).map_err(|e| fault(&e))?;
-    if form == Form::Pdf { pdf(&tree) } else { png(&tree) }
+    let error = |e: &dyn std::fmt::Display| FigureError::Render(e.to_string());
+    let tree = Tree::from_str(svg, &options).map_err(|e| error(&e))?;
+    if format == ImageFormat::Pdf { pdf(&tree) } else { png(&tree) }
 }
 
-fn png(tree: &Tree) -> Result<Vec<u8>, ChartError> {
-    let zoom = DOTS / SVG_DOTS;
+fn png(tree: &Tree) -> Result<Vec<u8>, FigureError> {
+    let zoom = PNG_PER_INCH / SVG_PER_INCH;
     let size = tree.size().to_int_size().scale_by(zoom);
-    let mut dots = size
+    let mut pixels = size
         .and_then(|size| Pixmap::new(size.width(), size.height()))
-        .ok_or_else(|| ChartError::Render("it is too large".into()))?;
-    // Where the size is no whole number of dots, the last ones are not covered.
-    dots.fill(Color::WHITE);
-    resvg::render(tree, Transform::from_scale(zoom, zoom), &mut dots.as_mut());
-    dots.encode_png().map_err(|e| ChartError::Render(e.to_string()))
+        .ok_or_else(|| FigureError::Render("its size is too large".into()))?;
+    // The drawing may cover the last row and column of pixels only in part.
+    pixels.fill(Color::WHITE);
+    resvg::render(tree, Transform::from_scale(zoom, zoom), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|e| FigureError::Render(e.to_string()))
 }
 
-fn pdf(tree: &Tree) -> Result<Vec<u8>, ChartError> {
-    let fault = || ChartError::Render("its size is no page's".into());
-    let zoom = POINTS / SVG_DOTS;
+fn pdf(tree: &Tree) -> Result<Vec<u8>, FigureError> {
+    let error = || FigureError::Render("its size is not a valid page size".into());
+    let zoom = PDF_PER_INCH / SVG_PER_INCH;
     let (width, height) = (tree.size().width() * zoom, tree.size().height() * zoom);
     let mut document = Document::new();
-    let settings = PageSettings::from_wh(width, height).ok_or_else(fault)?;
+    let settings = PageSettings::from_wh(width, height).ok_or_else(error)?;
     let mut page = document.start_page_with(settings);
     let mut surface = page.surface();
-    let size = Size::from_wh(width, height).ok_or_else(fault)?;
+    let size = Size::from_wh(width, height).ok_or_else(error)?;
     surface.draw_svg(tree, size, SvgSettings::default());
     surface.finish();
     page.finish();
-    document.finish().map_err(|e| ChartError::Render(format!("{e:?}")))
+    document.finish().map_err(|e| FigureError::Render(format!("{e:?}")))
 }

@@ -1,30 +1,30 @@
-//! What tells curves apart: colours that colour-blind eyes keep apart, dashes and marks that
-//! survive a grey printer.
+//! Styles of curves: colours that colour-blind readers can distinguish, dashes and marks that remain
+//! distinct in grey.
 
-/// Okabe and Ito's colours without the yellow that vanishes on white, then Tol's.
+/// Okabe and Ito's colours without yellow, which is hard to see on white, then Tol's.
 const COLOURS: [&str; 10] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#882255",
     "#999933", "#6b6b6b",
 ];
 const DASHES: [&str; 4] = ["", "6 3", "2 2.5", "8 3 2 3"];
 
-/// How a line to compare with is drawn.
-pub(super) const LIMIT: &str =
+/// Stroke of a reference line.
+pub(super) const REFERENCE_LINE: &str =
     r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="9 3 1.5 3""##;
 
-/// The colour of a cell, by a share of the way from the least to the most: one hue, so that grey
-/// printers and all eyes see which is more. And the colour of letters on it.
-pub(super) fn shade(share: f64) -> (String, &'static str) {
-    let (least, most) = ([247.0, 251.0, 255.0], [0.0, 92.0, 150.0]);
-    let mixed = |at: usize| (least[at] + (most[at] - least[at]) * share).round() as u8;
+/// Returns the colours of a cell and of the text on it. `share` runs from 0 for the smallest value to
+/// 1 for the largest; one hue keeps the order visible in grey and to colour-blind readers.
+pub(super) fn cell_colours(share: f64) -> (String, &'static str) {
+    let (lightest, darkest) = ([247.0, 251.0, 255.0], [0.0, 92.0, 150.0]);
+    let mixed = |at: usize| (lightest[at] + (darkest[at] - lightest[at]) * share).round() as u8;
     let colour = format!("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
     (colour, if share > 0.73 { "#ffffff" } else { "#222222" })
 }
 
-/// The colour of a mark that says yes.
+/// Colour of the mark for yes.
 pub(super) const YES: &str = COLOURS[0];
 
-/// How one curve is drawn.
+/// Style of one curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Style {
     pub(super) colour: &'static str,
@@ -33,7 +33,17 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// The line of a curve, as SVG attributes.
+    /// Returns the style of the curve with this index. Beyond six curves, whose colours and marks
+    /// differ, dashes differ too.
+    pub(super) fn of_curve(index: usize) -> Self {
+        Self {
+            colour: COLOURS[index % COLOURS.len()],
+            dash: DASHES[index / SHAPES.len() % DASHES.len()],
+            mark: SHAPES[index % SHAPES.len()],
+        }
+    }
+
+    /// Returns the SVG attributes of the curve's line.
     pub(super) fn stroke(&self) -> String {
         let dash = match self.dash {
             "" => String::new(),
@@ -43,7 +53,7 @@ impl Style {
     }
 }
 
-/// The shape of a mark.
+/// Shape of a mark.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Shape {
     Circle,
@@ -57,18 +67,8 @@ pub(super) enum Shape {
 const SHAPES: [Shape; 6] =
     [Shape::Circle, Shape::Square, Shape::Up, Shape::Diamond, Shape::Down, Shape::Cross];
 
-/// The style of the curve with this number.
-pub(super) fn of(number: usize) -> Style {
-    Style {
-        colour: COLOURS[number % COLOURS.len()],
-        // Colours and shapes alone tell six apart; then the lines differ too.
-        dash: DASHES[number / SHAPES.len() % DASHES.len()],
-        mark: SHAPES[number % SHAPES.len()],
-    }
-}
-
 impl Shape {
-    /// The outline around a place, as SVG path data.
+    /// Returns the SVG path of the outline centred at (`x`, `y`).
     pub(super) fn path(self, x: f64, y: f64, r: f64) -> String {
         let p = |dx: f64, dy: f64| format!("{:.2} {:.2}", x + dx * r, y + dy * r);
         let closed = |points: &[(f64, f64)]| {

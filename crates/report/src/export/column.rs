@@ -1,60 +1,95 @@
-//! Columns: the same for CSV and Parquet. What varies between runs (factors, metrics, covariates,
-//! histograms) has a column each where any sample has it.
+//! Columns of CSV and Parquet. Each factor, metric, covariate and histogram of any sample has one.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab::point::Level;
-use lab::sample::Clock;
+use lab::sample::{Clock, Sample};
 
-use super::cell::{Cell, Kind, Row};
+/// One row of an export.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'a> {
+    /// Name of the run.
+    pub(super) run: &'a str,
+    pub(super) sample: &'a Sample,
+}
+
+/// Type of the values of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ColumnType {
+    Text,
+    Float,
+    Integer,
+    Boolean,
+}
+
+/// Value of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cell<'a> {
+    Text(Cow<'a, str>),
+    Float(f64),
+    Integer(u64),
+    Boolean(bool),
+}
+
+impl std::fmt::Display for Cell<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            // The shortest text that parses to the same number.
+            Self::Float(number) => write!(f, "{number:?}"),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Boolean(value) => write!(f, "{value}"),
+        }
+    }
+}
 
 type Read = Box<dyn for<'a> Fn(&Row<'a>) -> Option<Cell<'a>>>;
 
-/// A column: its name, what it holds, and how it is read from a row.
+/// Column with a function that reads its value from a row.
 pub(super) struct Column {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) column_type: ColumnType,
     read: Read,
 }
 
 impl Column {
     fn new(
         name: impl Into<String>,
-        kind: Kind,
+        column_type: ColumnType,
         read: impl for<'a> Fn(&Row<'a>) -> Option<Cell<'a>> + 'static,
     ) -> Self {
-        Self { name: name.into(), kind, read: Box::new(read) }
+        Self { name: name.into(), column_type, read: Box::new(read) }
     }
 
-    /// The row's value, or nothing.
+    /// Returns the value of a row; `None` if it has none.
     pub(super) fn cell<'a>(&self, row: &Row<'a>) -> Option<Cell<'a>> {
         (self.read)(row)
     }
 }
 
-/// The columns that these rows need, in the order in which people read them.
-pub(super) fn of<'a>(rows: impl Iterator<Item = Row<'a>>) -> Vec<Column> {
-    let found = Found::in_rows(rows);
+/// Returns the columns of the given rows.
+pub(super) fn columns<'a>(rows: impl Iterator<Item = Row<'a>>) -> Vec<Column> {
+    let found = Names::in_rows(rows);
     let mut columns = vec![
         text("run", |row| Some(row.run)),
         text("experiment", |row| Some(&row.sample.experiment)),
     ];
     columns.extend(found.factors.into_iter().flat_map(|(name, levels)| factor(name, levels)));
-    columns.extend(place());
+    columns.extend(position());
     columns.extend(found.metrics.into_iter().map(metric));
     columns.extend(outcome());
     columns.extend(found.covariates.into_iter().map(covariate));
     columns.extend(noise());
     columns.extend(clock());
     columns.extend(found.histograms.into_iter().map(histogram));
-    columns.extend(structure(found.parts, found.trials));
+    columns.extend(structures(found.parts, found.trials));
     distinct(columns)
 }
 
-/// What the rows have that other rows may lack.
+/// Names in any of the rows, which other rows may lack.
 #[derive(Default)]
-struct Found {
+struct Names {
     factors: BTreeMap<String, BTreeSet<Level>>,
     metrics: BTreeSet<String>,
     covariates: BTreeSet<String>,
@@ -63,7 +98,7 @@ struct Found {
     trials: bool,
 }
 
-impl Found {
+impl Names {
     fn in_rows<'a>(rows: impl Iterator<Item = Row<'a>>) -> Self {
         let mut found = Self::default();
         let note = |set: &mut BTreeSet<String>, name: &String| {
@@ -89,47 +124,48 @@ impl Found {
 }
 
 fn text(name: &str, read: impl for<'a> Fn(&Row<'a>) -> Option<&'a str> + 'static) -> Column {
-    Column::new(name, Kind::Text, move |row| Some(Cell::Text(Cow::Borrowed(read(row)?))))
+    Column::new(name, ColumnType::Text, move |row| Some(Cell::Text(Cow::Borrowed(read(row)?))))
 }
 
-fn whole(name: &str, read: impl Fn(&Row<'_>) -> Option<u64> + 'static) -> Column {
-    Column::new(name, Kind::Whole, move |row| Some(Cell::Whole(read(row)?)))
+fn integer(name: &str, read: impl Fn(&Row<'_>) -> Option<u64> + 'static) -> Column {
+    Column::new(name, ColumnType::Integer, move |row| Some(Cell::Integer(read(row)?)))
 }
 
-fn real(name: &str, read: impl Fn(&Row<'_>) -> Option<f64> + 'static) -> Column {
-    Column::new(name, Kind::Real, move |row| Some(Cell::Real(read(row)?)))
+fn float(name: &str, read: impl Fn(&Row<'_>) -> Option<f64> + 'static) -> Column {
+    Column::new(name, ColumnType::Float, move |row| Some(Cell::Float(read(row)?)))
 }
 
-/// Counts are numbers. Lengths stay as they are spelled, with their bytes in a column beside.
+/// Returns one column of integers if all levels are counts, else a column of texts and, for lengths,
+/// one with their bytes.
 fn factor(name: String, levels: BTreeSet<Level>) -> Vec<Column> {
     if levels.iter().all(|level| level.count().is_some()) {
         let key = name.clone();
-        return vec![whole(&name, move |row| row.sample.point.get(&key)?.count())];
+        return vec![integer(&name, move |row| row.sample.point.get(&key)?.count())];
     }
-    let in_bytes = levels.iter().any(|l| l.count().is_none() && l.number().is_some());
+    let are_lengths = levels.iter().any(|l| l.count().is_none() && l.number().is_some());
     let key = name.clone();
-    let spelled = text(&name, move |row| row.sample.point.get(&key).map(Level::as_str));
-    let bytes = in_bytes
-        .then(|| real(&format!("{name}.bytes"), move |row| row.sample.point.get(&name)?.number()));
-    std::iter::once(spelled).chain(bytes).collect()
+    let levels = text(&name, move |row| row.sample.point.get(&key).map(Level::as_str));
+    let bytes = are_lengths
+        .then(|| float(&format!("{name}.bytes"), move |row| row.sample.point.get(&name)?.number()));
+    std::iter::once(levels).chain(bytes).collect()
 }
 
-fn place() -> Vec<Column> {
+fn position() -> Vec<Column> {
     vec![
-        Column::new("twin", Kind::Truth, |row| Some(Cell::Truth(row.sample.twin))),
-        whole("round", |row| Some(row.sample.round.into())),
-        whole("position", |row| Some(row.sample.position.into())),
+        Column::new("twin", ColumnType::Boolean, |row| Some(Cell::Boolean(row.sample.twin))),
+        integer("round", |row| Some(row.sample.round.into())),
+        integer("position", |row| Some(row.sample.position.into())),
         text("host", |row| Some(&row.sample.host)),
         text("environment", |row| Some(&row.sample.environment)),
-        whole("attempt", |row| Some(row.sample.attempt.into())),
-        real("at", |row| Some(row.sample.at)),
-        real("seconds", |row| Some(row.sample.seconds)),
+        integer("attempt", |row| Some(row.sample.attempt.into())),
+        float("at", |row| Some(row.sample.at)),
+        float("seconds", |row| Some(row.sample.seconds)),
     ]
 }
 
 fn metric(name: String) -> Column {
     let key = name.clone();
-    real(&name, move |row| row.sample.values.get(&key).copied())
+    float(&name, move |row| row.sample.values.get(&key).copied())
 }
 
 fn outcome() -> Vec<Column> {
@@ -149,28 +185,28 @@ fn covariate(name: String) -> Column {
 
 fn noise() -> Vec<Column> {
     vec![
-        whole("noise.involuntary_switches", |row| Some(row.sample.noise?.involuntary_switches)),
-        whole("noise.voluntary_switches", |row| Some(row.sample.noise?.voluntary_switches)),
-        whole("noise.migrations", |row| row.sample.noise?.migrations),
-        whole("noise.steal_ns", |row| row.sample.noise?.steal_ns),
-        whole("noise.waited_ns", |row| row.sample.noise?.waited_ns),
-        whole("noise.minor_faults", |row| Some(row.sample.noise?.minor_faults)),
-        whole("noise.major_faults", |row| Some(row.sample.noise?.major_faults)),
-        whole("noise.tlb_shootdowns", |row| row.sample.noise?.tlb_shootdowns),
+        integer("noise.involuntary_switches", |row| Some(row.sample.noise?.involuntary_switches)),
+        integer("noise.voluntary_switches", |row| Some(row.sample.noise?.voluntary_switches)),
+        integer("noise.migrations", |row| row.sample.noise?.migrations),
+        integer("noise.steal_ns", |row| row.sample.noise?.steal_ns),
+        integer("noise.waited_ns", |row| row.sample.noise?.waited_ns),
+        integer("noise.minor_faults", |row| Some(row.sample.noise?.minor_faults)),
+        integer("noise.major_faults", |row| Some(row.sample.noise?.major_faults)),
+        integer("noise.tlb_shootdowns", |row| row.sample.noise?.tlb_shootdowns),
     ]
 }
 
 fn clock() -> Vec<Column> {
-    let hertz = |name, read: fn(Clock) -> f64| real(name, move |row| row.sample.clock.map(read));
-    let ticks = |name, read: fn(Clock) -> u64| whole(name, move |row| row.sample.clock.map(read));
+    let hertz = |name, read: fn(Clock) -> f64| float(name, move |row| row.sample.clock.map(read));
+    let ticks = |name, read: fn(Clock) -> u64| integer(name, move |row| row.sample.clock.map(read));
     vec![
         hertz("clock.tsc_hertz", |clock| clock.tsc_hertz),
         ticks("clock.tsc_step", |clock| clock.tsc_step),
         ticks("clock.tsc_overhead", |clock| clock.tsc_overhead),
         hertz("clock.core_before", |clock| clock.core_before),
         hertz("clock.core_after", |clock| clock.core_after),
-        real("clock.second_before", |row| row.sample.clock?.second_before),
-        real("clock.second_after", |row| row.sample.clock?.second_after),
+        float("clock.second_before", |row| row.sample.clock?.second_before),
+        float("clock.second_after", |row| row.sample.clock?.second_after),
     ]
 }
 
@@ -180,25 +216,29 @@ fn histogram(name: String) -> Column {
     })
 }
 
-/// What has a structure of its own is JSON in a text.
-fn structure(parts: bool, trials: bool) -> Vec<Column> {
+/// Returns the columns of nested values, which are JSON texts.
+fn structures(parts: bool, trials: bool) -> Vec<Column> {
     let owned = |text: String| Some(Cell::Text(Cow::Owned(text)));
     let parts = parts.then(|| {
-        Column::new("parts", Kind::Text, move |row| {
-            let some = !row.sample.parts.is_empty();
-            some.then(|| serde_json::to_string(&row.sample.parts).ok().and_then(owned)).flatten()
+        Column::new("parts", ColumnType::Text, move |row| {
+            let has_parts = !row.sample.parts.is_empty();
+            has_parts
+                .then(|| serde_json::to_string(&row.sample.parts).ok().and_then(owned))
+                .flatten()
         })
     });
     let trials = trials.then(|| {
-        Column::new("trials", Kind::Text, move |row| {
-            let some = !row.sample.trials.is_empty();
-            some.then(|| serde_json::to_string(&row.sample.trials).ok().and_then(owned)).flatten()
+        Column::new("trials", ColumnType::Text, move |row| {
+            let has_trials = !row.sample.trials.is_empty();
+            has_trials
+                .then(|| serde_json::to_string(&row.sample.trials).ok().and_then(owned))
+                .flatten()
         })
     });
     parts.into_iter().chain(trials).collect()
 }
 
-/// A name is used once: where a suite's word is also another column's, the later one is numbered.
+/// Numbers the later of two columns of the same name, e.g. `round.2`.
 fn distinct(mut columns: Vec<Column>) -> Vec<Column> {
     let mut seen = BTreeSet::new();
     for column in &mut columns {

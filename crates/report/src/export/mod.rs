@@ -1,118 +1,182 @@
-//! Exports: the samples of runs as CSV, JSON or Parquet, one row a sample, nothing left out.
+//! Exports: the samples of runs as CSV, JSON or Parquet, one row per sample, with all data.
 //!
-//! CSV and Parquet hold the same columns; JSON keeps the structure of the journal.
+//! CSV and Parquet have the same columns. JSON has the structure of the journal:
+//! `{"runs": [{"record": ..., "samples": [...]}]}`.
 
-mod cell;
 mod column;
-mod csv;
-mod json;
 mod parquet;
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use lab::journal::Run;
 use lab::sample::Sample;
+use lab::spreadsheet;
 use machine::file::Output;
 
-/// The form of an export.
+use column::{Cell, Row};
+
+/// File format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Comma-separated, with a header.
+    /// Comma-separated values with a header.
     Csv,
-    /// One object: the runs' records and their samples.
+    /// One object with the records of the runs and their samples.
     Json,
-    /// Typed columns, compressed.
+    /// Compressed columns with types.
     Parquet,
 }
 
 impl Format {
-    /// The formats by the words of the command line, which are the files' endings too.
+    /// All formats with their names on the command line, which are also the file extensions.
     pub const ALL: [(&'static str, Self); 3] =
         [("csv", Self::Csv), ("json", Self::Json), ("parquet", Self::Parquet)];
-
-    /// The format of a word: `csv`, `json`, `parquet`.
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, format)| *format)
-    }
 }
 
-/// Why nothing, or not all, was exported.
+/// Error of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// No sample is wanted.
-    #[error("no sample to export; 'tollgate list' names what can be measured")]
+    /// No sample passes the filter.
+    #[error("no sample to export; 'tollgate list' lists the experiments")]
     Nothing,
-    /// The file cannot be made or written.
+    /// The file cannot be created or written.
     #[error("{}: {why}; {}", path.display(), machine::file::remedy(why))]
     File {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The error of the system.
         why: std::io::Error,
     },
-    /// What reads the export went away, or the disk is full.
-    #[error("the export broke off: {0}; {remedy}", remedy = machine::file::remedy(.0))]
+    /// The output cannot be written, e.g. because its reader closed it.
+    #[error("the export is incomplete: {0}; {remedy}", remedy = machine::file::remedy(.0))]
     Write(#[from] std::io::Error),
-    /// The format cannot hold it.
-    #[error("the export broke off: {0}; export as json instead")]
+    /// The format cannot represent a value.
+    #[error("the export is incomplete: {0}; export as json instead")]
     Encode(String),
 }
 
-/// Which samples are exported.
-pub type Wanted<'a> = &'a dyn Fn(&Sample) -> bool;
+/// Predicate that selects the samples to export.
+pub type SampleFilter<'a> = &'a dyn Fn(&Sample) -> bool;
 
-/// Writes the wanted samples of some runs, row by row (Parquet: some thousand rows at a time).
+/// Writes the selected samples of the runs, row by row (Parquet: in groups of 8192 rows).
 ///
 /// # Errors
-/// When there are none, or when `out` does not take them.
+/// Returns an error if no sample is selected or if `out` cannot be written.
 pub fn write(
     runs: &[Run],
-    wanted: Wanted<'_>,
+    filter: SampleFilter<'_>,
     format: Format,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
-    if rows(runs, wanted).next().is_none() {
+    if rows(runs, filter).next().is_none() {
         return Err(ExportError::Nothing);
     }
     match format {
-        Format::Csv => csv::write(runs, wanted, out),
-        Format::Json => json::write(runs, wanted, out),
-        Format::Parquet => parquet::write(runs, wanted, out),
+        Format::Csv => write_csv(runs, filter, out),
+        Format::Json => write_json(runs, filter, out),
+        Format::Parquet => parquet::write(runs, filter, out),
     }
 }
 
-/// Writes the wanted samples into a file, as a whole or not at all. `create` opens it: [`Output::create`]
-/// for a path that a user named, [`Output::replace`] in a results folder.
+/// Writes the selected samples to a file, either all or none. `create` opens it: [`Output::create`]
+/// for a path named by the user, [`Output::replace`] in a results folder.
 ///
 /// # Errors
-/// When there are none, or when the file cannot be written.
+/// Returns an error if no sample is selected or if the file cannot be written.
 pub fn to_file(
     runs: &[Run],
-    wanted: Wanted<'_>,
+    filter: SampleFilter<'_>,
     format: Format,
     path: &Path,
     create: impl FnOnce(&Path) -> std::io::Result<Output>,
 ) -> Result<(), ExportError> {
-    let fault = |why: std::io::Error| ExportError::File { path: path.into(), why };
-    let mut out = create(path).map_err(fault)?;
-    let written = write(runs, wanted, format, &mut out).and_then(|()| Ok(out.finish()?));
+    let file_error = |why: std::io::Error| ExportError::File { path: path.into(), why };
+    let mut out = create(path).map_err(file_error)?;
+    let written = write(runs, filter, format, &mut out).and_then(|()| Ok(out.finish()?));
     match written {
-        // Who reads a FIFO or standard output may have seen enough; the caller decides.
+        // The reader of a FIFO may close it early; the caller decides whether that is an error.
         Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => {
             Err(ExportError::Write(e))
         }
-        Err(ExportError::Write(e)) => Err(fault(e)),
+        Err(ExportError::Write(e)) => Err(file_error(e)),
         other => other,
     }
 }
 
-/// The wanted samples with the name of their run.
-fn rows<'a>(runs: &'a [Run], wanted: Wanted<'a>) -> impl Iterator<Item = cell::Row<'a>> + Clone {
+/// Returns the selected samples with the names of their runs.
+fn rows<'a>(runs: &'a [Run], filter: SampleFilter<'a>) -> impl Iterator<Item = Row<'a>> + Clone {
     runs.iter().flat_map(move |run| {
-        run.samples
-            .iter()
-            .filter(move |sample| wanted(sample))
-            .map(move |sample| cell::Row { run: &run.record.name, sample })
+        let samples = run.samples.iter().filter(move |sample| filter(sample));
+        samples.map(move |sample| Row { run: &run.record.name, sample })
     })
+}
+
+fn write_csv(
+    runs: &[Run],
+    filter: SampleFilter<'_>,
+    out: &mut (dyn Write + Send),
+) -> Result<(), ExportError> {
+    let error = |error: csv::Error| match error.into_kind() {
+        csv::ErrorKind::Io(error) => ExportError::Write(error),
+        other => ExportError::Encode(format!("{other:?}")),
+    };
+    let columns = column::columns(rows(runs, filter));
+    let mut writer = csv::Writer::from_writer(out);
+    let names = columns.iter().map(|column| csv_text(&Cell::Text(Cow::Borrowed(&column.name))));
+    writer.write_record(names).map_err(error)?;
+    for row in rows(runs, filter) {
+        for column in &columns {
+            let text = column.cell(&row).map(|cell| csv_text(&cell)).unwrap_or_default();
+            writer.write_field(text).map_err(error)?;
+        }
+        writer.write_record(None::<&[u8]>).map_err(error)?;
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// Formats a cell; spreadsheets do not take the text for a formula.
+fn csv_text(cell: &Cell<'_>) -> String {
+    match cell {
+        Cell::Text(text) => spreadsheet::cell(text).into_owned(),
+        number => number.to_string(),
+    }
+}
+
+fn write_json(
+    runs: &[Run],
+    filter: SampleFilter<'_>,
+    out: &mut (dyn Write + Send),
+) -> Result<(), ExportError> {
+    let error = |error: serde_json::Error| ExportError::Write(error.into());
+    out.write_all(b"{\"runs\": [")?;
+    for (index, run) in runs.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        write!(out, "{comma}\n{{\"record\": ")?;
+        serde_json::to_writer(&mut *out, &run.record).map_err(error)?;
+        out.write_all(b",\n\"samples\": [")?;
+        for (index, sample) in run.samples.iter().filter(|sample| filter(sample)).enumerate() {
+            out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
+            serde_json::to_writer(&mut *out, sample).map_err(error)?;
+        }
+        out.write_all(b"\n]}")?;
+    }
+    out.write_all(b"\n]}\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_texts_are_not_formulas_and_numbers_are_unchanged() {
+        let text = |text: &'static str| csv_text(&Cell::Text(text.into()));
+        assert_eq!(text("=1+1"), "'=1+1");
+        assert_eq!(text("-1"), "-1");
+        assert_eq!(csv_text(&Cell::Float(-1.5)), "-1.5");
+        assert_eq!(csv_text(&Cell::Float(f64::NEG_INFINITY)), "-inf");
+    }
 }

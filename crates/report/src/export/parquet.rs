@@ -1,4 +1,4 @@
-//! Samples as Parquet: every column optional and typed, compressed with Snappy.
+//! Parquet files: typed optional columns, compressed with Snappy.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,45 +11,44 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 
-use super::cell::{Cell, Kind, Row};
-use super::column::{self, Column};
-use super::{ExportError, Wanted, rows};
+use super::column::{self, Cell, Column, ColumnType, Row};
+use super::{ExportError, SampleFilter, rows};
 
-/// Rows that are held in columns at a time.
+/// Number of rows in memory at a time.
 const GROUP: usize = 8192;
 
 pub(super) fn write(
     runs: &[Run],
-    wanted: Wanted<'_>,
+    filter: SampleFilter<'_>,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
-    let columns = column::of(rows(runs, wanted));
+    let columns = column::columns(rows(runs, filter));
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-    let schema = schema(&columns).map_err(fault)?;
-    let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(fault)?;
-    let mut rows = rows(runs, wanted).peekable();
+    let schema = schema(&columns).map_err(error)?;
+    let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(error)?;
+    let mut rows = rows(runs, filter).peekable();
     while rows.peek().is_some() {
         let group: Vec<Row<'_>> = rows.by_ref().take(GROUP).collect();
-        let mut open = writer.next_row_group().map_err(fault)?;
+        let mut open = writer.next_row_group().map_err(error)?;
         for column in &columns {
-            if let Some(mut written) = open.next_column().map_err(fault)? {
-                fill(&mut written, column, &group).map_err(fault)?;
-                written.close().map_err(fault)?;
+            if let Some(mut written) = open.next_column().map_err(error)? {
+                fill(&mut written, column, &group).map_err(error)?;
+                written.close().map_err(error)?;
             }
         }
-        open.close().map_err(fault)?;
+        open.close().map_err(error)?;
     }
-    writer.close().map_err(fault)?;
+    writer.close().map_err(error)?;
     Ok(())
 }
 
 fn schema(columns: &[Column]) -> Result<TypePtr, ParquetError> {
     let field = |column: &Column| {
-        let (physical, logical) = match column.kind {
-            Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            Kind::Real => (Physical::DOUBLE, None),
-            Kind::Whole => (Physical::INT64, None),
-            Kind::Truth => (Physical::BOOLEAN, None),
+        let (physical, logical) = match column.column_type {
+            ColumnType::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            ColumnType::Float => (Physical::DOUBLE, None),
+            ColumnType::Integer => (Physical::INT64, None),
+            ColumnType::Boolean => (Physical::BOOLEAN, None),
         };
         Type::primitive_type_builder(&column.name, physical)
             .with_logical_type(logical)
@@ -67,27 +66,27 @@ fn fill(
     rows: &[Row<'_>],
 ) -> Result<(), ParquetError> {
     let cells: Vec<Option<Cell<'_>>> = rows.iter().map(|row| column.cell(row)).collect();
-    match column.kind {
-        Kind::Text => batch::<ByteArrayType>(writer, &cells, |cell| match cell {
+    match column.column_type {
+        ColumnType::Text => batch::<ByteArrayType>(writer, &cells, |cell| match cell {
             Cell::Text(text) => Some(ByteArray::from(text.as_ref())),
             _ => None,
         }),
-        Kind::Real => batch::<DoubleType>(writer, &cells, |cell| match cell {
-            Cell::Real(number) => Some(*number),
+        ColumnType::Float => batch::<DoubleType>(writer, &cells, |cell| match cell {
+            Cell::Float(number) => Some(*number),
             _ => None,
         }),
-        Kind::Whole => batch::<Int64Type>(writer, &cells, |cell| match cell {
-            Cell::Whole(number) => i64::try_from(*number).ok(),
+        ColumnType::Integer => batch::<Int64Type>(writer, &cells, |cell| match cell {
+            Cell::Integer(number) => i64::try_from(*number).ok(),
             _ => None,
         }),
-        Kind::Truth => batch::<BoolType>(writer, &cells, |cell| match cell {
-            Cell::Truth(truth) => Some(*truth),
+        ColumnType::Boolean => batch::<BoolType>(writer, &cells, |cell| match cell {
+            Cell::Boolean(value) => Some(*value),
             _ => None,
         }),
     }
 }
 
-/// Writes the values that there are, and for each row whether there is one.
+/// Writes the present values, and for each row whether it has one.
 fn batch<T: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     cells: &[Option<Cell<'_>>],
@@ -101,7 +100,7 @@ fn batch<T: DataType>(
     Ok(())
 }
 
-fn fault(error: ParquetError) -> ExportError {
+fn error(error: ParquetError) -> ExportError {
     match error {
         ParquetError::External(error) => match error.downcast::<std::io::Error>() {
             Ok(error) => ExportError::Write(*error),

@@ -1,4 +1,4 @@
-//! Distributions: the histograms of all rounds together, as the share of values up to each.
+//! Cumulative distributions from the merged histograms of all rounds.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use super::curve::{Curve, Mark};
 use super::select::Selection;
 use lab::figure::Figure;
 
-/// Values from which a curve ends at [`END`]: one stall of milliseconds among a million crossings would
-/// press all others against the axis.
-const MANY: f64 = 10_000.0;
-/// Where the curve of many values ends.
-pub(super) const END: f64 = 0.999;
-/// Shares at which the distribution is drawn beside every half percent: the tail.
-const TAIL: [f64; 3] = [0.997, 0.998, END];
+/// Number of values from which a curve ends at [`TAIL_END`]: otherwise one stall of milliseconds in a
+/// million crossings would press all other values against the axis.
+const LONG_CURVE: f64 = 10_000.0;
+/// Share at which a long curve ends.
+pub(super) const TAIL_END: f64 = 0.999;
+/// Shares drawn in addition to every half per cent.
+const TAIL: [f64; 3] = [0.997, 0.998, TAIL_END];
 
-/// A curve for each row of the selection: x is the metric, y the share.
+/// Returns one curve per row of the selection: x is the metric, y the share of values.
 pub(super) fn curves(
     figure: &Figure,
     run: &Run,
@@ -42,50 +42,50 @@ pub(super) fn curves(
         return Err(FigureError::Nothing {
             figure: figure.id.clone(),
             at: summary.experiment.clone(),
-            why: format!("no sample has a histogram of '{}'; leave out 'y'", summary.metric),
+            why: format!("no sample has a histogram of '{}'; omit 'y'", summary.metric),
         });
     }
     Ok(curves)
 }
 
-/// The distribution of one point over all rounds that count.
+/// Returns the distribution of one point over all valid rounds.
 fn distribution(
     figure: &Figure,
     run: &Run,
     summary: &Summary,
     point: &Point,
 ) -> Result<Vec<Mark>, FigureError> {
-    let own = |sample: &&Sample| sample.point == *point && !sample.twin;
+    let is_point = |sample: &&Sample| sample.point == *point && !sample.twin;
     let all = summary::samples(run, &summary.experiment, &summary.environment).into_iter();
-    // Of several samples of a round the last one counts.
+    // The last of several samples of a round is final.
     let last: BTreeMap<u32, &Sample> =
-        all.filter(own).map(|sample| (sample.round, sample)).collect();
+        all.filter(is_point).map(|sample| (sample.round, sample)).collect();
     let mut merged = None;
     for sample in last.values().filter(|sample| sample.is_valid()) {
         let Some(text) = sample.histograms.get(&summary.metric) else { continue };
-        let fault = |why: String| FigureError::Histogram {
+        let error = |why: String| FigureError::Histogram {
             figure: figure.id.clone(),
             at: format!("{point} in round {}", sample.round),
             why,
         };
-        let histogram = decode_histogram(text).map_err(fault)?;
+        let histogram = decode_histogram(text).map_err(error)?;
         match &mut merged {
             None => merged = Some(histogram),
-            // The histogram's own sums are not checked.
+            // `Histogram::add` does not check its sums.
             Some(all) if all.len() + histogram.len() > MAX_COUNT => {
-                return Err(fault(format!("its rounds add up to more than {MAX_COUNT} counts")));
+                return Err(error(format!("its rounds add up to more than {MAX_COUNT} counts")));
             }
             Some(all) => {
                 all.auto(true);
-                all.add(&histogram).map_err(|e| fault(e.to_string()))?;
+                all.add(&histogram).map_err(|e| error(e.to_string()))?;
             }
         }
     }
     let Some(all) = merged.filter(|all| !all.is_empty()) else { return Ok(Vec::new()) };
     let count = all.len() as f64;
-    // A share that one value in all cannot show is left out.
+    // A tail share needs at least one value above it.
     let tail = TAIL.into_iter().filter(|share| (1.0 - share) * count >= 1.0);
-    let end = (count < MANY).then_some(1.0);
+    let end = (count < LONG_CURVE).then_some(1.0);
     let shares = (0..200).map(|half| f64::from(half) / 200.0).chain(tail).chain(end);
     let mut marks: Vec<Mark> = Vec::new();
     for share in shares {

@@ -1,67 +1,70 @@
-//! Cells of a grid: what is known of a place, and how it is written and shaded.
+//! Cells of a grid: their values, and how these are written and shaded.
 
+use lab::figure::{Axis, Figure};
 use lab::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution};
 
 use super::FigureError;
-use super::picture::label;
 use crate::format::{self, Scale};
-use lab::figure::{Axis, Figure};
 
-/// What stands in one place.
+/// Content of one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// The experiment has no such point.
     Blank,
     /// The point has no value.
     Absent,
-    /// A metric that is 0 or 1 throughout: it is 1.
+    /// The value 1 in a panel whose values are all 0 or 1.
     Yes,
-    /// It is 0.
+    /// The value 0 in a panel whose values are all 0 or 1.
     No,
-    /// A value in a panel of ratios: what they are to.
+    /// A value in a panel of ratios: the base of the ratios of its group.
     Plain(String),
-    /// A ratio that cannot be told from 1.
+    /// A ratio that is not resolved from 1.
     Unresolved(String),
-    /// A number, and where it lies between the least and the most, 0 to 1.
+    /// A number with its shade, from 0 for the smallest to 1 for the largest.
     Shaded(String, f64),
 }
 
-/// What is known of one place.
-pub(super) enum Known {
-    Nothing,
-    Failed,
+/// Value of one cell before it is written.
+pub(super) enum CellValue {
+    /// The experiment has no such point.
+    NoPoint,
+    /// The point has no value.
+    Missing,
     Value(Estimate),
     Ratio(Ratio, Resolution),
 }
 
-/// How the cells of one panel are written.
-pub(super) struct Writing<'a> {
+/// Format of the cells of one panel.
+pub(super) struct CellFormat<'a> {
     metric: &'a str,
     unit: &'a str,
-    /// One scale for all values; without one each has its own.
+    /// Scale of all values; `None` if each value has its own.
     scale: Option<Scale>,
-    /// Whether all values are 0 or 1, in every round.
-    is_marks: bool,
-    /// Of ratios, or of values.
-    shades: Shades,
+    /// Whether all values are 0 or 1 in every round.
+    is_boolean: bool,
+    shades: ShadeRange,
 }
 
-/// From where to where shades go.
-struct Shades {
+/// Values at the ends of the range of shades.
+struct ShadeRange {
     of_ratios: bool,
     is_log: bool,
     low: f64,
     high: f64,
 }
 
-impl<'a> Writing<'a> {
-    /// How a figure writes these cells of a metric.
-    pub(super) fn of(
+impl<'a> CellFormat<'a> {
+    /// Returns the format of the given cells.
+    ///
+    /// # Errors
+    /// Returns [`FigureError::NoLogarithm`] if shades are logarithmic and a value is not above 0.
+    pub(super) fn new(
         figure: &Figure,
         (metric, unit): (&'a str, &'a str),
-        cells: &[Vec<Known>],
+        cells: &[Vec<CellValue>],
     ) -> Result<Self, FigureError> {
-        let shades = Shades::of(figure, cells);
+        let shades = ShadeRange::new(figure, cells);
         if shades.is_log && shades.low <= 0.0 {
             return Err(FigureError::NoLogarithm {
                 figure: figure.id.clone(),
@@ -70,29 +73,31 @@ impl<'a> Writing<'a> {
                 instead: "linear",
             });
         }
-        let known = || cells.iter().flatten();
-        let values = known().filter_map(|known| match known {
-            Known::Value(estimate) => Some(estimate.median),
+        let all = || cells.iter().flatten();
+        let values = all().filter_map(|value| match value {
+            CellValue::Value(estimate) => Some(estimate.median),
             _ => None,
         });
-        // Beside ratios a value wants its unit.
+        // Among ratios a value shows its unit.
         let scale = Scale::common(values, unit).filter(|_| !shades.of_ratios);
-        Ok(Self { metric, unit, scale, is_marks: known().all(Known::is_mark), shades })
+        let is_boolean = all().all(CellValue::is_boolean);
+        Ok(Self { metric, unit, scale, is_boolean, shades })
     }
 
-    /// The metric, with its unit where all values are in one.
+    /// Returns the metric, with the unit if all values have the same.
     pub(super) fn label(&self) -> String {
-        self.scale.as_ref().map_or_else(|| self.metric.into(), |scale| label(self.metric, scale))
+        let scaled = |scale: &Scale| scale.label(self.metric);
+        self.scale.as_ref().map_or_else(|| self.metric.into(), scaled)
     }
 
-    pub(super) fn cell(&self, known: &Known) -> Cell {
-        match known {
-            Known::Nothing => Cell::Blank,
-            Known::Failed => Cell::Absent,
-            Known::Value(estimate) if self.is_marks && estimate.median == 1.0 => Cell::Yes,
-            Known::Value(_) if self.is_marks => Cell::No,
-            Known::Value(estimate) => {
-                let (value, half) = self.shades.glanced(estimate.median, &estimate.interval);
+    pub(super) fn cell(&self, value: &CellValue) -> Cell {
+        match value {
+            CellValue::NoPoint => Cell::Blank,
+            CellValue::Missing => Cell::Absent,
+            CellValue::Value(estimate) if self.is_boolean && estimate.median == 1.0 => Cell::Yes,
+            CellValue::Value(_) if self.is_boolean => Cell::No,
+            CellValue::Value(estimate) => {
+                let (value, half) = self.shades.rounded(estimate.median, &estimate.interval);
                 let text = match &self.scale {
                     Some(scale) => scale.number(value, half),
                     None => format::value(value, half, self.unit),
@@ -103,8 +108,8 @@ impl<'a> Writing<'a> {
                     Cell::Shaded(text, self.shades.share(value))
                 }
             }
-            Known::Ratio(ratio, resolution) => {
-                let (value, half) = self.shades.glanced(ratio.ratio, &ratio.interval);
+            CellValue::Ratio(ratio, resolution) => {
+                let (value, half) = self.shades.rounded(ratio.ratio, &ratio.interval);
                 let text = format!("{}×", format::value(value, half, "1"));
                 match resolution {
                     Resolution::Unresolved { .. } => Cell::Unresolved(text),
@@ -115,47 +120,48 @@ impl<'a> Writing<'a> {
     }
 }
 
-impl Known {
-    fn is_mark(&self) -> bool {
+impl CellValue {
+    fn is_boolean(&self) -> bool {
         match self {
             Self::Value(Estimate { median, interval, .. }) => {
                 [0.0, 1.0].contains(median) && interval.low == interval.high
             }
             Self::Ratio(..) => false,
-            Self::Nothing | Self::Failed => true,
+            Self::NoPoint | Self::Missing => true,
         }
     }
 }
 
-impl Shades {
-    /// Ratios begin at 1; a quantity in proportion is seen from zero.
-    fn of(figure: &Figure, cells: &[Vec<Known>]) -> Self {
+impl ShadeRange {
+    /// Shades of ratios start at 1, linear shades of values at 0.
+    fn new(figure: &Figure, cells: &[Vec<CellValue>]) -> Self {
         let of_ratios = !figure.groups.is_empty();
         let is_log = matches!(figure.y_scale, Some(Axis::Log2 | Axis::Log10));
-        let shaded = |known: &Known| match known {
-            Known::Ratio(ratio, _) => Some(ratio.ratio),
-            Known::Value(estimate) if !of_ratios => Some(estimate.median),
+        let shaded = |value: &CellValue| match value {
+            CellValue::Ratio(ratio, _) => Some(ratio.ratio),
+            CellValue::Value(estimate) if !of_ratios => Some(estimate.median),
             _ => None,
         };
         let values = || cells.iter().flatten().filter_map(shaded);
         let low = match (of_ratios, values().reduce(f64::min)) {
             (true, _) | (_, None) => 1.0,
-            (_, Some(least)) if is_log => least,
-            (_, Some(least)) => least.min(0.0),
+            (_, Some(min)) if is_log => min,
+            (_, Some(min)) => min.min(0.0),
         };
         Self { of_ratios, is_log, low, high: values().fold(low, f64::max) }
     }
 
     fn share(&self, value: f64) -> f64 {
-        let place = |value: f64| if self.is_log { value.ln() } else { value };
-        let span = place(self.high) - place(self.low);
-        let share = (place(value) - place(self.low)) / span;
+        let scaled = |value: f64| if self.is_log { value.ln() } else { value };
+        let span = scaled(self.high) - scaled(self.low);
+        let share = (scaled(value) - scaled(self.low)) / span;
         if span > 0.0 { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// A value and half of its interval, as fine as is seen at a glance: three digits, of 99.9 too, and in
-    /// proportion to the most a thousandth of it.
-    fn glanced(&self, value: f64, interval: &Interval) -> (f64, Option<f64>) {
+    /// Returns a value and half its interval, rounded to three digits and, if shades are linear, to a
+    /// thousandth of the largest value.
+    fn rounded(&self, value: f64, interval: &Interval) -> (f64, Option<f64>) {
+        // Slightly above a power of ten, so that 99.9 keeps three digits.
         let finest = if self.is_log { 0.0 } else { self.high.abs() * 0.00101 };
         let half = (interval.high - interval.low) / 2.0;
         let half = half.max(value.abs() * 0.0101).max(finest);

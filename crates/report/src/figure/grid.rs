@@ -1,86 +1,104 @@
-//! Grids: a cell for each level of two factors, in panels side by side that share their rows.
+//! Grids: one cell per pair of levels of two factors, in panels that share their rows.
 
+use lab::figure::Figure;
 use lab::journal::Run;
-use lab::point::Level;
-use lab::summary::Summary;
+use lab::point::{Level, Point};
+use lab::statistics::{Ratio, Resolution, resolve};
+use lab::summary::{Observed, Row, Summary, Unit, paired, rounds};
 
 use super::FigureError;
-use super::absent::Absent;
-use super::panel::{Panel, Source};
-use super::picture::facts;
+use super::cell::{Cell, CellFormat, CellValue};
+use super::notes::{self, MissingValues, provenance};
 use super::select::{Selection, summary};
-use lab::figure::Figure;
+use crate::table::phrase;
 
-/// Cells in rows and columns.
+/// A grid ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
-    /// The name of its files.
+    /// Base name of its files.
     pub id: String,
-    /// What stands above it.
+    /// The title.
     pub title: String,
-    /// The factor of the rows.
+    /// Factor of the rows.
     pub factor: String,
-    /// From top to bottom; those without any value are left out.
+    /// Rows from top to bottom, without those that have no value.
     pub rows: Vec<GridRow>,
-    /// From left to right.
+    /// Panels from left to right.
     pub panels: Vec<Panel>,
-    /// What stands under it: host, processor, rounds, noise floor, what is missing and why.
+    /// Notes: host, CPU, rounds, noise floor, missing values with their reasons.
     pub notes: Vec<String>,
 }
 
-/// A row of all panels.
+/// Row of all panels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GridRow {
-    /// Its level.
+    /// Level of the row.
     pub name: String,
-    /// Whether a group of rows begins here.
-    pub begins: bool,
+    /// Whether this is the first row of a group.
+    pub starts_group: bool,
 }
 
-/// A figure's own panel, and beside it those that the run has samples for.
+/// Columns of one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// The metric with its unit.
+    pub label: String,
+    /// Factor of the columns; empty for a single column, whose title is the label.
+    pub factor: String,
+    /// Column titles from left to right.
+    pub columns: Vec<String>,
+    /// Cells by row, then by column.
+    pub cells: Vec<Vec<Cell>>,
+}
+
+/// Returns the grid of a figure: its main panel, and the side panels of which the run has samples.
+///
+/// # Errors
+/// Returns an error if the main panel cannot be made, or if a side panel names an unknown factor or
+/// leaves several points per cell.
 pub(super) fn grid(
     figure: &Figure,
     run: &Run,
-    summary_of_first: &Summary,
-    first: &Selection<'_>,
+    main_summary: &Summary,
+    main: &Selection<'_>,
 ) -> Result<Grid, FigureError> {
-    let (mut notes, mut missing) = (facts(run, summary_of_first, first), Vec::new());
-    let mut beside = Vec::new();
-    for one in &figure.beside {
-        let own = figure.side_panel(one);
-        match summary(&own, run, &own.experiment, own.metric.as_deref()) {
-            Ok(summary) => beside.push((own, summary)),
-            Err(FigureError::Summary { why, .. }) => missing.push(why.to_string()),
-            Err(fault) => return Err(fault),
+    let (mut notes, mut missing_panels) = (provenance(run, main_summary, main), Vec::new());
+    let mut side_panels = Vec::new();
+    for side_panel in &figure.beside {
+        let side = figure.side_panel(side_panel);
+        match summary(&side, run, &side.experiment, side.metric.as_deref()) {
+            Ok(summary) => side_panels.push((side, summary)),
+            Err(FigureError::Summary { why, .. }) => missing_panels.push(why.to_string()),
+            Err(error) => return Err(error),
         }
     }
     let mut selections = Vec::new();
-    for (own, summary) in &beside {
-        match Selection::of(own, run, summary) {
-            Ok(selection) => selections.push((own, summary, selection)),
-            // What this machine cannot measure costs its panel, not the figure.
+    for (side, summary) in &side_panels {
+        match Selection::new(side, run, summary) {
+            Ok(selection) => selections.push((side, summary, selection)),
+            // A metric that this machine cannot measure omits its panel only.
             Err(FigureError::Nothing { why, .. }) => {
-                missing.push(format!("no {}: {why}", summary.metric));
+                missing_panels.push(format!("no {}: {why}", summary.metric));
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         }
     }
-    let mut sources = vec![Source::of(figure, run, summary_of_first, first)];
-    sources.extend(selections.iter().map(|(own, summary, it)| Source::of(own, run, summary, it)));
+    let mut sources = vec![PanelSource::new(figure, run, main_summary, main)];
+    sources.extend(selections.iter().map(|(side, it, rows)| PanelSource::new(side, run, it, rows)));
     let levels = rows(figure, &sources);
-    let mut absent = Absent::default();
-    let panels = sources.iter().map(|it| it.panel(&levels, &mut absent));
+    let mut missing = MissingValues::default();
+    let panels = sources.iter().map(|it| it.panel(&levels, &mut missing));
     let panels = panels.collect::<Result<Vec<_>, _>>()?;
-    notes.extend(sources[1..].iter().filter_map(|it| it.unlike(&sources[0])));
+    notes.extend(sources[1..].iter().filter_map(|it| it.differences(&sources[0])));
     if !figure.groups.is_empty() {
         notes.push(
-            "×: median of the ratios inside rounds to the first row of the group; grey: unresolved"
+            "×: median of the ratios within rounds to the first row of the group; grey: unresolved"
                 .into(),
         );
     }
-    notes.extend(absent.told().chain(missing));
-    let begins = |level: &Level| figure.groups.iter().any(|group| group.first() == Some(level));
-    let row = |level: &Level| GridRow { name: level.to_string(), begins: begins(level) };
+    notes.extend(missing.into_lines().chain(missing_panels));
+    let starts = |level: &Level| figure.groups.iter().any(|group| group.first() == Some(level));
+    let row = |level: &Level| GridRow { name: level.to_string(), starts_group: starts(level) };
     Ok(Grid {
         id: figure.id.clone(),
         title: figure.title.clone(),
@@ -91,8 +109,8 @@ pub(super) fn grid(
     })
 }
 
-/// The rows that have a value in some panel: those of groups in their order, then the others.
-fn rows(figure: &Figure, sources: &[Source<'_>]) -> Vec<Level> {
+/// Returns the rows that have a value in any panel: rows of groups first, then the others.
+fn rows(figure: &Figure, sources: &[PanelSource<'_>]) -> Vec<Level> {
     let mut rows: Vec<Level> = figure.groups.concat();
     for level in sources.iter().flat_map(|it| it.selection.levels(|(row, _)| row)) {
         if !rows.contains(&level) {
@@ -105,4 +123,87 @@ fn rows(figure: &Figure, sources: &[Source<'_>]) -> Vec<Level> {
     };
     rows.retain(has_value);
     rows
+}
+
+/// Data from which a panel is made.
+struct PanelSource<'a> {
+    figure: &'a Figure,
+    summary: &'a Summary,
+    selection: &'a Selection<'a>,
+    observed: Observed,
+}
+
+impl<'a> PanelSource<'a> {
+    fn new(
+        figure: &'a Figure,
+        run: &Run,
+        summary: &'a Summary,
+        selection: &'a Selection<'a>,
+    ) -> Self {
+        let Summary { experiment, metric, environment, .. } = summary;
+        let observed = rounds(run, experiment, metric, environment, Unit::Own);
+        Self { figure, summary, selection, observed }
+    }
+
+    /// Returns a note if the rounds or fixed levels differ from those of `main`.
+    fn differences(&self, main: &Self) -> Option<String> {
+        let facts = self.facts();
+        let differ = facts != main.facts();
+        differ.then(|| format!("{}: {}", self.summary.metric, facts.join(", ")))
+    }
+
+    fn facts(&self) -> Vec<String> {
+        let fixed = self.selection.fixed.0.iter().map(|(factor, level)| phrase(factor, level));
+        std::iter::once(notes::rounds(self.selection, self.summary)).chain(fixed).collect()
+    }
+
+    fn panel(&self, rows: &[Level], missing: &mut MissingValues) -> Result<Panel, FigureError> {
+        missing.add(self.selection, &self.summary.metric);
+        let columns = self.selection.levels(|(_, column)| column);
+        let mut values = |row| -> Vec<CellValue> {
+            columns.iter().map(|column| self.value(row, column, missing)).collect()
+        };
+        let values: Vec<Vec<CellValue>> = rows.iter().map(&mut values).collect();
+        let Summary { metric, record, .. } = self.summary;
+        let format = CellFormat::new(self.figure, (metric, &record.unit), &values)?;
+        let label = format.label();
+        let title = |column: &Level| match self.figure.x.as_str() {
+            "" => label.clone(),
+            _ => column.to_string(),
+        };
+        let row = |row: &Vec<CellValue>| row.iter().map(|value| format.cell(value)).collect();
+        Ok(Panel {
+            factor: self.figure.x.clone(),
+            columns: columns.iter().map(title).collect(),
+            cells: values.iter().map(row).collect(),
+            label,
+        })
+    }
+
+    fn value(&self, row: &Level, column: &Level, missing: &mut MissingValues) -> CellValue {
+        let Some(found) = self.row(row, column) else { return CellValue::NoPoint };
+        let Some(estimate) = found.estimate else { return CellValue::Missing };
+        let group = self.figure.groups.iter().find(|group| group.contains(row));
+        let Some(base) = group.and_then(|group| group.first()).filter(|base| *base != row) else {
+            return CellValue::Value(estimate);
+        };
+        match self.row(base, column).and_then(|base| self.ratio(&found.point, &base.point)) {
+            Some((ratio, resolution)) => CellValue::Ratio(ratio, resolution),
+            None => {
+                missing.add_name(format!("no round has both it and {base}"), row.as_str());
+                CellValue::Missing
+            }
+        }
+    }
+
+    fn row(&self, row: &Level, column: &Level) -> Option<&'a Row> {
+        self.selection.rows.get(&(row.clone(), column.clone())).copied()
+    }
+
+    fn ratio(&self, point: &Point, base: &Point) -> Option<(Ratio, Resolution)> {
+        let points = &self.observed.points;
+        let ratio = paired(points.get(point)?, points.get(base)?).ok()?;
+        let floor = self.summary.floors.near(&[point, base]);
+        Some((ratio, resolve(&ratio, floor)))
+    }
 }

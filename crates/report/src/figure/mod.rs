@@ -1,57 +1,87 @@
-//! Figures: a picture of x, y, series and a filter over an experiment's samples, as curves or as a
-//! grid.
+//! Figures: what a declared figure shows of a run, as curves or as a grid.
 //!
-//! A figure is data: a table of `figures.toml`, or the same made from `--x --y --series --where`.
+//! Figures are declared in `figures.toml` or on the command line (`--x`, `--y`, `--series`,
+//! `--where`).
 
-mod absent;
 mod cdf;
 mod cell;
 mod curve;
-mod files;
 mod grid;
-mod line;
-mod panel;
-mod picture;
+mod notes;
 mod plot;
 mod select;
 
 pub use cell::Cell;
 pub use curve::{Curve, Mark};
-pub use files::write;
-pub use grid::{Grid, GridRow};
-pub use panel::Panel;
-pub use picture::{Picture, picture};
+pub use grid::{Grid, GridRow, Panel};
 pub use plot::Plot;
 
+use lab::figure::{Figure, FigureKind};
+use lab::journal::Run;
 use lab::summary::SummaryError;
 use machine::file::remedy;
 
-/// Why there is no figure, in one line.
+use select::{Selection, summary};
+
+/// A figure with its values, ready to be drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Picture {
+    /// Curves over two axes.
+    Curves(Plot),
+    /// Cells in rows and columns.
+    Grid(Grid),
+}
+
+impl Picture {
+    /// Returns the base name of its files.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Curves(plot) => &plot.id,
+            Self::Grid(grid) => &grid.id,
+        }
+    }
+}
+
+/// Fills a figure with the values of a run.
+///
+/// # Errors
+/// Returns an error if the figure names something that the run lacks, if several points would be
+/// drawn at one position, or if no point has a value.
+pub fn picture(figure: &Figure, run: &Run) -> Result<Picture, FigureError> {
+    let summary = summary(figure, run, &figure.experiment, figure.metric.as_deref())?;
+    let selection = Selection::new(figure, run, &summary)?;
+    Ok(match figure.kind {
+        FigureKind::Curves => Picture::Curves(plot::plot(figure, run, &summary, &selection)?),
+        FigureKind::Grid => Picture::Grid(grid::grid(figure, run, &summary, &selection)?),
+    })
+}
+
+/// Error in making, drawing or writing a figure; displayed as one line.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// The run lacks what the figure shows.
+    /// The run lacks the experiment or metric.
     #[error("figure '{figure}': {why}")]
     Summary {
         /// The figure's id.
         figure: String,
-        /// What is lacking.
+        /// What the run lacks.
         why: SummaryError,
     },
-    /// A factor that the experiment does not have.
-    #[error("figure '{figure}': '{factor}' is no factor of {experiment}; there are: {known}")]
+    /// The experiment has no such factor.
+    #[error("figure '{figure}': {experiment} has no factor '{factor}'; expected one of {known}")]
     NoFactor {
         /// The figure's id.
         figure: String,
-        /// The word that is no factor.
+        /// The unknown factor.
         factor: String,
         /// The experiment's id.
         experiment: String,
-        /// The factors there are.
+        /// The factors of the experiment.
         known: String,
     },
-    /// Several points would lie on one place.
+    /// Several points have the same position.
     #[error(
-        "figure '{figure}': several levels are left of {factors}; fix them with 'where', or make one the series"
+        "figure '{figure}': several levels of {factors}; fix them with 'where' or choose one as series"
     )]
     Several {
         /// The figure's id.
@@ -59,42 +89,48 @@ pub enum FigureError {
         /// The factors with their levels.
         factors: String,
     },
-    /// No point is left to draw.
+    /// No selected point has a value.
     #[error("figure '{figure}': no value to draw at {at}: {why}")]
     Nothing {
         /// The figure's id.
         figure: String,
-        /// What was looked for.
+        /// The levels searched for.
         at: String,
-        /// Why there is nothing, and what to do.
+        /// The cause and the fix.
         why: String,
     },
-    /// A logarithmic axis and a value that has no logarithm.
-    #[error(
-        "figure '{figure}': {what} has no place on a logarithmic axis; use {axis} = \"{instead}\""
-    )]
+    /// A value is zero or negative on a logarithmic axis.
+    #[error("figure '{figure}': {what} has no logarithm; use {axis} = \"{instead}\"")]
     NoLogarithm {
         /// The figure's id.
         figure: String,
-        /// The value and where it is from.
+        /// The value and its origin.
         what: String,
-        /// Which axis: `x_scale` or `y_scale`.
+        /// The axis: `x_scale` or `y_scale`.
         axis: &'static str,
-        /// The scale that would do.
+        /// A scale that fits.
         instead: &'static str,
     },
-    /// A histogram in the journal cannot be read.
+    /// A level on a numeric x axis is not a number.
+    #[error("figure '{figure}': {what} is not a number; use x_scale = \"category\"")]
+    NotNumber {
+        /// The figure's id.
+        figure: String,
+        /// The factor and its level.
+        what: String,
+    },
+    /// A histogram in the journal cannot be decoded.
     #[error("figure '{figure}': the histogram of {at} is damaged: {why}; measure it again")]
     Histogram {
         /// The figure's id.
         figure: String,
-        /// Where it is.
+        /// The point and round.
         at: String,
         /// What is wrong.
         why: String,
     },
-    /// A line in another unit than the figure's.
-    #[error("figure '{figure}': line '{line}' is in {unit}, but the figure in {own}")]
+    /// A reference line has another unit than the figure.
+    #[error("figure '{figure}': line '{line}' is in {unit}; expected {expected}")]
     Unit {
         /// The figure's id.
         figure: String,
@@ -103,19 +139,42 @@ pub enum FigureError {
         /// The line's unit.
         unit: String,
         /// The figure's unit.
-        own: String,
+        expected: String,
     },
-    /// It cannot be drawn.
-    #[error(transparent)]
-    Chart(#[from] crate::chart::ChartError),
-    /// A file cannot be made.
-    #[error("{}: {why}; {}: {option} names the folder", path.display(), remedy(why))]
+    /// A value has no position on its axis.
+    #[error("figure '{figure}': {what} has no position on the {axis} axis")]
+    NoPosition {
+        /// The figure's id.
+        figure: String,
+        /// The value.
+        what: String,
+        /// The axis: `horizontal` or `vertical`.
+        axis: &'static str,
+    },
+    /// A plot without curves or a grid without cells.
+    #[error("figure '{0}': nothing to draw; measure first or widen --where")]
+    Empty(String),
+    /// The numbers of a grid are wider than its cells.
+    #[error(
+        "figure '{figure}': {columns} columns do not fit the page; swap rows and columns or select fewer with 'where'"
+    )]
+    TooWide {
+        /// The figure's id.
+        figure: String,
+        /// Number of columns.
+        columns: usize,
+    },
+    /// The SVG cannot be converted to PDF or PNG.
+    #[error("cannot render the figure: {0}")]
+    Render(String),
+    /// A file or its folder cannot be written.
+    #[error("{}: {why}; {} (folder: {option})", path.display(), remedy(why))]
     File {
-        /// The file.
+        /// The file or folder.
         path: std::path::PathBuf,
-        /// Why not.
+        /// The error of the system.
         why: std::io::Error,
-        /// The caller's option that names the folder.
+        /// The command-line option that sets the folder.
         option: &'static str,
     },
 }

@@ -1,44 +1,44 @@
 //! Plots: curves over two axes.
 
+use lab::figure::{Axis, Extremum, Figure, ReferenceLine, Y};
 use lab::journal::Run;
 use lab::point::Level;
 use lab::summary::Summary;
 
 use super::curve::{Curve, Curves, Mark};
-use super::picture::{facts, label};
-use super::select::Selection;
-use super::{FigureError, cdf, line};
+use super::notes::provenance;
+use super::select::{Selection, summary};
+use super::{FigureError, cdf};
 use crate::format::Scale;
-use lab::figure::{Axis, Figure, Y};
 
-/// Curves of medians or shares, in units that read well.
+/// A plot ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
-    /// The name of its files.
+    /// Base name of its files.
     pub id: String,
-    /// What stands above it.
+    /// The title.
     pub title: String,
-    /// What x is: a factor, or the metric of a distribution.
+    /// Label of x: a factor, or the metric of a distribution.
     pub x_label: String,
-    /// How x is laid out.
+    /// Scale of x.
     pub x_scale: Axis,
-    /// The levels along x, from left to right; none in a distribution.
+    /// Levels along x from left to right; empty for a distribution.
     pub x_levels: Vec<Level>,
     /// The metric with its unit.
     pub y_label: String,
-    /// How y is laid out.
+    /// Scale of y.
     pub y_scale: Axis,
-    /// What the curves' names are levels of; empty where there is one curve.
+    /// Factor whose levels name the curves; empty for a single curve.
     pub series: String,
-    /// The curves, in the order of the series' levels.
+    /// Curves in the order of the levels of the series.
     pub curves: Vec<Curve>,
-    /// Horizontal lines: what they are, and where they lie on y.
+    /// Horizontal reference lines: label and position on y.
     pub lines: Vec<(String, f64)>,
-    /// What stands under it: host, processor, rounds, noise floor, what is missing and why.
+    /// Notes: host, CPU, rounds, noise floor, missing values with their reasons.
     pub notes: Vec<String>,
 }
 
-/// What a figure of curves draws of a summary.
+/// Returns the plot of a figure of curves.
 pub(super) fn plot(
     figure: &Figure,
     run: &Run,
@@ -50,7 +50,7 @@ pub(super) fn plot(
         Y::Cdf => distribution(figure, run, summary, selection)?,
     };
     check_logarithms(figure, &plot)?;
-    plot.notes.splice(0..0, facts(run, summary, selection));
+    plot.notes.splice(0..0, provenance(run, summary, selection));
     Ok(plot)
 }
 
@@ -60,8 +60,8 @@ fn medians(
     summary: &Summary,
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
-    let Curves { mut curves, levels, x_scale, remarks } =
-        Curves::of(figure, &summary.metric, selection)?;
+    let Curves { mut curves, levels, x_scale, notes } =
+        Curves::new(figure, &summary.metric, selection)?;
     let unit = &summary.record.unit;
     let (lines, missing) = lines(figure, run, summary)?;
     let values = curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.y));
@@ -78,12 +78,12 @@ fn medians(
         x_label: figure.x.clone(),
         x_scale,
         x_levels: levels,
-        y_label: label(&summary.metric, &scale),
+        y_label: scale.label(&summary.metric),
         y_scale: figure.y_scale.unwrap_or(Axis::Linear),
         series: figure.series.clone().unwrap_or_default(),
         curves,
         lines: lines.into_iter().map(|(name, value)| (name, scale.scaled(value))).collect(),
-        notes: remarks.into_iter().chain(missing).collect(),
+        notes: notes.into_iter().chain(missing).collect(),
     })
 }
 
@@ -102,14 +102,14 @@ fn distribution(
     for mark in curves.iter_mut().flat_map(|curve| &mut curve.marks) {
         mark.x = scale.scaled(mark.x);
     }
-    let mut notes = vec!["all rounds' histograms together".to_owned()];
-    if curves.iter().filter_map(|curve| curve.marks.last()).any(|mark| mark.y == cdf::END) {
-        notes[0] += &format!("; curves of many values end at {}%", cdf::END * 100.0);
+    let mut notes = vec!["histograms of all rounds merged".to_owned()];
+    if curves.iter().filter_map(|curve| curve.marks.last()).any(|mark| mark.y == cdf::TAIL_END) {
+        notes[0] += &format!("; long curves end at {}%", cdf::TAIL_END * 100.0);
     }
     Ok(Plot {
         id: figure.id.clone(),
         title: figure.title.clone(),
-        x_label: label(&summary.metric, &scale),
+        x_label: scale.label(&summary.metric),
         x_scale: figure.x_scale.unwrap_or(Axis::Log10),
         x_levels: Vec::new(),
         y_label: "share of values up to x".into(),
@@ -121,46 +121,76 @@ fn distribution(
     })
 }
 
-/// The lines that can be drawn, and what is to be said of those that cannot.
+/// Reference lines with their values, and notes on those that have none.
 type Lines = (Vec<(String, f64)>, Vec<String>);
 
 fn lines(figure: &Figure, run: &Run, summary: &Summary) -> Result<Lines, FigureError> {
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for line in &figure.lines {
-        let own = (summary.metric.as_str(), summary.record.unit.as_str());
-        match line::value(figure, line, run, own) {
+        match line_value(figure, line, run, (&summary.metric, &summary.record.unit)) {
             Ok(value) => lines.push((line.label.clone(), value)),
-            // A limit that was not measured costs its line, not the figure.
+            // A limit that was not measured omits its line only.
             Err(FigureError::Summary { why, .. }) => {
                 missing.push(format!("no line '{}': {why}", line.label));
             }
             Err(FigureError::Nothing { why, .. }) => {
                 missing.push(format!("no line '{}': {why}", line.label));
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         }
     }
     Ok((lines, missing))
 }
 
-/// A logarithmic axis needs values above zero; x of medians was checked with its levels.
+/// Returns the value of a reference line in the unit of the figure.
+fn line_value(
+    figure: &Figure,
+    line: &ReferenceLine,
+    run: &Run,
+    (metric, unit): (&str, &str),
+) -> Result<f64, FigureError> {
+    let experiment = line.experiment.as_deref().unwrap_or(&figure.experiment);
+    let is_same = experiment == figure.experiment;
+    let metric = line.metric.as_deref().or(is_same.then_some(metric));
+    let summary = summary(figure, run, experiment, metric)?;
+    if summary.record.unit != unit {
+        return Err(FigureError::Unit {
+            figure: figure.id.clone(),
+            line: line.label.clone(),
+            unit: summary.record.unit,
+            expected: unit.into(),
+        });
+    }
+    let rows = summary.rows.iter().filter(|row| line.filter.matches(&row.point));
+    let medians = rows.filter_map(|row| Some(row.estimate?.median));
+    let value = match line.of {
+        Extremum::Largest => medians.max_by(f64::total_cmp),
+        Extremum::Smallest => medians.min_by(f64::total_cmp),
+    };
+    value.ok_or_else(|| FigureError::Nothing {
+        figure: figure.id.clone(),
+        at: format!("line '{}' of {experiment}", line.label),
+        why: "no matching point has a value; see 'tollgate show'".into(),
+    })
+}
+
+/// Checks that no value on a logarithmic axis is zero or negative. Levels along x were checked before.
 fn check_logarithms(figure: &Figure, plot: &Plot) -> Result<(), FigureError> {
-    let logarithmic = |scale| matches!(scale, Axis::Log2 | Axis::Log10);
+    let is_log = |scale| matches!(scale, Axis::Log2 | Axis::Log10);
     let marks = || plot.curves.iter().flat_map(|curve| &curve.marks);
-    let fault = |axis, label: &str, value: f64| FigureError::NoLogarithm {
+    let error = |axis, label: &str, value: f64| FigureError::NoLogarithm {
         figure: figure.id.clone(),
         what: format!("{label} = {value}"),
         axis,
         instead: "linear",
     };
-    let low = |scale, value: f64| logarithmic(scale) && value <= 0.0;
+    let is_invalid = |scale, value: f64| is_log(scale) && value <= 0.0;
     let low_end = |mark: &Mark| mark.interval.map_or(mark.y, |(low, _)| low.min(mark.y));
-    if let Some(y) = marks().map(low_end).find(|y| low(plot.y_scale, *y)) {
-        return Err(fault("y_scale", &plot.y_label, y));
+    if let Some(y) = marks().map(low_end).find(|y| is_invalid(plot.y_scale, *y)) {
+        return Err(error("y_scale", &plot.y_label, y));
     }
-    let x = marks().map(|mark| mark.x).find(|x| low(plot.x_scale, *x));
-    match x {
-        Some(x) => Err(fault("x_scale", &plot.x_label, x)),
+    match marks().map(|mark| mark.x).find(|x| is_invalid(plot.x_scale, *x)) {
+        Some(x) => Err(error("x_scale", &plot.x_label, x)),
         None => Ok(()),
     }
 }

@@ -1,41 +1,45 @@
-//! Which rows of a summary a figure shows.
+//! Selection of the rows of a summary that a figure shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lab::figure::Figure;
 use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::summary::{Row, Summary, Unit, summarise};
 
 use super::FigureError;
-use lab::figure::Figure;
 
-/// The summary of an experiment by the metric that a figure or line names.
+/// Summarises an experiment by `metric`, or by the experiment's default metric.
 pub(super) fn summary(
     figure: &Figure,
     run: &Run,
     experiment: &str,
     metric: Option<&str>,
 ) -> Result<Summary, FigureError> {
-    let own = run.record.experiments.get(experiment).map(|e| e.metric.as_str());
-    let metric = metric.or(own).unwrap_or_default();
+    let default = run.record.experiments.get(experiment).map(|e| e.metric.as_str());
+    let metric = metric.or(default).unwrap_or_default();
     summarise(run, experiment, metric, Unit::Own)
         .map_err(|why| FigureError::Summary { figure: figure.id.clone(), why })
 }
 
-/// What a figure shows of its experiment.
+/// Rows of one experiment that a figure shows.
 pub(super) struct Selection<'a> {
-    /// What stands still in every point shown, where it is one level.
+    /// Levels that all rows share, except those that are the method's default.
     pub(super) fixed: Point,
-    /// The rows by series and x, both empty where the figure has none.
+    /// Rows by the levels of series and x, each empty if the figure has no such factor.
     pub(super) rows: BTreeMap<(Level, Level), &'a Row>,
-    /// Every level in the order of the rows.
-    pub(super) order: Vec<Level>,
+    /// All levels of series and x in the order of the rows.
+    order: Vec<Level>,
 }
 
 impl<'a> Selection<'a> {
-    /// The rows that the figure names: `where` as given, x and series over all their levels, every
-    /// other factor at the experiment's baseline.
-    pub(super) fn of(
+    /// Selects rows by the figure's `where`; x and series take all their levels, every other factor
+    /// its level in the baseline.
+    ///
+    /// # Errors
+    /// Returns an error if the figure names an unknown factor, if two rows have the same levels of
+    /// series and x, or if no row has a value.
+    pub(super) fn new(
         figure: &Figure,
         run: &Run,
         summary: &'a Summary,
@@ -45,16 +49,16 @@ impl<'a> Selection<'a> {
         let defaults = declared.map(|e| e.defaults.clone()).unwrap_or_default();
         check_factors(figure, &baseline)?;
         let varies = |factor: &str| figure.x == factor || figure.series.as_deref() == Some(factor);
-        let named = |factor: &str| varies(factor) || figure.filter.0.contains_key(factor);
+        let is_named = |factor: &str| varies(factor) || figure.filter.0.contains_key(factor);
         let at_baseline = |point: &Point| {
-            baseline.0.iter().all(|(name, level)| named(name) || point.get(name) == Some(level))
+            baseline.0.iter().all(|(name, level)| is_named(name) || point.get(name) == Some(level))
         };
-        let shown = |row: &&Row| figure.filter.matches(&row.point) && at_baseline(&row.point);
-        let rows: Vec<&Row> = summary.rows.iter().filter(shown).collect();
-        let still = levels(&rows, |factor| !varies(factor));
+        let is_shown = |row: &&Row| figure.filter.matches(&row.point) && at_baseline(&row.point);
+        let rows: Vec<&Row> = summary.rows.iter().filter(is_shown).collect();
+        let others = levels(&rows, |factor| !varies(factor));
         let mut selection =
             Self { fixed: Point::default(), rows: BTreeMap::new(), order: Vec::new() };
-        for (factor, levels) in &still {
+        for (factor, levels) in &others {
             if let [level] = levels.iter().collect::<Vec<_>>().as_slice()
                 && defaults.get(factor) != Some(level)
             {
@@ -62,49 +66,49 @@ impl<'a> Selection<'a> {
             }
         }
         for row in rows {
+            let no_level = || Level::from("");
             let level = |factor: &str| row.point.get(factor).cloned();
             let series = figure.series.as_deref().and_then(level);
-            let key = (series.unwrap_or_else(none), level(&figure.x).unwrap_or_else(none));
+            let key = (series.unwrap_or_else(no_level), level(&figure.x).unwrap_or_else(no_level));
             for level in [&key.0, &key.1] {
                 if !selection.order.contains(level) {
                     selection.order.push(level.clone());
                 }
             }
             if selection.rows.insert(key, row).is_some() {
-                return Err(several(figure, &still));
+                return Err(several_levels(figure, &others));
             }
         }
-        selection.some(figure, &baseline.without_levels(&defaults))
+        if selection.rows.values().any(|row| row.estimate.is_some()) {
+            return Ok(selection);
+        }
+        Err(selection.no_value(figure, &baseline.without_levels(&defaults)))
     }
 
-    /// The selection, if any row of it has a value.
-    fn some(self, figure: &Figure, baseline: &Point) -> Result<Self, FigureError> {
-        if self.rows.values().any(|row| row.estimate.is_some()) {
-            return Ok(self);
-        }
-        let stands = |factor: &&String| {
+    /// Returns the error of a selection without values, with the levels that were searched for.
+    fn no_value(&self, figure: &Figure, baseline: &Point) -> FigureError {
+        let is_at_baseline = |factor: &&String| {
             **factor != figure.x
                 && figure.series.as_ref() != Some(*factor)
                 && !figure.filter.0.contains_key(*factor)
         };
-        let at = baseline.0.iter().filter(|(factor, _)| stands(factor));
+        let at = baseline.0.iter().filter(|(factor, _)| is_at_baseline(factor));
         let mut at: Vec<String> = at.map(|(name, level)| format!("{name}={level}")).collect();
         for (name, levels) in &figure.filter.0 {
             let levels: Vec<_> = levels.levels().iter().map(Level::as_str).collect();
             at.push(format!("{name}={}", levels.join(",")));
         }
-        let why = self.why_nothing();
-        Err(FigureError::Nothing { figure: figure.id.clone(), at: at.join(" "), why })
+        let why = self.missing_reason();
+        FigureError::Nothing { figure: figure.id.clone(), at: at.join(" "), why }
     }
 
-    /// Why no row has a value.
-    fn why_nothing(&self) -> String {
+    fn missing_reason(&self) -> String {
         if self.rows.values().any(|row| row.errors.is_empty() && row.void_rounds == 0) {
-            return "what was measured has no such metric here; see 'tollgate doctor'".into();
+            return "the samples have no such metric; see 'tollgate doctor'".into();
         }
         let failed = self.rows.values().flat_map(|row| &row.errors).next();
         failed.map_or_else(
-            || "no such point was measured; see 'tollgate show' for those that were".into(),
+            || "no such point was measured; 'tollgate show' lists the measured points".into(),
             |(kind, fault)| match &fault.remedy {
                 Some(remedy) => format!("{}: {}; {remedy}", kind.name(), fault.why),
                 None => format!("{}: {}", kind.name(), fault.why),
@@ -112,19 +116,14 @@ impl<'a> Selection<'a> {
         )
     }
 
-    /// The levels of x or of the series that have rows: numbers by size, then names in order.
+    /// Returns the levels of x or series that have rows: numbers by size, then names in row order.
     pub(super) fn levels(&self, of: impl Fn(&(Level, Level)) -> &Level) -> Vec<Level> {
-        let there: BTreeSet<&Level> = self.rows.keys().map(of).collect();
+        let present: BTreeSet<&Level> = self.rows.keys().map(of).collect();
         let mut levels: Vec<Level> =
-            self.order.iter().filter(|level| there.contains(level)).cloned().collect();
+            self.order.iter().filter(|level| present.contains(level)).cloned().collect();
         crate::table::sort_levels(&mut levels);
         levels
     }
-}
-
-/// What stands for a factor that a figure does not have.
-pub(super) fn none() -> Level {
-    Level::from("")
 }
 
 fn check_factors(figure: &Figure, baseline: &Point) -> Result<(), FigureError> {
@@ -141,26 +140,26 @@ fn check_factors(figure: &Figure, baseline: &Point) -> Result<(), FigureError> {
     }
 }
 
-/// The levels of some factors that rows have.
+/// Returns the levels in `rows` of each factor that `is_wanted` accepts.
 fn levels<'a>(
     rows: &[&'a Row],
-    wanted: impl Fn(&str) -> bool,
+    is_wanted: impl Fn(&str) -> bool,
 ) -> BTreeMap<&'a str, BTreeSet<&'a Level>> {
     let mut levels: BTreeMap<&str, BTreeSet<&Level>> = BTreeMap::new();
     for (factor, level) in rows.iter().flat_map(|row| row.point.0.iter()) {
-        if wanted(factor) {
+        if is_wanted(factor) {
             levels.entry(factor).or_default().insert(level);
         }
     }
     levels
 }
 
-fn several(figure: &Figure, still: &BTreeMap<&str, BTreeSet<&Level>>) -> FigureError {
+fn several_levels(figure: &Figure, levels: &BTreeMap<&str, BTreeSet<&Level>>) -> FigureError {
     let text = |(factor, levels): (&&str, &BTreeSet<&Level>)| {
         let levels: Vec<_> = levels.iter().map(|level| level.as_str()).collect();
         format!("{factor} ({})", levels.join(", "))
     };
-    let factors = still.iter().filter(|(_, levels)| levels.len() > 1).map(text);
+    let factors = levels.iter().filter(|(_, levels)| levels.len() > 1).map(text);
     FigureError::Several {
         figure: figure.id.clone(),
         factors: factors.collect::<Vec<_>>().join(" and "),

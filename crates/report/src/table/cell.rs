@@ -1,41 +1,45 @@
-//! What stands in a table for one point.
+//! Table cells of points: value, half-width and marks, aligned in columns; and the best of several points.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use lab::metric::Better;
 use lab::point::Point;
-use lab::statistics::{Estimate, IntervalKind};
-use lab::summary::Row;
+use lab::statistics::{Estimate, IntervalKind, Resolution, choose_and_judge, resolve};
+use lab::summary::{Floors, Observed, Rounds, Row, paired};
+use lab::table::{Emphasis, TableCell};
 
 use super::notes::{Mark, Notes, half};
-use super::page::{Entry, Tone};
 use crate::format::{self, Scale};
 
-/// A point's value in parts, so that the numbers of a column stand under each other.
+/// Rows by their points.
+pub(crate) type Rows<'a> = BTreeMap<&'a Point, &'a Row>;
+
+/// Value of a point in parts, so that the numbers of a column can be aligned.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Figure {
+pub(crate) struct ValueCell {
     number: String,
     half_width: String,
     mark: String,
-    tone: Tone,
+    emphasis: Emphasis,
 }
 
-/// How the values of one table are written.
+/// Format of the values of one table.
 #[derive(Debug, Clone)]
-pub(crate) struct Writing<'a> {
-    /// The unit of the values.
+pub(crate) struct ValueFormat<'a> {
+    /// Unit of the values.
     pub(crate) unit: &'a str,
-    /// One scale for all; without one each value has its own.
+    /// Scale of all values; `None` if each value has its own.
     pub(crate) scale: Option<Scale>,
 }
 
-impl<'a> Writing<'a> {
-    /// How the values of these rows are written.
-    pub(crate) fn of<'r>(rows: impl Iterator<Item = &'r Row>, unit: &'a str) -> Self {
+impl<'a> ValueFormat<'a> {
+    /// Returns the format of the medians of some rows.
+    pub(crate) fn of_rows<'r>(rows: impl Iterator<Item = &'r Row>, unit: &'a str) -> Self {
         let medians = rows.filter_map(|row| Some(row.estimate?.median));
         Self { unit, scale: Scale::common(medians, unit) }
     }
 
-    /// A number of the table: without its unit where that stands in the caption.
+    /// Formats a number; its unit is omitted if the caption has it.
     pub(crate) fn number(&self, value: f64, half_width: Option<f64>) -> String {
         match &self.scale {
             Some(scale) => scale.number(value, half_width),
@@ -43,37 +47,47 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// The unit for the caption; empty where each value has its own.
+    /// Formats both ends of an interval; empty for a single round.
+    pub(crate) fn interval(&self, estimate: &Estimate) -> String {
+        let half = half(estimate);
+        let end = |value| self.number(value, half);
+        match estimate.interval.kind {
+            IntervalKind::Single => String::new(),
+            _ => format!("{} to {}", end(estimate.interval.low), end(estimate.interval.high)),
+        }
+    }
+
+    /// Returns the unit for the caption; empty if each value has its own.
     pub(crate) fn caption(&self) -> &str {
         self.scale.as_ref().map_or("", Scale::unit)
     }
 }
 
-impl Figure {
-    /// What is known of a point that the experiment holds. `row` is nothing where no sample is.
-    pub(crate) fn of(
+impl ValueCell {
+    /// Returns the cell of a point of the experiment; `row` is `None` if it has no sample.
+    pub(crate) fn new(
         row: Option<&Row>,
-        best: bool,
-        writing: &Writing<'_>,
+        is_best: bool,
+        format: &ValueFormat<'_>,
         notes: &mut Notes,
     ) -> Self {
         let Some(row) = row else {
             return Self { number: notes.mark(Mark::Pending).into(), ..Self::default() };
         };
-        let faults = notes.faults(&row.errors);
+        let failures = notes.failures(&row.errors);
         let Some(estimate) = &row.estimate else {
-            let fault = row.errors.keys().any(|kind| kind.is_fault());
-            let tone = if fault { Tone::Bad } else { Tone::Faint };
+            let is_fault = row.errors.keys().any(|kind| kind.is_fault());
+            let emphasis = if is_fault { Emphasis::Bad } else { Emphasis::Faint };
             let mark = match (row.errors.is_empty(), row.void_rounds) {
-                (false, _) => faults,
-                // Its samples count, and have no value of this metric.
+                (false, _) => failures,
+                // Its samples are valid but have no value of this metric.
                 (true, 0) => String::new(),
                 (true, _) => "void".into(),
             };
-            return Self { number: "—".into(), mark, tone, ..Self::default() };
+            return Self { number: "—".into(), mark, emphasis, ..Self::default() };
         };
         let mut mark = String::new();
-        if best {
+        if is_best {
             mark += notes.mark(Mark::Best);
         }
         if estimate.interval.kind == IntervalKind::Range {
@@ -83,10 +97,10 @@ impl Figure {
             mark += notes.mark(Mark::Mixed);
         }
         Self {
-            number: writing.number(estimate.median, half(estimate)),
+            number: format.number(estimate.median, half(estimate)),
             half_width: format::half_width(estimate.relative_half_width()),
-            mark: mark + &faults,
-            tone: if best { Tone::Good } else { Tone::Plain },
+            mark: mark + &failures,
+            emphasis: if is_best { Emphasis::Good } else { Emphasis::Plain },
         }
     }
 
@@ -95,38 +109,69 @@ impl Figure {
     }
 }
 
-/// The figures of one column as texts of which the numbers end at the same place.
-pub(crate) fn aligned(figures: &[Option<Figure>]) -> Vec<Entry> {
-    let widths = figures.iter().flatten().map(Figure::widths);
+/// Formats the cells of one column so that their numbers end at the same position.
+pub(crate) fn aligned(cells: &[Option<ValueCell>]) -> Vec<TableCell> {
+    let widths = cells.iter().flatten().map(ValueCell::widths);
     let (half, mark) = widths.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
-    let text = |figure: &Option<Figure>| {
-        let Some(figure) = figure else { return Entry::default() };
-        // No-break spaces: padding must not be taken for a place to wrap or to trim.
+    let text = |cell: &Option<ValueCell>| {
+        let Some(cell) = cell else { return TableCell::default() };
+        // Padding is neither wrapped nor trimmed because its spaces are no-break spaces.
         let space = |gap: usize| if gap > 0 { "\u{a0}" } else { "" };
         let pad = |text: &str, width: usize| {
-            let lacks = width.saturating_sub(text.chars().count());
-            format!("{text}{}", "\u{a0}".repeat(lacks))
+            let missing = width.saturating_sub(text.chars().count());
+            format!("{text}{}", "\u{a0}".repeat(missing))
         };
-        let behind = if figure.half_width.is_empty() {
-            // A missing number has its mark beside it.
-            pad(&figure.mark, half + space(mark).chars().count() + mark)
+        let suffix = if cell.half_width.is_empty() {
+            pad(&cell.mark, half + space(mark).chars().count() + mark)
         } else {
-            pad(&figure.half_width, half) + space(mark) + &pad(&figure.mark, mark)
+            pad(&cell.half_width, half) + space(mark) + &pad(&cell.mark, mark)
         };
-        Entry::new(format!("{}{}{behind}", figure.number, space(half + mark)), figure.tone)
+        TableCell::new(format!("{}{}{suffix}", cell.number, space(half + mark)), cell.emphasis)
     };
-    figures.iter().map(text).collect()
+    cells.iter().map(text).collect()
 }
 
-/// Rows by their points.
-pub(crate) type Rows<'a> = BTreeMap<&'a Point, &'a Row>;
+/// Rule by which the best of several points is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BestSelector<'a> {
+    pub(crate) observed: &'a Observed,
+    pub(crate) better: Better,
+    pub(crate) floors: &'a Floors,
+    pub(crate) seed: u64,
+}
 
-/// Both ends of an interval; nothing for one round.
-pub(crate) fn ends(estimate: &Estimate, writing: &Writing<'_>) -> String {
-    let half = half(estimate);
-    let end = |value| writing.number(value, half);
-    match estimate.interval.kind {
-        IntervalKind::Single => String::new(),
-        _ => format!("{} to {}", end(estimate.interval.low), end(estimate.interval.high)),
+impl BestSelector<'_> {
+    /// Returns the best of some points: it is chosen on half of the rounds and is, on the other half,
+    /// better than each other point by more than the noise floor. `None` if no point is.
+    pub(crate) fn best<'p>(&self, points: &[&'p Point]) -> Option<&'p Point> {
+        let wins = match self.better {
+            Better::Higher => Resolution::Higher,
+            Better::Lower => Resolution::Lower,
+            Better::Neither => return None,
+        };
+        let (points, rounds): (Vec<&'p Point>, Vec<&Rounds>) = points
+            .iter()
+            .filter_map(|point| Some((*point, self.observed.points.get(*point)?)))
+            .unzip();
+        if points.len() < 2 {
+            return None;
+        }
+        let present: BTreeSet<u32> = rounds.iter().flat_map(|r| r.keys().copied()).collect();
+        let present: Vec<u32> = present.into_iter().collect();
+        let values = |of: &&Rounds| present.iter().map(|at| of.get(at).map(|o| o.value)).collect();
+        let candidates: Vec<Vec<Option<f64>>> = rounds.iter().map(values).collect();
+        let choice = choose_and_judge(&candidates, self.better, self.seed).ok()?;
+        let judged: BTreeSet<u32> = choice.judged_rounds.iter().map(|at| present[*at]).collect();
+        let judging = |of: &Rounds| -> Rounds {
+            let is_judged = |round: &u32| judged.contains(round);
+            of.iter().filter(|(r, _)| is_judged(r)).map(|(r, o)| (*r, o.clone())).collect()
+        };
+        let chosen = judging(rounds[choice.index]);
+        let floor = self.floors.near(&points);
+        let is_beaten = |other: &&Rounds| {
+            paired(&chosen, &judging(other)).is_ok_and(|ratio| resolve(&ratio, floor) == wins)
+        };
+        let others = rounds.iter().enumerate().filter(|(at, _)| *at != choice.index);
+        others.map(|(_, other)| other).all(is_beaten).then(|| points[choice.index])
     }
 }

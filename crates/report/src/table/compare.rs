@@ -1,4 +1,4 @@
-//! Two runs side by side.
+//! Comparison of two runs.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,42 @@ use lab::point::Point;
 use lab::statistics::{Estimate, IntervalKind, Resolution};
 use serde_json::{Value, json};
 
-use super::cell::Writing;
+use super::cell::ValueFormat;
 use super::notes::half;
-use super::page::{Entry, Head, Page, Tone};
 use super::section::{Section, sections};
-use super::show::{caption, floor};
+use super::show::{caption, noise_floor};
 use crate::format::{self, Scale};
+use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
-/// Comparisons as tables: both medians, the ratio B over A with its interval, and whether B is
-/// better, worse or not resolved.
+/// Renders comparisons as tables: both medians, the ratio B / A with its interval, and whether B is
+/// better, worse or unresolved.
 pub fn compare(comparisons: &[Comparison], a: &Run, b: &Run, page: Page) -> String {
-    let table = |comparison| one(comparison, a, b, page);
+    let table = |comparison| comparison_text(comparison, a, b, page);
     comparisons.iter().map(table).collect::<Vec<_>>().join("\n")
 }
 
-/// The same as data.
+/// Returns comparisons as JSON.
 pub fn compare_json(comparisons: &[Comparison], a: &Run, b: &Run) -> Value {
     json!({ "a": a.record.name, "b": b.record.name, "comparisons": comparisons })
 }
 
-fn one(comparison: &Comparison, a: &Run, b: &Run, page: Page) -> String {
-    let mut text = page.paragraph(&comparison.experiment, 0, Tone::Strong);
+fn comparison_text(comparison: &Comparison, a: &Run, b: &Run, page: Page) -> String {
+    let mut text = page.paragraph(&comparison.experiment, 0, Emphasis::Strong);
     let facts = [
         comparison.metric.clone(),
         format!("A is {}", a.record.name),
         format!("B is {}", b.record.name),
-        floor(&comparison.floors),
+        noise_floor(&comparison.floors),
     ];
-    text += &page.paragraph(&facts.join("; "), 0, Tone::Plain);
+    text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
     let points: Vec<&Point> = comparison.rows.iter().map(|row| &row.point).collect();
     for section in sections(points, a.record.experiments.get(&comparison.experiment)) {
         text.push('\n');
         text += &table(comparison, &section, page);
     }
-    text += &page.paragraph(&counted(comparison), 2, Tone::Plain);
+    text += &page.paragraph(&counts(comparison), 2, Emphasis::Plain);
     for note in &comparison.notes {
-        text += &page.paragraph(note, 2, Tone::Plain);
+        text += &page.paragraph(note, 2, Emphasis::Plain);
     }
     text
 }
@@ -56,19 +56,24 @@ fn table(comparison: &Comparison, section: &Section, page: Page) -> String {
     let row = |point: Point| by_point.get(&point).copied();
     let rows: Vec<&Compared> = section.in_order().into_iter().filter_map(row).collect();
     let medians = rows.iter().flat_map(|row| [row.a.median, row.b.median]);
-    let writing = Writing { unit: &record.unit, scale: Scale::common(medians, &record.unit) };
-    let mut heads: Vec<Head> = section.axes.iter().map(|axis| Head::left(&axis.factor)).collect();
-    heads.extend([Head::right("A"), Head::right("B"), Head::right("B / A")]);
-    heads.extend([Head::right(interval_title(&rows)), Head::left("B is")]);
+    let format = ValueFormat { unit: &record.unit, scale: Scale::common(medians, &record.unit) };
+    let mut headers: Vec<ColumnHeader> =
+        section.axes.iter().map(|axis| ColumnHeader::left(&axis.factor)).collect();
+    headers.extend([
+        ColumnHeader::right("A"),
+        ColumnHeader::right("B"),
+        ColumnHeader::right("B / A"),
+    ]);
+    headers.extend([ColumnHeader::right(interval_title(&rows)), ColumnHeader::left("B is")]);
     let line = |row: &&Compared| {
-        let mut entries: Vec<Entry> =
+        let mut cells: Vec<TableCell> =
             section.axes.iter().map(|axis| row.point.text(&axis.factor).into()).collect();
-        entries.extend(figures(row, &writing).map(Entry::from));
-        entries.push(verdict(row, record.better));
-        entries
+        cells.extend(values(row, &format).map(TableCell::from));
+        cells.push(verdict(row, record.better));
+        cells
     };
-    let caption = page.paragraph(&caption(section, &writing), 2, Tone::Faint);
-    caption + &page.table(&heads, rows.iter().map(line).collect())
+    let caption = page.paragraph(&caption(section, &format), 2, Emphasis::Faint);
+    caption + &page.table(&headers, rows.iter().map(line).collect())
 }
 
 fn interval_title(rows: &[&Compared]) -> &'static str {
@@ -81,10 +86,10 @@ fn interval_title(rows: &[&Compared]) -> &'static str {
     }
 }
 
-/// Both medians, the ratio, its interval.
-fn figures(row: &Compared, writing: &Writing<'_>) -> [String; 4] {
+/// Returns both medians, the ratio and its interval.
+fn values(row: &Compared, format: &ValueFormat<'_>) -> [String; 4] {
     let median = |estimate: &Estimate| {
-        let number = writing.number(estimate.median, half(estimate));
+        let number = format.number(estimate.median, half(estimate));
         format!("{number} {}", format::half_width(estimate.relative_half_width()))
     };
     let Some(ratio) = &row.ratio else {
@@ -100,22 +105,22 @@ fn figures(row: &Compared, writing: &Writing<'_>) -> [String; 4] {
     [median(&row.a), median(&row.b), number(ratio.ratio), ends]
 }
 
-fn verdict(row: &Compared, better: Better) -> Entry {
+fn verdict(row: &Compared, better: Better) -> TableCell {
     let resolution = row.resolution.as_ref();
-    let (good, bad) = (("better", Tone::Good), ("worse", Tone::Bad));
-    let (word, tone) = match (resolution, better) {
-        (None | Some(Resolution::Unresolved { .. }), _) => ("unresolved", Tone::Faint),
+    let (good, bad) = (("better", Emphasis::Good), ("worse", Emphasis::Bad));
+    let (word, emphasis) = match (resolution, better) {
+        (None | Some(Resolution::Unresolved { .. }), _) => ("unresolved", Emphasis::Faint),
         (Some(Resolution::Higher), Better::Higher) => good,
         (Some(Resolution::Lower), Better::Lower) => good,
-        (Some(Resolution::Higher), Better::Neither) => ("higher", Tone::Plain),
-        (Some(Resolution::Lower), Better::Neither) => ("lower", Tone::Plain),
+        (Some(Resolution::Higher), Better::Neither) => ("higher", Emphasis::Plain),
+        (Some(Resolution::Lower), Better::Neither) => ("lower", Emphasis::Plain),
         _ => bad,
     };
-    Entry::new(word, tone)
+    TableCell::new(word, emphasis)
 }
 
-/// How many points say what, why the unresolved are, and what could not be compared.
-fn counted(comparison: &Comparison) -> String {
+/// Counts points by verdict, with the reasons of unresolved ones, and points in one run only.
+fn counts(comparison: &Comparison) -> String {
     let mut words: BTreeMap<String, usize> = BTreeMap::new();
     for row in &comparison.rows {
         let word = match &row.resolution {
@@ -128,8 +133,8 @@ fn counted(comparison: &Comparison) -> String {
     let mut parts: Vec<_> = words.iter().map(|(word, count)| format!("{count} {word}")).collect();
     for (count, run) in [(comparison.only_a, "A"), (comparison.only_b, "B")] {
         if count > 0 {
-            parts.push(format!("{} in {run} alone", format::count(count, "point")));
+            parts.push(format!("{} only in {run}", format::count(count, "point")));
         }
     }
-    if parts.is_empty() { "no point is in both".into() } else { parts.join("; ") }
+    if parts.is_empty() { "no common point".into() } else { parts.join("; ") }
 }

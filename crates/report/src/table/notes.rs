@@ -1,4 +1,4 @@
-//! Notes under a table: each distinct cause once, and what the marks mean.
+//! Notes under a table: each cause of failure once, and the meaning of the marks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,27 +6,27 @@ use lab::point::Point;
 use lab::sample::FailureKind;
 use lab::summary::{FailureCount, Row};
 
-use super::page::{Page, Tone};
 use super::section::phrase;
 use crate::format;
+use lab::table::{Emphasis, Page};
 
-/// What is said under the tables of one experiment.
+/// Notes on the tables of one experiment.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     causes: Vec<(FailureKind, String)>,
     marks: BTreeSet<Mark>,
 }
 
-/// What a mark in a cell says.
+/// Mark in a table cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mark {
-    /// The best of those beside it, and resolved.
+    /// The best of the compared points, resolved from the others.
     Best,
-    /// Under six rounds: what stands behind ± is half of a range.
+    /// Fewer than six rounds: the half-width is half the range.
     Range,
-    /// Rounds of two covariate classes are in one median.
+    /// The median is over rounds of two covariate classes.
     Mixed,
-    /// Declared, but not measured yet.
+    /// Not measured yet.
     Pending,
 }
 
@@ -40,58 +40,57 @@ impl Mark {
         }
     }
 
-    fn means(self) -> &'static str {
+    fn meaning(self) -> &'static str {
         match self {
             Self::Best => {
-                "best of those it is compared with: chosen on half of the rounds, resolved on the \
-                 other half"
+                "best of the compared points: chosen on half of the rounds, resolved on the other half"
             }
-            Self::Range => "range: under 6 rounds there is no interval",
-            Self::Mixed => "rounds with near and with far cores in one median",
+            Self::Range => "range: fewer than 6 rounds give no interval",
+            Self::Mixed => "median over rounds with near and with far cores",
             Self::Pending => "not measured yet: run again to resume",
         }
     }
 }
 
 impl Notes {
-    /// Sees to it that the mark is explained, and gives its sign.
+    /// Returns the sign of a mark and adds its meaning to the notes.
     pub(crate) fn mark(&mut self, mark: Mark) -> &'static str {
         self.marks.insert(mark);
         mark.sign()
     }
 
-    /// The numbers of a point's failures, as `¹` or `¹ ²`.
-    pub(crate) fn faults(&mut self, errors: &BTreeMap<FailureKind, FailureCount>) -> String {
+    /// Returns the numbers of a point's failures, e.g. `¹ ²`, and adds them to the notes.
+    pub(crate) fn failures(&mut self, errors: &BTreeMap<FailureKind, FailureCount>) -> String {
         let mut signs = Vec::new();
-        for (kind, fault) in errors {
-            let remedy = fault.remedy.as_deref().map(|r| format!("; {r}")).unwrap_or_default();
-            let cause = (*kind, format!("{}: {}{remedy}", kind.name(), fault.why));
-            let place = self.causes.iter().position(|known| *known == cause);
-            let place = place.unwrap_or_else(|| {
+        for (kind, failure) in errors {
+            let remedy = failure.remedy.as_deref().map(|r| format!("; {r}")).unwrap_or_default();
+            let cause = (*kind, format!("{}: {}{remedy}", kind.name(), failure.why));
+            let index = self.causes.iter().position(|known| *known == cause);
+            let index = index.unwrap_or_else(|| {
                 self.causes.push(cause);
                 self.causes.len() - 1
             });
-            signs.push(superscript(place + 1));
+            signs.push(superscript(index + 1));
         }
         signs.join(" ")
     }
 
-    /// The notes as lines.
+    /// Renders the notes.
     pub(crate) fn text(&self, page: Page) -> String {
         let mut text = String::new();
         for mark in &self.marks {
-            let line = format!("{} {}", mark.sign(), mark.means());
-            text += &page.paragraph(&line, 2, Tone::Faint);
+            let line = format!("{} {}", mark.sign(), mark.meaning());
+            text += &page.paragraph(&line, 2, Emphasis::Faint);
         }
         for (index, (kind, cause)) in self.causes.iter().enumerate() {
-            let tone = if kind.is_fault() { Tone::Bad } else { Tone::Doubtful };
-            text += &page.paragraph(&format!("{} {cause}", superscript(index + 1)), 2, tone);
+            let emphasis = if kind.is_fault() { Emphasis::Bad } else { Emphasis::Doubtful };
+            text += &page.paragraph(&format!("{} {cause}", superscript(index + 1)), 2, emphasis);
         }
         text
     }
 }
 
-/// What all rows together say of void and outlying samples and of mixed classes.
+/// Returns remarks on void samples, counter resolution, outliers and mixed classes of all rows.
 pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let voids: usize = rows.iter().map(|row| row.voids).sum();
@@ -101,17 +100,17 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
             *causes.entry(cause).or_default() += count;
         }
         let causes: Vec<_> = causes.iter().map(|(cause, n)| format!("{cause}: {n}")).collect();
-        let again = match rows.iter().map(|row| row.void_rounds).sum() {
-            0 => "all measured again".into(),
-            lost => format!("{} void after the last try", format::count(lost, "round")),
+        let repeated = match rows.iter().map(|row| row.void_rounds).sum() {
+            0 => "all repeated".into(),
+            lost => format!("{} void after the last attempt", format::count(lost, "round")),
         };
         let samples = format::count(voids, "sample");
-        lines.push(format!("void: {samples} ({}); {again}", causes.join("; ")));
+        lines.push(format!("void: {samples} ({}); {repeated}", causes.join("; ")));
     }
     let steps = rows.iter().filter(|row| row.estimate.is_some()).filter_map(|row| row.step);
     if let (Some(step), true) = (steps.reduce(f64::max), is_time(unit)) {
         let step = format::value(step, None, unit);
-        lines.push(format!("values come in steps of the counter: {step} each"));
+        lines.push(format!("counter resolution: {step}"));
     }
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
@@ -125,7 +124,7 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
             format!("{name} {value} ({})", format::count(e.rounds, "round"))
         };
         let classes: Vec<_> = row.by_class.iter().map(class).collect();
-        format!("{}: {}", apart(&row.point, baseline), classes.join(", "))
+        format!("{}: {}", difference(&row.point, baseline), classes.join(", "))
     }));
     lines
 }
@@ -134,14 +133,14 @@ fn is_time(unit: &str) -> bool {
     matches!(unit, "ns" | "ticks" | "cycles")
 }
 
-/// A point by what sets it apart from the baseline.
-fn apart(point: &Point, baseline: &Point) -> String {
-    let own = point.0.iter().filter(|(factor, level)| baseline.get(factor) != Some(level));
-    let own: Vec<_> = own.map(|(factor, level)| phrase(factor, level)).collect();
-    if own.is_empty() { "baseline".into() } else { own.join(", ") }
+/// Describes a point by its differences from the baseline.
+fn difference(point: &Point, baseline: &Point) -> String {
+    let levels = point.0.iter().filter(|(factor, level)| baseline.get(factor) != Some(level));
+    let levels: Vec<_> = levels.map(|(factor, level)| phrase(factor, level)).collect();
+    if levels.is_empty() { "baseline".into() } else { levels.join(", ") }
 }
 
-/// Half of an estimate's interval, in its unit; nothing for one round.
+/// Returns half the interval of an estimate in its unit; `None` for a single round.
 pub(crate) fn half(estimate: &lab::statistics::Estimate) -> Option<f64> {
     let share = estimate.relative_half_width();
     share.is_finite().then(|| share * estimate.median.abs())

@@ -1,30 +1,29 @@
-//! Two factors crossed: rows of the first, columns of the other.
+//! Tables of two factors: one row per level of the first, one column per level of the second.
 
 use std::collections::BTreeSet;
 
 use lab::point::{Level, Point};
 
-use super::best::Judge;
-use super::cell::{Figure, Rows, Writing, aligned};
+use super::cell::{BestSelector, Rows, ValueCell, ValueFormat, aligned};
 use super::notes::Notes;
-use super::page::{Entry, GAP, Head, Page};
 use super::section::{Axis, Section};
+use lab::table::{COLUMN_GAP, ColumnHeader, Page, TableCell};
 
-/// A pivot in the making: a figure for each row of each column.
+/// Cells of a table of two factors.
 struct Pivot<'a> {
     down: &'a Axis,
     across: &'a Axis,
-    /// By column, then by row; nothing where the experiment has no such point.
-    columns: Vec<Vec<Option<Figure>>>,
+    /// Cells by column, then by row; `None` if the experiment has no such point.
+    columns: Vec<Vec<Option<ValueCell>>>,
 }
 
-/// A section of two factors as a table, turned or in parts where it is too wide.
+/// Renders a section of two factors as a table, transposed or split by columns if it is too wide.
 pub(crate) fn pivot(
     section: &Section,
     (first, second): (&Axis, &Axis),
     rows: &Rows<'_>,
-    writing: &Writing<'_>,
-    judge: &Judge<'_>,
+    format: &ValueFormat<'_>,
+    selector: &BestSelector<'_>,
     notes: &mut Notes,
     page: Page,
 ) -> String {
@@ -34,17 +33,17 @@ pub(crate) fn pivot(
         let point = point.with(&second.factor, across.clone());
         known.contains(&point).then_some(point)
     };
-    // Of kinds of a thing one may be best; of quantities, such as lengths, none is.
+    // Alternatives may have a best one; quantities, e.g. lengths, do not.
     let best = |down: &Level| -> Option<Point> {
         let points: Vec<Point> = second.levels.iter().filter_map(|a| point(down, a)).collect();
-        let choice = second.is_choice().then(|| judge.best(&points.iter().collect::<Vec<_>>()));
+        let choice = second.is_choice().then(|| selector.best(&points.iter().collect::<Vec<_>>()));
         choice.flatten().cloned()
     };
     let bests: Vec<Option<Point>> = first.levels.iter().map(best).collect();
     let mut cell = |across: &Level, (down, best): (&Level, &Option<Point>)| {
         let point = point(down, across)?;
         let is_best = best.as_ref() == Some(&point);
-        Some(Figure::of(rows.get(&point).copied(), is_best, writing, notes))
+        Some(ValueCell::new(rows.get(&point).copied(), is_best, format, notes))
     };
     let columns = second
         .levels
@@ -55,12 +54,12 @@ pub(crate) fn pivot(
     if pivot.parts(page).len() == 1 {
         return pivot.text(page);
     }
-    let turned = pivot.turned();
-    if turned.parts(page).len() == 1 { turned.text(page) } else { pivot.text(page) }
+    let transposed = pivot.transposed();
+    if transposed.parts(page).len() == 1 { transposed.text(page) } else { pivot.text(page) }
 }
 
 impl Pivot<'_> {
-    fn turned(&self) -> Self {
+    fn transposed(&self) -> Self {
         let row = |at: usize| self.columns.iter().map(|column| column[at].clone()).collect();
         Pivot {
             down: self.across,
@@ -81,25 +80,25 @@ impl Pivot<'_> {
 
     fn column_width(&self, at: usize) -> usize {
         let title = self.across.levels[at].as_str().chars().count();
-        let entries = aligned(&self.columns[at]);
-        entries.iter().map(|entry| entry.text.chars().count()).fold(title, usize::max)
+        let cells = aligned(&self.columns[at]);
+        cells.iter().map(|cell| cell.text.chars().count()).fold(title, usize::max)
     }
 
-    /// Columns in parts that fit the page beside the labels; at least one column a part.
+    /// Splits the columns into parts that fit the page; each part has at least one column.
     fn parts(&self, page: Page) -> Vec<Vec<usize>> {
-        let room = page.columns().saturating_sub(self.labels_width());
+        let available = page.columns().saturating_sub(self.labels_width());
         let mut parts: Vec<Vec<usize>> = Vec::new();
-        let mut taken = 0;
+        let mut used = 0;
         for at in 0..self.columns.len() {
-            let width = self.column_width(at) + GAP;
+            let width = self.column_width(at) + COLUMN_GAP;
             match parts.last_mut() {
-                Some(part) if taken + width <= room => part.push(at),
+                Some(part) if used + width <= available => part.push(at),
                 _ => {
                     parts.push(vec![at]);
-                    taken = 0;
+                    used = 0;
                 }
             }
-            taken += width;
+            used += width;
         }
         parts
     }
@@ -111,13 +110,14 @@ impl Pivot<'_> {
     }
 
     fn part(&self, part: &[usize], page: Page) -> String {
-        let mut heads = vec![Head::left(self.title())];
-        heads.extend(part.iter().map(|at| Head::right(self.across.levels[*at].as_str())));
-        let columns: Vec<Vec<Entry>> = part.iter().map(|at| aligned(&self.columns[*at])).collect();
+        let mut headers = vec![ColumnHeader::left(self.title())];
+        headers.extend(part.iter().map(|at| ColumnHeader::right(self.across.levels[*at].as_str())));
+        let columns: Vec<Vec<TableCell>> =
+            part.iter().map(|at| aligned(&self.columns[*at])).collect();
         let line = |(at, level): (usize, &Level)| {
-            let label = std::iter::once(Entry::from(level.as_str()));
+            let label = std::iter::once(TableCell::from(level.as_str()));
             label.chain(columns.iter().map(|column| column[at].clone())).collect()
         };
-        page.table(&heads, self.down.levels.iter().enumerate().map(line).collect())
+        page.table(&headers, self.down.levels.iter().enumerate().map(line).collect())
     }
 }

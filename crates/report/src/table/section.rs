@@ -1,14 +1,14 @@
-//! Sections: which points of an experiment stand in one table, and what varies in it.
+//! Sections: the points of an experiment that share a table, and the factors that vary in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab::experiment::Experiment;
 use lab::point::{Filter, Level, Point};
 
-/// More tables than these in one section are a list instead.
-const MOST_TABLES: usize = 8;
+/// Number of tables from which a section is a list instead.
+const MAX_TABLES: usize = 8;
 
-/// A factor that varies, with its levels in the order in which people read them.
+/// Factor that varies, with its levels: numbers by size, then names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub(crate) factor: String,
@@ -16,26 +16,26 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Whether its levels are kinds of a thing, of which one may be best, and no quantities.
+    /// Returns whether its levels are alternatives, of which one may be best, and not quantities.
     pub(crate) fn is_choice(&self) -> bool {
         self.levels.iter().all(|level| level.number().is_none())
     }
 }
 
-/// What one table holds.
+/// Points of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
-    /// The factors that vary.
+    /// Factors that vary.
     pub(crate) axes: Vec<Axis>,
-    /// What is the same in all points.
+    /// Levels that all points share.
     pub(crate) fixed: Point,
-    /// The points, in the order of the declaration.
+    /// Points in the order of the declaration.
     pub(crate) points: Vec<Point>,
-    /// Defaults that the experiment does not name: no caption does either.
+    /// Default levels that the experiment does not name; captions omit them.
     defaults: Point,
 }
 
-/// All points that an experiment declares and those that were measured, as far as asked for.
+/// Returns the declared and the measured points of an experiment that match a filter.
 pub(crate) fn points<'a>(
     experiment: Option<&'a Experiment>,
     measured: impl Iterator<Item = &'a Point>,
@@ -48,7 +48,7 @@ pub(crate) fn points<'a>(
     points
 }
 
-/// A section for each sweep; points outside all sweeps have one of their own.
+/// Returns one section per sweep, and one for the points outside all sweeps.
 pub(crate) fn sections(points: Vec<&Point>, experiment: Option<&Experiment>) -> Vec<Section> {
     let defaults = experiment.map(|experiment| experiment.defaults.clone()).unwrap_or_default();
     let mut shown: BTreeSet<&Point> = BTreeSet::new();
@@ -56,24 +56,24 @@ pub(crate) fn sections(points: Vec<&Point>, experiment: Option<&Experiment>) -> 
     for (sweep, baseline) in
         experiment.into_iter().flat_map(|e| e.sweeps.iter().map(move |sweep| (sweep, &e.baseline)))
     {
-        let rest = |point: &Point| point.without(sweep.iter().map(String::as_str));
-        let around = rest(baseline);
-        let own: Vec<&Point> = points.iter().copied().filter(|p| rest(p) == around).collect();
-        if own.iter().any(|point| !shown.contains(point)) {
-            shown.extend(&own);
-            sections.push(Section::of(&own, sweep, &defaults));
+        let outside = |point: &Point| point.without(sweep.iter().map(String::as_str));
+        let fixed = outside(baseline);
+        let swept: Vec<&Point> = points.iter().copied().filter(|p| outside(p) == fixed).collect();
+        if swept.iter().any(|point| !shown.contains(point)) {
+            shown.extend(&swept);
+            sections.push(Section::new(&swept, sweep, &defaults));
         }
     }
     let others: Vec<&Point> = points.into_iter().filter(|p| !shown.contains(p)).collect();
     if !others.is_empty() {
-        sections.push(Section::of(&others, &[], &defaults));
+        sections.push(Section::new(&others, &[], &defaults));
     }
     sections
 }
 
 impl Section {
-    /// The section of some points; the factors of `first` stand before others.
-    fn of(points: &[&Point], first: &[String], defaults: &Point) -> Self {
+    /// Returns the section of some points; the factors in `first` precede the others.
+    fn new(points: &[&Point], first: &[String], defaults: &Point) -> Self {
         let mut factors: Vec<&String> = first.iter().collect();
         for name in points.iter().flat_map(|point| point.0.keys()) {
             if !factors.contains(&name) {
@@ -96,70 +96,70 @@ impl Section {
         Self { axes, fixed, points, defaults: defaults.clone() }
     }
 
-    /// Sections in which at most two factors vary, by the levels of those with the fewest; nothing
-    /// where they would be too many.
+    /// Splits the section by the factors with the fewest levels until at most two factors vary; `None`
+    /// if there would be too many sections.
     pub(crate) fn split(&self) -> Option<Vec<Section>> {
         if self.axes.len() <= 2 {
             return Some(vec![self.clone()]);
         }
-        let apart = self.axes.iter().min_by_key(|axis| axis.levels.len())?;
+        let split = self.axes.iter().min_by_key(|axis| axis.levels.len())?;
         let order: Vec<String> = self.axes.iter().map(|axis| axis.factor.clone()).collect();
         let mut sections = Vec::new();
-        for level in &apart.levels {
-            let of_level = |point: &&Point| point.get(&apart.factor) == Some(level);
+        for level in &split.levels {
+            let of_level = |point: &&Point| point.get(&split.factor) == Some(level);
             let points: Vec<&Point> = self.points.iter().filter(of_level).collect();
-            sections.extend(Section::of(&points, &order, &self.defaults).split()?);
+            sections.extend(Section::new(&points, &order, &self.defaults).split()?);
         }
-        (sections.len() <= MOST_TABLES).then_some(sections)
+        (sections.len() <= MAX_TABLES).then_some(sections)
     }
 
-    /// The points by the levels of the first axis, then of the next.
+    /// Returns the points sorted by the levels of the first axis, then of the next.
     pub(crate) fn in_order(&self) -> Vec<Point> {
         let mut points = self.points.clone();
-        let places = |axis: &'_ Axis| -> BTreeMap<Level, usize> {
-            axis.levels.iter().enumerate().map(|(place, level)| (level.clone(), place)).collect()
+        let indices = |axis: &'_ Axis| -> BTreeMap<Level, usize> {
+            axis.levels.iter().enumerate().map(|(index, level)| (level.clone(), index)).collect()
         };
-        let places: Vec<_> = self.axes.iter().map(|axis| (&axis.factor, places(axis))).collect();
+        let indices: Vec<_> = self.axes.iter().map(|axis| (&axis.factor, indices(axis))).collect();
         points.sort_by_cached_key(|point| {
-            let place = |(factor, places): &(&String, BTreeMap<Level, usize>)| {
-                point.get(factor).and_then(|level| places.get(level)).copied()
+            let index = |(factor, indices): &(&String, BTreeMap<Level, usize>)| {
+                point.get(factor).and_then(|level| indices.get(level)).copied()
             };
-            places.iter().map(place).collect::<Vec<_>>()
+            indices.iter().map(index).collect::<Vec<_>>()
         });
         points
     }
 
-    /// What is fixed here and not yet in `outer`: `write, heap, 0 threads`.
+    /// Returns the fixed levels that `outer` lacks, e.g. `write, heap, 0 threads`.
     pub(crate) fn caption(&self, outer: &Point) -> String {
         let named = self.fixed.without_levels(&self.defaults);
-        let own = named.0.iter().filter(|(factor, _)| outer.get(factor).is_none());
-        own.map(|(factor, level)| phrase(factor, level)).collect::<Vec<_>>().join(", ")
+        let levels = named.0.iter().filter(|(factor, _)| outer.get(factor).is_none());
+        levels.map(|(factor, level)| phrase(factor, level)).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// The levels that a factor takes: numbers by size, then names in the order of the declaration.
+/// Returns the levels of a factor: numbers by size, then names in the order of the declaration.
 fn levels(points: &[&Point], factor: &str) -> Vec<Level> {
     let mut seen = BTreeSet::new();
     let all = points.iter().filter_map(|point| point.get(factor));
     let mut levels: Vec<Level> = all.filter(|level| seen.insert(*level)).cloned().collect();
-    sort(&mut levels);
+    sort_levels(&mut levels);
     levels
 }
 
 /// Sorts numbers by size before names; names keep their order.
-pub(crate) fn sort(levels: &mut [Level]) {
-    let place = |level: &Level| level.number().unwrap_or(f64::INFINITY);
-    levels.sort_by(|a, b| place(a).total_cmp(&place(b)));
+pub(crate) fn sort_levels(levels: &mut [Level]) {
+    let size = |level: &Level| level.number().unwrap_or(f64::INFINITY);
+    levels.sort_by(|a, b| size(a).total_cmp(&size(b)));
 }
 
-/// A level with as much of its factor as it needs to be understood.
+/// Formats a level, with the factor's name unless the level is clear without it.
 pub(crate) fn phrase(factor: &str, level: &Level) -> String {
     let text = level.as_str();
-    let speaks = !matches!(text, "none" | "true" | "false" | "yes" | "no" | "on" | "off" | "all");
+    let is_clear = !matches!(text, "none" | "true" | "false" | "yes" | "no" | "on" | "off" | "all");
     match (level.count(), level.number()) {
         (Some(1), _) => format!("1 {}", factor.strip_suffix('s').unwrap_or(factor)),
         (Some(count), _) if factor.ends_with('s') => format!("{count} {factor}"),
-        (None, None) if speaks => text.into(),
+        (None, None) if is_clear => text.into(),
         _ => format!("{factor} {text}"),
     }
 }
@@ -172,13 +172,13 @@ mod tests {
     fn numbers_are_sorted_before_names() {
         let mut levels: Vec<Level> =
             ["mix", "1 MiB", "16 B", "4 KiB", "any"].map(Level::from).to_vec();
-        sort(&mut levels);
+        sort_levels(&mut levels);
         let texts: Vec<_> = levels.iter().map(Level::as_str).collect();
         assert_eq!(texts, ["16 B", "4 KiB", "1 MiB", "mix", "any"]);
     }
 
     #[test]
-    fn a_level_says_what_it_is() {
+    fn an_unclear_level_is_shown_with_its_factor() {
         assert_eq!(phrase("threads", &"0".into()), "0 threads");
         assert_eq!(phrase("threads", &"1".into()), "1 thread");
         assert_eq!(phrase("offset", &"16".into()), "offset 16");

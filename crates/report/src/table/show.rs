@@ -1,4 +1,4 @@
-//! The results of experiments as tables.
+//! Results of experiments as tables.
 
 use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
@@ -8,30 +8,29 @@ use lab::statistics::NoiseFloor;
 use lab::summary::{Floors, Row, Summary, SummaryError, Unit, rounds, summarise};
 use serde_json::{Value, json};
 
-use super::best::Judge;
-use super::cell::{Rows, Writing};
-use super::flat::flat;
+use super::cell::{BestSelector, Rows, ValueFormat};
 use super::notes::{Notes, remarks};
-use super::page::{Page, Tone};
 use super::pivot::pivot;
+use super::point_list::point_list;
 use super::section::{Section, points, sections};
 use crate::format;
+use lab::table::{Emphasis, Page};
 
-/// Lines on single points under a table; JSON has all.
-const MOST_REMARKS: usize = 12;
+/// Maximum number of remarks under a table; JSON has all.
+const MAX_REMARKS: usize = 12;
 
-/// What is asked of a run.
+/// What to show of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
-    /// The metric; each experiment's own where there is none.
+pub struct ShowOptions {
+    /// The metric; by default that of each experiment.
     pub metric: Option<String>,
-    /// The unit of times.
+    /// Unit of times.
     pub unit: Unit,
-    /// Which points are shown.
+    /// Points to show.
     pub filter: Filter,
 }
 
-/// The experiments of a run that have samples, in the order in which they were first measured.
+/// Returns the experiments of a run that have samples, in the order of their first samples.
 pub fn measured(run: &Run) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for sample in &run.samples {
@@ -42,30 +41,30 @@ pub fn measured(run: &Run) -> Vec<String> {
     found
 }
 
-/// Experiments as tables: a heading each, a table for each sweep, notes.
+/// Renders experiments as tables: each has a heading, one table per sweep, and notes.
 ///
 /// # Errors
-/// When the run has no samples of an experiment, or not the metric.
+/// Returns an error if the run has no samples of an experiment or no such metric.
 pub fn show(
     run: &Run,
     experiments: &[String],
-    question: &Question,
+    options: &ShowOptions,
     page: Page,
 ) -> Result<String, SummaryError> {
-    let shown = experiments.iter().map(|id| Ok(Shown::new(run, id, question)?.text(page)));
+    let shown = experiments.iter().map(|id| Ok(ShownExperiment::new(run, id, options)?.text(page)));
     Ok(shown.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-/// The same as data: the summaries, with every point.
+/// Returns the summaries of experiments, with every point, as JSON.
 ///
 /// # Errors
-/// As [`show`].
+/// Returns an error in the same cases as [`show`].
 pub fn show_json(
     run: &Run,
     experiments: &[String],
-    question: &Question,
+    options: &ShowOptions,
 ) -> Result<Value, SummaryError> {
-    let shown = experiments.iter().map(|id| Ok(Shown::new(run, id, question)?.json()));
+    let shown = experiments.iter().map(|id| Ok(ShownExperiment::new(run, id, options)?.json()));
     let experiments = shown.collect::<Result<Vec<_>, _>>()?;
     Ok(json!({
         "run": run.record.name,
@@ -75,27 +74,27 @@ pub fn show_json(
     }))
 }
 
-/// One experiment as it is shown.
-struct Shown<'a> {
+/// One experiment to be shown.
+struct ShownExperiment<'a> {
     run: &'a Run,
     experiment: Option<&'a Experiment>,
-    question: &'a Question,
+    options: &'a ShowOptions,
     summary: Summary,
 }
 
-impl<'a> Shown<'a> {
-    fn new(run: &'a Run, id: &str, question: &'a Question) -> Result<Self, SummaryError> {
+impl<'a> ShownExperiment<'a> {
+    fn new(run: &'a Run, id: &str, options: &'a ShowOptions) -> Result<Self, SummaryError> {
         let experiment = run.record.experiments.get(id);
         let first = || run.record.metrics.get(suite_name(id))?.keys().next().cloned();
-        let metric = question.metric.clone().or_else(|| Some(experiment?.metric.clone()));
+        let metric = options.metric.clone().or_else(|| Some(experiment?.metric.clone()));
         let metric = metric.or_else(first).unwrap_or_default();
-        let summary = summarise(run, id, &metric, question.unit)?;
-        Ok(Self { run, experiment, question, summary })
+        let summary = summarise(run, id, &metric, options.unit)?;
+        Ok(Self { run, experiment, options, summary })
     }
 
     fn rows(&self) -> Vec<&Row> {
         let rows = self.summary.rows.iter();
-        rows.filter(|row| self.question.filter.matches(&row.point)).collect()
+        rows.filter(|row| self.options.filter.matches(&row.point)).collect()
     }
 
     fn json(&self) -> Value {
@@ -105,8 +104,8 @@ impl<'a> Shown<'a> {
             "about": self.experiment.map(|e| &e.about),
             "sweeps": self.experiment.map(|e| &e.sweeps),
         });
-        if let (Value::Object(all), Value::Object(own)) = (&mut value, summary) {
-            all.extend(own);
+        if let (Value::Object(all), Value::Object(summary)) = (&mut value, summary) {
+            all.extend(summary);
             all.insert("rows".into(), json!(rows));
         }
         value
@@ -116,8 +115,8 @@ impl<'a> Shown<'a> {
         let rows = self.rows();
         let mut text = self.heading(&rows, page);
         let Summary { experiment, metric, environment, .. } = &self.summary;
-        let observed = rounds(self.run, experiment, metric, environment, self.question.unit);
-        let judge = Judge {
+        let observed = rounds(self.run, experiment, metric, environment, self.options.unit);
+        let selector = BestSelector {
             observed: &observed,
             better: self.summary.record.better,
             floors: &self.summary.floors,
@@ -125,11 +124,11 @@ impl<'a> Shown<'a> {
         };
         let mut notes = Notes::default();
         let measured = self.summary.rows.iter().map(|row| &row.point);
-        let points = points(self.experiment, measured, &self.question.filter);
+        let points = points(self.experiment, measured, &self.options.filter);
         let by_point: Rows<'_> = rows.iter().map(|row| (&row.point, *row)).collect();
         for section in sections(points, self.experiment) {
             text.push('\n');
-            text += &self.section(&section, &by_point, &judge, &mut notes, page);
+            text += &self.section(&section, &by_point, &selector, &mut notes, page);
         }
         let below = notes.text(page) + &self.remarks(&rows, page);
         if !below.is_empty() {
@@ -141,71 +140,73 @@ impl<'a> Shown<'a> {
     fn remarks(&self, rows: &[&Row], page: Page) -> String {
         let baseline = self.experiment.map(|e| e.baseline.clone()).unwrap_or_default();
         let mut lines = remarks(rows, &baseline, &self.summary.record.unit);
-        let more = lines.len().saturating_sub(MOST_REMARKS);
+        let more = lines.len().saturating_sub(MAX_REMARKS);
         if more > 0 {
-            lines.truncate(MOST_REMARKS);
-            lines.push(format!("and {more} more; --json has all"));
+            lines.truncate(MAX_REMARKS);
+            lines.push(format!("{more} more remarks: --json"));
         }
-        lines.iter().map(|line| page.paragraph(line, 2, Tone::Faint)).collect()
+        lines.iter().map(|line| page.paragraph(line, 2, Emphasis::Faint)).collect()
     }
 
     fn heading(&self, rows: &[&Row], page: Page) -> String {
         let summary = &self.summary;
         let about = self.experiment.map_or("", |experiment| experiment.about.as_str());
-        let mut text = page.paragraph(&summary.experiment, 0, Tone::Strong);
-        text += &page.paragraph(about, 0, Tone::Plain);
+        let mut text = page.paragraph(&summary.experiment, 0, Emphasis::Strong);
+        text += &page.paragraph(about, 0, Emphasis::Plain);
         let environment = self.run.record.environments.get(&summary.environment);
         let cpu = environment.map(|e| format!(" ({})", e.cpu.brand)).unwrap_or_default();
         let facts = [
             metric(summary),
             rounds_of(rows.iter().copied()),
             format!("host {}{cpu}", self.run.record.host),
-            floor(&summary.floors),
+            noise_floor(&summary.floors),
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
-        text += &page.paragraph(&facts.join("; "), 0, Tone::Plain);
+        text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
         if summary.other_environments > 0 {
             let others = format::count(summary.other_environments, "other environment");
             let line = format!(
-                "{others} of this run (another boot or program) not shown; 'tollgate export' has all"
+                "{others} of this run (another boot or program) not shown; use 'tollgate export'"
             );
-            text += &page.paragraph(&line, 0, Tone::Doubtful);
+            text += &page.paragraph(&line, 0, Emphasis::Doubtful);
         }
         text
     }
 
-    /// One sweep: its caption once, then a list, a pivot, or a pivot for each level.
+    /// Renders one sweep: its caption, then a list, a table of two factors, or one such table per level.
     fn section(
         &self,
         section: &Section,
         rows: &Rows<'_>,
-        judge: &Judge<'_>,
+        selector: &BestSelector<'_>,
         notes: &mut Notes,
         page: Page,
     ) -> String {
         let unit = self.summary.record.unit.as_str();
-        let own = section.points.iter().filter_map(|point| rows.get(point).copied());
-        let writing = Writing::of(own, unit);
+        let rows_of_section = section.points.iter().filter_map(|point| rows.get(point).copied());
+        let format = ValueFormat::of_rows(rows_of_section, unit);
         let parts = section.split().unwrap_or_else(|| vec![section.clone()]);
-        let mut text = page.paragraph(&caption(section, &writing), 2, Tone::Faint);
+        let mut text = page.paragraph(&caption(section, &format), 2, Emphasis::Faint);
         for part in &parts {
-            let apart = part.caption(&section.fixed);
-            if parts.len() > 1 && !apart.is_empty() {
-                text += &page.paragraph(&apart, 2, Tone::Strong);
+            let difference = part.caption(&section.fixed);
+            if parts.len() > 1 && !difference.is_empty() {
+                text += &page.paragraph(&difference, 2, Emphasis::Strong);
             }
             text += &match part.axes.as_slice() {
-                [first, second] => pivot(part, (first, second), rows, &writing, judge, notes, page),
-                _ => flat(part, rows, &writing, judge, notes, page),
+                [first, second] => {
+                    pivot(part, (first, second), rows, &format, selector, notes, page)
+                }
+                _ => point_list(part, rows, &format, selector, notes, page),
             };
         }
         text
     }
 }
 
-/// `length × function; write, heap, 0 threads; in GB/s`
-pub(crate) fn caption(section: &Section, writing: &Writing<'_>) -> String {
+/// Returns the caption of a section, e.g. `length × function; write, heap, 0 threads; in GB/s`.
+pub(crate) fn caption(section: &Section, format: &ValueFormat<'_>) -> String {
     let factors: Vec<_> = section.axes.iter().map(|axis| axis.factor.as_str()).collect();
-    let unit = match writing.caption() {
+    let unit = match format.caption() {
         "" => String::new(),
         unit => format!("in {unit}"),
     };
@@ -214,7 +215,7 @@ pub(crate) fn caption(section: &Section, writing: &Writing<'_>) -> String {
     parts.join("; ")
 }
 
-/// `throughput in B/s, higher is better`
+/// Describes the metric, e.g. `throughput in B/s, higher is better`.
 fn metric(summary: &Summary) -> String {
     let unit = match summary.record.unit.as_str() {
         "1" | "" => String::new(),
@@ -228,18 +229,18 @@ fn metric(summary: &Summary) -> String {
     format!("{}{unit}{better}", summary.metric)
 }
 
-/// `30 rounds`, or `10 to 30 rounds` where points stopped at different ones.
+/// Returns the number of rounds, e.g. `30 rounds`, or `10 to 30 rounds` if points differ.
 pub(crate) fn rounds_of<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
     let counts = || rows.clone().filter(|row| row.estimate.is_some()).map(|row| row.rounds);
     match (counts().min(), counts().max()) {
-        (Some(least), Some(most)) if least < most => format!("{least} to {most} rounds"),
-        (Some(least), _) => format::count(least, "round"),
+        (Some(min), Some(max)) if min < max => format!("{min} to {max} rounds"),
+        (Some(min), _) => format::count(min, "round"),
         _ => "no values".into(),
     }
 }
 
-/// What twins make of no difference.
-pub(crate) fn floor(floors: &Floors) -> String {
+/// Describes the noise floors, which twins measure.
+pub(crate) fn noise_floor(floors: &Floors) -> String {
     let share = |noise: &NoiseFloor| format::half_width(noise.floor.exp_m1());
     match floors.span() {
         None => "no noise floor".into(),

@@ -3,8 +3,8 @@
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
-use super::page::{Entry, Head, Page, Tone};
 use crate::format;
+use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
 /// Parts of one claim that are shown; JSON has all.
 const MOST_PARTS: usize = 4;
@@ -32,7 +32,7 @@ pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
             lab::claim::PROMISE => "What tollgate promises",
             source => source,
         };
-        text += &page.paragraph(title, 2, Tone::Strong);
+        text += &page.paragraph(title, 2, Emphasis::Strong);
         let own = || judged.iter().filter(|(claim, _)| claim.source == source);
         let is_shown = |(_, verdict): &&(Claim, Verdict)| is_shown_only(verdict);
         let rows = own().filter(|one| !is_shown(one)).map(|(c, v)| argued(c, v)).collect();
@@ -40,7 +40,7 @@ pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
         let rows = own().filter(is_shown).map(|(c, v)| beside(c, v)).collect();
         text += &table(page, &["not comparable", "published", "ours"], rows);
     }
-    text + &page.paragraph(&counted(judged), 2, Tone::Strong)
+    text + &page.paragraph(&counted(judged), 2, Emphasis::Strong)
 }
 
 /// An absolute value of other hardware with ours: there is nothing to argue.
@@ -48,11 +48,11 @@ fn is_shown_only(verdict: &Verdict) -> bool {
     verdict.kind == VerdictKind::Incomparable && verdict.ours.len() == 1
 }
 
-fn table(page: Page, heads: &[&str], rows: Vec<Vec<Entry>>) -> String {
+fn table(page: Page, heads: &[&str], rows: Vec<Vec<TableCell>>) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let heads: Vec<_> = heads.iter().map(|head| Head::left(*head)).collect();
+    let heads: Vec<_> = heads.iter().map(|head| ColumnHeader::left(*head)).collect();
     page.table(&heads, rows) + "\n"
 }
 
@@ -85,12 +85,12 @@ fn counted(judged: &[(Claim, Verdict)]) -> String {
 }
 
 /// The verdict, and what it is on: the claim, both values, and why.
-fn argued(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
-    let tone = match verdict.kind {
-        VerdictKind::Reproduced => Tone::Good,
-        VerdictKind::Contradicted => Tone::Bad,
-        VerdictKind::Inconclusive => Tone::Doubtful,
-        VerdictKind::Incomparable | VerdictKind::Unmeasurable => Tone::Faint,
+fn argued(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
+    let emphasis = match verdict.kind {
+        VerdictKind::Reproduced => Emphasis::Good,
+        VerdictKind::Contradicted => Emphasis::Bad,
+        VerdictKind::Inconclusive => Emphasis::Doubtful,
+        VerdictKind::Incomparable | VerdictKind::Unmeasurable => Emphasis::Faint,
     };
     let stated = verdict.published.as_ref().or(claim.published.as_ref());
     let mut lines = vec![format!("{}: {}", claim.id, claim.says)];
@@ -98,10 +98,10 @@ fn argued(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
     let several = verdict.ours.iter().filter(|part| part.value.is_some()).count() > 1;
     lines.extend(several.then(|| format!("ours: {}", ours(&verdict.ours))));
     lines.push(verdict.why.clone());
-    vec![Entry::new(verdict.kind.name(), tone), Entry::of_lines(&lines)]
+    vec![TableCell::new(verdict.kind.name(), emphasis), TableCell::from_lines(&lines)]
 }
 
-fn beside(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
+fn beside(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     let stated = verdict.published.as_ref().or(claim.published.as_ref());
     vec![
         claim.id.clone().into(),
@@ -111,7 +111,7 @@ fn beside(claim: &Claim, verdict: &Verdict) -> Vec<Entry> {
 }
 
 fn published(published: &Published) -> String {
-    let value = format::stated(published.value, &published.unit);
+    let value = format::published(published.value, &published.unit);
     match &published.on {
         Some(on) => format!("{value} on {on}"),
         None => value,

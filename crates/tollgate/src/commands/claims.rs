@@ -6,12 +6,12 @@ use lab::catalogue::Catalogue;
 use lab::claim::{self, Claim, Verdict, VerdictKind};
 use lab::experiment::{Experiment, suite_name};
 use lab::journal::{self, JournalError, Run};
-use report::table;
+use report::table::{self, Page};
 
 use crate::SUITES;
 use crate::arguments::{Claims, Requirement};
 use crate::fault::Fault;
-use crate::output::{page, print, print_json};
+use crate::output::{print, print_json};
 use crate::select;
 
 /// Prints each published value beside ours, and the verdict.
@@ -31,7 +31,7 @@ fn print_verdicts(given: &Claims) -> Result<u8, Fault> {
     if given.json {
         print_json(&table::verdicts_json(&judged))?;
     } else {
-        print(&table::verdicts(&judged, page()))?;
+        print(&table::verdicts(&judged, Page::stdout()))?;
         run.as_ref().map_or(Ok(()), super::show::print_inconsistencies)?;
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();

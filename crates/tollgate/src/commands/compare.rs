@@ -5,11 +5,11 @@ use std::path::Path;
 use lab::compare::{compare, experiments};
 use lab::journal::{self, Run};
 use lab::summary::Unit;
-use report::table;
+use report::table::{self, Page};
 
 use crate::arguments::Compare;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json};
+use crate::output::{print, print_json};
 use crate::select;
 
 /// Prints the ratio of every point that two runs share.
@@ -30,7 +30,7 @@ pub(crate) fn run(given: &Compare) -> Result<u8, Fault> {
     if given.json {
         print_json(&table::compare_json(&compared, &a, &b))?;
     } else {
-        print(&table::compare(&compared, &a, &b, page()))?;
+        print(&table::compare(&compared, &a, &b, Page::stdout()))?;
     }
     Ok(0)
 }

@@ -3,11 +3,12 @@
 use lab::option;
 use lab::suite::Purpose;
 use machine::capability::Capability;
+use report::table::Page;
 
 use crate::SUITES;
 use crate::arguments::Doctor;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json, restored, tell};
+use crate::output::{print, print_json, restored, tell};
 
 /// Prints what this machine can measure, and how to enable what it cannot.
 pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
@@ -21,9 +22,9 @@ pub(crate) fn run(given: &Doctor) -> Result<u8, Fault> {
     if given.json {
         print_json(&report::table::doctor_json(&groups, &options))?;
     } else {
-        print(&report::table::options(&options, page()))?;
+        print(&report::table::options(&options, Page::stdout()))?;
         print("")?;
-        print(&report::table::doctor(&groups, page()))?;
+        print(&report::table::doctor(&groups, Page::stdout()))?;
     }
     Ok(0)
 }

@@ -1,11 +1,12 @@
 //! `tollgate list`
 
 use lab::suite::Purpose;
+use report::table::Page;
 
 use crate::SUITES;
 use crate::arguments::List;
 use crate::fault::Fault;
-use crate::output::{page, print, print_json};
+use crate::output::{print, print_json};
 use crate::select;
 
 /// Prints what can be measured; the factors and levels too, where experiments are named.
@@ -20,11 +21,11 @@ pub(crate) fn run(given: &List) -> Result<u8, Fault> {
         print_json(&report::table::list_json(SUITES, &experiments))?;
         return Ok(0);
     }
-    print(&report::table::list(SUITES, &experiments, page()))?;
+    print(&report::table::list(SUITES, &experiments, Page::stdout()))?;
     if !given.choice.names.is_empty() {
         for experiment in &experiments {
             print("")?;
-            print(&report::table::describe(SUITES, experiment, page()))?;
+            print(&report::table::describe(SUITES, experiment, Page::stdout()))?;
         }
     } else if !given.all {
         let hidden = SUITES.iter().filter(|suite| suite.purpose() == Purpose::SelfTest);

@@ -7,16 +7,14 @@ use lab::experiment::Experiment;
 use lab::figure::{Axis, Figure, FigureKind};
 use lab::journal::Run;
 use machine::file;
-use report::chart::Form;
-use report::figure::{self, FigureError, Picture, picture};
+use report::chart;
+use report::figure::{FigureError, Picture, picture};
 use report::table;
 
 use crate::arguments::Plot;
 use crate::fault::Fault;
 use crate::output::{print_plain, tell};
 use crate::select;
-
-const FORMS: [Form; 3] = [Form::Svg, Form::Pdf, Form::Png];
 
 /// Draws figures of the newest run into files.
 pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
@@ -97,7 +95,7 @@ fn draw(
 ) -> Result<Vec<PathBuf>, Fault> {
     let mut drawn = Vec::new();
     for one in pictures {
-        drawn.extend(figure::write(one, folder, option, &FORMS, save)?);
+        drawn.extend(chart::write(one, folder, option, save)?);
     }
     Ok(drawn)
 }

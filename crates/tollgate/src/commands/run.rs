@@ -11,14 +11,14 @@ use lab::run::{RunError, RunRequest, RunSummary};
 use lab::sample::Sample;
 use machine::file::Output;
 use report::export::{Format, to_file};
-use report::table::{self, Question};
+use report::table::{self, Page, ShowOptions};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::forecast;
 use crate::arguments::Run;
 use crate::fault::Fault;
-use crate::output::{count_of, page, print, print_json, print_plain, tell};
+use crate::output::{count_of, print, print_json, print_plain, tell};
 use crate::progress::Progress;
 use crate::select;
 use crate::{LAB, SUITES};
@@ -151,9 +151,9 @@ fn leave(
         to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples, Output::replace)
             .map_err(Fault::failed)?;
     }
-    let question = Question::default();
+    let options_shown = ShowOptions::default();
     if given.json {
-        let shown = table::show_json(&run, &experiments, &question)?;
+        let shown = table::show_json(&run, &experiments, &options_shown)?;
         print_json(&json!({
             "folder": ended.folder,
             "samples": ended.samples,
@@ -167,11 +167,11 @@ fn leave(
     if is_empty {
         return drawn;
     }
-    print(&table::show(&run, &experiments, &question, page())?)?;
+    print(&table::show(&run, &experiments, &options_shown, Page::stdout())?)?;
     super::show::print_inconsistencies(&run)?;
     if !judged.is_empty() {
         print("")?;
-        print(&table::verdicts(&judged, page()))?;
+        print(&table::verdicts(&judged, Page::stdout()))?;
     }
     let mut told = format!(
         "\n{} measured; the run is in {}\nsamples as a table: {}\n",

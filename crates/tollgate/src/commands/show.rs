@@ -6,11 +6,11 @@ use lab::experiment::Experiment;
 use lab::journal::{self, Run};
 use lab::point::Filter;
 use lab::summary::Unit;
-use report::table::{self, Question};
+use report::table::{self, Page, ShowOptions};
 
 use crate::arguments::{Show, UnitName};
 use crate::fault::Fault;
-use crate::output::{page, print, print_json, print_plain};
+use crate::output::{print, print_json, print_plain};
 use crate::select;
 
 impl From<UnitName> for Unit {
@@ -27,16 +27,16 @@ impl From<UnitName> for Unit {
 pub(crate) fn run(given: &Show) -> Result<u8, Fault> {
     let run = open(&given.place.results)?;
     let experiments = meant(&run, &given.names)?;
-    let question = Question {
+    let options = ShowOptions {
         metric: given.metric.clone(),
         unit: given.unit.into(),
         filter: filter(&given.levels, &run, &experiments)?,
     };
     if given.json {
-        let value = table::show_json(&run, &experiments, &question)?;
+        let value = table::show_json(&run, &experiments, &options)?;
         print_json(&value)?;
     } else {
-        let text = table::show(&run, &experiments, &question, page())?;
+        let text = table::show(&run, &experiments, &options, Page::stdout())?;
         print(&text)?;
         print_inconsistencies(&run)?;
     }

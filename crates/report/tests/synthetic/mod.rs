@@ -1,4 +1,4 @@
-//! Made-up runs: values that are known, with a jitter that is the same in every test.
+//! Synthetic runs: known values with deterministic jitter.
 
 #![allow(dead_code)]
 
@@ -18,7 +18,7 @@ pub(crate) const LENGTHS: [&str; 4] = ["16 B", "4 KiB", "64 KiB", "16 MiB"];
 pub(crate) const FUNCTIONS: [&str; 3] = ["glibc", "naive", "rep"];
 pub(crate) const THREADS: [&str; 3] = ["0", "2", "8"];
 
-/// The experiment `copy/throughput`, in small.
+/// Returns a small version of the experiment `copy/throughput`.
 pub(crate) fn experiment() -> Experiment {
     let baseline = Point::from([
         ("direction", "write"),
@@ -77,7 +77,7 @@ pub(crate) fn experiment() -> Experiment {
     }
 }
 
-/// The true throughput of a point, B/s.
+/// Returns the true throughput of a point in B/s.
 pub(crate) fn truth(point: &Point) -> f64 {
     let length = match point.text("length") {
         "16 B" => 5e9,
@@ -85,7 +85,7 @@ pub(crate) fn truth(point: &Point) -> f64 {
         "64 KiB" => 100e9,
         _ => 20e9,
     };
-    // At 64 KiB 'rep' is ahead by half a percent: less than the twins differ.
+    // At 64 KiB 'rep' is half a per cent faster, which is below the noise floor.
     let function = match (point.text("function"), point.text("length")) {
         ("naive", _) => 0.6,
         ("rep", "16 B") => 0.5,
@@ -102,7 +102,7 @@ pub(crate) fn truth(point: &Point) -> f64 {
     length * function * threads * memory
 }
 
-/// A factor around 1, at most 1% off, that depends on the point and round alone.
+/// Returns a factor of 0.99 to 1.01 that depends only on point, twin and round.
 fn jitter(point: &Point, twin: bool, round: u32) -> f64 {
     let mut state =
         format!("{point} {twin} {round}").bytes().fold(14_695_981_039_346_656_037u64, |h, b| {
@@ -112,7 +112,7 @@ fn jitter(point: &Point, twin: bool, round: u32) -> f64 {
     1.0 + ((state % 2001) as f64 / 1000.0 - 1.0) * 0.01
 }
 
-/// A sample as the lab would write it.
+/// Returns a sample as in a journal.
 pub(crate) fn sample(point: &Point, twin: bool, round: u32) -> Sample {
     Sample {
         experiment: "copy/throughput".into(),
@@ -140,16 +140,16 @@ pub(crate) fn sample(point: &Point, twin: bool, round: u32) -> Sample {
     }
 }
 
-/// A run of an experiment without samples.
+/// Returns a run of an experiment without samples.
 pub(crate) fn empty(experiment: &Experiment) -> Run {
     let metric =
-        |unit: &str, better| MetricRecord { unit: unit.into(), better, about: "made up".into() };
+        |unit: &str, better| MetricRecord { unit: unit.into(), better, about: "synthetic".into() };
     let metrics = BTreeMap::from([
         ("throughput".to_string(), metric("B/s", Better::Higher)),
         ("latency".to_string(), metric("ns", Better::Lower)),
     ]);
     let mut environment = machine::environment::Environment::capture();
-    environment.cpu.brand = "Made-up CPU".into();
+    environment.cpu.brand = "Test CPU".into();
     Run {
         folder: PathBuf::from("testbed-quick-1"),
         record: RunRecord {
@@ -170,8 +170,8 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
     }
 }
 
-/// A run of `copy/throughput` with everything that a run can hold: device memory is absent, one
-/// sample is void and was measured again, one crashed, and one is far from the others.
+/// Returns a run of `copy/throughput` in which device memory is unavailable, one sample is void and
+/// was repeated, one crashed, and one is an outlier.
 pub(crate) fn run(rounds: u32) -> Run {
     let experiment = experiment();
     let mut run = empty(&experiment);
@@ -203,8 +203,8 @@ pub(crate) fn run(rounds: u32) -> Run {
 fn disturb(run: &mut Run, baseline: &Point) {
     let two = baseline.with("threads", "2");
     let eight = baseline.with("threads", "8");
-    let mut again = sample(&two, false, 1);
-    again.attempt = 2;
+    let mut repeated = sample(&two, false, 1);
+    repeated.attempt = 2;
     for sample in &mut run.samples {
         match (&sample.point, sample.round) {
             (point, 1) if *point == two => sample.void = Some("the core clock moved".into()),
@@ -222,11 +222,11 @@ fn disturb(run: &mut Run, baseline: &Point) {
         }
     }
     if run.samples.iter().any(|sample| sample.void.is_some()) {
-        run.samples.push(again);
+        run.samples.push(repeated);
     }
 }
 
-/// A run of an experiment with one factor, in nanoseconds, with a histogram in each sample.
+/// Returns a run of an experiment with one factor, in ns, with a histogram in each sample.
 pub(crate) fn latencies(rounds: u32) -> Run {
     let levels = ["near", "far"];
     let baseline = Point::from([("distance", "near")]);

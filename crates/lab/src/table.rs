@@ -1,0 +1,253 @@
+//! Text tables and paragraphs for the terminal, shared by the reports and the commands of the suites.
+
+use std::io::IsTerminal as _;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
+};
+
+use crate::terminal::one_line;
+
+/// Spaces between two columns of a table.
+pub const COLUMN_GAP: usize = 2;
+/// Narrowest page, in columns; a narrower terminal wraps lines itself.
+const MIN_WIDTH: usize = 40;
+
+/// Width and colour of the output. The default is 100 columns without colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Maximum width of a line in columns; smaller values count as 40.
+    pub width: usize,
+    /// Whether text is coloured.
+    pub colour: bool,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { width: 100, colour: false }
+    }
+}
+
+/// Role of a text, shown by its colour or weight. The text itself always carries the same information.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Emphasis {
+    /// Normal text.
+    #[default]
+    Plain,
+    /// A heading: bold.
+    Strong,
+    /// A success: green.
+    Good,
+    /// A failure: red.
+    Bad,
+    /// A result to be checked: yellow.
+    Doubtful,
+    /// A secondary text: dimmed.
+    Faint,
+}
+
+/// Text of one table cell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableCell {
+    /// The text; line ends separate its lines.
+    pub text: String,
+    /// How the text is emphasised.
+    pub emphasis: Emphasis,
+}
+
+impl TableCell {
+    /// Creates a cell of one line; control characters and line ends in `text` are replaced.
+    pub fn new(text: impl Into<String>, emphasis: Emphasis) -> Self {
+        Self { text: one_line(&text.into()).into_owned(), emphasis }
+    }
+
+    /// Creates a plain cell of several lines.
+    pub fn from_lines(lines: &[String]) -> Self {
+        let lines: Vec<_> = lines.iter().map(|line| one_line(line)).collect();
+        Self { text: lines.join("\n"), emphasis: Emphasis::Plain }
+    }
+}
+
+impl<T: Into<String>> From<T> for TableCell {
+    fn from(text: T) -> Self {
+        Self::new(text, Emphasis::Plain)
+    }
+}
+
+/// Title and alignment of a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnHeader {
+    /// The title.
+    pub title: String,
+    /// Whether the column is right-aligned, as numbers are.
+    pub is_right: bool,
+}
+
+impl ColumnHeader {
+    /// Creates the header of a left-aligned column.
+    pub fn left(title: impl Into<String>) -> Self {
+        Self { title: one_line(&title.into()).into_owned(), is_right: false }
+    }
+
+    /// Creates the header of a right-aligned column.
+    pub fn right(title: impl Into<String>) -> Self {
+        Self { is_right: true, ..Self::left(title) }
+    }
+}
+
+impl Page {
+    /// Returns the page of standard output: the terminal's width and, unless `NO_COLOR` is set, colour; the
+    /// default if it is not a terminal.
+    pub fn stdout() -> Self {
+        let default = Self::default();
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let width = Table::new().width().map_or(default.width, usize::from);
+        Self { width, colour }
+    }
+
+    /// Returns the width in columns, at least 40.
+    pub fn columns(self) -> usize {
+        self.width.max(MIN_WIDTH)
+    }
+
+    /// Renders a table that fits the page; each line ends with a line feed.
+    pub fn table(self, headers: &[ColumnHeader], rows: Vec<Vec<TableCell>>) -> String {
+        let mut table = Table::new();
+        // The dynamic arrangement may wrap cells of a table that fits.
+        let arrangement = match natural_width(headers, &rows) <= self.columns() {
+            true => ContentArrangement::Disabled,
+            false => ContentArrangement::Dynamic,
+        };
+        let line = LineStyle::none().fill('─').junction('─');
+        table
+            .load_style(TableStyle::new().header_separator(line))
+            .set_content_arrangement(arrangement)
+            .set_width(u16::try_from(self.columns()).unwrap_or(u16::MAX));
+        if self.colour {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        let cell = |text: &str, emphasis, header: &ColumnHeader| {
+            styled_cell(text, emphasis, header.is_right)
+        };
+        table
+            .set_header(headers.iter().map(|header| cell(&header.title, Emphasis::Strong, header)));
+        for row in rows {
+            let cells = row.iter().zip(headers);
+            table.add_row(cells.map(|(it, header)| cell(&it.text, it.emphasis, header)));
+        }
+        let last = headers.len().saturating_sub(1);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, if index == last { 0 } else { COLUMN_GAP as u16 - 1 }));
+        }
+        let lines = table.lines().map(|line| line.replace('\u{a0}', " ").trim_end().to_string());
+        lines.map(|line| line + "\n").collect()
+    }
+
+    /// Renders a text with its emphasis; control characters and line ends are replaced.
+    pub fn paint(self, text: &str, emphasis: Emphasis) -> String {
+        let text = &*one_line(text);
+        let style = match emphasis {
+            _ if !self.colour => return text.to_owned(),
+            Emphasis::Plain => return text.to_owned(),
+            Emphasis::Strong => Style::new().bold(),
+            Emphasis::Good => AnsiColor::Green.on_default(),
+            Emphasis::Bad => AnsiColor::Red.on_default(),
+            Emphasis::Doubtful => AnsiColor::Yellow.on_default(),
+            Emphasis::Faint => Style::new().dimmed(),
+        };
+        format!("{style}{text}{style:#}")
+    }
+
+    /// Renders a paragraph wrapped between words; all lines but the first start with `indent` spaces.
+    pub fn paragraph(self, text: &str, indent: usize, emphasis: Emphasis) -> String {
+        let mut lines = vec![String::new()];
+        for word in text.split_whitespace() {
+            for piece in pieces(word, self.columns() - indent) {
+                let line = lines.last().map_or(0, |line| line.chars().count());
+                if line > 0 && line + 1 + piece.chars().count() > self.columns() {
+                    lines.push(" ".repeat(indent));
+                }
+                if let Some(line) = lines.last_mut() {
+                    if !line.trim().is_empty() {
+                        line.push(' ');
+                    }
+                    line.push_str(&piece);
+                }
+            }
+        }
+        lines.iter().map(|line| self.paint(line, emphasis) + "\n").collect()
+    }
+}
+
+/// Returns the width of a table whose cells are not wrapped.
+fn natural_width(headers: &[ColumnHeader], rows: &[Vec<TableCell>]) -> usize {
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let column = |(at, header): (usize, &ColumnHeader)| {
+        let widths = rows.iter().filter_map(|row| row.get(at)).map(|cell| longest(&cell.text));
+        widths.fold(longest(&header.title), usize::max)
+    };
+    let widths: usize = headers.iter().enumerate().map(column).sum();
+    widths + COLUMN_GAP * headers.len().saturating_sub(1)
+}
+
+/// Splits a word, e.g. a long path, into pieces of at most `width` characters.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    letters.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect()
+}
+
+fn styled_cell(text: &str, emphasis: Emphasis, is_right: bool) -> Cell {
+    let alignment = if is_right { CellAlignment::Right } else { CellAlignment::Left };
+    let cell = Cell::new(text).set_alignment(alignment);
+    match emphasis {
+        Emphasis::Plain => cell,
+        Emphasis::Strong => cell.add_attribute(Attribute::Bold),
+        Emphasis::Good => cell.fg(Color::Green),
+        Emphasis::Bad => cell.fg(Color::Red),
+        Emphasis::Doubtful => cell.fg(Color::Yellow),
+        Emphasis::Faint => cell.add_attribute(Attribute::Dim),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_in_a_cell_do_not_start_a_row() {
+        let hostile = "na\nive\u{1b}[2J";
+        let rows = vec![vec![
+            TableCell::from(hostile),
+            TableCell::from_lines(&[hostile.to_owned(), "more".to_owned()]),
+        ]];
+        let headers = [ColumnHeader::left(hostile), ColumnHeader::right(hostile)];
+        let table = Page::default().table(&headers, rows);
+        let line = "na\u{fffd}ive\u{fffd}[2J";
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4, "{table}");
+        let row = format!("{line}  {line}");
+        assert_eq!([lines[0], lines[2]], [row.as_str(); 2]);
+        assert_eq!(lines[3].trim(), "more");
+    }
+
+    #[test]
+    fn control_characters_in_text_are_replaced() {
+        let hostile = "a\u{1b}[31m\u{7}\u{9b}2Jb";
+        for page in [Page::default(), Page { colour: true, ..Page::default() }] {
+            for emphasis in [Emphasis::Plain, Emphasis::Good] {
+                let table = page.table(
+                    &[ColumnHeader::left(hostile)],
+                    vec![vec![TableCell::new(hostile, emphasis)], vec![TableCell::from("plain")]],
+                );
+                let paragraph = page.paragraph(hostile, 2, emphasis);
+                let text = table + &paragraph + &page.paint(hostile, emphasis);
+                assert_eq!(text.contains('\u{1b}'), page.colour, "the title is bold: {text:?}");
+                assert!(!text.contains(['\u{7}', '\u{9b}']), "{text:?}");
+                assert!(!text.contains("\u{1b}[31m"), "{text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Inventory of a machine: the experiments of the suites, and the capabilities that they need.
+
+use std::time::Duration;
+
+use lab::experiment::Experiment;
+use lab::option::SuiteOption;
+use lab::plan;
+use lab::point::{Level, Point};
+use lab::quantity::format_duration;
+use lab::suite::{Capability, State, Suite, find_method};
+use serde_json::{Value, json};
+
+use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
+
+/// Experiment with the part that this machine can measure.
+struct ListedExperiment<'a> {
+    experiment: &'a Experiment,
+    /// Number of points that this machine can measure.
+    available: usize,
+    /// Time of all rounds of these points.
+    expected: Duration,
+    factors: Vec<(&'a str, Vec<&'a Level>)>,
+}
+
+/// Renders suites with their experiments: points, rounds, time of all rounds, factors.
+pub fn list(suites: &[&dyn Suite], experiments: &[Experiment], page: Page) -> String {
+    let mut text = String::new();
+    for suite in suites {
+        let listed: Vec<_> = listed(*suite, experiments).collect();
+        if listed.is_empty() {
+            continue;
+        }
+        text +=
+            &page.paragraph(&format!("{}: {}", suite.name(), suite.about()), 2, Emphasis::Strong);
+        let headers = [
+            ColumnHeader::left("experiment"),
+            ColumnHeader::right("points"),
+            ColumnHeader::right("avail."),
+            ColumnHeader::right("rounds"),
+            ColumnHeader::right("max time"),
+            ColumnHeader::left("description, factors (levels)"),
+        ];
+        text += &page.table(&headers, listed.iter().map(ListedExperiment::row).collect());
+        text.push('\n');
+    }
+    text.trim_end_matches('\n').to_string() + "\n"
+}
+
+/// Returns suites with their experiments as JSON.
+pub fn list_json(suites: &[&dyn Suite], experiments: &[Experiment]) -> Value {
+    let suite = |suite: &&dyn Suite| {
+        json!({
+            "suite": suite.name(),
+            "about": suite.about(),
+            "experiments": listed(*suite, experiments).map(|l| l.json()).collect::<Vec<_>>(),
+        })
+    };
+    suites.iter().map(suite).collect()
+}
+
+fn listed<'a>(
+    suite: &dyn Suite,
+    experiments: &'a [Experiment],
+) -> impl Iterator<Item = ListedExperiment<'a>> {
+    experiments.iter().filter(move |e| e.suite == suite.name()).map(move |experiment| {
+        let method = lab::suite::method(suite, &experiment.method);
+        let is_available =
+            |point: &&Point| method.as_ref().is_ok_and(|method| method.available(point).is_ok());
+        let mut available = experiment.clone();
+        available.keep(|point| is_available(&point));
+        ListedExperiment {
+            experiment,
+            available: available.points.len(),
+            expected: plan::expected(&available, suite),
+            factors: factors(experiment),
+        }
+    })
+}
+
+/// Returns the factors with the levels of all points, in the order of the points.
+fn factors(experiment: &Experiment) -> Vec<(&str, Vec<&Level>)> {
+    let names = experiment.baseline.0.keys();
+    let levels = |name: &String| {
+        let mut levels: Vec<&Level> = Vec::new();
+        for level in experiment.points.iter().filter_map(|point| point.get(name)) {
+            if !levels.contains(&level) {
+                levels.push(level);
+            }
+        }
+        levels
+    };
+    names.map(|name| (name.as_str(), levels(name))).collect()
+}
+
+impl ListedExperiment<'_> {
+    fn row(&self) -> Vec<TableCell> {
+        let varied = self.factors.iter().filter(|(_, levels)| levels.len() > 1);
+        let factors = varied.map(|(name, levels)| format!("{name} ({})", levels.len()));
+        let points = self.experiment.points.len();
+        let emphasis = if self.available < points { Emphasis::Doubtful } else { Emphasis::Plain };
+        vec![
+            self.experiment.id().into(),
+            points.to_string().into(),
+            TableCell::new(self.available.to_string(), emphasis),
+            self.experiment.effort.rounds.to_string().into(),
+            format_duration(self.expected).into(),
+            TableCell::from_lines(&[
+                self.experiment.about.clone(),
+                factors.collect::<Vec<_>>().join(", "),
+            ]),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let factors = self.factors.iter().map(|(name, levels)| (name.to_string(), json!(levels)));
+        json!({
+            "id": self.experiment.id(),
+            "about": self.experiment.about,
+            "metric": self.experiment.metric,
+            "factors": Value::Object(factors.collect()),
+            "points": self.experiment.points.len(),
+            "available": self.available,
+            "rounds": self.experiment.effort.rounds,
+            "expected_seconds": self.expected.as_secs_f64(),
+        })
+    }
+}
+
+/// Renders an experiment with the levels and descriptions of its factors.
+pub fn describe(suites: &[&dyn Suite], experiment: &Experiment, page: Page) -> String {
+    let mut text = page.paragraph(&experiment.id(), 0, Emphasis::Strong);
+    text += &page.paragraph(&experiment.about, 0, Emphasis::Plain);
+    let known = find_method(suites, &experiment.suite, &experiment.method)
+        .map_or(&[][..], |method| method.factors());
+    let headers = [
+        ColumnHeader::left("factor"),
+        ColumnHeader::left("levels"),
+        ColumnHeader::left("description"),
+    ];
+    let row = |(name, levels): &(&str, Vec<&Level>)| {
+        let about = known.iter().find(|factor| factor.name == *name).map_or("", |f| f.about);
+        let levels: Vec<_> = levels.iter().map(|level| level.as_str()).collect();
+        vec![TableCell::from(*name), levels.join(", ").into(), about.into()]
+    };
+    text + &page.table(&headers, factors(experiment).iter().map(row).collect())
+}
+
+/// Renders capabilities by group (`machine`, then the suites): details of available ones, cause and
+/// fix of missing ones.
+pub fn doctor(groups: &[(String, Vec<Capability>)], page: Page) -> String {
+    let mut text = String::new();
+    for (name, capabilities) in groups.iter().filter(|(_, all)| !all.is_empty()) {
+        let present = capabilities.iter().filter(|c| c.state.is_present()).count();
+        let line = format!("{name}: {present} of {} available", capabilities.len());
+        text += &page.paragraph(&line, 2, Emphasis::Strong);
+        let headers = [
+            ColumnHeader::left("capability"),
+            ColumnHeader::left("available"),
+            ColumnHeader::left("details"),
+        ];
+        text += &page.table(&headers, capabilities.iter().map(capability_row).collect());
+        text.push('\n');
+    }
+    let all: Vec<&Capability> = groups.iter().flat_map(|(_, all)| all).collect();
+    let absent = all.iter().filter(|c| !c.state.is_present()).count();
+    let conclusion = match absent {
+        0 => "this machine can measure everything".to_string(),
+        1 => "1 capability is missing: points that need it are unavailable".to_string(),
+        _ => format!("{absent} capabilities are missing: points that need them are unavailable"),
+    };
+    text + &page.paragraph(&conclusion, 2, Emphasis::Plain)
+}
+
+/// Renders the options of suites, which are off by default.
+pub fn options(known: &[SuiteOption], page: Page) -> String {
+    let row = |option: &SuiteOption| vec![option.usage().into(), option.enables.into()];
+    let headers = [ColumnHeader::left("option of 'tollgate run'"), ColumnHeader::left("effect")];
+    let title = "opt-in features";
+    page.paragraph(title, 2, Emphasis::Strong)
+        + &page.table(&headers, known.iter().map(row).collect())
+}
+
+/// Returns capabilities and options as JSON.
+pub fn doctor_json(groups: &[(String, Vec<Capability>)], known: &[SuiteOption]) -> Value {
+    let groups = groups.iter().map(|(name, all)| json!({"of": name, "capabilities": all}));
+    let option = |option: &SuiteOption| json!({"usage": option.usage(), "enables": option.enables});
+    let options: Value = known.iter().map(option).collect();
+    groups.chain([json!({"of": "options", "options": options})]).collect()
+}
+
+fn capability_row(capability: &Capability) -> Vec<TableCell> {
+    let (available, emphasis, details) = match &capability.state {
+        State::Present { detail } => {
+            ("yes", Emphasis::Good, format!("{}: {detail}", capability.about))
+        }
+        State::Absent { reason, remedy } => {
+            ("no", Emphasis::Doubtful, format!("{}: {reason}; {remedy}", capability.about))
+        }
+    };
+    vec![capability.name.as_str().into(), TableCell::new(available, emphasis), details.into()]
+}

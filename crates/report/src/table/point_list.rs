@@ -1,0 +1,151 @@
+//! Lists of points: one row per point with its median, interval, MAD, minimum and counts.
+
+use lab::point::Point;
+use lab::statistics::{Estimate, IntervalKind};
+use lab::summary::Row;
+
+use super::cell::{BestSelector, Rows, ValueCell, ValueFormat, aligned};
+use super::notes::{Notes, half};
+use super::section::{Axis, Section};
+use lab::table::{COLUMN_GAP, ColumnHeader, Emphasis, Page, TableCell};
+
+/// Time in ns below which the minimum is shown: the cost of a short body without disturbance.
+const MAX_SHORT: f64 = 1000.0;
+/// Columns that a narrow page omits, in this order; JSON has all.
+const OPTIONAL: [&str; 4] = ["outliers", "void", "MAD", "min"];
+
+/// Renders a section as a list of points.
+pub(crate) fn point_list(
+    section: &Section,
+    rows: &Rows<'_>,
+    format: &ValueFormat<'_>,
+    selector: &BestSelector<'_>,
+    notes: &mut Notes,
+    page: Page,
+) -> String {
+    let points = section.in_order();
+    let best = match section.axes.as_slice() {
+        [axis] if axis.is_choice() => selector.best(&points.iter().collect::<Vec<_>>()),
+        _ => None,
+    };
+    let rows: Vec<Option<&Row>> = points.iter().map(|point| rows.get(point).copied()).collect();
+    let cell = |(point, row): (&Point, &Option<&Row>)| {
+        Some(ValueCell::new(*row, best == Some(point), format, notes))
+    };
+    let cells: Vec<Option<ValueCell>> = points.iter().zip(&rows).map(cell).collect();
+    let mut columns: Vec<Column> = section.axes.iter().map(|axis| factor(axis, &points)).collect();
+    columns.push(Column { header: ColumnHeader::right("median"), cells: aligned(&cells) });
+    columns.extend(spread(&rows, format));
+    columns.extend(counts(&rows));
+    fit(&mut columns, page);
+    let headers: Vec<ColumnHeader> = columns.iter().map(|column| column.header.clone()).collect();
+    let line = |at: usize| columns.iter().map(|column| column.cells[at].clone()).collect();
+    page.table(&headers, (0..points.len()).map(line).collect())
+}
+
+/// Column of a list.
+struct Column {
+    header: ColumnHeader,
+    cells: Vec<TableCell>,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        let widths = self.cells.iter().map(|cell| cell.text.chars().count());
+        widths.fold(self.header.title.chars().count(), usize::max)
+    }
+}
+
+fn factor(axis: &Axis, points: &[Point]) -> Column {
+    let is_number = axis.levels.iter().all(|level| level.number().is_some());
+    let header = if is_number {
+        ColumnHeader::right(&axis.factor)
+    } else {
+        ColumnHeader::left(&axis.factor)
+    };
+    Column { header, cells: points.iter().map(|p| p.text(&axis.factor).into()).collect() }
+}
+
+/// Omits optional columns until the others fit the page.
+fn fit(columns: &mut Vec<Column>, page: Page) {
+    for optional in OPTIONAL {
+        let width: usize = columns.iter().map(|column| column.width() + COLUMN_GAP).sum();
+        if width <= page.columns() + COLUMN_GAP {
+            return;
+        }
+        columns.retain(|column| column.header.title != optional);
+    }
+}
+
+/// Returns the columns of interval, MAD and, for short times, minimum.
+fn spread(rows: &[Option<&Row>], format: &ValueFormat<'_>) -> Vec<Column> {
+    let estimate = |row: &Option<&Row>| row.and_then(|row| row.estimate);
+    let of = |text: &dyn Fn(Estimate) -> String| -> Vec<TableCell> {
+        rows.iter().map(|row| estimate(row).map(text).unwrap_or_default().into()).collect()
+    };
+    let mut columns = Vec::new();
+    let known: Vec<Estimate> = rows.iter().filter_map(estimate).collect();
+    let has = |kind| known.iter().any(|e: &Estimate| e.interval.kind == kind);
+    let has_interval = has(IntervalKind::Bootstrap) || has(IntervalKind::OrderStatistic);
+    let title = match (has_interval, has(IntervalKind::Range)) {
+        (true, true) => Some("95% interval or range"),
+        (true, false) => Some("95% interval"),
+        (false, true) => Some("range"),
+        (false, false) => None,
+    };
+    if let Some(title) = title {
+        columns.push(Column {
+            header: ColumnHeader::right(title),
+            cells: of(&|e| format.interval(&e)),
+        });
+        let mad = |e: Estimate| format.number(e.mad, Some(e.mad / 10.0).filter(|m| *m > 0.0));
+        columns.push(Column { header: ColumnHeader::right("MAD"), cells: of(&mad) });
+    }
+    let is_short =
+        |row: &Row| row.estimate.is_some_and(|e| nanoseconds(row, e.median, format) < MAX_SHORT);
+    if rows.iter().flatten().any(|row| is_short(row)) {
+        let minimum = |row: &Option<&Row>| -> TableCell {
+            let row = row.filter(|row| is_short(row));
+            let estimate = row.and_then(|row| row.estimate);
+            let text = estimate.map(|e| format.number(e.minimum, half(&e)));
+            text.unwrap_or_default().into()
+        };
+        columns.push(Column {
+            header: ColumnHeader::right("min"),
+            cells: rows.iter().map(minimum).collect(),
+        });
+    }
+    columns
+}
+
+/// Converts a median to ns; infinity if it is not a time.
+fn nanoseconds(row: &Row, median: f64, format: &ValueFormat<'_>) -> f64 {
+    let at = |hertz: Option<f64>| hertz.map_or(f64::INFINITY, |hertz| median * 1e9 / hertz);
+    match format.unit {
+        "ns" => median,
+        "s" => median * 1e9,
+        "ticks" => at(row.tsc_hertz),
+        "cycles" => at(row.core_hertz),
+        _ => f64::INFINITY,
+    }
+}
+
+/// Returns the columns of rounds and, if any, void samples and outliers.
+fn counts(rows: &[Option<&Row>]) -> Vec<Column> {
+    let column = |title: &str, count: &dyn Fn(&Row) -> usize| {
+        let cell = |row: &Option<&Row>| {
+            let emphasis = if title == "rounds" { Emphasis::Plain } else { Emphasis::Doubtful };
+            TableCell::new(row.map(|row| count(row).to_string()).unwrap_or_default(), emphasis)
+        };
+        Column { header: ColumnHeader::right(title), cells: rows.iter().map(cell).collect() }
+    };
+    let any = |count: &dyn Fn(&Row) -> usize| rows.iter().flatten().any(|row| count(row) > 0);
+    let mut columns = vec![column("rounds", &|row| row.rounds)];
+    if any(&|row| row.voids) {
+        columns.push(column("void", &|row| row.voids));
+    }
+    if any(&|row| row.outliers.len()) {
+        columns.push(column("outliers", &|row| row.outliers.len()));
+    }
+    columns
+}
