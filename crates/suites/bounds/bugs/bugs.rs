@@ -1,7 +1,7 @@
 //! The six bugs of bugs.c, as a person writes them with slices. With `unchecked` the accesses are trusted.
 //!
 //! Safe Rust does not compile a use after free: it is in this program only where `unchecked`, or where
-//! the program is compiled to be refused (`refused`).
+//! the program is compiled to be rejected (`rejected`).
 
 use std::hint::black_box;
 
@@ -54,7 +54,7 @@ fn far_overflow(planted: usize) {
     black_box(other);
 }
 
-#[cfg(refused)]
+#[cfg(rejected)]
 fn use_after_free(_: usize) {
     let block = vec![0_u8; LENGTH];
     let kept = &block[8];
@@ -62,7 +62,7 @@ fn use_after_free(_: usize) {
     black_box(*kept);
 }
 
-#[cfg(all(unchecked, not(refused)))]
+#[cfg(all(unchecked, not(rejected)))]
 fn use_after_free(planted: usize) {
     let mut block = black_box(vec![0_u8; LENGTH]);
     let kept = block.as_ptr();
@@ -74,7 +74,7 @@ fn use_after_free(planted: usize) {
     black_box(block);
 }
 
-#[cfg(not(any(unchecked, refused)))]
+#[cfg(not(any(unchecked, rejected)))]
 fn use_after_free(planted: usize) {
     assert!(planted == 0, "does not compile");
     let block = vec![0_u8; LENGTH];

@@ -7,7 +7,7 @@ use iced_x86::CpuidFeature;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-use crate::looped::{Data, Looped, State};
+use crate::timing::{Data, State, TimingLoop};
 
 /// The state component that holds their configuration, by its bit.
 const CONFIGURATION: u64 = 1 << 4;
@@ -95,7 +95,7 @@ fn configure(value: u64) {
 fn checks_fail_where_they_must(data: &Data) -> Result<bool, Failure> {
     // bndmk bnd0, [r14]; bndcl bnd0, rcx
     let code = [0xF3, 0x41, 0x0F, 0x1B, 0x06, 0xF3, 0x0F, 0x1A, 0xC1];
-    let looped = Looped::new(&code, false)?;
+    let looped = TimingLoop::new(&code, false)?;
     let outcome = |address| {
         let mut state = State::new(data);
         state.set_general(1, address);

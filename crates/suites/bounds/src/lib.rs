@@ -1,23 +1,22 @@
-//! What a bounds check costs: as instructions, in loops, in the system, in programs; and whether it works
-//! with threads.
+//! The cost of bounds checks: as instructions, in check sequences, in the operating system and in programs; and whether
+//! they are correct when threads share pointers.
 
 mod assembler;
 mod bounds_registers;
 mod checks;
-mod hand;
+mod cli;
 mod instructions;
 mod kernels;
-mod looped;
 mod mpx;
 mod races;
 mod software;
 mod suite;
 mod tables;
-mod way;
+mod timing;
 
 pub use suite::BoundsSuite;
 
-/// The suite, for the program that holds all suites.
+/// The suite, for the program that lists all suites.
 pub static SUITE: BoundsSuite = BoundsSuite;
 
 #[cfg(test)]
@@ -26,7 +25,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overflow")]
-    fn a_sum_of_sizes_that_is_too_large_ends_the_sample() {
+    fn release_builds_panic_on_integer_overflow() {
         black_box(black_box(u64::MAX) + black_box(1));
     }
 }

@@ -1,14 +1,15 @@
-//! What the lab asks of the suite.
+//! The suite: its methods, data, capabilities and command.
 
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::run::Lab;
 use lab::suite::{Capability, Data, Suite};
 
-use crate::way::WAYS;
-use crate::{assembler, hand, instructions, kernels, mpx};
+use crate::cli::Error;
+use crate::{assembler, checks, instructions, kernels, mpx, races, tables};
 
-/// What a bounds check costs.
+/// The cost of bounds checks.
 pub struct BoundsSuite;
 
 impl Suite for BoundsSuite {
@@ -21,7 +22,15 @@ impl Suite for BoundsSuite {
     }
 
     fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        WAYS
+        &[
+            &instructions::Instructions,
+            &instructions::sharing::Sharing,
+            &checks::Checks,
+            &tables::Tables,
+            &kernels::Kernels,
+            &kernels::detection::Detection,
+            &races::Races,
+        ]
     }
 
     fn data(&self) -> Data {
@@ -45,16 +54,50 @@ impl Suite for BoundsSuite {
     }
 }
 
+/// Measure bounds checks and print the results next to the published values
+#[derive(Debug, Parser)]
+#[command(name = "bounds", disable_version_flag = true, max_term_width = 100)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the latency and throughput of instructions
+    Table(instructions::cli::Options),
+    /// Measure the instructions per cycle of check sequences
+    Checks(checks::cli::Options),
+    /// Measure the cost of bounds tables in the operating system
+    Tables(tables::cli::Options),
+    /// Measure the overhead of bounds checking in programs, and which bugs it catches
+    Kernels(kernels::cli::Options),
+    /// Measure whether bounds are correct when two threads share pointers
+    Races(races::cli::Options),
+}
+
 impl SuiteCommand for BoundsSuite {
     fn command(&self) -> Option<clap::Command> {
-        Some(hand::command())
+        Some(Options::command())
     }
 
-    fn run_command(
-        &self,
-        matches: &clap::ArgMatches,
-        lab: &Lab,
-    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(matches, lab)
+    fn run_command(&self, matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
+        match Options::from_arg_matches(matches)?.command {
+            Command::Table(options) => instructions::cli::main(&options, lab),
+            Command::Checks(options) => checks::cli::main(&options, lab),
+            Command::Tables(options) => tables::cli::main(&options, lab),
+            Command::Kernels(options) => kernels::cli::main(&options, lab),
+            Command::Races(options) => races::cli::main(&options, lab),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::soundness;
+
+    #[test]
+    fn experiments_claims_and_figures_are_consistent() {
+        assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
     }
 }

@@ -1,132 +1,169 @@
-//! `bounds/checks`: the seed's check sequences as instructions a cycle, by several mechanisms.
+//! `bounds/checks`: instructions per cycle of the check sequences of Intel MPX Explained, for several mechanisms.
 
-pub(crate) mod hand;
+pub(crate) mod cli;
 mod sequence;
 
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::factor::LevelType;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::sample::Failure;
 
 use crate::bounds_registers::BoundsRegisters;
-use crate::looped::{Body, Data, Looped, State, Timed, unroll};
-use crate::way::Way;
+use crate::timing::{Body, Data, LoopTimer, State, TimingLoop, unroll};
 
-pub(crate) static WAY: Way = Way {
-    name: "checks",
-    factors: &[
-        Factor {
-            name: "checked_by",
-            about: "what checks an address before it is accessed",
-            levels: Levels::Names(&["none", "mpx", "branch", "cmov", "mask", "fat-pointer"]),
-            default: None,
-        },
-        Factor {
-            name: "access",
-            about: "what is done at the address",
-            levels: Levels::Names(&["load", "store"]),
-            default: None,
-        },
-        Factor {
-            name: "bounds",
-            about: "how many bounds are checked",
-            levels: Levels::Names(&["none", "one", "both"]),
-            default: None,
-        },
-        Factor {
-            name: "address",
-            about: "whether the address is in a register or made as by LEA",
-            levels: Levels::Names(&["register", "lea"]),
-            default: None,
-        },
-    ],
-    metrics: &[
-        Metric::new(
-            "ipc",
-            "1/cycle",
-            Better::Higher,
-            "instructions of the sequence a core cycle, counted by its text",
-        ),
-        Metric::new(
-            "sequence",
-            "cycles",
-            Better::Lower,
-            "core cycles of a sequence: checks and access",
-        ),
-    ],
-    available,
-    expected: |point, budget| match available(point) {
-        Ok(()) => budget + Duration::from_millis(1),
-        Err(_) => Duration::ZERO,
-    },
-    artefacts: |_| Vec::new(),
-    probe: || Box::new(Checks),
-};
-
-/// Bytes between the bounds, and where bounds and the harmless place lie behind them.
-const REGION: u64 = 4096;
-
-fn available(point: &Point) -> Result<(), Failure> {
-    if point.text("checked_by") == "mpx" && !machine::cpu::has_mpx() {
-        return Err(Failure::unsupported(
-            "this CPU has no MPX (CPUID and XCR0); its instructions would run as NOP",
-        ));
-    }
-    Ok(())
+/// Mechanism of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Mechanism {
+    None,
+    Mpx,
+    Branch,
+    Cmov,
+    Mask,
+    FatPointer,
 }
 
-struct Checks;
+/// Access after the checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Access {
+    Load,
+    Store,
+}
 
-impl Probe for Checks {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+/// Number of bounds that a sequence checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum CheckedBounds {
+    None,
+    One,
+    Both,
+}
+
+/// Operand form of the checked address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum AddressForm {
+    Register,
+    Lea,
+}
+
+/// Levels of `checks`.
+#[derive(Debug, Clone, Copy, Params)]
+pub(crate) struct CheckParams {
+    /// the mechanism that checks an address before the access
+    #[factor(default = "none")]
+    checked_by: Mechanism,
+    /// the access at the address
+    #[factor(default = "load")]
+    access: Access,
+    /// the number of bounds that are checked
+    #[factor(default = "none")]
+    bounds: CheckedBounds,
+    /// the operand form of the address: a register, or base and index as in LEA
+    #[factor(default = "register")]
+    address: AddressForm,
+}
+
+/// Times check sequences.
+pub(crate) struct Checks;
+
+impl Method for Checks {
+    type Params = CheckParams;
+
+    fn name(&self) -> &'static str {
+        "checks"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &CheckParams) -> Result<(), Failure> {
+        if params.checked_by == Mechanism::Mpx && !machine::cpu::has_mpx() {
+            return Err(Failure::unsupported(
+                "this CPU has no MPX (CPUID and XCR0); its instructions would run as NOP",
+            ));
+        }
+        Ok(())
+    }
+
+    fn expected(&self, params: &CheckParams, budget: Duration) -> Duration {
+        match self.available(params) {
+            Ok(()) => budget + Duration::from_millis(1),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<CheckParams>>, Failure> {
+        Ok(Box::new(Self))
+    }
+}
+
+const METRICS: &[Metric] = &[
+    Metric::new(
+        "ipc",
+        "1/cycle",
+        Better::Higher,
+        "instructions of the sequence per core cycle, counted in its source text",
+    ),
+    Metric::new("sequence", "cycles", Better::Lower, "core cycles per sequence: checks and access"),
+];
+
+/// Bytes between the bounds. The bounds in memory and a harmless address follow the region.
+const REGION: u64 = 4096;
+/// The value that a load replaces and a store writes.
+const UNTOUCHED: u64 = 0x005E_C7E7;
+
+impl Probe<CheckParams> for Checks {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &CheckParams,
+    ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
-        available(point)?;
+        self.available(params)?;
         let data = Data::new()?;
-        let _registers = registers(point, &data)?;
-        let lines = sequence::lines(point)?;
+        let _registers = registers(params, &data)?;
+        let lines = sequence::lines(params)?;
         let copies = unroll::copies(&sequence::code(&lines, 1)?)?;
         let code = |copies| sequence::code(&lines, copies);
         let state = state(&data, data.address() + 64);
         let body = Body::new(copies, false, state, set_bounds, code)?;
-        let timed = Timed::new(tsc, &data, context.budget);
-        let measured = timed.cycles_of(&body).map(|cycles| {
+        let timer = LoopTimer::new(tsc, &data, context.budget);
+        let measured = timer.cycles_of(&body).map(|cycles| {
             let measurement = Measurement::default().value("sequence", cycles);
             measurement.value("ipc", lines.len() as f64 / cycles)
         });
-        timed.judged(measured.map_err(Failure::from))
+        timer.judged(measured.map_err(Failure::from))
     }
 }
 
-/// Bounds registers that hold the same bounds as the general ones, where the sequence uses them.
-fn registers(point: &Point, data: &Data) -> Result<Option<BoundsRegisters>, Failure> {
-    if point.text("checked_by") != "mpx" {
+/// Enables the bounds registers and loads the same bounds as in the general registers, if the sequence uses MPX.
+fn registers(params: &CheckParams, data: &Data) -> Result<Option<BoundsRegisters>, Failure> {
+    if params.checked_by != Mechanism::Mpx {
         return Ok(None);
     }
     let registers = BoundsRegisters::on(data)?;
     // bndmk bnd0, [rsi + 4087]
     let code = [0xF3, 0x0F, 0x1B, 0x86, 0xF7, 0x0F, 0, 0];
-    let make = Looped::new(&code, false)?;
+    let make = TimingLoop::new(&code, false)?;
     make.run(&mut state(data, data.address()), 1)
-        .map_err(|fault| Failure::unsupported(format!("bndmk faults here: {fault}")))?;
+        .map_err(|signal| Failure::unsupported(format!("bndmk raises {signal}")))?;
     Ok(Some(registers))
 }
 
-/// The bounds as fat pointers have them, behind the region.
+/// Writes the bounds after the region, where the fat-pointer sequences read them.
 fn set_bounds(data: &Data) {
     data.set(REGION as usize, data.address());
     data.set(REGION as usize + 8, last(data));
 }
 
-/// The last address of the region at which 8 bytes may be accessed.
+/// Returns the upper bound for the address of an 8-byte access.
 fn last(data: &Data) -> u64 {
     data.address() + REGION - 9
 }
 
-/// The registers as `checks.toml` says.
+/// Returns the registers as `checks.toml` documents them.
 fn state(data: &Data, address: u64) -> State {
     let start = data.address();
     let mut state = State::new(data);
@@ -146,9 +183,6 @@ fn state(data: &Data, address: u64) -> State {
     state
 }
 
-/// What a load replaces, and what a store stores.
-const UNTOUCHED: u64 = 0x005E_C7E7;
-
 #[cfg(test)]
 mod tests {
     use lab::experiment::Profile;
@@ -156,71 +190,79 @@ mod tests {
 
     use super::*;
 
-    fn points() -> Vec<Point> {
+    fn points() -> Vec<CheckParams> {
         let all = soundness::experiments(&crate::SUITE, Profile::Full).unwrap();
-        all.into_iter().find(|one| one.name == "checks").unwrap().points
+        let experiment = all.into_iter().find(|one| one.name == "checks").unwrap();
+        experiment.points.iter().map(|point| CheckParams::from_point(point).unwrap()).collect()
     }
 
-    /// What an access at an address came to: whether it was stopped, and what was loaded.
-    fn outcome(point: &Point, data: &Data, address: u64) -> Option<u64> {
-        let code = sequence::code(&sequence::lines(point).unwrap(), 3).unwrap();
+    /// Returns what a load at an address reads, or `None` if the check stops the access.
+    fn outcome(params: &CheckParams, data: &Data, address: u64) -> Option<u64> {
+        let code = sequence::code(&sequence::lines(params).unwrap(), 3).unwrap();
         let mut state = state(data, address);
-        Looped::new(&code, false).unwrap().run(&mut state, 2).ok().map(|()| state.general(9))
+        TimingLoop::new(&code, false).unwrap().run(&mut state, 2).ok().map(|()| state.general(9))
     }
 
     #[test]
-    fn there_are_ten_sequences_by_each_mechanism() {
+    fn every_mechanism_has_its_sequences() {
         let points = points();
-        let by = |name: &str| points.iter().filter(|it| it.text("checked_by") == name).count();
-        assert_eq!((by("none"), by("mpx"), by("branch"), by("fat-pointer")), (2, 8, 8, 8));
-        assert!(points.iter().all(|point| sequence::lines(point).is_ok()));
+        let count = |by| points.iter().filter(|params| params.checked_by == by).count();
+        assert_eq!(count(Mechanism::None), 2);
+        for mechanism in Mechanism::ALL.into_iter().filter(|it| *it != Mechanism::None) {
+            assert_eq!(count(mechanism), 8, "{mechanism}");
+        }
+        assert!(points.iter().all(|params| sequence::lines(params).is_ok()));
     }
 
-    /// Each sequence lets an access inside pass. Outside it traps or accesses something else.
+    /// Each sequence lets an access within the bounds pass. An access outside traps or is redirected.
     #[test]
-    fn what_lies_outside_is_not_accessed() {
+    fn no_sequence_accesses_memory_outside_the_bounds() {
         const SECRET: u64 = 77;
         let data = Data::new().unwrap();
         let inside = data.address() + 128;
-        for point in points() {
-            // QEMU takes the bytes of a LEA-style address of these for another instruction.
+        for params in points() {
+            // QEMU decodes the bytes of a LEA-style address of these as another instruction.
             let misread = machine::cpu::emulated()
-                && (point.text("checked_by"), point.text("address")) == ("mpx", "lea");
-            if available(&point).is_err() || point.text("checked_by") == "none" || misread {
+                && (params.checked_by, params.address) == (Mechanism::Mpx, AddressForm::Lea);
+            if Checks.available(&params).is_err() || params.checked_by == Mechanism::None || misread
+            {
                 continue;
             }
-            let is_load = point.text("access") == "load";
-            let _registers = registers(&point, &data).unwrap();
+            let is_load = params.access == Access::Load;
+            let _registers = registers(&params, &data).unwrap();
             data.fill(0);
             set_bounds(&data);
             data.set(128, 5);
-            let got = outcome(&point, &data, inside).unwrap_or_else(|| panic!("{point} traps"));
-            assert_eq!(got, if is_load { 5 } else { UNTOUCHED }, "{point}");
-            if point.text("bounds") == "both" {
+            let got = outcome(&params, &data, inside).unwrap_or_else(|| panic!("{params:?} traps"));
+            assert_eq!(got, if is_load { 5 } else { UNTOUCHED }, "{params:?}");
+            if params.bounds == CheckedBounds::Both {
                 data.set(REGION as usize + 128, SECRET);
-                let got = outcome(&point, &data, data.address() + REGION + 128);
+                let got = outcome(&params, &data, data.address() + REGION + 128);
                 let read = if is_load { got.unwrap_or_default() } else { 0 };
-                assert_ne!(read, SECRET, "{point}");
-                assert_eq!(data.get(REGION as usize + 128), SECRET, "{point} stored");
+                assert_ne!(read, SECRET, "{params:?}");
+                assert_eq!(data.get(REGION as usize + 128), SECRET, "{params:?} stored");
             }
-            // A page before the data may be another's: only what never gets there is tried below.
-            if ["branch", "fat-pointer", "mpx"].contains(&point.text("checked_by")) {
-                assert_eq!(outcome(&point, &data, data.address() - 8), None, "{point}");
-            } else if (point.text("checked_by"), point.text("bounds")) != ("mask", "one") {
-                // One bound by a mask lets an address go up as far as the region is aligned.
-                assert!(outcome(&point, &data, data.address() - 8).is_some(), "{point}");
+            // The page before the data may belong to something else: only sequences that never access it are run.
+            let below = data.address() - 8;
+            match (params.checked_by, params.bounds) {
+                (Mechanism::Branch | Mechanism::FatPointer | Mechanism::Mpx, _) => {
+                    assert_eq!(outcome(&params, &data, below), None, "{params:?}");
+                }
+                // A single masked bound limits an address only to the alignment of the region.
+                (Mechanism::Mask, CheckedBounds::One) => {}
+                _ => assert!(outcome(&params, &data, below).is_some(), "{params:?}"),
             }
         }
     }
 
     #[test]
-    fn instructions_are_counted_by_the_text() {
-        let point = Point::from([
-            ("checked_by", "branch"),
-            ("access", "load"),
-            ("bounds", "both"),
-            ("address", "lea"),
-        ]);
-        assert_eq!(sequence::lines(&point).unwrap().len(), 6);
+    fn instructions_are_counted_in_the_source_text() {
+        let params = CheckParams {
+            checked_by: Mechanism::Branch,
+            access: Access::Load,
+            bounds: CheckedBounds::Both,
+            address: AddressForm::Lea,
+        };
+        assert_eq!(sequence::lines(&params).unwrap().len(), 6);
     }
 }

@@ -1,23 +1,23 @@
-//! The check sequences as data: each mechanism's lines around an access.
+//! The check sequences of `checks.toml`, assembled.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lab::data::{DataError, read_toml};
-use lab::point::Point;
 use lab::sample::Failure;
 use serde::Deserialize;
 
+use super::{Access, AddressForm, CheckParams, CheckedBounds};
 use crate::assembler;
-use crate::looped::trap_behind;
+use crate::timing::trap_offset;
 
-/// The sequences as they are declared.
+/// The declared sequences.
 static DECLARED: LazyLock<Result<File, DataError>> =
     LazyLock::new(|| read_toml("checks.toml", include_str!("../../checks.toml")));
 
-/// What a failed check jumps to.
+/// Jump target of a failed check.
 const FAIL: &str = "FAIL";
-/// What stands for the address in an access.
+/// Placeholder for the address in an access.
 const ADDRESS: &str = "ADDRESS";
 
 #[derive(Deserialize)]
@@ -49,33 +49,41 @@ struct Checks {
     address: String,
 }
 
-/// The lines of a point's sequence: the checks, then the access.
+/// Returns the lines of a sequence: the checks, then the access.
 ///
 /// # Errors
-/// Where there is no such sequence.
-pub(super) fn lines(point: &Point) -> Result<Vec<String>, Failure> {
+/// Returns `failed` if `checks.toml` declares no such sequence.
+pub(super) fn lines(params: &CheckParams) -> Result<Vec<String>, Failure> {
     let file = DECLARED.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
-    let absent = || Failure::failed(format!("checks.toml has no sequence for {point}"));
-    let mechanism = file.mechanism.get(point.text("checked_by")).ok_or_else(absent)?;
-    let checks = match point.text("address") {
-        "lea" => mechanism.lea.as_ref().ok_or_else(absent)?,
-        _ => &mechanism.register,
+    let CheckParams { checked_by, access, bounds, address } = *params;
+    let missing = || {
+        Failure::failed(format!(
+            "checks.toml: no sequence for checked_by={checked_by} bounds={bounds} address={address}"
+        ))
     };
-    let before = match point.text("bounds") {
-        "none" => &checks.none,
-        "one" => &checks.one,
-        _ => &checks.both,
+    let mechanism = file.mechanism.get(checked_by.name()).ok_or_else(missing)?;
+    let declared = match address {
+        AddressForm::Lea => mechanism.lea.as_ref().ok_or_else(missing)?,
+        AddressForm::Register => &mechanism.register,
     };
-    let access = if point.text("access") == "store" { &file.store } else { &file.load };
-    let mut lines = before.clone().ok_or_else(absent)?;
-    lines.push(access.replace(ADDRESS, &checks.address));
+    let checks = match bounds {
+        CheckedBounds::None => &declared.none,
+        CheckedBounds::One => &declared.one,
+        CheckedBounds::Both => &declared.both,
+    };
+    let access = match access {
+        Access::Load => &file.load,
+        Access::Store => &file.store,
+    };
+    let mut lines = checks.clone().ok_or_else(missing)?;
+    lines.push(access.replace(ADDRESS, &declared.address));
     Ok(lines)
 }
 
-/// Copies of a sequence as machine code.
+/// Returns the machine code of `copies` copies of a sequence.
 ///
 /// # Errors
-/// A line that does not assemble.
+/// Returns `failed` if a line does not assemble.
 pub(super) fn code(lines: &[String], copies: usize) -> Result<Vec<u8>, Failure> {
     let plain = lines.iter().filter(|line| !line.ends_with(FAIL)).cloned();
     let assembled = assembler::assemble(plain);
@@ -93,7 +101,7 @@ pub(super) fn code(lines: &[String], copies: usize) -> Result<Vec<u8>, Failure> 
             Part::Code(bytes) => code.extend(bytes),
             Part::Branch(condition) => {
                 code.extend([0x0F, 0x80 | condition]);
-                let distance = length + trap_behind(false) - (code.len() + 4);
+                let distance = length + trap_offset(false) - (code.len() + 4);
                 code.extend((distance as u32).to_le_bytes());
             }
         }
@@ -103,7 +111,7 @@ pub(super) fn code(lines: &[String], copies: usize) -> Result<Vec<u8>, Failure> 
 
 enum Part {
     Code(Vec<u8>),
-    /// To the trap, on a condition.
+    /// A conditional branch to the trap: the condition code.
     Branch(u8),
 }
 

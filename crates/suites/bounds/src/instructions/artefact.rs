@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use lab::artefact::Recipe;
 use lab::sample::Failure;
 
-use super::list::{OWN, OWN_TEXT};
+use super::list::{BUILT_IN, BUILT_IN_TEXT};
 use super::prepared::prepare_with;
 use crate::assembler::{AS, Code};
 
@@ -20,7 +20,7 @@ const FILE: &str = "code.txt";
 /// another.
 pub(super) fn recipe() -> Recipe {
     static INPUTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-        let list = blake3::hash(OWN_TEXT.as_bytes());
+        let list = blake3::hash(BUILT_IN_TEXT.as_bytes());
         let program = machine::environment::program_hash().unwrap_or_default();
         vec![list.as_bytes().to_vec(), program.into(), vec![u8::from(AS.find().is_ok())]]
     });
@@ -29,7 +29,7 @@ pub(super) fn recipe() -> Recipe {
 
 /// Lines and their code. What has none is not kept: who needs it assembles it and is told why not.
 fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
-    let list = OWN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
+    let list = BUILT_IN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
     let mut code = Code::new();
     prepare_with(&list.file, &list.forms, &mut code);
     let mut text = String::new();
@@ -79,7 +79,7 @@ mod tests {
         make(&recipe(), folder.path()).unwrap();
         let begun = Instant::now();
         let mut code = read(folder.path()).unwrap();
-        let list = OWN.as_ref().unwrap();
+        let list = BUILT_IN.as_ref().unwrap();
         let known = code.len();
         let prepared = prepare_with(&list.file, &list.forms, &mut code);
         println!("{known} lines; read and prepared in {:?}", begun.elapsed());

@@ -11,9 +11,10 @@ use lab::sample::Failure;
 use serde::Deserialize;
 
 use super::list::List;
-use super::plan::{BETWEEN, Line};
+use super::operand::BETWEEN;
+use super::plan::Line;
 use super::prepared::Prepared;
-use super::share::Share;
+use super::register_set::RegisterSet;
 
 /// The program, newest first: each knows more CPUs than those before.
 const MCA: [Program; 2] = [mca("llvm-mca-19", "llvm-19"), mca("llvm-mca", "llvm")];
@@ -99,7 +100,7 @@ pub(crate) fn predict(
     let mut texts: Vec<(usize, String)> = Vec::new();
     for (at, (form, one)) in list.forms.iter().zip(prepared).enumerate() {
         let Ok(one) = one else { continue };
-        let copies = one.plan.independent(form, Share::Whole).unwrap_or_default();
+        let copies = one.plan.independent(form, RegisterSet::Whole).unwrap_or_default();
         let first = copies.into_iter().next();
         let alone = |line: &Line| matches!(line, Line::Text(text) if !text.contains(BETWEEN));
         if let Some(Line::Text(text)) = first.filter(alone) {

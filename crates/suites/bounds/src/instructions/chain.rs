@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::list::Form;
-use super::operand::{Bank, Operand, Place, Register, Template};
-use super::plan::{BETWEEN, Line, Plan};
-use super::share::{Share, pool};
+use super::list::InstructionForm;
+use super::operand::{BETWEEN, MemoryAddress, Operand, Register, RegisterClass, Template};
+use super::plan::{Line, Plan};
+use super::register_set::{RegisterSet, pool};
 
 /// By what each copy of a form feeds the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,12 +66,12 @@ impl Plan {
     ///
     /// # Errors
     /// Why they cannot.
-    pub(crate) fn chain(&self, form: &Form) -> Result<Chain, String> {
-        if form.afresh {
+    pub(crate) fn chain(&self, form: &InstructionForm) -> Result<Chain, String> {
+        if form.reset_inputs {
             return Err("what it names is set anew before each copy".into());
         }
         let template = &form.template;
-        let feeds = |bank: Bank, register: &Register| {
+        let feeds = |bank: RegisterClass, register: &Register| {
             register.bank == bank
                 && self.effects.reads.contains(register)
                 && self.effects.writes.contains(register)
@@ -97,12 +97,12 @@ impl Plan {
         Ok(Chain { feeding, tries: self.tries(form, feeding)? })
     }
 
-    fn tries(&self, form: &Form, feeding: Feeding) -> Result<Vec<Try>, String> {
+    fn tries(&self, form: &InstructionForm, feeding: Feeding) -> Result<Vec<Try>, String> {
         let template = &form.template;
         if let Some(bytes) = &form.bytes {
             return Ok(vec![Try { line: Line::Bytes(bytes.clone()), copies: 1, chased: None }]);
         }
-        let numbers = self.numbers(template, 0, Share::Whole);
+        let numbers = self.numbers(template, 0, RegisterSet::Whole);
         let mut numbers = numbers.ok_or("there are too few registers for its operands")?;
         if let Some((written, read)) = self.pair(template) {
             if self.moves {
@@ -112,7 +112,7 @@ impl Plan {
         }
         let line = |place| Line::Text(template.text(&numbers, place));
         if feeding != Feeding::Address {
-            return Ok(vec![Try { line: line(Place::Data(0)), copies: 1, chased: None }]);
+            return Ok(vec![Try { line: line(MemoryAddress::Data(0)), copies: 1, chased: None }]);
         }
         let Some(at) = self.chased(template) else { return Ok(Vec::new()) };
         let register = numbers[at];
@@ -122,11 +122,11 @@ impl Plan {
             chased: Some(Chased { register, holds_address, memory_holds_address }),
         };
         let mut tries = Vec::new();
-        if template.operands()[at] == Operand::Register(Bank::General, 64) {
-            tries.push(chase(Place::At(register), true, true));
-            tries.push(chase(Place::At(register), true, false));
+        if template.operands()[at] == Operand::Register(RegisterClass::General, 64) {
+            tries.push(chase(MemoryAddress::At(register), true, true));
+            tries.push(chase(MemoryAddress::At(register), true, false));
         }
-        tries.push(chase(Place::Index(register), false, false));
+        tries.push(chase(MemoryAddress::Index(register), false, false));
         Ok(tries)
     }
 
@@ -139,13 +139,13 @@ impl Plan {
         written: usize,
         read: usize,
     ) -> Result<Try, String> {
-        let others = (1..=16).filter_map(|copy| self.numbers(template, copy, Share::Whole));
+        let others = (1..=16).filter_map(|copy| self.numbers(template, copy, RegisterSet::Whole));
         let mut others = others.map(|it| it[written]);
         let second = others.find(|other| *other != numbers[written]);
         numbers[read] = second.ok_or("there is no second register to move to")?;
-        let there = template.text(&numbers, Place::Data(0));
+        let there = template.text(&numbers, MemoryAddress::Data(0));
         numbers.swap(written, read);
-        let back = template.text(&numbers, Place::Data(0));
+        let back = template.text(&numbers, MemoryAddress::Data(0));
         Ok(Try { line: Line::Text([there, back].join(BETWEEN)), copies: 2, chased: None })
     }
 
@@ -168,7 +168,7 @@ impl Plan {
     fn chased(&self, template: &Template) -> Option<usize> {
         template.memory()?;
         (0..self.roles.len())
-            .find(|at| self.roles[*at].1 && template.bank(*at) == Some(Bank::General))
+            .find(|at| self.roles[*at].1 && template.bank(*at) == Some(RegisterClass::General))
     }
 
     fn no_chain(&self) -> String {
@@ -182,14 +182,14 @@ impl Plan {
     }
 
     /// The form and the one that leads its output back, one after another on the same registers and memory.
-    pub(crate) fn round_trip(&self, form: &Form) -> Option<[Line; 2]> {
+    pub(crate) fn round_trip(&self, form: &InstructionForm) -> Option<[Line; 2]> {
         let back = form.back.as_ref()?;
         let one = |template: &Template| {
             // One register of each bank: what the one writes the other reads.
             let numbers = (0..template.operands().len())
                 .map(|at| pool(template.bank(at)).next().unwrap_or_default())
                 .collect::<Vec<u8>>();
-            Line::Text(template.text(&numbers, Place::Data(0)))
+            Line::Text(template.text(&numbers, MemoryAddress::Data(0)))
         };
         Some([one(&form.template), one(back)])
     }
@@ -256,7 +256,7 @@ mod tests {
         assert!(why("cmp R64, R64").contains("writes no register"));
         assert!(why("movmskps R32, XMM").contains("feeds none"));
         assert!(why("push M64").contains("only stores"));
-        let form = form("form = \"rep stosb\", afresh = true");
+        let form = form("form = \"rep stosb\", reset_inputs = true");
         assert!(plan(&form).chain(&form).unwrap_err().contains("set anew"));
     }
 }

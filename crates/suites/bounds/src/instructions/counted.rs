@@ -5,7 +5,7 @@ use lab::sample::Failure;
 use machine::counters::{Counters, Event, Mode};
 
 use super::events::{self, Processor};
-use crate::looped::{Body, Data, Looped, State as Registers, Stopped};
+use crate::timing::{Body, Data, State as Registers, TimingError, TimingLoop};
 
 /// How often each event is counted; the least counts, for what interrupts only adds.
 const REPEATS: usize = 5;
@@ -60,7 +60,7 @@ impl Counting {
         data: &Data,
         cycles: f64,
         instructions: u64,
-    ) -> Result<Counted, Stopped> {
+    ) -> Result<Counted, TimingError> {
         let copies = body.copies as f64;
         let loops = (LENGTH / (cycles * copies)).clamp(1.0, MOST as f64) as u64;
         let in_loop = body.copies as u64 * instructions + body.looped.closing();
@@ -71,7 +71,7 @@ impl Counting {
                 body.looped.run(&mut state, loops)
             };
             let each = pair.each(loops, in_loop, run)?;
-            Ok::<f64, Stopped>(((each - pair.of_loop) / copies).max(0.0))
+            Ok::<f64, TimingError>(((each - pair.of_loop) / copies).max(0.0))
         };
         let mut all = self.pairs.iter().map(one).collect::<Result<Vec<f64>, _>>()?.into_iter();
         let uops = all.next().unwrap_or_default();
@@ -87,7 +87,7 @@ impl Pair {
         })?;
         let mut pair = Self { counters, of_loop: 0.0 };
         let data = Data::new()?;
-        let nothing = Looped::new(&[], false)?;
+        let nothing = TimingLoop::new(&[], false)?;
         let run = |loops| nothing.run(&mut Registers::new(&data), loops);
         pair.of_loop = pair.each(1000, nothing.closing(), run).map_err(Failure::from)?;
         Ok(pair)
@@ -99,8 +99,8 @@ impl Pair {
         &self,
         loops: u64,
         in_loop: u64,
-        mut run: impl FnMut(u64) -> Result<(), crate::looped::Fault>,
-    ) -> Result<f64, Stopped> {
+        mut run: impl FnMut(u64) -> Result<(), crate::timing::RaisedSignal>,
+    ) -> Result<f64, TimingError> {
         let mut counts = Vec::new();
         for _ in 0..REPEATS {
             let once = self.count(|| run(loops))?;
@@ -109,16 +109,16 @@ impl Pair {
         }
         least(&counts, loops * in_loop)
             .map(|count| count as f64 / loops as f64)
-            .map_err(Stopped::Failure)
+            .map_err(TimingError::Failure)
     }
 
     fn count(
         &self,
-        run: impl FnOnce() -> Result<(), crate::looped::Fault>,
-    ) -> Result<[u64; 2], Stopped> {
+        run: impl FnOnce() -> Result<(), crate::timing::RaisedSignal>,
+    ) -> Result<[u64; 2], TimingError> {
         let now = || {
             let counts = self.counters.now();
-            counts.map_err(|e| Stopped::Failure(Failure::failed(format!("counting: {e}"))))
+            counts.map_err(|e| TimingError::Failure(Failure::failed(format!("counting: {e}"))))
         };
         let before = now()?;
         run()?;
@@ -175,7 +175,7 @@ mod tests {
             Err(why) => return machine::untested::note("bounds: counters of the kernel", &why),
         };
         let pair = Pair { counters, of_loop: 0.0 };
-        let add = Looped::new(&[0x48, 0xFF, 0xC0].repeat(100), false).unwrap();
+        let add = TimingLoop::new(&[0x48, 0xFF, 0xC0].repeat(100), false).unwrap();
         let data = Data::new().unwrap();
         let run = |loops| add.run(&mut Registers::new(&data), loops);
         run(1).unwrap();

@@ -7,7 +7,7 @@ use iced_x86::{
     Register as Named, RflagsBits,
 };
 
-use super::operand::{Bank, Register};
+use super::operand::{Register, RegisterClass};
 
 /// The general register of the stack pointer.
 const STACK: u8 = 4;
@@ -52,11 +52,11 @@ impl Effects {
         }
         if moves_x87 {
             // A place on the stack is another register before and after.
-            effects.reads.retain(|register| register.bank != Bank::X87);
-            effects.writes.retain(|register| register.bank != Bank::X87);
+            effects.reads.retain(|register| register.bank != RegisterClass::X87);
+            effects.writes.retain(|register| register.bank != RegisterClass::X87);
         }
         let own = effects.writes.iter().find(|register| {
-            register.bank == Bank::General
+            register.bank == RegisterClass::General
                 && RESERVED.contains(&register.number)
                 && register.number != STACK
         });
@@ -93,7 +93,7 @@ impl Effects {
         for used in info.used_registers() {
             let Some(register) = register(used.register()) else { continue };
             let (reads, writes) = access(used.access());
-            if register == (Register { bank: Bank::General, number: STACK }) {
+            if register == (Register { bank: RegisterClass::General, number: STACK }) {
                 effects.moves_stack |= writes;
                 continue;
             }
@@ -139,12 +139,12 @@ fn register(named: Named) -> Option<Register> {
         Some(Register { bank, number: u8::try_from(number).ok()? })
     };
     match full {
-        _ if full.is_gpr64() => of(Bank::General, Named::RAX),
-        _ if full.is_zmm() => of(Bank::Vector, Named::ZMM0),
-        _ if full.is_mm() => of(Bank::Mmx, Named::MM0),
-        _ if full.is_k() => of(Bank::Mask, Named::K0),
-        _ if full.is_bnd() => of(Bank::Bounds, Named::BND0),
-        _ if full.is_st() => of(Bank::X87, Named::ST0),
+        _ if full.is_gpr64() => of(RegisterClass::General, Named::RAX),
+        _ if full.is_zmm() => of(RegisterClass::Vector, Named::ZMM0),
+        _ if full.is_mm() => of(RegisterClass::Mmx, Named::MM0),
+        _ if full.is_k() => of(RegisterClass::Mask, Named::K0),
+        _ if full.is_bnd() => of(RegisterClass::Bounds, Named::BND0),
+        _ if full.is_st() => of(RegisterClass::X87, Named::ST0),
         _ => None,
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn general(number: u8) -> Register {
-        Register { bank: Bank::General, number }
+        Register { bank: RegisterClass::General, number }
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     fn bounds_registers_are_seen() {
         let effects = Effects::of(&[0xF3, 0x0F, 0x1A, 0xC0]).unwrap(); // bndcl bnd0, rax
         assert_eq!(effects.features, [CpuidFeature::MPX]);
-        assert!(effects.reads.contains(&Register { bank: Bank::Bounds, number: 0 }));
+        assert!(effects.reads.contains(&Register { bank: RegisterClass::Bounds, number: 0 }));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn places_on_the_x87_stack_are_seen_while_it_stands_still() {
-        let st = |number| Register { bank: Bank::X87, number };
+        let st = |number| Register { bank: RegisterClass::X87, number };
         let add = Effects::of(&[0xDC, 0xC3]).unwrap(); // fadd st(3), st(0)
         assert_eq!((add.reads, add.writes), ([st(0), st(3)].into(), [st(3)].into()));
         // fld st(1); fsqrt; fstp st(0)

@@ -9,7 +9,7 @@ use machine::cpu::Cpu;
 use serde::Deserialize;
 
 const FILE: &str = "counters.toml";
-static OWN: LazyLock<Result<Events, DataError>> =
+static BUILT_IN: LazyLock<Result<Events, DataError>> =
     LazyLock::new(|| read_toml(FILE, include_str!("../../counters.toml")));
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -78,7 +78,7 @@ impl Events {
 /// # Errors
 /// Where the table has none.
 pub(super) fn of_this_processor() -> Result<&'static Processor, Failure> {
-    let events = OWN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
+    let events = BUILT_IN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
     let Cpu { vendor, family, model, .. } = Cpu::detect();
     events.find(&vendor, family, model).ok_or_else(|| {
         Failure::unavailable(
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn processors_are_found_by_vendor_family_and_model() {
-        let events = OWN.as_ref().unwrap();
+        let events = BUILT_IN.as_ref().unwrap();
         let skylake = events.find("GenuineIntel", 6, 94).unwrap();
         assert_eq!(skylake.uops.name, "UOPS_EXECUTED.THREAD");
         assert_eq!(skylake.uops.event(), Event::raw(0xB1, 1));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn no_model_stands_twice_and_every_port_is_a_metric_with_an_event_of_its_own() {
-        let events = OWN.as_ref().unwrap();
+        let events = BUILT_IN.as_ref().unwrap();
         let mut seen = BTreeSet::new();
         for one in &events.processor {
             let models = if one.models.is_empty() { vec![u32::MAX] } else { one.models.clone() };

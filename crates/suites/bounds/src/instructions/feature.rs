@@ -27,7 +27,7 @@ struct Bit {
     leaf: u32,
     #[serde(default)]
     subleaf: u32,
-    register: Place,
+    register: MemoryAddress,
     bit: u32,
     /// What must be set in XCR0.
     #[serde(default)]
@@ -36,7 +36,7 @@ struct Bit {
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Place {
+enum MemoryAddress {
     Eax,
     Ebx,
     Ecx,

@@ -8,7 +8,7 @@ use lab::measure::Context;
 use lab::sample::Failure;
 
 use super::artefact;
-use super::list::{Form, List, OWN};
+use super::list::{BUILT_IN, InstructionForm, List};
 use super::prepared::{Prepared, prepare_with};
 use crate::assembler::Code;
 
@@ -37,7 +37,7 @@ impl Forms {
         &mut self,
         context: &Context,
         level: &str,
-    ) -> Result<(&Form, &Prepared), Failure> {
+    ) -> Result<(&InstructionForm, &Prepared), Failure> {
         let known = self.known.get_or_insert_with(|| known(context));
         let Known { list, code } = known.as_mut().map_err(|failure| failure.clone())?;
         let missing = || Failure::failed(format!("{} has no form '{level}'", list.file));
@@ -56,7 +56,7 @@ impl Forms {
 fn known(context: &Context) -> Result<Known, Failure> {
     let failed = |fault: &DataError| Failure::failed(fault.to_string());
     let Some(text) = context.options.get(LIST) else {
-        let list = Cow::Borrowed(OWN.as_ref().map_err(failed)?);
+        let list = Cow::Borrowed(BUILT_IN.as_ref().map_err(failed)?);
         return Ok(Known { list, code: artefact::read(context.artefact(artefact::NAME)?)? });
     };
     let (file, text) = text.split_once('\n').unwrap_or((LIST, text));

@@ -7,16 +7,15 @@ use lab::data::{DataError, SourceLocation, read_toml};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::operand::Template;
-use super::plan::BETWEEN;
+use super::operand::{BETWEEN, Template};
 use super::value::{Holds, Value};
 
 /// The suite's own list.
 pub(crate) const FILE: &str = "instructions.toml";
-pub(crate) static OWN: LazyLock<Result<List, DataError>> =
-    LazyLock::new(|| List::read(FILE, OWN_TEXT));
+pub(crate) static BUILT_IN: LazyLock<Result<List, DataError>> =
+    LazyLock::new(|| List::read(FILE, BUILT_IN_TEXT));
 /// Its text.
-pub(crate) const OWN_TEXT: &str = include_str!("../../instructions.toml");
+pub(crate) const BUILT_IN_TEXT: &str = include_str!("../../instructions.toml");
 
 /// The most forms of a list: an order has no more points.
 const MAX_FORMS: usize = 4000;
@@ -26,7 +25,7 @@ const MAX_BYTES: usize = 60;
 
 /// One form of an instruction.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Form {
+pub(crate) struct InstructionForm {
     /// What the factor calls it: its text without commas, and the state of its operands.
     pub(crate) level: String,
     /// The text as written.
@@ -39,7 +38,7 @@ pub(crate) struct Form {
     pub(crate) integer: bool,
     pub(crate) set: BTreeMap<String, Value>,
     /// Whether registers that it names are set anew before each copy, for it uses them up.
-    pub(crate) afresh: bool,
+    pub(crate) reset_inputs: bool,
     /// The form that leads its output back.
     pub(crate) back: Option<Template>,
     pub(crate) holds: Holds,
@@ -51,7 +50,7 @@ pub(crate) struct Form {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct List {
     pub(crate) file: String,
-    pub(crate) forms: Vec<Form>,
+    pub(crate) forms: Vec<InstructionForm>,
 }
 
 #[derive(Deserialize)]
@@ -82,7 +81,7 @@ struct Declared {
     #[serde(default)]
     set: BTreeMap<String, Value>,
     #[serde(default)]
-    afresh: bool,
+    reset_inputs: bool,
     before: Option<String>,
     back: Option<String>,
 }
@@ -137,7 +136,7 @@ impl List {
             integer: false,
             state: None,
             set: BTreeMap::new(),
-            afresh: false,
+            reset_inputs: false,
             before: None,
             back: None,
         };
@@ -151,8 +150,8 @@ impl List {
     }
 
     /// The levels that a word means: one form's, a class's, `integer` forms', or all.
-    pub(crate) fn meant(&self, word: &str) -> Vec<String> {
-        let group = |form: &&Form| match word.split_once(' ') {
+    pub(crate) fn levels_of(&self, word: &str) -> Vec<String> {
+        let group = |form: &&InstructionForm| match word.split_once(' ') {
             Some(("class", class)) => form.class == class,
             Some(("marked", "integer")) => form.integer,
             _ => word == "all" || form.level == word,
@@ -162,7 +161,7 @@ impl List {
 }
 
 impl Declared {
-    fn form(self, class: &str, holds: Holds, line: usize) -> Result<Form, String> {
+    fn form(self, class: &str, holds: Holds, line: usize) -> Result<InstructionForm, String> {
         let texts =
             [Some(&self.form), self.state.as_ref(), self.before.as_ref(), self.back.as_ref()];
         if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT) {
@@ -179,7 +178,7 @@ impl Declared {
             let names = [&NAMED.map(|(name, _)| name)[..], &SETTABLE].concat().join(", ");
             return Err(format!("'set' knows no '{key}', only {names}"));
         }
-        let places = self.set.iter().filter(|(_, value)| matches!(value, Value::Place(_)));
+        let places = self.set.iter().filter(|(_, value)| matches!(value, Value::MemoryAddress(_)));
         if let Some((key, _)) = places.into_iter().find(|(key, _)| !named(key)) {
             return Err(format!("'{key}' holds no place in memory, general registers alone do"));
         }
@@ -191,7 +190,7 @@ impl Declared {
                 Template::read(&(before + &self.form))?
             }
         };
-        Ok(Form {
+        Ok(InstructionForm {
             level: self.form.replace(',', "") + &state,
             text: self.form,
             class: class.into(),
@@ -199,7 +198,7 @@ impl Declared {
             bytes: self.bytes.as_deref().map(hexadecimal).transpose()?,
             integer: self.integer,
             set: self.set,
-            afresh: self.afresh,
+            reset_inputs: self.reset_inputs,
             back: self.back.as_deref().map(Template::read).transpose()?,
             holds,
             line,
@@ -253,16 +252,18 @@ mod tests {
 
     #[test]
     fn the_suites_own_list_is_long_and_of_many_classes() {
-        let list = OWN.as_ref().unwrap();
+        let list = BUILT_IN.as_ref().unwrap();
         let classes: BTreeSet<_> = list.forms.iter().map(|form| &form.class).collect();
         println!("{} forms of {} classes", list.forms.len(), classes.len());
         assert!(list.forms.len() >= 500 && classes.len() >= 20);
         assert!(list.forms.iter().filter(|form| form.integer).count() >= 200);
         assert!(list.forms.iter().all(|form| !form.level.contains([',', '='])));
-        assert_eq!(list.meant("all").len(), list.forms.len());
-        assert!(list.meant("class mpx").len() > 10 && list.meant("marked integer").len() > 200);
-        assert_eq!(list.meant("add R64 R64"), ["add R64 R64"]);
-        assert!(list.meant("add").is_empty());
+        assert_eq!(list.levels_of("all").len(), list.forms.len());
+        assert!(
+            list.levels_of("class mpx").len() > 10 && list.levels_of("marked integer").len() > 200
+        );
+        assert_eq!(list.levels_of("add R64 R64"), ["add R64 R64"]);
+        assert!(list.levels_of("add").is_empty());
     }
 
     #[test]
@@ -279,9 +280,10 @@ mod tests {
         assert_eq!(jump.bytes.as_deref(), Some(&[0xEB, 0][..]));
         assert!(store.integer && store.back.is_some() && store.line == 6);
         let copy =
-            forms("{ form = \"movsb\", afresh = true, set = { rsi = \"memory+64\" } }").unwrap();
+            forms("{ form = \"movsb\", reset_inputs = true, set = { rsi = \"memory+64\" } }")
+                .unwrap();
         assert_eq!(copy.forms[0].set["rsi"].bits(Holds::Integers, 4096), 4160);
-        assert!(copy.forms[0].afresh);
+        assert!(copy.forms[0].reset_inputs);
     }
 
     #[test]

@@ -5,12 +5,12 @@ use lab::sample::Failure;
 
 use super::chain::Chased;
 use super::counted::{Counted, Counting};
-use super::list::Form;
+use super::list::InstructionForm;
 use super::plan::memory;
 use super::prepared::Prepared;
-use super::share::Share;
+use super::register_set::RegisterSet;
 use super::sibling::Sibling;
-use crate::looped::{Body, Data, Looped, State, Stopped, Timed, unroll};
+use crate::timing::{Body, Data, LoopTimer, State, TimingError, TimingLoop, unroll};
 
 /// Copies of what takes microseconds.
 const FEW: usize = 12;
@@ -19,10 +19,10 @@ const LONG: u64 = 20_000;
 
 /// One form under measurement.
 pub(super) struct Measured<'a> {
-    pub(super) form: &'a Form,
+    pub(super) form: &'a InstructionForm,
     pub(super) prepared: &'a Prepared,
     pub(super) data: &'a Data,
-    pub(super) timed: Timed<'a>,
+    pub(super) timer: LoopTimer<'a>,
     pub(super) counting: Option<&'a Counting>,
 }
 
@@ -33,18 +33,18 @@ impl Measured<'_> {
     /// # Errors
     /// What the form faults by; where there is no sibling, or a count is not of what was executed.
     pub(super) fn measure(&self, sibling_busy: bool) -> Result<Measurement, Failure> {
-        if sibling_busy && self.form.afresh {
+        if sibling_busy && self.form.reset_inputs {
             let why = "what its registers point to is this thread's alone";
             return Err(Failure::unavailable(why, "measure it with the sibling idle"));
         }
         let copies = self.copies()?;
-        let state = || self.prepared.plan.state(self.form, self.data, Share::Whole);
+        let state = || self.prepared.plan.state(self.form, self.data, RegisterSet::Whole);
         let breakers = self.prepared.plan.breakers(&state());
         let mut bodies = Vec::new();
-        if !self.form.afresh {
+        if !self.form.reset_inputs {
             bodies.push(self.body(copies, state(), |copies| self.independent(copies, &[]))?);
         }
-        if !breakers.is_empty() || self.form.afresh {
+        if !breakers.is_empty() || self.form.reset_inputs {
             bodies.push(self.body(copies, state(), |copies| self.independent(copies, &breakers))?);
         }
         let throughputs = bodies.len();
@@ -56,10 +56,10 @@ impl Measured<'_> {
         }
         let bodies: Vec<&Body> = bodies.iter().collect();
         let beside = || sibling_busy.then(|| self.sibling(copies)).transpose();
-        let cycles = self.timed.cycles_beside(&bodies, beside)?;
+        let cycles = self.timer.cycles_beside(&bodies, beside)?;
         let measurement = self.measurement(&cycles, throughputs, feeding);
         // Where registers are set anew, what sets them would be counted too.
-        match self.counting.filter(|_| !sibling_busy && !self.form.afresh) {
+        match self.counting.filter(|_| !sibling_busy && !self.form.reset_inputs) {
             Some(counting) => {
                 let instructions = self.prepared.plan.effects().instructions;
                 let counted = counting.of(bodies[0], self.data, cycles[0], instructions)?;
@@ -99,13 +99,13 @@ impl Measured<'_> {
     /// As many as the processor keeps decoded, unless a few take long. The first run of a form: what faults
     /// does so here.
     fn copies(&self) -> Result<usize, Failure> {
-        let state = self.prepared.plan.state(self.form, self.data, Share::Whole);
+        let state = self.prepared.plan.state(self.form, self.data, RegisterSet::Whole);
         let breakers = self.prepared.plan.breakers(&state);
-        let few = Looped::new(&self.independent(FEW, &breakers), self.moves_stack())?;
+        let few = TimingLoop::new(&self.independent(FEW, &breakers), self.moves_stack())?;
         let mut least = u64::MAX;
         for _ in 0..2 {
             self.data.fill(memory(self.form));
-            least = least.min(few.ticks(&mut state.clone(), 1).map_err(Stopped::from)?);
+            least = least.min(few.ticks(&mut state.clone(), 1).map_err(TimingError::from)?);
         }
         if least > LONG { Ok(FEW) } else { unroll::copies(&self.independent(1, &breakers)) }
     }
@@ -137,7 +137,7 @@ impl Measured<'_> {
             Err(why) => return Ok(Err(why.clone())),
         };
         for link in links {
-            let state = self.prepared.plan.state(self.form, self.data, Share::Whole);
+            let state = self.prepared.plan.state(self.form, self.data, RegisterSet::Whole);
             let code = |copies| link.code.repeat(copies / link.copies);
             let mut body = self.body(copies, state, code)?;
             if let Some(chased) = link.chased {
@@ -161,18 +161,18 @@ impl Measured<'_> {
         let mut state = body.state.clone();
         let before = state.general(chased.register);
         (body.fill)(self.data);
-        let once = Looped::new(link, self.moves_stack())?;
+        let once = TimingLoop::new(link, self.moves_stack())?;
         Ok(once.run(&mut state, 1).is_ok() && state.general(chased.register) == before)
     }
 
     /// The other thread of this core, running the same independent copies.
     fn sibling(&self, copies: usize) -> Result<Sibling, Failure> {
         let code = self.independent(copies, &[]);
-        let looped = Looped::new(&code, self.moves_stack())?;
+        let looped = TimingLoop::new(&code, self.moves_stack())?;
         let (form, plan) = (self.form.clone(), self.prepared.plan.clone());
         Sibling::start(looped, move |data| {
             data.fill(memory(&form));
-            plan.state(&form, data, Share::Whole)
+            plan.state(&form, data, RegisterSet::Whole)
         })
     }
 }

@@ -1,73 +1,126 @@
-//! `bounds/instructions`: latency and reciprocal throughput of forms given as text.
+//! `bounds/instructions`: latency and reciprocal throughput of instruction forms that are given as text.
 
 mod artefact;
 pub(crate) mod audit;
 mod chain;
+pub(crate) mod cli;
 pub(crate) mod counted;
 mod effects;
 mod events;
 mod feature;
 mod forms;
-pub(crate) mod hand;
 pub(crate) mod list;
 mod measured;
 mod operand;
 mod plan;
 mod prepared;
-mod probe;
-mod share;
+mod register_set;
 pub(crate) mod sharing;
 mod sibling;
 mod value;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lab::factor::{Factor, Levels};
+use lab::artefact::Recipe;
+use lab::factor::{Factor, LevelType, Levels};
+use lab::measure::{Context, Measurement};
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
 
-use crate::way::Way;
+use crate::bounds_registers::BoundsRegisters;
+use crate::timing::{Data, LoopTimer};
+use counted::Counting;
+use forms::Forms;
+use measured::Measured;
 
-pub(crate) static WAY: Way = Way {
-    name: "instructions",
-    factors: FACTORS,
-    metrics: METRICS,
-    available,
-    expected: |point, budget| match available(point) {
-        Ok(()) => probe::expected(budget),
-        Err(_) => Duration::ZERO,
-    },
-    artefacts: |_| vec![artefact::recipe()],
-    probe: probe::probe,
-};
+/// Form of a point.
+#[derive(Debug, Clone)]
+pub(crate) struct FormParams {
+    form: String,
+}
 
-fn available(point: &Point) -> Result<(), Failure> {
-    match point.text("sibling") {
-        "busy" => sibling::cpu().map(drop),
-        _ => Ok(()),
+/// Not derived, because a user's list (`--list`) contains forms that are not levels of the built-in list.
+impl Params for FormParams {
+    const FACTORS: &'static [Factor] = &[Factor {
+        name: "form",
+        about: "an instruction with its operands; also 'all', 'class mpx', 'marked integer'",
+        levels: Levels::Listed(levels_of),
+        default: Some("add R64 R64"),
+    }];
+
+    fn from_point(point: &Point) -> Result<Self, Failure> {
+        let form = point.get("form").map(|level| level.as_str().to_owned());
+        let form = form.ok_or_else(|| Failure::failed("the point has no factor 'form'"))?;
+        Ok(Self { form })
     }
 }
 
-const FACTORS: &[Factor] = &[
-    Factor {
-        name: "form",
-        about: "an instruction with its operands; also 'all', 'class mpx', 'marked integer'",
-        levels: Levels::Listed(meant),
-        default: None,
-    },
-    Factor {
-        name: "sibling",
-        about: "what the other thread of the core does: nothing, or the same instructions",
-        levels: Levels::Names(&["idle", "busy"]),
-        default: None,
-    },
-];
+/// Returns the levels of the built-in list that a word names.
+fn levels_of(word: &str) -> Vec<String> {
+    // If the list is invalid, measuring reports the fault with its line.
+    list::BUILT_IN.as_ref().map(|list| list.levels_of(word)).unwrap_or_default()
+}
 
-/// Ports that a processor counts as one are one metric.
+/// Load of the core's other hardware thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub(crate) enum SiblingLoad {
+    Idle,
+    Busy,
+}
+
+/// Levels of `instructions`.
+#[derive(Debug, Clone, Params)]
+pub(crate) struct InstructionParams {
+    #[factor(flatten)]
+    form: FormParams,
+    /// the load of the core's other hardware thread: none, or the same instructions
+    #[factor(default = "idle")]
+    sibling: SiblingLoad,
+}
+
+/// Times instruction forms.
+pub(crate) struct Instructions;
+
+impl Method for Instructions {
+    type Params = InstructionParams;
+
+    fn name(&self) -> &'static str {
+        "instructions"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &InstructionParams) -> Result<(), Failure> {
+        match params.sibling {
+            SiblingLoad::Busy => sibling::cpu().map(drop),
+            SiblingLoad::Idle => Ok(()),
+        }
+    }
+
+    fn expected(&self, params: &InstructionParams, budget: Duration) -> Duration {
+        match self.available(params) {
+            // The timed loops, and the overhead around them.
+            Ok(()) => budget + Duration::from_millis(2),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn artefacts(&self, _: &InstructionParams) -> Vec<Recipe> {
+        vec![artefact::recipe()]
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<InstructionParams>>, Failure> {
+        Ok(Box::new(InstructionProbe::default()))
+    }
+}
+
+/// Returns the metric of a port. Ports that a CPU counts together are one metric.
 const fn port(name: &'static str) -> Metric {
-    let about =
-        "micro-operations that the port (or those ports) gets in a core cycle, where counted";
+    let about = "micro-operations per core cycle on the port (or ports), if the CPU counts them";
     Metric::new(name, "1", Better::Neither, about)
 }
 
@@ -76,25 +129,25 @@ const METRICS: &[Metric] = &[
         "throughput",
         "cycles",
         Better::Lower,
-        "core cycles an instruction of copies that do not wait for one another (reciprocal throughput)",
+        "core cycles per instruction of independent copies (reciprocal throughput)",
     ),
     Metric::new(
         "latency",
         "cycles",
         Better::Lower,
-        "core cycles an instruction of copies that each feed the next; 'chain' says by what",
+        "core cycles per instruction of copies that depend on each other; 'chain' names the dependency",
     ),
     Metric::new(
         "round_trip",
         "cycles",
         Better::Lower,
-        "core cycles of the form and the one that leads its output back into its input",
+        "core cycles of the form and of the form that moves its output back to its input",
     ),
     Metric::count(
         "off_integer",
-        "how far a latency that is expected to be whole is from it, over max(0.05 cycle, 0.5%)",
+        "deviation of a latency from the expected whole number, relative to max(0.05 cycle, 0.5%)",
     ),
-    Metric::count("uops", "micro-operations an instruction, where performance counters count them"),
+    Metric::count("uops", "micro-operations per instruction, by performance counters"),
     port("port_0"),
     port("port_1"),
     port("port_2"),
@@ -108,11 +161,37 @@ const METRICS: &[Metric] = &[
     port("port_4_9"),
     port("port_5_11"),
     port("port_7_8"),
-    Metric::time("measuring", "what measuring the form took, preparing not counted"),
+    Metric::time("measuring", "time to measure the form, without preparation"),
 ];
 
-/// The levels that a word means.
-fn meant(word: &str) -> Vec<String> {
-    // A list at fault is told by whoever measures, with its line.
-    list::OWN.as_ref().map(|list| list.meant(word)).unwrap_or_default()
+/// Number of loops that are timed within the budget: a chain and two kinds of copies, with repeats when the core clock
+/// moved.
+const BODIES: u32 = 6;
+
+#[derive(Default)]
+struct InstructionProbe {
+    forms: Forms,
+    /// Opened for the first form; the inner option is `None` if there are no counters, which the capability reports.
+    counting: Option<Option<Counting>>,
+}
+
+impl Probe<InstructionParams> for InstructionProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &InstructionParams,
+    ) -> Result<Measurement, Failure> {
+        let tsc = context.tsc()?;
+        let (form, prepared) = self.forms.find(context, &params.form.form)?;
+        let data = Data::new()?;
+        // MPX instructions would run as NOP if the registers were off.
+        let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
+        let timer = LoopTimer::new(tsc, &data, context.budget / BODIES);
+        let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
+        let form = Measured { form, prepared, data: &data, timer, counting };
+        let start = Instant::now();
+        let measurement = form.measure(params.sibling == SiblingLoad::Busy);
+        let measurement = form.timer.judged(measurement)?;
+        Ok(measurement.value("measuring", start.elapsed().as_nanos() as f64))
+    }
 }

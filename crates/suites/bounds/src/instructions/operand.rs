@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
+/// Separator of the instructions of a form that consists of several.
+pub(crate) const BETWEEN: &str = "; ";
+
 /// A kind of registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Bank {
+pub(crate) enum RegisterClass {
     General,
     Mmx,
     Vector,
@@ -17,7 +20,7 @@ pub(crate) enum Bank {
 /// A register by its bank and number, of whatever width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Register {
-    pub(crate) bank: Bank,
+    pub(crate) bank: RegisterClass,
     pub(crate) number: u8,
 }
 
@@ -25,14 +28,14 @@ pub(crate) struct Register {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// A register of so many bits.
-    Register(Bank, u16),
+    Register(RegisterClass, u16),
     /// Memory of so many bits.
     Memory(u16),
 }
 
 /// Where a memory operand lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryAddress {
     /// So many bytes into the data.
     Data(usize),
     /// Where this general register points.
@@ -103,7 +106,7 @@ impl Template {
     }
 
     /// The bank of a register operand.
-    pub(crate) fn bank(&self, operand: usize) -> Option<Bank> {
+    pub(crate) fn bank(&self, operand: usize) -> Option<RegisterClass> {
         match self.operands.get(operand)? {
             Operand::Register(bank, _) => Some(*bank),
             Operand::Memory(_) => None,
@@ -116,7 +119,7 @@ impl Template {
     }
 
     /// The text with the numbers of registers for the operands (those of memory are passed over).
-    pub(crate) fn text(&self, numbers: &[u8], place: Place) -> String {
+    pub(crate) fn text(&self, numbers: &[u8], place: MemoryAddress) -> String {
         let mut text = String::new();
         for part in &self.parts {
             // Writing into a String cannot fail.
@@ -141,17 +144,17 @@ fn first_length(text: &str) -> usize {
 fn operand(word: &str) -> Option<Operand> {
     let register = |bank, bits| Some(Operand::Register(bank, bits));
     match word {
-        "R8" => register(Bank::General, 8),
-        "R16" => register(Bank::General, 16),
-        "R32" => register(Bank::General, 32),
-        "R64" => register(Bank::General, 64),
-        "MM" => register(Bank::Mmx, 64),
-        "XMM" => register(Bank::Vector, 128),
-        "YMM" => register(Bank::Vector, 256),
-        "ZMM" => register(Bank::Vector, 512),
-        "K" => register(Bank::Mask, 64),
-        "BND" => register(Bank::Bounds, 128),
-        "ST" => register(Bank::X87, 80),
+        "R8" => register(RegisterClass::General, 8),
+        "R16" => register(RegisterClass::General, 16),
+        "R32" => register(RegisterClass::General, 32),
+        "R64" => register(RegisterClass::General, 64),
+        "MM" => register(RegisterClass::Mmx, 64),
+        "XMM" => register(RegisterClass::Vector, 128),
+        "YMM" => register(RegisterClass::Vector, 256),
+        "ZMM" => register(RegisterClass::Vector, 512),
+        "K" => register(RegisterClass::Mask, 64),
+        "BND" => register(RegisterClass::Bounds, 128),
+        "ST" => register(RegisterClass::X87, 80),
         _ => {
             let bits = word.strip_prefix('M')?.parse().ok()?;
             size(bits).map(|_| Operand::Memory(bits))
@@ -173,24 +176,24 @@ fn size(bits: u16) -> Option<&'static str> {
     })
 }
 
-fn memory(bits: u16, place: Place) -> String {
+fn memory(bits: u16, place: MemoryAddress) -> String {
     let size = size(bits).unwrap_or_default();
     match place {
-        Place::Data(0) => format!("{size} ptr [{BASE}]"),
-        Place::Data(offset) => format!("{size} ptr [{BASE}+{offset}]"),
-        Place::At(number) => format!("{size} ptr [{}]", general(number, 64)),
-        Place::Index(number) => format!("{size} ptr [{BASE}+{}]", general(number, 64)),
+        MemoryAddress::Data(0) => format!("{size} ptr [{BASE}]"),
+        MemoryAddress::Data(offset) => format!("{size} ptr [{BASE}+{offset}]"),
+        MemoryAddress::At(number) => format!("{size} ptr [{}]", general(number, 64)),
+        MemoryAddress::Index(number) => format!("{size} ptr [{BASE}+{}]", general(number, 64)),
     }
 }
 
-fn register(bank: Bank, bits: u16, number: u8) -> String {
+fn register(bank: RegisterClass, bits: u16, number: u8) -> String {
     match bank {
-        Bank::General => general(number, bits),
-        Bank::Mmx => format!("mm{number}"),
-        Bank::Mask => format!("k{number}"),
-        Bank::Bounds => format!("bnd{number}"),
-        Bank::X87 => format!("st({number})"),
-        Bank::Vector => {
+        RegisterClass::General => general(number, bits),
+        RegisterClass::Mmx => format!("mm{number}"),
+        RegisterClass::Mask => format!("k{number}"),
+        RegisterClass::Bounds => format!("bnd{number}"),
+        RegisterClass::X87 => format!("st({number})"),
+        RegisterClass::Vector => {
             let letter = match bits {
                 128 => 'x',
                 256 => 'y',
@@ -227,18 +230,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn text(form: &str, numbers: &[u8], place: Place) -> String {
+    fn text(form: &str, numbers: &[u8], place: MemoryAddress) -> String {
         Template::read(form).unwrap().text(numbers, place)
     }
 
     #[test]
     fn operands_become_registers_and_memory() {
-        let data = Place::Data(64);
+        let data = MemoryAddress::Data(64);
         assert_eq!(text("add R64, R32", &[0, 9], data), "add rax, r9d");
         assert_eq!(text("mov R8, M8", &[6, 0], data), "mov sil, byte ptr [r14+64]");
-        assert_eq!(text("mov R64, M64", &[7, 0], Place::At(7)), "mov rdi, qword ptr [rdi]");
+        assert_eq!(text("mov R64, M64", &[7, 0], MemoryAddress::At(7)), "mov rdi, qword ptr [rdi]");
         assert_eq!(
-            text("movzx R32, M8", &[1, 0], Place::Index(1)),
+            text("movzx R32, M8", &[1, 0], MemoryAddress::Index(1)),
             "movzx ecx, byte ptr [r14+rcx]"
         );
         assert_eq!(
@@ -261,13 +264,13 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,40}") {
             if let Ok(template) = Template::read(&text) {
-                template.text(&vec![1; template.operands().len()], Place::Data(0));
+                template.text(&vec![1; template.operands().len()], MemoryAddress::Data(0));
             }
         }
 
         #[test]
         fn text_without_capitals_stays(text in "[a-z0-9 ,\\[\\]+*{}]{0,40}") {
-            prop_assert_eq!(Template::read(&text).unwrap().text(&[], Place::Data(0)), text);
+            prop_assert_eq!(Template::read(&text).unwrap().text(&[], MemoryAddress::Data(0)), text);
         }
     }
 }

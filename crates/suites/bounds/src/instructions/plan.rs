@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::effects::{Effects, RESERVED};
 use super::feature;
-use super::list::{Form, NAMED};
-use super::operand::{Bank, Place, Register, Template};
-use super::share::{Share, pool};
+use super::list::{InstructionForm, NAMED};
+use super::operand::{MemoryAddress, Register, RegisterClass, Template};
+use super::register_set::{RegisterSet, pool};
 use super::value::Holds;
-use crate::looped::{Data, State};
+use crate::timing::{Data, State};
 
 /// The fewest copies that differ.
 const DIFFERENT: usize = 8;
@@ -32,14 +32,13 @@ pub(crate) struct Plan {
     pub(super) moves: bool,
 }
 
-/// Between the instructions of a form that is several.
-pub(crate) const BETWEEN: &str = "; ";
-
 /// The line by which a form is first looked at: every operand a register of its own.
-pub(crate) fn first_look(form: &Form) -> Line {
+pub(crate) fn first_look(form: &InstructionForm) -> Line {
     match &form.bytes {
         Some(bytes) => Line::Bytes(bytes.clone()),
-        None => Line::Text(form.template.text(&first_numbers(&form.template), Place::Data(0))),
+        None => {
+            Line::Text(form.template.text(&first_numbers(&form.template), MemoryAddress::Data(0)))
+        }
     }
 }
 
@@ -55,7 +54,7 @@ fn first_numbers(template: &Template) -> Vec<u8> {
 
 impl Plan {
     /// From what the first look showed.
-    pub(crate) fn new(form: &Form, effects: Effects) -> Self {
+    pub(crate) fn new(form: &InstructionForm, effects: Effects) -> Self {
         let template = &form.template;
         let first: Vec<Option<Register>> = first_numbers(template)
             .into_iter()
@@ -69,7 +68,8 @@ impl Plan {
         };
         let roles = first.iter().map(role).collect();
         let named = |register: &&Register| {
-            let reserved = register.bank == Bank::General && RESERVED.contains(&register.number);
+            let reserved =
+                register.bank == RegisterClass::General && RESERVED.contains(&register.number);
             !reserved && !first.contains(&Some(**register))
         };
         let implicit = effects.reads.union(&effects.writes).filter(named).copied().collect();
@@ -82,7 +82,12 @@ impl Plan {
     }
 
     /// The registers for operands that are only read, which nothing writes; and those for the others.
-    fn registers(&self, template: &Template, bank: Bank, share: Share) -> (Vec<u8>, Vec<u8>) {
+    fn registers(
+        &self,
+        template: &Template,
+        bank: RegisterClass,
+        share: RegisterSet,
+    ) -> (Vec<u8>, Vec<u8>) {
         let free = |number: &u8| {
             share.has(bank, *number) && !self.implicit.contains(&Register { bank, number: *number })
         };
@@ -98,7 +103,7 @@ impl Plan {
         &self,
         template: &Template,
         copy: usize,
-        share: Share,
+        share: RegisterSet,
     ) -> Option<Vec<u8>> {
         let mut numbers = Vec::new();
         for at in 0..self.roles.len() {
@@ -125,7 +130,11 @@ impl Plan {
     ///
     /// # Errors
     /// Where there are too few registers.
-    pub(crate) fn independent(&self, form: &Form, share: Share) -> Result<Vec<Line>, String> {
+    pub(crate) fn independent(
+        &self,
+        form: &InstructionForm,
+        share: RegisterSet,
+    ) -> Result<Vec<Line>, String> {
         if let Some(bytes) = &form.bytes {
             return Ok(vec![Line::Bytes(bytes.clone())]);
         }
@@ -137,7 +146,9 @@ impl Plan {
         let copies = sets * DIFFERENT.div_ceil(sets);
         let line = |copy| {
             let numbers = self.numbers(template, copy, share).ok_or(few)?;
-            Ok(Line::Text(template.text(&numbers, Place::Data(share.place(copy, template)))))
+            Ok(Line::Text(
+                template.text(&numbers, MemoryAddress::Data(share.place(copy, template))),
+            ))
         };
         (0..copies).map(line).collect()
     }
@@ -145,7 +156,7 @@ impl Plan {
     /// What makes a copy independent of the one before where both name the same registers or flags.
     pub(crate) fn breakers(&self, state: &State) -> Vec<u8> {
         let both = |register: &&Register| {
-            register.bank == Bank::General
+            register.bank == RegisterClass::General
                 && self.effects.reads.contains(register)
                 && self.effects.writes.contains(register)
         };
@@ -175,11 +186,11 @@ impl Plan {
 
     /// Whether the form names a general register by itself that another form may name too.
     pub(crate) fn names_general(&self) -> bool {
-        self.implicit.iter().any(|register| register.bank == Bank::General)
+        self.implicit.iter().any(|register| register.bank == RegisterClass::General)
     }
 
     /// What registers hold at first.
-    pub(crate) fn state(&self, form: &Form, data: &Data, share: Share) -> State {
+    pub(crate) fn state(&self, form: &InstructionForm, data: &Data, share: RegisterSet) -> State {
         let mut state = State::new(data);
         state.widen(feature::widest(&self.effects.features));
         let bits =
@@ -187,10 +198,10 @@ impl Plan {
         let vector = bits("vector").unwrap_or_else(|| form.holds.bits(1.0));
         (0..32).for_each(|number| state.set_vector(number, vector));
         let source = bits("source");
-        for number in self.registers(&form.template, Bank::Vector, share).0 {
+        for number in self.registers(&form.template, RegisterClass::Vector, share).0 {
             state.set_vector(number, source.unwrap_or_else(|| form.holds.bits(1.0)));
         }
-        for number in self.registers(&form.template, Bank::General, share).0 {
+        for number in self.registers(&form.template, RegisterClass::General, share).0 {
             state.set_general(number, source.unwrap_or(1));
         }
         if self.effects.features.iter().any(|it| feature::is_x87(*it)) {
@@ -206,7 +217,7 @@ impl Plan {
 }
 
 /// What every 8 bytes of the memory hold at first.
-pub(crate) fn memory(form: &Form) -> u64 {
+pub(crate) fn memory(form: &InstructionForm) -> u64 {
     let one = || if form.holds == Holds::Integers { 1 } else { form.holds.bits(1.0) };
     form.set.get("memory").map_or_else(one, |value| value.bits(form.holds, 0))
 }
@@ -217,12 +228,12 @@ pub(super) mod tests {
     use super::super::prepared::assembled;
     use super::*;
 
-    pub(in super::super) fn form(line: &str) -> Form {
+    pub(in super::super) fn form(line: &str) -> InstructionForm {
         let text = format!("[[class]]\nname = \"mine\"\nforms = [\n{{ {line} }}\n]\n");
         List::read("mine.toml", &text).unwrap().forms.remove(0)
     }
 
-    pub(in super::super) fn plan(form: &Form) -> Plan {
+    pub(in super::super) fn plan(form: &InstructionForm) -> Plan {
         let line = first_look(form);
         let code = assembled([line.clone()]).remove(0).unwrap();
         Plan::new(form, Effects::of(&code).unwrap())
@@ -230,7 +241,7 @@ pub(super) mod tests {
 
     fn independent(text: &str) -> Vec<Line> {
         let form = form(&format!("form = \"{text}\""));
-        plan(&form).independent(&form, Share::Whole).unwrap()
+        plan(&form).independent(&form, RegisterSet::Whole).unwrap()
     }
 
     #[test]
@@ -248,7 +259,7 @@ pub(super) mod tests {
         let data = Data::new().unwrap();
         let form = form("form = \"div R64\", set = { rax = -1, rdx = 6 }");
         let plan = plan(&form);
-        let code = plan.breakers(&plan.state(&form, &data, Share::Whole));
+        let code = plan.breakers(&plan.state(&form, &data, RegisterSet::Whole));
         let expected = [&[0x48, 0xB8][..], &[0xFF; 8], &[0xBA, 6, 0, 0, 0]].concat();
         assert_eq!(code, expected);
     }

@@ -5,9 +5,10 @@ use lab::sample::Failure;
 use super::chain::{Chain, Chased, Feeding};
 use super::effects::Effects;
 use super::feature;
-use super::list::{Form, List};
-use super::plan::{BETWEEN, Line, Plan, first_look};
-use super::share::Share;
+use super::list::{InstructionForm, List};
+use super::operand::BETWEEN;
+use super::plan::{Line, Plan, first_look};
+use super::register_set::RegisterSet;
 use crate::assembler::{self, Code};
 
 /// A form as machine code, for each way in which it is measured.
@@ -68,7 +69,7 @@ pub(crate) fn prepare(list: &List) -> Vec<Result<Prepared, Failure>> {
 /// form and one with the registers that its copies get, and added.
 pub(crate) fn prepare_with(
     file: &str,
-    forms: &[Form],
+    forms: &[InstructionForm],
     code: &mut Code,
 ) -> Vec<Result<Prepared, Failure>> {
     let looks = completed(forms.iter().map(first_look), code);
@@ -82,7 +83,7 @@ pub(crate) fn prepare_with(
         .collect();
     let lines = planned.iter().flatten().flat_map(Planned::lines);
     let mut codes = completed(lines, code).into_iter();
-    let with_code = |(form, planned): (&Form, Result<Planned, Failure>)| {
+    let with_code = |(form, planned): (&InstructionForm, Result<Planned, Failure>)| {
         // Whatever becomes of a form, its codes are taken from the row.
         let planned = planned?;
         let own: Vec<_> = codes.by_ref().take(planned.lines().count()).collect();
@@ -93,7 +94,7 @@ pub(crate) fn prepare_with(
 }
 
 /// A failure with the file and line of the form that it is about; what this CPU lacks is no fault of theirs.
-fn placed(file: &str, form: &Form, failure: Failure) -> Failure {
+fn placed(file: &str, form: &InstructionForm, failure: Failure) -> Failure {
     if failure.kind.is_fault() {
         let (line, text) = (form.line, &form.text);
         return Failure {
@@ -113,11 +114,11 @@ struct Planned {
 }
 
 impl Planned {
-    fn new(form: &Form, code: &[u8]) -> Result<Self, Failure> {
+    fn new(form: &InstructionForm, code: &[u8]) -> Result<Self, Failure> {
         let effects = Effects::of(code).map_err(Failure::failed)?;
         feature::all_here(&effects.features)?;
         let plan = Plan::new(form, effects);
-        let independent = plan.independent(form, Share::Whole).map_err(Failure::failed)?;
+        let independent = plan.independent(form, RegisterSet::Whole).map_err(Failure::failed)?;
         let chain = plan.chain(form);
         let round_trip = plan.round_trip(form);
         Ok(Self { plan, independent, chain, round_trip })
@@ -144,7 +145,7 @@ impl Planned {
 
 #[cfg(test)]
 mod tests {
-    use super::super::list::OWN;
+    use super::super::list::BUILT_IN;
     use super::*;
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
         if let Err(failure) = assembler::AS.find() {
             return machine::untested::note("bounds: the whole list assembles", &failure);
         }
-        let list = OWN.as_ref().unwrap();
+        let list = BUILT_IN.as_ref().unwrap();
         let begun = std::time::Instant::now();
         let prepared = prepare(list);
         println!("prepared in {:?}", begun.elapsed());
@@ -194,7 +195,7 @@ mod tests {
             let why = assembler::AS.absent();
             return machine::untested::note("bounds: two assemblers agree", &why);
         };
-        let list = OWN.as_ref().unwrap();
+        let list = BUILT_IN.as_ref().unwrap();
         let lines = list.forms.iter().map(first_look).flat_map(|line| match line {
             Line::Text(text) => text.split(BETWEEN).map(str::to_owned).collect(),
             Line::Bytes(_) => Vec::new(),

@@ -10,7 +10,7 @@ use lab::sample::Failure;
 use machine::pin;
 use machine::topology::Topology;
 
-use crate::looped::{Data, Looped, State};
+use crate::timing::{Data, State, TimingLoop};
 
 /// Loops between two looks whether to stop.
 const LOOPS: u64 = 100;
@@ -43,7 +43,7 @@ impl Sibling {
     /// # Errors
     /// Where there is no sibling, or no thread can be started on it.
     pub(crate) fn start(
-        looped: Looped,
+        looped: TimingLoop,
         begin: impl FnOnce(&Data) -> State + Send + 'static,
     ) -> Result<Self, Failure> {
         Self::start_on(cpu()?, looped, begin)
@@ -51,7 +51,7 @@ impl Sibling {
 
     fn start_on(
         cpu: usize,
-        looped: Looped,
+        looped: TimingLoop,
         begin: impl FnOnce(&Data) -> State + Send + 'static,
     ) -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn code_runs_beside_until_it_is_dropped() {
         let cpu = allowed_cpus()[0];
-        let looped = Looped::new(&[0x48, 0xFF, 0xC0], false).unwrap();
+        let looped = TimingLoop::new(&[0x48, 0xFF, 0xC0], false).unwrap();
         let sibling = Sibling::start_on(cpu, looped, State::new).unwrap();
         assert!(!sibling.thread.as_ref().unwrap().is_finished());
         drop(sibling);
-        let faulty = Looped::new(&crate::looped::UD2, false).unwrap();
+        let faulty = TimingLoop::new(&crate::timing::UD2, false).unwrap();
         assert!(Sibling::start_on(cpu, faulty, State::new).is_err());
     }
 

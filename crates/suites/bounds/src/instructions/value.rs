@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::looped::Data;
+use crate::timing::Data;
 
 /// What vectors and memory hold: 1 of this kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -31,7 +31,7 @@ impl Holds {
 pub(crate) enum Value {
     Whole(i64),
     Number(f64),
-    Place(InMemory),
+    MemoryAddress(InMemory),
 }
 
 /// So many bytes into the memory, written as `memory` or `memory+4096`.
@@ -59,7 +59,7 @@ impl Value {
         match self {
             Self::Whole(value) => value as u64,
             Self::Number(number) => holds.bits(number),
-            Self::Place(InMemory(offset)) => base + offset as u64,
+            Self::MemoryAddress(InMemory(offset)) => base + offset as u64,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The programs as artefacts: one for each kernel and mechanism, and one with all bugs for each mechanism.
+//! Programs as artefacts: one per kernel and mechanism, and one with all planted bugs per mechanism.
 
 use std::fs;
 use std::path::Path;
@@ -9,128 +9,179 @@ use lab::artefact::Recipe;
 use lab::program::build;
 use lab::sample::Failure;
 
+use super::compiler;
 use super::manifest::{Compiler, Language, Mechanism, mechanism};
-use super::{compiler, sources};
 
-/// How long a program of some hundred lines may take to compile.
+/// Time limit for the compilation of a program of a few hundred lines.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The program with all planted bugs.
+/// Program with all planted bugs.
 pub(super) const BUGS: &str = "bugs";
-/// The same program, compiled to be refused.
-const REFUSED: &str = "refused";
-/// The compiled program in its folder.
+/// The same program with the flags that make the compiler reject it.
+const REJECTED: &str = "rejected";
+/// Name of the compiled program in its folder.
 pub(super) const PROGRAM: &str = "program";
-/// The file that holds what the compiler said where it refused the program.
-pub(super) const REFUSAL: &str = "refusal.txt";
+/// Name of the file with the diagnostic of a rejected program.
+pub(super) const DIAGNOSTIC: &str = "diagnostic.txt";
 
-/// How the artefact of a program under a mechanism is called.
+/// Name and text of a source file.
+type Source = (&'static str, &'static str);
+
+/// Files that every program of a language includes.
+const SHARED: &[(Language, &[Source])] = &[
+    (
+        Language::C,
+        &[
+            ("kernel.h", include_str!("../../kernels/kernel.h")),
+            ("bounds.h", include_str!("../../kernels/bounds.h")),
+        ],
+    ),
+    (Language::Cpp, &[("kernel.h", include_str!("../../kernels/kernel.h"))]),
+    (Language::Rust, &[("harness.rs", include_str!("../../kernels/harness.rs"))]),
+];
+
+/// Lists the programs in their three languages.
+macro_rules! programs {
+    ($($folder:literal $name:literal)*) => {
+        &[$(
+            (Language::C, $name, (concat!($name, ".c"),
+                include_str!(concat!("../../", $folder, "/", $name, ".c")))),
+            (Language::Cpp, $name, (concat!($name, ".cpp"),
+                include_str!(concat!("../../", $folder, "/", $name, ".cpp")))),
+            (Language::Rust, $name, (concat!($name, ".rs"),
+                include_str!(concat!("../../", $folder, "/", $name, ".rs")))),
+        )*]
+    };
+}
+
+const PROGRAMS: &[(Language, &str, Source)] = programs! {
+    "kernels" "arraywrite"
+    "kernels" "arrayread"
+    "kernels" "struct"
+    "kernels" "ptrcreation"
+    "kernels" "mallocs"
+    "kernels" "funccalls"
+    "bugs" "bugs"
+};
+
+/// Returns the source files of a program in a language, first the one to compile; empty if there is no such program.
+fn sources(language: Language, program: &str) -> Vec<Source> {
+    let file = if program == REJECTED { BUGS } else { program };
+    let main = PROGRAMS.iter().find(|(of, name, _)| *of == language && *name == file);
+    let Some((_, _, main)) = main else { return Vec::new() };
+    let shared = SHARED.iter().filter(|(of, _)| *of == language);
+    std::iter::once(*main).chain(shared.flat_map(|(_, all)| all.iter().copied())).collect()
+}
+
+/// Returns the name of the artefact of a program under a mechanism.
 pub(super) fn name(program: &str, mechanism: &str) -> String {
     format!("bounds-{program}-{mechanism}")
 }
 
-/// How the artefact of what a mechanism's compiler refuses is called.
-pub(super) fn refused_name(mechanism: &str) -> String {
-    name(REFUSED, mechanism)
+/// Returns the name of the artefact with the diagnostic of a mechanism's compiler.
+pub(super) fn rejected_name(mechanism: &str) -> String {
+    name(REJECTED, mechanism)
 }
 
-/// How to make a program under a mechanism. A change of sources, flags or compiler makes another.
+/// Returns the recipe of a program under a mechanism. Its inputs are the sources, the flags and the compiler's version.
 pub(super) fn recipe(program: &str, mechanism: &Mechanism) -> Recipe {
-    compiled(name(program, &mechanism.name), program, mechanism, &mechanism.flags)
+    recipe_with(name(program, &mechanism.name), program, mechanism, &mechanism.flags)
 }
 
-/// How to have a program refused, where the mechanism does that.
-pub(super) fn refused_recipe(mechanism: &Mechanism) -> Option<Recipe> {
-    let flags = &mechanism.refuses.as_ref()?.flags;
-    Some(compiled(refused_name(&mechanism.name), REFUSED, mechanism, flags))
+/// Returns the recipe of the diagnostic; `None` if the mechanism rejects no bug.
+pub(super) fn rejected_recipe(mechanism: &Mechanism) -> Option<Recipe> {
+    let flags = &mechanism.rejects.as_ref()?.flags;
+    Some(recipe_with(rejected_name(&mechanism.name), REJECTED, mechanism, flags))
 }
 
-fn compiled(name: String, program: &str, mechanism: &Mechanism, flags: &[String]) -> Recipe {
+fn recipe_with(name: String, program: &str, mechanism: &Mechanism, flags: &[String]) -> Recipe {
     let compiler = mechanism.compiler();
     let version = compiler.clone().and_then(compiler::find).map(|found| found.version);
-    let version = version.unwrap_or_else(|absent| absent.why);
-    let of_all = compiler.as_ref().map(|one| one.flags.join(" ")).unwrap_or_default();
+    let version = version.unwrap_or_else(|missing| missing.why);
+    let common_flags = compiler.as_ref().map(|one| one.flags.join(" ")).unwrap_or_default();
     let language = compiler.map_or(Language::C, |one| one.language);
     let mut inputs: Vec<Vec<u8>> = vec![
         program.into(),
         mechanism.name.clone().into(),
-        of_all.into(),
+        common_flags.into(),
         flags.join(" ").into(),
         version.into(),
     ];
-    for (file, text) in sources::of(language, file_of(program)) {
+    for (file, text) in sources(language, program) {
         inputs.extend([file.into(), text.into()]);
     }
     Recipe { name, inputs, make }
 }
 
-/// The source's name without its ending.
-fn file_of(program: &str) -> &str {
-    if program == REFUSED { BUGS } else { program }
-}
-
 fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     let text =
-        |at: usize| recipe.inputs.get(at).map_or("".into(), |it| String::from_utf8_lossy(it));
+        |index: usize| recipe.inputs.get(index).map_or("".into(), |it| String::from_utf8_lossy(it));
     let (program, mechanism) = (text(0), mechanism(&text(1))?);
     let compiler = mechanism.compiler()?;
     let found = compiler::find(compiler)?;
-    compiler::suffices(mechanism, &found)?;
-    let files = sources::of(compiler.language, file_of(&program));
+    compiler::check_needs(mechanism, &found)?;
+    let files = sources(compiler.language, &program);
     for (file, text) in &files {
         fs::write(folder.join(file), text)?;
     }
-    let (main, _) = files.first().ok_or_else(|| {
-        Failure::failed(format!("there is no program '{program}' for {}", mechanism.name))
-    })?;
+    let (main, _) = files
+        .first()
+        .ok_or_else(|| Failure::failed(format!("no program '{program}' for {}", mechanism.name)))?;
     let mut command = Command::new(&found.program);
-    command.args(words(compiler, mechanism, &program, main)).current_dir(folder);
+    command.args(arguments(compiler, mechanism, &program, main)).current_dir(folder);
     let output = build(&mut command, &[], LIMIT)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if program == REFUSED {
-        return keep_refusal(mechanism, output.status.success(), &said, folder);
+    let diagnostics = String::from_utf8_lossy(&output.stderr);
+    if program == REJECTED {
+        return keep_diagnostic(mechanism, output.status.success(), &diagnostics, folder);
     }
-    let why = || {
-        let first = said.lines().find(|line| line.contains("error")).or(said.lines().next());
-        let compiler = found.program.display();
-        let first = first.unwrap_or("it says nothing");
-        Failure::failed(format!(
-            "{compiler} does not compile {main} for {}: {first}",
-            mechanism.name
-        ))
-    };
-    if output.status.success() { Ok(()) } else { Err(why()) }
+    if output.status.success() {
+        return Ok(());
+    }
+    let error = diagnostics.lines().find(|line| line.contains("error"));
+    Err(Failure::failed(format!(
+        "{} does not compile {main} for {}: {}",
+        found.program.display(),
+        mechanism.name,
+        error.or(diagnostics.lines().next()).unwrap_or("no diagnostic")
+    )))
 }
 
-/// The words of the compiler's command.
-fn words(compiler: &Compiler, mechanism: &Mechanism, program: &str, main: &str) -> Vec<String> {
-    let refused = mechanism.refuses.as_ref().filter(|_| program == REFUSED);
-    let own = refused.map_or(&mechanism.flags, |refusal| &refusal.flags);
-    // Libraries stand behind what needs them.
-    let (libraries, flags): (Vec<_>, Vec<_>) = own.iter().partition(|flag| flag.starts_with("-l"));
-    let mut words = compiler.first.clone();
-    words.extend(compiler.flags.iter().chain(flags).cloned());
-    words.extend([main, "-o", PROGRAM].map(String::from));
-    words.extend(libraries.into_iter().cloned());
-    words
+/// Returns the arguments of the compiler's command.
+fn arguments(compiler: &Compiler, mechanism: &Mechanism, program: &str, main: &str) -> Vec<String> {
+    let rejected = mechanism.rejects.as_ref().filter(|_| program == REJECTED);
+    let flags = rejected.map_or(&mechanism.flags, |rejected| &rejected.flags);
+    // Libraries follow the files that need them.
+    let (libraries, flags): (Vec<_>, Vec<_>) =
+        flags.iter().partition(|flag| flag.starts_with("-l"));
+    let mut arguments = compiler.first.clone();
+    arguments.extend(compiler.flags.iter().chain(flags).cloned());
+    arguments.extend([main, "-o", PROGRAM].map(String::from));
+    arguments.extend(libraries.into_iter().cloned());
+    arguments
 }
 
-/// Keeps what the compiler said; that it compiled is a failure.
-fn keep_refusal(
+/// Writes the expected diagnostic of a rejected program to its file.
+///
+/// # Errors
+/// Returns `failed` if the diagnostic is another, and a failed check if the program compiled.
+fn keep_diagnostic(
     mechanism: &Mechanism,
     compiled: bool,
-    said: &str,
+    diagnostics: &str,
     folder: &Path,
 ) -> Result<(), Failure> {
-    let says = mechanism.refuses.as_ref().map_or("", |refusal| &refusal.says);
-    let line = said.lines().find(|line| line.contains(says));
+    let expected = mechanism.rejects.as_ref().map_or("", |rejected| &rejected.diagnostic);
+    let line = diagnostics.lines().find(|line| line.contains(expected));
     match (compiled, line) {
-        (false, Some(line)) => fs::write(folder.join(REFUSAL), line).map_err(Failure::from),
+        (false, Some(line)) => fs::write(folder.join(DIAGNOSTIC), line).map_err(Failure::from),
         (false, None) => {
-            let first = said.lines().next().unwrap_or("nothing");
-            Err(Failure::failed(format!("{} says {first}, not {says}", mechanism.compiler)))
+            let first = diagnostics.lines().next().unwrap_or("no diagnostic");
+            Err(Failure::failed(format!(
+                "{}: unexpected diagnostic '{first}'; expected '{expected}'",
+                mechanism.compiler
+            )))
         }
         (true, _) => Err(Failure::check(format!(
-            "{} compiles the program that it should refuse",
+            "{} compiles a program that it should reject",
             mechanism.compiler
         ))),
     }
@@ -138,23 +189,23 @@ fn keep_refusal(
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::NAMES;
     use super::super::manifest::manifest;
+    use super::super::programs::Kernel;
     use super::*;
 
     #[test]
     fn every_program_has_a_source_in_every_language() {
         for one in &manifest().unwrap().mechanisms {
             let language = one.compiler().unwrap().language;
-            for program in NAMES.iter().chain([&BUGS]) {
-                let files = sources::of(language, program);
+            for program in Kernel::ALL.map(Kernel::name).into_iter().chain([BUGS]) {
+                let files = sources(language, program);
                 assert!(files[0].0.starts_with(program), "{program} for {}", one.name);
             }
         }
     }
 
     #[test]
-    fn flags_and_mechanism_make_another_artefact() {
+    fn flags_and_mechanism_identify_an_artefact() {
         let hash = |name: &str| recipe("struct", mechanism(name).unwrap()).hash();
         assert_ne!(hash("gcc-tables"), hash("gcc-registers"));
         assert_ne!(hash("gcc"), hash("clang"));
@@ -162,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn libraries_stand_last() {
+    fn libraries_are_the_last_arguments() {
         let mpx = mechanism("gcc-mpx").unwrap();
-        let words = words(mpx.compiler().unwrap(), mpx, "struct", "struct.c");
-        assert!(words.ends_with(&["-lmpx".into(), "-lmpxwrappers".into()]), "{words:?}");
-        assert!(words.contains(&"-fcheck-pointer-bounds".into()));
+        let arguments = arguments(mpx.compiler().unwrap(), mpx, "struct", "struct.c");
+        assert!(arguments.ends_with(&["-lmpx".into(), "-lmpxwrappers".into()]), "{arguments:?}");
+        assert!(arguments.contains(&"-fcheck-pointer-bounds".into()));
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_told() {
+    fn an_unknown_program_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let one = Recipe {
             inputs: vec![b"warp".into(), b"gcc".into()],
@@ -178,8 +229,8 @@ mod tests {
         };
         let failure = make(&one, folder.path()).unwrap_err();
         match compiler::find(mechanism("gcc").unwrap().compiler().unwrap()) {
-            Ok(_) => assert_eq!(failure.why, "there is no program 'warp' for gcc"),
-            Err(absent) => assert_eq!(failure, absent),
+            Ok(_) => assert_eq!(failure.why, "no program 'warp' for gcc"),
+            Err(missing) => assert_eq!(failure, missing),
         }
     }
 }

@@ -1,15 +1,18 @@
-//! The manifest of mechanisms, `mechanisms.toml`.
+//! The manifest of compilers and mechanisms, `mechanisms.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lab::data::read_toml;
+use lab::factor::{LevelType, Levels};
 use lab::sample::Failure;
 use serde::Deserialize;
 
+use super::programs::{Bug, Kernel};
+
 const FILE: &str = "mechanisms.toml";
 
-/// Compilers and mechanisms, in the order of the file.
+/// Compilers and mechanisms, in file order.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -19,7 +22,7 @@ pub(super) struct Manifest {
     pub(super) mechanisms: Vec<Mechanism>,
 }
 
-/// A language that the kernels are written in.
+/// Language of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) enum Language {
     #[serde(rename = "c")]
@@ -30,111 +33,111 @@ pub(super) enum Language {
     Rust,
 }
 
-/// A compiler and how it is found.
+/// Compiler and how to find it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Compiler {
     pub(super) name: String,
     pub(super) language: Language,
-    /// The first of these on the search path is taken.
+    /// Names of the program: the first on the search path is used.
     pub(super) programs: Vec<String>,
-    /// Words before all others.
+    /// First arguments of every command.
     #[serde(default)]
     pub(super) first: Vec<String>,
-    /// Flags of every program that it makes.
+    /// Flags for every program.
     pub(super) flags: Vec<String>,
-    /// What brings it, where it is missing.
+    /// Package that contains it.
     pub(super) package: String,
 }
 
-/// A mechanism that keeps a program inside its bounds, or none.
+/// Mechanism that enforces bounds in a program, or a baseline without one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mechanism {
     pub(super) name: String,
     pub(super) about: String,
     pub(super) compiler: String,
-    /// The mechanism that its overhead is against; none where it is itself one of those.
+    /// Mechanism that its overhead is relative to; `None` for a baseline.
     pub(super) baseline: Option<String>,
     #[serde(default)]
     pub(super) flags: Vec<String>,
-    /// Variables that its programs run with.
+    /// Environment variables of its programs.
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) needs: Needs,
-    /// The program that runs its programs.
+    /// Command that runs its programs.
     #[serde(default)]
     pub(super) runner: Vec<String>,
     #[serde(default)]
     pub(super) runner_package: String,
-    /// Words of which one stands in its report of a bug.
+    /// Texts of which its report of a bug contains at least one.
     #[serde(default)]
     pub(super) reports: Vec<String>,
-    /// Whether it ends a program that has a bug by an illegal instruction.
+    /// Whether it ends a program by an illegal instruction when it detects a bug.
     #[serde(default)]
     pub(super) traps: bool,
-    /// A bug for which its compiler refuses the program.
-    pub(super) refuses: Option<Refusal>,
-    /// The bugs that it is expected to catch.
+    /// Bug for which its compiler rejects the program.
+    pub(super) rejects: Option<RejectedBug>,
+    /// Bugs that it is expected to catch.
     #[serde(default)]
-    pub(super) catches: Vec<String>,
-    /// What the source published: kernel to ratio.
+    pub(super) catches: Vec<Bug>,
+    /// Ratios published in Intel MPX Explained.
     #[serde(default)]
-    pub(super) published: BTreeMap<String, f64>,
-    /// Bytes that a program holds for each byte of its data, at most.
-    #[serde(default = "a_little_more")]
+    pub(super) published: BTreeMap<Kernel, f64>,
+    /// Maximum bytes of memory per byte of data.
+    #[serde(default = "default_memory")]
     pub(super) memory: f64,
-    /// The same where the data are pointers.
+    /// The same if the data are pointers.
     pub(super) pointer_memory: Option<f64>,
-    /// How many times slower than the plain program it is at most, for limits of time alone.
-    #[serde(default = "twice")]
+    /// Maximum slowdown relative to the plain program, for time limits.
+    #[serde(default = "default_slowdown")]
     pub(super) slowdown: f64,
-    /// How long a program takes to begin, for limits of time alone.
-    #[serde(default = "at_once")]
+    /// Start-up time of a program, for time limits.
+    #[serde(default = "default_start")]
     pub(super) start: String,
 }
 
-/// What a mechanism needs beside its compiler.
+/// Requirements of a mechanism in addition to its compiler.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Needs {
-    /// A file that the compiler must find, and its package; `{major}` is the compiler's version.
+    /// File that the compiler must find. `{major}` in the package is the compiler's major version.
     pub(super) file: Option<String>,
     #[serde(default)]
     pub(super) package: String,
-    /// The least version of the compiler.
+    /// Minimum major version of the compiler.
     pub(super) major: Option<u32>,
-    /// A capability of the machine.
+    /// Capability of the machine.
     pub(super) machine: Option<String>,
 }
 
-/// A bug that does not compile.
+/// Bug that does not compile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Refusal {
-    pub(super) bug: String,
+pub(super) struct RejectedBug {
+    pub(super) bug: Bug,
     pub(super) flags: Vec<String>,
-    /// What the compiler says.
-    pub(super) says: String,
+    /// Text in the compiler's diagnostic.
+    pub(super) diagnostic: String,
 }
 
-fn a_little_more() -> f64 {
+fn default_memory() -> f64 {
     1.2
 }
 
-fn twice() -> f64 {
+fn default_slowdown() -> f64 {
     2.0
 }
 
-fn at_once() -> String {
+fn default_start() -> String {
     "5 ms".into()
 }
 
-/// The manifest.
+/// Returns the manifest.
 ///
 /// # Errors
-/// What is wrong in the file.
+/// Returns `failed` with the fault in the file.
 pub(super) fn manifest() -> Result<&'static Manifest, Failure> {
     static READ: LazyLock<Result<Manifest, String>> = LazyLock::new(|| {
         read_toml(FILE, include_str!("../../mechanisms.toml")).map_err(|fault| fault.to_string())
@@ -142,34 +145,48 @@ pub(super) fn manifest() -> Result<&'static Manifest, Failure> {
     READ.as_ref().map_err(|fault| Failure::failed(fault.clone()))
 }
 
-/// A mechanism by its name.
+/// Finds a mechanism by its name.
 ///
 /// # Errors
-/// There is none: which there are.
+/// Returns `failed` with the known names if there is none.
 pub(super) fn mechanism(name: &str) -> Result<&'static Mechanism, Failure> {
     let all = &manifest()?.mechanisms;
     all.iter().find(|one| one.name == name).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
-        Failure::failed(format!("{FILE} has no mechanism '{name}'; it has {}", names.join(", ")))
+        Failure::failed(format!(
+            "unknown mechanism '{name}'; expected one of {FILE}: {}",
+            names.join(", ")
+        ))
     })
 }
 
-/// Reads a level of the factor `mechanism`.
-pub(super) fn spelled(name: &str) -> Result<String, String> {
+/// Returns the canonical spelling of a mechanism's name.
+///
+/// # Errors
+/// Lists the known names if there is none.
+pub(super) fn canonical(name: &str) -> Result<String, String> {
     mechanism(name).map(|one| one.name.clone()).map_err(|failure| failure.why)
 }
 
+impl LevelType for &'static Mechanism {
+    const LEVELS: Levels = Levels::Checked(canonical);
+
+    fn from_level(level: &str) -> Option<Self> {
+        mechanism(level).ok()
+    }
+}
+
 impl Mechanism {
-    /// Its compiler.
+    /// Returns its compiler.
     ///
     /// # Errors
-    /// The manifest has none of that name.
+    /// Returns `failed` if the manifest does not contain it.
     pub(super) fn compiler(&self) -> Result<&'static Compiler, Failure> {
         let found = manifest()?.compilers.iter().find(|one| one.name == self.compiler);
         found.ok_or_else(|| Failure::failed(format!("{FILE} has no compiler '{}'", self.compiler)))
     }
 
-    /// Whether it reports a bug in what a program wrote to its errors.
+    /// Whether the standard error output of a program contains its report of a bug.
     pub(super) fn reports(&self, errors: &str) -> bool {
         self.reports.iter().any(|words| errors.contains(words))
     }
@@ -177,12 +194,10 @@ impl Mechanism {
 
 #[cfg(test)]
 mod tests {
-    use super::super::detection::BUGS;
-    use super::super::kernel::Kernel;
     use super::*;
 
     #[test]
-    fn the_manifest_is_sound() {
+    fn mechanisms_are_consistent_with_their_compilers_and_baselines() {
         let manifest = manifest().unwrap();
         for one in &manifest.mechanisms {
             let compiler = one.compiler().unwrap();
@@ -193,13 +208,7 @@ mod tests {
                 assert_eq!(compiler.language, language, "{}: another language", one.name);
                 assert!(!one.reports.is_empty() || one.traps, "{} reports nothing", one.name);
             } else {
-                assert!(one.catches.is_empty(), "{} has no mechanism to catch by", one.name);
-            }
-            for bug in one.catches.iter().chain(one.refuses.as_ref().map(|refused| &refused.bug)) {
-                assert!(BUGS.contains(&bug.as_str()), "{}: no bug {bug}", one.name);
-            }
-            for kernel in one.published.keys() {
-                assert!(Kernel::of(kernel).is_ok(), "{}: no kernel {kernel}", one.name);
+                assert!(one.catches.is_empty(), "{}: a baseline catches nothing", one.name);
             }
             assert!(lab::quantity::duration(&one.start).is_ok(), "{}: {}", one.name, one.start);
             assert_eq!(one.runner.is_empty(), one.runner_package.is_empty(), "{}", one.name);
@@ -207,18 +216,19 @@ mod tests {
         let mut names: Vec<_> = manifest.mechanisms.iter().map(|one| &one.name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), manifest.mechanisms.len(), "a mechanism stands twice");
+        assert_eq!(names.len(), manifest.mechanisms.len(), "a mechanism is listed twice");
     }
 
     #[test]
-    fn a_mechanism_that_is_not_known_is_refused() {
-        let told = spelled("warp").unwrap_err();
-        assert!(told.contains("no mechanism 'warp'; it has gcc, clang"), "{told}");
+    fn an_unknown_mechanism_is_an_error_with_the_known_names() {
+        let error = canonical("warp").unwrap_err();
+        let expected = "unknown mechanism 'warp'; expected one of mechanisms.toml: gcc, clang";
+        assert!(error.starts_with(expected), "{error}");
     }
 
-    /// The figure of costs and bugs shows each mechanism as a ratio to its own baseline.
+    /// The figure of overheads and bugs plots each mechanism relative to its baseline.
     #[test]
-    fn groups_of_figures_are_mechanisms_with_their_baseline() {
+    fn each_figure_group_is_a_baseline_with_its_mechanisms() {
         #[derive(Deserialize)]
         struct Figures {
             figure: Vec<Figure>,

@@ -1,114 +1,180 @@
-//! Small programs under mechanisms that keep them inside their bounds: what each costs, and which
-//! planted bugs it catches.
+//! Small programs under mechanisms that enforce bounds: the overhead of each mechanism, and which planted bugs it
+//! catches.
 
 mod build;
 mod child;
+pub(crate) mod cli;
 mod compiler;
 pub(crate) mod detection;
-pub(crate) mod hand;
-mod kernel;
 mod manifest;
 mod outcomes;
-mod printed;
-mod sources;
+mod programs;
 mod table;
 
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
+use lab::artefact::Recipe;
+use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::quantity;
 use lab::sample::Failure;
 use lab::suite::Capability;
 
-use crate::way::Way;
-use kernel::Kernel;
 use manifest::Mechanism;
-use printed::Printed;
 
-/// The factor that both ways of this module share.
-const MECHANISM: Factor = Factor {
-    name: "mechanism",
-    about: "what keeps the program inside its bounds, as in mechanisms.toml",
-    levels: Levels::Checked(manifest::spelled),
-    default: None,
-};
+use programs::{Kernel, Printed};
 
-const PREFAULTED: &str = "prefaulted";
+/// Maximum size of the array: the indices of its structs fit into 32 bits.
+const MAX_SIZE: u64 = 16 << 30;
 
-/// Kernels under mechanisms.
-pub(crate) static WAY: Way = Way {
-    name: "kernels",
-    factors: &[
-        Factor {
-            name: "kernel",
-            about: "the program: the source's four, and two more",
-            levels: Levels::Names(kernel::NAMES),
-            default: None,
-        },
-        MECHANISM,
-        Factor {
-            name: "size",
-            about: "bytes of the array of char; the others follow it. The source's is 1 GiB",
-            levels: Levels::Bytes(1, MAX_SIZE),
-            default: None,
-        },
-        Factor {
-            name: "pages",
-            about: "whether page faults are in the timed part (fresh) or before it",
-            levels: Levels::Names(&["fresh", PREFAULTED]),
-            default: None,
-        },
-    ],
-    metrics: &[
-        Metric::time("time", "the timed part"),
-        Metric::time("per_operation", "an access, a call or a block"),
-        Metric::new("memory", "B", Better::Lower, "most memory that the program had"),
-    ],
-    available: |point| here(point).map(drop),
-    expected: |point, _| expected(point).unwrap_or_default(),
-    artefacts: |point| {
-        let mechanism = here(point);
-        mechanism.map(|one| vec![build::recipe(point.text("kernel"), one)]).unwrap_or_default()
-    },
-    probe: || Box::new(Kernels),
-};
-
-fn mechanism_of(point: &Point) -> Result<&'static Mechanism, Failure> {
-    manifest::mechanism(point.text("mechanism"))
+/// Whether page faults are in the timed part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+enum Pages {
+    /// In the timed part.
+    Fresh,
+    /// Before the timed part.
+    Prefaulted,
 }
 
-/// The mechanism of a point, where it can run here.
-fn here(point: &Point) -> Result<&'static Mechanism, Failure> {
-    let mechanism = mechanism_of(point)?;
-    ready(mechanism).map(|()| mechanism)
+/// Levels of `kernels`.
+#[derive(Debug, Clone, Copy, Params)]
+pub(crate) struct KernelParams {
+    /// the program: the four of Intel MPX Explained, and two more
+    #[factor(default = "arraywrite")]
+    kernel: Kernel,
+    /// the mechanism that enforces bounds, from mechanisms.toml
+    #[factor(default = "gcc")]
+    mechanism: &'static Mechanism,
+    /// bytes of the char array, from which the other arrays follow; Intel MPX Explained uses 1 GiB
+    #[factor(default = "1 MiB", levels = Levels::Bytes(1, MAX_SIZE))]
+    size: u64,
+    /// whether page faults are in the timed part (fresh) or before it
+    #[factor(default = "prefaulted")]
+    pages: Pages,
 }
 
-/// Whether a mechanism's programs can be made and run here, as far as can be seen without trying.
-fn ready(mechanism: &'static Mechanism) -> Result<(), Failure> {
-    compiler::program(mechanism.compiler()?)?;
-    child::runs(mechanism)?;
-    match mechanism.needs.machine.as_deref() {
-        Some("top-byte-ignored") if !top_byte_ignored() => Err(Failure::unavailable(
-            "/proc/cpuinfo has no flag lam: the top byte of a pointer is not ignored",
-            "use a CPU with LAM and a Linux of 6.4 or later with CONFIG_ADDRESS_MASKING",
-        )),
-        Some(name) => lab::capability::has(name),
-        None => Ok(()),
+impl KernelParams {
+    /// Returns the maximum memory of the program, in bytes.
+    fn memory(&self) -> u64 {
+        let for_pointers = self.mechanism.pointer_memory.filter(|_| self.kernel.has_pointers());
+        let factor = for_pointers.unwrap_or(self.mechanism.memory);
+        (self.kernel.data(self.size) as f64 * factor) as u64
+    }
+
+    /// Returns a generous estimate of the time of a sample, for time limits.
+    fn expected(&self) -> Result<Duration, Failure> {
+        /// Seconds per plain operation, and per byte that is touched for the first time.
+        const OPERATION: f64 = 1.5e-9;
+        const FIRST_TOUCH: f64 = 0.3e-9;
+        check_mechanism(self.mechanism)?;
+        let operations = self.kernel.expected(self.size, false).operations as f64;
+        // The last pass checks the result.
+        let passes = match self.pages {
+            Pages::Prefaulted => 13.0,
+            Pages::Fresh => 2.0,
+        };
+        let work = operations * OPERATION * passes * self.mechanism.slowdown
+            + self.memory() as f64 * FIRST_TOUCH;
+        let start = quantity::duration(&self.mechanism.start);
+        let start = start.map_err(|wrong| Failure::failed(wrong.to_string()))?;
+        Ok(start + Duration::from_secs_f64(work))
     }
 }
 
-/// Linear address masking, by which x86 ignores tags in pointers; Linux shows it where it allows it.
-fn top_byte_ignored() -> bool {
+/// Times kernels under mechanisms.
+pub(crate) struct Kernels;
+
+impl Method for Kernels {
+    type Params = KernelParams;
+
+    fn name(&self) -> &'static str {
+        "kernels"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &KernelParams) -> Result<(), Failure> {
+        check_mechanism(params.mechanism)
+    }
+
+    fn expected(&self, params: &KernelParams, _: Duration) -> Duration {
+        params.expected().unwrap_or_default()
+    }
+
+    fn artefacts(&self, params: &KernelParams) -> Vec<Recipe> {
+        match check_mechanism(params.mechanism) {
+            Ok(()) => vec![build::recipe(params.kernel.name(), params.mechanism)],
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<KernelParams>>, Failure> {
+        Ok(Box::new(Self))
+    }
+}
+
+const METRICS: &[Metric] = &[
+    Metric::time("time", "the timed part"),
+    Metric::time("per_operation", "one access, call or block"),
+    Metric::new("memory", "B", Better::Lower, "maximum memory of the program"),
+];
+
+impl Probe<KernelParams> for Kernels {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &KernelParams,
+    ) -> Result<Measurement, Failure> {
+        let tsc = context.tsc()?;
+        check_mechanism(params.mechanism)?;
+        let KernelParams { kernel, mechanism, size, pages } = *params;
+        let name = build::name(kernel.name(), &mechanism.name);
+        let program = context.artefact(&name)?.join(build::PROGRAM);
+        child::has_memory(params.memory())?;
+        let exit = child::run(mechanism, &program, &[&size.to_string(), pages.name()])?;
+        if !exit.status.success() {
+            return Err(Failure::failed(format!("{name}: {}", exit.describe())));
+        }
+        let printed = Printed::parse(&exit.output)?;
+        printed.check(kernel.expected(size, pages == Pages::Prefaulted))?;
+        let ticks = printed.ticks.saturating_sub(tsc.overhead);
+        let time = tsc.nanoseconds(ticks as f64);
+        Ok(Measurement::default()
+            .value("time", time)
+            .value("per_operation", time / printed.operations.max(1) as f64)
+            .value("memory", printed.memory as f64))
+    }
+}
+
+/// Checks that this machine has what a mechanism needs: its compiler, its runner and features of the CPU.
+///
+/// # Errors
+/// Returns the first that is missing, with the remedy.
+fn check_mechanism(mechanism: &'static Mechanism) -> Result<(), Failure> {
+    compiler::program(mechanism.compiler()?)?;
+    child::find_runner(mechanism)?;
+    match mechanism.needs.machine.as_deref() {
+        Some("top-byte-ignored") if !has_address_masking() => Err(Failure::unavailable(
+            "/proc/cpuinfo has no flag lam: the CPU does not ignore the top byte of a pointer",
+            "use a CPU with LAM and Linux 6.4 or later with CONFIG_ADDRESS_MASKING",
+        )),
+        Some("top-byte-ignored") | None => Ok(()),
+        Some(name) => lab::capability::has(name),
+    }
+}
+
+/// Whether the CPU has linear address masking (LAM), which ignores tags in pointers, and Linux allows it.
+fn has_address_masking() -> bool {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpus.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "lam"))
 }
 
-/// What the mechanisms need of this machine: compilers, and programs that run others.
+/// Returns the compilers and runners of the mechanisms as capabilities of this machine.
 pub(crate) fn capabilities() -> Vec<Capability> {
     let Ok(manifest) = manifest::manifest() else { return Vec::new() };
     let state = |found: Result<String, Failure>| lab::capability::state_of(found);
@@ -121,87 +187,9 @@ pub(crate) fn capabilities() -> Vec<Capability> {
     let runners = runners.map(|one| Capability {
         name: one.name.clone(),
         about: one.about.clone(),
-        state: state(child::runs(one).map(|()| one.runner.join(" "))),
+        state: state(child::find_runner(one).map(|()| one.runner.join(" "))),
     });
     compilers.chain(runners).collect()
-}
-
-/// The largest array: indices of its structs fit words of 32 bits.
-const MAX_SIZE: u64 = 16 << 30;
-
-struct Setting {
-    kernel: Kernel,
-    mechanism: &'static Mechanism,
-    size: u64,
-    prefaulted: bool,
-}
-
-impl Setting {
-    fn of(point: &Point) -> Result<Self, Failure> {
-        let size = quantity::bytes(point.text("size"));
-        let size = size.map_err(|wrong| Failure::failed(wrong.to_string()))?;
-        if !(1..=MAX_SIZE).contains(&size) {
-            let remedy = format!("choose a size from 1 B to {}", quantity::format_bytes(MAX_SIZE));
-            let size = quantity::format_bytes(size);
-            return Err(Failure::unavailable(format!("an array of {size}"), remedy));
-        }
-        Ok(Self {
-            kernel: Kernel::of(point.text("kernel"))?,
-            mechanism: mechanism_of(point)?,
-            size,
-            prefaulted: point.text("pages") == PREFAULTED,
-        })
-    }
-
-    /// Bytes of memory that the program may hold.
-    fn memory(&self) -> u64 {
-        let own = self.mechanism.pointer_memory.filter(|_| self.kernel.holds_pointers());
-        let times = own.unwrap_or(self.mechanism.memory);
-        (self.kernel.data(self.size) as f64 * times) as u64
-    }
-}
-
-/// How long a sample takes, roughly and rather too long: limits hang on it.
-fn expected(point: &Point) -> Result<Duration, Failure> {
-    /// Of a plain operation, seconds; of a byte that comes from the system for the first time.
-    const OPERATION: f64 = 1.5e-9;
-    const FIRST_TOUCH: f64 = 0.3e-9;
-    here(point)?;
-    let setting = Setting::of(point)?;
-    let operations = setting.kernel.expected(setting.size, false).operations as f64;
-    // The last one checks.
-    let passes = if setting.prefaulted { 13.0 } else { 2.0 };
-    let slower = setting.mechanism.slowdown;
-    let work = operations * OPERATION * passes * slower + setting.memory() as f64 * FIRST_TOUCH;
-    let start = quantity::duration(&setting.mechanism.start);
-    let start = start.map_err(|wrong| Failure::failed(wrong.to_string()))?;
-    Ok(start + Duration::from_secs_f64(work))
-}
-
-struct Kernels;
-
-impl Probe for Kernels {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let tsc = context.tsc()?;
-        here(point)?;
-        let setting = Setting::of(point)?;
-        let name = build::name(setting.kernel.name(), &setting.mechanism.name);
-        let program = context.artefact(&name)?.join(build::PROGRAM);
-        child::has_memory(setting.memory())?;
-        let size = setting.size.to_string();
-        let ended = child::run(setting.mechanism, &program, &[&size, point.text("pages")])?;
-        if !ended.status.success() {
-            return Err(Failure::failed(format!("{name}: {}", ended.told())));
-        }
-        let printed = Printed::parse(&ended.output)?;
-        printed.check(setting.kernel.expected(setting.size, setting.prefaulted))?;
-        let ticks = printed.ticks.saturating_sub(tsc.overhead);
-        let time = tsc.nanoseconds(ticks as f64);
-        Ok(Measurement::default()
-            .value("time", time)
-            .value("per_operation", time / printed.operations.max(1) as f64)
-            .value("memory", printed.memory as f64))
-    }
 }
 
 #[cfg(test)]

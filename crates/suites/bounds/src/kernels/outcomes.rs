@@ -1,4 +1,4 @@
-//! What kernels and planted bugs under mechanisms came to.
+//! Results of a run's kernels and planted bugs by mechanism.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,23 @@ use lab::sample::Failure;
 use lab::statistics::{Ratio, median};
 use lab::summary::{Observed, Rounds, Unit, newest_environment, paired, rounds, samples};
 
-use super::detection::BUGS;
-use super::kernel::NAMES;
 use super::manifest::Mechanism;
+use super::programs::{Bug, Kernel};
 
 const KERNELS: &str = "bounds/kernels";
 const DETECTION: &str = "bounds/detection";
 
-/// What a run has of both experiments.
+/// Results of both experiments of a run.
 pub(super) struct Outcomes {
-    /// ns an operation.
+    /// ns per operation.
     pub(super) times: Observed,
     pub(super) caught: Observed,
-    /// The first thing that went wrong with each mechanism.
+    /// The first failure of each mechanism.
     pub(super) failures: BTreeMap<String, Failure>,
 }
 
 impl Outcomes {
-    pub(super) fn of(run: &Run) -> Self {
+    pub(super) fn from_run(run: &Run) -> Self {
         Self {
             times: observed(run, KERNELS, "per_operation"),
             caught: observed(run, DETECTION, "caught"),
@@ -33,65 +32,67 @@ impl Outcomes {
         }
     }
 
-    /// The kernels that have times, the source's first.
-    pub(super) fn kernels(&self) -> Vec<&'static str> {
-        let is_there = |name: &&str| has_level(&self.times, "kernel", name);
-        NAMES.iter().copied().filter(is_there).collect()
+    /// Returns the kernels that have times.
+    pub(super) fn kernels(&self) -> Vec<Kernel> {
+        let is_timed = |kernel: &Kernel| has_level(&self.times, "kernel", kernel.name());
+        Kernel::ALL.into_iter().filter(is_timed).collect()
     }
 
-    /// Whether it holds anything of a mechanism but failures.
+    /// Whether a mechanism has times or bugs.
     pub(super) fn has(&self, mechanism: &Mechanism) -> bool {
         [&self.times, &self.caught].iter().any(|it| has_level(it, "mechanism", &mechanism.name))
     }
 
-    /// Size and pages, which all rows share.
-    pub(super) fn setting(&self) -> String {
+    /// Describes the size and pages that all rows have in common.
+    pub(super) fn conditions(&self) -> String {
         let first = self.times.points.keys().next();
         first.map_or_else(String::new, |point| {
             format!("; {} of {} pages", point.text("size"), point.text("pages"))
         })
     }
 
-    /// The rounds of a kernel under a mechanism.
-    fn rounds_of(&self, mechanism: &str, kernel: &str) -> Option<&Rounds> {
-        let is =
-            |point: &Point| point.text("mechanism") == mechanism && point.text("kernel") == kernel;
+    /// Returns the rounds of a kernel under a mechanism.
+    fn rounds_of(&self, mechanism: &str, kernel: Kernel) -> Option<&Rounds> {
+        let is = |point: &Point| {
+            point.text("mechanism") == mechanism && point.text("kernel") == kernel.name()
+        };
         self.times.points.iter().find(|(point, _)| is(point)).map(|(_, rounds)| rounds)
     }
 
-    /// How many times as long a mechanism makes a kernel as its baseline does.
-    pub(super) fn overhead(&self, mechanism: &Mechanism, kernel: &str) -> Option<Ratio> {
-        let own = self.rounds_of(&mechanism.name, kernel)?;
-        paired(own, self.rounds_of(mechanism.baseline.as_deref()?, kernel)?).ok()
+    /// Returns the ratio of a kernel's time under a mechanism to that under its baseline.
+    pub(super) fn overhead(&self, mechanism: &Mechanism, kernel: Kernel) -> Option<Ratio> {
+        let rounds = self.rounds_of(&mechanism.name, kernel)?;
+        paired(rounds, self.rounds_of(mechanism.baseline.as_deref()?, kernel)?).ok()
     }
 
-    /// ns an operation.
-    pub(super) fn time(&self, mechanism: &Mechanism, kernel: &str) -> Option<f64> {
+    /// Returns ns per operation.
+    pub(super) fn time(&self, mechanism: &Mechanism, kernel: Kernel) -> Option<f64> {
         let rounds = self.rounds_of(&mechanism.name, kernel)?;
         median(&rounds.values().map(|it| it.value).collect::<Vec<_>>())
     }
 
-    /// Whether a mechanism caught a bug in every round; nothing where it was not tried.
-    pub(super) fn catches(&self, mechanism: &Mechanism, bug: &str) -> Option<bool> {
-        let point = Point::from([("bug", bug), ("mechanism", mechanism.name.as_str())]);
+    /// Whether a mechanism caught a bug in every round; `None` if it was not measured.
+    pub(super) fn catches(&self, mechanism: &Mechanism, bug: Bug) -> Option<bool> {
+        let point = Point::from([("bug", bug.name()), ("mechanism", mechanism.name.as_str())]);
         let rounds = self.caught.points.get(&point)?;
         Some(rounds.values().all(|it| it.value == 1.0))
     }
 
-    /// Where a mechanism catches more or less than the manifest expects: another version of it may.
-    pub(super) fn surprise(&self, mechanism: &Mechanism) -> Option<String> {
-        let expected = |bug: &str| mechanism.catches.iter().any(|one| one == bug);
-        let differs = |bug: &&&str| {
-            self.catches(mechanism, bug).is_some_and(|caught| caught != expected(bug))
+    /// Describes the bugs for which a mechanism differs from the manifest, e.g. because its version is another.
+    pub(super) fn unexpected(&self, mechanism: &Mechanism) -> Option<String> {
+        let differs = |bug: &Bug| {
+            let caught = self.catches(mechanism, *bug);
+            caught.is_some_and(|caught| caught != mechanism.catches.contains(bug))
         };
-        let bugs: Vec<_> = BUGS.iter().filter(differs).copied().collect();
-        let name = &mechanism.name;
-        let told = || format!("{name}: unlike what mechanisms.toml expects: {}", bugs.join(", "));
-        (!bugs.is_empty()).then(told)
+        let bugs: Vec<_> = Bug::ALL.into_iter().filter(differs).map(Bug::name).collect();
+        let text = || {
+            format!("{}: mechanisms.toml expects otherwise: {}", mechanism.name, bugs.join(", "))
+        };
+        (!bugs.is_empty()).then(text)
     }
 }
 
-/// The first thing that went wrong with each mechanism.
+/// Returns the first failure of each mechanism.
 fn failures(run: &Run) -> BTreeMap<String, Failure> {
     let mut failures = BTreeMap::new();
     for experiment in [KERNELS, DETECTION] {
@@ -106,7 +107,7 @@ fn failures(run: &Run) -> BTreeMap<String, Failure> {
     failures
 }
 
-/// What a run has of a metric: nothing where the experiment was not measured.
+/// Returns the values of a metric; empty if the experiment was not measured.
 fn observed(run: &Run, experiment: &str, metric: &str) -> Observed {
     let environment = newest_environment(run, experiment);
     environment.map_or_else(Observed::default, |environment| {

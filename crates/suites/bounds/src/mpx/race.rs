@@ -27,10 +27,10 @@ pub(crate) struct Race {
     pub(crate) passes: u64,
     /// Whether each access is beyond its object: by the size of one.
     pub(crate) beyond: bool,
-    /// The CPU of the thread that accesses.
-    pub(crate) own: usize,
-    /// The CPU of the thread that fills the array; none where there is no such thread.
-    pub(crate) other: Option<usize>,
+    /// CPU of the accessing thread.
+    pub(crate) reader: usize,
+    /// CPU of the thread that fills the array; `None` if there is none.
+    pub(crate) writer: Option<usize>,
 }
 
 /// What it did.
@@ -72,7 +72,7 @@ impl Race {
         if tables == 0 {
             return Err(Failure::check("bndstx made no table: MPX did not run"));
         }
-        if self.other.is_some() && fills == 0 {
+        if self.writer.is_some() && fills == 0 {
             return Err(Failure::check("the thread that fills the array did not run"));
         }
         Ok(Raced { reported, fills, ticks: end.saturating_sub(begin) })
@@ -85,13 +85,13 @@ impl Race {
             (POINTERS, self.pointers),
             (PASSES, self.passes),
             (OFFSET, if self.beyond { OBJECT_BYTES } else { 0 }),
-            (THREADED, self.other.is_some().into()),
+            (THREADED, self.writer.is_some().into()),
         ];
         for (at, number) in numbers {
             image.number(at, number);
         }
-        image.put(MASK_MAIN, &mask(self.own));
-        image.put(MASK_OTHER, &mask(self.other.unwrap_or(self.own)));
+        image.put(MASK_MAIN, &mask(self.reader));
+        image.put(MASK_OTHER, &mask(self.writer.unwrap_or(self.reader)));
         image
     }
 }

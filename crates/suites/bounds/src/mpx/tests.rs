@@ -100,16 +100,17 @@ fn where_it_would_do_nothing_it_is_not_run() {
 #[test]
 fn too_much_is_refused() {
     assert!(carry_out(Machine::Emulated, &[]).is_err());
-    let race = Race { pointers: POINTER_ROOM + 1, passes: 1, beyond: false, own: 0, other: None };
+    let race =
+        Race { pointers: POINTER_ROOM + 1, passes: 1, beyond: false, reader: 0, writer: None };
     assert!(race.run(Machine::Emulated).unwrap_err().why.contains("pointers"));
 }
 
 #[test]
 fn with_no_race_mpx_reports_all_that_is_beyond_and_nothing_else() {
     let Some(machine) = machine_for("accesses checked by MPX") else { return };
-    let own = machine::topology::allowed_cpus()[0];
+    let reader = machine::topology::allowed_cpus()[0];
     for pointers in [1, 100, POINTER_ROOM] {
-        let race = Race { pointers, passes: 3, beyond: false, own, other: None };
+        let race = Race { pointers, passes: 3, beyond: false, reader, writer: None };
         assert_eq!(race.run(machine).unwrap().reported, 0);
         let beyond = Race { beyond: true, pointers: pointers.min(1000), ..race };
         assert_eq!(beyond.run(machine).unwrap().reported, 3 * beyond.pointers);
@@ -120,10 +121,10 @@ fn with_no_race_mpx_reports_all_that_is_beyond_and_nothing_else() {
 #[test]
 fn the_race_misleads_mpx_itself() {
     let Some(machine) = machine_for("races of MPX") else { return };
-    let [own, other, ..] = machine::topology::allowed_cpus()[..] else {
+    let [reader, writer, ..] = machine::topology::allowed_cpus()[..] else {
         return machine::untested::note("races of MPX", &"there is one CPU");
     };
-    let race = Race { pointers: 1000, passes: 20, beyond: true, own, other: Some(other) };
+    let race = Race { pointers: 1000, passes: 20, beyond: true, reader, writer: Some(writer) };
     // Whether threads that race are ever seen to: a busy machine may part them for a while.
     let seen = |race: &Race, misled: fn(u64) -> bool| {
         let end = Instant::now() + Duration::from_secs(60);

@@ -1,189 +1,180 @@
-//! `bounds/races`: whether bounds in tables hold where two threads share pointers.
+//! `bounds/races`: whether bounds in tables are correct when two threads share pointers.
 //!
-//! A pointer and its bounds are stored and loaded by two instructions, and bounds are three words. So a
-//! thread may load a pointer with the bounds of another: a violation is missed, or none is reported.
+//! A pointer and its bounds are stored and loaded by two instructions, and bounds are three words. A thread may therefore
+//! load a pointer with the bounds of another, and miss a violation or report a valid access.
 
-pub(crate) mod hand;
+pub(crate) mod cli;
 mod model;
 mod pair;
-mod setting;
+mod params;
 mod store;
 
 use std::time::Duration;
 
-use lab::factor::{Factor, Levels};
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::proximity;
 use lab::sample::Failure;
 
 use crate::mpx;
-use crate::way::Way;
-use model::Raced;
-use setting::{Fix, Implementation, MAX_ACCESSES, MAX_POINTERS, Setting};
+use model::ModelResult;
+use params::{Fix, RaceParams};
 
-/// This way of measuring.
-pub(crate) static WAY: Way = Way {
-    name: "races",
-    factors: FACTORS,
-    metrics: METRICS,
-    available,
-    expected,
-    artefacts: |_| Vec::new(),
-    probe: || Box::new(Races),
-};
+/// Checks accesses by pointers that another thread changes.
+pub(crate) struct Races;
 
-const FACTORS: &[Factor] = &[
-    Factor {
-        name: "case",
-        about: "false-negative: every access is beyond its object; false-positive: every one inside",
-        levels: Levels::Names(&["false-negative", "false-positive"]),
-        default: None,
-    },
-    Factor {
-        name: "implementation",
-        about: "model: directory and tables in software; mpx: this processor's; mpx-emulated: QEMU's, \
-                for counts alone",
-        levels: Levels::Names(&["model", "mpx", "mpx-emulated"]),
-        default: None,
-    },
-    Factor {
-        name: "filled_by",
-        about: "which thread fills the array with pointers to one object or the other: another, or \
-                the one that accesses, between its passes",
-        levels: Levels::Names(&["other-thread", "same-thread"]),
-        default: None,
-    },
-    Factor {
-        name: "fix",
-        about: "none, as MPX is; a lock around pointer and bounds; both in one 16-byte entry, stored \
-                and loaded by a vector move or by cmpxchg16b",
-        levels: Levels::Names(&["none", "lock", "vector-entry", "cmpxchg-entry"]),
-        default: None,
-    },
-    Factor {
-        name: "pointers",
-        about: "pointers in the array",
-        levels: Levels::Count(1, MAX_POINTERS),
-        default: None,
-    },
-    Factor {
-        name: "accesses",
-        about: "accesses a sample",
-        levels: Levels::Count(1, MAX_ACCESSES),
-        default: None,
-    },
-];
+impl Method for Races {
+    type Params = RaceParams;
+
+    fn name(&self) -> &'static str {
+        "races"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &RaceParams) -> Result<(), Failure> {
+        if params.has_writer() {
+            proximity::pair(&machine::topology::allowed_cpus())?;
+        }
+        check_implementation(params)
+    }
+
+    fn expected(&self, params: &RaceParams, _: Duration) -> Duration {
+        match self.available(params) {
+            Ok(()) => params.expected(),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<RaceParams>>, Failure> {
+        Ok(Box::new(Self))
+    }
+}
 
 const METRICS: &[Metric] = &[
     Metric::new(
         "wrong",
         "share",
         Better::Lower,
-        "accesses judged wrongly: violations missed, or accesses inside that were reported",
+        "accesses judged wrongly: missed violations, or valid accesses that were reported",
     ),
     Metric::new("missed", "share", Better::Lower, "violations that were not reported"),
-    Metric::new("false_alarms", "share", Better::Lower, "accesses inside that were reported"),
-    Metric::count("reported", "accesses reported: the seed's output"),
+    Metric::new("false_alarms", "share", Better::Lower, "valid accesses that were reported"),
+    Metric::count("reported", "accesses reported: the output of the published program"),
     Metric::count("accesses_made", "accesses made"),
-    Metric::count("fills", "times that the other thread filled the array meanwhile"),
+    Metric::count("fills", "times that the other thread filled the array concurrently"),
     Metric::time("access", "one access with the load of pointer and bounds and the check"),
 ];
 
-/// Where the other thread fills the array in fewer passes than one of so many there is no race to speak
-/// of: others held its CPU.
-const SELDOM: u64 = 100;
+/// Maximum number of passes per fill of the other thread. With fewer fills there is no race to speak of: the other
+/// thread had lost its CPU.
+const MAX_PASSES_PER_FILL: u64 = 100;
 
-struct Races;
-
-impl Probe for Races {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
-        let setting = Setting::of(point)?;
-        runnable(&setting)?;
-        if !setting.filled_by_other {
-            return judged(&setting, &raced(context, &setting, None)?);
+impl Probe<RaceParams> for Races {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &RaceParams,
+    ) -> Result<Measurement, Failure> {
+        check_implementation(params)?;
+        if !params.has_writer() {
+            return to_measurement(params, &run(context, params, None)?);
         }
-        let (own, other) = proximity::pair(context.cpus)?;
-        proximity::between(own, other, || judged(&setting, &raced(context, &setting, Some(other))?))
+        let (reader, writer) = proximity::pair(context.cpus)?;
+        proximity::between(reader, writer, || {
+            to_measurement(params, &run(context, params, Some(writer))?)
+        })
     }
 }
 
-/// What a race did, on the software model or by MPX.
-struct Outcome {
+/// Counts of a race, of the software model or of MPX.
+struct RaceResult {
     accesses: u64,
     reported: u64,
     fills: u64,
-    /// ns; none where it is no time.
+    /// ns; `None` if the time is not comparable.
     access: Option<f64>,
 }
 
-impl From<Raced> for Outcome {
-    fn from(raced: Raced) -> Self {
-        let Raced { accesses, reported, fills, access } = raced;
+impl From<ModelResult> for RaceResult {
+    fn from(result: ModelResult) -> Self {
+        let ModelResult { accesses, reported, fills, access } = result;
         Self { accesses, reported, fills, access: Some(access) }
     }
 }
 
-fn raced(context: &Context, setting: &Setting, other: Option<usize>) -> Result<Outcome, Failure> {
-    let machine = match setting.implementation {
-        Implementation::Model => {
-            let race = model::Race {
-                pointers: setting.pointers as usize,
-                accesses: setting.accesses,
-                beyond: setting.beyond,
-                other,
-            };
-            return modelled(setting.fix, &race, context.tsc()?).map(Outcome::from);
-        }
-        Implementation::Mpx(machine) => machine,
+/// Runs the race; `writer` is the CPU of the thread that fills the array.
+fn run(
+    context: &Context,
+    params: &RaceParams,
+    writer: Option<usize>,
+) -> Result<RaceResult, Failure> {
+    let Some(machine) = params.implementation.machine() else {
+        let race = model::Race {
+            pointers: params.pointers as usize,
+            accesses: params.accesses,
+            beyond: params.is_beyond(),
+            writer,
+        };
+        return run_model(params.fix, &race, context.tsc()?).map(RaceResult::from);
     };
-    let own = context.cpus.first().copied().unwrap_or(0);
-    let passes = setting.accesses.div_ceil(setting.pointers);
-    let race = mpx::Race { pointers: setting.pointers, passes, beyond: setting.beyond, own, other };
-    let raced = race.run(machine)?;
-    let accesses = passes * setting.pointers;
-    // A violation ends in a signal, which is no access; and an emulator's time is none.
-    let timed = machine == mpx::Machine::Native && !setting.beyond;
-    let access = match timed {
-        true => Some(context.tsc()?.nanoseconds(raced.ticks as f64) / accesses as f64),
+    let reader = context.cpus.first().copied().unwrap_or(0);
+    let passes = params.accesses.div_ceil(params.pointers);
+    let beyond = params.is_beyond();
+    let race = mpx::Race { pointers: params.pointers, passes, beyond, reader, writer };
+    let result = race.run(machine)?;
+    let accesses = passes * params.pointers;
+    // A violation raises a signal in place of the access, and the time of an emulator is not comparable.
+    let access = match machine == mpx::Machine::Native && !beyond {
+        true => Some(context.tsc()?.nanoseconds(result.ticks as f64) / accesses as f64),
         false => None,
     };
-    Ok(Outcome { accesses, reported: raced.reported, fills: raced.fills, access })
+    Ok(RaceResult { accesses, reported: result.reported, fills: result.fills, access })
 }
 
-fn modelled(fix: Fix, race: &model::Race, tsc: &machine::tsc::Tsc) -> Result<Raced, Failure> {
+fn run_model(
+    fix: Fix,
+    race: &model::Race,
+    tsc: &machine::tsc::Tsc,
+) -> Result<ModelResult, Failure> {
     match fix {
-        Fix::None => model::run::<store::Apart>(race, tsc),
+        Fix::None => model::run::<store::SplitEntry>(race, tsc),
         Fix::Lock => model::run::<store::Locked>(race, tsc),
-        Fix::VectorEntry => model::run::<store::Together<pair::Vector>>(race, tsc),
-        Fix::CompareEntry => model::run::<store::Together<pair::Compare>>(race, tsc),
+        Fix::VectorEntry => model::run::<store::AtomicEntry<pair::Vector>>(race, tsc),
+        Fix::CmpxchgEntry => model::run::<store::AtomicEntry<pair::Compare>>(race, tsc),
     }
 }
 
-/// The counts as metrics. Where nothing races, a single wrong judgement is a fault of ours.
-fn judged(setting: &Setting, outcome: &Outcome) -> Result<Measurement, Failure> {
-    let Outcome { accesses, reported, fills, access } = *outcome;
-    let wrong = if setting.beyond { accesses.saturating_sub(reported) } else { reported };
-    if !setting.filled_by_other && wrong > 0 {
-        let why =
-            format!("{wrong} of {accesses} accesses were judged wrongly though nothing raced");
+/// Returns the counts as metrics.
+///
+/// # Errors
+/// Returns a failed check if an access was judged wrongly without a concurrent writer.
+fn to_measurement(params: &RaceParams, result: &RaceResult) -> Result<Measurement, Failure> {
+    let RaceResult { accesses, reported, fills, access } = *result;
+    let beyond = params.is_beyond();
+    let wrong = if beyond { accesses.saturating_sub(reported) } else { reported };
+    if !params.has_writer() && wrong > 0 {
+        let why = format!(
+            "{wrong} of {accesses} accesses were judged wrongly without a concurrent writer"
+        );
         return Err(Failure::check(why));
     }
     let share = wrong as f64 / accesses as f64;
     let mut measurement = Measurement::default()
         .value("wrong", share)
-        .value(if setting.beyond { "missed" } else { "false_alarms" }, share)
+        .value(if beyond { "missed" } else { "false_alarms" }, share)
         .value("reported", reported as f64)
         .value("accesses_made", accesses as f64);
     if let Some(access) = access {
         measurement = measurement.value("access", access);
     }
-    if setting.filled_by_other {
+    if params.has_writer() {
         measurement = measurement.value("fills", fills as f64);
-        let passes = accesses / setting.pointers;
-        if fills * SELDOM < passes {
+        let passes = accesses / params.pointers;
+        if fills * MAX_PASSES_PER_FILL < passes {
             let why = format!("the other thread filled the array {fills} times in {passes} passes");
             measurement.void = Some(why);
         }
@@ -191,94 +182,79 @@ fn judged(setting: &Setting, outcome: &Outcome) -> Result<Measurement, Failure> 
     Ok(measurement)
 }
 
-/// Whether a point can be measured here.
-fn available(point: &Point) -> Result<(), Failure> {
-    let setting = Setting::of(point)?;
-    if setting.filled_by_other {
-        proximity::pair(&machine::topology::allowed_cpus())?;
-    }
-    runnable(&setting)
-}
-
-/// Whether there is what the race runs on, but for a second CPU: a probe is held to one.
-fn runnable(setting: &Setting) -> Result<(), Failure> {
-    match setting.implementation {
-        Implementation::Model => setting.fix.available(),
-        Implementation::Mpx(_) if setting.fix != Fix::None => Err(Failure::unavailable(
-            "MPX stores pointer and bounds apart, whatever one does",
+/// Checks that the implementation and the fix can run, except for the second CPU: a probe is pinned to one.
+fn check_implementation(params: &RaceParams) -> Result<(), Failure> {
+    match params.implementation.machine() {
+        None => params.fix.available(),
+        Some(_) if params.fix != Fix::None => Err(Failure::unavailable(
+            "MPX always stores pointer and bounds separately",
             "set implementation to model",
         )),
-        Implementation::Mpx(machine) => machine.available(),
-    }
-}
-
-/// How long a sample takes.
-fn expected(point: &Point, _: Duration) -> Duration {
-    match Setting::of(point) {
-        Ok(setting) if available(point).is_ok() => setting.expected(),
-        _ => Duration::ZERO,
+        Some(machine) => machine.available(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::params::{Case, FilledBy, Implementation};
     use super::*;
     use lab::sample::FailureKind;
 
-    fn point(case: &str, implementation: &str, filled_by: &str, fix: &str) -> Point {
-        Point::from([
-            ("case", case),
-            ("implementation", implementation),
-            ("filled_by", filled_by),
-            ("fix", fix),
-            ("pointers", "100"),
-            ("accesses", "10000"),
-        ])
+    fn params(case: Case, filled_by: FilledBy) -> RaceParams {
+        RaceParams {
+            case,
+            implementation: Implementation::Model,
+            filled_by,
+            fix: Fix::None,
+            pointers: 100,
+            accesses: 10_000,
+        }
     }
 
-    fn told(beyond: &str, filled_by: &str, reported: u64) -> Result<Measurement, Failure> {
-        let setting = Setting::of(&point(beyond, "model", filled_by, "none")).unwrap();
-        judged(&setting, &Outcome { accesses: 1000, reported, fills: 3, access: Some(2.0) })
+    fn measurement(case: Case, filled_by: FilledBy, reported: u64) -> Result<Measurement, Failure> {
+        let result = RaceResult { accesses: 1000, reported, fills: 3, access: Some(2.0) };
+        to_measurement(&params(case, filled_by), &result)
     }
 
     #[test]
-    fn what_is_not_reported_is_missed_and_what_is_may_be_an_alarm() {
-        let missed = told("false-negative", "other-thread", 990).unwrap();
+    fn unreported_violations_are_missed_and_reported_valid_accesses_are_false_alarms() {
+        let missed = measurement(Case::FalseNegative, FilledBy::OtherThread, 990).unwrap();
         assert_eq!((missed.values["missed"], missed.values["wrong"]), (0.01, 0.01));
         assert!(!missed.values.contains_key("false_alarms"));
-        let alarms = told("false-positive", "other-thread", 20).unwrap();
+        let alarms = measurement(Case::FalsePositive, FilledBy::OtherThread, 20).unwrap();
         assert_eq!((alarms.values["false_alarms"], alarms.values["fills"]), (0.02, 3.0));
         assert!(!alarms.values.contains_key("missed") && alarms.void.is_none());
     }
 
     #[test]
-    fn where_the_other_thread_hardly_ran_the_sample_does_not_count() {
-        let other = point("false-negative", "model", "other-thread", "none");
-        let setting = Setting::of(&other).unwrap();
-        let of = |fills| {
-            let outcome = Outcome { accesses: 100_000, reported: 100_000, fills, access: None };
-            judged(&setting, &outcome).unwrap().void
+    fn a_sample_is_void_if_the_other_thread_hardly_ran() {
+        let params = params(Case::FalseNegative, FilledBy::OtherThread);
+        let void = |fills| {
+            let result = RaceResult { accesses: 100_000, reported: 100_000, fills, access: None };
+            to_measurement(&params, &result).unwrap().void
         };
-        assert_eq!(of(10), None);
-        assert!(of(9).unwrap().contains("9 times in 1000 passes"));
+        assert_eq!(void(10), None);
+        assert!(void(9).unwrap().contains("9 times in 1000 passes"));
     }
 
     #[test]
-    fn a_control_that_is_not_zero_is_a_fault() {
-        assert!(told("false-negative", "same-thread", 1000).is_ok());
-        assert!(told("false-positive", "same-thread", 0).is_ok());
-        for (case, reported) in [("false-negative", 999), ("false-positive", 1)] {
-            let why = told(case, "same-thread", reported).unwrap_err();
-            assert_eq!(why.kind, FailureKind::Check);
-            assert!(why.why.contains("1 of 1000"), "{why}");
+    fn a_wrong_judgement_without_a_concurrent_writer_is_a_failed_check() {
+        assert!(measurement(Case::FalseNegative, FilledBy::SameThread, 1000).is_ok());
+        assert!(measurement(Case::FalsePositive, FilledBy::SameThread, 0).is_ok());
+        for (case, reported) in [(Case::FalseNegative, 999), (Case::FalsePositive, 1)] {
+            let failure = measurement(case, FilledBy::SameThread, reported).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Check);
+            assert!(failure.why.contains("1 of 1000"), "{failure}");
         }
     }
 
     #[test]
-    fn mpx_has_no_fix_and_is_never_run_where_it_does_nothing() {
-        let fixed = point("false-negative", "mpx-emulated", "same-thread", "lock");
-        assert_eq!(available(&fixed).unwrap_err().kind, FailureKind::Unavailable);
-        let native = point("false-negative", "mpx", "same-thread", "none");
-        assert_eq!(available(&native).is_ok(), machine::cpu::has_mpx());
+    fn mpx_has_no_fix_and_is_unavailable_on_a_cpu_without_it() {
+        let control = params(Case::FalseNegative, FilledBy::SameThread);
+        let fixed =
+            RaceParams { implementation: Implementation::MpxEmulated, fix: Fix::Lock, ..control };
+        assert_eq!(Races.available(&fixed).unwrap_err().kind, FailureKind::Unavailable);
+        let native = RaceParams { implementation: Implementation::Mpx, ..control };
+        assert_eq!(Races.available(&native).is_ok(), machine::cpu::has_mpx());
     }
 }

@@ -1,4 +1,4 @@
-//! The seed's race with directory and tables in software.
+//! The race of Intel MPX Explained, with directory and tables in software.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use lab::statistics::median;
 use machine::pin::spawn_pinned;
 use machine::tsc::{self, Tsc};
 
-use super::store::{Bounds, Keeping, Pointers};
+use super::store::{Bounds, BoundsStorage, Pointers};
 
 /// Bytes of an object.
 const OBJECT: usize = 64;
-/// Accesses between two looks at the clock, as far as whole passes go.
+/// Minimum number of accesses per timed group of passes.
 const GROUP: u64 = 1 << 14;
 
-/// A race.
+/// Parameters of a race.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Race {
     /// Pointers in the array.
     pub(super) pointers: usize,
     /// Accesses, rounded up to whole groups of passes.
     pub(super) accesses: u64,
-    /// Whether each access is beyond its object: by the size of one.
+    /// Whether each access is one object size beyond its object.
     pub(super) beyond: bool,
-    /// The CPU of the thread that fills the array; none where the one that accesses does so itself.
-    pub(super) other: Option<usize>,
+    /// CPU of the thread that fills the array; `None` if the accessing thread does.
+    pub(super) writer: Option<usize>,
 }
 
-/// What it did.
+/// Counts and time of a race.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Raced {
+pub(super) struct ModelResult {
     /// Accesses made.
     pub(super) accesses: u64,
     /// Violations reported.
     pub(super) reported: u64,
-    /// Times that the other thread filled the array meanwhile.
+    /// Times that the other thread filled the array during the accesses.
     pub(super) fills: u64,
-    /// One access with its load and check, ns: median over groups.
+    /// ns per access with its load and check: median over groups.
     pub(super) access: f64,
 }
 
-/// Two objects side by side, and as much behind them.
+/// Two adjacent objects, followed by the same number of bytes as one of them.
 #[repr(align(64))]
 struct Objects([u8; 3 * OBJECT]);
 
@@ -61,16 +61,16 @@ struct Shared {
 }
 
 impl Shared {
-    /// All pointers to the one object or to the other.
-    fn fill<K: Keeping>(&self, second: bool) {
+    /// Stores pointers to the first or the second object in all slots.
+    fn fill<K: BoundsStorage>(&self, second: bool) {
         let (pointer, bounds) = self.objects.pointer(second);
         for index in 0..self.pointers.count() {
             K::store(&self.pointers, index, pointer, bounds);
         }
     }
 
-    /// Fills alternately until it is told to stop.
-    fn keep_filling<K: Keeping>(&self) {
+    /// Fills with both objects alternately until `stop` is set.
+    fn keep_filling<K: BoundsStorage>(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             self.fill::<K>(true);
             self.fill::<K>(false);
@@ -78,15 +78,15 @@ impl Shared {
         }
     }
 
-    /// One access by every pointer; how many were reported.
+    /// Makes one access by every pointer and returns the number of reported ones.
     #[inline(never)]
-    fn pass<K: Keeping>(&self, offset: u64) -> u64 {
+    fn pass<K: BoundsStorage>(&self, offset: u64) -> u64 {
         let mut reported = 0_u64;
         for index in 0..self.pointers.count() {
             let (pointer, bounds) = K::load(&self.pointers, index);
             let address = pointer.wrapping_add(offset);
             reported = reported.wrapping_add(bounds.violated(address).into());
-            // SAFETY: the pointers are to two objects, behind which as many bytes follow as the offset.
+            // SAFETY: the pointer is to one of two objects, which are followed by at least `offset` bytes.
             black_box(unsafe { (address as *const u8).read_volatile() });
         }
         reported
@@ -96,8 +96,11 @@ impl Shared {
 /// Runs a race.
 ///
 /// # Errors
-/// Where there is no memory or no other thread.
-pub(super) fn run<K: Keeping + 'static>(race: &Race, tsc: &Tsc) -> Result<Raced, Failure> {
+/// Returns `failed` if memory or the second thread is not available.
+pub(super) fn run<K: BoundsStorage + 'static>(
+    race: &Race,
+    tsc: &Tsc,
+) -> Result<ModelResult, Failure> {
     let shared = Arc::new(Shared {
         pointers: Pointers::new(race.pointers)?,
         objects: Objects([0; 3 * OBJECT]),
@@ -105,45 +108,45 @@ pub(super) fn run<K: Keeping + 'static>(race: &Race, tsc: &Tsc) -> Result<Raced,
         fills: AtomicU64::new(0),
     });
     shared.fill::<K>(false);
-    let other = race.other.map(|cpu| {
+    let writer = race.writer.map(|cpu| {
         let shared = Arc::clone(&shared);
         spawn_pinned(cpu, move || shared.keep_filling::<K>())
     });
-    let other = other.transpose()?;
-    while other.is_some() && shared.fills.load(Ordering::Relaxed) == 0 {
+    let writer = writer.transpose()?;
+    while writer.is_some() && shared.fills.load(Ordering::Relaxed) == 0 {
         std::hint::spin_loop();
     }
-    let raced = access::<K>(race, &shared, tsc);
+    let result = access::<K>(race, &shared, tsc);
     shared.stop.store(true, Ordering::Relaxed);
-    match other.map(std::thread::JoinHandle::join) {
+    match writer.map(std::thread::JoinHandle::join) {
         Some(Err(_)) => Err(Failure::failed("the thread that fills the array panicked")),
-        _ => Ok(raced),
+        _ => Ok(result),
     }
 }
 
-fn access<K: Keeping>(race: &Race, shared: &Shared, tsc: &Tsc) -> Raced {
+fn access<K: BoundsStorage>(race: &Race, shared: &Shared, tsc: &Tsc) -> ModelResult {
     let offset = if race.beyond { OBJECT as u64 } else { 0 };
     let passes = GROUP.div_ceil(race.pointers as u64);
-    let each = passes * race.pointers as u64;
-    let groups = race.accesses.div_ceil(each);
+    let per_group = passes * race.pointers as u64;
+    let groups = race.accesses.div_ceil(per_group);
     let fills = shared.fills.load(Ordering::Relaxed);
     let mut reported = 0_u64;
     let mut ticks = Vec::with_capacity(groups as usize);
     for group in 0..groups {
-        if race.other.is_none() {
+        if race.writer.is_none() {
             shared.fill::<K>(group % 2 == 0);
         }
-        let begin = tsc::start();
+        let start = tsc::start();
         for _ in 0..passes {
             reported = reported.wrapping_add(shared.pass::<K>(offset));
         }
-        ticks.push(tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead) as f64);
+        ticks.push(tsc::stop().saturating_sub(start).saturating_sub(tsc.overhead) as f64);
     }
-    Raced {
-        accesses: groups * each,
+    ModelResult {
+        accesses: groups * per_group,
         reported,
         fills: shared.fills.load(Ordering::Relaxed) - fills,
-        access: tsc.nanoseconds(median(&ticks).unwrap_or(0.0)) / each as f64,
+        access: tsc.nanoseconds(median(&ticks).unwrap_or(0.0)) / per_group as f64,
     }
 }
 
@@ -152,50 +155,51 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::pair::{Compare, Vector};
-    use super::super::store::{Apart, Locked, Together};
+    use super::super::store::{AtomicEntry, Locked, SplitEntry};
     use super::*;
 
-    fn raced<K: Keeping + 'static>(beyond: bool, other: Option<usize>) -> Raced {
-        let race = Race { pointers: 100, accesses: 500_000, beyond, other };
+    fn result_of<K: BoundsStorage + 'static>(beyond: bool, writer: Option<usize>) -> ModelResult {
+        let race = Race { pointers: 100, accesses: 500_000, beyond, writer };
         run::<K>(&race, Tsc::get().unwrap()).unwrap()
     }
 
     #[test]
-    fn alone_everything_is_judged_rightly() {
+    fn every_access_is_judged_correctly_without_a_concurrent_writer() {
         for beyond in [false, true] {
-            let all = [
-                raced::<Apart>(beyond, None),
-                raced::<Locked>(beyond, None),
-                raced::<Together<Compare>>(beyond, None),
-                raced::<Together<Vector>>(beyond, None),
+            let results = [
+                result_of::<SplitEntry>(beyond, None),
+                result_of::<Locked>(beyond, None),
+                result_of::<AtomicEntry<Compare>>(beyond, None),
+                result_of::<AtomicEntry<Vector>>(beyond, None),
             ];
-            for one in all {
-                assert_eq!(one.reported, if beyond { one.accesses } else { 0 }, "{one:?}");
-                assert!(one.accesses >= 500_000 && one.access > 0.0, "{one:?}");
+            for result in results {
+                assert_eq!(result.reported, if beyond { result.accesses } else { 0 }, "{result:?}");
+                assert!(result.accesses >= 500_000 && result.access > 0.0, "{result:?}");
             }
         }
     }
 
     #[test]
-    fn the_race_misleads_and_both_fixes_end_it() {
-        let [_, other, ..] = machine::topology::allowed_cpus()[..] else {
+    fn split_entries_race_and_every_fix_prevents_it() {
+        let [_, writer, ..] = machine::topology::allowed_cpus()[..] else {
             machine::untested::note("races of bounds", &"there is one CPU");
             return;
         };
-        let wrong =
-            |one: Raced, beyond| if beyond { one.accesses - one.reported } else { one.reported };
+        let wrong = |result: ModelResult, beyond| {
+            if beyond { result.accesses - result.reported } else { result.reported }
+        };
         for beyond in [false, true] {
-            // A busy machine may part the threads for a while.
+            // On a busy machine the threads may not run at the same time for a while.
             let end = Instant::now() + Duration::from_secs(30);
-            while wrong(raced::<Apart>(beyond, Some(other)), beyond) == 0 {
+            while wrong(result_of::<SplitEntry>(beyond, Some(writer)), beyond) == 0 {
                 assert!(Instant::now() < end, "no race seen, beyond {beyond}");
             }
-            for one in [
-                raced::<Locked>(beyond, Some(other)),
-                raced::<Together<Compare>>(beyond, Some(other)),
-                raced::<Together<Vector>>(beyond, Some(other)),
+            for result in [
+                result_of::<Locked>(beyond, Some(writer)),
+                result_of::<AtomicEntry<Compare>>(beyond, Some(writer)),
+                result_of::<AtomicEntry<Vector>>(beyond, Some(writer)),
             ] {
-                assert_eq!(wrong(one, beyond), 0, "{one:?}");
+                assert_eq!(wrong(result, beyond), 0, "{result:?}");
             }
         }
     }

@@ -1,53 +1,56 @@
-//! Two words that are stored and loaded as one.
+//! Atomic stores and loads of two words.
 
 use std::arch::asm;
 
-/// A way to store and load 16 bytes as one.
+/// Atomic access to 16 bytes.
 pub(super) trait Pair {
-    /// Stores both.
+    /// Stores both words.
     ///
     /// # Safety
-    /// The address is of 16 bytes, aligned to 16, that all threads use by this way alone. The processor
-    /// has what the way needs.
-    unsafe fn store(at: *mut u64, words: [u64; 2]);
-    /// Loads both.
+    /// `address` is valid for 16 bytes, aligned to 16, and accessed by all threads only through this implementation.
+    /// The CPU supports its instructions.
+    unsafe fn store(address: *mut u64, words: [u64; 2]);
+    /// Loads both words.
     ///
     /// # Safety
-    /// As for the store.
-    unsafe fn load(at: *mut u64) -> [u64; 2];
+    /// As for [`store`](Self::store).
+    unsafe fn load(address: *mut u64) -> [u64; 2];
 }
 
-/// By `lock cmpxchg16b`, which even a load has to do: it writes what it reads.
+/// `lock cmpxchg16b`, also for loads, which write back what they read.
 pub(super) struct Compare;
 
 impl Pair for Compare {
     #[inline(always)]
-    unsafe fn store(at: *mut u64, words: [u64; 2]) {
+    unsafe fn store(address: *mut u64, words: [u64; 2]) {
         let mut seen = [0, 0];
         loop {
-            // SAFETY: as the caller says.
-            let (was, swapped) = unsafe { compare(at, seen, words) };
+            // SAFETY: the caller guarantees 16 aligned bytes.
+            let (old, swapped) = unsafe { compare_exchange(address, seen, words) };
             if swapped {
                 return;
             }
-            seen = was;
+            seen = old;
         }
     }
 
     #[inline(always)]
-    unsafe fn load(at: *mut u64) -> [u64; 2] {
-        // SAFETY: as the caller says.
-        unsafe { compare(at, [0, 0], [0, 0]).0 }
+    unsafe fn load(address: *mut u64) -> [u64; 2] {
+        // SAFETY: the caller guarantees 16 aligned bytes.
+        unsafe { compare_exchange(address, [0, 0], [0, 0]).0 }
     }
 }
 
-/// Puts `new` where `old` is; what was there, and whether that was `old`.
+/// Replaces `old` by `new`. Returns the previous words and whether they were `old`.
+///
+/// # Safety
+/// `address` is valid for 16 bytes and aligned to 16.
 #[inline(always)]
-unsafe fn compare(at: *mut u64, old: [u64; 2], new: [u64; 2]) -> ([u64; 2], bool) {
+unsafe fn compare_exchange(address: *mut u64, old: [u64; 2], new: [u64; 2]) -> ([u64; 2], bool) {
     let (low, high): (u64, u64);
     let swapped: u8;
-    // SAFETY: the caller gives 16 aligned bytes. rbx is the compiler's, so it is put back; all else has
-    // a register by name, or the compiler could choose rbx for it.
+    // SAFETY: the caller guarantees 16 aligned bytes. rbx is reserved by the compiler, so it is restored; all other
+    // operands have named registers, or the compiler could choose rbx for them.
     unsafe {
         asm!(
             "xchg {new}, rbx",
@@ -55,7 +58,7 @@ unsafe fn compare(at: *mut u64, old: [u64; 2], new: [u64; 2]) -> ([u64; 2], bool
             "sete r8b",
             "mov rbx, {new}",
             new = inout(reg) new[0] => _,
-            in("rdi") at,
+            in("rdi") address,
             out("r8b") swapped,
             inout("rax") old[0] => low,
             inout("rdx") old[1] => high,
@@ -66,19 +69,19 @@ unsafe fn compare(at: *mut u64, old: [u64; 2], new: [u64; 2]) -> ([u64; 2], bool
     ([low, high], swapped == 1)
 }
 
-/// By a move of 16 aligned bytes, which Intel and AMD say is one access where the processor has AVX.
+/// An aligned 16-byte move, which Intel and AMD document as atomic on CPUs with AVX.
 pub(super) struct Vector;
 
 impl Pair for Vector {
     #[inline(always)]
-    unsafe fn store(at: *mut u64, words: [u64; 2]) {
-        // SAFETY: the caller gives 16 aligned bytes.
+    unsafe fn store(address: *mut u64, words: [u64; 2]) {
+        // SAFETY: the caller guarantees 16 aligned bytes.
         unsafe {
             asm!(
                 "movq {vector}, {low}",
                 "pinsrq {vector}, {high}, 1",
-                "movdqa [{at}], {vector}",
-                at = in(reg) at,
+                "movdqa [{address}], {vector}",
+                address = in(reg) address,
                 low = in(reg) words[0],
                 high = in(reg) words[1],
                 vector = out(xmm_reg) _,
@@ -88,15 +91,15 @@ impl Pair for Vector {
     }
 
     #[inline(always)]
-    unsafe fn load(at: *mut u64) -> [u64; 2] {
+    unsafe fn load(address: *mut u64) -> [u64; 2] {
         let (low, high): (u64, u64);
-        // SAFETY: the caller gives 16 aligned bytes.
+        // SAFETY: the caller guarantees 16 aligned bytes.
         unsafe {
             asm!(
-                "movdqa {vector}, [{at}]",
+                "movdqa {vector}, [{address}]",
                 "movq {low}, {vector}",
                 "pextrq {high}, {vector}, 1",
-                at = in(reg) at,
+                address = in(reg) address,
                 low = out(reg) low,
                 high = out(reg) high,
                 vector = out(xmm_reg) _,

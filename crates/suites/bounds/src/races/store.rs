@@ -1,5 +1,4 @@
-//! Pointers in memory with their bounds in tables: how both are stored and loaded, broken as in MPX and
-//! mended.
+//! Storage of pointers in memory and of their bounds in tables: racy as in MPX, and with fixes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +9,7 @@ use crate::software::{Directory, Entry, TABLE_BYTES, offset_in_table};
 
 use super::pair;
 
-/// The first and the last byte of an object.
+/// First and last byte of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) lower: u64,
@@ -18,17 +17,17 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// What every access keeps: a pointer of which nothing is known has them.
+    /// Bounds that every access satisfies: those of a pointer without stored bounds.
     pub(super) const INIT: Self = Self { lower: 0, upper: u64::MAX };
 
-    /// Whether an access of one byte leaves them.
+    /// Whether an access of one byte is outside the bounds.
     #[inline(always)]
     pub(super) fn violated(&self, address: u64) -> bool {
         address < self.lower || address > self.upper
     }
 }
 
-/// An array of pointers, and the tables that hold their bounds.
+/// Array of pointers, and the tables with their bounds.
 pub(super) struct Pointers {
     slots: Box<[AtomicU64]>,
     directory: Directory,
@@ -36,7 +35,7 @@ pub(super) struct Pointers {
 }
 
 impl Pointers {
-    /// So many null pointers, and every table that they need.
+    /// Allocates `count` null pointers and every table that they need.
     pub(super) fn new(count: usize) -> Result<Self, Failure> {
         let slots: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
         let directory = Directory::new()?;
@@ -52,78 +51,78 @@ impl Pointers {
         Ok(Self { slots, directory, _tables: tables })
     }
 
-    /// How many.
+    /// Returns the number of pointers.
     pub(super) fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// The entry of a slot, found as the processor does: by the directory, then in the table.
+    /// Returns the table entry of a slot, looked up as the CPU does: by the directory, then in the table.
     #[inline(always)]
     fn entry(&self, slot: &AtomicU64) -> &Entry {
         let at = slot.as_ptr() as usize;
         let table = self.directory.entry(at).load(Ordering::Relaxed);
-        // SAFETY: `new` has made the table of every slot; it lives as long as the borrow, the offset
-        // is inside it, and its memory, zero at first, is used by atomics alone.
+        // SAFETY: `new` mapped the table of every slot. It outlives the borrow, contains the offset, is initially
+        // zero, and is accessed only by atomics.
         unsafe { &*(table.wrapping_add(offset_in_table(at)) as *const Entry) }
     }
 }
 
-/// How a pointer and its bounds are stored and loaded.
-pub(super) trait Keeping {
+/// Access to a pointer with its bounds.
+pub(super) trait BoundsStorage {
     /// Stores a pointer and its bounds.
     fn store(pointers: &Pointers, index: usize, pointer: u64, bounds: Bounds);
-    /// Loads both.
+    /// Loads a pointer and its bounds.
     fn load(pointers: &Pointers, index: usize) -> (u64, Bounds);
 }
 
-/// As compilers use MPX: the pointer, then its bounds in three parts, nothing of it atomic. Release and
-/// acquire are plain moves here, and hold the order.
-pub(super) struct Apart;
+/// The pointer, then its bounds in three words, without atomicity, as compilers use MPX. Release and acquire compile to
+/// plain moves and preserve the order.
+pub(super) struct SplitEntry;
 
-impl Keeping for Apart {
+impl BoundsStorage for SplitEntry {
     #[inline(always)]
     fn store(pointers: &Pointers, index: usize, pointer: u64, bounds: Bounds) {
         let slot = &pointers.slots[index];
         slot.store(pointer, Ordering::Release);
-        put(pointers.entry(slot), pointer, bounds);
+        store_entry(pointers.entry(slot), pointer, bounds);
     }
 
     #[inline(always)]
     fn load(pointers: &Pointers, index: usize) -> (u64, Bounds) {
         let slot = &pointers.slots[index];
         let pointer = slot.load(Ordering::Acquire);
-        (pointer, got(pointers.entry(slot), pointer))
+        (pointer, load_entry(pointers.entry(slot), pointer))
     }
 }
 
-/// What `bndstx` does.
+/// Stores an entry as `bndstx` does.
 #[inline(always)]
-fn put(entry: &Entry, pointer: u64, bounds: Bounds) {
+fn store_entry(entry: &Entry, pointer: u64, bounds: Bounds) {
     entry.lower.store(bounds.lower, Ordering::Release);
     entry.upper.store(bounds.upper, Ordering::Release);
     entry.pointer.store(pointer, Ordering::Release);
 }
 
-/// What `bndldx` does: bounds of another pointer are none.
+/// Loads an entry as `bndldx` does: if it is of another pointer, the bounds are [`Bounds::INIT`].
 #[inline(always)]
-fn got(entry: &Entry, pointer: u64) -> Bounds {
+fn load_entry(entry: &Entry, pointer: u64) -> Bounds {
     let lower = entry.lower.load(Ordering::Acquire);
     let upper = entry.upper.load(Ordering::Acquire);
-    let of = entry.pointer.load(Ordering::Acquire);
-    if of == pointer { Bounds { lower, upper } } else { Bounds::INIT }
+    let stored = entry.pointer.load(Ordering::Acquire);
+    if stored == pointer { Bounds { lower, upper } } else { Bounds::INIT }
 }
 
-/// The same under a spin lock, which the entry's unused word holds.
+/// A split entry under a spin lock in the entry's unused word.
 pub(super) struct Locked;
 
-impl Keeping for Locked {
+impl BoundsStorage for Locked {
     #[inline(always)]
     fn store(pointers: &Pointers, index: usize, pointer: u64, bounds: Bounds) {
         let slot = &pointers.slots[index];
         let entry = pointers.entry(slot);
         lock(entry);
         slot.store(pointer, Ordering::Relaxed);
-        put(entry, pointer, bounds);
+        store_entry(entry, pointer, bounds);
         entry.reserved.store(0, Ordering::Release);
     }
 
@@ -133,7 +132,7 @@ impl Keeping for Locked {
         let entry = pointers.entry(slot);
         lock(entry);
         let pointer = slot.load(Ordering::Relaxed);
-        let bounds = got(entry, pointer);
+        let bounds = load_entry(entry, pointer);
         entry.reserved.store(0, Ordering::Release);
         (pointer, bounds)
     }
@@ -148,18 +147,17 @@ fn lock(entry: &Entry) {
     }
 }
 
-/// The pointer and its bounds as one 16-byte word of the entry, which the access then goes by. The
-/// pointer alone still stands in its slot, for code that knows of no bounds.
-pub(super) struct Together<P>(std::marker::PhantomData<P>);
+/// The pointer and its bounds as one 16-byte word of the entry, which accesses use. The slot still contains the pointer,
+/// for code that does not use bounds.
+pub(super) struct AtomicEntry<P>(std::marker::PhantomData<P>);
 
-impl<P: pair::Pair> Keeping for Together<P> {
+impl<P: pair::Pair> BoundsStorage for AtomicEntry<P> {
     #[inline(always)]
     fn store(pointers: &Pointers, index: usize, pointer: u64, bounds: Bounds) {
         let slot = &pointers.slots[index];
         slot.store(pointer, Ordering::Release);
         let entry = pointers.entry(slot);
-        // SAFETY: the entry is aligned to 32 bytes, and whoever keeps pointers so uses its first 16
-        // by `P` alone.
+        // SAFETY: the entry is aligned to 32 bytes, and its first 16 are accessed only through `P`.
         unsafe {
             P::store((&raw const *entry).cast_mut().cast(), [pointer, packed(pointer, bounds)])
         };
@@ -174,8 +172,8 @@ impl<P: pair::Pair> Keeping for Together<P> {
     }
 }
 
-/// Bounds beside a pointer in 64 bits: how far below it they begin, and how long they are. Objects are
-/// under 4 GiB.
+/// Packs the bounds of a pointer into 64 bits: its offset in the object, and the object's length minus 1. Objects are
+/// smaller than 4 GiB.
 #[inline(always)]
 fn packed(pointer: u64, bounds: Bounds) -> u64 {
     u64::from(pointer.wrapping_sub(bounds.lower) as u32)
@@ -193,9 +191,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn keeps<K: Keeping>() {
+    fn check_round_trip<K: BoundsStorage>() {
         let pointers = Pointers::new(300_000).unwrap();
-        assert!(pointers._tables.len() >= 2, "it takes more than a MiB");
+        assert!(pointers._tables.len() >= 2, "the array must exceed a MiB");
         for index in [0, 1, 150_000, 299_999] {
             let lower = 0x10_0000 + index as u64;
             let bounds = Bounds { lower, upper: lower + 63 };
@@ -206,24 +204,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_loaded() {
-        keeps::<Apart>();
-        keeps::<Locked>();
-        keeps::<Together<pair::Compare>>();
-        keeps::<Together<pair::Vector>>();
+    fn loads_return_what_was_stored() {
+        check_round_trip::<SplitEntry>();
+        check_round_trip::<Locked>();
+        check_round_trip::<AtomicEntry<pair::Compare>>();
+        check_round_trip::<AtomicEntry<pair::Vector>>();
     }
 
     #[test]
-    fn bounds_of_another_pointer_are_none() {
+    fn an_entry_of_another_pointer_has_initial_bounds() {
         let pointers = Pointers::new(1).unwrap();
-        Apart::store(&pointers, 0, 100, Bounds { lower: 100, upper: 163 });
+        SplitEntry::store(&pointers, 0, 100, Bounds { lower: 100, upper: 163 });
         pointers.slots[0].store(101, Ordering::Relaxed);
-        assert_eq!(Apart::load(&pointers, 0), (101, Bounds::INIT));
+        assert_eq!(SplitEntry::load(&pointers, 0), (101, Bounds::INIT));
     }
 
     proptest! {
         #[test]
-        fn packing_loses_nothing(lower in 0..1u64 << 47, length in 0..1u64 << 32, into in 0..1u64 << 32) {
+        fn packing_is_lossless(lower in 0..1u64 << 47, length in 0..1u64 << 32, into in 0..1u64 << 32) {
             let bounds = Bounds { lower, upper: lower + length };
             let pointer = lower + into.min(length);
             prop_assert_eq!(unpacked(pointer, packed(pointer, bounds)), bounds);

@@ -1,86 +1,85 @@
-//! Memory as the kernel gives it, by address, one call each: what is timed is these calls.
+//! Memory by address. Each function is one system call, because these calls are what is timed.
 
 use std::io;
 use std::ptr;
 
-/// Private memory, all zero, none yet there.
+/// Maps private zero-filled memory.
 ///
 /// # Errors
-/// The kernel's: ENOMEM where there are too many mappings.
+/// Returns the `errno` of `mmap(2)`, e.g. `ENOMEM` if there are too many mappings.
 #[inline]
 pub(super) fn map(bytes: usize) -> io::Result<usize> {
-    flagged(bytes, 0)
+    map_with(bytes, 0)
 }
 
-/// The same with nothing set aside for it.
+/// Maps private zero-filled memory without reserving swap space for it.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the `errno` of `mmap(2)`.
 #[inline]
 pub(super) fn reserve(bytes: usize) -> io::Result<usize> {
-    flagged(bytes, libc::MAP_NORESERVE)
+    map_with(bytes, libc::MAP_NORESERVE)
 }
 
 #[inline]
-fn flagged(bytes: usize, flags: i32) -> io::Result<usize> {
+fn map_with(bytes: usize, flags: i32) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel chooses a new range; nothing else is replaced.
-    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at as usize) }
+    // SAFETY: the kernel chooses an unused range, so no mapping is replaced.
+    let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address as usize) }
 }
 
-/// Takes memory of [`map`] or [`reserve`] away.
+/// Unmaps memory of [`map`] or [`reserve`].
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the `errno` of `munmap(2)`.
 ///
 /// # Safety
-/// The range is memory from here, which nobody uses any more.
+/// The range was mapped by this module and is not used after the call.
 #[inline]
-pub(super) unsafe fn unmap(at: usize, bytes: usize) -> io::Result<()> {
-    // SAFETY: as the caller says.
-    done(unsafe { libc::munmap(at as *mut _, bytes) })
+pub(super) unsafe fn unmap(address: usize, bytes: usize) -> io::Result<()> {
+    // SAFETY: the caller guarantees that nothing uses the range.
+    check(unsafe { libc::munmap(address as *mut _, bytes) })
 }
 
-/// Gives its pages back; the addresses stay, and read zero.
+/// Frees the pages of a range. The range stays mapped and reads as zero.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the `errno` of `madvise(2)`.
 ///
 /// # Safety
-/// The range is memory from here, of whose contents nobody needs anything.
+/// The range was mapped by this module and its content is not needed.
 #[inline]
-pub(super) unsafe fn empty(at: usize, bytes: usize) -> io::Result<()> {
-    // SAFETY: as the caller says.
-    done(unsafe { libc::madvise(at as *mut _, bytes, libc::MADV_DONTNEED) })
+pub(super) unsafe fn madvise_dontneed(address: usize, bytes: usize) -> io::Result<()> {
+    // SAFETY: the caller guarantees that the content is not needed.
+    check(unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) })
 }
 
-fn done(code: i32) -> io::Result<()> {
+fn check(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// While it lives the kernel gives this process no huge pages unasked: the first store to a table would
-/// otherwise clear 2 MiB.
+/// Disables transparent huge pages in this process while it lives. The first store to a table would otherwise clear
+/// 2 MiB.
 pub(super) struct SmallPages;
 
 impl SmallPages {
-    /// From now on.
     pub(super) fn only() -> Self {
-        disable_huge_pages(1);
+        set_huge_pages_disabled(1);
         Self
     }
 }
 
 impl Drop for SmallPages {
     fn drop(&mut self) {
-        disable_huge_pages(0);
+        set_huge_pages_disabled(0);
     }
 }
 
-/// A kernel that refuses it has no huge pages to give.
-fn disable_huge_pages(disabled: libc::c_ulong) {
-    let nothing: libc::c_ulong = 0;
-    // SAFETY: sets a flag of this process; touches no memory of ours.
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disabled, nothing, nothing, nothing) };
+/// Ignores errors: a kernel that rejects the call has no huge pages.
+fn set_huge_pages_disabled(disabled: libc::c_ulong) {
+    let unused: libc::c_ulong = 0;
+    // SAFETY: the call sets a flag of this process and accesses no memory.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disabled, unused, unused, unused) };
 }

@@ -1,29 +1,22 @@
-//! Where the pointers lie: a MiB apart, so that each has a table of its own.
+//! Memory for the stored pointers, a MiB apart so that each needs a separate table.
 
 use std::io;
 
 use machine::mapping::PAGE;
 
-use super::memory::{empty, map, reserve, unmap};
+use super::memory::{madvise_dontneed, map, reserve, unmap};
 use crate::software::COVERED;
 
-/// Whose memory the pointers lie in.
+/// Addresses at which pointers are stored.
 pub(super) enum Slots {
-    /// Each in memory of its own, as `malloc` gives it for a MiB: mapped when it is wanted.
+    /// One mapping per pointer, made when the pointer is stored, as `malloc` does for a MiB.
     Own(Vec<usize>),
-    /// All in one mapping.
-    Shared {
-        /// Where it begins.
-        base: usize,
-        /// How many.
-        count: usize,
-        /// How many are in use.
-        used: usize,
-    },
+    /// One mapping for all pointers.
+    Shared { base: usize, count: usize, used: usize },
 }
 
 impl Slots {
-    /// Room for so many, none in use.
+    /// Reserves `count` unused slots.
     pub(super) fn new(own: bool, count: usize) -> io::Result<Self> {
         Ok(match own {
             true => Self::Own(Vec::with_capacity(count)),
@@ -31,42 +24,42 @@ impl Slots {
         })
     }
 
-    /// The next one's address.
+    /// Returns the address of the next slot.
     #[inline]
     pub(super) fn next(&mut self) -> io::Result<usize> {
         match self {
-            Self::Own(taken) => {
-                let at = map(COVERED)?;
-                taken.push(at);
-                Ok(at)
+            Self::Own(addresses) => {
+                let address = map(COVERED)?;
+                addresses.push(address);
+                Ok(address)
             }
             Self::Shared { base, count, used } => {
-                // `new` has reserved all of them.
-                let at = base.wrapping_add((*used % *count).wrapping_mul(COVERED));
+                // `new` has reserved all slots.
+                let address = base.wrapping_add((*used % *count).wrapping_mul(COVERED));
                 *used = used.wrapping_add(1);
-                Ok(at)
+                Ok(address)
             }
         }
     }
 
-    /// Frees the last one.
+    /// Frees the memory of the last slot.
     #[inline]
-    pub(super) fn free(&mut self, at: usize) -> io::Result<()> {
+    pub(super) fn free(&mut self, address: usize) -> io::Result<()> {
         match self {
-            Self::Own(taken) => {
-                taken.pop();
-                // SAFETY: `next` mapped it, and the caller is done with it.
-                unsafe { unmap(at, COVERED) }
+            Self::Own(addresses) => {
+                addresses.pop();
+                // SAFETY: `next` mapped the range, and the caller no longer uses it.
+                unsafe { unmap(address, COVERED) }
             }
-            // SAFETY: the page lies in our own mapping, and the caller is done with it.
-            Self::Shared { .. } => unsafe { empty(at, PAGE) },
+            // SAFETY: the page is in the mapping of `new`, and the caller no longer uses it.
+            Self::Shared { .. } => unsafe { madvise_dontneed(address, PAGE) },
         }
     }
 
-    /// Those in use.
+    /// Returns the addresses of the slots in use.
     pub(super) fn used(&self) -> Vec<usize> {
         match self {
-            Self::Own(taken) => taken.clone(),
+            Self::Own(addresses) => addresses.clone(),
             Self::Shared { base, used, .. } => (0..*used).map(|i| base + i * COVERED).collect(),
         }
     }
@@ -74,16 +67,16 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        // What cannot be unmapped ends with the process.
+        // If unmapping fails, the mapping ends with the process.
         match self {
-            Self::Own(taken) => {
-                for at in taken {
-                    // SAFETY: `next` mapped it, and nobody has it any more.
-                    let _ = unsafe { unmap(*at, COVERED) };
+            Self::Own(addresses) => {
+                for address in addresses {
+                    // SAFETY: `next` mapped the range, and nothing uses it after the drop.
+                    let _ = unsafe { unmap(*address, COVERED) };
                 }
             }
             Self::Shared { base, count, .. } => {
-                // SAFETY: `new` mapped it, and nobody has it any more.
+                // SAFETY: `new` mapped the range, and nothing uses it after the drop.
                 let _ = unsafe { unmap(*base, *count * COVERED) };
             }
         }

@@ -1,4 +1,4 @@
-//! A store that faults where there is no table, and the handler that makes one: what #BR is to MPX.
+//! A store that faults if its table is missing, and the handler that makes the table, as #BR does for MPX.
 
 use std::arch::asm;
 use std::ffi::{c_int, c_void};
@@ -8,52 +8,51 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::memory::reserve;
-use super::ways::bounds;
-use crate::software::TABLE_BYTES;
+use crate::software::{TABLE_BYTES, object_bounds};
 
-/// Tables that the handler made.
+/// Number of tables that the handler made.
 static MADE: AtomicU64 = AtomicU64::new(0);
-/// A process has one handler of a signal.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Excludes a second instance: a process has one handler per signal.
+static INSTALLED: Mutex<()> = Mutex::new(());
 
-/// While it lives, faults of its stores make tables; then what stood before handles faults again.
-pub(super) struct Trapping {
-    former: libc::sigaction,
-    before: u64,
-    _alone: MutexGuard<'static, ()>,
+/// Handler that makes a table when a store of this type faults. Dropping it restores the previous handler.
+pub(super) struct TableFaultHandler {
+    previous: libc::sigaction,
+    made_before: u64,
+    _installed: MutexGuard<'static, ()>,
 }
 
-impl Trapping {
+impl TableFaultHandler {
     /// Installs the handler.
-    pub(super) fn begin() -> io::Result<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: an all-zero sigaction is a valid one, with an empty mask.
+    pub(super) fn install() -> io::Result<Self> {
+        let installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: an all-zero sigaction is valid and has an empty mask.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        let mut former = MaybeUninit::uninit();
-        // SAFETY: both are valid sigactions that outlive the call; the handler does only what one may.
-        if unsafe { libc::sigaction(libc::SIGSEGV, &action, former.as_mut_ptr()) } != 0 {
+        let mut previous = MaybeUninit::uninit();
+        // SAFETY: both pointers are valid during the call, and the handler is async-signal-safe.
+        if unsafe { libc::sigaction(libc::SIGSEGV, &action, previous.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so that it filled it.
-        let former = unsafe { former.assume_init() };
-        Ok(Self { former, before: MADE.load(Ordering::Relaxed), _alone: alone })
+        // SAFETY: the call succeeded and so initialised it.
+        let previous = unsafe { previous.assume_init() };
+        Ok(Self { previous, made_before: MADE.load(Ordering::Relaxed), _installed: installed })
     }
 
-    /// Tables made since it began.
+    /// Returns the number of tables made since the installation.
     pub(super) fn made(&self) -> u64 {
-        MADE.load(Ordering::Relaxed) - self.before
+        MADE.load(Ordering::Relaxed) - self.made_before
     }
 
-    /// Stores bounds at an offset of the table to which the directory's entry leads. The entry may be 0:
-    /// the store then goes to the first 4 MiB of addresses, where nothing ever lies, and faults.
+    /// Stores bounds at an offset of the table in the directory's entry. If the entry is 0, the store accesses the
+    /// first 4 MiB of the address space, which are never mapped, and faults.
     #[inline]
     pub(super) fn store(&self, entry: &AtomicUsize, offset: usize, pointer: u64) -> io::Result<()> {
-        let [lower, upper] = bounds(pointer);
+        let [lower, upper] = object_bounds(pointer);
         let left: usize;
-        // SAFETY: the entry is 0 or leads to a table, which holds the offset. Where the store faults the
-        // handler leaves all registers as they were but r13, which it clears where there is no memory.
+        // SAFETY: the entry is 0 or the address of a table that contains the offset. If the store faults, the
+        // handler preserves all registers except r13, which it clears if there is no memory.
         unsafe {
             asm!(
                 "lea r14, [rip + 3f]",
@@ -80,22 +79,22 @@ impl Trapping {
     }
 }
 
-impl Drop for Trapping {
+impl Drop for TableFaultHandler {
     fn drop(&mut self) {
-        // SAFETY: what stood before is a valid sigaction. It was accepted once, so it cannot fail.
-        unsafe { libc::sigaction(libc::SIGSEGV, &self.former, std::ptr::null_mut()) };
+        // SAFETY: the previous action is valid. The kernel accepted it before, so the call cannot fail.
+        unsafe { libc::sigaction(libc::SIGSEGV, &self.previous, std::ptr::null_mut()) };
     }
 }
 
-/// Makes a table where a store of ours faulted, which carries its own address in r14, that of the
-/// directory's entry in r13, and where to try again in r15. Any other fault ends the process.
+/// Makes a table if the fault is of [`TableFaultHandler::store`], which passes its own address in r14, that of the
+/// directory's entry in r13 and the address to retry at in r15. Any other fault ends the process.
 extern "C" fn handle(number: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid ucontext, which is this handler's alone.
+    // SAFETY: the kernel passes a valid ucontext, which only this handler uses.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let [rip, r13, r14, r15] =
         [libc::REG_RIP, libc::REG_R13, libc::REG_R14, libc::REG_R15].map(|name| name as usize);
     if registers[rip] != registers[r14] {
-        // SAFETY: both calls are async-signal-safe. The signal waits until this handler has returned.
+        // SAFETY: both calls are async-signal-safe. The signal is blocked until this handler returns.
         unsafe {
             libc::signal(number, libc::SIG_DFL);
             libc::raise(number);
@@ -104,7 +103,7 @@ extern "C" fn handle(number: c_int, _: *mut libc::siginfo_t, context: *mut c_voi
     }
     match reserve(TABLE_BYTES) {
         Ok(table) => {
-            // SAFETY: the store holds the entry borrowed while it runs, and only this thread uses it.
+            // SAFETY: the store borrows the entry while it runs, and only this thread uses it.
             unsafe { &*(registers[r13] as *const AtomicUsize) }.store(table, Ordering::Relaxed);
             MADE.fetch_add(1, Ordering::Relaxed);
         }

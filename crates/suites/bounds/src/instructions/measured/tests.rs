@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab::statistics::median;
 use machine::tsc::{self, Tsc};
 
-use super::super::list::{List, OWN};
+use super::super::list::{BUILT_IN, List};
 use super::super::prepared::prepare;
 use super::*;
 
@@ -23,9 +23,9 @@ fn one_form<'a>(
     list: &'a List,
     prepared: &'a Prepared,
     data: &'a Data,
-    timed: Timed<'a>,
+    timer: LoopTimer<'a>,
 ) -> Measured<'a> {
-    Measured { form: &list.forms[0], prepared, data, timed, counting: None }
+    Measured { form: &list.forms[0], prepared, data, timer, counting: None }
 }
 
 /// The time stamp counter, on a CPU that this thread keeps; nothing, and a note, if it keeps no time.
@@ -37,7 +37,7 @@ fn clock(test: &str) -> Option<&'static Tsc> {
 /// A form of the suite's own list, with what its class holds: one multiply of denormals takes longer than
 /// another.
 fn own(text: &str) -> List {
-    let list = OWN.as_ref().unwrap();
+    let list = BUILT_IN.as_ref().unwrap();
     let level = text.replace(',', "");
     let form = list.forms.iter().find(|form| form.level == level).unwrap();
     List { file: list.file.clone(), forms: vec![form.clone()] }
@@ -49,8 +49,8 @@ fn beside_an_addition(tsc: &Tsc, text: &str, metric: &str) -> (f64, f64, f64) {
     let lists = [text, "add R64, R64"].map(own);
     let prepared = lists.each_ref().map(|list| prepare(list).remove(0).unwrap());
     let one = |at: usize, metric: &str| {
-        let timed = Timed::new(tsc, &data, SHORT);
-        one_form(&lists[at], &prepared[at], &data, timed).measure(false).unwrap().values[metric]
+        let timer = LoopTimer::new(tsc, &data, SHORT);
+        one_form(&lists[at], &prepared[at], &data, timer).measure(false).unwrap().values[metric]
     };
     let pairs: Vec<_> = (0..PAIRS).map(|_| (one(0, metric), one(1, "latency"))).collect();
     let of =
@@ -63,7 +63,7 @@ fn agree(what: &str, one: f64, other: f64) {
     assert!((one / other - 1.0).abs() < AGREE, "{what}: {one:.4} and {other:.4}");
 }
 
-/// A chain as a loop that the compiler assembles, timed by the time stamp counter alone.
+/// A chain as a loop that the compiler assembles, timer by the time stamp counter alone.
 macro_rules! chain {
     ($($instruction:literal),+; $($operands:tt)*) => {{
         let mut left = LOOPS;
@@ -149,14 +149,14 @@ const ADD: [u8; 3] = [0x48, 0x01, 0xC6];
 /// Median cycles a copy of some bodies of so many copies each, measured in turn.
 fn in_turn(tsc: &Tsc, bodies: &[(Vec<u8>, usize)]) -> Vec<f64> {
     let data = Data::new().unwrap();
-    let timed = Timed::new(tsc, &data, SHORT);
+    let timer = LoopTimer::new(tsc, &data, SHORT);
     let body = |(code, copies): &(Vec<u8>, usize)| {
         let state = State::new(&data);
         Body::new(*copies, false, state, |_| (), |copies| Ok(code.repeat(copies))).unwrap()
     };
     let bodies: Vec<Body> = bodies.iter().map(body).collect();
     let bodies: Vec<&Body> = bodies.iter().collect();
-    let rounds: Vec<_> = (0..PAIRS).map(|_| timed.cycles(&bodies).unwrap()).collect();
+    let rounds: Vec<_> = (0..PAIRS).map(|_| timer.cycles(&bodies).unwrap()).collect();
     let of = |at: usize| median(&rounds.iter().map(|round| round[at]).collect::<Vec<_>>()).unwrap();
     (0..bodies.len()).map(of).collect()
 }
@@ -206,8 +206,8 @@ fn a_fault_is_unsupported_and_the_next_form_is_measured() {
     let list = List::read("mine.toml", text).unwrap();
     let prepared = prepare(&list).remove(0).unwrap();
     let data = Data::new().unwrap();
-    let timed = Timed::new(tsc, &data, SHORT);
-    let form = one_form(&list, &prepared, &data, timed);
+    let timer = LoopTimer::new(tsc, &data, SHORT);
+    let form = one_form(&list, &prepared, &data, timer);
     let failure = form.measure(false).unwrap_err();
     assert_eq!(failure.kind, lab::sample::FailureKind::Unsupported);
     assert!(failure.why.contains("SIGILL"), "{failure}");

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::mixture::times;
 use crate::instructions::list::List;
 use crate::instructions::prepared::prepare;
-use crate::instructions::share::Share;
-use crate::looped::{Body, Data, State, Timed, unroll};
+use crate::instructions::register_set::RegisterSet;
+use crate::timing::{Body, Data, LoopTimer, State, unroll};
 
 const FILE: &str = "blockers.toml";
 /// What vectors of blockers hold: 1.0 twice.
@@ -43,9 +43,9 @@ pub(super) struct Blocker {
 ///
 /// # Errors
 /// What is wrong in the file; what cannot be measured.
-pub(super) fn all(data: &Data, timed: &Timed) -> Result<Vec<Blocker>, Failure> {
+pub(super) fn all(data: &Data, timer: &LoopTimer) -> Result<Vec<Blocker>, Failure> {
     let declared = declared()?;
-    let blockers = declared.iter().map(|one| Blocker::new(one, data, timed));
+    let blockers = declared.iter().map(|one| Blocker::new(one, data, timer));
     blockers.filter_map(Result::transpose).collect()
 }
 
@@ -56,18 +56,18 @@ fn declared() -> Result<Vec<Declared>, Failure> {
 
 impl Blocker {
     /// Nothing where this CPU lacks it.
-    fn new(declared: &Declared, data: &Data, timed: &Timed) -> Result<Option<Self>, Failure> {
+    fn new(declared: &Declared, data: &Data, timer: &LoopTimer) -> Result<Option<Self>, Failure> {
         let failed = |why| Failure::failed(format!("{FILE}: '{}': {why}", declared.form));
         let list = List::of_text(FILE, &declared.form).map_err(failed)?;
         let Some(Ok(prepared)) = prepare(&list).pop() else { return Ok(None) };
         let (form, plan) = (&list.forms[0], &prepared.plan);
-        let mut state = plan.state(form, data, Share::Second);
+        let mut state = plan.state(form, data, RegisterSet::Second);
         // The upper half of a dividend.
         state.set_general(2, 0);
         let breakers = plan.breakers(&state);
-        let copies = super::copies(form, plan, Share::Second, &breakers)?;
+        let copies = super::copies(form, plan, RegisterSet::Second, &breakers)?;
         let named = if breakers.is_empty() { 0 } else { 2 };
-        let alone = alone(&copies, data, timed)?;
+        let alone = alone(&copies, data, timer)?;
         Ok(Some(Self {
             against: declared.against.clone(),
             names_general: plan.names_general(),
@@ -79,13 +79,13 @@ impl Blocker {
 }
 
 /// Core cycles of one of these copies among nothing else.
-fn alone(copies: &[Vec<u8>], data: &Data, timed: &Timed) -> Result<f64, Failure> {
+fn alone(copies: &[Vec<u8>], data: &Data, timer: &LoopTimer) -> Result<f64, Failure> {
     let mut state = State::new(data);
     prepare_second(&mut state);
     let code = |times| Ok(copies.iter().cycle().take(times).flatten().copied().collect());
     let times = times(1, unroll::instructions()?);
     let body = Body::new(times, false, state, |data| data.fill(1), code)?;
-    Ok(timed.cycles_of(&body)?)
+    Ok(timer.cycles_of(&body)?)
 }
 
 /// The second share of the registers as blockers want it.
@@ -113,8 +113,8 @@ mod tests {
             Err(why) => return machine::untested::note("bounds: blockers measured alone", &why),
         };
         let data = Data::new().unwrap();
-        let timed = Timed::new(tsc, &data, Duration::from_millis(1));
-        let blockers = all(&data, &timed).unwrap();
+        let timer = LoopTimer::new(tsc, &data, Duration::from_millis(1));
+        let blockers = all(&data, &timer).unwrap();
         // Nothing of integers, SSE2 and memory is missing on any processor of 64 bits.
         assert!(blockers.len() >= 9, "{} blockers", blockers.len());
         for one in blockers {

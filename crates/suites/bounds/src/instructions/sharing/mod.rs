@@ -9,32 +9,49 @@ mod mixture;
 
 use std::time::Duration;
 
+use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::Probe;
+use lab::method::{Method, Probe};
 use lab::metric::{Better, Metric};
-use lab::point::Point;
 use lab::sample::Failure;
 
+use super::FormParams;
 use super::forms::Forms;
-use super::list::Form;
+use super::list::InstructionForm;
 use super::plan::{Plan, memory};
 use super::prepared::{Prepared, assembled};
-use super::share::Share;
+use super::register_set::RegisterSet;
 use crate::bounds_registers::BoundsRegisters;
-use crate::looped::{Body, Data, State, Timed, unroll};
-use crate::way::Way;
+use crate::timing::{Body, Data, LoopTimer, State, unroll};
 use blocker::{Blocker, prepare_second};
 use mixture::{Mixture, Unit};
 
-pub(crate) static WAY: Way = Way {
-    name: "sharing",
-    factors: super::FACTORS,
-    metrics: METRICS,
-    available: |_| Ok(()),
-    expected: |_, budget| budget + Duration::from_millis(6),
-    artefacts: |_| vec![super::artefact::recipe()],
-    probe: || Box::new(Sharing::default()),
-};
+/// Times instruction forms mixed with blockers.
+pub(crate) struct Sharing;
+
+impl Method for Sharing {
+    type Params = FormParams;
+
+    fn name(&self) -> &'static str {
+        "sharing"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn expected(&self, _: &FormParams, budget: Duration) -> Duration {
+        budget + Duration::from_millis(6)
+    }
+
+    fn artefacts(&self, _: &FormParams) -> Vec<Recipe> {
+        vec![super::artefact::recipe()]
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<FormParams>>, Failure> {
+        Ok(Box::new(SharingProbe::default()))
+    }
+}
 
 const fn inferred(name: &'static str, about: &'static str) -> Metric {
     Metric::new(name, "share", Better::Neither, about)
@@ -60,15 +77,15 @@ const METRICS: &[Metric] = &[
 
 /// What takes longer than this cannot be kept balanced, cycles.
 const LONG: f64 = 200.0;
-/// Bodies that are timed for each form, about, taken again where the core clock moved.
+/// Bodies that are timer for each form, about, taken again where the core clock moved.
 const BODIES: u32 = 48;
 const NOP: u8 = 0x90;
 
 /// The copies of a form within a share of the registers, each behind what makes it independent.
 fn copies(
-    form: &Form,
+    form: &InstructionForm,
     plan: &Plan,
-    share: Share,
+    share: RegisterSet,
     breakers: &[u8],
 ) -> Result<Vec<Vec<u8>>, Failure> {
     let lines = plan.independent(form, share).map_err(Failure::unsupported)?;
@@ -76,40 +93,43 @@ fn copies(
     codes.map(|code| Ok([breakers, &code?].concat())).collect()
 }
 
-/// What measures the points of one order.
 #[derive(Default)]
-struct Sharing {
+struct SharingProbe {
     forms: Forms,
     blockers: Vec<Blocker>,
 }
 
-impl Probe for Sharing {
-    fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
+impl Probe<FormParams> for SharingProbe {
+    fn measure(
+        &mut self,
+        context: &mut Context,
+        params: &FormParams,
+    ) -> Result<Measurement, Failure> {
         let tsc = context.tsc()?;
-        let (form, prepared) = self.forms.find(context, point.text("form"))?;
+        let (form, prepared) = self.forms.find(context, &params.form)?;
         let data = Data::new()?;
-        let timed = Timed::new(tsc, &data, context.budget / BODIES);
-        let measured = measured(form, prepared, &mut self.blockers, (&data, &timed));
-        if timed.is_void() {
-            // It may be the blockers that do not count.
+        let timer = LoopTimer::new(tsc, &data, context.budget / BODIES);
+        let measurement = measure(form, prepared, &mut self.blockers, (&data, &timer));
+        if timer.is_void() {
+            // The invalid times may be those of the blockers.
             self.blockers.clear();
         }
-        timed.judged(measured)
+        timer.judged(measurement)
     }
 }
 
 /// How much blockers hinder a form; they are measured first where there are none.
-fn measured(
-    form: &Form,
+fn measure(
+    form: &InstructionForm,
     prepared: &Prepared,
     known: &mut Vec<Blocker>,
-    (data, timed): (&Data, &Timed),
+    (data, timer): (&Data, &LoopTimer),
 ) -> Result<Measurement, Failure> {
     if known.is_empty() {
-        *known = blocker::all(data, timed)?;
+        *known = blocker::all(data, timer)?;
     }
     let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, data)?;
-    let beside = Beside::new(form, prepared, data, timed)?;
+    let beside = Beside::new(form, prepared, data, timer)?;
     // Two that name registers by themselves would write the same ones.
     let apart = |blocker: &&Blocker| !(blocker.names_general && prepared.plan.names_general());
     let blockers: Vec<&Blocker> = known.iter().filter(apart).collect();
@@ -124,9 +144,9 @@ fn measured(
 
 /// A form among blockers.
 struct Beside<'a> {
-    form: &'a Form,
+    form: &'a InstructionForm,
     prepared: &'a Prepared,
-    timed: &'a Timed<'a>,
+    timer: &'a LoopTimer<'a>,
     state: State,
     copies: Vec<Vec<u8>>,
     /// Core cycles of a copy alone.
@@ -135,17 +155,17 @@ struct Beside<'a> {
 
 impl<'a> Beside<'a> {
     fn new(
-        form: &'a Form,
+        form: &'a InstructionForm,
         prepared: &'a Prepared,
         data: &'a Data,
-        timed: &'a Timed<'a>,
+        timer: &'a LoopTimer<'a>,
     ) -> Result<Self, Failure> {
         let plan = &prepared.plan;
-        let mut state = plan.state(form, data, Share::First);
+        let mut state = plan.state(form, data, RegisterSet::First);
         let breakers = plan.breakers(&state);
         prepare_second(&mut state);
-        let copies = copies(form, plan, Share::First, &breakers)?;
-        let mut beside = Self { form, prepared, timed, state, copies, alone: f64::NAN };
+        let copies = copies(form, plan, RegisterSet::First, &breakers)?;
+        let mut beside = Self { form, prepared, timer, state, copies, alone: f64::NAN };
         // A few first: some take microseconds.
         if beside.by_itself(10)? > LONG {
             let remedy = "look at its throughput: it uses more than one unit for long";
@@ -170,7 +190,7 @@ impl<'a> Beside<'a> {
             bodies.push(self.body(&mixture.unit(&nops), times)?);
         }
         // Between one pair of calibrations: they take longer than the bodies.
-        let cycles = self.timed.cycles(&bodies.iter().collect::<Vec<_>>())?;
+        let cycles = self.timer.cycles(&bodies.iter().collect::<Vec<_>>())?;
         let hindered = |(mixture, pair): (&Mixture, &[f64])| {
             (mixture.hindered(pair[0]), mixture.hindered(pair[1]))
         };
@@ -180,7 +200,7 @@ impl<'a> Beside<'a> {
     /// Core cycles of a copy of the form among nothing.
     fn by_itself(&self, times: usize) -> Result<f64, Failure> {
         let body = self.body(&Unit { forms: 1, blockers: 0, copies: &[] }, times)?;
-        Ok(self.timed.cycles_of(&body)?)
+        Ok(self.timer.cycles_of(&body)?)
     }
 
     fn body(&self, unit: &Unit, times: usize) -> Result<Body<'_>, Failure> {

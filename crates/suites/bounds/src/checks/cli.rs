@@ -1,4 +1,4 @@
-//! `tollgate bounds checks`: the seed's ten sequences by hand, its figures beside ours.
+//! `tollgate bounds checks`: the ten sequences of Intel MPX Explained, with published and measured values.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,13 @@ use lab::point::{Filter, Point};
 use lab::run::Lab;
 
 use crate::SUITE;
-use crate::hand::Error;
-use crate::hand::measured::{Effort, Figures, measure};
-use crate::hand::text::{Cell, Notes};
+use crate::cli::text::{Cell, Notes};
+use crate::cli::{Effort, Error, Values, measure};
 
-/// The mechanisms in the order of the columns, with what each is wide.
+/// Mechanisms and widths of the columns.
 const MECHANISMS: [(&str, usize); 6] =
     [("none", 8), ("mpx", 8), ("branch", 9), ("cmov", 8), ("mask", 8), ("fat-pointer", 13)];
-/// The seed's rows: bounds and address, with its names.
+/// Bounds and address of each row, with its name in Intel MPX Explained.
 const ROWS: [(&str, &str, &str); 5] = [
     ("none", "register", "no check"),
     ("one", "register", "bndcl r +"),
@@ -25,28 +24,28 @@ const ROWS: [(&str, &str, &str); 5] = [
     ("both", "lea", "bndcl m + bndcu m +"),
 ];
 
-/// The words of `tollgate bounds checks`.
+/// Options of `tollgate bounds checks`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     effort: Effort,
 }
 
-/// Measures the sequences and prints the table. Gives the exit status: 0, or 1 where measuring failed.
+/// Measures and prints the table. Returns the exit status: 0, or 1 if a measurement failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns a usage error, or the reason if nothing can be measured.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let claims = Catalogue::of_suite(&SUITE)?.claims()?;
-    measure(&options.effort, &["checks"], |_| {}, |figures| table(figures, &claims), lab)
+    measure(&options.effort, &["checks"], |_| {}, |values| table(values, &claims), lab)
 }
 
-/// The seed's table with ours in columns: instructions a cycle, then the cycles of a whole sequence.
-fn table(figures: &Figures, claims: &[Claim]) -> Result<String, Error> {
+/// Returns two tables: instructions per cycle, and cycles per sequence.
+fn table(values: &Values, claims: &[Claim]) -> Result<String, Error> {
     let (mut text, mut notes) = (String::new(), Notes::default());
     for (title, metric) in [
-        ("Instructions a core cycle of check sequences", "ipc"),
-        ("Core cycles of a check sequence with its access", "sequence"),
+        ("Instructions per core cycle of check sequences", "ipc"),
+        ("Core cycles per check sequence with its access", "sequence"),
     ] {
         writeln!(text, "{title}")?;
         let has = |claim: &Claim| claim.metric.as_deref() == Some(metric);
@@ -62,16 +61,15 @@ fn table(figures: &Figures, claims: &[Claim]) -> Result<String, Error> {
                         ("address", address),
                     ])
                 };
-                let seeds = if bounds == "none" { "none" } else { "mpx" };
+                let published_mechanism = if bounds == "none" { "none" } else { "mpx" };
                 let mut line = format!("{name:<22}{access:<8}");
                 if is_published {
-                    line += &format!("{:>10}", published(claims, metric, &point(seeds)));
+                    let point = point(published_mechanism);
+                    line += &format!("{:>10}", published(claims, metric, &point));
                 }
                 for (mechanism, width) in MECHANISMS {
-                    line += &format!(
-                        "{:>width$}",
-                        cell(figures, metric, &point(mechanism), &mut notes)
-                    );
+                    line +=
+                        &format!("{:>width$}", cell(values, metric, &point(mechanism), &mut notes));
                 }
                 writeln!(text, "{}", line.trim_end())?;
             }
@@ -103,14 +101,14 @@ fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
     value.map_or_else(String::new, |value| format!("{value:.2}"))
 }
 
-/// The median over rounds; the number of a note for what cannot be measured, nothing for what is not asked.
-fn cell(figures: &Figures, metric: &str, point: &Point, notes: &mut Notes) -> String {
+/// Returns the median over rounds, the number of a note if it is missing, or nothing if the point was not requested.
+fn cell(values: &Values, metric: &str, point: &Point, notes: &mut Notes) -> String {
     let levels: Vec<_> =
         point.0.iter().map(|(name, level)| (name.as_str(), level.as_str())).collect();
-    match figures.median("bounds/checks", metric, &levels) {
+    match values.median("bounds/checks", metric, &levels) {
         Cell::Value(value) => format!("{value:.2}"),
-        Cell::Lacking(why) => format!("[{}]", notes.number(&why)),
-        Cell::Nothing => String::new(),
+        Cell::Missing(why) => format!("[{}]", notes.number(&why)),
+        Cell::Empty => String::new(),
     }
 }
 
@@ -119,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_of_the_seed_has_its_published_value() {
+    fn published_values_are_found_by_point() {
         let claims = Catalogue::of_suite(&SUITE).unwrap().claims().unwrap();
         let value = |by, access, bounds, address| {
             let levels =

@@ -1,4 +1,4 @@
-//! `tollgate bounds kernels`: overheads and what is caught, in one table.
+//! `tollgate bounds kernels`: overheads and caught bugs in one table.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,26 +11,26 @@ use lab::point::Point;
 use lab::quantity::{bytes, format_bytes};
 use lab::run::Lab;
 
-use super::{MAX_SIZE, kernel, manifest, table};
+use super::programs::Kernel;
+use super::{MAX_SIZE, Pages, manifest, table};
 use crate::SUITE;
-use crate::hand::Error;
-use crate::hand::measured::{Effort, set};
+use crate::cli::{Effort, Error, set};
 
-/// The words of `tollgate bounds kernels`.
+/// Options of `tollgate bounds kernels`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// These kernels alone
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(kernel::NAMES))]
+    /// Only these kernels
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(Kernel::ALL.map(Kernel::name)))]
     kernel: Vec<String>,
-    /// These mechanisms alone, and what their overhead is against
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = manifest::spelled)]
+    /// Only these mechanisms and their baselines
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = manifest::canonical)]
     mechanism: Vec<String>,
-    /// Bytes of the array of char; the source's is 1 GiB
+    /// Bytes of the char array; Intel MPX Explained uses 1 GiB
     #[arg(long, value_name = "BYTES", default_value = "1 MiB", value_parser = size)]
     size: String,
-    /// Page faults in the timed part, as in the source
+    /// Include page faults in the timing, as in Intel MPX Explained
     #[arg(long)]
-    fresh: bool,
+    page_faults: bool,
     #[command(flatten)]
     effort: Effort,
 }
@@ -39,14 +39,14 @@ fn size(text: &str) -> Result<String, String> {
     let size = bytes(text).map_err(|wrong| wrong.to_string())?;
     match (1..=MAX_SIZE).contains(&size) {
         true => Ok(format_bytes(size)),
-        false => Err(format!("it is not from 1 B to {}", format_bytes(MAX_SIZE))),
+        false => Err(format!("expected 1 B to {}", format_bytes(MAX_SIZE))),
     }
 }
 
-/// Measures and prints the table. Gives the exit status.
+/// Measures and prints the table. Returns the exit status: 0, or 1 if a measurement failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns a usage error, or the reason if nothing can be measured.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let adhoc = AdhocRun {
         suite: &SUITE,
@@ -61,37 +61,39 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     Ok(status)
 }
 
-/// The suite's own experiments, as far as they are asked for.
+/// Returns the suite's experiments, reduced to the selected points.
 fn experiments(options: &Options) -> Result<Vec<Experiment>, Error> {
     let all = Catalogue::of_suite(&SUITE)?.experiments(Profile::Standard)?;
     let mechanisms = with_baselines(&options.mechanism)?;
-    let shown = all.into_iter().filter(|one| ["kernels", "detection"].contains(&one.name.as_str()));
-    let asked = |mut one: Experiment| {
+    let selected =
+        all.into_iter().filter(|one| ["kernels", "detection"].contains(&one.name.as_str()));
+    let reduce = |mut one: Experiment| {
         let baseline = one.baseline.clone();
-        let is_in =
-            |asked: &[String], level: &str| asked.is_empty() || asked.iter().any(|it| it == level);
-        let like_the_baseline =
-            |point: &Point, factor: &str| point.text(factor) == baseline.text(factor);
+        let is_in = |selected: &[String], level: &str| {
+            selected.is_empty() || selected.iter().any(|it| it == level)
+        };
+        let is_baseline = |point: &Point, factor: &str| point.text(factor) == baseline.text(factor);
         one.keep(|point| {
             is_in(&mechanisms, point.text("mechanism"))
                 && (point.text("kernel").is_empty() || is_in(&options.kernel, point.text("kernel")))
-                && like_the_baseline(point, "pages")
-                && like_the_baseline(point, "size")
+                && is_baseline(point, "pages")
+                && is_baseline(point, "size")
         });
         if one.name == "kernels" {
+            let pages = if options.page_faults { Pages::Fresh } else { Pages::Prefaulted };
             set(&mut one, "size", &options.size);
-            set(&mut one, "pages", if options.fresh { "fresh" } else { super::PREFAULTED });
+            set(&mut one, "pages", pages.name());
             options.effort.apply(&mut one);
         }
         one
     };
-    Ok(shown.map(asked).filter(|one| !one.points.is_empty()).collect())
+    Ok(selected.map(reduce).filter(|one| !one.points.is_empty()).collect())
 }
 
-/// The mechanisms that are asked for, with those that their overheads are against.
-fn with_baselines(asked: &[String]) -> Result<Vec<String>, Error> {
-    let mut all = asked.to_vec();
-    for name in asked {
+/// Returns the selected mechanisms and their baselines.
+fn with_baselines(selected: &[String]) -> Result<Vec<String>, Error> {
+    let mut all = selected.to_vec();
+    for name in selected {
         all.extend(manifest::mechanism(name)?.baseline.clone());
     }
     Ok(all)
@@ -103,20 +105,20 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Words {
+    struct Arguments {
         #[command(flatten)]
         options: Options,
     }
 
-    fn asked(words: &[&str]) -> Result<Vec<Experiment>, clap::Error> {
-        let words = [&["kernels"], words].concat();
-        Words::try_parse_from(words).map(|words| experiments(&words.options).unwrap())
+    fn parse(arguments: &[&str]) -> Result<Vec<Experiment>, clap::Error> {
+        let arguments = [&["kernels"], arguments].concat();
+        Arguments::try_parse_from(arguments).map(|it| experiments(&it.options).unwrap())
     }
 
     #[test]
-    fn a_mechanism_brings_its_baseline() {
-        let words = ["--mechanism", "gcc-asan", "--kernel", "struct", "--size", "4MiB", "--fresh"];
-        let experiments = asked(&words).unwrap();
+    fn a_selected_mechanism_includes_its_baseline() {
+        let arguments = "--mechanism gcc-asan --kernel struct --size 4MiB --page-faults".split(' ');
+        let experiments = parse(&arguments.collect::<Vec<_>>()).unwrap();
         let points: Vec<String> = experiments[0].points.iter().map(|it| it.to_string()).collect();
         assert_eq!(
             points,
@@ -130,16 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_not_known_are_refused() {
+    fn unknown_mechanisms_kernels_and_sizes_are_usage_errors() {
         assert!(
-            asked(&["--mechanism", "warp"])
+            parse(&["--mechanism", "warp"])
                 .unwrap_err()
                 .to_string()
-                .contains("no mechanism 'warp'")
+                .contains("unknown mechanism 'warp'")
         );
-        assert!(asked(&["--kernel", "qsort"]).is_err());
+        assert!(parse(&["--kernel", "qsort"]).is_err());
         for size in ["big", "0", "17 GiB", "8192 TiB"] {
-            assert!(asked(&["--size", size]).is_err(), "{size}");
+            assert!(parse(&["--size", size]).is_err(), "{size}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The registers and the memory that the copies of a form may use.
 
-use super::operand::{Bank, Operand, Template};
+use super::operand::{Operand, RegisterClass, Template};
 
 /// Lines of memory that independent copies touch in turn.
 const LINES: usize = 16;
@@ -8,7 +8,7 @@ const LINES: usize = 16;
 const LINE: usize = 64;
 /// Registers that a form may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum RegisterSet {
     /// All.
     Whole,
     /// Those of the one of two forms that run side by side.
@@ -17,17 +17,22 @@ pub(crate) enum Share {
     Second,
 }
 
-impl Share {
+impl RegisterSet {
     /// Whether it holds a register.
-    pub(super) fn has(self, bank: Bank, number: u8) -> bool {
+    pub(super) fn has(self, bank: RegisterClass, number: u8) -> bool {
         let second = match bank {
-            Bank::General => number >= 8,
-            Bank::Vector => number >= 9,
-            Bank::Mmx | Bank::Mask | Bank::Bounds | Bank::X87 => false,
+            RegisterClass::General => number >= 8,
+            RegisterClass::Vector => number >= 9,
+            RegisterClass::Mmx
+            | RegisterClass::Mask
+            | RegisterClass::Bounds
+            | RegisterClass::X87 => false,
         };
         match self {
             Self::Whole => true,
-            Self::First => !(second || bank == Bank::General && [RAX, RDX].contains(&number)),
+            Self::First => {
+                !(second || bank == RegisterClass::General && [RAX, RDX].contains(&number))
+            }
             Self::Second => second,
         }
     }
@@ -49,7 +54,7 @@ const RAX: u8 = 0;
 const RDX: u8 = 2;
 
 /// The registers of a bank that code may use. xmm0 and rax come last: old instructions name them.
-pub(super) fn pool(bank: Option<Bank>) -> impl DoubleEndedIterator<Item = u8> {
+pub(super) fn pool(bank: Option<RegisterClass>) -> impl DoubleEndedIterator<Item = u8> {
     const GENERAL: &[u8] = &[6, 7, 8, 9, 10, 11, 12, 5, 3, 2, 1, 0];
     const VECTOR: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0];
     const MMX: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7];
@@ -58,12 +63,12 @@ pub(super) fn pool(bank: Option<Bank>) -> impl DoubleEndedIterator<Item = u8> {
     // Forms name the top; one is left for what is pushed.
     const X87: &[u8] = &[1, 2, 3, 4, 5, 6];
     let all = match bank {
-        Some(Bank::General) => GENERAL,
-        Some(Bank::Vector) => VECTOR,
-        Some(Bank::Mmx) => MMX,
-        Some(Bank::Mask) => MASK,
-        Some(Bank::Bounds) => BOUNDS,
-        Some(Bank::X87) => X87,
+        Some(RegisterClass::General) => GENERAL,
+        Some(RegisterClass::Vector) => VECTOR,
+        Some(RegisterClass::Mmx) => MMX,
+        Some(RegisterClass::Mask) => MASK,
+        Some(RegisterClass::Bounds) => BOUNDS,
+        Some(RegisterClass::X87) => X87,
         None => &[],
     };
     all.iter().copied()

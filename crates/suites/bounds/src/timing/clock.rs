@@ -8,7 +8,7 @@ use lab::sample::Failure;
 use machine::core_clock;
 use machine::tsc::Tsc;
 
-use super::{Data, Fault, Looped, State};
+use super::{Data, RaisedSignal, State, TimingLoop};
 
 /// Repeats of each measurement, as published.
 const REPEATS: usize = 10;
@@ -26,8 +26,8 @@ const TRIES: usize = 3;
 /// copies take is what the longer loop takes more than one of half as many: so neither the loop nor entering
 /// and leaving it is in it.
 pub(crate) struct Body<'a> {
-    pub(crate) looped: Looped,
-    half: Looped,
+    pub(crate) looped: TimingLoop,
+    half: TimingLoop,
     /// How many copies there are in the longer loop.
     pub(crate) copies: usize,
     pub(crate) state: State,
@@ -48,14 +48,14 @@ impl<'a> Body<'a> {
         code: impl Fn(usize) -> Result<Vec<u8>, Failure>,
     ) -> Result<Self, Failure> {
         let looped =
-            |copies| -> Result<_, Failure> { Ok(Looped::new(&code(copies)?, moves_stack)?) };
+            |copies| -> Result<_, Failure> { Ok(TimingLoop::new(&code(copies)?, moves_stack)?) };
         let (looped, half) = (looped(copies)?, looped(copies / 2)?);
         Ok(Self { looped, half, copies, state, fill: Box::new(fill) })
     }
 }
 
 /// What times bodies on this thread's CPU.
-pub(crate) struct Timed<'a> {
+pub(crate) struct LoopTimer<'a> {
     tsc: &'a Tsc,
     data: &'a Data,
     /// How long a repeat may take.
@@ -91,7 +91,7 @@ impl Try {
     }
 }
 
-impl<'a> Timed<'a> {
+impl<'a> LoopTimer<'a> {
     /// Bodies are measured for about `budget` each.
     pub(crate) fn new(tsc: &'a Tsc, data: &'a Data, budget: Duration) -> Self {
         Self { tsc, data, repeat: budget / REPEATS as u32, void: RefCell::default() }
@@ -121,15 +121,15 @@ impl<'a> Timed<'a> {
     /// # Errors
     /// The signal that an instruction raised; where the core clock cannot be calibrated; where more copies took
     /// no longer than half of them.
-    pub(crate) fn cycles(&self, bodies: &[&Body]) -> Result<Vec<f64>, Stopped> {
+    pub(crate) fn cycles(&self, bodies: &[&Body]) -> Result<Vec<f64>, TimingError> {
         self.cycles_beside(bodies, || Ok(()))
     }
 
     /// The same of one body alone.
     ///
     /// # Errors
-    /// As for [`Timed::cycles`].
-    pub(crate) fn cycles_of(&self, body: &Body) -> Result<f64, Stopped> {
+    /// As for [`LoopTimer::cycles`].
+    pub(crate) fn cycles_of(&self, body: &Body) -> Result<f64, TimingError> {
         self.cycles(&[body]).map(|cycles| cycles[0])
     }
 
@@ -137,17 +137,18 @@ impl<'a> Timed<'a> {
     /// on beside the bodies alone, not beside the calibrations.
     ///
     /// # Errors
-    /// As for [`Timed::cycles`], and where it does not start.
+    /// As for [`LoopTimer::cycles`], and where it does not start.
     pub(crate) fn cycles_beside<T>(
         &self,
         bodies: &[&Body],
         start: impl Fn() -> Result<T, Failure>,
-    ) -> Result<Vec<f64>, Stopped> {
+    ) -> Result<Vec<f64>, TimingError> {
         let mut best: Option<Try> = None;
         for _ in 0..TRIES {
             let before = calibrated()?;
-            let beside = start().map_err(Stopped::Failure)?;
-            let ticks: Result<Vec<_>, Fault> = bodies.iter().map(|body| self.ticks(body)).collect();
+            let beside = start().map_err(TimingError::Failure)?;
+            let ticks: Result<Vec<_>, RaisedSignal> =
+                bodies.iter().map(|body| self.ticks(body)).collect();
             drop(beside);
             let ticks = ticks?;
             let after = calibrated()?;
@@ -172,13 +173,13 @@ impl<'a> Timed<'a> {
         }
         if best.cycles.iter().any(|cycles| *cycles <= 0.0) {
             let why = self.void.borrow().clone().or(void).unwrap_or_default();
-            return Err(Stopped::Failure(Failure::void(why)));
+            return Err(TimingError::Failure(Failure::void(why)));
         }
         Ok(best.cycles)
     }
 
     /// Ticks of one copy, and how far the least repeats lie apart: without end where the copies took none.
-    fn ticks(&self, body: &Body) -> Result<(f64, f64), Fault> {
+    fn ticks(&self, body: &Body) -> Result<(f64, f64), RaisedSignal> {
         let mut state = body.state.clone();
         // The first runs warm the caches and tell how many loops fill the time.
         let [whole, half] = self.least(body, &mut state, 1, 3)?;
@@ -196,7 +197,7 @@ impl<'a> Timed<'a> {
         state: &mut State,
         loops: u64,
         repeats: usize,
-    ) -> Result<[[u64; 2]; 2], Fault> {
+    ) -> Result<[[u64; 2]; 2], RaisedSignal> {
         let mut least = [[u64::MAX; 2]; 2];
         for _ in 0..repeats {
             for (looped, least) in [&body.looped, &body.half].into_iter().zip(&mut least) {
@@ -229,33 +230,33 @@ fn difference([whole, half]: [[u64; 2]; 2], step: u64) -> (f64, f64) {
 
 /// Why there are no cycles.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Stopped {
+pub(crate) enum TimingError {
     /// An instruction raised a signal.
-    Fault(Fault),
+    Signal(RaisedSignal),
     /// Something else.
     Failure(Failure),
 }
 
-impl From<Fault> for Stopped {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<RaisedSignal> for TimingError {
+    fn from(fault: RaisedSignal) -> Self {
+        Self::Signal(fault)
     }
 }
 
-impl From<Stopped> for Failure {
-    fn from(stopped: Stopped) -> Self {
+impl From<TimingError> for Failure {
+    fn from(stopped: TimingError) -> Self {
         match stopped {
-            Stopped::Fault(fault) if fault.is_illegal() => {
+            TimingError::Signal(fault) if fault.is_illegal() => {
                 Self::unsupported(format!("this CPU or its kernel does not run it: {fault}"))
             }
-            Stopped::Fault(fault) => Self::unsupported(format!("it faults here: {fault}")),
-            Stopped::Failure(failure) => failure,
+            TimingError::Signal(fault) => Self::unsupported(format!("it faults here: {fault}")),
+            TimingError::Failure(failure) => failure,
         }
     }
 }
 
-fn calibrated() -> Result<f64, Stopped> {
-    core_clock::hertz().map_err(|why| Stopped::Failure(why.into()))
+fn calibrated() -> Result<f64, TimingError> {
+    core_clock::hertz().map_err(|why| TimingError::Failure(why.into()))
 }
 
 #[cfg(test)]
@@ -308,7 +309,7 @@ mod tests {
             return;
         };
         let data = Data::new().unwrap();
-        let timed = Timed::new(tsc, &data, Duration::from_millis(1));
+        let timed = LoopTimer::new(tsc, &data, Duration::from_millis(1));
         // The shorter loop takes far longer: `add rsi, rax` so often.
         let code = |copies| Ok([0x48, 0x01, 0xC6].repeat(if copies == 100 { 10 } else { 1000 }));
         let body = Body::new(100, false, State::new(&data), |_| (), code).unwrap();

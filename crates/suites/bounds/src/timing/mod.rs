@@ -2,7 +2,7 @@
 
 mod clock;
 mod enter;
-mod fault;
+mod signal;
 mod state;
 pub(crate) mod unroll;
 
@@ -10,8 +10,8 @@ use machine::SysError;
 use machine::executable::Executable;
 use machine::tsc;
 
-pub(crate) use clock::{Body, Stopped, Timed};
-pub(crate) use fault::Fault;
+pub(crate) use clock::{Body, LoopTimer, TimingError};
+pub(crate) use signal::RaisedSignal;
 pub(crate) use state::{Data, State};
 
 /// `mov rsp, [r13 + saved stack]`, for bodies that move the stack pointer.
@@ -20,12 +20,12 @@ fn restore_stack() -> Vec<u8> {
 }
 
 /// Code that runs a body so often as its state says, and leaves.
-pub(crate) struct Looped {
+pub(crate) struct TimingLoop {
     code: Executable,
     moves_stack: bool,
 }
 
-impl Looped {
+impl TimingLoop {
     /// The body in a loop. Its code must keep r13, r15 and, unless it `moves_stack`, rsp; r14 holds the
     /// data's address.
     ///
@@ -56,17 +56,17 @@ impl Looped {
     ///
     /// # Errors
     /// The signal that an instruction raised.
-    pub(crate) fn run(&self, state: &mut State, loops: u64) -> Result<(), Fault> {
+    pub(crate) fn run(&self, state: &mut State, loops: u64) -> Result<(), RaisedSignal> {
         // SAFETY: `guarded` keeps the state valid and unused; `new` made the code to leave by its exit.
-        fault::guarded(state, |state| unsafe { enter::enter(state, self.code.as_ptr(), loops) })
+        signal::guarded(state, |state| unsafe { enter::enter(state, self.code.as_ptr(), loops) })
     }
 
     /// Runs the loop so often and gives the ticks that it took, with entering and leaving.
     ///
     /// # Errors
     /// The signal that an instruction raised.
-    pub(crate) fn ticks(&self, state: &mut State, loops: u64) -> Result<u64, Fault> {
-        fault::guarded(state, |state| {
+    pub(crate) fn ticks(&self, state: &mut State, loops: u64) -> Result<u64, RaisedSignal> {
+        signal::guarded(state, |state| {
             let begin = tsc::start();
             // SAFETY: as in `run`.
             unsafe { enter::enter(state, self.code.as_ptr(), loops) };
@@ -78,7 +78,7 @@ impl Looped {
 /// An instruction that always faults.
 pub(crate) const UD2: [u8; 2] = [0x0F, 0x0B];
 /// How far behind a body's last byte the [`UD2`] stands to which a failed check jumps.
-pub(crate) fn trap_behind(moves_stack: bool) -> usize {
+pub(crate) fn trap_offset(moves_stack: bool) -> usize {
     let stack = if moves_stack { restore_stack().len() } else { 0 };
     stack + 3 + 6 + 7
 }
@@ -98,7 +98,7 @@ mod tests {
     fn the_body_runs_as_often_as_asked() {
         let (_data, mut state) = state();
         state.set_general(0, 5);
-        let inc_rax = Looped::new(&[0x48, 0xFF, 0xC0].repeat(7), false).unwrap();
+        let inc_rax = TimingLoop::new(&[0x48, 0xFF, 0xC0].repeat(7), false).unwrap();
         inc_rax.run(&mut state, 1000).unwrap();
         assert_eq!(state.general(0), 5 + 7000);
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_moved_stack_is_put_back() {
         let (_data, mut state) = state();
-        let push_rax = Looped::new(&[0x50].repeat(100), true).unwrap();
+        let push_rax = TimingLoop::new(&[0x50].repeat(100), true).unwrap();
         push_rax.run(&mut state, 100_000).unwrap();
     }
 
@@ -120,7 +120,7 @@ mod tests {
             (&[0x48, 0x31, 0xE4, 0x50], "SIGSEGV"),            // xor rsp, rsp; push rax
         ];
         for (body, signal) in faults {
-            let fault = Looped::new(body, true).unwrap().run(&mut state, 3).unwrap_err();
+            let fault = TimingLoop::new(body, true).unwrap().run(&mut state, 3).unwrap_err();
             assert_eq!(fault.to_string(), signal);
         }
         a_moved_stack_is_put_back();
@@ -131,8 +131,8 @@ mod tests {
         let (_data, mut state) = state();
         for moves_stack in [false, true] {
             // jmp rel32 to the trap, from a body of these five bytes.
-            let body = [&[0xE9][..], &(trap_behind(moves_stack) as u32).to_le_bytes()].concat();
-            let looped = Looped::new(&body, moves_stack).unwrap();
+            let body = [&[0xE9][..], &(trap_offset(moves_stack) as u32).to_le_bytes()].concat();
+            let looped = TimingLoop::new(&body, moves_stack).unwrap();
             assert_eq!(looped.run(&mut state, 1).unwrap_err().to_string(), "SIGILL");
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         for bits in [128, 256, 512] {
             state.set_general(3, 40);
             state.widen(bits);
-            Looped::new(&body, false).unwrap().run(&mut state, 1).unwrap();
+            TimingLoop::new(&body, false).unwrap().run(&mut state, 1).unwrap();
             assert_eq!((state.general(3), state.general(0)), (47, 99), "{bits} bits");
         }
     }

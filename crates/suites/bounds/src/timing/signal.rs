@@ -22,16 +22,16 @@ const STACK: usize = 64 * 1024;
 
 /// The signal that an instruction raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault(c_int);
+pub(crate) struct RaisedSignal(c_int);
 
-impl Fault {
+impl RaisedSignal {
     /// Whether the processor does not know the instruction, or may not run it here.
     pub(crate) fn is_illegal(self) -> bool {
         self.0 == libc::SIGILL
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RaisedSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = SIGNALS.iter().find(|(number, _)| *number == self.0);
         f.write_str(name.map_or("a signal", |(_, name)| name))
@@ -48,7 +48,10 @@ thread_local! {
 /// Runs code; a fault in it ends it. The handler writes to the state while the code runs, so the code gets a
 /// pointer: no reference to the state may be used until it has ended. No test can see a breach of that: it is up to
 /// the optimiser whether it does harm.
-pub(super) fn guarded<T>(state: &mut State, run: impl FnOnce(*mut State) -> T) -> Result<T, Fault> {
+pub(super) fn guarded<T>(
+    state: &mut State,
+    run: impl FnOnce(*mut State) -> T,
+) -> Result<T, RaisedSignal> {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(install);
     HANDLER_STACK.with(|stack| {
@@ -64,7 +67,7 @@ pub(super) fn guarded<T>(state: &mut State, run: impl FnOnce(*mut State) -> T) -
     // From here on the handler has no pointer to the state, which is the caller's alone again.
     match state.signal {
         0 => Ok(answer),
-        signal => Err(Fault(signal as c_int)),
+        signal => Err(RaisedSignal(signal as c_int)),
     }
 }
 

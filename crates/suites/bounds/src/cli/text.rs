@@ -1,21 +1,19 @@
-//! Tables as text, with notes on what is not there.
+//! Tables as text, with notes on missing values.
 
-/// Columns of a line of notes.
+/// Maximum width of a note.
 const WIDTH: usize = 100;
 
-/// What stands in a cell.
+/// Content of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell {
-    /// A figure.
     Value(f64),
-    /// Why there is none.
-    Lacking(String),
-    /// There is nothing to say.
-    Nothing,
+    /// The reason why the value is missing.
+    Missing(String),
+    Empty,
 }
 
 impl Cell {
-    /// The figure changed.
+    /// Applies a function to the value.
     pub(crate) fn map(self, change: impl Fn(f64) -> f64) -> Self {
         match self {
             Self::Value(value) => Self::Value(change(value)),
@@ -23,21 +21,21 @@ impl Cell {
         }
     }
 
-    /// Why there is no figure, where it was another's.
+    /// Returns the reason only.
     pub(crate) fn without_value(self) -> Self {
         match self {
-            Self::Value(_) => Self::Nothing,
+            Self::Value(_) => Self::Empty,
             other => other,
         }
     }
 }
 
-/// Why figures are missing, each once and with a number, from 1.
+/// Distinct notes, numbered from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Vec<String>);
 
 impl Notes {
-    /// The number of a note, which is added where it is new.
+    /// Returns the number of a note and adds the note if it is new.
     pub(crate) fn number(&mut self, note: &str) -> usize {
         let known = self.0.iter().position(|one| one == note);
         known.unwrap_or_else(|| {
@@ -46,14 +44,14 @@ impl Notes {
         }) + 1
     }
 
-    /// All of them, in lines.
+    /// Returns all notes as lines.
     pub(crate) fn text(&self) -> String {
-        let line = |(at, note)| wrapped(&format!("[{}] {note}", at + 1)) + "\n";
+        let line = |(index, note)| wrapped(&format!("[{}] {note}", index + 1)) + "\n";
         self.0.iter().enumerate().map(line).collect()
     }
 }
 
-/// A table under way: a wide first column, then narrow ones of the same width.
+/// Table builder: a wide first column, then columns of equal width.
 pub(crate) struct Table {
     text: String,
     notes: Notes,
@@ -62,39 +60,39 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// With a first column and further ones so wide.
+    /// Creates a table with the widths of the first and of the other columns.
     pub(crate) fn new(first: usize, width: usize) -> Self {
         Self { text: String::new(), notes: Notes::default(), first, width }
     }
 
-    /// A line over the whole width.
+    /// Adds a line across all columns.
     pub(crate) fn line(&mut self, text: &str) {
         self.text.push_str(text.trim_end());
         self.text.push('\n');
     }
 
-    /// A row of words.
+    /// Adds a row.
     pub(crate) fn row<S: AsRef<str>>(&mut self, name: &str, cells: &[S]) {
         let (first, width) = (self.first, self.width);
         let cells: String = cells.iter().map(|cell| format!("{:>width$}", cell.as_ref())).collect();
         self.line(&format!("{name:<first$}{cells}"));
     }
 
-    /// A rule below a head of so many columns.
+    /// Adds a rule below a header.
     pub(crate) fn rule(&mut self, columns: usize) {
         self.line(&"─".repeat(self.first + self.width * columns));
     }
 
-    /// A cell's text: the figure as it is to be written, or a dash with the number of a note.
-    pub(crate) fn cell(&mut self, cell: &Cell, write: impl Fn(f64) -> String) -> String {
+    /// Returns the text of a cell: the formatted value, or a dash with the number of a note.
+    pub(crate) fn cell(&mut self, cell: &Cell, format: impl Fn(f64) -> String) -> String {
         match cell {
-            Cell::Value(value) => write(*value),
-            Cell::Nothing => "—".into(),
-            Cell::Lacking(why) => format!("— [{}]", self.notes.number(why)),
+            Cell::Value(value) => format(*value),
+            Cell::Empty => "—".into(),
+            Cell::Missing(reason) => format!("— [{}]", self.notes.number(reason)),
         }
     }
 
-    /// All of it, with the notes behind.
+    /// Returns the table followed by the notes.
     pub(crate) fn finish(self) -> String {
         let notes = self.notes.text();
         let separator = if notes.is_empty() { "" } else { "\n" };
@@ -102,7 +100,7 @@ impl Table {
     }
 }
 
-/// A note in lines that are not too wide.
+/// Breaks a note into lines.
 pub(crate) fn wrapped(note: &str) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for word in note.split_whitespace() {
@@ -122,22 +120,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_noted_once() {
+    fn each_reason_is_noted_once() {
         let mut table = Table::new(8, 8);
-        let lacking = Cell::Lacking("no counters; show a PMU".into());
+        let missing = Cell::Missing("no counters; expose a PMU".into());
         let cells = [
             table.cell(&Cell::Value(2.5), |value| format!("{value:.1}")),
-            table.cell(&lacking, |_| String::new()),
-            table.cell(&lacking, |_| String::new()),
-            table.cell(&Cell::Nothing, |_| String::new()),
+            table.cell(&missing, |_| String::new()),
+            table.cell(&missing, |_| String::new()),
+            table.cell(&Cell::Empty, |_| String::new()),
         ];
         table.row("inline", &cells);
-        let due = "inline       2.5   — [1]   — [1]       —\n\n[1] no counters; show a PMU\n";
-        assert_eq!(table.finish(), due);
+        let expected =
+            "inline       2.5   — [1]   — [1]       —\n\n[1] no counters; expose a PMU\n";
+        assert_eq!(table.finish(), expected);
     }
 
     #[test]
-    fn long_notes_are_broken() {
+    fn long_notes_are_wrapped() {
         let note = wrapped(&"word ".repeat(50));
         assert!(
             note.lines().all(|line| line.chars().count() <= WIDTH) && note.lines().count() == 3

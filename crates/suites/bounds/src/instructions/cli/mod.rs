@@ -1,8 +1,8 @@
-//! `tollgate bounds table`: the instruction table by hand, the seed's beside ours.
+//! `tollgate bounds table`: the instruction table, with published and measured values.
 
 mod agreement;
-mod ports;
-mod print;
+mod samples;
+mod table;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,15 @@ use machine::file;
 
 use super::audit;
 use super::forms::LIST;
-use super::list::{List, OWN};
+use super::list::{BUILT_IN, List};
 use super::prepared::prepare;
 use crate::SUITE;
-use crate::hand::Error;
-use crate::hand::measured::Effort;
+use crate::cli::{Effort, Error};
 
-/// Which forms, how often, and with what beside.
+/// Options of `tollgate bounds table`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Your own forms, in the form of the suite's instructions.toml; needs --allow code
+    /// TOML file of additional forms, in the format of instructions.toml; requires --allow code
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// Enable an opt-in feature: 'code' executes the forms of --list
@@ -38,28 +37,28 @@ pub(crate) struct Options {
     /// Only forms of these classes; repeatable
     #[arg(long, value_name = "CLASS")]
     class: Vec<String>,
-    /// Beside them what llvm-mca predicts, and where it disagrees
+    /// Add the predictions of llvm-mca and list disagreements
     #[arg(long)]
     audit: bool,
-    /// Keep the other thread of the core busy with the same instructions
+    /// Run the same instructions on the core's other hardware thread
     #[arg(long)]
     sibling_busy: bool,
     #[command(flatten)]
     effort: Effort,
 }
 
-/// Measures the forms and prints the table. Gives the exit status: 0, or 1 where measuring failed.
+/// Measures and prints the table. Returns the exit status: 0, or 1 if a measurement failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns a usage error, or the reason if nothing can be measured.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
-    let mut given = option::read(&[&SUITE], &options.allow, &[])?;
+    let mut run_options = option::read(&[&SUITE], &options.allow, &[])?;
     let (list, text) = read(options.list.as_deref())?;
     if text.is_some() {
-        option::check_code_argument(&given, "--list", &list.file)?;
+        option::check_code_argument(&run_options, "--list", &list.file)?;
     }
-    given.extend(text.map(|text| (LIST.to_owned(), text)));
-    let levels = chosen(&list, &options.class)?;
+    run_options.extend(text.map(|text| (LIST.to_owned(), text)));
+    let levels = select(&list, &options.class)?;
     let predictions = match options.audit {
         true => Some(audit::predict(&list, &prepare(&list))?),
         false => None,
@@ -69,35 +68,37 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         experiments: vec![experiment(&levels, options)],
         profile: Profile::Quick,
         results: &options.effort.results,
-        options: given,
+        options: run_options,
     };
     let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
     let mut out = lab::terminal::stdout();
-    let table = print::table(&run, &list, &levels, predictions.as_ref())?;
+    let table = table::table(&run, &list, &levels, predictions.as_ref())?;
     writeln!(out, "{table}\n{}", run.folder.display())?;
     Ok(status)
 }
 
-/// The list, and where it is a person's own its name and text for the workers.
+/// Returns the list and, if it is a user's file, its name and text for the workers.
 fn read(file: Option<&Path>) -> Result<(List, Option<String>), Error> {
-    let Some(path) = file else { return Ok((OWN.clone()?, None)) };
+    let Some(path) = file else { return Ok((BUILT_IN.clone()?, None)) };
     let name = path.display().to_string();
     let text = file::read_input_text(path, MAX_FILE)
-        .map_err(|e| UsageError::new(format!("{name}: {e}; give a list of forms")))?;
+        .map_err(|e| UsageError::new(format!("{name}: {e}; pass a TOML file of forms")))?;
     let list = List::read(&name, &text).map_err(|fault| UsageError::new(fault.to_string()))?;
     Ok((list, Some(format!("{name}\n{text}"))))
 }
 
-/// The levels of the classes asked for; all where none is.
-fn chosen(list: &List, classes: &[String]) -> Result<Vec<String>, Error> {
-    let of_class = |class: &String| {
-        let levels = list.meant(&format!("class {class}"));
-        let missing = || UsageError::new(format!("{} has no class '{class}'", list.file));
+/// Returns the levels of the selected classes, or of all if none is selected.
+fn select(list: &List, classes: &[String]) -> Result<Vec<String>, Error> {
+    let levels_of_class = |class: &String| {
+        let levels = list.levels_of(&format!("class {class}"));
+        let missing = || UsageError::new(format!("{}: unknown class '{class}'", list.file));
         if levels.is_empty() { Err(missing().into()) } else { Ok(levels) }
     };
     match classes {
-        [] => Ok(list.meant("all")),
-        classes => Ok(classes.iter().map(of_class).collect::<Result<Vec<_>, Error>>()?.concat()),
+        [] => Ok(list.levels_of("all")),
+        classes => {
+            Ok(classes.iter().map(levels_of_class).collect::<Result<Vec<_>, Error>>()?.concat())
+        }
     }
 }
 
@@ -109,7 +110,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
         suite: "bounds".into(),
         name: "instructions".into(),
         method: "instructions".into(),
-        about: "by hand".into(),
+        about: "run directly".into(),
         metric: "throughput".into(),
         baseline: points.first().cloned().unwrap_or_default(),
         defaults: Point::default(),
@@ -131,16 +132,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_choose_forms() {
-        let list = OWN.as_ref().unwrap();
-        assert!(chosen(list, &["mpx".into()]).unwrap().len() > 10);
-        assert_eq!(chosen(list, &[]).unwrap().len(), list.forms.len());
-        let fault = chosen(list, &["avx3".into()]).unwrap_err().to_string();
-        assert!(fault.contains("no class 'avx3'"), "{fault}");
+    fn classes_select_forms() {
+        let list = BUILT_IN.as_ref().unwrap();
+        assert!(select(list, &["mpx".into()]).unwrap().len() > 10);
+        assert_eq!(select(list, &[]).unwrap().len(), list.forms.len());
+        let fault = select(list, &["avx3".into()]).unwrap_err().to_string();
+        assert!(fault.contains("unknown class 'avx3'"), "{fault}");
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_told() {
+    fn a_missing_file_is_named_in_the_error() {
         let fault = read(Some(Path::new("/nonexistent/forms.toml"))).unwrap_err().to_string();
         assert!(fault.contains("/nonexistent/forms.toml"), "{fault}");
     }

@@ -1,0 +1,117 @@
+//! `tollgate bounds tables`: the cost of bounds tables, next to the values of Intel MPX Explained.
+
+use lab::run::Lab;
+
+use super::params::MAX_COUNT;
+use crate::cli::text::{Cell, Table};
+use crate::cli::{Effort, Error, Values, measure, published_claim, set};
+
+/// Options of `tollgate bounds tables`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Number of tables; Intel MPX Explained uses 3000
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=MAX_COUNT as i64))]
+    count: u32,
+    #[command(flatten)]
+    effort: Effort,
+}
+
+const EXPERIMENT: &str = "bounds/tables";
+const HEAD: [&str; 7] =
+    ["µs/table", "ratio", "user µs", "system µs", "faults", "user ins.", "sys. ins."];
+/// Levels of `life` with their names in Intel MPX Explained.
+const LIVES: [(&str, &str); 2] =
+    [("kept", "Only allocation"), ("freed", "Allocation and de-allocation")];
+
+/// Measures and prints the table. Returns the exit status: 0, or 1 if a measurement failed.
+///
+/// # Errors
+/// Returns a usage error, or the reason if nothing can be measured.
+pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
+    let count = options.count.to_string();
+    measure(
+        &options.effort,
+        &["tables"],
+        |one| {
+            set(one, "count", &count);
+            one.keep(|point| point.text("slots") == "own");
+        },
+        |values| write(values, &count),
+        lab,
+    )
+}
+
+fn write(values: &Values, count: &str) -> Result<String, Error> {
+    let mut table = Table::new(29, 10);
+    table.line(&format!("{count} bounds tables of 4 MiB, one per stored pointer"));
+    for (life, name) in LIVES {
+        table.line("");
+        table.row(name, &HEAD);
+        table.rule(HEAD.len());
+        published_row(&mut table, life)?;
+        for tables in ["inline", "trap", "arena"] {
+            measured_row(&mut table, values, life, tables);
+        }
+        measured_row(&mut table, values, life, "none");
+    }
+    table.line("");
+    table.line(
+        "A store includes the memory of its pointer; ratios and instructions are relative to 'none'.",
+    );
+    Ok(table.finish())
+}
+
+fn published_row(table: &mut Table, life: &str) -> Result<(), Error> {
+    let value = |suffix: &str| -> Result<Cell, Error> {
+        let published = published_claim(&format!("mpx-tables-{life}{suffix}"))?.published;
+        Ok(published.map_or(Cell::Empty, |published| Cell::Value(published.value)))
+    };
+    let ratio = table.cell(&value("")?, times);
+    let [user, kernel] = [value("-user-instructions")?, value("-kernel-instructions")?];
+    let [user, kernel] = [user, kernel].map(|cell| table.cell(&cell, percent_more));
+    table.row("published: MPX, in the kernel", &["", &ratio, "", "", "", &user, &kernel]);
+    Ok(())
+}
+
+fn measured_row(table: &mut Table, values: &Values, life: &str, tables: &str) {
+    let levels = |tables, counted| [("tables", tables), ("life", life), ("counted", counted)];
+    let median = |metric| values.median(EXPERIMENT, metric, &levels(tables, "time"));
+    let micro = |cell: Cell| cell.map(|ns| ns / 1000.0);
+    let instructions = |metric| match tables {
+        "none" => Cell::Empty,
+        _ => {
+            let [tables, none] = [tables, "none"].map(|tables| levels(tables, "instructions"));
+            values.ratio(EXPERIMENT, metric, &tables, &none)
+        }
+    };
+    let cells = [
+        table.cell(&micro(median("table")), two_decimals),
+        table.cell(&median("over_baseline"), times),
+        table.cell(&micro(median("user")), two_decimals),
+        table.cell(&micro(median("system")), two_decimals),
+        table.cell(&median("faults"), two_decimals),
+        table.cell(&instructions("user_instructions"), percent_more),
+        table.cell(&instructions("system_instructions"), percent_more),
+    ];
+    let name = match tables {
+        "none" => match median("store") {
+            Cell::Value(ns) => format!("none: {} µs per store", two_decimals(ns / 1000.0)),
+            _ => "none".into(),
+        },
+        other => other.into(),
+    };
+    table.row(&name, &cells);
+}
+
+fn two_decimals(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn times(value: f64) -> String {
+    format!("{value:.2}×")
+}
+
+/// Formats a ratio as a relative increase.
+fn percent_more(ratio: f64) -> String {
+    format!("{:+.1}%", (ratio - 1.0) * 100.0)
+}
