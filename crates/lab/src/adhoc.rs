@@ -18,6 +18,8 @@ use crate::statistics::median;
 use crate::suite::Suite;
 use crate::terminal;
 
+use serde_json::{Value, json};
+
 /// A suite's command, e.g. `tollgate copy`.
 pub trait SuiteCommand: Suite {
     /// Returns the clap command, named after the suite; `None` if the suite has no command.
@@ -60,6 +62,43 @@ pub struct Measured {
     pub run: Run,
     /// The exit status: 1 where measuring failed.
     pub status: i32,
+}
+
+/// Output options of the commands that measure.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct OutputArgs {
+    /// Print the measured values as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Measured {
+    /// Prints the values as JSON on standard output and returns the exit status. The object has
+    /// `folder`, `host` and `experiments`; each experiment has `id`, `units` by metric, and `points`,
+    /// each with `point`, `rounds` and the medians over its rounds in `values`, or `error`.
+    ///
+    /// # Errors
+    /// Returns the error of standard output.
+    pub fn print_json(&self) -> std::io::Result<i32> {
+        writeln!(terminal::stdout(), "{}", terminal::json(&self.to_json()))?;
+        Ok(self.status)
+    }
+
+    fn to_json(&self) -> Value {
+        let run = &self.run;
+        let experiment = |(id, experiment): (&String, &Experiment)| {
+            let samples = run.samples.iter().filter(|sample| sample.experiment == *id);
+            let values = PointValues::of(samples);
+            let metrics = run.record.metrics.get(&experiment.suite).into_iter().flatten();
+            let units: BTreeMap<_, _> =
+                metrics.map(|(name, metric)| (name, &metric.unit)).collect();
+            let points = experiment.points.iter().map(|point| values.to_json(point));
+            let points: Vec<Value> = points.collect();
+            json!({ "id": id, "units": units, "points": points })
+        };
+        let experiments: Vec<Value> = run.record.experiments.iter().map(experiment).collect();
+        json!({ "folder": run.folder, "host": run.record.host, "experiments": experiments })
+    }
 }
 
 impl AdhocRun<'_> {
@@ -109,7 +148,7 @@ pub struct PointValues {
 
 impl PointValues {
     /// Sorts samples by point and round; those that do not count are left out.
-    pub fn of(samples: &[Sample]) -> Self {
+    pub fn of<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Self {
         let mut gathered = Self::default();
         for sample in samples {
             let point = sample.point.clone();
@@ -142,6 +181,16 @@ impl PointValues {
         let to = self.rounds(to, metric);
         let of = self.rounds(of, metric).into_iter();
         median(&of.filter_map(|(round, value)| Some(value / to.get(&round)?)).collect::<Vec<_>>())
+    }
+
+    fn to_json(&self, point: &Point) -> Value {
+        let Some(rounds) = self.samples.get(point) else {
+            return json!({ "point": point, "rounds": 0, "error": self.missing_reason(point) });
+        };
+        let metrics: BTreeSet<&String> = rounds.values().flat_map(BTreeMap::keys).collect();
+        let values: BTreeMap<_, _> =
+            metrics.into_iter().map(|metric| (metric, self.median(point, metric))).collect();
+        json!({ "point": point, "rounds": rounds.len(), "values": values })
     }
 
     /// Why a point has no value.
@@ -182,5 +231,12 @@ mod tests {
         assert_eq!(gathered.median(&one, "cpu"), None);
         assert_eq!(gathered.missing_reason(&two), "check: no");
         assert_eq!(gathered.missing_reason(&one), "no sample counts");
+        let json = gathered.to_json(&one);
+        assert_eq!(
+            json,
+            json!({ "point": { "length": "1 B" }, "rounds": 2, "values": { "wall": 25.0 } })
+        );
+        let three = gathered.to_json(&Point::from([("length", "3 B")]));
+        assert_eq!((&three["rounds"], &three["error"]), (&json!(0), &json!("no sample counts")));
     }
 }

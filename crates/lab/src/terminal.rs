@@ -24,6 +24,16 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| is_control(c) && c != '\n' && c != '\t')
 }
 
+/// Formats JSON over several lines. Control characters that JSON leaves unescaped (DEL, C1) are escaped
+/// too, because a terminal acts on them.
+pub fn json(value: &serde_json::Value) -> String {
+    let acts = |c: char| c != '\n' && is_control(c);
+    let escaped = |c: char| if acts(c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
+    // Outside strings JSON has no such character.
+    let text = format!("{value:#}");
+    if text.contains(acts) { text.chars().map(escaped).collect() } else { text }
+}
+
 fn replaced(text: &str, wrong: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.contains(&wrong) {
         Cow::Owned(text.chars().map(|c| if wrong(c) { SIGN } else { c }).collect())
@@ -105,6 +115,15 @@ mod tests {
         for plain in ["", "±0.9% — 16 MiB", "日本"] {
             assert!(matches!(one_line(plain), Cow::Borrowed(text) if text == plain));
         }
+    }
+
+    #[test]
+    fn json_has_no_control_character_and_parses_to_the_same_value() {
+        let value = serde_json::json!({"host": "a\u{9b}2J\u{7f}\u{1b}[1m\n\u{202e}b"});
+        assert!(value.to_string().contains('\u{9b}'));
+        let text = json(&value);
+        assert!(!text.contains(|c: char| c != '\n' && is_control(c)), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Standard output, for people and for programs.
 
-use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
@@ -31,21 +30,9 @@ pub(crate) fn print_plain(text: &str) -> Result<(), Fault> {
     print(&terminal::lines(text))
 }
 
-/// Prints JSON, for `--json`. Control characters that JSON leaves as they are (DEL, C1) are escaped
-/// too: a terminal acts on them.
+/// Prints JSON.
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Fault> {
-    let text = serde_json::to_string_pretty(value).map_err(Fault::failed)?;
-    print(&escaped(&text))
-}
-
-/// Outside strings JSON has no such character.
-fn escaped(json: &str) -> Cow<'_, str> {
-    let acts = |c: char| c != '\n' && terminal::is_control(c);
-    if !json.contains(acts) {
-        return json.into();
-    }
-    let one = |c: char| if acts(c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
-    json.chars().map(one).collect()
+    print(&terminal::json(value))
 }
 
 /// `1 sample`, `2 samples`.
@@ -69,19 +56,4 @@ pub(crate) fn error(fault: &Fault) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
     let line = fault.to_string();
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {}", terminal::one_line(&line));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_keeps_its_meaning_and_no_control_character() {
-        let value = serde_json::json!({"host": "a\u{9b}2J\u{7f}\u{1b}[1m\n\u{202e}b"});
-        let text = serde_json::to_string_pretty(&value).unwrap();
-        let plain = escaped(&text);
-        assert!(text.contains('\u{9b}'), "JSON alone leaves it");
-        assert!(!plain.contains(|c: char| c != '\n' && terminal::is_control(c)), "{plain:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&plain).unwrap(), value);
-    }
 }

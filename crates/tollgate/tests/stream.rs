@@ -150,10 +150,11 @@ fn by_hand_a_search_gives_ndr_and_pdr() {
         return;
     }
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    for name in ["ndr_mpps", "pdr_mpps", "rfc2544_mpps"] {
-        assert!(found[name].is_number(), "{found}");
+    let point = &found["experiments"][0]["points"][0];
+    for metric in ["ndr", "pdr", "rfc2544"] {
+        assert!(point["values"][metric].is_number(), "{found}");
     }
-    assert_eq!(found["interface"], "pipes");
+    assert_eq!(point["point"]["interface"], "pipes");
 }
 
 #[test]

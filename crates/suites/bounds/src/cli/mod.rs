@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::adhoc::{AdhocRun, Measured};
+use lab::adhoc::{AdhocRun, Measured, OutputArgs};
 use lab::catalogue::Catalogue;
 use lab::claim::Claim;
 use lab::experiment::{self, Experiment, Profile};
@@ -32,6 +32,8 @@ pub(crate) struct Effort {
     /// Folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 impl Effort {
@@ -65,7 +67,11 @@ pub(crate) fn measure(
         results: &effort.results,
         options: BTreeMap::new(),
     };
-    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let measured = adhoc.measure(lab, Duration::ZERO)?;
+    if effort.output.json {
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = measured;
     let mut out = lab::terminal::stdout();
     writeln!(out, "{}\n{}", write(&Values { run: &run })?, run.folder.display())?;
     Ok(status)

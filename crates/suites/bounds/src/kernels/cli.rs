@@ -55,7 +55,11 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         results: &options.effort.results,
         options: BTreeMap::new(),
     };
-    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let measured = adhoc.measure(lab, Duration::ZERO)?;
+    if options.effort.output.json {
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = measured;
     let mut out = lab::terminal::stdout();
     writeln!(out, "{}\n{}", table::write(&run)?, run.folder.display())?;
     Ok(status)

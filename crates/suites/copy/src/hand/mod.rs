@@ -42,8 +42,10 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let _priority = options.priority.map(machine::priority::raise).transpose()?;
     let experiment = plan::experiment(&options, &pairs);
     let mut out = lab::terminal::stdout();
-    output::head(&mut out, &options, &pairs)?;
-    out.flush()?;
+    if !options.output.json {
+        output::head(&mut out, &options, &pairs)?;
+        out.flush()?;
+    }
     let adhoc = AdhocRun {
         suite: &crate::SUITE,
         experiments: vec![experiment],
@@ -51,14 +53,19 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
         results: &options.results,
         options: for_probes,
     };
-    let Measured { run, status } = adhoc.measure(lab, plan::asleep(&options, &pairs))?;
-    let gathered = PointValues::of(&run.samples);
+    let measured = adhoc.measure(lab, plan::asleep(&options, &pairs))?;
+    let gathered = PointValues::of(&measured.run.samples);
     let rows = plan::rows(&options, &pairs);
+    if options.output.json {
+        output::csv(&options.csv, &rows, &gathered, &options)?;
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = &measured;
     for pair in &pairs {
         output::pair(&mut out, *pair, &rows, &gathered, &options)?;
     }
     output::csv(&options.csv, &rows, &gathered, &options)?;
     writeln!(out, "run_per_mem_type_pair Done")?;
     writeln!(out, "{} and {}", options.csv.display(), run.folder.display())?;
-    Ok(status)
+    Ok(*status)
 }

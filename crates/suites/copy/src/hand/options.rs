@@ -85,6 +85,8 @@ pub(super) struct Options {
     /// The folder of all runs
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
+    #[command(flatten)]
+    pub(super) output: lab::adhoc::OutputArgs,
     /// The file of the table
     #[arg(long, value_name = "FILE", default_value = "results.csv")]
     pub(super) csv: PathBuf,

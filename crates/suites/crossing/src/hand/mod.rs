@@ -79,7 +79,11 @@ fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
         results,
         options: options.collect(),
     };
-    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let measured = adhoc.measure(lab, Duration::ZERO)?;
+    if how.output.json {
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = measured;
     let imported = import::newest(results);
     let mut out = lab::terminal::stdout();
     write!(out, "{}", table::write(&run, imported.as_ref())?)?;

@@ -42,6 +42,8 @@ pub(super) struct Measure {
     /// Allow what is not done unless asked for: tracefs (an instance of our own), bpf (a program)
     #[arg(long, value_name = "WHAT", value_parser = ["tracefs", "bpf"])]
     pub(super) allow: Vec<String>,
+    #[command(flatten)]
+    pub(super) output: lab::adhoc::OutputArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

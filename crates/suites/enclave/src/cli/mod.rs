@@ -56,8 +56,10 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let rows = rows(&options, &conf, kind);
     let experiment = experiment(&rows, options.rounds);
     let mut out = lab::terminal::stdout();
-    output::head(&mut out, kind, &options)?;
-    out.flush()?;
+    if !options.output.json {
+        output::head(&mut out, kind, &options)?;
+        out.flush()?;
+    }
     let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: vec![experiment],
@@ -65,7 +67,11 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
         results: &options.results,
         options: allowed,
     };
-    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let measured = adhoc.measure(lab, Duration::ZERO)?;
+    if options.output.json {
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = measured;
     let gathered = PointValues::of(&run.samples);
     let cores = machine::topology::Topology::detect().physical_cores();
     for threads in rows.chunks(options.allocators.len()) {

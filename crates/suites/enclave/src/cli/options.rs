@@ -52,6 +52,8 @@ pub(super) struct Options {
     /// The folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
+    #[command(flatten)]
+    pub(super) output: lab::adhoc::OutputArgs,
 }
 
 impl Options {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use lab::adhoc::{AdhocRun, Measured, PointValues};
+use lab::adhoc::{AdhocRun, Measured, OutputArgs, PointValues};
 use lab::experiment::{Effort, Experiment, MAX_ROUNDS, Profile};
 use lab::factor::find;
 use lab::method::{Params, complete};
@@ -28,12 +28,12 @@ const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration:
 /// The name that the experiment has in the journal, and how it is measured.
 const NAME: &str = "search";
 const MEASURED_AS: &str = "throughput";
-/// What is printed: a metric and its name here.
-const SHOWN: [(&str, &str, &str); 4] = [
-    ("ndr", "ndr_mpps", "NDR, nothing lost, confirmed"),
-    ("ndr_strict", "ndr_strict_mpps", "NDR with void trials counted as loss"),
-    ("pdr", "pdr_mpps", "PDR, at most 0.5% lost, confirmed"),
-    ("rfc2544", "rfc2544_mpps", "RFC 2544, one trial a load"),
+/// Metrics to print, with their descriptions.
+const SHOWN: [(&str, &str); 4] = [
+    ("ndr", "NDR, nothing lost, confirmed"),
+    ("ndr_strict", "NDR with void trials counted as loss"),
+    ("pdr", "PDR, at most 0.5% lost, confirmed"),
+    ("rfc2544", "RFC 2544, one trial a load"),
 ];
 
 /// Options of `tollgate stream search`.
@@ -75,9 +75,8 @@ pub(crate) struct Options {
     /// The folder of results
     #[arg(long, default_value = "results")]
     results: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Searches and prints what was found. Gives the exit status: 0, or 1 where measuring failed.
@@ -94,7 +93,8 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         results: &options.results,
         options: BTreeMap::new(),
     };
-    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let measured = adhoc.measure(lab, Duration::ZERO)?;
+    let Measured { run, status } = &measured;
     let gathered = PointValues::of(&run.samples);
     if gathered.median(&point, SHOWN[0].0).is_none() {
         return Err(format!(
@@ -103,15 +103,14 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         )
         .into());
     }
+    if options.output.json {
+        return Ok(measured.print_json()?);
+    }
     let found = Found { gathered: &gathered, samples: &run.samples, point: &point, given: &given };
     let mut out = lab::terminal::stdout();
-    if options.json {
-        writeln!(out, "{}", found.json())?;
-    } else {
-        write!(out, "{}", found.text())?;
-        writeln!(out, "every trial: {}", run.folder.join("samples.jsonl").display())?;
-    }
-    Ok(status)
+    write!(out, "{}", found.text())?;
+    writeln!(out, "every trial: {}", run.folder.join("samples.jsonl").display())?;
+    Ok(*status)
 }
 
 /// Why no sample counts.
@@ -197,21 +196,9 @@ impl Found<'_> {
         counted.filter_map(|sample| sample.covariates.get(CLASS)).map(|it| it.as_str()).collect()
     }
 
-    fn json(&self) -> serde_json::Value {
-        let levels = self.given.0.iter();
-        let mut all: serde_json::Map<String, serde_json::Value> =
-            levels.map(|(name, level)| (name.clone(), level.as_str().into())).collect();
-        for (metric, name, _) in SHOWN {
-            all.insert(name.into(), self.mpps(metric).into());
-        }
-        all.insert("iterations".into(), self.gathered.rounds(self.point, SHOWN[0].0).len().into());
-        all.insert(CLASS.into(), self.classes().into());
-        all.into()
-    }
-
     fn text(&self) -> String {
         let mut text = format!("{}; cores {}\n", self.given, self.classes().join(", "));
-        for (metric, _, about) in SHOWN {
+        for (metric, about) in SHOWN {
             let value = self.mpps(metric).map_or("—".into(), |mpps| format!("{mpps:.2}"));
             text += &format!("{value:>9} Mpps  {about}\n");
         }

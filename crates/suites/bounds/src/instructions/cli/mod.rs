@@ -70,7 +70,11 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         results: &options.effort.results,
         options: run_options,
     };
-    let Measured { run, status } = adhoc.measure(lab, Duration::ZERO)?;
+    let measured = adhoc.measure(lab, Duration::ZERO)?;
+    if options.effort.output.json {
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = measured;
     let mut out = lab::terminal::stdout();
     let table = table::table(&run, &list, &levels, predictions.as_ref())?;
     writeln!(out, "{table}\n{}", run.folder.display())?;
