@@ -1,8 +1,8 @@
-//! `method = "delivery"`: whether one copy arrives whole, with no time taken.
+//! `method = "delivery"`: tests whether one copy arrives whole, without timing it.
 //!
-//! It needs no clock, so it also runs on an emulated CPU: a test of a device, of its mapping and of a
-//! function. What was written to a device is verified through a second mapping, made after the first one
-//! is gone.
+//! It needs no clock, so it also runs on an emulated CPU, as a test of a device, its mapping and a
+//! copy function. Bytes written to a device are verified through a second mapping, made after the
+//! first one is unmapped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
 use lab::option::is_allowed;
-use lab::sample::{Failure, FailureKind};
+use lab::sample::Failure;
 
 use crate::factors::{self, Direction};
-use crate::functions::{self, Loaded, Unavailable};
+use crate::functions::{self, LoadedFunction};
 use crate::lengths;
-use crate::memory::{ALLOW_WRITE, Kind, Region};
+use crate::memory::{ALLOW_WRITE, Call, MemoryKind, Region};
 use crate::metrics;
 use crate::pattern::Pattern;
-use crate::throughput::{Call, SOURCE_OFFSET};
+use crate::throughput::SOURCE_OFFSET;
 
-/// Levels of `delivery`.
+/// Params of `delivery`.
 #[derive(Debug, Params)]
 pub(crate) struct DeliveryParams {
-    /// whether the program writes to the memory or reads from it
+    /// whether the program writes the memory or reads it
     #[factor(default = "write")]
     direction: Direction,
-    /// the memory: heap, heap-huge, shared, file-mapped, host-physical, device, pci-bar, dax, numa-node-N
+    /// memory: heap, heap-huge, shared, file-mapped, host-physical, device, pci-bar, dax, numa-node-N
     #[factor(default = "heap")]
-    memory: Kind,
+    memory: MemoryKind,
     /// bytes copied
-    #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::LONGEST))]
+    #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
-    /// what copies: a function of the suite, or PATH.so:SYMBOL
+    /// copy function: one of the suite, or PATH.so:SYMBOL
     #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
     function: String,
 }
@@ -45,7 +45,7 @@ impl DeliveryParams {
     }
 }
 
-/// Copies once and verifies every byte.
+/// The method `delivery`: copies once and verifies every byte.
 pub(crate) struct Delivery;
 
 impl Method for Delivery {
@@ -61,14 +61,14 @@ impl Method for Delivery {
     }
 
     fn available(&self, params: &DeliveryParams) -> Result<(), Failure> {
-        if params.memory == Kind::FileIo {
+        if params.memory == MemoryKind::FileIo {
             return Err(Failure::unavailable(
-                "file-io is copied by system calls, not by a function",
+                "memory = file-io is copied by system calls, not by a function",
                 "use memory = file-mapped",
             ));
         }
         params.memory.available()?;
-        functions::check(&params.function).map_err(no_function)
+        functions::check(&params.function)
     }
 
     fn expected(&self, _: &DeliveryParams, _: Duration) -> Duration {
@@ -92,51 +92,43 @@ impl Probe<DeliveryParams> for DeliveryProbe {
         context: &mut Context,
         params: &DeliveryParams,
     ) -> Result<Measurement, Failure> {
-        if params.memory == Kind::FileIo {
+        if params.memory == MemoryKind::FileIo {
             Delivery.available(params)?;
         }
-        delivered(params, context.options, context.seed as u8)
+        deliver(params, context.options, context.seed as u8)
     }
 }
 
-/// Copies once and verifies; `data` is added to each byte where the user did not say what.
-fn delivered(
+/// Copies once and verifies the bytes. `data` is the pattern's offset unless the user set one.
+fn deliver(
     params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     data: u8,
 ) -> Result<Measurement, Failure> {
-    let known = options.get(SOURCE_OFFSET).map(|text| {
+    let user_set = options.get(SOURCE_OFFSET).map(|text| {
         text.parse::<u64>().map(|offset| offset as u8).map_err(|_| {
             Failure::failed(format!("option {SOURCE_OFFSET}: '{text}' is not a whole number"))
         })
     });
-    let known = known.transpose()?.map(|offset| Pattern { offset });
+    let expected = user_set.transpose()?.map(|offset| Pattern { offset });
     if params.direction == Direction::Write {
-        written(params, options, known.unwrap_or(Pattern { offset: data }))?;
+        write_and_verify(params, options, expected.unwrap_or(Pattern { offset: data }))?;
     } else {
-        read(params, options, known, Pattern { offset: data })?;
+        read_and_verify(params, options, expected, Pattern { offset: data })?;
     }
     Ok(Measurement::default().value(metrics::CHECKED, params.length as f64))
 }
 
-/// A pattern that differs from another in every byte.
-fn other(pattern: Pattern) -> Pattern {
+/// Returns a pattern that differs from `pattern` in every byte.
+fn different(pattern: Pattern) -> Pattern {
     Pattern { offset: pattern.offset.wrapping_add(1) }
 }
 
-fn function(params: &DeliveryParams) -> Result<Loaded, Failure> {
-    functions::find(&params.function).map_err(no_function)
+fn function(params: &DeliveryParams) -> Result<LoadedFunction, Failure> {
+    functions::find(&params.function)
 }
 
-fn no_function(why: Unavailable) -> Failure {
-    let kind = match why {
-        Unavailable::Unsupported { .. } => FailureKind::Unsupported,
-        Unavailable::Unknown { .. } | Unavailable::Load { .. } => FailureKind::Failed,
-    };
-    Failure::new(kind, why.to_string())
-}
-
-fn written(
+fn write_and_verify(
     params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     pattern: Pattern,
@@ -144,25 +136,26 @@ fn written(
     let function = function(params)?;
     let open = |write| Region::open(params.memory, params.length, write, options);
     let mut region = open(true)?;
-    region.fill(other(pattern), 0, params.length)?;
+    region.fill(different(pattern), 0, params.length)?;
     let mut source = vec![0; params.length];
     pattern.fill(0, &mut source);
-    // SAFETY: both ends hold the length, and they are different memory.
+    // SAFETY: both buffers have `length` bytes and do not overlap.
     unsafe { (function.pointer())(region.start(), source.as_ptr(), params.length) };
     if params.memory.is_physical() {
         drop(region);
         region = open(false)?;
     }
-    let tally = region.verify(pattern, 0, &[params.call()])?;
-    if tally.delivered == 1 {
+    let counts = region.verify(pattern, 0, &[params.call()])?;
+    if counts.delivered == 1 {
         return Ok(());
     }
-    let place = if tally.missing == 1 { 0 } else { tally.torn_at };
-    Err(Failure::check(format!("what was written did not arrive from byte {place} on")))
+    let first = if counts.missing == 1 { 0 } else { counts.torn_at };
+    Err(Failure::check(format!("written bytes did not arrive from byte {first} on")))
 }
 
-/// The memory should hold what the user says; else what was there, or what we may write there first.
-fn read(
+/// Reads the memory and compares with the user's pattern if set, with our own if we may write the
+/// memory first, and with its present contents otherwise.
+fn read_and_verify(
     params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     known: Option<Pattern>,
@@ -176,26 +169,27 @@ fn read(
         region.fill(data, 0, params.length)?;
     }
     let mut destination = vec![0; params.length];
-    other(known.unwrap_or(data)).fill(0, &mut destination);
-    // SAFETY: both ends hold the length, and they are different memory.
+    different(known.unwrap_or(data)).fill(0, &mut destination);
+    // SAFETY: both buffers have `length` bytes and do not overlap.
     unsafe { (function.pointer())(destination.as_mut_ptr(), region.start(), params.length) };
     let wrong = match known.or(fills.then_some(data)) {
-        Some(pattern) => pattern.first_fault(0, &destination),
+        Some(pattern) => pattern.first_mismatch(0, &destination),
         None => {
-            // SAFETY: the region holds the length, and nobody in this process writes to it.
+            // SAFETY: the region has `length` bytes, and this process does not write to it.
             let there = unsafe { std::slice::from_raw_parts(region.start(), params.length) };
             destination.iter().zip(there).position(|(is, should)| is != should)
         }
     };
     match wrong {
         None => Ok(()),
-        Some(place) => Err(Failure::check(format!("what was read is wrong from byte {place} on"))),
+        Some(first) => Err(Failure::check(format!("wrong bytes were read from byte {first} on"))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use lab::point::Point;
+    use lab::sample::FailureKind;
 
     use super::*;
 
@@ -206,7 +200,7 @@ mod tests {
 
     fn run(point: &Point, options: &[(&str, &str)]) -> Result<f64, Failure> {
         let options = options.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        let measurement = delivered(&DeliveryParams::with_defaults(point)?, &options, 77)?;
+        let measurement = deliver(&DeliveryParams::with_defaults(point)?, &options, 77)?;
         assert_eq!(measurement.values.len(), 1, "no time: {measurement:?}");
         Ok(measurement.values[metrics::CHECKED])
     }
@@ -221,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_holds_something_else_fails() {
+    fn reading_other_contents_than_expected_fails() {
         let fresh = run(&point("heap", "read", "glibc"), &[(SOURCE_OFFSET, "9")]).unwrap_err();
         assert_eq!(fresh.kind, FailureKind::Check, "{fresh}");
     }
 
     #[test]
-    fn a_device_is_not_written_unasked() {
+    fn a_device_is_not_written_without_permission() {
         let refused = run(&point("device", "write", "glibc"), &[]).unwrap_err();
         assert_eq!(refused.remedy.as_deref(), Some("--allow physical"));
         let file_io = point("file-io", "write", "glibc");

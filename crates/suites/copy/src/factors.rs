@@ -4,42 +4,46 @@ use lab::factor::LevelType;
 
 use crate::functions;
 
-/// Whether the program writes to the memory or reads from it.
+/// Whether the program writes the memory or reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Direction {
-    /// Writes.
+    /// The program copies from its heap into the memory.
     Write,
-    /// Reads.
+    /// The program copies out of the memory.
     Read,
 }
 
-/// How copies follow each other.
+/// How successive copies depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
-pub enum Use {
-    /// Back to back.
+pub enum TimingMode {
+    /// Copies are independent, back to back.
     Throughput,
-    /// Each waits for what the last delivered.
+    /// The source address of each copy depends on the bytes that the previous one delivered.
     Latency,
 }
 
-/// The canonical spelling of a function that every method takes.
+/// Returns the canonical spelling of a function that every method accepts.
 ///
 /// # Errors
-/// One line with the functions that exist.
+/// Returns one line that lists the known functions.
 pub fn suite_function(text: &str) -> Result<String, String> {
     function(text, &[])
 }
 
-/// The canonical spelling of a function: one of the suite, `PATH.so:SYMBOL`, or one of `others`.
+/// Returns the canonical spelling of a function: one of the suite, `PATH.so:SYMBOL`, or one of
+/// `others`.
 ///
 /// # Errors
-/// One line with the functions that exist.
+/// Returns one line that lists the known functions.
 pub fn function(text: &str, others: &[&'static str]) -> Result<String, String> {
-    let own = functions::all().iter().chain([functions::load_store_limit()]);
-    let known: Vec<_> = own.map(|function| function.name).chain(others.iter().copied()).collect();
+    let suite = functions::all().iter().chain([functions::load_store_limit()]);
+    let known: Vec<_> = suite.map(|function| function.name).chain(others.iter().copied()).collect();
     let supplied = functions::shared_object(text).is_some();
     if known.contains(&text) || (supplied && functions::check(text).is_ok()) {
         return Ok(text.into());
     }
-    Err(format!("'{text}' is not one of {}, nor PATH.so:SYMBOL", known.join(", ")))
+    Err(format!(
+        "unknown function '{text}'; expected one of {}, or PATH.so:SYMBOL",
+        known.join(", ")
+    ))
 }

@@ -1,18 +1,18 @@
-//! Copies into memory that another process or host sees.
+//! Copies into memory that another process, host or device sees.
 //!
-//! The suite measures how fast bytes pass into and out of each kind of memory
-//! ([`throughput`]), how frames pass between two processes ([`frames`]), what a mediated pool
-//! costs and stops ([`mediation`]), and why mapped memory stops scaling ([`faults`]). Whether bytes
-//! arrive at all is tested without a clock ([`delivery`]).
+//! The suite measures how fast bytes pass into and out of each kind of memory ([`throughput`]),
+//! how frames pass between two processes ([`frames`]), what a mediated pool costs and whether it
+//! stops forbidden accesses ([`mediation`]), and why mapped memory stops scaling ([`faults`]).
+//! [`delivery`] tests without a clock whether bytes arrive.
 
+pub mod cli;
 pub mod delivery;
 pub mod factors;
 pub mod faults;
 pub mod frames;
 pub mod functions;
-pub mod hand;
 pub mod lengths;
-pub mod limit;
+pub mod mbw;
 pub mod mediation;
 pub mod memory;
 pub mod metrics;
@@ -23,5 +23,5 @@ pub mod throughput;
 
 pub use suite::CopySuite;
 
-/// The suite, for the program that holds all suites.
+/// The suite, as the program registers it.
 pub static SUITE: CopySuite = CopySuite;

@@ -1,19 +1,19 @@
-//! What buffers hold, so that delivery can be verified byte for byte.
+//! Contents of buffers, by which delivery is verified byte for byte.
 
-/// The seed's data: the byte at `index` is `index + offset` modulo 256.
+/// ESCAPE's test data: the byte at `index` is `index + offset` modulo 256.
 ///
-/// Two patterns of different offsets differ in every byte, so what an earlier sample left behind
-/// never passes for a delivery.
+/// Patterns of different offsets differ in every byte, so the contents of an earlier sample never
+/// pass for a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
-    /// What is added to each index.
+    /// The number added to each index.
     pub offset: u8,
 }
 
-/// A multiple of 256, so that every block of a buffer holds the same bytes.
+/// A multiple of 256, so that every block of a buffer has the same bytes.
 const BLOCK: usize = 4096;
 
-/// The bytes of every block, wherever in the pattern it begins.
+/// The bytes of a block for every offset of its first byte.
 static BYTES: [u8; BLOCK + 256] = {
     let mut bytes = [0; BLOCK + 256];
     let mut index = 0;
@@ -30,7 +30,7 @@ impl Pattern {
         &BYTES[first..first + BLOCK]
     }
 
-    /// Writes the bytes of `position` and on; allocates nothing.
+    /// Writes the pattern from `position` on. Allocates no memory.
     pub fn fill(self, position: usize, bytes: &mut [u8]) {
         let block = self.block(position);
         for chunk in bytes.chunks_mut(BLOCK) {
@@ -38,8 +38,9 @@ impl Pattern {
         }
     }
 
-    /// Where bytes that should be those of `position` and on first differ; allocates nothing.
-    pub fn first_fault(self, position: usize, bytes: &[u8]) -> Option<usize> {
+    /// Returns the index of the first byte that differs from the pattern at `position`, or `None` if
+    /// all match. Allocates no memory.
+    pub fn first_mismatch(self, position: usize, bytes: &[u8]) -> Option<usize> {
         let block = self.block(position);
         for (number, chunk) in bytes.chunks(BLOCK).enumerate() {
             if chunk != &block[..chunk.len()] {
@@ -58,22 +59,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_single_fault_is_found(offset: u8, position in 0usize..10_000, length in 1usize..10_000, at: prop::sample::Index, flip in 1u8..) {
+        fn every_single_byte_error_is_found(offset: u8, position in 0usize..10_000, length in 1usize..10_000, at: prop::sample::Index, flip in 1u8..) {
             let pattern = Pattern { offset };
             let mut bytes = vec![0; length];
             pattern.fill(position, &mut bytes);
             prop_assert_eq!(bytes[0], (position as u8).wrapping_add(offset));
-            prop_assert_eq!(pattern.first_fault(position, &bytes), None);
+            prop_assert_eq!(pattern.first_mismatch(position, &bytes), None);
             let at = at.index(length);
             bytes[at] ^= flip;
-            prop_assert_eq!(pattern.first_fault(position, &bytes), Some(at));
+            prop_assert_eq!(pattern.first_mismatch(position, &bytes), Some(at));
         }
 
         #[test]
-        fn another_offset_differs_at_once(offset: u8, other in 1u8.., length in 1usize..9000) {
+        fn patterns_of_different_offsets_differ_in_the_first_byte(offset: u8, other in 1u8.., length in 1usize..9000) {
             let mut bytes = vec![0; length];
             Pattern { offset }.fill(0, &mut bytes);
-            prop_assert_eq!(Pattern { offset: offset.wrapping_add(other) }.first_fault(0, &bytes), Some(0));
+            prop_assert_eq!(Pattern { offset: offset.wrapping_add(other) }.first_mismatch(0, &bytes), Some(0));
         }
     }
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use lab::sample::Failure;
 use machine::pin::spawn_pinned;
 use machine::topology::Topology;
 
-/// Threads that wait for work, each on a CPU of its own as long as there are enough: one CPU of each
-/// core first, then the siblings, then all over again.
-pub struct Pool {
+/// Pinned threads that wait for work. The first threads get one CPU of each core, the next the SMT
+/// siblings; with more threads than CPUs the assignment starts over.
+pub struct ThreadPool {
     threads: Vec<Worker>,
     finished: Receiver<bool>,
     barrier: Arc<Barrier>,
@@ -23,20 +24,20 @@ struct Worker {
     handle: Option<JoinHandle<()>>,
 }
 
-/// What a thread of a pool runs: its number, and the barrier at which all threads of the run meet.
+/// The work of one thread of a pool: called with the thread's index and the barrier of the run.
 pub type Body<'a> = dyn Fn(usize, &Barrier) + Sync + 'a;
 
-/// A body that lives until [`Pool::run`] returns.
+/// A body that outlives its run.
 struct Work(*const Body<'static>);
 
-// SAFETY: the body is Sync, and `Pool::run` keeps it alive until every thread is through with it.
+// SAFETY: the body is Sync, and `ThreadPool::run` keeps it alive until every thread has finished.
 unsafe impl Send for Work {}
 
-impl Pool {
+impl ThreadPool {
     /// Starts `threads` threads on these CPUs.
     ///
     /// # Errors
-    /// Where a thread cannot be made or moved to its CPU.
+    /// Returns the error of creating a thread or pinning it to its CPU.
     pub fn new(threads: usize, cpus: &[usize]) -> io::Result<Self> {
         let barrier = Arc::new(Barrier::new(threads, cpus.len()));
         let cpus = Topology::detect().spread(cpus);
@@ -48,11 +49,11 @@ impl Pool {
             let (finished, barrier) = (sender.clone(), Arc::clone(&pool.barrier));
             let handle = spawn_pinned(cpu, move || {
                 while let Ok(Work(body)) = orders.recv() {
-                    // SAFETY: `run` waits for `finished` before the body goes.
+                    // SAFETY: `run` waits for `finished` before it drops the body.
                     let run = || unsafe { (*body)(index, &barrier) };
                     let done = catch_unwind(AssertUnwindSafe(run)).is_ok();
                     if !done {
-                        // The others would wait forever for a thread that never comes.
+                        // The other threads would wait forever at the barrier.
                         barrier.poison();
                     }
                     if finished.send(done).is_err() {
@@ -65,34 +66,33 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Has every thread run the body and waits for all. If a body panics, the others end at their
-    /// next wait at the barrier.
+    /// Runs the body in every thread and waits for all. If a body panics, the others end at their next
+    /// wait at the barrier.
     ///
     /// # Errors
-    /// When a body panicked.
-    pub fn run(&mut self, body: &Body<'_>) -> Result<(), Panicked> {
+    /// Returns a failure if a body panicked.
+    pub fn run(&mut self, body: &Body<'_>) -> Result<(), Failure> {
         self.barrier.reset();
-        // SAFETY: only the lifetime changes; this returns after every thread is through with it.
+        // SAFETY: only the lifetime changes; `run` returns after every thread has finished.
         let body: *const Body<'static> =
             unsafe { std::mem::transmute::<&Body<'_>, &Body<'static>>(body) };
         let senders = self.threads.iter().filter_map(|thread| thread.work.as_ref());
-        let begun = senders.filter(|work| work.send(Work(body)).is_ok()).count();
-        let done = (0..begun).filter(|_| self.finished.recv() == Ok(true)).count();
-        if done == self.threads.len() { Ok(()) } else { Err(Panicked) }
+        let started = senders.filter(|work| work.send(Work(body)).is_ok()).count();
+        let done = (0..started).filter(|_| self.finished.recv() == Ok(true)).count();
+        if done == self.threads.len() {
+            Ok(())
+        } else {
+            Err(Failure::failed("a thread of the pool panicked: report this"))
+        }
     }
 }
 
-/// A thread of the pool panicked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a thread of the pool panicked: report this")]
-pub struct Panicked;
-
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.threads.iter_mut().for_each(|thread| thread.work = None);
         for thread in &mut self.threads {
@@ -103,10 +103,10 @@ impl Drop for Pool {
     }
 }
 
-/// Holds the threads of a run until all have come; then all go on. May be used again and again.
+/// Reusable barrier of the threads of a run.
 ///
-/// It spins, for a copy may be shorter than a system call; where there are more threads than CPUs it
-/// gives the CPU to the others.
+/// Threads spin, because a copy may be shorter than a system call; if there are more threads than
+/// CPUs, they yield.
 #[derive(Debug)]
 pub struct Barrier {
     threads: usize,
@@ -115,10 +115,10 @@ pub struct Barrier {
     generation: AtomicUsize,
 }
 
-/// Turns of the spin before even an uncrowded thread gives its CPU away.
+/// Iterations of the spin loop before even a thread with its own CPU yields.
 const SPIN: u32 = 20_000;
-/// The generation of a barrier that a thread will never reach. No other generation follows it:
-/// the next one needs every thread of the run.
+/// Generation of a barrier at which a thread is missing. No generation follows it, because advancing
+/// needs every thread of the run.
 const POISONED: usize = usize::MAX;
 
 impl Barrier {
@@ -131,7 +131,7 @@ impl Barrier {
         }
     }
 
-    /// Makes the barrier as new; no thread may be at it.
+    /// Resets the barrier for a new run; no thread may be waiting.
     fn reset(&self) {
         self.waiting.store(0, Ordering::Relaxed);
         self.generation.store(0, Ordering::Release);
@@ -142,7 +142,7 @@ impl Barrier {
         self.generation.store(POISONED, Ordering::Release);
     }
 
-    /// Waits for the others. Unwinds if one of them panicked: it never comes.
+    /// Waits for the other threads. Unwinds if one of them panicked.
     #[inline]
     pub fn wait(&self) {
         let generation = self.generation.load(Ordering::Acquire);
@@ -171,10 +171,10 @@ impl Barrier {
     }
 }
 
-/// Ends a body whose run has failed already; without a message, since the first panic printed one.
+/// Unwinds a body whose run has already failed, silently: the first panic printed a message.
 #[cold]
 fn abandon() -> ! {
-    resume_unwind(Box::new(Panicked))
+    resume_unwind(Box::new(()))
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn every_thread_runs_every_body_once() {
         for threads in [1, 2, 5, 64] {
-            let mut pool = Pool::new(threads, &allowed_cpus()).unwrap();
+            let mut pool = ThreadPool::new(threads, &allowed_cpus()).unwrap();
             let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..20 {
                 pool.run(&|thread, _| {
@@ -199,21 +199,21 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_and_the_pool_lives_on() {
-        let mut pool = Pool::new(3, &allowed_cpus()).unwrap();
+    fn the_pool_reports_a_panic_and_stays_usable() {
+        let mut pool = ThreadPool::new(3, &allowed_cpus()).unwrap();
         let panicked = pool.run(&|thread, _| {
             if thread == 1 {
                 std::panic::resume_unwind(Box::new("planted"));
             }
         });
-        assert_eq!(panicked, Err(Panicked));
+        assert!(panicked.unwrap_err().why.contains("panicked"));
         assert_eq!(pool.run(&|_, _| ()), Ok(()));
     }
 
     #[test]
-    fn nobody_passes_a_barrier_early() {
+    fn no_thread_passes_a_barrier_early() {
         for threads in [1, 2, 7] {
-            let mut pool = Pool::new(threads, &allowed_cpus()).unwrap();
+            let mut pool = ThreadPool::new(threads, &allowed_cpus()).unwrap();
             let sum = AtomicU64::new(0);
             let early = AtomicU64::new(0);
             pool.run(&|_, barrier| {
@@ -235,8 +235,8 @@ mod tests {
     fn a_panic_releases_the_threads_that_wait_for_it() {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut pool = Pool::new(3, &allowed_cpus()).unwrap();
-            // Before the first meeting, and when the others already wait at a later one.
+            let mut pool = ThreadPool::new(3, &allowed_cpus()).unwrap();
+            // Before the first barrier, and while the others wait at a later one.
             for meetings in [0, 1, 100] {
                 let panicked = pool.run(&|thread, barrier| {
                     for meeting in 0..=meetings {
@@ -246,13 +246,13 @@ mod tests {
                         barrier.wait();
                     }
                 });
-                assert_eq!(panicked, Err(Panicked));
-                // The next run finds a barrier as new.
+                assert!(panicked.is_err());
+                // The next run starts with a reset barrier.
                 assert_eq!(pool.run(&|_, barrier| barrier.wait()), Ok(()));
             }
             sender.send(()).unwrap();
         });
-        // A hang must fail the test, not stop all of them.
+        // A hang fails this test only.
         receiver.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
     }
 }

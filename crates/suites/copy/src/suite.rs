@@ -1,4 +1,4 @@
-//! What the lab asks of the suite.
+//! The suite as the lab sees it: methods, data, options.
 
 use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
@@ -7,44 +7,47 @@ use lab::run::Lab;
 use lab::suite::{Data, Suite};
 use machine::capability::Capability;
 
-use crate::limit::mbw;
-use crate::memory::physical;
+use crate::mbw;
+use crate::memory::{FILE_FOLDER, physical};
 use crate::throughput::SOURCE_OFFSET;
-use crate::{delivery, faults, frames, hand, mediation, throughput};
+use crate::{cli, delivery, faults, frames, mediation, throughput};
 
-/// Copies into memory that another process or host sees.
+/// The copy suite.
 pub struct CopySuite;
 
-const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
-    set(name, OptionValue::Text, enables)
+const fn text(name: &'static str, enables: &'static str) -> SuiteOption {
+    option(name, OptionValue::Text, enables)
 }
 
-const fn set(name: &'static str, value: OptionValue, enables: &'static str) -> SuiteOption {
+const fn option(name: &'static str, value: OptionValue, enables: &'static str) -> SuiteOption {
     SuiteOption { name, enables, value }
 }
 
-/// What a user may allow or set by name.
+/// Options that a user may allow or set by name.
 const OPTIONS: &[SuiteOption] = &[
-    option(physical::ALLOW, "maps the physical memory that options name, for reading"),
-    option(physical::ALLOW_WRITE, "also writes it, which destroys what it holds"),
-    set(
+    text(physical::ALLOW, "map the named physical memory for reading"),
+    text(physical::ALLOW_WRITE, "also write it, which destroys its contents"),
+    option(
         SOURCE_OFFSET,
         OptionValue::Number,
-        "what is added to the index of each byte of the source, as 7",
+        "number added to the index of each source byte, e.g. 7",
     ),
-    set(
-        "physical-address",
+    option(
+        physical::HOST_ADDRESS,
         OptionValue::Address,
-        "where memory = host-physical is, as /proc/iomem lists it",
+        "physical address of memory = host-physical, as in /proc/iomem",
     ),
-    set(
-        "device-address",
+    option(
+        physical::DEVICE_ADDRESS,
         OptionValue::Address,
-        "where memory = device is, as /proc/iomem lists it",
+        "physical address of memory = device, as in /proc/iomem",
     ),
-    option("pci-resource", "the file of memory = pci-bar, as /sys/bus/pci/devices/.../resource0"),
-    option("dax-device", "the device of memory = dax, as /dev/dax0.0"),
-    option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
+    text(
+        physical::PCI_RESOURCE,
+        "file of memory = pci-bar, e.g. /sys/bus/pci/devices/.../resource0",
+    ),
+    text(physical::DAX_DEVICE, "device of memory = dax, e.g. /dev/dax0.0"),
+    text(FILE_FOLDER, "folder of the measured files [default: the temporary folder]"),
 ];
 
 impl Suite for CopySuite {
@@ -53,7 +56,7 @@ impl Suite for CopySuite {
     }
 
     fn about(&self) -> &'static str {
-        "copies into memory that another process or host sees"
+        "copies into memory that another process, host or device sees"
     }
 
     fn methods(&self) -> &'static [&'static dyn AnyMethod] {
@@ -86,7 +89,7 @@ impl Suite for CopySuite {
 
 impl SuiteCommand for CopySuite {
     fn command(&self) -> Option<clap::Command> {
-        Some(hand::command())
+        Some(cli::command())
     }
 
     fn run_command(
@@ -94,7 +97,7 @@ impl SuiteCommand for CopySuite {
         matches: &clap::ArgMatches,
         lab: &Lab,
     ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        hand::main(matches, lab)
+        cli::main(matches, lab)
     }
 }
 
@@ -104,12 +107,12 @@ mod tests {
     use lab::soundness;
 
     #[test]
-    fn experiments_claims_and_figures_go_together() {
+    fn experiments_claims_and_figures_name_only_what_exists() {
         assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn quick_is_quick_and_standard_takes_a_coffee() {
+    fn quick_takes_minutes_and_standard_under_an_hour() {
         let seconds = |profile| soundness::seconds(&crate::SUITE, profile).unwrap();
         let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
         println!("quick {quick:.0} s, standard {standard:.0} s");

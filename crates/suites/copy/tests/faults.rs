@@ -1,11 +1,13 @@
-//! The faults that are counted are those that happen.
+//! The counted faults are those of the pages touched.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Also outside of test functions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use copy::faults::{Backing, Event, Faults, PAGES, Pages, SHOT, Touched, shootdown, touch};
+use copy::faults::{
+    Backing, Event, Faults, PAGES, Pages, SHOOTDOWN_PAGES, TouchTimes, shootdown, touch,
+};
 use machine::topology::allowed_cpus;
 
 const BUDGET: Duration = Duration::from_millis(2);
@@ -15,23 +17,25 @@ fn pages(backing: Backing, threads: usize) -> Vec<Arc<Pages>> {
     (0..threads).map(|_| Arc::new(Pages::new(backing, PAGES, &folder).unwrap())).collect()
 }
 
-/// Faults of a thread and pass that have other causes than its touches.
+/// Maximum faults per thread and pass with other causes than its touches.
 const STRAY: u64 = 8;
-/// How long a test waits for an undisturbed attempt.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of the repetitions of one test.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Tries until it succeeds: a kernel that moves pages between nodes adds faults to any one attempt.
+/// Repeats until success: a kernel that migrates pages between nodes adds faults to an attempt.
 fn repeated<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(why) => assert!(begun.elapsed() < PATIENCE, "for {PATIENCE:?}: {why}"),
+            Err(why) => {
+                assert!(start.elapsed() < TIME_LIMIT, "no success in {TIME_LIMIT:?}: {why}")
+            }
         }
     }
 }
 
-fn touched(event: Event, backing: Backing, pages: &[Arc<Pages>]) -> Touched {
+fn touched(event: Event, backing: Backing, pages: &[Arc<Pages>]) -> TouchTimes {
     repeated(|| {
         touch(event, backing, pages, &allowed_cpus(), BUDGET).map_err(|failure| failure.to_string())
     })
@@ -46,26 +50,30 @@ fn each_first_touch_of_the_heap_is_one_fault() {
         assert!(passes >= 5 && touched.pages == passes * (threads * PAGES) as u64);
         let (faults, touches) = (touched.faults, touched.pages);
         let strays = STRAY * passes * threads as u64;
-        let due = touches..=touches + strays;
-        assert!(due.contains(&faults.total()), "{faults:?}, {due:?} are due");
+        let expected = touches..=touches + strays;
+        assert!(expected.contains(&faults.total()), "{faults:?}, expected {expected:?}");
     }
 }
 
 #[test]
-fn pages_that_are_there_do_not_fault() {
+fn present_pages_do_not_fault() {
     let pages = pages(Backing::Heap, 2);
     let touched = touched(Event::None, Backing::Heap, &pages);
     let strays = STRAY * touched.spans.len() as u64 * 2;
-    assert!(touched.faults.total() <= strays, "{:?}, up to {strays} are due", touched.faults);
+    assert!(touched.faults.total() <= strays, "{:?}, expected up to {strays}", touched.faults);
 }
 
 #[test]
-fn a_mapped_files_first_touch_brings_pages_in_by_groups() {
+fn a_first_touch_of_a_mapped_file_maps_groups_of_pages() {
     let pages = pages(Backing::File, 2);
     let touched = touched(Event::FirstTouch, Backing::File, &pages);
-    let most = touched.pages + STRAY * touched.spans.len() as u64 * 2;
-    let due = touched.pages / 512..=most;
-    assert!(due.contains(&touched.faults.total()), "{:?}, {due:?} are due", touched.faults);
+    let max = touched.pages + STRAY * touched.spans.len() as u64 * 2;
+    let expected = touched.pages / 512..=max;
+    assert!(
+        expected.contains(&touched.faults.total()),
+        "{:?}, expected {expected:?}",
+        touched.faults
+    );
 }
 
 #[test]
@@ -77,53 +85,51 @@ fn evicted_pages_fault_again() {
     let file = pages(Backing::File, 1);
     let attempt = || touch(Event::Eviction, Backing::File, &file, &allowed_cpus(), BUDGET);
     let outcome = repeated(|| match attempt() {
-        Err(failure) if failure.why.contains("are due") => Err(failure.to_string()),
+        Err(failure) if failure.why.contains("; expected") => Err(failure.to_string()),
         other => Ok(other),
     });
     match outcome {
         Ok(touched) => assert!(touched.faults.major > 0, "{:?}", touched.faults),
         Err(failure) => {
-            assert!(failure.why.contains("stayed after eviction"), "{failure}");
+            assert!(failure.why.contains("are resident after eviction"), "{failure}");
             machine::untested::note("eviction of a mapped file", &failure);
         }
     }
 }
 
 #[test]
-fn the_threads_own_faults_are_counted_and_no_others() {
+fn only_faults_of_the_calling_thread_are_counted() {
     repeated(|| {
-        let own = Pages::new(Backing::Heap, 100, &std::env::temp_dir()).unwrap();
+        let pages = Pages::new(Backing::Heap, 100, &std::env::temp_dir()).unwrap();
         let other = std::thread::spawn(|| {
             let pages = Pages::new(Backing::Heap, 1000, &std::env::temp_dir()).unwrap();
             pages.touch();
         });
         let before = Faults::of_thread();
-        own.touch();
+        pages.touch();
         other.join().unwrap();
         let counted = Faults::of_thread().since(before).total();
         assert!(counted >= 100, "{counted} faults of 100 pages");
-        let present = own.resident().unwrap();
+        let present = pages.resident().unwrap();
         match counted {
             ..=108 if present == 100 => Ok(()),
-            _ => Err(format!("{counted} faults of 100 pages, of which {present} are there")),
+            _ => Err(format!("{counted} faults of 100 pages, {present} of them resident")),
         }
     });
 }
 
 #[test]
-fn changes_of_protection_are_timed_and_reach_the_others() {
+fn protection_changes_are_timed_and_slow_other_threads() {
     let cpus = allowed_cpus();
-    let pages = Arc::new(Pages::new(Backing::Heap, SHOT, &std::env::temp_dir()).unwrap());
+    let pages =
+        Arc::new(Pages::new(Backing::Heap, SHOOTDOWN_PAGES, &std::env::temp_dir()).unwrap());
     let alone = shootdown(&pages, cpus[0], &[], BUDGET).unwrap();
     assert!(alone.changes.len() >= 16 && alone.slowdowns.is_empty());
     let Some(other) = cpus.get(1) else {
-        return machine::untested::note(
-            "a shootdown that reaches another CPU",
-            &"there is one CPU",
-        );
+        return machine::untested::note("a shootdown that reaches another CPU", &"only one CPU");
     };
-    // On a busy machine the other may not get its CPU in time, and a victim that never ran has no
-    // slowdown: it is given more and more of it.
+    // On a busy machine the victim may not get its CPU in time, and a victim that never ran has no
+    // slowdown: repeat with longer budgets.
     let slowdown = (0..8).find_map(|doubled| {
         let budget = Duration::from_millis(20 << doubled);
         let shared = shootdown(&pages, cpus[0], &[*other], budget).unwrap();

@@ -1,40 +1,47 @@
-//! Frames pass whole between two processes, and what goes wrong on the way is seen.
+//! Frames arrive complete in the other process, and injected faults are detected.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Also outside of test functions.
 
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use copy::frames::{Check, Faithful, Line, Outcome, Pair, Pool, Setup, Use, ceiling, transfer};
+use copy::frames::{
+    Check, CpuPair, FaultInjector, NoFaults, SharedFrames, TimingMode, TransferOutcome,
+    TransferParams, ceiling, transfer,
+};
 use copy::functions;
 use machine::topology::allowed_cpus;
 
 const BUDGET: Duration = Duration::from_millis(2);
 
-/// Of the whole process: a transfer pins the thread that calls it.
-static PAIR: LazyLock<Option<Pair>> = LazyLock::new(|| Pair::of(&allowed_cpus()).ok());
+/// One pair for the whole process, because a transfer pins the thread that calls it.
+static PAIR: LazyLock<Option<CpuPair>> = LazyLock::new(|| CpuPair::choose(&allowed_cpus()).ok());
 
-/// Held by who uses the pair: transfers at the same time would wait for each other's turns on it.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Serialises the use of the pair: concurrent transfers would compete for its CPUs.
+static LOCK: Mutex<()> = Mutex::new(());
 
-fn pair() -> Option<Pair> {
+fn pair() -> Option<CpuPair> {
     let pair = *PAIR;
     if pair.is_none() {
-        machine::untested::note("frames between two CPUs", &"there is one CPU");
+        machine::untested::note("frames between two CPUs", &"only one CPU");
     }
     pair
 }
 
-fn setup(length: usize, slots: usize, check: Check, usage: Use) -> Setup {
-    Setup { length, slots, check, usage }
+fn params(length: usize, slots: usize, check: Check, usage: TimingMode) -> TransferParams {
+    TransferParams { length, slots, check, usage }
 }
 
-fn passed(setup: &Setup, function: &str, line: &mut impl Line) -> Option<Outcome> {
+fn passed(
+    params: &TransferParams,
+    function: &str,
+    faults: &mut impl FaultInjector,
+) -> Option<TransferOutcome> {
     let pair = pair()?;
-    let _alone = ALONE.lock();
+    let _lock = LOCK.lock();
     let function = functions::find(function).unwrap();
-    let mut pool = Pool::new(setup.bytes()).unwrap();
-    Some(transfer(&mut pool, setup, function.pointer(), pair, BUDGET, line).unwrap())
+    let mut shared = SharedFrames::new(params.bytes()).unwrap();
+    Some(transfer(&mut shared, params, function.pointer(), pair, BUDGET, faults).unwrap())
 }
 
 #[test]
@@ -42,12 +49,15 @@ fn frames_arrive_complete_at_every_length_ring_and_check() {
     for length in [64, 192, 4096, 65536] {
         for slots in [1, 2, 4, 16] {
             for check in [Check::None, Check::Header, Check::All] {
-                let setup = setup(length, slots, check, Use::Throughput);
-                let Some(outcome) = passed(&setup, "glibc", &mut Faithful) else {
+                let params = params(length, slots, check, TimingMode::Throughput);
+                let Some(outcome) = passed(&params, "glibc", &mut NoFaults) else {
                     return;
                 };
-                assert_eq!(outcome.faultless(), Ok(()), "{setup:?}");
-                assert!(outcome.received >= 5 && outcome.ticks.len() >= 5, "{setup:?} {outcome:?}");
+                assert_eq!(outcome.check(), Ok(()), "{params:?}");
+                assert!(
+                    outcome.received >= 5 && outcome.ticks.len() >= 5,
+                    "{params:?} {outcome:?}"
+                );
             }
         }
     }
@@ -55,51 +65,51 @@ fn frames_arrive_complete_at_every_length_ring_and_check() {
 
 #[test]
 fn long_frames_arrive_complete() {
-    let setup = setup(1 << 20, 2, Check::All, Use::Throughput);
-    let Some(outcome) = passed(&setup, "glibc", &mut Faithful) else { return };
-    assert_eq!(outcome.faultless(), Ok(()));
+    let params = params(1 << 20, 2, Check::All, TimingMode::Throughput);
+    let Some(outcome) = passed(&params, "glibc", &mut NoFaults) else { return };
+    assert_eq!(outcome.check(), Ok(()));
 }
 
 #[test]
-fn frames_arrive_complete_by_every_function() {
+fn frames_arrive_complete_with_every_function() {
     for function in functions::all() {
         if functions::find(function.name).is_err() {
             continue;
         }
         for length in [64, 4096, 65536] {
-            let setup = setup(length, 16, Check::All, Use::Throughput);
-            let Some(outcome) = passed(&setup, function.name, &mut Faithful) else {
+            let params = params(length, 16, Check::All, TimingMode::Throughput);
+            let Some(outcome) = passed(&params, function.name, &mut NoFaults) else {
                 return;
             };
-            assert_eq!(outcome.faultless(), Ok(()), "{} {length}", function.name);
+            assert_eq!(outcome.check(), Ok(()), "{} {length}", function.name);
         }
     }
 }
 
 #[test]
-fn one_frame_in_flight_has_a_latency() {
+fn a_single_frame_in_flight_has_a_latency() {
     for check in [Check::Header, Check::All] {
-        let setup = setup(4096, 4, check, Use::Latency);
-        let Some(outcome) = passed(&setup, "glibc", &mut Faithful) else {
+        let params = params(4096, 4, check, TimingMode::Latency);
+        let Some(outcome) = passed(&params, "glibc", &mut NoFaults) else {
             return;
         };
-        assert_eq!(outcome.faultless(), Ok(()));
+        assert_eq!(outcome.check(), Ok(()));
         assert!(!outcome.backwards);
         assert!(outcome.ticks.len() >= 64 && outcome.ticks.iter().all(|ticks| *ticks > 0));
     }
 }
 
 #[test]
-fn by_turns_every_frame_is_checked_too() {
+fn the_ceiling_checks_every_frame() {
     let Some(pair) = pair() else { return };
-    let _alone = ALONE.lock();
+    let _lock = LOCK.lock();
     for (length, slots) in [(64, 4), (4096, 16), (65536, 4)] {
-        let setup = setup(length, slots, Check::All, Use::Throughput);
+        let params = params(length, slots, Check::All, TimingMode::Throughput);
         let function = functions::find("glibc").unwrap();
-        let mut pool = Pool::new(setup.bytes()).unwrap();
+        let mut shared = SharedFrames::new(params.bytes()).unwrap();
         let ceiling =
-            ceiling::ceiling(&mut pool, &setup, function.pointer(), pair, BUDGET).unwrap();
-        assert_eq!(ceiling.outcome.faultless(), Ok(()));
+            ceiling::ceiling(&mut shared, &params, function.pointer(), pair, BUDGET).unwrap();
+        assert_eq!(ceiling.outcome.check(), Ok(()));
         let best = ceiling.best().unwrap();
         assert!(best.write > 0.0 && best.read > 0.0, "{best:?}");
         assert!(ceiling.tried.iter().all(|turns| turns.slower() >= best.slower()));
@@ -108,14 +118,14 @@ fn by_turns_every_frame_is_checked_too() {
 
 /// Flips one byte of one frame.
 struct Flip {
-    place: u64,
+    index: u64,
     byte: usize,
 }
 
-impl Line for Flip {
-    unsafe fn pass(&mut self, place: u64, frame: *mut u8) {
-        if place == self.place {
-            // SAFETY: the byte lies in the frame, which is the writer's until it is published.
+impl FaultInjector for Flip {
+    unsafe fn pass(&mut self, index: u64, frame: *mut u8) {
+        if index == self.index {
+            // SAFETY: the byte is in the frame, which only the writer accesses until it is published.
             unsafe { *frame.add(self.byte) ^= 0x10 };
         }
     }
@@ -130,8 +140,8 @@ fn a_flipped_byte_is_one_torn_frame() {
         (Check::Header, 3000, 0),
         (Check::None, 0, 0),
     ] {
-        let setup = setup(4096, 4, check, Use::Throughput);
-        let Some(outcome) = passed(&setup, "glibc", &mut Flip { place: 7, byte }) else {
+        let params = params(4096, 4, check, TimingMode::Throughput);
+        let Some(outcome) = passed(&params, "glibc", &mut Flip { index: 7, byte }) else {
             return;
         };
         assert_eq!(
@@ -139,49 +149,49 @@ fn a_flipped_byte_is_one_torn_frame() {
             (torn, 0, 0),
             "{check:?} {byte}"
         );
-        assert_eq!(outcome.faultless().is_err(), torn == 1);
+        assert_eq!(outcome.check().is_err(), torn == 1);
     }
 }
 
-/// Numbers the frames from a place on differently.
+/// Changes the sequence numbers from one frame on.
 struct Renumber {
     from: u64,
     by: i64,
 }
 
-impl Line for Renumber {
-    fn sequence(&mut self, place: u64) -> u64 {
-        if place < self.from { place } else { place.wrapping_add_signed(self.by) }
+impl FaultInjector for Renumber {
+    fn sequence(&mut self, index: u64) -> u64 {
+        if index < self.from { index } else { index.wrapping_add_signed(self.by) }
     }
 }
 
 #[test]
-fn a_skipped_sequence_is_lost_and_one_that_comes_again_is_repeated() {
-    let setup = setup(256, 16, Check::All, Use::Throughput);
-    let Some(skipped) = passed(&setup, "glibc", &mut Renumber { from: 100, by: 3 }) else {
+fn skipped_sequence_numbers_are_lost_and_repeated_ones_are_repeated() {
+    let params = params(256, 16, Check::All, TimingMode::Throughput);
+    let Some(skipped) = passed(&params, "glibc", &mut Renumber { from: 100, by: 3 }) else {
         return;
     };
     assert_eq!((skipped.lost, skipped.torn, skipped.repeated), (3, 0, 0));
-    let again = passed(&setup, "glibc", &mut Renumber { from: 100, by: -2 }).unwrap();
+    let again = passed(&params, "glibc", &mut Renumber { from: 100, by: -2 }).unwrap();
     assert_eq!((again.repeated, again.torn), (2, 0));
-    assert!(again.faultless().unwrap_err().why.contains("2 repeated"));
+    assert!(again.check().unwrap_err().why.contains("2 repeated"));
 }
 
-/// Leaves in the slot what was there before, as a copy that did not happen.
+/// Restores the previous contents of a slot in part, as if a copy had not finished.
 struct Stale {
-    place: u64,
+    index: u64,
     before: Vec<u8>,
 }
 
-impl Line for Stale {
-    unsafe fn pass(&mut self, place: u64, frame: *mut u8) {
+impl FaultInjector for Stale {
+    unsafe fn pass(&mut self, index: u64, frame: *mut u8) {
         let length = self.before.len();
-        // SAFETY: the frame has the length, and is the writer's until it is published.
+        // SAFETY: the frame has this length, and only the writer accesses it until it is published.
         unsafe {
-            if place + 4 == self.place {
+            if index + 4 == self.index {
                 self.before.as_mut_ptr().copy_from_nonoverlapping(frame, length);
-            } else if place == self.place {
-                // Half of the frame only: the other half is the new one.
+            } else if index == self.index {
+                // The first half is the new frame's.
                 frame
                     .add(length / 2)
                     .copy_from_nonoverlapping(self.before.as_ptr().add(length / 2), length / 2);
@@ -191,39 +201,39 @@ impl Line for Stale {
 }
 
 #[test]
-fn half_an_old_frame_in_the_slot_is_torn() {
-    let setup = setup(4096, 4, Check::All, Use::Throughput);
-    let mut line = Stale { place: 9, before: vec![0; 4096] };
-    let Some(outcome) = passed(&setup, "glibc", &mut line) else {
+fn a_frame_with_an_old_half_is_torn() {
+    let params = params(4096, 4, Check::All, TimingMode::Throughput);
+    let mut stale = Stale { index: 9, before: vec![0; 4096] };
+    let Some(outcome) = passed(&params, "glibc", &mut stale) else {
         return;
     };
     assert_eq!((outcome.torn, outcome.lost, outcome.repeated), (1, 0, 0));
 }
 
-/// Notes in which order frames are prepared and copied.
+/// Records the order in which frames are prepared and copied.
 #[derive(Default)]
 struct Order(Vec<(u64, bool)>);
 
-impl Line for Order {
-    fn sequence(&mut self, place: u64) -> u64 {
-        self.0.push((place, false));
-        place
+impl FaultInjector for Order {
+    fn sequence(&mut self, index: u64) -> u64 {
+        self.0.push((index, false));
+        index
     }
 
-    unsafe fn pass(&mut self, place: u64, _frame: *mut u8) {
-        self.0.push((place, true));
+    unsafe fn pass(&mut self, index: u64, _frame: *mut u8) {
+        self.0.push((index, true));
     }
 }
 
-/// A header that is stored just before its frame is copied cannot be forwarded to the copy's loads.
+/// A header stored just before its frame is copied cannot be forwarded to the copy's loads.
 #[test]
-fn back_to_back_each_frame_is_prepared_before_the_one_before_it_is_copied() {
-    let setup = setup(64, 16, Check::All, Use::Throughput);
+fn each_frame_is_prepared_before_the_previous_one_is_copied() {
+    let params = params(64, 16, Check::All, TimingMode::Throughput);
     let mut order = Order::default();
-    if passed(&setup, "glibc", &mut order).is_none() {
+    if passed(&params, "glibc", &mut order).is_none() {
         return;
     }
-    let expected = (0..).flat_map(|place| [(place + 1, false), (place, true)]);
+    let expected = (0..).flat_map(|index| [(index + 1, false), (index, true)]);
     let expected = std::iter::once((0, false)).chain(expected);
     assert!(order.0.len() > 100 && order.0.iter().copied().eq(expected.take(order.0.len())));
 }

@@ -1,16 +1,17 @@
-//! Every copy function that can run here, byte for byte, with a guard page behind both ends.
+//! Every copy function that can run here, byte for byte, with a guard page after both buffers.
 
-use copy::functions::{self, Loaded, Unavailable};
+use copy::functions::{self, LoadedFunction};
+use lab::sample::FailureKind;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::process::Command;
 
-/// The longest length of the exhaustive part, and the bytes kept free around it for alignments.
+/// Maximum length of the exhaustive tests, bytes, and the margin around it for alignments.
 const SHORT: usize = 4096;
 const MARGIN: usize = 256;
 const GUARD: u8 = 0xc3;
 
-/// Pages that end at one which faults when touched.
+/// Pages followed by an inaccessible page.
 struct Pages {
     start: *mut u8,
     length: usize,
@@ -21,7 +22,7 @@ impl Pages {
     fn new(length: usize) -> Self {
         let length = length.next_multiple_of(4096);
         let mapped = length + 4096;
-        // SAFETY: a fresh anonymous mapping, then the last page of it made inaccessible.
+        // SAFETY: the mapping is new, and its last page is made inaccessible.
         let start = unsafe {
             let start = libc::mmap(
                 std::ptr::null_mut(),
@@ -46,38 +47,45 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made.
+        // SAFETY: `new` created the mapping.
         unsafe { libc::munmap(self.start.cast(), self.mapped) };
     }
 }
 
-fn available() -> Vec<Loaded> {
+fn available() -> Vec<LoadedFunction> {
     functions::all().iter().filter_map(|function| functions::find(function.name).ok()).collect()
 }
 
-/// Source bytes of which no run of 8 repeats within reach of a wrong pointer.
+/// Fills a source without repeated runs of 8 bytes within reach of a wrong pointer.
 fn pattern(bytes: &mut [u8]) {
-    let mut chance = Pcg64Mcg::seed_from_u64(0x5eed);
-    chance.fill(bytes);
+    let mut rng = Pcg64Mcg::seed_from_u64(0x5eed);
+    rng.fill(bytes);
 }
 
-/// Copies `length` bytes between the two places and checks them and `MARGIN` bytes on each side,
-/// as far as the pages reach. The destination holds `GUARD` before and after.
-fn check(function: &Loaded, to: &mut [u8], at: usize, from: &[u8], source: usize, length: usize) {
+/// Copies `length` bytes between the two offsets and checks them and `MARGIN` bytes on each side, as
+/// far as the pages reach. The destination contains `GUARD` before and after.
+fn check(
+    function: &LoadedFunction,
+    to: &mut [u8],
+    at: usize,
+    from: &[u8],
+    source: usize,
+    length: usize,
+) {
     let range = at..at + length;
     function.copy(&mut to[range.clone()], &from[source..source + length]);
-    let place = || format!("{}: {length} bytes from {source} to {at}", function.name());
-    assert!(to[range.clone()] == from[source..source + length], "wrong bytes, {}", place());
+    let case = || format!("{}: {length} bytes from {source} to {at}", function.name());
+    assert!(to[range.clone()] == from[source..source + length], "wrong bytes, {}", case());
     let before = at.saturating_sub(MARGIN)..at;
     let after = range.end..to.len().min(range.end + MARGIN);
-    assert!(to[before].iter().all(|&byte| byte == GUARD), "wrote before the start, {}", place());
-    assert!(to[after].iter().all(|&byte| byte == GUARD), "wrote past the end, {}", place());
+    assert!(to[before].iter().all(|&byte| byte == GUARD), "wrote before the start, {}", case());
+    assert!(to[after].iter().all(|&byte| byte == GUARD), "wrote past the end, {}", case());
     to[range].fill(GUARD);
 }
 
-/// For each length: the ends at the guard pages, and these alignments of destination and source:
-/// the sixteen combinations around a vector's edge, one of each kind of every row and column in
-/// turn, so that 64 lengths in a row meet all 64 against 0, all 0 against 64, and the diagonal.
+/// Checks each length at the guard pages, and at these offsets of destination and source: the sixteen
+/// combinations around a vector's edge, and a varying offset against 0, itself and others, so that 64
+/// consecutive lengths cover all 64 offsets against 0, 0 against all 64, and the diagonal.
 #[test]
 fn every_length_up_to_4_kib_at_many_alignments() {
     let (mut to, mut from) = (Pages::new(SHORT + 2 * MARGIN), Pages::new(SHORT + 2 * MARGIN));
@@ -89,9 +97,15 @@ fn every_length_up_to_4_kib_at_many_alignments() {
             check(&function, to, to.len() - length, from, from.len() - length, length);
             check(&function, to, to.len() - length, from, MARGIN, length);
             check(&function, to, MARGIN, from, from.len() - length, length);
-            let turn = length % 64;
+            let offset = length % 64;
             let edges = [0, 1, 31, 63].into_iter().flat_map(|a| [0, 1, 32, 63].map(|b| (a, b)));
-            let rows = [(turn, 0), (0, turn), (turn, turn), (turn, length / 64), (turn, 63 - turn)];
+            let rows = [
+                (offset, 0),
+                (0, offset),
+                (offset, offset),
+                (offset, length / 64),
+                (offset, 63 - offset),
+            ];
             for (destination, source) in edges.chain(rows) {
                 check(&function, to, MARGIN + destination, from, source, length);
             }
@@ -121,13 +135,13 @@ fn random_lengths_up_to_8_mib_and_one_beyond_the_caches() {
     let (to, from) = (to.bytes(), from.bytes());
     to.fill(GUARD);
     pattern(from);
-    let mut chance = Pcg64Mcg::seed_from_u64(20);
+    let mut rng = Pcg64Mcg::seed_from_u64(20);
     for function in available() {
         for _ in 0..24 {
-            // Log-uniform, so that each size class is met.
-            let length = chance.random_range(12.0..23.0_f64).exp2() as usize;
-            let at = MARGIN + chance.random_range(0..SHORT);
-            let source = chance.random_range(0..SHORT);
+            // Log-uniform, so that every size class is covered.
+            let length = rng.random_range(12.0..23.0_f64).exp2() as usize;
+            let at = MARGIN + rng.random_range(0..SHORT);
+            let source = rng.random_range(0..SHORT);
             check(&function, to, at, from, source, length);
         }
         check(&function, to, to.len() - LONG, from, from.len() - LONG, LONG);
@@ -135,27 +149,29 @@ fn random_lengths_up_to_8_mib_and_one_beyond_the_caches() {
 }
 
 #[test]
-fn names_are_unique_and_our_own_are_named_so() {
+fn names_are_unique_and_our_functions_are_marked() {
     let names: Vec<&str> = functions::all().iter().map(|function| function.name).collect();
     let mut unique = names.clone();
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), names.len());
     for name in ["glibc", "naive", "rep-movsb"] {
-        assert!(!functions::find(name).expect("runs on every x86-64 with glibc").own());
+        assert!(!functions::find(name).expect("runs on every x86-64 with glibc").is_ours());
     }
     for function in functions::all() {
         match functions::find(function.name) {
-            Ok(loaded) => assert_eq!((loaded.name(), loaded.own()), (function.name, function.own)),
-            Err(error) => assert!(matches!(error, Unavailable::Unsupported { .. }), "{error}"),
+            Ok(loaded) => {
+                assert_eq!((loaded.name(), loaded.is_ours()), (function.name, function.is_ours))
+            }
+            Err(error) => assert_eq!(error.kind, FailureKind::Unsupported, "{error}"),
         }
     }
 }
 
 #[test]
-fn glibc_is_the_memcpy_that_the_process_runs() {
+fn glibc_is_the_memcpy_of_this_process() {
     let glibc = functions::find("glibc").expect("a glibc build");
-    // SAFETY: a symbol that libc always has; only its address is taken.
+    // SAFETY: libc always has this symbol; only its address is used.
     let memcpy = unsafe { libc::dlsym(libc::RTLD_NEXT, c"memcpy".as_ptr()) };
     assert_eq!(glibc.pointer() as usize, memcpy as usize);
 }
@@ -163,7 +179,7 @@ fn glibc_is_the_memcpy_that_the_process_runs() {
 #[test]
 fn an_unknown_name_lists_the_known_ones() {
     let error = functions::find("apex").expect_err("not one of ours");
-    assert!(matches!(error, Unavailable::Unknown { .. }));
+    assert_eq!(error.kind, FailureKind::Failed);
     let line = error.to_string();
     assert!(
         line.contains("apex") && line.contains("tollgate") && line.contains("PATH.so:SYMBOL"),
@@ -173,7 +189,7 @@ fn an_unknown_name_lists_the_known_ones() {
 }
 
 #[test]
-fn a_function_of_ones_own_is_loaded_from_a_shared_object() {
+fn a_user_supplied_function_is_loaded_from_a_shared_object() {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, object) = (folder.path().join("mine.c"), folder.path().join("mine.so"));
     std::fs::write(
@@ -191,7 +207,7 @@ fn a_function_of_ones_own_is_loaded_from_a_shared_object() {
     let path = object.to_str().expect("UTF-8");
 
     let mine = functions::find(&format!("{path}:mine")).expect("loads");
-    assert!(!mine.own());
+    assert!(!mine.is_ours());
     let mut destination = [0; 5];
     mine.copy(&mut destination, b"bytes");
     assert_eq!(&destination, b"bytes");
@@ -202,7 +218,7 @@ fn a_function_of_ones_own_is_loaded_from_a_shared_object() {
         (format!("{path}:"), "PATH.so:SYMBOL"),
     ] {
         let error = functions::find(&text).expect_err("cannot load");
-        assert!(matches!(error, Unavailable::Load { .. }));
+        assert_eq!(error.kind, FailureKind::Failed);
         let line = error.to_string();
         assert!(line.contains(named) && line.lines().count() == 1, "{line}");
     }

@@ -1,4 +1,4 @@
-//! A body of known length: a chain of dependent adds, longer by the planted effect.
+//! A body of known length: a chain of dependent adds, extended by the planted effect.
 
 use std::arch::asm;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use lab::statistics;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Adds in the body without an effect: about 50 us, so that what the loop's end costs beside them
-/// (some tens of cycles) changes no planted ratio by more than 0.01%.
+/// Adds of the body without an effect: about 50 us, so that the end of the loop (some tens of cycles)
+/// changes no planted ratio by more than 0.01%.
 const ADDS: f64 = 200_000.0;
 
-/// A planted effect, as a share of the body: from 0 to 1.
+/// A planted effect, as a fraction of the body: 0 to 1.
 pub(crate) struct Effect(f64);
 
 impl LevelType for Effect {
@@ -35,27 +35,27 @@ fn canonical_effect(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("'{text}' is not an effect from 0% to 100%, e.g. '2%'"))
 }
 
-/// What the instrument must tolerate while it measures.
-#[derive(Clone, Copy, PartialEq, Eq, LevelType)]
+/// Disturbance that the instrument must tolerate while it measures.
+#[derive(Clone, Copy, LevelType)]
 pub(crate) enum Disturbance {
-    /// Nothing is injected.
+    /// No disturbance.
     Calm,
-    /// The machine drifts from round to round and stalls now and then.
+    /// The body's length drifts from round to round, and samples contain stalls.
     DriftAndStalls,
 }
 
-/// Levels of `delay`.
+/// Params of `delay`.
 #[derive(Params)]
 pub(crate) struct DelayParams {
-    /// How much longer the body is
+    /// by how much the body is extended
     #[factor(default = "0%")]
     effect: Effect,
-    /// What is injected besides
+    /// injected disturbance
     #[factor(default = "calm")]
     disturbance: Disturbance,
 }
 
-/// Times a body of known length.
+/// The method `delay`: times a body of known length.
 pub(crate) struct Delay;
 
 impl Method for Delay {
@@ -66,7 +66,7 @@ impl Method for Delay {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[Metric::time("time", "One pass of the body")];
+        const METRICS: &[Metric] = &[Metric::time("time", "one pass of the body")];
         METRICS
     }
 
@@ -87,12 +87,12 @@ impl Probe<DelayParams> for DelayProbe {
         let adds = (ADDS * (1.0 + params.effect.0) * disturbed.drift / 8.0).round() as u64;
         let tsc = context.tsc()?;
         let mut times = Vec::new();
-        let begun = Instant::now();
-        while begun.elapsed() < context.budget || times.len() < 5 {
-            let start = machine::tsc::start();
+        let start = Instant::now();
+        while start.elapsed() < context.budget || times.len() < 5 {
+            let pass = machine::tsc::start();
             chain(adds);
             disturbed.stall();
-            times.push(tsc.net(start, machine::tsc::stop()));
+            times.push(tsc.net(pass, machine::tsc::stop()));
         }
         let ticks =
             statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;
@@ -100,10 +100,10 @@ impl Probe<DelayParams> for DelayProbe {
     }
 }
 
-/// Eight dependent adds, `rounds` times; nothing for the compiler to shorten.
+/// Executes eight dependent adds `rounds` times, which the compiler cannot shorten.
 #[inline(never)]
 fn chain(rounds: u64) {
-    // SAFETY: only the named registers and the flags change.
+    // SAFETY: the block changes only the declared registers and the flags.
     unsafe {
         asm!(
             "2:",
@@ -118,7 +118,7 @@ fn chain(rounds: u64) {
     }
 }
 
-/// The drift and the stalls of one sample.
+/// Drift and stalls of one sample.
 struct Disturbed {
     drift: f64,
     stalls: Option<Pcg64Mcg>,
@@ -126,17 +126,20 @@ struct Disturbed {
 
 impl Disturbed {
     fn new(disturbance: Disturbance, context: &Context) -> Self {
-        if disturbance == Disturbance::Calm {
-            return Self { drift: 1.0, stalls: None };
+        match disturbance {
+            Disturbance::Calm => Self { drift: 1.0, stalls: None },
+            Disturbance::DriftAndStalls => {
+                // All points of a round drift equally, by a slow oscillation of 10% over the rounds.
+                let swing = (f64::from(context.round) / 5.0).sin();
+                let stalls = Pcg64Mcg::seed_from_u64(context.seed);
+                Self { drift: 1.0 + 0.1 * swing, stalls: Some(stalls) }
+            }
         }
-        // All points of a round drift alike; a slow swing of 10% over the rounds.
-        let swing = (f64::from(context.round) / 5.0).sin();
-        Self { drift: 1.0 + 0.1 * swing, stalls: Some(Pcg64Mcg::seed_from_u64(context.seed)) }
     }
 
     fn stall(&mut self) {
-        if let Some(chance) = &mut self.stalls
-            && chance.random_bool(0.05)
+        if let Some(rng) = &mut self.stalls
+            && rng.random_bool(0.05)
         {
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -150,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_canonical_effect_is_its_own_canonical_form(percent in 0.0f64..100.0) {
+        fn the_canonical_form_of_an_effect_is_stable(percent in 0.0f64..100.0) {
             let spelled = canonical_effect(&format!("{percent}%")).unwrap();
             prop_assert_eq!(canonical_effect(&spelled).unwrap(), spelled);
         }

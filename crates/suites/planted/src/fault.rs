@@ -1,4 +1,4 @@
-//! Everything that can go wrong in a probe.
+//! Faults of a probe.
 
 use std::fs;
 use std::io::Write;
@@ -11,10 +11,10 @@ use lab::metric::Metric;
 use lab::point::Point;
 use lab::sample::Failure;
 
-/// What goes wrong.
+/// A planted fault of a probe.
 #[derive(Clone, Copy, LevelType)]
 pub(crate) enum Fault {
-    /// None: the sample is good.
+    /// No fault: the sample is valid.
     None,
     /// SIGSEGV.
     Segv,
@@ -32,13 +32,13 @@ pub(crate) enum Fault {
     Check,
     /// An infinite value.
     Infinite,
-    /// No answer, ever.
+    /// No answer.
     Hang,
     /// A child process that outlives the probe.
     Orphan,
-    /// A line without end.
+    /// An endless line.
     Endless,
-    /// Messages without end.
+    /// Endless messages.
     Flood,
     /// An answer to another order.
     Other,
@@ -48,15 +48,15 @@ pub(crate) enum Fault {
     Histogram,
 }
 
-/// Levels of `faults`.
+/// Params of `faults`.
 #[derive(Params)]
 pub(crate) struct FaultParams {
-    /// What goes wrong
+    /// planted fault
     #[factor(default = "none")]
     fault: Fault,
 }
 
-/// Fails in every known way.
+/// The method `faults`: fails in every known way.
 pub(crate) struct Faults;
 
 impl Method for Faults {
@@ -67,7 +67,7 @@ impl Method for Faults {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[Metric::time("time", "Always 1")];
+        const METRICS: &[Metric] = &[Metric::time("time", "always 1")];
         METRICS
     }
 
@@ -90,7 +90,7 @@ impl Probe<FaultParams> for FaultProbe {
             Fault::Nonsense => nonsense()?,
             Fault::Endless => repeat(&[b'x'; 1 << 16])?,
             Fault::Flood => repeat(b"\"ready\"\n")?,
-            Fault::Other => other()?,
+            Fault::Other => foreign_answer()?,
             Fault::Undeclared => return Ok(Measurement::default().value("speed", 1.0)),
             Fault::Histogram => {
                 let mut measurement = Measurement::default().value("time", 1.0);
@@ -110,20 +110,20 @@ impl Probe<FaultParams> for FaultProbe {
 }
 
 fn raise(signal: i32) {
-    // SAFETY: the default action ends the process, which is what is asked for.
+    // SAFETY: the default action ends the process, as intended.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
     }
 }
 
-/// The pipe for answers: of those that the process has, the one that it opened itself. Others were inherited,
-/// and belong to whoever started the program.
+/// Opens the pipe for answers: the pipe that this process opened itself. Inherited pipes belong to the
+/// program that started tollgate.
 fn pipe() -> Result<fs::File, Failure> {
     for entry in fs::read_dir("/proc/self/fd")? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
-        // SAFETY: fcntl takes numbers only here.
+        // SAFETY: this fcntl command takes integers only.
         let flags = number.map_or(-1, |number| unsafe { libc::fcntl(number, libc::F_GETFD) });
         let is_own = flags >= 0 && flags & libc::FD_CLOEXEC != 0;
         let is_pipe =
@@ -135,15 +135,15 @@ fn pipe() -> Result<fs::File, Failure> {
             return Ok(pipe);
         }
     }
-    Err(Failure::failed("there is no pipe for answers"))
+    Err(Failure::failed("the probe has no pipe for answers"))
 }
 
 fn nonsense() -> Result<(), Failure> {
-    say(b"42 is the answer\n")
+    send_line(b"42 is the answer\n")
 }
 
-/// An answer as it would be right, to an order that nobody gave.
-fn other() -> Result<(), Failure> {
+/// Sends a valid answer to an order that was not given.
+fn foreign_answer() -> Result<(), Failure> {
     let sample = lab::sample::Sample {
         experiment: "planted/faults".into(),
         point: Point::from([("fault", "none")]),
@@ -154,17 +154,17 @@ fn other() -> Result<(), Failure> {
     let answered = lab::message::Answered { order: 0, role: String::new(), sample };
     let mut line = Vec::new();
     lab::message::send(&mut line, &lab::message::Answer::Sample(Box::new(answered)))?;
-    say(&line)
+    send_line(&line)
 }
 
-fn say(line: &[u8]) -> Result<(), Failure> {
+fn send_line(line: &[u8]) -> Result<(), Failure> {
     pipe()?.write_all(line)?;
-    // Were the pipe gone, the sample would be an honest one: wait to be stopped.
+    // If the pipe were closed, the sample would be valid: wait to be killed.
     std::thread::sleep(Duration::from_secs(10));
     Ok(())
 }
 
-/// Writes the same for ever, until it is stopped.
+/// Writes the text until the process is killed.
 fn repeat(text: &[u8]) -> Result<(), Failure> {
     let mut pipe = pipe()?;
     loop {
@@ -172,7 +172,7 @@ fn repeat(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Leaves a process behind that does not end by itself and does not die with its parent.
+/// Spawns a process that neither ends nor dies with its parent.
 fn orphan() -> Result<(), Failure> {
     std::process::Command::new("sleep").arg("86399").spawn()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! A guest that is no more than another worker on this host: what a real one is to the lab.
+//! A guest that is another worker on this host: to the lab it looks like a virtual machine.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use lab::sample::Failure;
 
 use crate::parts::{Artefact, recipe};
 
-/// What makes a guest that never starts: a command that ends at once, with these last words.
+/// Command of a guest that fails to boot: it prints a panic and exits.
 const PANIC: &str = "echo 'Kernel panic - not syncing: planted' >&2; echo 'reboot: later' >&2";
 
 /// Where a point is measured.
 #[derive(Clone, Copy, LevelType)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// On the host.
     Host,
     /// In a guest.
@@ -29,15 +29,15 @@ pub(crate) enum Place {
     Unmakeable,
 }
 
-/// Levels of `guest`.
+/// Params of `guest`.
 #[derive(Params)]
 pub(crate) struct GuestParams {
-    /// Where it runs: here, in a guest, or in one that does not start
+    /// where the point runs: on the host, in a guest, or in a guest that does not start
     #[factor(default = "host")]
-    place: Place,
+    place: Location,
 }
 
-/// Measures in a guest.
+/// The method `guest`: measures in a guest.
 pub(crate) struct InGuest;
 
 impl Method for InGuest {
@@ -48,15 +48,15 @@ impl Method for InGuest {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[Metric::count("inside", "Whether in a guest")];
+        const METRICS: &[Metric] = &[Metric::count("inside", "1 in a guest, 0 on the host")];
         METRICS
     }
 
     fn guest(&self, params: &GuestParams) -> Option<Guest> {
         let artefact = match params.place {
-            Place::Host => return None,
-            Place::Guest | Place::Panic => Artefact::Table,
-            Place::Unmakeable => Artefact::Impossible,
+            Location::Host => return None,
+            Location::Guest | Location::Panic => Artefact::Table,
+            Location::Unmakeable => Artefact::Impossible,
         };
         let place = params.place;
         let start = move |made: &Artefacts| {
@@ -73,14 +73,14 @@ impl Method for InGuest {
 }
 
 /// Returns the command that starts a guest.
-fn command(place: Place) -> Command {
+fn command(place: Location) -> Command {
     match place {
-        Place::Panic => {
+        Location::Panic => {
             let mut command = Command::new("sh");
             command.args(["-c", PANIC]);
             command
         }
-        Place::Host | Place::Guest | Place::Unmakeable => {
+        Location::Host | Location::Guest | Location::Unmakeable => {
             let mut command = Command::new("/proc/self/exe");
             command.args(lab::worker::WORKER);
             command

@@ -1,7 +1,7 @@
-//! Known delays and known faults: what the lab must find and survive.
+//! Known delays and faults that test the instrument itself.
 //!
-//! The suite tests the instrument itself, on the machine at hand, through everything that a real
-//! suite goes through: orders, fresh processes, the journal, resuming, claims.
+//! The suite runs on the machine at hand and uses everything that a real suite uses: orders, fresh
+//! processes, the journal, resuming, claims.
 
 mod delay;
 mod fault;
@@ -12,10 +12,10 @@ use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
 use lab::suite::{Data, Purpose, Suite};
 
-/// The suite.
+/// The suite, as the program registers it.
 pub static SUITE: Planted = Planted;
 
-/// Known delays and known faults.
+/// The planted suite.
 pub struct Planted;
 
 impl SuiteCommand for Planted {}
@@ -26,7 +26,7 @@ impl Suite for Planted {
     }
 
     fn about(&self) -> &'static str {
-        "Known delays and known faults: tests the instrument itself"
+        "known delays and faults that test the instrument itself"
     }
 
     fn purpose(&self) -> Purpose {

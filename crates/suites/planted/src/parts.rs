@@ -1,4 +1,4 @@
-//! Roles, searches and artefacts with known results.
+//! Roles, a search and artefacts with known results.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use lab::search::{Search, TrialVerdict, Values, largest};
 
 use crate::delay::Disturbance;
 
-/// The time by the clock that all processes of a host share, us.
+/// Returns the time in us by CLOCK_MONOTONIC, which all processes of a host share.
 fn now() -> f64 {
-    // SAFETY: clock_gettime fills the struct that it is given.
+    // SAFETY: clock_gettime writes the struct passed to it.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
@@ -24,18 +24,18 @@ fn now() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Levels of `roles`.
+/// Params of `roles`.
 #[derive(Params)]
 pub(crate) struct RoleParams {
-    /// How long a role waits, in ms
+    /// waiting time of the generator, in ms
     #[factor(default = "2", levels = Levels::Count(0, 10_000))]
     wait: u64,
-    /// What is injected besides
+    /// injected disturbance
     #[factor(default = "calm")]
     disturbance: Disturbance,
 }
 
-/// Starts two roles together; one stops the other.
+/// The method `roles`: starts two roles together; one stops the other.
 pub(crate) struct Roles;
 
 impl Method for Roles {
@@ -48,11 +48,16 @@ impl Method for Roles {
     fn metrics(&self) -> &'static [Metric] {
         use Better::Neither;
         const METRICS: &[Metric] = &[
-            Metric::new("waited", "ns", Neither, "From start to stop"),
-            Metric::count("sent", "Stops sent"),
-            Metric::new("ready_at", "us", Neither, "When a role was ready, by the host's clock"),
-            Metric::new("started_at", "us", Neither, "When it started, by the same clock"),
-            Metric::new("stopped_at", "us", Neither, "When it stopped, by the same clock"),
+            Metric::new("waited", "ns", Neither, "from start to stop"),
+            Metric::count("sent", "stops sent"),
+            Metric::new(
+                "ready_at",
+                "us",
+                Neither,
+                "time at which a role was ready, by the host's clock",
+            ),
+            Metric::new("started_at", "us", Neither, "time at which it started, by the same clock"),
+            Metric::new("stopped_at", "us", Neither, "time at which it stopped, by the same clock"),
         ];
         METRICS
     }
@@ -73,7 +78,7 @@ impl Probe<RoleParams> for RoleProbe {
         let wait = Duration::from_millis(params.wait);
         let ready = now();
         context.ready()?;
-        let (begun, started) = (Instant::now(), now());
+        let (start, started) = (Instant::now(), now());
         let times = Measurement::default().value("ready_at", ready).value("started_at", started);
         if context.role == "generator" {
             std::thread::sleep(wait);
@@ -82,28 +87,30 @@ impl Probe<RoleParams> for RoleProbe {
             return Ok(times.value("sent", 1.0));
         }
         while !context.stopped() {
-            if begun.elapsed() > Duration::from_secs(60) {
-                return Err(Failure::check("no stop came within 60 s"));
+            if start.elapsed() > Duration::from_secs(60) {
+                return Err(Failure::check("no stop within 60 s"));
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        let waited = begun.elapsed().as_nanos() as f64;
+        let waited = start.elapsed().as_nanos() as f64;
         let times = times.value("stopped_at", now());
-        let disturbed = params.disturbance == Disturbance::DriftAndStalls;
-        let void = disturbed.then(|| "planted stall".to_string());
+        let void = match params.disturbance {
+            Disturbance::Calm => None,
+            Disturbance::DriftAndStalls => Some("planted stall".into()),
+        };
         Ok(Measurement { void, ..times.value("waited", waited) })
     }
 }
 
-/// Levels of `search`.
+/// Params of `search`.
 #[derive(Params)]
 pub(crate) struct EdgeParams {
-    /// Up to where the condition is true
+    /// highest level at which the condition is true
     #[factor(default = "30", levels = Levels::Count(0, 1000))]
     edge: u64,
 }
 
-/// Searches for a known edge.
+/// The method `search`: searches for a known edge.
 pub(crate) struct EdgeSearch;
 
 impl Method for EdgeSearch {
@@ -114,8 +121,7 @@ impl Method for EdgeSearch {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] =
-            &[Metric::new("found", "1", Better::Higher, "The edge that was found")];
+        const METRICS: &[Metric] = &[Metric::new("found", "1", Better::Higher, "the edge found")];
         METRICS
     }
 
@@ -134,33 +140,33 @@ impl Probe<EdgeParams> for EdgeProbe {
         let found = largest(&search, |level| {
             trials += 1;
             // Every fifth trial stalls.
-            let shown = match (trials % 5 == 0, level <= edge) {
+            let verdict = match (trials % 5 == 0, level <= edge) {
                 (true, _) => TrialVerdict::Void("planted stall".into()),
                 (false, true) => TrialVerdict::Holds,
                 (false, false) => TrialVerdict::Fails,
             };
-            Ok((shown, Values::new()))
+            Ok((verdict, Values::new()))
         })?;
-        let level = found.level.ok_or_else(|| Failure::check("nothing was found"))?;
+        let level = found.level.ok_or_else(|| Failure::check("no edge was found"))?;
         Ok(Measurement { trials: found.trials, ..Measurement::default().value("found", level) })
     }
 }
 
 const TABLE: &str = "prepared";
 
-/// What the host must make.
+/// An artefact that the host must make.
 #[derive(Clone, Copy, LevelType)]
 pub(crate) enum Artefact {
     /// A file.
     Table,
-    /// Nothing: it always fails.
+    /// Not makeable: the recipe always fails.
     Impossible,
 }
 
-/// Levels of `artefact`.
+/// Params of `artefact`.
 #[derive(Params)]
 pub(crate) struct ArtefactParams {
-    /// What the host must make
+    /// artefact that the host must make
     #[factor(default = "table")]
     artefact: Artefact,
 }
@@ -177,7 +183,7 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     std::fs::write(folder.join("table"), TABLE).map_err(Failure::from)
 }
 
-/// Reads an artefact.
+/// The method `artefact`: reads an artefact.
 pub(crate) struct Prepared;
 
 impl Method for Prepared {
@@ -188,7 +194,7 @@ impl Method for Prepared {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[Metric::time("time", "Always 1")];
+        const METRICS: &[Metric] = &[Metric::time("time", "always 1")];
         METRICS
     }
 
@@ -212,7 +218,7 @@ impl Probe<ArtefactParams> for PreparedProbe {
         let name = recipe(params.artefact).name;
         let table = std::fs::read_to_string(context.artefact(&name)?.join("table"))?;
         if table != TABLE {
-            return Err(Failure::check(format!("the artefact holds '{table}'")));
+            return Err(Failure::check(format!("the artefact contains '{table}'")));
         }
         Ok(Measurement::default().value("time", 1.0))
     }

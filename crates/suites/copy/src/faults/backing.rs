@@ -9,17 +9,17 @@ use lab::factor::LevelType;
 use lab::sample::Failure;
 use machine::mapping::{Mapping, PAGE};
 
-/// Where the pages come from.
+/// Origin of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Backing {
-    /// Anonymous memory in small pages: each first touch gets a zeroed page.
+    /// Anonymous memory in 4 KiB pages: each first touch gets a zeroed page.
     Heap,
-    /// A file whose pages are in the page cache: a touch maps them, and up to 16 at once.
+    /// A file whose pages are in the page cache: a touch maps up to 16 of them.
     #[level("file-mapped")]
     File,
 }
 
-/// Some pages of one backing.
+/// A mapping of pages of one backing.
 #[derive(Debug)]
 pub struct Pages {
     mapping: Mapping,
@@ -27,10 +27,10 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// So many pages; those of a file lie in `folder`, where their name is gone at once.
+    /// Maps `pages` pages; a file is created in `folder` and unlinked at once.
     ///
     /// # Errors
-    /// Where memory or the file cannot be had.
+    /// Returns an error if memory or the file is unavailable.
     pub fn new(backing: Backing, pages: usize, folder: &Path) -> Result<Self, Failure> {
         let length = pages * PAGE;
         let mapping = match backing {
@@ -38,53 +38,53 @@ impl Pages {
             Backing::File => of_file(length, folder),
         };
         let mapping = mapping.map_err(|why| {
-            Failure::unavailable(why, "free memory, or name a folder on a disk: file-folder")
+            Failure::unavailable(why, "free memory, or --set file-folder=DIR, a folder on a disk")
         })?;
         Ok(Self { mapping, backing })
     }
 
-    /// How many they are.
+    /// Returns the number of pages.
     pub fn count(&self) -> usize {
         self.mapping.len() / PAGE
     }
 
-    /// Brings all pages in.
+    /// Makes all pages present.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if there is not enough memory.
     pub fn bring_in(&self) -> Result<(), Failure> {
         self.mapping.prefault().map_err(|why| Failure::failed(why.to_string()))
     }
 
-    /// Unmaps the pages, as munmap and a new mmap would. Those of a file stay in the page cache, those
-    /// of the heap are gone.
-    pub fn unmap(&self) {
+    /// Discards the pages, as munmap(2) and a new mmap(2) would. Pages of a file stay in the page
+    /// cache; pages of the heap are freed.
+    pub fn madvise_dontneed(&self) {
         self.mapping.madvise_dontneed();
     }
 
-    /// Evicts the pages, as the kernel does when memory is short: a file's leave the page cache too;
-    /// the heap's are given up, for without swap they have nowhere to go.
+    /// Evicts the pages, as the kernel does under memory pressure. A file's pages leave the page cache
+    /// too; the heap's are discarded, because without swap they cannot be stored.
     ///
     /// # Errors
-    /// The kernel's, where it knows no such advice.
+    /// Returns the error of madvise(2), e.g. if the kernel does not support the advice.
     pub fn evict(&self) -> io::Result<()> {
         let advice = match self.backing {
             Backing::Heap => libc::MADV_DONTNEED,
             Backing::File => libc::MADV_PAGEOUT,
         };
-        // SAFETY: the range is the mapping's own, and nobody holds references into it.
+        // SAFETY: the range belongs to the mapping, and no references into it exist.
         let code =
             unsafe { libc::madvise(self.mapping.as_mut_ptr().cast(), self.mapping.len(), advice) };
         if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// How many pages are in memory.
+    /// Returns how many pages are resident.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of mincore(2).
     pub fn resident(&self) -> io::Result<usize> {
         let mut present = vec![0u8; self.count()];
-        // SAFETY: the range is the mapping's own, and there is a byte for each of its pages.
+        // SAFETY: the range belongs to the mapping, and the vector has one byte for each of its pages.
         let code = unsafe {
             libc::mincore(
                 self.mapping.as_mut_ptr().cast(),
@@ -98,43 +98,43 @@ impl Pages {
         }
     }
 
-    /// Touches one word of every page: writes the heap's, reads a file's (writing would measure the
-    /// file system's bookkeeping).
+    /// Touches one word of every page: writes to the heap, reads from a file (writing would measure
+    /// the file system's bookkeeping).
     #[inline(never)]
     pub fn touch(&self) {
         let start = self.mapping.as_mut_ptr();
         for page in 0..self.count() {
             let word = start.wrapping_add(page * PAGE).cast::<u64>();
             match self.backing {
-                // SAFETY: the word lies in the mapping, which is writable.
+                // SAFETY: the word is in the mapping, which is writable.
                 Backing::Heap => unsafe { word.write_volatile(page as u64) },
                 Backing::File => {
-                    // SAFETY: the word lies in the mapping, which is readable.
+                    // SAFETY: the word is in the mapping, which is readable.
                     unsafe { word.read_volatile() };
                 }
             }
         }
     }
 
-    /// Reads one word of every page; for the loop that a shootdown disturbs. It is not the word that
-    /// [`touch`](Self::touch) writes, so that no cache line goes from one CPU to the other.
+    /// Reads one word of every page, in the loop that a shootdown disturbs. It is a different word
+    /// than [`touch`](Self::touch) writes, so that no cache line moves between the CPUs.
     #[inline(never)]
     pub fn read(&self) {
         for page in 0..self.count() {
             let word = self.mapping.as_ptr().wrapping_add(page * PAGE + PAGE / 2).cast::<u64>();
-            // SAFETY: the word lies in the mapping, which stays readable.
+            // SAFETY: the word is in the mapping, which stays readable.
             unsafe { word.read_volatile() };
         }
     }
 
-    /// Lets the pages be written, or only read.
+    /// Makes the pages writable or read-only.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of mprotect(2).
     #[inline(never)]
     pub fn protect(&self, writable: bool) -> io::Result<()> {
         let write = if writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: the range is the mapping's own; it stays readable, and only its owner writes.
+        // SAFETY: the range belongs to the mapping; it stays readable, and only its owner writes.
         let code = unsafe {
             libc::mprotect(
                 self.mapping.as_mut_ptr().cast(),
@@ -146,7 +146,7 @@ impl Pages {
     }
 }
 
-/// A file of so many bytes, none zero, on the disk: so that its pages are clean.
+/// Maps a file of `length` non-zero bytes on disk, so that its pages are clean.
 fn of_file(length: usize, folder: &Path) -> Result<Mapping, String> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -155,15 +155,15 @@ fn of_file(length: usize, folder: &Path) -> Result<Mapping, String> {
     let mapping = written
         .map_err(|why| format!("{}: {why}", path.display()))
         .and_then(|()| Mapping::file(&path, length, false).map_err(|why| why.to_string()));
-    // The mapping holds the file; without a name it is gone with it.
+    // The mapping keeps the file; without a name it is deleted with the mapping.
     let _ = std::fs::remove_file(&path);
     mapping
 }
 
 fn write_file(path: &Path, length: usize) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
-    // Page by page, so that the page cache holds single pages: what a fault brings in at once would
-    // otherwise hang on how large a folio the kernel happened to have.
+    // Page by page, so that the page cache has single pages: otherwise the pages that one fault
+    // brings in would depend on the size of the folio that the kernel had available.
     for _ in 0..length / PAGE {
         file.write_all(&[0x5a; PAGE])?;
     }

@@ -1,16 +1,14 @@
 //! `copy/faults`: why mapped memory stops scaling with threads.
 //!
-//! The seed explains it after PAP20 and CRO22: the path of a page fault does not scale with cores,
-//! eviction is slow, and each page taken from one thread interrupts the CPUs of the others to flush
-//! their TLBs. Each of these events is measured apart, against the number of threads, with the faults
-//! and the TLB interrupts that the kernel counts.
+//! ESCAPE explains it after PAP20 and CRO22: the page-fault path does not scale with cores, eviction
+//! is slow, and each page taken from one thread interrupts the CPUs of the others to flush their
+//! TLBs. The suite measures each of these events separately, against the number of threads, with the
+//! faults and the TLB interrupts that the kernel counts.
 
 mod backing;
-mod count;
 mod shootdown;
 mod touch;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,18 +20,17 @@ use lab::sample::Failure;
 use machine::interrupts::tlb_shootdowns;
 use machine::tsc::Tsc;
 
-pub use backing::{Backing, Pages};
-pub use count::Faults;
-pub use shootdown::{Shot, shootdown};
-pub use touch::{Touched, touch};
+use crate::memory::file_folder;
 
-/// Pages that each thread touches: what one page table maps.
+pub use backing::{Backing, Pages};
+pub use shootdown::{ShootdownTimes, shootdown};
+pub use touch::{Faults, TouchTimes, touch};
+
+/// Pages that each thread touches: the range of one page table.
 pub const PAGES: usize = 512;
 /// Pages whose protection changes: few enough that the kernel flushes them one by one.
-pub const SHOT: usize = 16;
-/// The option that names the folder of the mapped file.
-const FILE_FOLDER: &str = "file-folder";
-/// The most threads.
+pub const SHOOTDOWN_PAGES: usize = 16;
+/// Maximum threads.
 const MAX_THREADS: u64 = 64;
 
 const METRICS: &[Metric] = &[
@@ -41,46 +38,52 @@ const METRICS: &[Metric] = &[
         name: "rate",
         unit: "1/s",
         better: Better::Higher,
-        about: "pages touched (shootdown: protected) a second by all threads",
+        about: "pages touched (shootdown: protected) per second by all threads",
     },
-    Metric::time("page", "time a page in its thread, median over passes"),
-    Metric::time("fault", "time a fault that the kernel counted, all threads and passes"),
-    Metric::time("evict", "time a page to evict it, median over passes"),
-    Metric::time("protect", "time to make 16 pages read-only that other threads read, median"),
+    Metric::time("page", "time per page in its thread, median over passes"),
+    Metric::time("fault", "time per page fault that the kernel counted, all threads and passes"),
+    Metric::time("evict", "time to evict a page, median over passes"),
+    Metric::time(
+        "protect",
+        "time to make 16 pages read-only while other threads read them, median",
+    ),
     Metric {
         name: "slowdown",
         unit: "1",
         better: Better::Lower,
-        about: "a reading loop's rate undisturbed over its rate disturbed, median",
+        about: "rate of a reading loop, undisturbed divided by disturbed, median",
     },
-    Metric::count("faults_counted", "page faults that the kernel counted, minor and major"),
+    Metric::count("faults_counted", "page faults counted by the kernel, minor and major"),
     Metric::count("pages_touched", "pages touched in all passes"),
-    Metric::count("tlb_shootdowns", "TLB interrupts on all CPUs meanwhile, whoever caused them"),
+    Metric::count(
+        "tlb_shootdowns",
+        "TLB interrupts on all CPUs during the measurement, of any cause",
+    ),
     Metric {
         name: "tlb_per_page",
         unit: "1",
         better: Better::Lower,
-        about: "the same a page touched or protected",
+        about: "TLB interrupts per page touched or protected",
     },
 ];
 
-/// What happens to the pages.
+/// Event that happens to the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Event {
-    /// They are there and stay.
+    /// The pages stay present.
     None,
-    /// Nobody has touched them since they were mapped.
+    /// The pages are touched for the first time since they were mapped.
     FirstTouch,
-    /// They are evicted, and touched again.
+    /// The pages are evicted and touched again.
     Eviction,
-    /// They are made read-only while other threads read them.
+    /// The pages are made read-only while other threads read them.
     Shootdown,
 }
 
-/// Levels of `faults`.
+/// Params of `faults`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct FaultParams {
-    /// none (pages are there), first-touch, eviction (and touching again) or shootdown
+    /// none (pages are present), first-touch, eviction (and touching again) or shootdown
     #[factor(default = "none")]
     event: Event,
     /// the memory: heap or file-mapped
@@ -91,7 +94,7 @@ pub(crate) struct FaultParams {
     threads: usize,
 }
 
-/// Touches, evicts and protects pages.
+/// The method `faults`: touches, evicts and protects pages.
 pub(crate) struct PageEvents;
 
 impl Method for PageEvents {
@@ -108,14 +111,14 @@ impl Method for PageEvents {
     fn available(&self, params: &FaultParams) -> Result<(), Failure> {
         if params.event == Event::Shootdown && params.backing == Backing::File {
             return Err(Failure::unavailable(
-                "a file's pages are read-only here: there is no right to take",
-                "see `tollgate list` for the levels",
+                "a file's pages are read-only here, so no right can be revoked",
+                "use memory = heap with event = shootdown",
             ));
         }
         Ok(())
     }
 
-    /// With all that it prepares: files are written to the disk first.
+    /// Includes preparation: files are written to the disk first.
     fn expected(&self, params: &FaultParams, budget: Duration) -> Duration {
         let each = match params.backing {
             Backing::Heap => 2,
@@ -125,19 +128,19 @@ impl Method for PageEvents {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<FaultParams>>, Failure> {
-        Ok(Box::new(Touching { heap: Vec::new(), file: Vec::new(), evicted: Vec::new() }))
+        Ok(Box::new(FaultProbe { heap: Vec::new(), file: Vec::new(), evicted: Vec::new() }))
     }
 }
 
-/// Keeps the pages: writing a file costs more than a sample.
-struct Touching {
+/// The probe of `faults`. It keeps the pages, because writing a file takes longer than a sample.
+struct FaultProbe {
     heap: Vec<Arc<Pages>>,
     file: Vec<Arc<Pages>>,
-    /// Of files too: reading back what was evicted leaves other folios in the page cache.
+    /// Separate files for eviction: reading evicted pages back leaves other folios in the page cache.
     evicted: Vec<Arc<Pages>>,
 }
 
-impl Probe<FaultParams> for Touching {
+impl Probe<FaultParams> for FaultProbe {
     fn measure(
         &mut self,
         context: &mut Context,
@@ -145,24 +148,23 @@ impl Probe<FaultParams> for Touching {
     ) -> Result<Measurement, Failure> {
         PageEvents.available(params)?;
         if context.cpus.is_empty() {
-            return Err(Failure::failed("no CPU may be used"));
+            return Err(Failure::failed("no CPU is allowed"));
         }
         if params.event == Event::Shootdown {
-            return shot(params, context);
+            return measure_shootdown(params, context);
         }
         let pages = self.pages(params, context)?;
         let before = tlb_shootdowns();
         let touched = touch(params.event, params.backing, pages, context.cpus, context.budget)?;
         let interrupts = tlb_shootdowns().zip(before).map(|(after, before)| after - before);
         let counted = touched.pages;
-        Ok(with_interrupts(told(params, touched, context.tsc()?), interrupts, counted))
+        Ok(with_interrupts(to_measurement(params, touched, context.tsc()?), interrupts, counted))
     }
 }
 
-impl Touching {
+impl FaultProbe {
     fn pages(&mut self, params: &FaultParams, context: &Context) -> Result<&[Arc<Pages>], Failure> {
-        let folder =
-            context.options.get(FILE_FOLDER).map_or_else(std::env::temp_dir, PathBuf::from);
+        let folder = file_folder(context.options);
         let kept = match (params.backing, params.event) {
             (Backing::Heap, _) => &mut self.heap,
             (Backing::File, Event::Eviction) => &mut self.evicted,
@@ -175,16 +177,16 @@ impl Touching {
     }
 }
 
-fn told(params: &FaultParams, mut touched: Touched, tsc: &Tsc) -> Measurement {
+fn to_measurement(params: &FaultParams, mut touched: TouchTimes, tsc: &Tsc) -> Measurement {
     let each = touched.each as f64;
-    let a_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(median(ticks)) / each;
+    let per_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(median(ticks)) / each;
     let spent: u64 = touched.touching.iter().sum();
     let mut measurement = Measurement::default()
         .value(
             "rate",
             params.threads as f64 * each * tsc.hertz / median(&mut touched.spans).max(1.0),
         )
-        .value("page", a_page(&mut touched.touching))
+        .value("page", per_page(&mut touched.touching))
         .value("faults_counted", touched.faults.total() as f64)
         .value("pages_touched", touched.pages as f64);
     if params.event != Event::None {
@@ -192,29 +194,30 @@ fn told(params: &FaultParams, mut touched: Touched, tsc: &Tsc) -> Measurement {
         measurement = measurement.value("fault", each);
     }
     if params.event == Event::Eviction {
-        measurement = measurement.value("evict", a_page(&mut touched.evicting));
+        measurement = measurement.value("evict", per_page(&mut touched.evicting));
     }
     measurement
 }
 
-fn shot(params: &FaultParams, context: &Context) -> Result<Measurement, Failure> {
+fn measure_shootdown(params: &FaultParams, context: &Context) -> Result<Measurement, Failure> {
     let tsc = context.tsc()?;
-    let pages = Arc::new(Pages::new(params.backing, SHOT, &std::env::temp_dir())?);
-    let (own, others) = context.cpus.split_at(1);
-    // Where there is but one CPU, all share it.
-    let others = if others.is_empty() { own } else { others };
+    let pages = Arc::new(Pages::new(params.backing, SHOOTDOWN_PAGES, &std::env::temp_dir())?);
+    let (initiator, others) = context.cpus.split_at(1);
+    // With a single CPU, all threads share it.
+    let others = if others.is_empty() { initiator } else { others };
     let victims: Vec<usize> = others.iter().copied().cycle().take(params.threads - 1).collect();
     let before = tlb_shootdowns();
-    let mut shot = shootdown(&pages, own[0], &victims, context.budget)?;
+    let mut times = shootdown(&pages, initiator[0], &victims, context.budget)?;
     let interrupts = tlb_shootdowns().zip(before).map(|(after, before)| after - before);
-    let changed = (shot.changes.len() * SHOT) as u64;
+    let changed = (times.changes.len() * SHOOTDOWN_PAGES) as u64;
     let mut measurement = Measurement::default()
-        .value("rate", changed as f64 * tsc.hertz / shot.span.max(1) as f64)
-        .value("protect", tsc.nanoseconds(median(&mut shot.changes)));
-    shot.slowdowns.sort_by(f64::total_cmp);
-    // Threads that take turns on a CPU are slowed by each other.
-    let own_cpu_each = victims.len() < context.cpus.len();
-    if let Some(slowdown) = shot.slowdowns.get(shot.slowdowns.len() / 2).filter(|_| own_cpu_each) {
+        .value("rate", changed as f64 * tsc.hertz / times.span.max(1) as f64)
+        .value("protect", tsc.nanoseconds(median(&mut times.changes)));
+    times.slowdowns.sort_by(f64::total_cmp);
+    // Threads that share a CPU slow each other down.
+    let has_cpu_each = victims.len() < context.cpus.len();
+    if let Some(slowdown) = times.slowdowns.get(times.slowdowns.len() / 2).filter(|_| has_cpu_each)
+    {
         measurement = measurement.value("slowdown", *slowdown);
     }
     Ok(with_interrupts(measurement, interrupts, changed))
@@ -225,12 +228,12 @@ fn with_interrupts(measurement: Measurement, count: Option<u64>, pages: u64) -> 
         Some(count) => measurement
             .value("tlb_shootdowns", count as f64)
             .value("tlb_per_page", count as f64 / pages.max(1) as f64),
-        // The kernel does not count them: there is no number to give.
+        // Without a kernel count the metrics are absent.
         None => measurement,
     }
 }
 
-/// The median; 0 of nothing. Sorts.
+/// Returns the upper median, or 0 of an empty slice. Sorts the slice.
 fn median(ticks: &mut [u64]) -> f64 {
     ticks.sort_unstable();
     ticks.get(ticks.len() / 2).map_or(0.0, |ticks| *ticks as f64)
@@ -243,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn malformed_levels_are_refused() {
+    fn invalid_levels_are_refused() {
         let point = Point::from([("event", "first-touch"), ("memory", "heap")]);
         let of = |factor, level| FaultParams::with_defaults(&point.with(factor, level));
         assert_eq!(FaultParams::with_defaults(&point).unwrap().threads, 1);

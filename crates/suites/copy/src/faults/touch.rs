@@ -1,29 +1,60 @@
-//! Threads that touch pages of their own at the same moment, again and again.
+//! Threads that touch separate pages concurrently, in repeated passes.
 
+use super::Event;
+use super::backing::{Backing, Pages};
+use lab::sample::Failure;
+use machine::pin::spawn_pinned;
+use machine::tsc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lab::sample::Failure;
-use machine::pin::spawn_pinned;
-use machine::tsc;
-
-use super::Event;
-use super::backing::{Backing, Pages};
-use super::count::Faults;
-
-/// The least passes that make a median, and the most.
+/// Minimum and maximum number of passes.
 const PASSES: std::ops::Range<usize> = 5..4096;
-/// Faults of a pass that have other causes: a stack that grows, a page of the heap.
+/// Faults of a pass with other causes: a growing stack, a page of the heap.
 const STRAY: u64 = 8;
-/// Times that pages are touched in a pass where they stay: a pass must outlast the threads' start.
+/// Touches of each page per pass if pages stay present: a pass must outlast the threads' start.
 const AGAIN: u64 = 256;
-/// Tries to see the others before a thread lets go of its CPU, which they may need.
-const TRIES: usize = 10_000;
+/// Iterations of the wait loop before a thread yields its CPU, which the others may need.
+const SPIN_ITERATIONS: usize = 10_000;
 /// Pages that one page table maps: no fault brings in more of a file.
-const MOST_AT_ONCE: u64 = 512;
+const MAX_AT_ONCE: u64 = 512;
 
-/// One thread's pass over its pages.
+/// Page faults of a thread, in total or in an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Faults served from memory.
+    pub minor: u64,
+    /// Faults that waited for a disk.
+    pub major: u64,
+}
+
+impl Faults {
+    /// Returns the faults of the calling thread since it started.
+    pub fn of_thread() -> Self {
+        // SAFETY: an all-zero rusage is valid, and the kernel fills it; RUSAGE_THREAD cannot fail.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage
+        };
+        let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+        Self { minor: count(usage.ru_minflt), major: count(usage.ru_majflt) }
+    }
+
+    /// Returns the faults since an earlier count.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self { minor: self.minor - before.minor, major: self.major - before.major }
+    }
+
+    /// Returns the sum of both kinds.
+    pub fn total(self) -> u64 {
+        self.minor + self.major
+    }
+}
+
+/// One thread's pass over its pages, with time stamps in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     begun: u64,
@@ -32,44 +63,44 @@ struct Pass {
     faults: Faults,
 }
 
-/// What the passes of all threads gave, by pass.
+/// Results of the passes of all threads.
 #[derive(Debug, Clone, Default)]
-pub struct Touched {
-    /// From the first thread's begin to the last one's end, ticks.
+pub struct TouchTimes {
+    /// Per pass: ticks from the first thread's start to the last one's end.
     pub spans: Vec<u64>,
-    /// Of each thread and pass: evicting, ticks; 0 where nothing is evicted.
+    /// Per thread and pass: ticks of eviction; 0 for other events.
     pub evicting: Vec<u64>,
-    /// Of each thread and pass: touching, ticks.
+    /// Per thread and pass: ticks of touching.
     pub touching: Vec<u64>,
-    /// All faults of all passes.
+    /// Faults of all passes.
     pub faults: Faults,
-    /// Pages that a thread touches in a pass, again and again where they stay.
+    /// Touches per thread and pass.
     pub each: u64,
-    /// Pages touched in all passes.
+    /// Touches of all passes.
     pub pages: u64,
 }
 
 /// Has each thread touch its pages until the budget is spent.
 ///
 /// # Errors
-/// Where a thread cannot be had, nothing is evicted, or the faults are not those that the event
-/// must have.
+/// Returns an error if a thread cannot be created, the kernel does not evict the pages, or the
+/// number of faults does not match the event.
 pub fn touch(
     event: Event,
     backing: Backing,
     pages: &[Arc<Pages>],
     cpus: &[usize],
     budget: Duration,
-) -> Result<Touched, Failure> {
+) -> Result<TouchTimes, Failure> {
     if event == Event::Eviction {
-        evictable(&pages[0])?;
+        check_evictable(&pages[0])?;
     }
-    let start = Arc::new(Start::new(pages.len()));
+    let start = Arc::new(StartBarrier::new(pages.len()));
     let mut threads = Vec::new();
-    for (number, own) in pages.iter().enumerate() {
-        let (own, start) = (Arc::clone(own), Arc::clone(&start));
-        let leads = (number == 0).then(|| Instant::now() + budget);
-        let body = move || passes(event, &own, &start, leads);
+    for (number, pages) in pages.iter().enumerate() {
+        let (pages, start) = (Arc::clone(pages), Arc::clone(&start));
+        let end = (number == 0).then(|| Instant::now() + budget);
+        let body = move || passes(event, &pages, &start, end);
         threads.push(spawn_pinned(cpus[number % cpus.len()], body)?);
     }
     let passes: Result<Vec<Vec<Pass>>, Failure> = threads
@@ -82,59 +113,59 @@ pub fn touch(
     let passes = passes?;
     let each = pages[0].count() as u64;
     for pass in passes.iter().flatten() {
-        expected(event, backing, each, pass.faults)?;
+        check_faults(event, backing, each, pass.faults)?;
     }
-    Ok(summed(&passes, each * times(event)))
+    Ok(sum(&passes, each * times(event)))
 }
 
-/// Lets all threads begin a pass at the same moment.
-struct Start {
+/// Barrier at which all threads begin a pass concurrently.
+struct StartBarrier {
     threads: usize,
-    meeting: Mutex<Meeting>,
+    state: Mutex<BarrierState>,
     changed: Condvar,
     arrived: AtomicUsize,
-    over: AtomicBool,
+    is_done: AtomicBool,
 }
 
-/// Who is at the barrier.
+/// State of the barrier.
 #[derive(Default)]
-struct Meeting {
+struct BarrierState {
     waiting: usize,
     number: usize,
-    /// A thread panicked and will never come.
+    /// A thread panicked and will never arrive.
     failed: bool,
 }
 
-impl Start {
+impl StartBarrier {
     fn new(threads: usize) -> Self {
-        let (arrived, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { threads, meeting: Mutex::default(), changed: Condvar::new(), arrived, over }
+        let (arrived, is_done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { threads, state: Mutex::default(), changed: Condvar::new(), arrived, is_done }
     }
 
-    /// Waits until every thread is here; `None` if one of them panicked. Asleep, so that whoever is
-    /// late has the CPU.
+    /// Waits until every thread has arrived; `None` if one of them panicked. Sleeps, so that late
+    /// threads get the CPU.
     fn meet(&self) -> Option<()> {
-        let mut meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
-        meeting.waiting += 1;
-        let number = meeting.number;
-        if meeting.waiting == self.threads {
-            (meeting.waiting, meeting.number) = (0, number + 1);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting += 1;
+        let number = state.number;
+        if state.waiting == self.threads {
+            (state.waiting, state.number) = (0, number + 1);
             self.changed.notify_all();
         }
-        while meeting.number == number && !meeting.failed {
-            meeting = self.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
+        while state.number == number && !state.failed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        (!meeting.failed).then_some(())
+        (!state.failed).then_some(())
     }
 
-    /// Waits for the others; awake, for waking from the barrier takes longer than some passes.
+    /// Waits for the others, then spins: waking from the barrier takes longer than some passes.
     fn wait(&self, pass: usize) -> Option<()> {
         self.meet()?;
         self.arrived.fetch_add(1, Ordering::AcqRel);
         let mut tries = 0;
         while self.arrived.load(Ordering::Acquire) < self.threads * (pass + 1) {
             tries += 1;
-            if tries > TRIES {
+            if tries > SPIN_ITERATIONS {
                 std::thread::yield_now();
             }
         }
@@ -142,101 +173,108 @@ impl Start {
     }
 }
 
-/// Held by each thread: releases the others if it panics.
-struct Attends<'a>(&'a Start);
+/// Guard of each thread: releases the others if the thread panics.
+struct ReleaseOnPanic<'a>(&'a StartBarrier);
 
-impl Drop for Attends<'_> {
+impl Drop for ReleaseOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.meeting.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+            self.0.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
             self.0.changed.notify_all();
         }
     }
 }
 
-/// The passes of one thread; `None` if another one panicked.
-fn passes(event: Event, own: &Pages, start: &Start, leads: Option<Instant>) -> Option<Vec<Pass>> {
-    let _attends = Attends(start);
+/// Runs the passes of one thread; `None` if another one panicked. The thread with an `end` decides
+/// when the passes are over.
+fn passes(
+    event: Event,
+    pages: &Pages,
+    start: &StartBarrier,
+    end: Option<Instant>,
+) -> Option<Vec<Pass>> {
+    let _guard = ReleaseOnPanic(start);
     let mut passes = Vec::with_capacity(PASSES.end);
-    // Present before the first pass, or by it; it is not counted.
-    own.touch();
+    // Makes the pages present before the first pass; not counted.
+    pages.touch();
     loop {
         if event == Event::FirstTouch {
-            own.unmap();
+            pages.madvise_dontneed();
         }
         start.wait(passes.len())?;
-        passes.push(pass(event, own));
-        // Whether another pass follows is the first thread's to say; all hear it behind the barrier.
-        if let Some(end) = leads {
+        passes.push(pass(event, pages));
+        // The first thread decides whether another pass follows; the others read it after the barrier.
+        if let Some(end) = end {
             let enough = passes.len() > PASSES.start && Instant::now() > end;
-            start.over.store(enough || passes.len() + 1 >= PASSES.end, Ordering::Relaxed);
+            start.is_done.store(enough || passes.len() + 1 >= PASSES.end, Ordering::Relaxed);
         }
         start.meet()?;
-        if start.over.load(Ordering::Relaxed) {
-            // The first pass warms up.
+        if start.is_done.load(Ordering::Relaxed) {
+            // The first pass is the warm-up.
             passes.remove(0);
             return Some(passes);
         }
     }
 }
 
-/// Times that a pass touches each page.
+/// Returns how often a pass touches each page.
 fn times(event: Event) -> u64 {
     if event == Event::None { AGAIN } else { 1 }
 }
 
 #[inline(never)]
-fn pass(event: Event, own: &Pages) -> Pass {
+fn pass(event: Event, pages: &Pages) -> Pass {
     let before = Faults::of_thread();
     let begun = tsc::start();
     if event == Event::Eviction {
-        // That it works was tried before; the count of faults would show that it does not now.
-        let _ = own.evict();
+        // `check_evictable` has shown that eviction works; the number of faults shows if it fails here.
+        let _ = pages.evict();
     }
     let evicted = tsc::start();
     for _ in 0..times(event) {
-        own.touch();
+        pages.touch();
     }
     let ended = tsc::stop();
     Pass { begun, evicted, ended, faults: Faults::of_thread().since(before) }
 }
 
-/// Whether the kernel evicts these pages when it is asked to.
-fn evictable(pages: &Pages) -> Result<(), Failure> {
+/// Checks that the kernel evicts these pages on request.
+fn check_evictable(pages: &Pages) -> Result<(), Failure> {
     pages.bring_in()?;
     let unavailable = |why: String| {
-        Failure::unavailable(why, "name a folder on a disk (file-folder) and use a kernel from 5.4")
+        Failure::unavailable(
+            why,
+            "--set file-folder=DIR, a folder on a disk, and use Linux 5.4 or later",
+        )
     };
-    pages.evict().map_err(|why| unavailable(format!("evict pages: {why}")))?;
+    pages.evict().map_err(|why| unavailable(format!("cannot evict pages: {why}")))?;
     let left = pages.resident()?;
     if left * 2 > pages.count() {
         return Err(unavailable(format!(
-            "{left} of {} pages stayed after eviction",
+            "{left} of {} pages are resident after eviction",
             pages.count()
         )));
     }
     Ok(())
 }
 
-/// Whether a thread's faults are those that touching so many pages must have.
-fn expected(event: Event, backing: Backing, pages: u64, faults: Faults) -> Result<(), Failure> {
-    let (least, most) = match (event, backing) {
+/// Checks that a thread's faults in a pass over `pages` pages match the event.
+fn check_faults(event: Event, backing: Backing, pages: u64, faults: Faults) -> Result<(), Failure> {
+    let (min, max) = match (event, backing) {
         (Event::None | Event::Shootdown, _) => (0, STRAY),
         (_, Backing::Heap) => (pages, pages + STRAY),
-        // A fault brings in the pages around it too.
-        (_, Backing::File) => (pages.div_ceil(MOST_AT_ONCE), pages + STRAY),
+        // A fault also brings in the pages around it.
+        (_, Backing::File) => (pages.div_ceil(MAX_AT_ONCE), pages + STRAY),
     };
     let total = faults.total();
-    if (least..=most).contains(&total) {
+    if (min..=max).contains(&total) {
         return Ok(());
     }
-    Err(Failure::check(format!(
-        "{total} faults over {pages} pages, where {least} to {most} are due"
-    )))
+    Err(Failure::check(format!("{total} faults in {pages} pages; expected {min} to {max}")))
 }
 
-fn summed(threads: &[Vec<Pass>], pages: u64) -> Touched {
-    let mut touched = Touched { each: pages, ..Touched::default() };
+fn sum(threads: &[Vec<Pass>], pages: u64) -> TouchTimes {
+    let mut touched = TouchTimes { each: pages, ..TouchTimes::default() };
     let passes = threads.first().map_or(0, Vec::len);
     for number in 0..passes {
         let all = || threads.iter().filter_map(|passes| passes.get(number));
@@ -261,29 +299,29 @@ mod tests {
     #[test]
     fn a_panic_releases_the_threads_that_wait_for_it() {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let start = Arc::new(Start::new(3));
+        let start = Arc::new(StartBarrier::new(3));
         for number in 0..3 {
             let (sender, start) = (sender.clone(), Arc::clone(&start));
             std::thread::spawn(move || {
-                let attends = Attends(&start);
-                let first = attends.0.meet();
+                let guard = ReleaseOnPanic(&start);
+                let first = guard.0.meet();
                 if number == 1 {
                     std::panic::resume_unwind(Box::new("planted"));
                 }
-                // A thread that wakes late from the first meeting may see the panic there.
-                sender.send(first.and_then(|_| attends.0.meet())).unwrap();
+                // A thread that wakes late from the first barrier may see the panic there.
+                sender.send(first.and_then(|_| guard.0.meet())).unwrap();
             });
         }
-        // A hang must fail the test, not stop all of them.
+        // A hang fails this test only.
         for _ in 0..2 {
             assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(None));
         }
     }
 
     #[test]
-    fn faults_must_be_those_of_the_event() {
+    fn the_number_of_faults_must_match_the_event() {
         let check = |event, backing, minor| {
-            expected(event, backing, 512, Faults { minor, major: 0 }).is_ok()
+            check_faults(event, backing, 512, Faults { minor, major: 0 }).is_ok()
         };
         assert!(check(Event::FirstTouch, Backing::Heap, 512));
         assert!(!check(Event::FirstTouch, Backing::Heap, 511));
@@ -293,11 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn a_span_goes_from_the_first_begin_to_the_last_end() {
+    fn a_span_lasts_from_the_first_start_to_the_last_end() {
         let pass = |begun, ended| {
             vec![Pass { begun, evicted: begun + 1, ended, faults: Faults { minor: 2, major: 1 } }]
         };
-        let touched = summed(&[pass(100, 200), pass(150, 300)], 10);
+        let touched = sum(&[pass(100, 200), pass(150, 300)], 10);
         assert_eq!((touched.spans, touched.pages), (vec![200], 20));
         assert_eq!((touched.evicting, touched.touching), (vec![1, 1], vec![99, 149]));
         assert_eq!(touched.faults, Faults { minor: 4, major: 2 });

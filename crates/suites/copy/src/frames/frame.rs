@@ -1,8 +1,8 @@
-//! What a frame holds, and how its reader knows that it is whole.
+//! Contents of a frame, and how its reader verifies that it is complete.
 //!
-//! A frame begins with its sequence number and ends with a word made from it; between them lies one
-//! of three payloads, chosen by the sequence. Three has no factor in common with a ring's power of
-//! two, so what a slot held before is never what it should hold now, and a torn frame shows.
+//! A frame begins with its sequence number and ends with a word derived from it; between them is one
+//! of three payloads, chosen by the sequence number. Three has no factor in common with a ring's power
+//! of two, so a slot's previous contents never equal its expected ones, and a torn frame is detected.
 
 use std::arch::x86_64::{
     __m256i, __m512i, _mm256_blend_epi32, _mm256_load_si256, _mm256_set1_epi64x,
@@ -15,26 +15,26 @@ use machine::mapping::Mapping;
 
 use super::digest::{LINE, digest, weight};
 
-/// Payloads, by turns.
+/// Number of different payloads.
 const PAYLOADS: usize = 3;
 /// Bytes of the header and the last word, which the check `header` reads.
 pub(super) const MARKED: usize = size_of::<Header>() + size_of::<u64>();
-/// The least and the greatest frame, bytes.
-pub const SHORTEST: usize = LINE;
-/// See [`SHORTEST`].
-pub const LONGEST: usize = 64 << 20;
+/// Minimum length of a frame, bytes.
+pub const MIN_LENGTH: usize = LINE;
+/// Maximum length of a frame, bytes.
+pub const MAX_LENGTH: usize = 64 << 20;
 
-/// How a frame begins.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// Counts the frames, from 0.
+    /// Index of the frame, from 0.
     pub sequence: u64,
     /// Bytes of the whole frame.
     pub length: u64,
-    /// The time-stamp counter before the frame was copied into its slot; 0 where nobody asks.
+    /// The time-stamp counter before the frame was copied into its slot; 0 if unused.
     pub stamp: u64,
-    /// Made from the sequence and the stamp.
+    /// Derived from the sequence number and the stamp.
     pub first: u64,
 }
 
@@ -57,7 +57,7 @@ impl Header {
     }
 }
 
-/// The word that a sequence number leaves at both ends of its frame; the last one is inverted.
+/// Returns the word that marks both ends of a frame; at the end it is inverted.
 fn mark(sequence: u64) -> u64 {
     (sequence ^ 0x7f4a_7c15).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -65,16 +65,16 @@ fn mark(sequence: u64) -> u64 {
 /// How much of each frame the reader checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Check {
-    /// Nothing: it counts frames and leaves their bytes alone.
+    /// No bytes: the reader only counts frames.
     None,
-    /// Sequence, length, first and last word.
+    /// Sequence number, length, first and last word.
     Header,
-    /// The same, and a digest over every byte.
+    /// As `header`, and a digest over every byte.
     All,
 }
 
 impl Check {
-    /// Bytes that it reads of a frame.
+    /// Returns the bytes that it reads of a frame.
     pub fn reads(self, length: usize) -> usize {
         match self {
             Self::None => 0,
@@ -84,7 +84,7 @@ impl Check {
     }
 }
 
-/// The frames that the writer copies from, in its own memory.
+/// The frames in the writer's memory from which it copies.
 #[derive(Debug)]
 pub struct Source {
     memory: Mapping,
@@ -93,12 +93,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// Payloads for frames of so many bytes, a multiple of 64.
+    /// Creates the payloads of frames of `length` bytes, a multiple of 64.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if there is not enough memory.
     pub fn new(length: usize) -> Result<Self, SysError> {
-        assert!(length.is_multiple_of(LINE) && length >= SHORTEST, "frames are whole lines");
+        assert!(length.is_multiple_of(LINE) && length >= MIN_LENGTH, "frames are whole lines");
         let stride = length.next_multiple_of(machine::mapping::PAGE);
         let memory = Mapping::anonymous(stride * PAYLOADS)?;
         memory.prefault()?;
@@ -106,7 +106,7 @@ impl Source {
         for payload in 0..PAYLOADS {
             for word in 0..length / 8 {
                 let value = mark((payload << 40 | word) as u64 + 1);
-                // SAFETY: word lies in the frame, which lies in the memory, which is ours alone.
+                // SAFETY: the word is in the frame, which is in the memory, which only this value uses.
                 unsafe { source.payload(payload).cast::<u64>().add(word).write(value) };
             }
         }
@@ -118,17 +118,17 @@ impl Source {
         self.memory.as_mut_ptr().wrapping_add(payload * self.stride)
     }
 
-    /// Marks the frame of a sequence number, without a time stamp. The frames of two numbers are apart
-    /// unless they differ by a multiple of three.
+    /// Marks the frame of a sequence number, without a time stamp. Frames are separate memory unless
+    /// their numbers differ by a multiple of three.
     ///
-    /// A copy reads the header as parts of vectors, and a processor cannot forward words that it has
-    /// just stored to a vector: it waits until they are in its cache. So prepare a frame before the
-    /// frame before it is copied.
+    /// A copy loads the header as part of a vector, and a processor cannot forward words that it has
+    /// just stored to a vector load: it waits until they are in its cache. So prepare a frame before
+    /// the preceding frame is copied.
     #[inline(always)]
     pub fn prepare(&self, sequence: u64) -> Prepared {
         let frame = self.payload((sequence % PAYLOADS as u64) as usize);
         let header = Header::new(sequence, self.length, 0);
-        // SAFETY: both ends lie in the frame, which is aligned to a page and written by nobody else.
+        // SAFETY: both ends are in the frame, which is page-aligned and has no other writer.
         unsafe {
             frame.cast::<Header>().write(header);
             frame.add(self.length - 8).cast::<u64>().write(!mark(sequence));
@@ -136,13 +136,13 @@ impl Source {
         Prepared { frame, sequence }
     }
 
-    /// What the reader needs to know of the payloads.
+    /// Returns what the reader needs to check the payloads.
     pub fn expected(&self) -> Expected {
         let mut digests = [0; PAYLOADS];
         for (payload, value) in digests.iter_mut().enumerate() {
             let frame = self.payload(payload);
-            // SAFETY: the frame is whole, aligned and written by nobody else. With nothing marked,
-            // the digest is that of the payload alone.
+            // SAFETY: the frame is complete, aligned and has no other writer. With both ends zeroed, the
+            // digest is that of the payload.
             *value = unsafe {
                 frame.cast::<[u64; 4]>().write([0; 4]);
                 frame.add(self.length - 8).cast::<u64>().write(0);
@@ -161,19 +161,19 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The frame's first byte, aligned to a page.
+    /// Returns the address of the frame's first byte, which is page-aligned.
     #[inline(always)]
     pub fn start(&self) -> *const u8 {
         self.frame
     }
 
-    /// Adds the time stamp, of which no copy may be under way. The line that holds it is loaded and
-    /// stored whole, by the widest vectors that a copy may load it with, so that it is forwarded to them.
+    /// Adds the time stamp; no copy of the frame may be in flight. Loads and stores the whole line by
+    /// the widest vectors with which a copy may load it, so that the store is forwarded to the copy.
     #[inline(always)]
     pub fn stamp(&self, stamp: u64) {
         let header = Header::new(self.sequence, 0, stamp);
-        // SAFETY: the frame is whole lines, aligned; what needs a feature runs only where the processor
-        // has it.
+        // SAFETY: the frame has whole aligned lines; the variants run only if the processor supports
+        // them.
         unsafe {
             if is_x86_feature_detected!("avx512f") {
                 stamp_512(self.frame, &header);
@@ -199,7 +199,7 @@ unsafe fn stamp_512(line: *mut u8, header: &Header) {
     }
 }
 
-/// The same of half a line, which is what AVX2 loads.
+/// Does the same on half a line, which is what AVX2 loads.
 #[target_feature(enable = "avx2")]
 unsafe fn stamp_256(line: *mut u8, header: &Header) {
     let stamp = _mm256_set1_epi64x(header.stamp.cast_signed());
@@ -213,7 +213,7 @@ unsafe fn stamp_256(line: *mut u8, header: &Header) {
     }
 }
 
-/// What the reader knows of frames before they come.
+/// The reader's reference for checking frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     digests: [u64; PAYLOADS],
@@ -221,13 +221,13 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Reads a frame as far as the check asks; its header, and whether it is whole.
+    /// Reads a frame as far as the check requires. Returns its header and whether it is complete.
     ///
     /// # Safety
-    /// `frame` must point to `length` readable bytes, aligned to 64, that nobody writes meanwhile.
+    /// `frame` must point to `length` readable bytes, aligned to 64, without concurrent writes.
     #[inline(always)]
     pub unsafe fn read(&self, frame: *const u8, check: Check) -> (Header, bool) {
-        // SAFETY: both ends lie in the frame, by the caller's word.
+        // SAFETY: the caller guarantees the frame, which contains both ends.
         let (header, last) = unsafe {
             (frame.cast::<Header>().read(), frame.add(self.length - 8).cast::<u64>().read())
         };
@@ -241,7 +241,7 @@ impl Expected {
         (header, whole)
     }
 
-    /// The digest of the payload, to which each marked word adds its weight times its value.
+    /// Returns the digest of the payload plus the weighted marked words.
     #[inline(always)]
     fn digest_of(&self, header: &Header) -> u64 {
         let lines = self.length / LINE;
@@ -265,18 +265,18 @@ mod tests {
         let slot = Mapping::anonymous(source.length).unwrap();
         let frame = source.prepare(sequence);
         frame.stamp(7);
-        // SAFETY: both have the length and are apart.
+        // SAFETY: both buffers have this length and do not overlap.
         unsafe { frame.start().copy_to_nonoverlapping(slot.as_mut_ptr(), source.length) };
         slot
     }
 
     #[test]
-    fn every_way_of_stamping_agrees() {
+    fn all_variants_of_stamping_agree() {
         for length in [64, 128, 4096] {
             let source = Source::new(length).unwrap();
             let whole = |stamp: unsafe fn(*mut u8, &Header)| {
                 let frame = source.prepare(5);
-                // SAFETY: the frame is whole lines; the way runs only where the processor can.
+                // SAFETY: the frame has whole lines; the variant runs only if the processor supports it.
                 unsafe {
                     stamp(frame.frame, &Header::new(5, 0, 9));
                     std::slice::from_raw_parts(frame.start(), length).to_vec()
@@ -284,7 +284,7 @@ mod tests {
             };
             let words = whole(|frame, header| {
                 let words = [header.stamp, header.first];
-                // SAFETY: the words lie in the first line.
+                // SAFETY: the words are in the first line.
                 unsafe { frame.cast::<[u64; 2]>().add(1).write(words) }
             });
             let header: Vec<u8> =
@@ -294,24 +294,24 @@ mod tests {
                 // SAFETY: the processor has AVX2.
                 assert_eq!(whole(|frame, header| unsafe { stamp_256(frame, header) }), words);
             } else {
-                machine::untested::note("a stamp by 32 B", &"this CPU lacks AVX2");
+                machine::untested::note("the stamp with 32 B vectors", &"this CPU lacks AVX2");
             }
             if is_x86_feature_detected!("avx512f") {
                 // SAFETY: the processor has AVX-512.
                 assert_eq!(whole(|frame, header| unsafe { stamp_512(frame, header) }), words);
             } else {
-                machine::untested::note("a stamp by 64 B", &"this CPU lacks AVX-512");
+                machine::untested::note("the stamp with 64 B vectors", &"this CPU lacks AVX-512");
             }
         }
     }
 
-    /// Shows which words an instruction stores, those too that it stores as it loaded them: after every
-    /// instruction a trap gives each word but the stamp's a new value, and a store that takes one of
-    /// them back shows.
+    /// Detects which words an instruction stores, including those whose value it does not change: after
+    /// every instruction a trap gives each word except the stamp's a new value, and a store of the
+    /// previous value is detected.
     mod stores {
         use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
-        /// The words of a line that the stamp leaves as they are.
+        /// The words of a line that the stamp does not change.
         const OTHERS: [usize; 6] = [0, 1, 4, 5, 6, 7];
         static LINE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
         static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -329,16 +329,16 @@ mod tests {
             STEPS.store(steps + 1, Relaxed);
         }
 
-        /// Which other words of the line `store` stores, as bits; `None` if instructions do not trap here.
-        /// One test alone may call it: the trap is the process's.
+        /// Returns which other words of the line `store` stores, as bits; `None` if instructions do not
+        /// trap here. Only one test may call it: the trap handler is process-wide.
         pub(super) fn of(line: *mut u8, store: impl FnOnce()) -> Option<u64> {
             LINE.store(line.cast(), Relaxed);
             for lane in OTHERS {
                 // SAFETY: the caller's line has 8 words.
                 unsafe { (*line.cast::<AtomicU64>().add(lane)).store(0, Relaxed) };
             }
-            // SAFETY: an all-zero sigaction is valid. The handler touches atomics and the line only. The
-            // trap flag is set for this thread while `store` runs, and the flags are saved on the stack.
+            // SAFETY: an all-zero sigaction is valid. The handler accesses atomics and the line only. The trap
+            // flag is set for this thread while `store` runs, and the flags are saved on the stack.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 let mut before: libc::sigaction = std::mem::zeroed();
@@ -353,13 +353,13 @@ mod tests {
         }
     }
 
-    /// Two stores of words would leave the same bytes, but a copy that loads them as a vector would wait
-    /// until they are in the cache, and the latency would be another.
+    /// Two word stores would write the same bytes, but a copy that loads them as a vector would wait until
+    /// they are in the cache, and the latency would differ.
     #[test]
     fn the_stamped_line_is_stored_by_the_widest_vector() {
         let source = Source::new(64).unwrap();
         let frame = source.prepare(5);
-        // The first call detects the features.
+        // The first call detects the CPU features.
         frame.stamp(8);
         let Some(stored) = stores::of(frame.frame, || frame.stamp(9)) else {
             return machine::untested::note(
@@ -367,21 +367,21 @@ mod tests {
                 &"instructions do not trap here",
             );
         };
-        let due = if is_x86_feature_detected!("avx512f") {
+        let expected = if is_x86_feature_detected!("avx512f") {
             0b1111_0011
         } else if is_x86_feature_detected!("avx2") {
             0b0000_0011
         } else {
             0
         };
-        assert_eq!(stored, due, "{stored:#010b}, not {due:#010b}");
+        assert_eq!(stored, expected, "{stored:#010b}, not {expected:#010b}");
         // SAFETY: the line has 8 words.
         let words = unsafe { frame.start().cast::<[u64; 4]>().read() };
         assert_eq!(words[2..], Header::new(5, 64, 9).words()[2..]);
     }
 
     #[test]
-    fn frames_in_a_row_are_apart() {
+    fn consecutive_frames_are_separate_memory() {
         let source = Source::new(64).unwrap();
         for sequence in 0..10 {
             let (this, next) = (source.prepare(sequence), source.prepare(sequence + 1));
@@ -393,22 +393,22 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_frame_passes_and_every_flipped_byte_shows() {
+    fn a_complete_frame_passes_and_every_flipped_byte_is_detected() {
         for length in [64, 128, 4096, 65536] {
             let source = Source::new(length).unwrap();
             let expected = source.expected();
             for sequence in [0, 1, 2, 3, u64::MAX - 5] {
                 let slot = copied(&source, sequence);
-                // SAFETY: the slot has the length and is this test's alone.
+                // SAFETY: the slot has this length and only this test uses it.
                 let read = |check| unsafe { expected.read(slot.as_ptr(), check) };
                 assert_eq!(read(Check::Header).0.sequence, sequence);
                 assert!(read(Check::Header).1 && read(Check::All).1, "{length} {sequence}");
                 for at in (0..length).step_by(length / 64 + 1) {
                     let byte = slot.as_mut_ptr().wrapping_add(at);
-                    // SAFETY: in the slot.
+                    // SAFETY: the byte is in the slot.
                     unsafe { *byte ^= 1 };
                     assert!(!read(Check::All).1, "byte {at} of {length}");
-                    // SAFETY: in the slot.
+                    // SAFETY: the byte is in the slot.
                     unsafe { *byte ^= 1 };
                 }
             }
@@ -416,12 +416,12 @@ mod tests {
     }
 
     #[test]
-    fn the_header_check_sees_both_ends_only() {
+    fn the_header_check_reads_both_ends_only() {
         let source = Source::new(4096).unwrap();
         let expected = source.expected();
         for (at, whole) in [(0, false), (8, false), (24, false), (2000, true), (4095, false)] {
             let slot = copied(&source, 5);
-            // SAFETY: in the slot, which is this test's alone.
+            // SAFETY: the byte is in the slot, which only this test uses.
             let found = unsafe {
                 *slot.as_mut_ptr().add(at) ^= 0x80;
                 expected.read(slot.as_ptr(), Check::Header)
@@ -435,7 +435,7 @@ mod tests {
         let source = Source::new(8192).unwrap();
         let expected = source.expected();
         let (old, new) = (copied(&source, 4), copied(&source, 20));
-        // SAFETY: both have the length; the middle of the new frame becomes the old one's.
+        // SAFETY: both buffers have this length; the middle of the old frame overwrites the new one's.
         let found = unsafe {
             old.as_ptr().add(4096).copy_to_nonoverlapping(new.as_mut_ptr().add(4096), 64);
             expected.read(new.as_ptr(), Check::All)

@@ -1,16 +1,15 @@
-//! `copy/frames`: two processes pass frames through a shared pool, as the seed's two hosts do.
+//! `copy/frames`: two processes pass frames through shared memory, as ESCAPE's two hosts do.
 //!
 //! The writer copies each frame into a slot of a ring in a memfd; the reader, another process on
 //! another CPU, checks it there. With `pass = ceiling` the same two cores write and read the same
-//! slots by turns instead, which bounds what the ring can reach: see [`ceiling`](mod@ceiling).
+//! slots alternately instead, an upper bound for the ring: see [`ceiling`](mod@ceiling).
 
 pub mod ceiling;
 mod digest;
 mod frame;
-mod pair;
-mod pool;
 mod probe;
 mod reader;
+mod shared;
 mod transfer;
 mod writer;
 
@@ -22,42 +21,41 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 
 use ceiling::ceiling;
-pub use ceiling::{Ceiling, Turns};
-pub use frame::{Check, Expected, Header, LONGEST, Prepared, SHORTEST, Source};
-pub use pair::Pair;
-pub use pool::Pool;
-pub use transfer::{Outcome, transfer};
-pub use writer::{Faithful, Line};
+pub use ceiling::{BatchTiming, Ceiling};
+pub use frame::{Check, Expected, Header, MAX_LENGTH, MIN_LENGTH, Prepared, Source};
+pub use shared::SharedFrames;
+pub use transfer::{CpuPair, TransferOutcome, transfer};
+pub use writer::{FaultInjector, NoFaults};
 
-pub use crate::factors::Use;
+pub use crate::factors::TimingMode;
 use crate::{factors, functions, metrics};
 
-/// The most bytes of slots.
-const LARGEST: usize = 1 << 30;
-/// Bytes that a chunk has at least, so that the timer's step is small beside it.
+/// Maximum bytes of all slots.
+const MAX_SLOT_BYTES: usize = 1 << 30;
+/// Minimum bytes of a chunk, so that a timer step is a small part of its time.
 const CHUNK: usize = 256 << 10;
-/// Bytes that are published together at least, where frames are short.
+/// Minimum bytes that are published together if frames are short.
 const BATCH: usize = 2 << 10;
 
-/// What a transfer goes through.
+/// How frames pass between the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 enum Pass {
-    /// The ring.
+    /// Through the ring.
     Frames,
-    /// The same writing and reading by turns.
+    /// By alternate writing and reading of the same slots.
     Ceiling,
 }
 
-/// Levels of `frames`.
+/// Params of `frames`.
 #[derive(Debug, Clone, Params)]
 pub(crate) struct FrameParams {
     /// bytes of a frame: a multiple of 64 B
-    #[factor(default = "64 KiB", levels = Levels::Bytes(SHORTEST as u64, LONGEST as u64))]
+    #[factor(default = "64 KiB", levels = Levels::Bytes(MIN_LENGTH as u64, MAX_LENGTH as u64))]
     length: usize,
-    /// what copies: a function of the suite, or PATH.so:SYMBOL
+    /// copy function: one of the suite, or PATH.so:SYMBOL
     #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
     function: String,
-    /// frames that the ring holds: a power of two
+    /// slots of the ring, one frame each: a power of two
     #[factor(default = "16", levels = Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())))]
     slots: usize,
     /// what the reader checks of a frame: none, header (sequence, length, both ends) or all
@@ -65,8 +63,8 @@ pub(crate) struct FrameParams {
     check: Check,
     /// throughput (frames back to back) or latency (one frame in flight)
     #[factor(name = "use", default = "throughput")]
-    usage: Use,
-    /// frames (through the ring) or ceiling (the same writing and reading by turns)
+    usage: TimingMode,
+    /// frames (through the ring) or ceiling (alternate writing and reading of the same slots)
     #[factor(default = "frames")]
     pass: Pass,
 }
@@ -78,14 +76,20 @@ const METRICS: &[Metric] = &[
         "latency",
         "from before a frame is copied until the other process has checked it, median",
     ),
-    Metric::time("latency_p99", "the same, 99th percentile inside the round"),
-    Metric::count("frames", "frames sent"),
-    Metric::count("lost", "frames that never came; must be 0"),
-    Metric::count("torn", "frames that were not whole; must be 0"),
-    Metric::count("repeated", "frames that came again, or late; must be 0"),
-    Metric::time("write_time", "of the ceiling: to write a frame where the other core read last"),
     Metric::time(
-        "read_time",
+        "latency_p99",
+        "from before a frame is copied until it is checked, 99th percentile of the sample",
+    ),
+    Metric::count("frames", "frames sent"),
+    Metric::count("lost", "frames that did not arrive; must be 0"),
+    Metric::count("torn", "frames that arrived incomplete; must be 0"),
+    Metric::count("repeated", "frames that arrived again, or late; must be 0"),
+    Metric::time(
+        "write_time",
+        "ceiling: time to write a frame into a slot that the other core read last",
+    ),
+    Metric::time(
+        "ceiling: time to read and check a frame that the other core wrote",
         "of the ceiling: to read and check a frame that the other core wrote",
     ),
 ];
@@ -97,72 +101,73 @@ fn slots_of(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What a transfer is made of.
+/// Parameters of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setup {
+pub struct TransferParams {
     /// Bytes of a frame: a multiple of 64.
     pub length: usize,
-    /// Frames that the ring holds: a power of two.
+    /// Slots of the ring: a power of two.
     pub slots: usize,
     /// What the reader checks.
     pub check: Check,
     /// Throughput or latency.
-    pub usage: Use,
+    pub usage: TimingMode,
 }
 
-impl Setup {
+impl TransferParams {
     /// Checks that the levels of a point fit together.
     ///
     /// # Errors
-    /// Returns `unavailable` with the levels that do not.
+    /// Returns `unavailable` with the conflict.
     pub(crate) fn new(params: &FrameParams) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
+        let conflict =
+            |why: String| Failure::unavailable(why, "choose other levels: `tollgate list`");
         let FrameParams { length, slots, check, usage, .. } = *params;
-        if !length.is_multiple_of(SHORTEST) {
-            return Err(wrong(format!(
-                "a frame has 64 B to 64 MiB in whole lines, not {length} B"
+        if !length.is_multiple_of(MIN_LENGTH) {
+            return Err(conflict(format!(
+                "{length} B is not a frame length; use 64 B to 64 MiB in multiples of 64 B"
             )));
         }
-        if slots.saturating_mul(length) > LARGEST {
-            return Err(wrong(format!("{slots} slots of {length} B are over 1 GiB")));
+        if slots.saturating_mul(length) > MAX_SLOT_BYTES {
+            return Err(conflict(format!("{slots} slots of {length} B exceed 1 GiB")));
         }
-        if usage == Use::Latency && check == Check::None {
-            return Err(wrong("a reader that reads nothing sees no time stamp".into()));
+        if usage == TimingMode::Latency && check == Check::None {
+            return Err(conflict("use = latency needs a reader that reads the time stamp".into()));
         }
         Ok(Self { length, slots, check, usage })
     }
 
-    /// Bytes of all slots.
+    /// Returns the bytes of all slots.
     pub fn bytes(&self) -> usize {
         self.slots * self.length
     }
 
-    /// Where the slot of a place begins, bytes.
+    /// Returns the offset of the slot of frame `index`, bytes.
     #[inline(always)]
-    fn slot(&self, place: u64) -> usize {
-        (place as usize & (self.slots - 1)) * self.length
+    fn slot(&self, index: u64) -> usize {
+        (index as usize & (self.slots - 1)) * self.length
     }
 
-    /// Frames that are published or freed together: one where frames are long, and never more than
-    /// a quarter of the ring, so that neither side waits for the other's batch.
+    /// Returns how many frames are published or freed together: one for long frames, and at most a
+    /// quarter of the ring, so that neither side waits for the other's batch.
     fn batch(&self) -> u64 {
         ((BATCH / self.length).min(self.slots / 4)).max(1) as u64
     }
 
-    /// Frames that are timed together: enough for the timer, and several batches, so that one out of
-    /// step does not pass for a rate. Few else: whoever loses its CPU for a while then spoils few of
-    /// the chunks, and the median does not see it.
+    /// Returns how many frames are timed together: enough for the timer, and several batches, so that
+    /// one irregular batch does not determine a rate. No more than that: a side that loses its CPU
+    /// then spoils few chunks, and the median is unaffected.
     fn chunk(&self) -> u64 {
         ((CHUNK / self.length) as u64).max(4 * self.batch()).next_multiple_of(self.batch())
     }
 
-    /// Frames that are not counted: until caches and branches are as they will be.
+    /// Returns the number of frames before timing starts, until caches and branch predictors are warm.
     fn warm_up(&self) -> u64 {
         (self.slots * 2) as u64
     }
 }
 
-/// The median; none of nothing. Sorts.
+/// Returns the median, or `None` of an empty slice. Sorts the slice.
 fn median(ticks: &mut [u64]) -> Option<f64> {
     ticks.sort_unstable();
     let middle = ticks.get(ticks.len() / 2)?;
@@ -170,7 +175,7 @@ fn median(ticks: &mut [u64]) -> Option<f64> {
     Some((middle + below) as f64 / 2.0)
 }
 
-/// Passes frames between two processes.
+/// The method `frames`: passes frames between two processes.
 pub(crate) struct Frames;
 
 impl Method for Frames {
@@ -185,15 +190,15 @@ impl Method for Frames {
     }
 
     fn available(&self, params: &FrameParams) -> Result<(), Failure> {
-        Setup::new(params)?;
-        Pair::of(&machine::topology::allowed_cpus())?;
-        Ok(functions::check(&params.function)?)
+        TransferParams::new(params)?;
+        CpuPair::choose(&machine::topology::allowed_cpus())?;
+        functions::check(&params.function)
     }
 
-    /// With all that it prepares: the pool, and twice its slots to warm up.
+    /// Includes preparation: the shared memory, and warm-up frames for twice its slots.
     fn expected(&self, params: &FrameParams, budget: Duration) -> Duration {
-        let bytes = Setup::new(params).map_or(0, |setup| setup.bytes());
-        // A pool fills at some 2 GB/s page by page, and frames pass at some 5 GB/s.
+        let bytes = TransferParams::new(params).map_or(0, |params| params.bytes());
+        // Shared memory fills at about 2 GB/s page by page, and frames pass at about 5 GB/s.
         let prepared = bytes as f64 * (1.0 / 2e9 + 2.0 / 5e9);
         budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
     }

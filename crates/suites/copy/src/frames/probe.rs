@@ -1,4 +1,4 @@
-//! Measures a point of `copy/frames`.
+//! The probe of `copy/frames`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use lab::sample::{Failure, Trial};
 use machine::tsc::Tsc;
 
 use super::{
-    Ceiling, Faithful, FrameParams, Outcome, Pair, Pass, Pool, Setup, Use, ceiling, median,
-    transfer,
+    Ceiling, CpuPair, FrameParams, NoFaults, Pass, SharedFrames, TimingMode, TransferOutcome,
+    TransferParams, ceiling, median, transfer,
 };
 use crate::functions::{self, CopyFn};
 
-/// What measures the points of one order; it keeps the pool.
+/// Creates the probe for one order; it keeps its shared memory from point to point.
 pub(super) fn probe() -> Box<dyn Probe<FrameParams>> {
-    Box::new(FrameProbe { pool: None })
+    Box::new(FrameProbe { shared: None })
 }
 
 struct FrameProbe {
-    pool: Option<Pool>,
+    shared: Option<SharedFrames>,
 }
 
 impl Probe<FrameParams> for FrameProbe {
@@ -31,63 +31,69 @@ impl Probe<FrameParams> for FrameProbe {
         context: &mut Context,
         params: &FrameParams,
     ) -> Result<Measurement, Failure> {
-        let setup = Setup::new(params)?;
+        let transfer_params = TransferParams::new(params)?;
         let function = functions::find(&params.function)?;
-        let pair = Pair::of(context.cpus)?;
-        let pool = self.pool(setup.bytes())?;
+        let pair = CpuPair::choose(context.cpus)?;
+        let shared = self.shared(transfer_params.bytes())?;
         let (copy, budget, tsc) = (function.pointer(), context.budget, context.tsc()?);
         between(pair.writer, pair.reader, || match params.pass {
-            Pass::Ceiling => by_turns(pool, &setup, copy, pair, budget, tsc),
-            Pass::Frames => through_ring(pool, &setup, copy, pair, budget, tsc),
+            Pass::Ceiling => measure_ceiling(shared, &transfer_params, copy, pair, budget, tsc),
+            Pass::Frames => measure_ring(shared, &transfer_params, copy, pair, budget, tsc),
         })
     }
 }
 
 impl FrameProbe {
-    fn pool(&mut self, bytes: usize) -> Result<&mut Pool, Failure> {
-        // A pool that fits is kept: making one costs more than many samples.
-        let kept = self.pool.take().filter(|pool| pool.room() >= bytes);
-        let pool = match kept {
-            Some(pool) => pool,
-            None => Pool::new(bytes).map_err(|why| Failure::failed(why.to_string()))?,
+    fn shared(&mut self, bytes: usize) -> Result<&mut SharedFrames, Failure> {
+        // Memory that is large enough is kept: creating it takes longer than many samples.
+        let kept = self.shared.take().filter(|shared| shared.capacity() >= bytes);
+        let shared = match kept {
+            Some(shared) => shared,
+            None => SharedFrames::new(bytes).map_err(|why| Failure::failed(why.to_string()))?,
         };
-        Ok(self.pool.insert(pool))
+        Ok(self.shared.insert(shared))
     }
 }
 
-fn through_ring(
-    pool: &mut Pool,
-    setup: &Setup,
+fn measure_ring(
+    shared: &mut SharedFrames,
+    params: &TransferParams,
     copy: CopyFn,
-    pair: Pair,
+    pair: CpuPair,
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    let mut outcome = transfer(pool, setup, copy, pair, budget, &mut Faithful)?;
-    outcome.faultless()?;
-    let measurement = counted(&outcome, setup);
-    match setup.usage {
-        Use::Throughput => {
+    let mut outcome = transfer(shared, params, copy, pair, budget, &mut NoFaults)?;
+    outcome.check()?;
+    let measurement = count_values(&outcome, params);
+    match params.usage {
+        TimingMode::Throughput => {
             let chunk = median(&mut outcome.ticks)
-                .ok_or_else(|| Failure::failed("too few frames for a rate; raise the budget"))?;
-            let bytes = (setup.chunk() as usize * setup.length) as f64;
+                .ok_or_else(|| Failure::failed("too few frames for a rate; increase the budget"))?;
+            let bytes = (params.chunk() as usize * params.length) as f64;
             Ok(measurement.value("throughput", bytes * tsc.hertz / chunk))
         }
-        Use::Latency => {
+        TimingMode::Latency => {
             let trip = median(&mut outcome.trips).unwrap_or(f64::INFINITY);
-            latency(measurement.value("throughput", rate(setup, trip, tsc)), &outcome, tsc)
+            latency(measurement.value("throughput", rate(params, trip, tsc)), &outcome, tsc)
         }
     }
 }
 
-fn latency(measurement: Measurement, outcome: &Outcome, tsc: &Tsc) -> Result<Measurement, Failure> {
+fn latency(
+    measurement: Measurement,
+    outcome: &TransferOutcome,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
     if outcome.backwards {
-        return Err(Failure::check("a frame came before it was sent: the CPUs' counters differ"));
+        return Err(Failure::check(
+            "a frame arrived before it was sent: the CPUs' counters differ",
+        ));
     }
     let mut ticks = outcome.ticks.clone();
     let overhead = tsc.overhead as f64;
     let nanoseconds = |ticks: f64| tsc.nanoseconds((ticks - overhead).max(0.0));
-    let median = median(&mut ticks).ok_or_else(|| Failure::failed("no latency was taken"))?;
+    let median = median(&mut ticks).ok_or_else(|| Failure::failed("no latency was measured"))?;
     let p99 = ticks[(ticks.len() * 99).div_ceil(100) - 1] as f64;
     let mut histogram = Histogram::new(3).map_err(|e| Failure::failed(e.to_string()))?;
     for ticks in &ticks {
@@ -99,43 +105,43 @@ fn latency(measurement: Measurement, outcome: &Outcome, tsc: &Tsc) -> Result<Mea
         .histogram("latency", &histogram)
 }
 
-fn by_turns(
-    pool: &mut Pool,
-    setup: &Setup,
+fn measure_ceiling(
+    shared: &mut SharedFrames,
+    params: &TransferParams,
     copy: CopyFn,
-    pair: Pair,
+    pair: CpuPair,
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    if setup.usage == Use::Latency {
+    if params.usage == TimingMode::Latency {
         return Err(Failure::unavailable(
-            "the ceiling is one of throughput",
+            "pass = ceiling measures throughput only",
             "exclude pass = ceiling with use = latency",
         ));
     }
-    let ceiling = ceiling(pool, setup, copy, pair, budget)?;
-    ceiling.outcome.faultless()?;
+    let ceiling = ceiling(shared, params, copy, pair, budget)?;
+    ceiling.outcome.check()?;
     let best = ceiling.best().ok_or_else(|| Failure::failed("no turn was timed"))?;
-    let mut measurement = counted(&ceiling.outcome, setup)
-        .value("throughput", rate(setup, best.slower(), tsc))
+    let mut measurement = count_values(&ceiling.outcome, params)
+        .value("throughput", rate(params, best.slower(), tsc))
         .value("write_time", tsc.nanoseconds(best.write))
         .value("read_time", tsc.nanoseconds(best.read));
-    measurement.trials = trials(&ceiling, setup, tsc);
+    measurement.trials = trials(&ceiling, params, tsc);
     Ok(measurement)
 }
 
-fn rate(setup: &Setup, ticks: f64, tsc: &Tsc) -> f64 {
-    setup.length as f64 * tsc.hertz / ticks.max(1.0)
+fn rate(params: &TransferParams, ticks: f64, tsc: &Tsc) -> f64 {
+    params.length as f64 * tsc.hertz / ticks.max(1.0)
 }
 
-/// Each turn size that was tried.
-fn trials(ceiling: &Ceiling, setup: &Setup, tsc: &Tsc) -> Vec<Trial> {
-    let trial = |turns: &super::Turns| Trial {
+/// Returns one trial per turn size.
+fn trials(ceiling: &Ceiling, params: &TransferParams, tsc: &Tsc) -> Vec<Trial> {
+    let trial = |turns: &super::BatchTiming| Trial {
         level: turns.batch as f64,
         holds: None,
         void: None,
         values: BTreeMap::from([
-            ("throughput".into(), rate(setup, turns.slower(), tsc)),
+            ("throughput".into(), rate(params, turns.slower(), tsc)),
             ("write_time".into(), tsc.nanoseconds(turns.write)),
             ("read_time".into(), tsc.nanoseconds(turns.read)),
         ]),
@@ -143,8 +149,8 @@ fn trials(ceiling: &Ceiling, setup: &Setup, tsc: &Tsc) -> Vec<Trial> {
     ceiling.tried.iter().map(trial).collect()
 }
 
-fn counted(outcome: &Outcome, setup: &Setup) -> Measurement {
-    let checked = outcome.received as f64 * setup.check.reads(setup.length) as f64;
+fn count_values(outcome: &TransferOutcome, params: &TransferParams) -> Measurement {
+    let checked = outcome.received as f64 * params.check.reads(params.length) as f64;
     Measurement::default()
         .value("frames", outcome.sent as f64)
         .value("lost", outcome.lost as f64)

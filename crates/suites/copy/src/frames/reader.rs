@@ -1,19 +1,19 @@
-//! The reading host: takes frames from the ring, checks them, and says what it found.
+//! The reader of a transfer: takes frames from the ring, checks them, and reports counts.
 //!
-//! It runs in a forked child of a process that may have threads, so it only touches memory made
-//! before and makes system calls.
+//! It runs in a forked child of a process that may have threads, so it only accesses existing memory
+//! and makes system calls.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use machine::tsc;
 
 use super::frame::{Check, Expected, Header};
-use super::pool::{Pool, RECORDS, UNKNOWN, spin};
-use super::{Setup, Use};
+use super::shared::{RECORDS, SharedFrames, UNKNOWN, spin};
+use super::{TimingMode, TransferParams};
 
-/// What the reader has seen so far.
+/// Counts of the reader.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct FrameCounts {
     next: u64,
     received: u64,
     lost: u64,
@@ -23,13 +23,13 @@ pub(super) struct Tally {
     backwards: bool,
 }
 
-impl Tally {
-    /// Takes a frame's own account of itself.
+impl FrameCounts {
+    /// Counts a frame by its header.
     #[inline(always)]
     fn frame(&mut self, header: &Header, whole: bool) {
         self.received += 1;
         if !whole {
-            // Its sequence may be what was damaged: it is taken for the frame that was due.
+            // A torn header's sequence number is unreliable: count it as the expected frame.
             self.torn += 1;
             self.next += 1;
         } else if header.sequence >= self.next {
@@ -40,10 +40,10 @@ impl Tally {
         }
     }
 
-    /// Counts what should still have come, and tells all.
-    pub(super) fn tell(mut self, pool: &Pool, sent: u64) {
+    /// Counts the missing frames at the end, and publishes the results.
+    pub(super) fn publish(mut self, shared: &SharedFrames, sent: u64) {
         self.lost += sent.saturating_sub(self.next);
-        let found = &pool.control().found;
+        let found = &shared.control().found;
         found.received.store(self.received, Relaxed);
         found.lost.store(self.lost, Relaxed);
         found.torn.store(self.torn, Relaxed);
@@ -53,102 +53,102 @@ impl Tally {
     }
 
     #[inline(always)]
-    fn record(&mut self, pool: &Pool, ticks: u64) {
+    fn record(&mut self, shared: &SharedFrames, ticks: u64) {
         if self.records < RECORDS {
-            pool.records()[self.records].store(ticks, Relaxed);
+            shared.records()[self.records].store(ticks, Relaxed);
             self.records += 1;
         }
     }
 }
 
-/// The reader's side of one transfer.
+/// The reader of one transfer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) setup: &'a Setup,
+    pub(super) shared: &'a SharedFrames,
+    pub(super) params: &'a TransferParams,
     pub(super) expected: Expected,
     pub(super) deadline: u64,
 }
 
 impl Reader<'_> {
-    /// Reads and checks the frame of one place in the sequence of slots.
+    /// Reads and checks frame `index` of the transfer, and returns its time stamp.
     #[inline(always)]
-    pub(super) fn take(&self, place: u64, tally: &mut Tally) -> u64 {
-        if self.setup.check == Check::None {
-            tally.received += 1;
-            tally.next += 1;
+    pub(super) fn take(&self, index: u64, counts: &mut FrameCounts) -> u64 {
+        if self.params.check == Check::None {
+            counts.received += 1;
+            counts.next += 1;
             return 0;
         }
-        let slot = self.pool.slots().wrapping_add(self.setup.slot(place));
-        // SAFETY: the slot lies in the pool and is aligned. The writer has published it and leaves
-        // it alone until the reader says that it is done.
-        let (header, whole) = unsafe { self.expected.read(slot, self.setup.check) };
-        tally.frame(&header, whole);
+        let slot = self.shared.slots().wrapping_add(self.params.slot(index));
+        // SAFETY: the slot is in the mapping and aligned. The writer has published it and does not
+        // access it until the reader frees it.
+        let (header, whole) = unsafe { self.expected.read(slot, self.params.check) };
+        counts.frame(&header, whole);
         header.stamp
     }
 
-    /// Takes frames until the writer has no more; false where the deadline passes first.
+    /// Takes frames until the writer sends no more; false if the deadline passes first.
     pub(super) fn run(&self) -> bool {
-        let mut tally = Tally::default();
-        let ended = match self.setup.usage {
-            Use::Throughput => self.stream(&mut tally),
-            Use::Latency => self.one_by_one(&mut tally),
+        let mut counts = FrameCounts::default();
+        let ended = match self.params.usage {
+            TimingMode::Throughput => self.stream(&mut counts),
+            TimingMode::Latency => self.one_by_one(&mut counts),
         };
-        let sent = self.pool.control().last.get();
-        tally.tell(self.pool, if ended { sent } else { 0 });
+        let sent = self.shared.control().last.get();
+        counts.publish(self.shared, if ended { sent } else { 0 });
         ended
     }
 
-    /// Waits for a frame beyond `tail`; how many there are then, or none once all have come.
+    /// Waits for a frame beyond `tail`. Returns the number published, or `None` after the last one.
     #[inline(always)]
     fn arrived(&self, tail: u64) -> Option<u64> {
-        let control = self.pool.control();
+        let control = self.shared.control();
         let mut head = control.head.get();
-        let came = spin(self.deadline, || {
+        let has_changed = spin(self.deadline, || {
             head = control.head.get();
             head != tail || control.last.get() == tail
         });
-        (came && head != tail).then_some(head)
+        (has_changed && head != tail).then_some(head)
     }
 
-    /// Takes frames as they come, and records how long each chunk of them took.
-    fn stream(&self, tally: &mut Tally) -> bool {
-        let control = self.pool.control();
-        let (batch, chunk) = (self.setup.batch(), self.setup.chunk());
-        let (mut tail, mut told, mut mark) = (0, 0, chunk);
-        let mut begun = 0;
+    /// Takes frames as they arrive, and records the time of each chunk.
+    fn stream(&self, counts: &mut FrameCounts) -> bool {
+        let control = self.shared.control();
+        let (batch, chunk) = (self.params.batch(), self.params.chunk());
+        let (mut tail, mut freed, mut mark) = (0, 0, chunk);
+        let mut start = 0;
         while let Some(head) = self.arrived(tail) {
             while tail < head {
-                self.take(tail, tally);
+                self.take(tail, counts);
                 tail += 1;
-                if tail - told >= batch || tail == head {
+                if tail - freed >= batch || tail == head {
                     control.tail.set(tail);
-                    told = tail;
+                    freed = tail;
                 }
                 if tail == mark {
                     let now = tsc::start();
-                    if begun != 0 && tail > self.setup.warm_up() {
-                        tally.record(self.pool, now - begun);
+                    if start != 0 && tail > self.params.warm_up() {
+                        counts.record(self.shared, now - start);
                     }
-                    (begun, mark) = (now, mark + chunk);
+                    (start, mark) = (now, mark + chunk);
                 }
             }
         }
         control.last.get() != UNKNOWN && tail == control.last.get()
     }
 
-    /// Takes one frame at a time, and records how long ago its writer began to send it.
-    fn one_by_one(&self, tally: &mut Tally) -> bool {
-        let control = self.pool.control();
+    /// Takes one frame at a time, and records the time since the writer's time stamp.
+    fn one_by_one(&self, counts: &mut FrameCounts) -> bool {
+        let control = self.shared.control();
         let mut tail = 0;
         while self.arrived(tail).is_some() {
-            let stamp = self.take(tail, tally);
+            let stamp = self.take(tail, counts);
             let now = tsc::stop();
             tail += 1;
             control.tail.set(tail);
-            if tail > self.setup.warm_up() && stamp != 0 {
-                tally.backwards |= now < stamp;
-                tally.record(self.pool, now.saturating_sub(stamp));
+            if tail > self.params.warm_up() && stamp != 0 {
+                counts.backwards |= now < stamp;
+                counts.record(self.shared, now.saturating_sub(stamp));
             }
         }
         control.last.get() != UNKNOWN && tail == control.last.get()

@@ -1,88 +1,88 @@
-//! The writing host: copies frames into the ring.
+//! The writer of a transfer: copies frames into the ring.
 
 use machine::tsc;
 
 use super::frame::{Prepared, Source};
-use super::pool::{Pool, RECORDS, spin};
-use super::{Setup, Use};
+use super::shared::{RECORDS, SharedFrames, spin};
+use super::{TimingMode, TransferParams};
 use crate::functions::CopyFn;
 
-/// Chunks that are timed at the least.
-const LEAST: u64 = 6;
+/// Minimum timed chunks.
+const MIN_CHUNKS: u64 = 6;
 
-/// What may go wrong on the way; a test plants its faults here.
-pub trait Line {
-    /// The sequence number that the frame of a place gets. Those of two places in a row must not
-    /// differ by a multiple of three, for their frames would be the same memory.
+/// Faults to inject into a transfer, for tests.
+pub trait FaultInjector {
+    /// Returns the sequence number of frame `index`. The numbers of consecutive frames must not differ
+    /// by a multiple of three, because the frames would be the same memory.
     #[inline(always)]
-    fn sequence(&mut self, place: u64) -> u64 {
-        place
+    fn sequence(&mut self, index: u64) -> u64 {
+        index
     }
 
-    /// A look at the frame of a place in its slot, before it is published.
+    /// Accesses a frame in its slot before it is published.
     ///
     /// # Safety
-    /// `frame` points to the frame's bytes, which nobody else reads or writes meanwhile.
+    /// `frame` points to the frame's bytes, which no other thread or process accesses.
     #[inline(always)]
-    unsafe fn pass(&mut self, place: u64, frame: *mut u8) {
-        let _ = (place, frame);
+    unsafe fn pass(&mut self, index: u64, frame: *mut u8) {
+        let _ = (index, frame);
     }
 }
 
-/// The line on which nothing goes wrong.
+/// A transfer without faults.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Faithful;
+pub struct NoFaults;
 
-impl Line for Faithful {}
+impl FaultInjector for NoFaults {}
 
-/// The writer's side of one transfer.
+/// The writer of one transfer.
 #[derive(Debug)]
 pub(super) struct Writer<'a, L> {
-    pub(super) pool: &'a Pool,
-    pub(super) setup: &'a Setup,
+    pub(super) shared: &'a SharedFrames,
+    pub(super) params: &'a TransferParams,
     pub(super) source: &'a Source,
     pub(super) copy: CopyFn,
-    pub(super) line: &'a mut L,
+    pub(super) faults: &'a mut L,
     pub(super) deadline: u64,
 }
 
-impl<L: Line> Writer<'_, L> {
-    /// Prepares the frame of a place, which is apart from that of the place before.
+impl<L: FaultInjector> Writer<'_, L> {
+    /// Prepares frame `index`, in other memory than the preceding frame.
     #[inline(always)]
-    pub(super) fn prepare(&mut self, place: u64) -> Prepared {
-        self.source.prepare(self.line.sequence(place))
+    pub(super) fn prepare(&mut self, index: u64) -> Prepared {
+        self.source.prepare(self.faults.sequence(index))
     }
 
-    /// Puts the frame of a place into its slot.
+    /// Copies frame `index` into its slot.
     #[inline(always)]
-    pub(super) fn put(&mut self, place: u64, frame: Prepared) {
-        let slot = self.pool.slots().wrapping_add(self.setup.slot(place));
-        // SAFETY: slot and frame have the length and lie in different mappings; the reader is done
-        // with the slot.
+    pub(super) fn put(&mut self, index: u64, frame: Prepared) {
+        let slot = self.shared.slots().wrapping_add(self.params.slot(index));
+        // SAFETY: slot and frame have this length and are in different mappings; the reader has freed
+        // the slot.
         unsafe {
-            (self.copy)(slot, frame.start(), self.setup.length);
-            self.line.pass(place, slot);
+            (self.copy)(slot, frame.start(), self.params.length);
+            self.faults.pass(index, slot);
         }
     }
 
-    /// Sends frames for so many ticks; how many it sent, or none where the deadline passes first. With
-    /// one frame in flight, `trips` takes the ticks from each to the next.
+    /// Sends frames for `ticks` ticks. Returns the number sent, or `None` if the deadline passes
+    /// first. With one frame in flight, `trips` receives the ticks from each frame to the next.
     pub(super) fn run(&mut self, ticks: u64, trips: &mut Vec<u64>) -> Option<u64> {
-        let sent = match self.setup.usage {
-            Use::Throughput => self.stream(ticks),
-            Use::Latency => self.one_by_one(ticks, trips),
+        let sent = match self.params.usage {
+            TimingMode::Throughput => self.stream(ticks),
+            TimingMode::Latency => self.one_by_one(ticks, trips),
         }?;
-        self.pool.control().last.set(sent);
+        self.shared.control().last.set(sent);
         Some(sent)
     }
 
-    /// Sends as fast as slots come free, publishing by batches; whole chunks, enough for a median.
+    /// Sends as fast as slots become free, published in batches; whole chunks, enough for a median.
     fn stream(&mut self, ticks: u64) -> Option<u64> {
-        let control = self.pool.control();
+        let control = self.shared.control();
         let (batch, chunk, slots) =
-            (self.setup.batch(), self.setup.chunk(), self.setup.slots as u64);
-        let least = self.setup.warm_up().next_multiple_of(chunk) + LEAST * chunk;
-        let most = least + chunk * RECORDS as u64;
+            (self.params.batch(), self.params.chunk(), self.params.slots as u64);
+        let min = self.params.warm_up().next_multiple_of(chunk) + MIN_CHUNKS * chunk;
+        let max = min + chunk * RECORDS as u64;
         let (mut head, mut tail) = (0, 0);
         let mut frame = self.prepare(head);
         let end = tsc::start().saturating_add(ticks);
@@ -103,16 +103,16 @@ impl<L: Line> Writer<'_, L> {
                 head += 1;
             }
             control.head.set(head);
-            if head >= most || (head >= least && head % chunk == 0 && tsc::start() > end) {
+            if head >= max || (head >= min && head % chunk == 0 && tsc::start() > end) {
                 return Some(head);
             }
         }
     }
 
-    /// Sends a frame, and the next once the reader has done with it.
+    /// Sends one frame at a time, each after the reader has freed the previous one.
     fn one_by_one(&mut self, ticks: u64, trips: &mut Vec<u64>) -> Option<u64> {
-        let control = self.pool.control();
-        let most = self.setup.warm_up() + RECORDS as u64;
+        let control = self.shared.control();
+        let max = self.params.warm_up() + RECORDS as u64;
         let mut head = 0;
         let mut frame = self.prepare(head);
         let mut last = tsc::start();
@@ -120,7 +120,7 @@ impl<L: Line> Writer<'_, L> {
         trips.reserve(RECORDS);
         loop {
             let stamp = tsc::start();
-            if head > self.setup.warm_up() {
+            if head > self.params.warm_up() {
                 trips.push(stamp - last);
             }
             last = stamp;
@@ -132,7 +132,7 @@ impl<L: Line> Writer<'_, L> {
             if !spin(self.deadline, || control.tail.get() == head) {
                 return None;
             }
-            if head >= most || (stamp > end && head >= self.setup.warm_up() + 64) {
+            if head >= max || (stamp > end && head >= self.params.warm_up() + 64) {
                 return Some(head);
             }
         }

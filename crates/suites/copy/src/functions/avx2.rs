@@ -26,7 +26,7 @@ pub(super) unsafe extern "C" fn copy(_destination: *mut u8, _source: *const u8, 
         "jae 3f",
         "cmp edx, 1",
         "jb 2f",
-        // 1 to 3: first, last, and the middle one, which may be either
+        // 1 to 3: first, last, and middle byte, which may be either of them
         "movzx eax, byte ptr [rsi]",
         "je 6f",
         "movzx ecx, word ptr [rsi + rdx - 2]",
@@ -93,7 +93,7 @@ pub(super) unsafe extern "C" fn copy(_destination: *mut u8, _source: *const u8, 
         "vmovdqu [rdi + rdx - 32], ymm1",
         "vzeroupper",
         "ret",
-        // Above: the first 32 bytes and the last 128 are held in registers; between them the
+        // Above: the first 32 bytes and the last 128 are kept in registers; between them the
         // destination is aligned.
         "14:",
         "lea rcx, [rdi + rdx - 128]",

@@ -1,8 +1,8 @@
 //! AVX-512: one masked load and store up to 64 bytes, overlapping vectors up to 512, a loop above.
 //!
-//! A masked store is not forwarded to a load that follows at once, so a copy that is read back
-//! straight away is slower than by AVX2. Only zmm16 to zmm31 are used: they leave the upper halves
-//! of the old registers clean, so no `vzeroupper` is needed.
+//! A masked store is not forwarded to a load that follows immediately, so a copy that is read at once
+//! is slower than with AVX2. Only zmm16 to zmm31 are used: they leave the upper halves of the lower
+//! registers clean, so no `vzeroupper` is needed.
 
 use super::CopyFn;
 use core::arch::naked_asm;
@@ -13,13 +13,13 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
     if vectors && is_x86_feature_detected!("bmi2") {
         Ok(copy)
     } else {
-        Err("this CPU lacks AVX-512 (F, BW) or the system does not enable it: needs another CPU"
+        Err("this CPU lacks AVX-512 (F, BW), or the system does not enable it: use another CPU"
             .into())
     }
 }
 
-/// Up to 512 bytes, and `ret`. Above, it falls through with the first 128 bytes in zmm16 and zmm17
-/// and the last 256 in zmm20, zmm21, zmm18 and zmm19.
+/// Copies up to 512 bytes and returns. For longer copies it falls through with the first 128 bytes in
+/// zmm16 and zmm17 and the last 256 in zmm20, zmm21, zmm18 and zmm19.
 macro_rules! short {
     () => {
         concat!(
@@ -87,7 +87,7 @@ macro_rules! short {
     };
 }
 
-/// What `short` leaves: between the ends that it holds in registers, the destination is aligned.
+/// Continues after `short`: between the ends in registers, the destination is aligned.
 macro_rules! long {
     () => {
         concat!(

@@ -1,15 +1,16 @@
-//! No copy, but what bounds every copy: its loads and its stores, none waiting for another.
+//! An upper bound of every copy rather than a copy: its loads and its stores, independent of each
+//! other.
 //!
-//! It stores the first 256 bytes of the source over and over, and loads the rest for nothing. The
-//! suite's sources repeat every 256 bytes, so the same bytes arrive as from a copy and are checked
-//! alike; of any other source it would deliver the wrong ones.
+//! The function stores the first 256 bytes of the source repeatedly, and discards the bytes that it
+//! loads. The suite's sources repeat every 256 bytes, so the same bytes arrive as from a copy and pass
+//! the same check; with any other source it would deliver wrong bytes.
 
 use std::arch::is_x86_feature_detected;
 
 use super::CopyFn;
 use core::arch::naked_asm;
 
-/// The period of the suite's sources, bytes.
+/// Period of the suite's sources, bytes.
 const PERIOD: usize = 256;
 
 pub(super) fn resolve() -> Result<CopyFn, String> {
@@ -18,11 +19,11 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
     } else if is_x86_feature_detected!("avx2") {
         Ok(of_32_bytes)
     } else {
-        Err("this CPU lacks AVX2 or the system does not enable it: needs another CPU".into())
+        Err("this CPU lacks AVX2, or the system does not enable it: use another CPU".into())
     }
 }
 
-/// What a processor without AVX-512 resolves to, for tests on one that has it.
+/// The variant for processors without AVX-512, for tests on others.
 #[cfg(test)]
 pub(super) const WITH_AVX2: CopyFn = of_32_bytes;
 
@@ -51,7 +52,7 @@ unsafe extern "C" fn of_64_bytes(_destination: *mut u8, _source: *const u8, _len
         "add rdi, {period}",
         "cmp rdi, rax",
         "jb 2b",
-        // What is left of a period is copied; an empty rep would cost ten cycles.
+        // The remainder of a period is copied; an empty rep would cost ten cycles.
         "3:",
         "mov ecx, edx",
         "and ecx, {period} - 1",
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_repeats_arrives_whole() {
+    fn a_periodic_source_arrives_whole() {
         let source: Vec<u8> = (0..4096_usize).map(|index| (index + 7) as u8).collect();
         let avx512 = is_x86_feature_detected!("avx512f").then_some(of_64_bytes as CopyFn);
         let avx2 = is_x86_feature_detected!("avx2").then_some(of_32_bytes as CopyFn);
@@ -131,7 +132,7 @@ mod tests {
             };
             for length in 0..=source.len() {
                 let mut destination = vec![0xee; length + 1];
-                // SAFETY: both buffers hold the length and are different.
+                // SAFETY: both buffers have `length` bytes and do not overlap.
                 unsafe { copy(destination.as_mut_ptr(), source.as_ptr(), length) };
                 assert_eq!(destination[..length], source[..length], "{length}");
                 assert_eq!(destination[length], 0xee, "{length}");

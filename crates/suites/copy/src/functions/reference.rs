@@ -1,10 +1,10 @@
-//! What ours are measured against: glibc's memcpy, the seed's naive loop, and `rep movsb`.
+//! Reference functions: glibc's memcpy, ESCAPE's naive loop, and `rep movsb`.
 
 use super::CopyFn;
 use core::arch::naked_asm;
 use libloading::os::unix::{Library, RTLD_NOW};
 
-/// memcpy of the C library that this process runs, by its address: the loader has chosen the
+/// Returns memcpy of the C library of this process, by its address: the loader has chosen the
 /// variant for this CPU, and no compiler can inline or replace the call.
 pub(super) fn glibc() -> Result<CopyFn, String> {
     // SAFETY: the library is already loaded (RTLD_NOLOAD), so no initialiser runs.
@@ -13,16 +13,16 @@ pub(super) fn glibc() -> Result<CopyFn, String> {
             "this process does not run on glibc: use a build for x86_64-unknown-linux-gnu"
                 .to_string()
         })?;
-    // SAFETY: the C standard gives memcpy's signature; its result is ignored. libc is never
+    // SAFETY: the C standard defines memcpy's signature; its result is ignored. libc is never
     // unloaded, so the address outlives the handle.
     unsafe { library.get::<CopyFn>(b"memcpy\0") }
         .map(|symbol| *symbol)
         .map_err(|error| format!("libc.so.6 has no memcpy ({error})"))
 }
 
-/// The seed's `*d++ = *s++` over unsigned longs, then the last bytes one by one: six scalar
-/// instructions a word, as `gcc -O1` compiles it. In assembly, because `-O3` turns the C loop into
-/// vectors or into memcpy, and because a call to it cannot be merged with the next.
+/// ESCAPE's `*d++ = *s++` over unsigned longs, then the last bytes one by one: six scalar
+/// instructions per word, as `gcc -O1` compiles it. It is in assembly because `-O3` turns the C loop
+/// into vectors or memcpy, and because the compiler cannot merge successive calls of it.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn naive(_destination: *mut u8, _source: *const u8, _length: usize) {
     naked_asm!(
@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn naive(_destination: *mut u8, _source: *const u8,
     )
 }
 
-/// The processor's own string copy.
+/// The processor's string copy.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn rep_movsb(
     _destination: *mut u8,

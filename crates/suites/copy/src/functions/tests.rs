@@ -1,6 +1,6 @@
 //! Every function leaves the upper halves of the vector registers clean at every length.
 //!
-//! Code without AVX that follows would otherwise pay for them: the samples after, and the program's own.
+//! Otherwise the code without AVX that follows would run slower: later samples, and the program itself.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
@@ -8,7 +8,7 @@ use std::arch::x86_64::__cpuid_count;
 use super::*;
 use std::arch::is_x86_feature_detected;
 
-/// Bytes at which ours change their way, on any machine.
+/// Lengths in bytes at which our functions switch strategy, on any machine.
 const EDGES: [usize; 12] = [
     1 << 10,
     2 << 10,
@@ -26,9 +26,9 @@ const EDGES: [usize; 12] = [
 /// The upper halves of the first sixteen vector registers: of ymm, and of zmm.
 const UPPER: u64 = 1 << 2 | 1 << 6;
 
-/// What a function left behind.
+/// State of the registers after a copy.
 struct Left {
-    /// The processor's own account of which registers are in use, where it gives one.
+    /// The processor's record of the registers in use, if it keeps one.
     in_use: Option<u64>,
     /// ymm0 to ymm15.
     registers: [[u8; 32]; 16],
@@ -41,7 +41,7 @@ impl Left {
     }
 }
 
-/// Whether `xgetbv` tells which registers are in use: leaf 13, subleaf 1, EAX bit 2.
+/// Returns whether `xgetbv` reports the registers in use: leaf 13, subleaf 1, EAX bit 2.
 fn tells_use() -> bool {
     is_x86_feature_detected!("xsave") && __cpuid_count(13, 1).eax & 1 << 2 != 0
 }
@@ -49,8 +49,8 @@ fn tells_use() -> bool {
 fn left_by(copy: CopyFn, to: &mut [u8], from: &[u8]) -> Left {
     let mut registers = [[0; 32]; 16];
     let (low, high): (u64, usize);
-    // SAFETY: the CPU has AVX, the buffers hold the length and are different, and all that a function
-    // may change is named. `xgetbv` runs only where the processor knows this register.
+    // SAFETY: the CPU has AVX, the buffers have this length and do not overlap, and every register
+    // that a function may change is declared. `xgetbv` runs only if the processor supports it.
     unsafe {
         asm!(
             "vzeroupper",
@@ -93,7 +93,7 @@ fn left_by(copy: CopyFn, to: &mut [u8], from: &[u8]) -> Left {
     Left { in_use: tells_use().then_some(in_use), registers }
 }
 
-/// Leaves a whole ymm register behind.
+/// Leaves a whole ymm register dirty.
 #[unsafe(naked)]
 unsafe extern "C" fn unclean(_destination: *mut u8, _source: *const u8, _length: usize) {
     core::arch::naked_asm!("vmovdqu ymm3, [rsi]", "ret")
@@ -105,20 +105,23 @@ fn functions_leave_the_upper_halves_clean_at_every_length() {
         return machine::untested::note("upper halves after a copy", &"this CPU lacks AVX2");
     }
     if !tells_use() {
-        machine::untested::note("registers in use after a copy", &"xgetbv does not tell here");
+        machine::untested::note(
+            "registers in use after a copy",
+            &"xgetbv does not report them here",
+        );
     }
     let near = |edge: usize| (edge - 70..edge + 140).step_by(if edge > 1 << 20 { 23 } else { 1 });
     let lengths: Vec<usize> = (1..=600)
         .chain(EDGES.into_iter().flat_map(near))
-        // Where four quarters leave only a few bytes.
+        // Lengths at which four quarters leave only a few bytes.
         .chain((64 << 10) - 70..(64 << 10) + 300)
         .collect();
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let (mut to, from) = (vec![0; longest], vec![0xff; longest]);
-    assert!(!left_by(unclean, &mut to, &from[..64]).is_clean(), "the test sees nothing");
+    assert!(!left_by(unclean, &mut to, &from[..64]).is_clean(), "the test detects nothing");
     let known = all().iter().chain([load_store_limit()]).filter(|one| one.name != "glibc");
     let known = known.filter_map(|one| (one.resolve)().ok().map(|copy| (one.name, copy)));
-    // What another processor would resolve to.
+    // The variants for other processors.
     let others =
         [("tollgate without AVX-512", tollgate::WITH_AVX2), ("32 B", load_store_limit::WITH_AVX2)];
     for (name, copy) in known.chain(others) {

@@ -1,8 +1,16 @@
-//! Our own copy, by size classes: what wins at each length, and nowhere what falls behind.
+//! Our copy function by size classes: the fastest strategy at each length.
 
-use super::thresholds::{LARGE, thresholds};
-use super::{CopyFn, avx2, avx512, cached_quarter, non_temporal, rep_aligned};
+// The system may report any numbers: this crate is built without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use core::arch::naked_asm;
+use std::arch::x86_64::__cpuid_count;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use machine::cache::Caches;
+
+use super::{CopyFn, avx2, avx512, large};
 
 pub(super) fn resolve() -> Result<CopyFn, String> {
     thresholds();
@@ -11,7 +19,7 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
         .or_else(|_| avx2::resolve().map(|_| with_avx2 as CopyFn))
 }
 
-/// What a processor without AVX-512 resolves to, for tests on one that has it.
+/// The variant for processors without AVX-512, for tests on others.
 #[cfg(test)]
 pub(super) const WITH_AVX2: CopyFn = with_avx2;
 
@@ -41,37 +49,83 @@ unsafe extern "C" fn with_avx2(_destination: *mut u8, _source: *const u8, _lengt
 }
 
 unsafe extern "C" fn large_with_avx512(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's contract, passed on; AVX-512 implies AVX2.
-    unsafe { large(length, avx512::copy)(destination, source, length) }
+    // SAFETY: the caller guarantees the same contract; AVX-512 implies AVX2.
+    unsafe { strategy(length, avx512::copy)(destination, source, length) }
 }
 
 unsafe extern "C" fn large_with_avx2(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's contract, passed on.
-    unsafe { large(length, avx2::copy)(destination, source, length) }
+    // SAFETY: the caller guarantees the same contract.
+    unsafe { strategy(length, avx2::copy)(destination, source, length) }
 }
 
-/// The way of a copy that does not fit in the first cache.
+/// Returns the strategy for a copy that does not fit in the first-level cache.
 #[inline(always)]
-fn large(length: usize, vectors: CopyFn) -> CopyFn {
+fn strategy(length: usize, vectors: CopyFn) -> CopyFn {
     let thresholds = thresholds();
     if length <= thresholds.rep {
-        rep_aligned::copy
+        large::copy_rep_aligned
     } else if length <= thresholds.cached {
         vectors
     } else if length <= thresholds.source_cached {
-        cached_quarter::copy
+        large::copy_cached_quarter
     } else {
-        non_temporal::copy
+        large::copy_non_temporal
     }
+}
+
+/// Maximum length in bytes for which source and destination fit in the first-level cache, so that
+/// ordinary stores are fastest. It is a separate static because assembly reads it on every call
+/// above 512 bytes.
+static LARGE: AtomicUsize = AtomicUsize::new(16 << 10);
+
+/// Maximum length of each strategy of a large copy, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Thresholds {
+    /// Both buffers fit in the first-level cache.
+    pub large: usize,
+    /// `rep movsb` is at least as fast as vectors; 0 without ERMS.
+    pub rep: usize,
+    /// Both buffers fit in the last-level cache with space to spare.
+    pub cached: usize,
+    /// Much of the source fits in the last-level cache.
+    pub source_cached: usize,
+}
+
+impl Thresholds {
+    fn new(first: usize, last: usize, fast_rep: bool) -> Self {
+        Self {
+            large: first / 2,
+            rep: if fast_rep { last / 8 } else { 0 },
+            cached: last / 4,
+            source_cached: (last / 2).saturating_mul(3),
+        }
+    }
+}
+
+/// Returns this machine's thresholds; the first call reads the cache sizes and sets [`LARGE`].
+fn thresholds() -> &'static Thresholds {
+    static THRESHOLDS: OnceLock<Thresholds> = OnceLock::new();
+    THRESHOLDS.get_or_init(|| {
+        let caches = Caches::detect();
+        let size = |level| caches.data(level).and_then(|bytes| usize::try_from(bytes).ok());
+        let first = size(1).unwrap_or(32 << 10);
+        // A VM may report the cache of a whole socket; one core can use no more than this.
+        let last = size(3).unwrap_or(32 << 20).min(96 << 20);
+        // Leaf 7, EBX bit 9: enhanced rep movsb (ERMS).
+        let fast_rep = __cpuid_count(7, 0).ebx & 1 << 9 != 0;
+        let thresholds = Thresholds::new(first, last, fast_rep);
+        LARGE.store(thresholds.large, Ordering::Relaxed);
+        thresholds
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A processor with AVX-512 never resolves to it, so it is called here by itself.
+    /// A processor with AVX-512 never resolves to this variant, so the test calls it directly.
     #[test]
-    fn the_variant_without_avx512_copies_in_every_class() {
+    fn the_variant_without_avx512_copies_in_every_size_class() {
         if let Err(why) = avx2::resolve() {
             return machine::untested::note("tollgate without AVX-512", &why);
         }
@@ -79,13 +133,13 @@ mod tests {
         for length in [0, 1, 40, 300, 16 << 10, 40 << 10, (5 << 20) + 1, (12 << 20) + 3, 64 << 20] {
             let source: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
             let mut destination = vec![0; length];
-            // SAFETY: both are this long, do not overlap, and the CPU has AVX2.
+            // SAFETY: both buffers have this length and do not overlap, and the CPU has AVX2.
             unsafe { with_avx2(destination.as_mut_ptr(), source.as_ptr(), length) };
             assert!(destination == source, "{length} bytes");
         }
     }
 
-    /// What ends the code of `short` in [`short_alone`].
+    /// Marks the end of the code of `short` in [`short_alone`].
     const MARK: u64 = 0x6574_6167_6c6c_6f74;
 
     #[unsafe(naked)]
@@ -106,5 +160,20 @@ mod tests {
         let code = bytes(short, length);
         assert_eq!(code, bytes(with_avx512 as *const () as usize, length));
         assert_eq!(code, bytes(avx512::copy as *const () as usize, length));
+    }
+
+    #[test]
+    fn thresholds_follow_from_the_cache_sizes() {
+        let with_rep = Thresholds::new(32 << 10, 32 << 20, true);
+        let ends = [with_rep.large, with_rep.rep, with_rep.cached, with_rep.source_cached];
+        assert_eq!(ends, [16 << 10, 4 << 20, 8 << 20, 48 << 20]);
+        assert_eq!(Thresholds::new(32 << 10, 32 << 20, false).rep, 0);
+    }
+
+    #[test]
+    fn thresholds_set_the_limit_that_assembly_reads() {
+        assert_eq!(thresholds().large, LARGE.load(Ordering::Relaxed));
+        assert!(thresholds().large >= 4096, "{:?}", thresholds());
+        assert!(thresholds().source_cached <= 144 << 20, "{:?}", thresholds());
     }
 }

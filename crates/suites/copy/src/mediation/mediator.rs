@@ -1,10 +1,10 @@
-//! The mediator: makes the pool, passes to each host what its rules give, and takes it back.
+//! The mediator: creates the pool, passes each host what its rules permit, and revokes it.
 //!
-//! Each range is a memfd of its own. A host that may write is passed it as it is; one that may only
-//! read is passed a descriptor opened read-only, which the kernel never maps writable; one that may do
-//! neither is passed nothing. A right is given by passing a descriptor. It is taken back without the
-//! host's help: the range's contents move to a new memfd, which goes to those who still have a right,
-//! and the old one is cut to nothing, so that whatever a host has kept of it ends in SIGBUS.
+//! Each range is a separate memfd. A host that may write receives this descriptor; one that may only
+//! read receives a descriptor opened read-only, which the kernel never maps writable; one that may do
+//! neither receives none. Passing a descriptor grants a permission. Revoking needs no cooperation of
+//! the host: the contents of the range move to a new memfd, which goes to the hosts that keep a
+//! permission, and the old one is truncated to zero, so that any access through it raises SIGBUS.
 
 use std::os::fd::AsRawFd;
 
@@ -12,35 +12,38 @@ use lab::sample::Failure;
 use machine::mapping::{Mapping, PAGE};
 use machine::tsc;
 
-use super::held::{Held, Window};
-use super::host::{DONE, order};
-use super::peer::{Peer, Terms};
-use super::rules::{Access, HOSTS, Right, Rules};
+use super::guard;
+use super::host::{DONE, Peer, Terms, command};
+use super::pool::{MediatedRange, Window};
+use super::rules::{Access, HOSTS, Permission, Rules};
 use super::socket::Message;
-use super::tally::Tally;
 
 /// A pool and the hosts that share it.
 pub struct Mediator {
     rules: Rules,
-    held: Vec<Held>,
+    held: Vec<MediatedRange>,
     peers: Vec<Peer>,
     /// Reserves the addresses where every host maps the pool.
     _window: Window,
 }
 
 impl Mediator {
-    /// Starts the hosts, makes the pool, and passes each host what the rules give it.
+    /// Starts the hosts, creates the pool, and passes each host what the rules permit.
     ///
     /// # Errors
-    /// Where memory, a process or a CPU cannot be had, or the kernel has no seccomp.
+    /// Returns an error if memory, a process or a CPU is unavailable, or the kernel lacks seccomp.
     pub fn new(rules: Rules, terms: &Terms) -> Result<Self, Failure> {
         let window = Window::reserve(rules.length())?;
-        // The hosts come first, so that they inherit nothing of the pool.
-        let peers: Result<Vec<_>, Failure> =
-            terms.cpus.iter().map(|cpu| Peer::start(*cpu, window.start(), terms)).collect();
+        let filter = terms.confined.then(guard::filter).transpose()?;
+        // The hosts start first, so that they inherit no part of the pool.
+        let peers: Result<Vec<_>, Failure> = terms
+            .cpus
+            .iter()
+            .map(|cpu| Peer::start(*cpu, window.start(), terms, filter.as_deref()))
+            .collect();
         let peers = peers?;
         let held: Result<Vec<_>, Failure> =
-            rules.ranges.iter().map(|range| Held::new(range.length)).collect();
+            rules.ranges.iter().map(|range| MediatedRange::new(range.length)).collect();
         let mut mediator = Self { rules, held: held?, peers, _window: window };
         for range in 0..mediator.rules.ranges.len() {
             for host in 0..HOSTS {
@@ -50,23 +53,23 @@ impl Mediator {
         Ok(mediator)
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Passes a host the range with the right that it has; nothing where it has none.
+    /// Passes a host the range with its permission; does nothing if it has none.
     fn pass(&mut self, range: usize, host: usize, keep: u64) -> Result<(), Failure> {
         let at = &self.rules.ranges[range];
         let held = &self.held[range];
-        let (descriptor, writable) = match at.rights[host] {
-            Right::None => return Ok(()),
-            Right::Read => (Some(held.read_only()?), 0),
-            Right::Write => (None, order::WRITABLE),
+        let (descriptor, writable) = match at.permissions[host] {
+            Permission::None => return Ok(()),
+            Permission::Read => (Some(held.read_only()?), 0),
+            Permission::Write => (None, command::WRITABLE),
         };
         let descriptor = descriptor.as_ref().map_or(held.descriptor(), AsRawFd::as_raw_fd);
         let message = Message {
-            kind: order::MAP,
+            kind: command::MAP,
             offset: at.offset as u64,
             length: at.length as u64,
             value: writable | keep,
@@ -78,26 +81,31 @@ impl Mediator {
         }
     }
 
-    /// Changes a host's right to a range; how long that took until it was in force for all, ticks.
+    /// Changes a host's permission for a range. Returns the ticks until it was in force for all hosts.
     ///
     /// # Errors
-    /// Where memory cannot be had or a host does not answer.
-    pub fn change(&mut self, range: usize, host: usize, right: Right) -> Result<u64, Failure> {
-        self.change_keeping(range, host, right, false)
+    /// Returns an error if there is not enough memory or a host does not answer.
+    pub fn change(
+        &mut self,
+        range: usize,
+        host: usize,
+        permission: Permission,
+    ) -> Result<u64, Failure> {
+        self.change_keeping(range, host, permission, false)
     }
 
     fn change_keeping(
         &mut self,
         range: usize,
         host: usize,
-        right: Right,
+        permission: Permission,
         kept: bool,
     ) -> Result<u64, Failure> {
-        let keep = if kept { order::KEEP } else { 0 };
-        let before = self.rules.ranges[range].rights[host];
-        let begun = tsc::start();
-        self.rules.ranges[range].rights[host] = right;
-        if right >= before {
+        let keep = if kept { command::KEEP } else { 0 };
+        let before = self.rules.ranges[range].permissions[host];
+        let start = tsc::start();
+        self.rules.ranges[range].permissions[host] = permission;
+        if permission >= before {
             self.pass(range, host, keep)?;
         } else {
             self.held[range].renew()?;
@@ -105,17 +113,17 @@ impl Mediator {
                 self.pass(range, peer, if peer == host { keep } else { 0 })?;
             }
         }
-        Ok(tsc::stop() - begun)
+        Ok(tsc::stop() - start)
     }
 
-    /// Has every host load and store at `places` of every range, and compares with the rules.
+    /// Has every host load and store at `offsets` offsets of every range, and compares with the rules.
     ///
     /// # Errors
-    /// Where a host does not answer.
-    pub fn verify(&mut self, places: usize, tally: &mut Tally) -> Result<(), Failure> {
+    /// Returns an error if a host does not answer.
+    pub fn verify(&mut self, offsets: usize, counts: &mut AccessCounts) -> Result<(), Failure> {
         for range in 0..self.rules.ranges.len() {
-            for place in 0..places {
-                self.verify_at(range, place, places, tally)?;
+            for index in 0..offsets {
+                self.verify_at(range, index, offsets, counts)?;
             }
         }
         Ok(())
@@ -124,30 +132,30 @@ impl Mediator {
     fn verify_at(
         &mut self,
         range: usize,
-        place: usize,
-        places: usize,
-        tally: &mut Tally,
+        index: usize,
+        offsets: usize,
+        counts: &mut AccessCounts,
     ) -> Result<(), Failure> {
         let Self { rules, held, peers, .. } = self;
         let (at, held) = (&rules.ranges[range], &held[range]);
-        // From the first page to the last, at another word of each.
-        let page = (at.length / PAGE - 1) * place / (places - 1).max(1);
-        let within = page * PAGE + (place * 8) % PAGE;
+        // From the first page to the last, at a different word of each.
+        let page = (at.length / PAGE - 1) * index / (offsets - 1).max(1);
+        let within = page * PAGE + (index * 8) % PAGE;
         let offset = (at.offset + within) as u64;
         for (host, peer) in peers.iter_mut().enumerate() {
-            let was = tally.mark(host);
-            held.put(within, was);
+            let previous = counts.mark(host);
+            held.put(within, previous);
             let loaded =
-                peer.ask(&Message { kind: order::LOAD, offset, ..Message::default() }, None)?;
-            let allowed = at.rights[host].allows(Access::Load);
-            // A forbidden load that comes through is a leak, whatever it found.
-            tally.add(allowed, loaded.kind == DONE && (!allowed || loaded.value == was));
-            let value = tally.mark(host);
-            let store = Message { kind: order::STORE, offset, value, length: 0 };
+                peer.ask(&Message { kind: command::LOAD, offset, ..Message::default() }, None)?;
+            let allowed = at.permissions[host].allows(Access::Load);
+            // A forbidden load that succeeds is a leak, regardless of its value.
+            counts.add(allowed, loaded.kind == DONE && (!allowed || loaded.value == previous));
+            let value = counts.mark(host);
+            let store = Message { kind: command::STORE, offset, value, length: 0 };
             let stored = peer.ask(&store, None)?;
-            let allowed = at.rights[host].allows(Access::Store);
+            let allowed = at.permissions[host].allows(Access::Store);
             let arrived = held.get(within) == value;
-            tally.add(
+            counts.add(
                 allowed,
                 if allowed {
                     stored.kind == DONE && arrived
@@ -159,37 +167,42 @@ impl Mediator {
         Ok(())
     }
 
-    /// Has a host that lost its right to write a range try every way round: through the descriptor
-    /// from before, by mprotect, by mapping the read-only descriptor writable, by opening it anew.
-    /// The host has the right again afterwards.
+    /// Has a host that lost its permission to write a range try every bypass: through the descriptor
+    /// from before, by mprotect, by mapping the read-only descriptor writable, by reopening it. The
+    /// host has the permission again afterwards.
     ///
     /// # Errors
-    /// Where a host does not answer.
-    pub fn attack(&mut self, range: usize, host: usize, tally: &mut Tally) -> Result<(), Failure> {
+    /// Returns an error if a host does not answer.
+    pub fn attack(
+        &mut self,
+        range: usize,
+        host: usize,
+        counts: &mut AccessCounts,
+    ) -> Result<(), Failure> {
         let offset = self.rules.ranges[range].offset as u64;
-        let attempt = |mediator: &mut Self, kind, tally: &mut Tally| {
-            let value = tally.mark(host);
+        let attempt = |mediator: &mut Self, kind, counts: &mut AccessCounts| {
+            let value = counts.mark(host);
             let message = Message { kind, offset, value, length: 0 };
             let answer = mediator.peers[host].ask(&message, None)?;
-            let through = answer.kind == DONE || mediator.held[range].get(0) == value;
-            tally.add(false, through);
+            let succeeded = answer.kind == DONE || mediator.held[range].get(0) == value;
+            counts.add(false, succeeded);
             Ok::<(), Failure>(())
         };
-        self.change_keeping(range, host, Right::Write, true)?;
-        self.change_keeping(range, host, Right::Read, false)?;
-        attempt(self, order::REMAP, tally)?;
-        self.change_keeping(range, host, Right::Read, true)?;
-        for kind in [order::PROTECT, order::REMAP, order::REOPEN] {
-            attempt(self, kind, tally)?;
+        self.change_keeping(range, host, Permission::Write, true)?;
+        self.change_keeping(range, host, Permission::Read, false)?;
+        attempt(self, command::REMAP, counts)?;
+        self.change_keeping(range, host, Permission::Read, true)?;
+        for kind in [command::PROTECT, command::REMAP, command::REOPEN] {
+            attempt(self, kind, counts)?;
         }
-        self.change(range, host, Right::Write).map(drop)
+        self.change(range, host, Permission::Write).map(drop)
     }
 
-    /// Has a host copy into a range for so many ticks; ticks a copy. What arrived is compared with the
-    /// source.
+    /// Has a host copy into a range for `ticks` ticks, and compares the bytes with the source. Returns
+    /// the ticks per copy.
     ///
     /// # Errors
-    /// Where the bytes did not arrive, or the host does not answer.
+    /// Returns an error if the bytes did not arrive, or the host does not answer.
     pub fn copy(
         &mut self,
         range: usize,
@@ -199,20 +212,20 @@ impl Mediator {
     ) -> Result<f64, Failure> {
         let at = &self.rules.ranges[range];
         let length = source.len();
-        if length > at.length || !at.rights[host].allows(Access::Store) {
+        if length > at.length || !at.permissions[host].allows(Access::Store) {
             return Err(Failure::failed(format!(
                 "host {host} may not copy {length} B into '{}'",
                 at.name
             )));
         }
         let message = Message {
-            kind: order::COPY,
+            kind: command::COPY,
             offset: at.offset as u64,
             length: length as u64,
             value: ticks,
         };
         let answer = self.peers[host].ask(&message, None)?;
-        // SAFETY: both have the length, and the host is done with its copies.
+        // SAFETY: both mappings have this length, and the host has finished its copies.
         let (sent, arrived) = unsafe {
             (
                 std::slice::from_raw_parts(source.as_ptr(), length),
@@ -226,5 +239,50 @@ impl Mediator {
                 at.name
             ))),
         }
+    }
+}
+
+/// Number of accesses by permission and outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AccessCounts {
+    /// Allowed accesses that succeeded.
+    pub allowed: u64,
+    /// Forbidden accesses, and attempts to bypass the rules, that were stopped.
+    pub stopped: u64,
+    /// Forbidden accesses that succeeded.
+    pub leaked: u64,
+    /// Allowed accesses that were stopped, or returned other contents.
+    pub refused: u64,
+}
+
+impl AccessCounts {
+    pub(super) fn add(&mut self, allowed: bool, succeeded: bool) {
+        let count = match (allowed, succeeded) {
+            (true, true) => &mut self.allowed,
+            (true, false) => &mut self.refused,
+            (false, true) => &mut self.leaked,
+            (false, false) => &mut self.stopped,
+        };
+        *count += 1;
+    }
+
+    /// Returns a word that no access has stored before.
+    pub(super) fn mark(&self, host: usize) -> u64 {
+        let count = self.allowed + self.stopped + self.leaked + self.refused;
+        (count * 2 + host as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Checks that all allowed accesses succeeded and no others.
+    ///
+    /// # Errors
+    /// Returns the number of leaks and refusals.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.leaked == 0 && self.refused == 0 {
+            return Ok(());
+        }
+        let Self { leaked, refused, .. } = self;
+        Err(Failure::check(format!(
+            "{leaked} forbidden accesses succeeded and {refused} allowed ones failed"
+        )))
     }
 }

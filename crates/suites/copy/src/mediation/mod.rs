@@ -1,18 +1,15 @@
-//! `copy/mediation`: a pool whose filter rules say which host may read and write which range.
+//! `copy/mediation`: a pool whose rules state which host may read and write which range.
 //!
-//! ESCAPE enforces its rules in an FPGA, out of its hosts' reach; here the kernel does, set by a
-//! mediator that the hosts cannot reach: see [`Mediator`]. Every allowed access must come through and
-//! every forbidden one be stopped, those of a host that tries to get round the rules too.
+//! ESCAPE enforces its rules in an FPGA that its hosts cannot reach; here the kernel enforces them, set
+//! by a mediator that the hosts cannot reach: see [`Mediator`]. Every allowed access must succeed and
+//! every forbidden one must be stopped, including attempts of a host to bypass the rules.
 
-mod access;
-mod confine;
-mod held;
+mod guard;
 mod host;
 mod mediator;
-mod peer;
+mod pool;
 mod rules;
 mod socket;
-mod tally;
 
 use std::time::Duration;
 
@@ -23,18 +20,17 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-pub use mediator::Mediator;
-pub use peer::Terms;
-pub use rules::{Access, HOSTS, Range, Right, Rules};
-pub use tally::Tally;
+pub use host::Terms;
+pub use mediator::{AccessCounts, Mediator};
+pub use rules::{Access, HOSTS, Permission, Range, Rules};
 
 use crate::{factors, functions, lengths, metrics};
 
-/// Pages of each range at which accesses are tried.
-const PLACES: usize = 8;
-/// The least changes of a rule that make a median, and the most.
+/// Offsets of each range at which accesses are tried.
+const OFFSETS: usize = 8;
+/// Minimum and maximum number of rule changes for a median.
 const CHANGES: std::ops::Range<usize> = 5..64;
-/// The host whose right changes, and that copies.
+/// The host whose permission changes, and that copies.
 const CHANGED: usize = 1;
 
 /// Whether the rules are enforced.
@@ -51,22 +47,22 @@ enum Change {
     Revoke,
 }
 
-/// Levels of `mediation`.
+/// Params of `mediation`.
 #[derive(Debug, Clone, Params)]
 pub(crate) struct MediationParams {
-    /// bytes a copy
-    #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::LONGEST))]
+    /// bytes per copy
+    #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
-    /// what copies: a function of the suite, or PATH.so:SYMBOL
+    /// copy function: one of the suite, or PATH.so:SYMBOL
     #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
     function: String,
-    /// by how much ESCAPE's 16 GiB pool is divided
+    /// divisor of ESCAPE's 16 GiB pool
     #[factor(default = "256", levels = Levels::Count(1, u64::MAX))]
     scale: u64,
-    /// yes (the rules are enforced) or no (every host may do all, unconfined)
+    /// yes (the rules are enforced) or no (every host may access everything, unconfined)
     #[factor(default = "yes")]
     mediated: Mediated,
-    /// which change of a rule is timed: grant (write where it could read) or revoke (the reverse)
+    /// timed change of a rule: grant (write permission to a reader) or revoke (the reverse)
     #[factor(default = "revoke")]
     change: Change,
 }
@@ -74,48 +70,50 @@ pub(crate) struct MediationParams {
 const METRICS: &[Metric] = &[
     metrics::THROUGHPUT_METRIC,
     metrics::CHECKED_METRIC,
-    Metric::count("allowed", "allowed accesses that came through"),
+    Metric::count("allowed", "allowed accesses that succeeded"),
     Metric::count(
         "stopped",
-        "forbidden accesses, and attempts to get round the rules, that were stopped",
+        "forbidden accesses, and attempts to bypass the rules, that were stopped",
     ),
-    Metric::count("leaked", "forbidden accesses that came through; must be 0"),
+    Metric::count("leaked", "forbidden accesses that succeeded; must be 0"),
     Metric::time(
         "rule_change",
-        "from deciding to change a rule until it is in force for both hosts",
+        "from the decision to change a rule until it is in force for both hosts",
     ),
 ];
 
-struct Setup {
+struct Plan {
     rules: Rules,
     range: usize,
     length: usize,
     mediated: bool,
-    right: Right,
+    permission: Permission,
 }
 
-impl Setup {
+impl Plan {
     fn new(params: &MediationParams) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::unavailable(why, "see `tollgate list` for the levels");
+        let wrong = |why: String| {
+            Failure::unavailable(why, "choose another length or scale: `tollgate list`")
+        };
         let length = params.length;
         let rules = Rules::escape(params.scale).map_err(|why| wrong(why.to_string()))?;
         let range =
             rules.shared().ok_or_else(|| wrong("no range is shared by both hosts".into()))?;
-        let room = rules.ranges[range].length;
-        if !(1..=room).contains(&length) {
-            return Err(wrong(format!("{length} B do not fit into a shared range of {room} B")));
+        let capacity = rules.ranges[range].length;
+        if !(1..=capacity).contains(&length) {
+            return Err(wrong(format!("{length} B exceed the shared range of {capacity} B")));
         }
         let mediated = params.mediated == Mediated::Yes;
-        let right = match params.change {
-            Change::Grant => Right::Write,
-            Change::Revoke => Right::Read,
+        let permission = match params.change {
+            Change::Grant => Permission::Write,
+            Change::Revoke => Permission::Read,
         };
         let rules = if mediated { rules } else { rules.open() };
-        Ok(Self { rules, range, length, mediated, right })
+        Ok(Self { rules, range, length, mediated, permission })
     }
 }
 
-/// Copies into a pool whose rules a mediator enforces.
+/// The method `mediation`: copies into a pool whose rules a mediator enforces.
 pub(crate) struct Mediation;
 
 impl Method for Mediation {
@@ -130,10 +128,10 @@ impl Method for Mediation {
     }
 
     fn available(&self, params: &MediationParams) -> Result<(), Failure> {
-        let setup = Setup::new(params)?;
+        let plan = Plan::new(params)?;
         functions::check(&params.function)?;
-        // While a rule changes, a range is there twice.
-        let (needed, free) = (2 * setup.rules.length() as u64, machine::memory::available());
+        // While a rule changes, two copies of a range exist.
+        let (needed, free) = (2 * plan.rules.length() as u64, machine::memory::available());
         if needed > free {
             return Err(Failure::unavailable(
                 format!("the pool needs {} MiB and {} MiB are free", needed >> 20, free >> 20),
@@ -143,9 +141,9 @@ impl Method for Mediation {
         Ok(())
     }
 
-    /// With all that it prepares: the pool is made once, and its shared range again with every change.
+    /// Includes preparation: the pool is created once, and its shared range again with every change.
     fn expected(&self, params: &MediationParams, budget: Duration) -> Duration {
-        let bytes = Setup::new(params).map_or(0, |setup| setup.rules.length());
+        let bytes = Plan::new(params).map_or(0, |plan| plan.rules.length());
         let renewals = CHANGES.start + 5;
         budget.saturating_mul(2)
             + Duration::from_millis(10)
@@ -169,69 +167,69 @@ impl Probe<MediationParams> for MediationProbe {
         context: &mut Context,
         params: &MediationParams,
     ) -> Result<Measurement, Failure> {
-        let setup = Setup::new(params)?;
+        let plan = Plan::new(params)?;
         let function = functions::find(&params.function)?;
-        let source = filled(setup.length)?;
-        let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU may be used"))?;
+        let source = filled(plan.length)?;
+        let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU is allowed"))?;
         let terms = Terms {
             cpus: [first, *context.cpus.get(1).unwrap_or(&first)],
             copy: function.pointer(),
             source: &source,
-            confined: setup.mediated,
+            confined: plan.mediated,
         };
-        let mut mediator = Mediator::new(setup.rules.clone(), &terms)?;
-        let mut tally = Tally::default();
-        mediator.verify(PLACES, &mut tally)?;
+        let mut mediator = Mediator::new(plan.rules.clone(), &terms)?;
+        let mut counts = AccessCounts::default();
+        mediator.verify(OFFSETS, &mut counts)?;
         let ticks = context.tsc()?.ticks(context.budget);
-        let copy = mediator.copy(setup.range, CHANGED, &source, ticks)?;
+        let copy = mediator.copy(plan.range, CHANGED, &source, ticks)?;
         let mut measurement = Measurement::default().value(
             "throughput",
-            setup.length as f64 * context.tsc()?.hertz / copy.max(f64::MIN_POSITIVE),
+            plan.length as f64 * context.tsc()?.hertz / copy.max(f64::MIN_POSITIVE),
         );
-        if setup.mediated {
-            mediator.attack(setup.range, CHANGED, &mut tally)?;
-            let change = changes(&mut mediator, &setup, context, &mut tally)?;
+        if plan.mediated {
+            mediator.attack(plan.range, CHANGED, &mut counts)?;
+            let change = changes(&mut mediator, &plan, context, &mut counts)?;
             measurement = measurement.value("rule_change", change);
         }
-        tally.enforced()?;
+        counts.check()?;
         Ok(measurement
-            .value("allowed", tally.allowed as f64)
-            .value("stopped", tally.stopped as f64)
-            .value("leaked", tally.leaked as f64)
-            .value("checked", setup.length as f64))
+            .value("allowed", counts.allowed as f64)
+            .value("stopped", counts.stopped as f64)
+            .value("leaked", counts.leaked as f64)
+            .value("checked", plan.length as f64))
     }
 }
 
-/// Takes a right and gives it back, again and again; the median time of the asked change, ns. After
-/// every change accesses show that it is in force.
+/// Revokes and grants a permission repeatedly, and verifies after each change that it is in force.
+/// Returns the median time of the requested change, ns.
 fn changes(
     mediator: &mut Mediator,
-    setup: &Setup,
+    plan: &Plan,
     context: &Context,
-    tally: &mut Tally,
+    counts: &mut AccessCounts,
 ) -> Result<f64, Failure> {
-    let mut taken = Vec::new();
+    let mut times = Vec::new();
     let end = std::time::Instant::now() + context.budget;
-    while taken.len() < CHANGES.end
-        && (taken.len() < CHANGES.start || std::time::Instant::now() < end)
+    while times.len() < CHANGES.end
+        && (times.len() < CHANGES.start || std::time::Instant::now() < end)
     {
-        for right in [Right::Read, Right::Write] {
-            let ticks = mediator.change(setup.range, CHANGED, right)?;
-            mediator.verify(1, tally)?;
-            if right == setup.right {
-                taken.push(ticks);
+        for permission in [Permission::Read, Permission::Write] {
+            let ticks = mediator.change(plan.range, CHANGED, permission)?;
+            mediator.verify(1, counts)?;
+            if permission == plan.permission {
+                times.push(ticks);
             }
         }
     }
-    taken.sort_unstable();
-    let median = taken[taken.len() / 2].saturating_sub(context.tsc()?.overhead);
+    times.sort_unstable();
+    let median = times[times.len() / 2].saturating_sub(context.tsc()?.overhead);
     Ok(context.tsc()?.nanoseconds(median as f64))
 }
 
 fn filled(length: usize) -> Result<Mapping, Failure> {
     let source = Mapping::anonymous(length).map_err(|why| Failure::failed(why.to_string()))?;
     for index in 0..length {
-        // SAFETY: index lies in the mapping, which is ours alone.
+        // SAFETY: the index is in the mapping, which only this function uses.
         unsafe { source.as_mut_ptr().add(index).write((index % 251) as u8 + 1) };
     }
     Ok(source)
@@ -244,13 +242,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pool_shrinks_with_the_scale() {
+    fn the_scale_divides_the_pool() {
         let of = |scale: &str| {
             let point = Point::from([("length", "4 KiB"), ("scale", scale)]);
-            Setup::new(&MediationParams::with_defaults(&point)?).map(|setup| setup.rules.length())
+            Plan::new(&MediationParams::with_defaults(&point)?).map(|plan| plan.rules.length())
         };
         let default = MediationParams::with_defaults(&Point::default()).unwrap();
-        assert_eq!(of("256").ok(), Setup::new(&default).ok().map(|setup| setup.rules.length()));
+        assert_eq!(of("256").ok(), Plan::new(&default).ok().map(|plan| plan.rules.length()));
         assert!(of("1024").unwrap() < of("256").unwrap());
         for scale in ["", "x", "0", "-1", "1.5", "18446744073709551616"] {
             assert!(of(scale).unwrap_err().why.starts_with("factor 'scale': "), "{scale}");

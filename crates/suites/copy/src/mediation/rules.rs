@@ -1,6 +1,6 @@
-//! The filter rules of a pool, as data: who may read and who may write which range.
+//! The rules of a pool, as data: which host may read and which may write each range.
 
-// A file may say any numbers: this crate is compiled without overflow checks.
+// A file may contain any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use lab::data::{DataError, read_toml};
@@ -13,19 +13,19 @@ pub const HOSTS: usize = 2;
 /// ESCAPE's rules.
 const ESCAPE: &str = include_str!("../../mediation.toml");
 
-/// What a host may do with a range. There is no writing without reading: pages of this processor
-/// cannot be written unless they can be read.
+/// A host's permission for a range. Writing includes reading, because x86-64 pages cannot be
+/// write-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Right {
-    /// Nothing.
+pub enum Permission {
+    /// No access.
     None,
-    /// Read it.
+    /// Read.
     Read,
-    /// Read and write it.
+    /// Read and write.
     Write,
 }
 
-/// One way of touching a range.
+/// A kind of access to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// A load.
@@ -34,8 +34,8 @@ pub enum Access {
     Store,
 }
 
-impl Right {
-    /// Whether the right covers the access.
+impl Permission {
+    /// Returns whether the permission covers the access.
     pub fn allows(self, access: Access) -> bool {
         match access {
             Access::Load => self >= Self::Read,
@@ -44,23 +44,23 @@ impl Right {
     }
 }
 
-/// A range of the pool, and each host's right to it.
+/// A range of the pool, and each host's permission for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
-    /// What people call it.
+    /// Name in messages.
     pub name: String,
-    /// Where it begins in the pool, bytes.
+    /// Offset in the pool, bytes.
     pub offset: usize,
-    /// Bytes: whole pages.
+    /// Length in bytes: whole pages.
     pub length: usize,
-    /// By host.
-    pub rights: [Right; HOSTS],
+    /// Permission of each host.
+    pub permissions: [Permission; HOSTS],
 }
 
 /// The rules of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// In the order of the pool.
+    /// The ranges in ascending order of offset.
     pub ranges: Vec<Range>,
 }
 
@@ -80,23 +80,24 @@ struct Declared {
 }
 
 impl Rules {
-    /// ESCAPE's rules, with every range divided by `scale`.
+    /// Returns ESCAPE's rules, with the length of every range divided by `scale`.
     ///
     /// # Errors
-    /// See [`Rules::read`].
+    /// Returns the errors of [`Rules::read`].
     pub fn escape(scale: u64) -> Result<Self, DataError> {
         Self::read("mediation.toml", ESCAPE, scale)
     }
 
-    /// Rules from TOML, with every range divided by `scale` and cut to whole pages, one at least.
+    /// Parses rules from TOML. Every length is divided by `scale` and rounded down to whole pages, but
+    /// at least one.
     ///
     /// # Errors
-    /// One line: the file, and what is wrong where.
+    /// Returns one line: the file, and the cause.
     pub fn read(file: &str, text: &str, scale: u64) -> Result<Self, DataError> {
         let parsed: File = read_toml(file, text)?;
         let fault = |what: String| DataError::of_file(file, what);
         if parsed.range.is_empty() {
-            return Err(fault("it has no [[range]]".into()));
+            return Err(fault("no [[range]]; declare at least one".into()));
         }
         let mut ranges = Vec::new();
         let mut offset = 0;
@@ -105,29 +106,29 @@ impl Rules {
                 .range(offset, scale)
                 .map_err(|what| fault(format!("range '{}': {what}", declared.name)))?;
             let end = range.offset.checked_add(range.length);
-            offset = end.ok_or_else(|| fault("the ranges are over 2^64 B: declare less".into()))?;
+            offset = end.ok_or_else(|| fault("the ranges exceed 2^64 B; declare less".into()))?;
             ranges.push(range);
         }
         Ok(Self { ranges })
     }
 
-    /// The same ranges with every right for every host: the pool without mediation.
+    /// Returns the same ranges with full permission for every host: the pool without mediation.
     #[must_use]
     pub fn open(mut self) -> Self {
         for range in &mut self.ranges {
-            range.rights = [Right::Write; HOSTS];
+            range.permissions = [Permission::Write; HOSTS];
         }
         self
     }
 
-    /// Bytes of the whole pool.
+    /// Returns the bytes of the whole pool.
     pub fn length(&self) -> usize {
         self.ranges.iter().map(|range| range.length).sum()
     }
 
-    /// The first range that every host may write.
+    /// Returns the first range that every host may write.
     pub fn shared(&self) -> Option<usize> {
-        self.ranges.iter().position(|range| range.rights == [Right::Write; HOSTS])
+        self.ranges.iter().position(|range| range.permissions == [Permission::Write; HOSTS])
     }
 }
 
@@ -135,14 +136,13 @@ impl Declared {
     fn range(&self, offset: usize, scale: u64) -> Result<Range, String> {
         let bytes = quantity::bytes(&self.length).map_err(|e| format!("length: {e}"))?;
         let pages = bytes.checked_div(scale).unwrap_or(bytes) as usize / PAGE;
-        let mut rights = [Right::None; HOSTS];
-        for (key, hosts, right) in
-            [("read", &self.read, Right::Read), ("write", &self.write, Right::Write)]
+        let mut permissions = [Permission::None; HOSTS];
+        for (key, hosts, permission) in
+            [("read", &self.read, Permission::Read), ("write", &self.write, Permission::Write)]
         {
             for host in hosts {
-                let known = rights.get_mut(*host);
-                *known.ok_or_else(|| format!("{key}: there is no host {host}, only 0 and 1"))? =
-                    right;
+                let known = permissions.get_mut(*host);
+                *known.ok_or_else(|| format!("{key}: no host {host}; use 0 or 1"))? = permission;
             }
         }
         if let Some(host) = self.write.iter().find(|host| !self.read.contains(host)) {
@@ -154,7 +154,7 @@ impl Declared {
             name: self.name.clone(),
             offset,
             length: pages.max(1).saturating_mul(PAGE),
-            rights,
+            permissions,
         })
     }
 }
@@ -164,12 +164,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_is_14_and_1_and_1_of_16() {
+    fn escapes_16_gib_are_14_shared_and_1_private_per_host() {
         let rules = Rules::escape(64).unwrap();
         assert_eq!(rules.length(), 16 << 24);
         let by_name: Vec<_> =
-            rules.ranges.iter().map(|r| (r.name.as_str(), r.length >> 24, r.rights)).collect();
-        use Right::{None, Write};
+            rules.ranges.iter().map(|r| (r.name.as_str(), r.length >> 24, r.permissions)).collect();
+        use Permission::{None, Write};
         let expected = [
             ("shared", 14, [Write; 2]),
             ("private-0", 1, [Write, None]),
@@ -181,15 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn rights_cover_accesses() {
-        let allowed = |right: Right| [right.allows(Access::Load), right.allows(Access::Store)];
-        assert_eq!(allowed(Right::None), [false, false]);
-        assert_eq!(allowed(Right::Read), [true, false]);
-        assert_eq!(allowed(Right::Write), [true, true]);
+    fn permissions_cover_accesses() {
+        let allowed = |permission: Permission| {
+            [permission.allows(Access::Load), permission.allows(Access::Store)]
+        };
+        assert_eq!(allowed(Permission::None), [false, false]);
+        assert_eq!(allowed(Permission::Read), [true, false]);
+        assert_eq!(allowed(Permission::Write), [true, true]);
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line() {
+    fn errors_are_one_line() {
         let wrong = |range: &str| {
             let text = format!("[[range]]\nname = 'a'\n{range}\n");
             let message = Rules::read("my.toml", &text, 1).unwrap_err().to_string();
@@ -206,7 +208,7 @@ mod tests {
         assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[]\ncolour='red'").contains("colour"));
         let one = "[[range]]\nname = 'a'\nlength = '8192 TiB'\nread = []\nwrite = []\n";
         let why = Rules::read("my.toml", &one.repeat(2048), 1).unwrap_err().to_string();
-        assert!(why.contains("over 2^64 B"), "{why}");
+        assert!(why.contains("exceed 2^64 B"), "{why}");
         assert_eq!(Rules::read("my.toml", &one.repeat(2047), 1).unwrap().length(), 2047 << 53);
         assert!(
             Rules::read("my.toml", "range = []", 1)

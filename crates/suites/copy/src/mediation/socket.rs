@@ -1,6 +1,6 @@
 //! Messages between mediator and host, with at most one descriptor each.
 //!
-//! A host is a forked process that may not allocate, so everything here lives on the stack.
+//! A host is a forked process that must not allocate, so all data here is on the stack.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libc::{c_void, cmsghdr, iovec, msghdr};
 
-/// A message: what it is about, and what belongs to it.
+/// A message: its kind, and arguments that depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Message {
@@ -18,17 +18,18 @@ pub(super) struct Message {
     pub(super) value: u64,
 }
 
-/// Room for one descriptor's control message, aligned as such a message must be.
+/// Buffer of one descriptor's control message, with the required alignment.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// A connected pair of sockets that keep messages apart; the first waits no longer than `patience`.
+/// Creates a connected pair of sockets that preserve message boundaries; receiving from the first
+/// times out after `patience`.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the error of socketpair(2) or setsockopt(2).
 pub(super) fn pair(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut both = [0; 2];
-    // SAFETY: the kernel writes two numbers.
+    // SAFETY: the kernel writes two integers.
     let code = unsafe {
         libc::socketpair(
             libc::AF_UNIX,
@@ -40,13 +41,13 @@ pub(super) fn pair(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made both, and nothing else owns them.
+    // SAFETY: the kernel just created both descriptors, and nothing else owns them.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(both[0]), OwnedFd::from_raw_fd(both[1])) };
     let time = libc::timeval {
         tv_sec: patience.as_secs() as i64,
         tv_usec: patience.subsec_micros().into(),
     };
-    // SAFETY: the timeval lives through the call, and its size is told.
+    // SAFETY: the timeval outlives the call, and its size is passed.
     let code = unsafe {
         libc::setsockopt(
             ours.as_raw_fd(),
@@ -62,16 +63,16 @@ pub(super) fn pair(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Sends a message, and a descriptor with it where there is one.
+/// Sends a message, with a descriptor if there is one.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the error of sendmsg(2).
 pub(super) fn send(socket: RawFd, message: &Message, descriptor: Option<RawFd>) -> io::Result<()> {
     let mut part =
         iovec { iov_base: (&raw const *message).cast_mut().cast(), iov_len: size_of::<Message>() };
     let mut control = Control([0; 64]);
-    // SAFETY: an all-zero msghdr is valid; all that it points to lives through the call, and the
-    // control message for one descriptor fits into its room.
+    // SAFETY: an all-zero msghdr is valid; all that it points to outlives the call, and the control
+    // message of one descriptor fits into its buffer.
     let sent = unsafe {
         let mut header: msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;
@@ -90,15 +91,16 @@ pub(super) fn send(socket: RawFd, message: &Message, descriptor: Option<RawFd>) 
     if sent == size_of::<Message>() as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits for a message, and the descriptor that came with it; that one is the caller's to close.
+/// Waits for a message and the descriptor that came with it; the caller must close the descriptor.
 ///
 /// # Errors
-/// The kernel's; EAGAIN where nothing came in time; EOF where the other side is gone.
+/// Returns the error of recvmsg(2): `WouldBlock` after a timeout, `UnexpectedEof` if the other side
+/// has closed its socket.
 pub(super) fn receive(socket: RawFd) -> io::Result<(Message, Option<RawFd>)> {
     let mut message = Message::default();
     let mut part = iovec { iov_base: (&raw mut message).cast(), iov_len: size_of::<Message>() };
     let mut control = Control([0; 64]);
-    // SAFETY: as in `send`; the kernel writes within the lengths that it is told.
+    // SAFETY: as in `send`; the kernel writes within the lengths passed to it.
     unsafe {
         let mut header: msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;
@@ -131,7 +133,7 @@ mod tests {
         send(ours.as_raw_fd(), &message, Some(theirs.as_raw_fd())).unwrap();
         assert_eq!(receive(theirs.as_raw_fd()).unwrap(), (message, None));
         let (_, descriptor) = receive(theirs.as_raw_fd()).unwrap();
-        // SAFETY: it has just come, and nothing else owns it.
+        // SAFETY: the descriptor was just received, and nothing else owns it.
         let passed = unsafe { OwnedFd::from_raw_fd(descriptor.unwrap()) };
         send(passed.as_raw_fd(), &message, None).unwrap();
         assert_eq!(receive(ours.as_raw_fd()).unwrap().0, message);

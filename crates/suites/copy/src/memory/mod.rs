@@ -1,63 +1,75 @@
-//! Kinds of memory that a copy goes into or comes from.
+//! Kinds of memory that a copy writes or reads.
 
-// Options and the other process may say any numbers: this crate is compiled without overflow checks.
+// Options and the peer process may supply any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-mod open;
-mod other;
+mod peer;
 pub(crate) mod physical;
 mod region;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab::capability::has;
 use lab::factor::{LevelType, Levels};
 use lab::sample::Failure;
-use machine::huge_pages;
 use machine::topology::Topology;
+use machine::{SysError, huge_pages};
 
 pub use physical::{ALLOW, ALLOW_WRITE};
-pub use region::{Region, Tally};
+pub use region::{Call, Region, VerifyCounts};
+
+/// The option that names the folder of measured files.
+pub(crate) const FILE_FOLDER: &str = "file-folder";
+
+/// Returns the folder of measured files: that of the option, or the temporary folder.
+pub(crate) fn file_folder(options: &BTreeMap<String, String>) -> PathBuf {
+    options.get(FILE_FOLDER).map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+fn unavailable(error: SysError) -> Failure {
+    Failure::unavailable(format!("{}: {}", error.attempt, error.source), error.remedy)
+}
 
 /// A level of the factor `memory`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Private memory in small pages.
+pub enum MemoryKind {
+    /// Private memory in 4 KiB pages.
     Heap,
-    /// Private memory in pages of 2 MiB.
+    /// Private memory in 2 MiB pages.
     HeapHuge,
-    /// A memfd that another process maps too, which fills or checks it.
+    /// A memfd that a peer process maps too and fills or verifies.
     Shared,
-    /// A file, mapped.
+    /// A mapped file.
     FileMapped,
-    /// The same file by `pread` and `pwrite`.
+    /// The same file, copied by `pread` and `pwrite`.
     FileIo,
-    /// Memory of this host by its physical address.
+    /// Memory of this host, mapped by its physical address.
     HostPhysical,
-    /// Memory of a device by its physical address.
+    /// Memory of a device, mapped by its physical address.
     Device,
     /// A PCI BAR through sysfs.
     PciBar,
-    /// Persistent or device memory by DAX.
+    /// Persistent or device memory through DAX.
     Dax,
-    /// Private memory that lies on one NUMA node.
+    /// Private memory on one NUMA node.
     NumaNode(usize),
 }
 
-const NAMES: [(Kind, &str); 9] = [
-    (Kind::Heap, "heap"),
-    (Kind::HeapHuge, "heap-huge"),
-    (Kind::Shared, "shared"),
-    (Kind::FileMapped, "file-mapped"),
-    (Kind::FileIo, "file-io"),
-    (Kind::HostPhysical, "host-physical"),
-    (Kind::Device, "device"),
-    (Kind::PciBar, "pci-bar"),
-    (Kind::Dax, "dax"),
+const NAMES: [(MemoryKind, &str); 9] = [
+    (MemoryKind::Heap, "heap"),
+    (MemoryKind::HeapHuge, "heap-huge"),
+    (MemoryKind::Shared, "shared"),
+    (MemoryKind::FileMapped, "file-mapped"),
+    (MemoryKind::FileIo, "file-io"),
+    (MemoryKind::HostPhysical, "host-physical"),
+    (MemoryKind::Device, "device"),
+    (MemoryKind::PciBar, "pci-bar"),
+    (MemoryKind::Dax, "dax"),
 ];
 
-impl fmt::Display for Kind {
+impl fmt::Display for MemoryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, NAMES.iter().find(|(kind, _)| kind == self)) {
             (_, Some((_, name))) => f.pad(name),
@@ -67,7 +79,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl LevelType for Kind {
+impl LevelType for MemoryKind {
     const LEVELS: Levels = Levels::Checked(|text| Self::parse(text).map(|kind| kind.to_string()));
 
     fn from_level(level: &str) -> Option<Self> {
@@ -75,11 +87,11 @@ impl LevelType for Kind {
     }
 }
 
-impl Kind {
-    /// Reads a level.
+impl MemoryKind {
+    /// Parses a level.
     ///
     /// # Errors
-    /// One line that names the levels.
+    /// Returns one line that lists the levels.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some((kind, _)) = NAMES.iter().find(|(_, name)| *name == text) {
             return Ok(*kind);
@@ -87,14 +99,14 @@ impl Kind {
         let node = text.strip_prefix("numa-node-").and_then(|node| node.parse().ok());
         node.map(Self::NumaNode).ok_or_else(|| {
             let names = NAMES.map(|(_, name)| name).join(", ");
-            format!("'{text}' is not one of {names}, numa-node-N")
+            format!("unknown memory '{text}'; expected one of {names}, numa-node-N")
         })
     }
 
-    /// Whether this machine has it; opens and maps nothing of a device.
+    /// Checks that this machine has the kind of memory. Opens and maps no device.
     ///
     /// # Errors
-    /// The reason why not, and the remedy.
+    /// Returns the cause and a remedy if it does not.
     pub fn available(self) -> Result<(), Failure> {
         match self {
             Self::Heap | Self::Shared | Self::FileMapped | Self::FileIo => Ok(()),
@@ -106,32 +118,32 @@ impl Kind {
         }
     }
 
-    /// Whether the memory belongs to hardware and is touched only when a person says so.
+    /// Returns whether the memory belongs to hardware, so that only explicit options enable access.
     pub fn is_physical(self) -> bool {
         matches!(self, Self::HostPhysical | Self::Device | Self::PciBar | Self::Dax)
     }
 
-    /// The most bytes of it that are mapped at once; `None` if only the memory itself sets a limit.
-    pub fn most(self) -> Option<usize> {
-        physical::most(self)
+    /// Returns the maximum bytes of one mapping; `None` if only the memory's size limits it.
+    pub fn max_bytes(self) -> Option<usize> {
+        physical::max_bytes(self)
     }
 
-    /// Whether the pages of a mapping can be taken away, so that a copy touches them first.
+    /// Returns whether the pages of a mapping can be discarded, so that a copy touches them first.
     pub fn can_be_cold(self) -> bool {
         !self.is_physical() && self != Self::FileIo
     }
 }
 
-/// From the pool, or transparent where the kernel gives them on request.
+/// Checks that huge pages come from the pool, or from the kernel on `madvise(2)`.
 fn huge_pages_available() -> Result<(), Failure> {
-    let setting = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
-    let setting = std::fs::read_to_string(setting).unwrap_or_default();
-    let transparent = setting.contains("[always]") || setting.contains("[madvise]");
+    let policy = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    let policy = std::fs::read_to_string(policy).unwrap_or_default();
+    let transparent = policy.contains("[always]") || policy.contains("[madvise]");
     if transparent || huge_pages::free().is_ok_and(|free| free > 0) {
         return Ok(());
     }
     Err(Failure::unavailable(
-        "no huge pages: the pool is empty and transparent ones are off",
+        "no huge pages: the pool is empty and transparent huge pages are off",
         huge_pages::RESERVE,
     ))
 }
@@ -142,8 +154,8 @@ fn node_available(node: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::unavailable(
-        format!("there is no NUMA node {node}; the kernel shows {nodes:?}"),
-        "use a machine with more sockets, or with nodes per socket set in its firmware",
+        format!("no NUMA node {node}: the kernel lists {nodes:?}"),
+        "use a machine with more sockets, or enable nodes per socket in its firmware",
     ))
 }
 
@@ -152,22 +164,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_survive_the_round_trip() {
+    fn every_level_parses_to_its_kind() {
         for (kind, name) in NAMES {
-            assert_eq!(Kind::parse(name), Ok(kind));
+            assert_eq!(MemoryKind::parse(name), Ok(kind));
             assert_eq!(kind.to_string(), name);
         }
-        assert_eq!(Kind::parse("numa-node-3"), Ok(Kind::NumaNode(3)));
-        assert_eq!(Kind::NumaNode(3).to_string(), "numa-node-3");
+        assert_eq!(MemoryKind::parse("numa-node-3"), Ok(MemoryKind::NumaNode(3)));
+        assert_eq!(MemoryKind::NumaNode(3).to_string(), "numa-node-3");
         assert!(
-            Kind::parse("numa-node-").is_err()
-                && Kind::parse("tape").unwrap_err().contains("heap,")
+            MemoryKind::parse("numa-node-").is_err()
+                && MemoryKind::parse("tape").unwrap_err().contains("heap,")
         );
     }
 
     #[test]
-    fn what_is_absent_says_why_and_how() {
-        for (kind, _) in NAMES.into_iter().chain([(Kind::NumaNode(77), "")]) {
+    fn unavailable_memory_states_cause_and_remedy() {
+        for (kind, _) in NAMES.into_iter().chain([(MemoryKind::NumaNode(77), "")]) {
             if let Err(failure) = kind.available() {
                 assert_eq!(failure.kind, lab::sample::FailureKind::Unavailable);
                 assert!(
@@ -176,6 +188,6 @@ mod tests {
                 );
             }
         }
-        assert!(Kind::NumaNode(77).available().is_err());
+        assert!(MemoryKind::NumaNode(77).available().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of hardware: mapped only when a person allows it by name, and bounded.
+//! Memory of hardware: mapped only with explicit permission, and bounded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,82 +8,90 @@ use lab::quantity;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-use super::Kind;
-use super::open::unavailable;
+use super::{MemoryKind, unavailable};
 
-/// Allows to map physical memory, for reading.
+/// The option that allows mapping physical memory for reading.
 pub const ALLOW: &str = "allow-physical";
-/// Allows to write it, too.
+/// The option that also allows writing it.
 pub const ALLOW_WRITE: &str = "allow-physical-write";
 
-/// Linux bars more than this of its own memory, says the seed.
-const MOST_OF_HOST: usize = 512 << 10;
-/// The seed's region.
-const MOST_OF_DEVICE: usize = (256 << 20) + machine::mapping::PAGE;
+/// The option with the physical address of `host-physical`.
+pub(crate) const HOST_ADDRESS: &str = "physical-address";
+/// The option with the physical address of `device`.
+pub(crate) const DEVICE_ADDRESS: &str = "device-address";
+/// The option with the file of `pci-bar`.
+pub(crate) const PCI_RESOURCE: &str = "pci-resource";
+/// The option with the device of `dax`.
+pub(crate) const DAX_DEVICE: &str = "dax-device";
+/// ESCAPE's limit: according to it, Linux refuses to map more of its own memory.
+const MAX_HOST_BYTES: usize = 512 << 10;
+/// The size of ESCAPE's device region.
+const MAX_DEVICE_BYTES: usize = (256 << 20) + machine::mapping::PAGE;
 
-/// The most bytes of a kind that are mapped at once; `None` if only the memory itself sets a limit.
-pub(super) fn most(kind: Kind) -> Option<usize> {
+/// Returns the maximum bytes of one mapping; `None` if only the memory's size limits it.
+pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
     match kind {
-        Kind::HostPhysical => Some(MOST_OF_HOST),
-        kind if kind.is_physical() => Some(MOST_OF_DEVICE),
+        MemoryKind::HostPhysical => Some(MAX_HOST_BYTES),
+        kind if kind.is_physical() => Some(MAX_DEVICE_BYTES),
         _ => None,
     }
 }
 
-/// How a remedy writes an address: no number, which somebody would copy.
+/// Placeholder of an address in a remedy: a number might be copied.
 const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";
 
-/// Maps so many bytes.
+/// Maps `bytes` bytes.
 pub(super) fn open(
-    kind: Kind,
+    kind: MemoryKind,
     bytes: usize,
     write: bool,
     options: &BTreeMap<String, String>,
 ) -> Result<Mapping, Failure> {
     if !is_allowed(options, ALLOW) {
-        let why = format!("{kind} is touched only when allowed by name");
+        let why = format!("{kind} is not mapped without permission");
         return Err(Failure::unavailable(why, "--allow physical"));
     }
     if write && !is_allowed(options, ALLOW_WRITE) {
-        let why = format!("{kind} is written only when that is allowed by name");
+        let why = format!("{kind} is not written without permission");
         return Err(Failure::unavailable(
             why,
-            "--allow physical-write, if nothing else uses that memory",
+            "--allow physical-write, if nothing else uses the memory",
         ));
     }
-    if let Some(most) = most(kind).filter(|most| bytes > *most) {
+    if let Some(max) = max_bytes(kind).filter(|max| bytes > *max) {
         let why = format!(
-            "{bytes} B are more than the {} that are mapped of {kind}",
-            quantity::format_bytes(most as u64)
+            "{bytes} B exceed the limit of {} for one mapping of {kind}",
+            quantity::format_bytes(max as u64)
         );
         return Err(Failure::unavailable(why, "copy less"));
     }
     let named = |option: &str, example: &str| {
         options.get(option).map(String::as_str).ok_or_else(|| {
             Failure::unavailable(
-                format!("{kind}: none is named"),
+                format!("no {kind} memory is named"),
                 format!("--set {option}={example}"),
             )
         })
     };
     let mapping = match kind {
-        Kind::PciBar => {
-            let path = named("pci-resource", "/sys/bus/pci/devices/0000:00:02.0/resource0")?;
+        MemoryKind::PciBar => {
+            let path = named(PCI_RESOURCE, "/sys/bus/pci/devices/0000:00:02.0/resource0")?;
             Mapping::resource(Path::new(path), bytes, write)
         }
-        Kind::Dax => Mapping::dax(Path::new(named("dax-device", "/dev/dax0.0")?), bytes, write),
-        Kind::HostPhysical => {
-            Mapping::physical(address(named("physical-address", ADDRESS)?)?, bytes, write)
+        MemoryKind::Dax => Mapping::dax(Path::new(named(DAX_DEVICE, "/dev/dax0.0")?), bytes, write),
+        MemoryKind::HostPhysical => {
+            Mapping::physical(address(named(HOST_ADDRESS, ADDRESS)?)?, bytes, write)
         }
-        // No address is the device's on every machine: ESCAPE's is RAM where CXL memory begins there.
-        _ => Mapping::physical(address(named("device-address", ADDRESS)?)?, bytes, write),
+        // There is no default: ESCAPE's address is RAM on a machine whose CXL memory begins there.
+        _ => Mapping::physical(address(named(DEVICE_ADDRESS, ADDRESS)?)?, bytes, write),
     };
     mapping.map_err(unavailable)
 }
 
 fn address(text: &str) -> Result<u64, Failure> {
-    option::address(text)
-        .ok_or_else(|| Failure::failed(format!("'{text}' is no address: write 0x2080000000")))
+    option::address(text).ok_or_else(|| {
+        Failure::failed(format!("'{text}' is not an address; write e.g. 0x2080000000"))
+    })
 }
 
 #[cfg(test)]
@@ -95,8 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_mapped_unasked() {
-        for kind in [Kind::HostPhysical, Kind::Device, Kind::PciBar, Kind::Dax] {
+    fn nothing_is_mapped_without_permission() {
+        for kind in
+            [MemoryKind::HostPhysical, MemoryKind::Device, MemoryKind::PciBar, MemoryKind::Dax]
+        {
             for none in [options(&[]), options(&[(ALLOW, "no")])] {
                 let unasked = open(kind, 4096, false, &none).unwrap_err();
                 assert_eq!(unasked.remedy.as_deref(), Some("--allow physical"));
@@ -107,26 +117,27 @@ mod tests {
                 assert!(unasked.remedy.unwrap().starts_with("--allow physical-write"));
             }
         }
-        let too_much =
-            open(Kind::HostPhysical, 1 << 20, false, &options(&[(ALLOW, "yes")])).unwrap_err();
+        let too_much = open(MemoryKind::HostPhysical, 1 << 20, false, &options(&[(ALLOW, "yes")]))
+            .unwrap_err();
         assert!(too_much.why.contains("512 KiB"), "{too_much}");
-        let unnamed = open(Kind::PciBar, 4096, false, &options(&[(ALLOW, "yes")])).unwrap_err();
+        let unnamed =
+            open(MemoryKind::PciBar, 4096, false, &options(&[(ALLOW, "yes")])).unwrap_err();
         assert!(unnamed.remedy.unwrap().contains("pci-resource="));
     }
 
     #[test]
-    fn no_address_is_assumed() {
+    fn addresses_have_no_default() {
         let allowed = options(&[(ALLOW, "yes"), (ALLOW_WRITE, "yes")]);
         for write in [false, true] {
-            let device = open(Kind::Device, 4096, write, &allowed).unwrap_err();
+            let device = open(MemoryKind::Device, 4096, write, &allowed).unwrap_err();
             assert!(device.remedy.unwrap().contains("--set device-address="), "{}", device.why);
-            let host = open(Kind::HostPhysical, 4096, write, &allowed).unwrap_err();
+            let host = open(MemoryKind::HostPhysical, 4096, write, &allowed).unwrap_err();
             assert!(host.remedy.unwrap().contains("--set physical-address="), "{}", host.why);
         }
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_are_hexadecimal_or_decimal() {
         assert_eq!(address("0x2080000000").unwrap(), 0x20_8000_0000);
         assert_eq!(address("4096").unwrap(), 4096);
         assert!(address("0x").is_err() && address("here").is_err());

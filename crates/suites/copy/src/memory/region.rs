@@ -1,49 +1,72 @@
-//! Memory that is open, and how its contents are made and verified.
+//! An open region of memory: opening, filling and verifying it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
 use lab::sample::Failure;
+use machine::SysError;
+use machine::huge_pages;
 use machine::mapping::Mapping;
+use machine::memfd::Memfd;
 
-use super::Kind;
-use super::other::Other;
+use super::peer::PeerProcess;
+use super::{FILE_FOLDER, MemoryKind, file_folder, physical, unavailable};
 use crate::pattern::Pattern;
-use crate::throughput::Call;
 
-/// What verifying some copies found.
+/// Minimum share of a mapping on huge pages.
+const MIN_HUGE_SHARE: f64 = 0.95;
+
+/// One copy: its offset in both buffers, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Call {
+    /// Offset from the start of both buffers, bytes.
+    pub at: u32,
+    /// Length in bytes.
+    pub length: u32,
+}
+
+/// Results of verifying copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Copies that arrived whole.
+pub struct VerifyCounts {
+    /// Copies that arrived completely.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of these copies.
     pub bytes: u64,
-    /// Copies of which not even the first byte is there: never made, or wrong from the start.
+    /// Copies whose first byte is wrong: never made, or wrong from the start.
     pub missing: u64,
-    /// Copies of which only a part arrived.
+    /// Copies that arrived in part.
     pub torn: u64,
-    /// Where the last of those first differs, from the region's start.
+    /// Index of the first wrong byte of the last torn copy, relative to the first copy's buffer.
     pub torn_at: u64,
 }
 
-impl Tally {
-    /// Verifies one span that should hold the bytes of `position` and on; allocates nothing.
+impl VerifyCounts {
+    /// Verifies that `bytes` contain the pattern from `position` on. Allocates no memory.
     pub(super) fn add(&mut self, pattern: Pattern, position: usize, bytes: &[u8]) {
-        match pattern.first_fault(position, bytes) {
+        self.record(position, bytes.len(), pattern.first_mismatch(position, bytes));
+    }
+
+    /// Counts the copy of `length` bytes at `position` whose first wrong byte is at `mismatch`.
+    pub(crate) fn record(&mut self, position: usize, length: usize, mismatch: Option<usize>) {
+        match mismatch {
             None => {
                 self.delivered = self.delivered.saturating_add(1);
-                self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+                self.bytes = self.bytes.saturating_add(length as u64);
             }
             Some(0) => self.missing = self.missing.saturating_add(1),
-            Some(at) => {
+            Some(first) => {
                 self.torn = self.torn.saturating_add(1);
-                self.torn_at = position.saturating_add(at) as u64;
+                self.torn_at = position.saturating_add(first) as u64;
             }
         }
     }
 
-    /// Adds what verifying others found.
-    pub(super) fn join(&mut self, other: Self) {
+    /// Adds the results of other copies.
+    pub(crate) fn join(&mut self, other: Self) {
         self.delivered = self.delivered.saturating_add(other.delivered);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.missing = self.missing.saturating_add(other.missing);
@@ -52,51 +75,51 @@ impl Tally {
     }
 }
 
-/// Memory of one kind, open for copies.
+/// Open memory of one kind.
 #[derive(Debug)]
 pub struct Region {
-    pub(super) kind: Kind,
+    pub(super) kind: MemoryKind,
     pub(super) mapping: Mapping,
-    /// The file behind it, where copies are system calls.
+    /// The underlying file, if copies are system calls.
     pub(super) file: Option<File>,
-    /// The other process, where the memory is shared with one.
-    pub(super) other: Option<Other>,
-    /// How the kernel provides the pages, where that is not plain from the kind.
+    /// The process that shares the memory, if there is one.
+    pub(super) peer: Option<PeerProcess>,
+    /// How the kernel provides the pages, unless the kind determines it.
     pub(super) pages: Option<&'static str>,
 }
 
 impl Region {
-    /// The first byte; at the start of a page.
+    /// Returns the address of the first byte, which is page-aligned.
     pub fn start(&self) -> *mut u8 {
         self.mapping.as_mut_ptr()
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.mapping.len()
     }
 
-    /// Never: see [`Mapping::is_empty`].
+    /// Returns false: see [`Mapping::is_empty`].
     pub fn is_empty(&self) -> bool {
         self.mapping.is_empty()
     }
 
-    /// The kind of memory.
-    pub fn kind(&self) -> Kind {
+    /// Returns the kind of memory.
+    pub fn kind(&self) -> MemoryKind {
         self.kind
     }
 
-    /// Whether the program may write it.
+    /// Returns whether the mapping is writable.
     pub fn is_writable(&self) -> bool {
         self.mapping.is_writable()
     }
 
-    /// The file whose `pread` and `pwrite` are the copies.
+    /// Returns the file whose `pread` and `pwrite` are the copies.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// What was observed of its pages: `pool` or `transparent` huge pages, or a file system.
+    /// Returns the observed kind of pages: `pool` or `transparent` huge pages, or a file system.
     pub fn pages(&self) -> Option<&'static str> {
         self.pages
     }
@@ -104,70 +127,212 @@ impl Region {
     /// Makes every page present.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if there is not enough memory.
     pub fn prefault(&self) -> Result<(), Failure> {
-        self.mapping.prefault().map_err(|refusal| Failure::failed(refusal.to_string()))
+        self.mapping.prefault().map_err(|error| Failure::failed(error.to_string()))
     }
 
-    /// Takes the pages away, so that the next touch of each faults.
-    pub fn forget(&self) {
+    /// Discards the pages, so that the next access to each one faults.
+    pub fn madvise_dontneed(&self) {
         self.mapping.madvise_dontneed();
     }
 
-    /// Fills the first bytes with a pattern; in shared memory the other process does.
+    /// Fills `length` bytes from `start` with a pattern; the peer process fills shared memory.
     ///
     /// # Errors
-    /// Where it may not be written, is too short, or the other process is gone.
+    /// Returns an error if the region is read-only or too short, or the peer process has ended.
     pub fn fill(&mut self, pattern: Pattern, start: usize, length: usize) -> Result<(), Failure> {
-        self.within(start, length)?;
+        self.check_bounds(start, length)?;
         if !self.mapping.is_writable() {
             return Err(Failure::failed(format!("{} is open for reading only", self.kind)));
         }
-        if let Some(other) = &mut self.other {
-            return other.fill(pattern, start, length);
+        if let Some(peer) = &mut self.peer {
+            return peer.fill(pattern, start, length);
         }
-        // SAFETY: the span lies in this writable mapping, and nobody copies while it is filled.
+        // SAFETY: the span is within this writable mapping, and no thread copies while it is filled.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.start().add(start), length) };
         pattern.fill(0, bytes);
         Ok(())
     }
 
-    /// Verifies that copies arrived: each should hold the pattern at its place after `start`. In
-    /// shared memory the other process looks.
+    /// Verifies that each copy left the pattern at its offset from `start`; the peer process verifies
+    /// shared memory.
     ///
     /// # Errors
-    /// Where a call lies outside, or the other process is gone.
+    /// Returns an error if a copy exceeds the region, or the peer process has ended.
     pub fn verify(
         &mut self,
         pattern: Pattern,
         start: usize,
         calls: &[Call],
-    ) -> Result<Tally, Failure> {
+    ) -> Result<VerifyCounts, Failure> {
         for call in calls {
-            self.within(start.saturating_add(call.at as usize), call.length as usize)?;
+            self.check_bounds(start.saturating_add(call.at as usize), call.length as usize)?;
         }
-        if let Some(other) = &mut self.other {
-            return other.verify(pattern, start, calls);
+        if let Some(peer) = &mut self.peer {
+            return peer.verify(pattern, start, calls);
         }
-        let mut tally = Tally::default();
+        let mut counts = VerifyCounts::default();
         for call in calls {
             let (at, length) = (call.at as usize, call.length as usize);
-            // SAFETY: the span lies in this mapping, and nobody copies while it is verified.
+            // SAFETY: the span is within this mapping, and no thread copies while it is verified.
             let bytes =
                 unsafe { std::slice::from_raw_parts(self.start().add(start).add(at), length) };
-            tally.add(pattern, at, bytes);
+            counts.add(pattern, at, bytes);
         }
-        Ok(tally)
+        Ok(counts)
     }
 
-    fn within(&self, start: usize, length: usize) -> Result<(), Failure> {
+    fn check_bounds(&self, start: usize, length: usize) -> Result<(), Failure> {
         match start.checked_add(length) {
             Some(end) if end <= self.len() => Ok(()),
             _ => Err(Failure::failed(format!(
-                "{length} B at {start} are not within the {} B of {}",
+                "{length} B at {start} exceed the {} B of {}",
                 self.len(),
                 self.kind
             ))),
         }
+    }
+}
+
+impl Region {
+    /// Opens `bytes` bytes, writable if `write`. The pages of private memory are not yet present.
+    ///
+    /// # Errors
+    /// Returns the cause and a remedy if the machine lacks the memory or the user must allow or name
+    /// it first.
+    pub fn open(
+        kind: MemoryKind,
+        bytes: usize,
+        write: bool,
+        options: &BTreeMap<String, String>,
+    ) -> Result<Self, Failure> {
+        let region = |mapping| Self { kind, mapping, file: None, peer: None, pages: None };
+        match kind {
+            MemoryKind::Heap => Ok(region(private(Mapping::anonymous(bytes))?)),
+            MemoryKind::HeapHuge => huge(bytes),
+            MemoryKind::Shared => shared(bytes),
+            MemoryKind::FileMapped | MemoryKind::FileIo => file(kind, bytes, options),
+            MemoryKind::HostPhysical
+            | MemoryKind::Device
+            | MemoryKind::PciBar
+            | MemoryKind::Dax => physical::open(kind, bytes, write, options).map(region),
+            MemoryKind::NumaNode(node) => {
+                let mapping = private(Mapping::anonymous(bytes))?;
+                mapping.bind(node).map_err(unavailable)?;
+                Ok(region(mapping))
+            }
+        }
+    }
+}
+
+/// Keeps private memory out of forked children: the next write to a page that a child shares would
+/// copy it, so warm memory would be cold.
+fn private(mapping: Result<Mapping, SysError>) -> Result<Mapping, Failure> {
+    let mapping = mapping.map_err(unavailable)?;
+    let whole = mapping.len().next_multiple_of(machine::mapping::PAGE);
+    // SAFETY: the pages belong to the mapping, and the advice only affects what a fork copies.
+    if unsafe { libc::madvise(mapping.as_mut_ptr().cast(), whole, libc::MADV_DONTFORK) } != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(mapping)
+}
+
+/// Opens huge pages: reserved ones if enough are free, otherwise transparent ones.
+fn huge(bytes: usize) -> Result<Region, Failure> {
+    let whole = bytes.next_multiple_of(huge_pages::SIZE);
+    let enough = huge_pages::free().is_ok_and(|free| free >= whole / huge_pages::SIZE);
+    let region = |mapping, pages| Region {
+        kind: MemoryKind::HeapHuge,
+        mapping,
+        file: None,
+        peer: None,
+        pages: Some(pages),
+    };
+    if enough {
+        return Ok(region(private(Mapping::huge(whole))?, "pool"));
+    }
+    let region = region(private(Mapping::transparent_huge(whole))?, "transparent");
+    region.prefault()?;
+    let smaps = std::fs::read_to_string("/proc/self/smaps")?;
+    let share = huge_share(&smaps, region.start() as usize).unwrap_or(0.0);
+    if share < MIN_HUGE_SHARE {
+        return Err(Failure::unavailable(
+            format!("the kernel put only {:.0}% of the memory on huge pages", share * 100.0),
+            huge_pages::RESERVE,
+        ));
+    }
+    Ok(region)
+}
+
+/// Returns the huge share of the resident pages of the mapping at `address`, from
+/// /proc/self/smaps.
+fn huge_share(smaps: &str, address: usize) -> Option<f64> {
+    let contains_address = |line: &str| {
+        let (first, last) = line.split(' ').next()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some((number(first)?..number(last)?).contains(&address))
+    };
+    let mut lines = smaps.lines().skip_while(|line| contains_address(line) != Some(true));
+    let mut kibibytes = |key: &str| {
+        let rest = lines.find_map(|line| line.strip_prefix(key))?;
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let present = kibibytes("Rss:")?;
+    (present > 0.0).then_some(kibibytes("AnonHugePages:")? / present)
+}
+
+fn shared(bytes: usize) -> Result<Region, Failure> {
+    let memfd = Memfd::create("tollgate-shared", bytes)?;
+    let mapping = Mapping::shared(&memfd, bytes).map_err(unavailable)?;
+    let peer = PeerProcess::start(&mapping)?;
+    Ok(Region { kind: MemoryKind::Shared, mapping, file: None, peer: Some(peer), pages: None })
+}
+
+/// Opens an unnamed file, which the kernel deletes with the process.
+fn file(
+    kind: MemoryKind,
+    bytes: usize,
+    options: &BTreeMap<String, String>,
+) -> Result<Region, Failure> {
+    let folder = file_folder(options);
+    let file = File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(&folder);
+    let file = file.map_err(|error| {
+        let why = format!("cannot create an unnamed file in {}: {error}", folder.display());
+        Failure::unavailable(
+            why,
+            format!("--set {FILE_FOLDER}=DIR, a folder on ext4, xfs, btrfs or tmpfs"),
+        )
+    })?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let mapping = Mapping::file(&path, bytes, true).map_err(unavailable)?;
+    let pages = Some(file_system(&file));
+    let file = (kind == MemoryKind::FileIo).then_some(file);
+    Ok(Region { kind, mapping, file, peer: None, pages })
+}
+
+/// Returns the file system's name by its magic number: see statfs(2).
+fn file_system(file: &File) -> &'static str {
+    match rustix::fs::fstatfs(file).map(|status| status.f_type as u64) {
+        Ok(0xef53) => "ext4",
+        Ok(0x5846_5342) => "xfs",
+        Ok(0x9123_683e) => "btrfs",
+        Ok(0x0102_1994) => "tmpfs",
+        Ok(0x794c_7630) => "overlayfs",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_huge_page_share_is_read_for_the_mapping_at_the_address() {
+        let smaps = "7f0000000000-7f0000200000 rw-p 00000000 00:00 0\nRss:  2048 kB\nAnonHugePages:  0 kB\n\
+            7f0000200000-7f0000600000 rw-p 00000000 00:00 0\nRss:  4096 kB\nAnonHugePages:  2048 kB\n";
+        assert_eq!(huge_share(smaps, 0x7f00_0000_0000), Some(0.0));
+        assert_eq!(huge_share(smaps, 0x7f00_0020_0000), Some(0.5));
+        assert_eq!(huge_share(smaps, 0x7f00_0060_0000), None);
     }
 }

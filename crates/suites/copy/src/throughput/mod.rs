@@ -1,25 +1,23 @@
-//! `copy/throughput`, `copy/functions`, `copy/limit`: how fast bytes pass into and out of memory.
+//! `copy/throughput`, `copy/functions`, `copy/limit` and others: how fast bytes pass into and out of
+//! memory.
 //!
-//! A sample copies in batches until its time is spent. Before, the source is filled with bytes that
-//! no earlier sample left behind; after, every byte that should have arrived is verified. In memory
-//! that is shared with another process, that process fills and verifies.
+//! A sample copies in batches until its budget is spent. Before, the source is filled with a pattern
+//! that differs from every earlier one; after, every byte that should have arrived is verified. For
+//! memory shared with a peer process, that process fills and verifies.
 //!
-//! Threads: in mode `jobs` each job is a whole copy, as in the seed, but jobs are handed out by one
-//! atomic counter, several at a time where they are short, instead of a locked queue that is polled;
-//! and each thread copies within a lane of its own while 256 MiB have room for it, where the seed's
-//! threads all copy the same bytes to the same place. In mode `split` all threads copy a slice each of
-//! one copy and meet before the next.
+//! In mode `jobs` each job is a whole copy, as in ESCAPE's `memcpy_test`, but one atomic counter hands
+//! the jobs out, several at a time if they are short, instead of a locked queue that threads poll.
+//! Each thread copies within its lane as far as 256 MiB permit; the threads of `memcpy_test` all copy
+//! the same bytes to the same address. In mode `split` each thread copies a slice of every copy, and
+//! all meet at a barrier before the next.
 
-mod compiled;
-mod expected;
+mod copiers;
 mod layout;
 mod params;
 mod placed;
-mod queue;
 mod regions;
 mod runner;
 mod summary;
-mod timed;
 mod timing;
 mod verify;
 
@@ -37,29 +35,26 @@ use machine::tsc::Tsc;
 
 use crate::factors::Direction;
 use crate::functions::{self, CopyFn};
-use crate::limit::mbw;
-use crate::memory::Kind;
+use crate::mbw;
+use crate::memory::MemoryKind;
 use crate::metrics;
 use crate::pattern::Pattern;
-use crate::pool::Pool;
-use compiled::NaiveCompiled;
+use crate::pool::ThreadPool;
+use copiers::{FileCalls, NaiveCompiled, PausedCopy};
 use layout::Layout;
-use params::{Choices, Touch};
-use placed::{NOTHING, Places};
-use regions::{Pair, Regions};
-use runner::{Runner, Spans};
-use timed::{FileCalls, Slowly};
+use params::{PageState, RunOptions};
+use placed::{EMPTY, PlacedLoops};
+use regions::{RegionPair, Regions};
+use runner::{BasePointers, Runner};
 use timing::Timing;
 
-pub(crate) use compiled::NAIVE_COMPILED;
-pub use params::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
-pub(crate) use params::{MAX_THREADS, ThroughputParams};
-pub use timed::Call;
+pub use params::{KEEP_MEMORY, MAX_PAUSE, MAX_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
+pub(crate) use params::{MAX_THREADS, NAIVE_COMPILED, ThroughputParams};
 
 static LAST_LEVEL: LazyLock<u64> =
     LazyLock::new(|| Caches::detect().last_level().unwrap_or(32 << 20));
 
-/// Copies in batches, by one thread or several.
+/// The method `throughput`: copies in batches, by one thread or several.
 pub(crate) struct Throughput;
 
 impl Method for Throughput {
@@ -78,7 +73,7 @@ impl Method for Throughput {
     }
 
     fn expected(&self, params: &ThroughputParams, budget: Duration) -> Duration {
-        expected::expected(params, budget)
+        timing::expected(params, budget)
     }
 
     fn code(&self, params: &ThroughputParams) -> Option<String> {
@@ -86,7 +81,7 @@ impl Method for Throughput {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
-        Ok(Box::new(Copies::default()))
+        Ok(Box::new(ThroughputProbe::default()))
     }
 }
 
@@ -99,19 +94,19 @@ fn available(params: &ThroughputParams) -> Result<(), Failure> {
     if params.function == NAIVE_COMPILED {
         return Ok(());
     }
-    Ok(functions::check(&params.function)?)
+    functions::check(&params.function)
 }
 
 #[derive(Default)]
-struct Copies {
+struct ThroughputProbe {
     regions: Regions,
-    places: Places,
-    pool: Option<Pool>,
-    /// What the last sample added to each byte of its source.
+    loops: PlacedLoops,
+    pool: Option<ThreadPool>,
+    /// Pattern offset of the last sample's source.
     data: u8,
 }
 
-/// Under which conditions a sample is taken: what the lab says, without its means of speech.
+/// Conditions of a sample, taken from the lab's context.
 struct Conditions<'a> {
     budget: Duration,
     seed: u64,
@@ -120,7 +115,7 @@ struct Conditions<'a> {
     options: &'a BTreeMap<String, String>,
 }
 
-impl Probe<ThroughputParams> for Copies {
+impl Probe<ThroughputParams> for ThroughputProbe {
     fn measure(
         &mut self,
         context: &mut Context,
@@ -137,7 +132,7 @@ impl Probe<ThroughputParams> for Copies {
     }
 }
 
-impl Copies {
+impl ThroughputProbe {
     fn measure_under(
         &mut self,
         conditions: &Conditions,
@@ -148,9 +143,9 @@ impl Copies {
             let length = params.length.longest();
             return Ok(summary::of_mbw(&mbw::run(method, length)?, length));
         }
-        // The compiled loop is no function to call; what it stands beside is never called.
-        let called = if params.function == NAIVE_COMPILED { "naive" } else { &params.function };
-        let function = functions::find(called)?;
+        // The compiled loop is not called through a pointer; `naive` is loaded instead and never called.
+        let name = if params.function == NAIVE_COMPILED { "naive" } else { &params.function };
+        let function = functions::find(name)?;
         self.with_function(conditions, params, function.pointer())
     }
 
@@ -160,11 +155,11 @@ impl Copies {
         params: &ThroughputParams,
         copy: CopyFn,
     ) -> Result<Measurement, Failure> {
-        let choices = Choices::of(conditions.options)?;
-        let layout = Layout::of(params, *LAST_LEVEL, params.memory == Kind::HeapHuge);
+        let options = RunOptions::parse(conditions.options)?;
+        let layout = Layout::new(params, *LAST_LEVEL, params.memory == MemoryKind::HeapHuge);
         let bytes = layout.bytes() + params.offset;
         let mut pair = self.regions.take(params, bytes, conditions.options)?;
-        let measurement = self.sample(conditions, params, &choices, layout, &mut pair, copy)?;
+        let measurement = self.sample(conditions, params, &options, layout, &mut pair, copy)?;
         self.regions.put(pair);
         Ok(measurement)
     }
@@ -173,61 +168,62 @@ impl Copies {
         &mut self,
         conditions: &Conditions,
         params: &ThroughputParams,
-        choices: &Choices,
+        options: &RunOptions,
         layout: Layout,
-        pair: &mut Pair,
+        pair: &mut RegionPair,
         copy: CopyFn,
     ) -> Result<Measurement, Failure> {
-        let pattern = self.prepare(params, choices, layout, pair)?;
+        let pattern = self.prepare(params, options, layout, pair)?;
         let ring = layout.calls(&params.length, conditions.seed);
-        let spans = Spans {
-            // The regions hold the layout's bytes and the offset.
+        let bases = BasePointers {
+            // The regions have the layout's bytes plus the offset.
             destination: pair.destination.start().wrapping_add(params.offset),
             source: pair.source.start(),
         };
         let pooled = pooled(&mut self.pool, params.threads, conditions.cpus)?;
-        let timing = Timing { conditions, params, choices, layout, destination: &pair.destination };
+        let timing = Timing { conditions, params, options, layout, destination: &pair.destination };
         let file = match params.direction {
             Direction::Write => pair.destination.file().map(|file| (file, params.offset, true)),
             Direction::Read => pair.source.file().map(|file| (file, 0, false)),
         };
         let mut floor = None;
-        // SAFETY: both regions are open until this function ends, are different mappings, and hold
-        // the layout's bytes; the ring is the layout's.
+        // SAFETY: both regions stay open until this function returns, are different mappings and have
+        // the layout's bytes; the ring belongs to the layout.
         let batches = unsafe {
-            match (file, choices.pause) {
+            match (file, options.pause) {
                 (Some((file, start, write)), _) => {
-                    let mover = FileCalls { file, start, write, short: AtomicBool::new(false) };
-                    let mut runner = Runner::new(mover, spans, layout, &ring, params, pooled);
+                    let copier = FileCalls { file, start, write, short: AtomicBool::new(false) };
+                    let mut runner = Runner::new(copier, bases, layout, &ring, params, pooled);
                     let batches = timing.measure(&mut runner)?;
-                    runner.mover().whole()?;
+                    runner.copier().check_complete()?;
                     batches
                 }
                 (None, Some(pause)) => timing.once(&mut Runner::new(
-                    Slowly(pause),
-                    spans,
+                    PausedCopy(pause),
+                    bases,
                     layout,
                     &ring,
                     params,
                     pooled,
                 ))?,
                 (None, None) if params.function == NAIVE_COMPILED => {
-                    let mover = NaiveCompiled;
-                    timing.measure(&mut Runner::new(mover, spans, layout, &ring, params, pooled))?
+                    let copier = NaiveCompiled;
+                    timing
+                        .measure(&mut Runner::new(copier, bases, layout, &ring, params, pooled))?
                 }
                 (None, None) => {
                     let seed = conditions.seed;
-                    let mover = self.places.function(&params.function, copy, seed)?;
+                    let copier = self.loops.function(&params.function, copy, seed)?;
                     let batches = timing
-                        .measure(&mut Runner::new(mover, spans, layout, &ring, params, pooled))?;
-                    let nothing = self.places.function("", NOTHING, seed)?;
-                    let mut runner = Runner::new(nothing, spans, layout, &ring, params, None);
+                        .measure(&mut Runner::new(copier, bases, layout, &ring, params, pooled))?;
+                    let empty = self.loops.function("", EMPTY, seed)?;
+                    let mut runner = Runner::new(empty, bases, layout, &ring, params, None);
                     floor = Some(timing.loop_floor(&mut runner)?);
                     batches
                 }
             }
         };
-        let made = batches.made(ring.len(), params.touch == Touch::Cold);
+        let made = batches.copies_to_verify(ring.len(), params.touch == PageState::Cold);
         let checked = verify::delivery(params, layout, pair, pattern, &ring, made)?;
         let mut measurement = batches.summary(conditions.tsc, &ring, checked);
         if let Some(ticks) = floor {
@@ -239,23 +235,23 @@ impl Copies {
         Ok(measurement)
     }
 
-    /// Fills the source. Gives what it holds, or nothing where it holds what was there.
+    /// Fills the source. Returns its pattern, or `None` if its contents are kept.
     fn prepare(
         &mut self,
         params: &ThroughputParams,
-        choices: &Choices,
+        options: &RunOptions,
         layout: Layout,
-        pair: &mut Pair,
+        pair: &mut RegionPair,
     ) -> Result<Option<Pattern>, Failure> {
-        let measured = params.direction == Direction::Read;
-        let keep = measured && (choices.keep_memory || !pair.source.is_writable());
+        let is_measured = params.direction == Direction::Read;
+        let keep = is_measured && (options.keep_memory || !pair.source.is_writable());
         self.data = self.data.wrapping_add(1);
-        let pattern = Pattern { offset: choices.source_offset.unwrap_or(self.data) };
+        let pattern = Pattern { offset: options.source_offset.unwrap_or(self.data) };
         if !keep {
             pair.source.fill(pattern, 0, layout.bytes())?;
         }
-        // Where the source may hold what it held before, the destination must not.
-        if (keep || choices.source_offset.is_some()) && params.touch == Touch::Warm {
+        // If the source may have its earlier contents, the destination must differ from them.
+        if (keep || options.source_offset.is_some()) && params.touch == PageState::Warm {
             let other = Pattern { offset: pattern.offset.wrapping_add(1) };
             pair.destination.fill(other, params.offset, layout.bytes())?;
         }
@@ -263,19 +259,19 @@ impl Copies {
     }
 }
 
-/// A pool of `threads` threads; `None` if the caller copies.
+/// Returns a pool of `threads` threads; `None` if the caller copies.
 fn pooled<'a>(
-    kept: &'a mut Option<Pool>,
+    kept: &'a mut Option<ThreadPool>,
     threads: usize,
     cpus: &[usize],
-) -> Result<Option<&'a mut Pool>, Failure> {
+) -> Result<Option<&'a mut ThreadPool>, Failure> {
     if threads == 0 {
         return Ok(None);
     }
     if kept.as_ref().is_none_or(|pool| pool.threads() != threads) {
-        // The old threads end before new ones take their CPUs.
+        // The old threads must end before new ones take their CPUs.
         *kept = None;
-        *kept = Some(Pool::new(threads, cpus)?);
+        *kept = Some(ThreadPool::new(threads, cpus)?);
     }
     Ok(kept.as_mut())
 }

@@ -1,6 +1,6 @@
-//! What a point asks for.
+//! Params of `throughput` and the options that apply to it.
 
-// Levels may be any numbers: this crate is compiled without overflow checks.
+// Levels may be any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::collections::BTreeMap;
@@ -10,17 +10,20 @@ use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 use lab::sample::Failure;
 
-use super::NAIVE_COMPILED;
-use super::layout::LEAST_ROTATING;
-use crate::factors::{self, Direction, Use};
+use crate::factors::{self, Direction, TimingMode};
 use crate::lengths::Lengths;
-use crate::limit::mbw::Method;
-use crate::memory::Kind;
+use crate::mbw::Method;
+use crate::memory::MemoryKind;
 
-/// Threads that a point may ask for: the seed's.
+/// Maximum threads of a point, as in ESCAPE's `memcpy_test`.
 pub(crate) const MAX_THREADS: u64 = 64;
 
-/// What threads share.
+/// The level of `function` that is inlined into the timed loop.
+pub(crate) const NAIVE_COMPILED: &str = "naive-compiled";
+/// Minimum bytes of each buffer through which copies rotate.
+pub(super) const MIN_ROTATING: usize = 1 << 20;
+
+/// How threads share the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Mode {
     Jobs,
@@ -28,56 +31,56 @@ pub(super) enum Mode {
     Queue,
 }
 
-/// Whether the destination's pages are present.
+/// Whether the destination's pages are present before a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
-pub(super) enum Touch {
+pub(super) enum PageState {
     Warm,
     Cold,
 }
 
-/// One pair of buffers, or many.
+/// Whether copies reuse one pair of buffers or rotate through many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Buffers {
     One,
     Rotating,
 }
 
-/// Levels of `throughput`; the defaults are ESCAPE's.
+/// Params of `throughput`; the defaults are those of ESCAPE's `memcpy_test`.
 #[derive(Debug, Clone, PartialEq, Params)]
 pub(crate) struct ThroughputParams {
-    /// whether the program writes to the memory or reads from it
+    /// whether the program writes the memory or reads it
     #[factor(default = "write")]
     pub(super) direction: Direction,
-    /// the memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, numa-node-N
+    /// memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, numa-node-N
     #[factor(default = "heap")]
-    pub(super) memory: Kind,
-    /// bytes a copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'
+    pub(super) memory: MemoryKind,
+    /// bytes per copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'
     #[factor(default = "64 KiB")]
     pub(super) length: Lengths,
-    /// what copies: a function of the suite, PATH.so:SYMBOL, or a method of the program mbw
+    /// copy function: one of the suite, PATH.so:SYMBOL, or a method of the program mbw
     #[factor(default = "glibc", levels = Levels::Checked(function))]
     pub(super) function: String,
-    /// 0: the caller copies; 1 to 64: so many pinned threads
+    /// 0: the caller copies; 1 to 64: that many pinned threads
     #[factor(default = "0", levels = Levels::Count(0, MAX_THREADS))]
     pub(super) threads: usize,
-    /// what threads share: jobs (each a whole copy), split (each a slice of one copy), or the source's queue
+    /// how threads share copies: jobs (each a whole copy), split (each a slice of every copy), or queue (ESCAPE's locked queue)
     #[factor(default = "jobs")]
     pub(super) mode: Mode,
-    /// destination minus source within a page, bytes: 0 to 4095
+    /// offset of the destination relative to the source within a page, bytes: 0 to 4095
     #[factor(default = "0", levels = Levels::Count(0, 4095))]
     pub(super) offset: usize,
-    /// throughput (copies back to back) or latency (each waits for what the last delivered)
+    /// throughput (independent copies, back to back) or latency (each address depends on the previous copy)
     #[factor(name = "use", default = "throughput")]
-    pub(super) usage: Use,
+    pub(super) usage: TimingMode,
     /// warm (all pages present) or cold (each copy is the first touch of its destination)
     #[factor(default = "warm")]
-    pub(super) touch: Touch,
-    /// one pair of buffers, or rotating through more than the last-level cache holds
+    pub(super) touch: PageState,
+    /// one pair of buffers, or rotating through more than the last-level cache
     #[factor(default = "one")]
     pub(super) buffers: Buffers,
 }
 
-/// The canonical spelling of a level of `function`.
+/// Returns the canonical spelling of a level of `function`.
 fn function(text: &str) -> Result<String, String> {
     let others: Vec<_> =
         Method::ALL.map(Method::level).into_iter().chain([NAIVE_COMPILED]).collect();
@@ -88,52 +91,52 @@ impl Default for ThroughputParams {
     fn default() -> Self {
         Self {
             direction: Direction::Write,
-            memory: Kind::Heap,
+            memory: MemoryKind::Heap,
             length: Lengths::Fixed(64 << 10),
             function: "glibc".into(),
             threads: 0,
             mode: Mode::Jobs,
             offset: 0,
-            usage: Use::Throughput,
-            touch: Touch::Warm,
+            usage: TimingMode::Throughput,
+            touch: PageState::Warm,
             buffers: Buffers::One,
         }
     }
 }
 
 impl ThroughputParams {
-    /// The method of mbw's, where that is the function.
+    /// Returns the mbw method, if the function is one.
     pub(super) fn mbw(&self) -> Option<Method> {
-        Method::of_level(&self.function)
+        Method::from_level(&self.function)
     }
 
-    /// Whether a copy is system calls on a file, so that the function plays no part.
-    pub(super) fn by_system_call(&self) -> bool {
-        self.memory == Kind::FileIo
+    /// Returns whether the copies are system calls on a file, so that the function is unused.
+    pub(super) fn uses_system_calls(&self) -> bool {
+        self.memory == MemoryKind::FileIo
     }
 
-    /// Whether the levels go together.
+    /// Checks that the levels fit together.
     ///
     /// # Errors
-    /// Says which do not, and what would.
+    /// Returns the conflict and a remedy.
     pub(super) fn consistent(&self) -> Result<(), Failure> {
         let no = |why: &str, remedy: &str| Err(Failure::unavailable(why, remedy));
-        if self.threads > 0 && self.usage == Use::Latency {
-            return no("a chain of dependent copies has one thread", "use threads = 0");
+        if self.threads > 0 && self.usage == TimingMode::Latency {
+            return no("a dependent chain of copies runs in one thread", "use threads = 0");
         }
-        if self.threads > 0 && self.by_system_call() {
-            return no("file-io is measured in the caller alone", "use threads = 0");
+        if self.threads > 0 && self.uses_system_calls() {
+            return no("memory = file-io is copied by the caller only", "use threads = 0");
         }
-        if self.touch == Touch::Cold && self.buffers == Buffers::Rotating {
-            return no("a first touch has no buffers to rotate through", "use buffers = one");
+        if self.touch == PageState::Cold && self.buffers == Buffers::Rotating {
+            return no("a first touch cannot reuse rotating buffers", "use buffers = one");
         }
         let destination_is_memory = self.direction == Direction::Write;
-        if self.touch == Touch::Cold && destination_is_memory && !self.memory.can_be_cold() {
-            return no("pages of this memory cannot be taken away", "use touch = warm");
+        if self.touch == PageState::Cold && destination_is_memory && !self.memory.can_be_cold() {
+            return no("pages of this memory cannot be discarded", "use touch = warm");
         }
         let rotates = self.buffers == Buffers::Rotating;
-        if rotates && self.memory.most().is_some_and(|most| most < LEAST_ROTATING) {
-            return no("too little of this memory is mapped to rotate", "use buffers = one");
+        if rotates && self.memory.max_bytes().is_some_and(|max| max < MIN_ROTATING) {
+            return no("this memory's mapping is too small for rotation", "use buffers = one");
         }
         let plain = Self {
             length: self.length.clone(),
@@ -142,7 +145,7 @@ impl ThroughputParams {
         };
         if self.mbw().is_some() && (*self != plain || !self.length.is_fixed()) {
             return no(
-                "mbw copies on its heap, alone, one length",
+                "mbw copies one length in its heap, with one thread",
                 "leave the other factors at their defaults",
             );
         }
@@ -150,49 +153,49 @@ impl ThroughputParams {
     }
 }
 
-/// What a person set by name for this suite.
+/// Options of this suite that apply to `throughput`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Choices {
-    /// Copies of a batch at least: the seed's `-r`.
+pub(super) struct RunOptions {
+    /// Minimum copies per batch (`-r` of `memcpy_test`).
     pub(super) runs: usize,
-    /// The pause of a copy by four bytes: the seed's `-z`.
+    /// Pause before every four bytes (`-z`).
     pub(super) pause: Option<Duration>,
-    /// What is added to each byte of the source: the seed's `-o`.
+    /// Number added to the index of each source byte (`-o`).
     pub(super) source_offset: Option<u8>,
-    /// The source is only filled where it is the program's own memory: the seed's `-i 1`.
+    /// Whether the source keeps its contents unless it is the program's heap (`-i 1`).
     pub(super) keep_memory: bool,
 }
 
-/// The options by which a person sets [`Choices`].
+/// Option of [`RunOptions::runs`].
 pub const RUNS: &str = "runs";
-/// See [`RUNS`].
+/// Option of [`RunOptions::pause`], seconds.
 pub const PAUSE: &str = "pause";
-/// See [`RUNS`].
+/// Option of [`RunOptions::source_offset`].
 pub const SOURCE_OFFSET: &str = "source-offset";
-/// See [`RUNS`].
+/// Option of [`RunOptions::keep_memory`].
 pub const KEEP_MEMORY: &str = "keep-memory";
 
-/// The most copies that a batch can be told to have.
-pub const MOST_RUNS: u64 = 1_000_000_000;
-/// The longest pause, seconds.
-pub const MOST_PAUSE: u64 = 3600;
+/// Maximum of [`RUNS`].
+pub const MAX_RUNS: u64 = 1_000_000_000;
+/// Maximum of [`PAUSE`], seconds.
+pub const MAX_PAUSE: u64 = 3600;
 
-impl Choices {
-    /// Reads the options.
-    pub(super) fn of(options: &BTreeMap<String, String>) -> Result<Self, Failure> {
-        let number = |name: &str, most: u64| match options.get(name) {
+impl RunOptions {
+    /// Parses the options.
+    pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<Self, Failure> {
+        let number = |name: &str, max: u64| match options.get(name) {
             None => Ok(None),
             Some(text) => match text.parse::<u64>() {
-                Ok(number) if number <= most => Ok(Some(number)),
+                Ok(number) if number <= max => Ok(Some(number)),
                 _ => Err(Failure::failed(format!(
-                    "option {name}: '{text}' is not a whole number up to {most}"
+                    "option {name}: '{text}' is not a whole number up to {max}"
                 ))),
             },
         };
         Ok(Self {
-            runs: number(RUNS, MOST_RUNS)?.unwrap_or(1).max(1) as usize,
-            pause: number(PAUSE, MOST_PAUSE)?.filter(|s| *s > 0).map(Duration::from_secs),
-            // The seed adds it to an index modulo 256.
+            runs: number(RUNS, MAX_RUNS)?.unwrap_or(1).max(1) as usize,
+            pause: number(PAUSE, MAX_PAUSE)?.filter(|s| *s > 0).map(Duration::from_secs),
+            // As in `memcpy_test`, the sum counts modulo 256.
             source_offset: number(SOURCE_OFFSET, u64::MAX)?.map(|offset| offset as u8),
             keep_memory: options.contains_key(KEEP_MEMORY),
         })
@@ -206,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_is_read_whole() {
+    fn every_level_of_a_point_is_parsed() {
         let point = Point::from([
             ("direction", "read"),
             ("memory", "shared"),
@@ -218,19 +221,19 @@ mod tests {
             ("buffers", "rotating"),
         ]);
         let params = ThroughputParams::with_defaults(&point).unwrap();
-        let wanted = ThroughputParams {
+        let expected = ThroughputParams {
             direction: Direction::Read,
-            memory: Kind::Shared,
+            memory: MemoryKind::Shared,
             length: Lengths::Uniform(1, 64),
             function: "avx2".into(),
             threads: 4,
             mode: Mode::Split,
             offset: 32,
-            usage: Use::Throughput,
-            touch: Touch::Warm,
+            usage: TimingMode::Throughput,
+            touch: PageState::Warm,
             buffers: Buffers::Rotating,
         };
-        assert_eq!(params, wanted);
+        assert_eq!(params, expected);
         assert_eq!(params.consistent(), Ok(()));
         assert_eq!(
             ThroughputParams::with_defaults(&Point::default()).unwrap(),
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_point_are_bounded() {
+    fn levels_out_of_range_are_refused() {
         for (factor, level) in [
             ("threads", "65"),
             ("threads", "18446744073709551615"),
@@ -252,13 +255,14 @@ mod tests {
         ] {
             let failure =
                 ThroughputParams::with_defaults(&Point::from([(factor, level)])).unwrap_err();
-            assert!(failure.why.starts_with(&format!("factor '{factor}': '{level}'")), "{failure}");
+            assert!(failure.why.starts_with(&format!("factor '{factor}': ")), "{failure}");
+            assert!(failure.why.contains(&format!("'{level}'")), "{failure}");
             assert_eq!(failure.why.lines().count(), 1);
         }
     }
 
     #[test]
-    fn what_does_not_go_together_says_what_would() {
+    fn conflicting_levels_are_refused_with_a_remedy() {
         let refused = [
             [("threads", "2"), ("use", "latency")],
             [("threads", "2"), ("memory", "file-io")],
@@ -281,13 +285,19 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn options() {
         let options =
             |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
-        assert_eq!(Choices::of(&options(RUNS, "1000")).unwrap().runs, 1000);
-        assert_eq!(Choices::of(&options(PAUSE, "2")).unwrap().pause, Some(Duration::from_secs(2)));
-        assert_eq!(Choices::of(&options(PAUSE, "0")).unwrap().pause, None);
-        assert_eq!(Choices::of(&options(SOURCE_OFFSET, "258")).unwrap().source_offset, Some(2));
+        assert_eq!(RunOptions::parse(&options(RUNS, "1000")).unwrap().runs, 1000);
+        assert_eq!(
+            RunOptions::parse(&options(PAUSE, "2")).unwrap().pause,
+            Some(Duration::from_secs(2))
+        );
+        assert_eq!(RunOptions::parse(&options(PAUSE, "0")).unwrap().pause, None);
+        assert_eq!(
+            RunOptions::parse(&options(SOURCE_OFFSET, "258")).unwrap().source_offset,
+            Some(2)
+        );
         for (name, value) in [
             (RUNS, "many"),
             (RUNS, "1000000001"),
@@ -296,7 +306,7 @@ mod tests {
             (PAUSE, "3601"),
             (PAUSE, "18446744073709551615"),
         ] {
-            let failure = Choices::of(&options(name, value)).unwrap_err();
+            let failure = RunOptions::parse(&options(name, value)).unwrap_err();
             assert!(failure.why.starts_with(&format!("option {name}: '{value}'")), "{failure}");
         }
     }

@@ -1,10 +1,10 @@
-//! Timed loops of calls, placed at run time.
+//! TimedBatch loops of calls, placed at run time.
 //!
-//! Where a loop lies decides what it costs: where it begins within a cache line, and which other
-//! function the processor saw called from the same place. So each function has loops of its own, copied
-//! from one template to the start of a cache line. Every function is called by the same instructions at
-//! the same distance from a line's start, from a call instruction that calls nothing else. Which
-//! line that is differs in every process, so that the spread over rounds covers it.
+//! The address of a loop affects its cost: its offset within a cache line, and the targets that the
+//! processor has seen for the same call instruction. So each function has its own loops, copied
+//! from one template to the start of a cache line. Every function is called by the same instructions
+//! at the same offset from a line's start, from a call instruction with no other target. The line is
+//! drawn for every process, so that the spread over rounds covers it.
 
 use std::arch::global_asm;
 use std::collections::BTreeMap;
@@ -15,18 +15,19 @@ use machine::mapping::PAGE;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::timed::{Call, Mover, Ring};
+use super::copiers::{CallRange, Copier};
 use crate::functions::CopyFn;
+use crate::memory::Call;
 
-/// Every loop begins at a multiple of this, and every template is a multiple of it long.
+/// Every loop begins at a multiple of this, and the length of every template is a multiple of it.
 const LINE: usize = 64;
 
 // Each template saves the registers that it uses, and keeps rsp a multiple of 16 at its call.
 //
-// The call is the last instruction but a nop of a cache line, and the jump back is the first branch of
-// the next one. With both in one line, Zen 5 predicts them in 5 cycles or in 8, and changes between the
-// two for milliseconds at a time. No branch crosses or ends at a multiple of 32: there some processors
-// from Skylake on decode it anew in every iteration.
+// The call is the last instruction of a cache line, apart from a nop, and the jump back is the first
+// branch of the next line. With both in one line, Zen 5 predicts them in 5 or in 8 cycles and switches
+// between the two for milliseconds at a time. No branch crosses or ends at a multiple of 32: some
+// processors from Skylake on would decode it again in every iteration.
 global_asm!(
     ".pushsection .text.tollgate_copy_loops, \"ax\", @progbits",
     ".macro enter name",
@@ -77,7 +78,7 @@ global_asm!(
     "dec rbx",
     "jnz 2b",
     "leave",
-    // rdi, rsi, rdx: as above, rcx: the walk. rbx: the number of the call; at rsp: mask, end
+    // rdi, rsi, rdx: as above, rcx: WalkArgs. rbx: index of the call; at rsp: mask, end
     ".macro enter_walk name",
     "enter \\name",
     "mov r15, [rcx]",
@@ -103,8 +104,8 @@ global_asm!(
     "cmp rbx, [rsp + 8]",
     "jne 2b",
     "leave",
-    // At rsp + 16: zero, which the processor does not know; at rsp + 24: the source. Where a copy
-    // reads depends on the last byte that the copy before delivered.
+    // At rsp + 16: zero, unknown to the processor; at rsp + 24: the source. The source address of a
+    // copy depends on the last byte that the previous copy delivered.
     "enter_walk chained",
     "mov rax, [rcx + 32]",
     "mov [rsp + 16], rax",
@@ -131,9 +132,9 @@ global_asm!(
     ".globl tollgate_copy_loops_end",
     ".hidden tollgate_copy_loops_end",
     "tollgate_copy_loops_end:",
-    ".globl tollgate_copy_nothing",
-    ".hidden tollgate_copy_nothing",
-    "tollgate_copy_nothing:",
+    ".globl tollgate_copy_empty",
+    ".hidden tollgate_copy_empty",
+    "tollgate_copy_empty:",
     "ret",
     ".purgem enter",
     ".purgem head",
@@ -154,27 +155,27 @@ unsafe extern "C" {
         copy: CopyFn,
         destination: *mut u8,
         source: *const u8,
-        walk: *const Walk,
+        walk: *const WalkArgs,
     );
     fn tollgate_copy_chained(
         copy: CopyFn,
         destination: *mut u8,
         source: *const u8,
-        walk: *const Walk,
+        walk: *const WalkArgs,
     );
     static tollgate_copy_loops_end: [u8; 0];
-    fn tollgate_copy_nothing(destination: *mut u8, source: *const u8, length: usize);
+    fn tollgate_copy_empty(destination: *mut u8, source: *const u8, length: usize);
 }
 
-/// A function that returns at once, to learn what the loop takes at least; it begins a line, as ours do.
-pub(super) const NOTHING: CopyFn = tollgate_copy_nothing;
+/// A function that returns at once, to time the loop itself. It begins a cache line, as our functions do.
+pub(super) const EMPTY: CopyFn = tollgate_copy_empty;
 
 type Fixed = unsafe extern "C" fn(CopyFn, *mut u8, *const u8, usize, usize);
-type Walked = unsafe extern "C" fn(CopyFn, *mut u8, *const u8, *const Walk);
+type Walked = unsafe extern "C" fn(CopyFn, *mut u8, *const u8, *const WalkArgs);
 
-/// A part of a walk, as the templates read it.
+/// Part of a walk, as the templates read it.
 #[repr(C)]
-struct Walk {
+struct WalkArgs {
     calls: *const Call,
     mask: usize,
     first: usize,
@@ -182,8 +183,8 @@ struct Walk {
     zero: usize,
 }
 
-impl From<Ring<'_>> for Walk {
-    fn from(ring: Ring<'_>) -> Self {
+impl From<CallRange<'_>> for WalkArgs {
+    fn from(ring: CallRange<'_>) -> Self {
         Self {
             calls: ring.calls.as_ptr(),
             mask: ring.calls.len() - 1,
@@ -198,23 +199,22 @@ impl From<Ring<'_>> for Walk {
 #[derive(Debug)]
 struct Loops {
     code: Executable,
-    /// Where the first of them begins in the code: a multiple of [`LINE`] within the first page.
+    /// Offset of the first loop in the code: a multiple of [`LINE`] within the first page.
     start: usize,
 }
 
 impl Loops {
-    /// Places the loops at a line drawn by the seed, in pages that the kernel chooses.
+    /// Places the loops at a line drawn from the seed, in pages that the kernel chooses.
     fn new(seed: u64) -> Result<Self, Failure> {
         let start = Pcg64Mcg::seed_from_u64(seed).random_range(0..PAGE / LINE) * LINE;
-        // A breakpoint: nothing may come here.
+        // Breakpoints: the padding is never executed.
         let mut code = vec![0xcc; start];
         code.extend_from_slice(templates());
-        let code =
-            Executable::new(&code).map_err(|refusal| Failure::failed(refusal.to_string()))?;
+        let code = Executable::new(&code).map_err(|error| Failure::failed(error.to_string()))?;
         Ok(Self { code, start })
     }
 
-    /// Where the copy of a template lies.
+    /// Returns the address of the copy of a template.
     fn address(&self, template: usize) -> *const u8 {
         let offset = template - tollgate_copy_fixed as *const () as usize;
         self.code.as_ptr().wrapping_add(self.start + offset)
@@ -222,7 +222,7 @@ impl Loops {
 
     fn fixed(&self) -> Fixed {
         let address = self.address(tollgate_copy_fixed as *const () as usize);
-        // SAFETY: a copy of the function of this type, which refers to nothing by its own address.
+        // SAFETY: the address is that of a copy of this function, which is position-independent.
         unsafe { std::mem::transmute::<*const u8, Fixed>(address) }
     }
 
@@ -243,61 +243,61 @@ impl Loops {
 fn templates() -> &'static [u8] {
     let start = tollgate_copy_fixed as *const () as *const u8;
     let end = (&raw const tollgate_copy_loops_end).cast::<u8>();
-    // SAFETY: the templates lie in one section, from the first to the label behind the last.
+    // SAFETY: the templates are contiguous in one section, from the first to the end label.
     unsafe { std::slice::from_raw_parts(start, end as usize - start as usize) }
 }
 
-/// The loops of all functions that a process has called: kept, since a call instruction of which the
-/// processor has learnt one target would be wrong for the next.
+/// The loops of all functions that a process has called. They are kept, because a call instruction
+/// whose target the processor has learned would be mispredicted for the next function.
 #[derive(Debug, Default)]
-pub(super) struct Places(BTreeMap<String, Loops>);
+pub(super) struct PlacedLoops(BTreeMap<String, Loops>);
 
-impl Places {
-    /// A function, to be called from the loops of its name; the seed draws where they lie when the
-    /// name is new.
+impl PlacedLoops {
+    /// Returns the function, called from the loops of its name. `seed` draws their address if the name
+    /// is new.
     ///
     /// # Errors
-    /// Where the system allows no code made at run time.
+    /// Returns an error if the system permits no code generated at run time.
     pub(super) fn function(
         &mut self,
         name: &str,
         copy: CopyFn,
         seed: u64,
-    ) -> Result<Function<'_>, Failure> {
+    ) -> Result<PlacedFunction<'_>, Failure> {
         if !self.0.contains_key(name) {
             self.0.insert(name.to_owned(), Loops::new(seed)?);
         }
-        Ok(Function { copy, loops: &self.0[name] })
+        Ok(PlacedFunction { copy, loops: &self.0[name] })
     }
 }
 
-/// A function, called from loops of its own.
+/// A function and the loops that call it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Function<'a> {
+pub(super) struct PlacedFunction<'a> {
     copy: CopyFn,
     loops: &'a Loops,
 }
 
-impl Mover for Function<'_> {
+impl Copier for PlacedFunction<'_> {
     unsafe fn copy(&self, destination: *mut u8, source: *const u8, at: usize, length: usize) {
-        // By the loop too, for it holds the only call instruction.
-        // SAFETY: as the caller promises.
+        // Through the loop too, because it contains the only call instruction.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.fixed(destination.add(at), source.add(at), length, 1) }
     }
 
     unsafe fn fixed(&self, destination: *mut u8, source: *const u8, length: usize, count: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { (self.loops.fixed())(self.copy, destination, source, length, count) }
     }
 
-    unsafe fn walked(&self, destination: *mut u8, source: *const u8, walk: Ring) {
+    unsafe fn walked(&self, destination: *mut u8, source: *const u8, range: CallRange) {
         // SAFETY: as the caller promises; the mask keeps the number within the ring.
-        unsafe { (self.loops.walked())(self.copy, destination, source, &Walk::from(walk)) }
+        unsafe { (self.loops.walked())(self.copy, destination, source, &WalkArgs::from(range)) }
     }
 
-    unsafe fn chained(&self, destination: *mut u8, source: *const u8, walk: Ring) {
+    unsafe fn chained(&self, destination: *mut u8, source: *const u8, range: CallRange) {
         // SAFETY: as the caller promises; the mask keeps the number within the ring.
-        unsafe { (self.loops.chained())(self.copy, destination, source, &Walk::from(walk)) }
+        unsafe { (self.loops.chained())(self.copy, destination, source, &WalkArgs::from(range)) }
     }
 }
 

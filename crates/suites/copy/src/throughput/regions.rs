@@ -1,6 +1,6 @@
-//! The memory of an order: opened once, kept from point to point while it is not too much.
+//! The memory of an order: opened once and kept from point to point within a limit.
 
-// Levels may be any numbers: this crate is compiled without overflow checks.
+// Levels may be any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::collections::BTreeMap;
@@ -9,51 +9,55 @@ use lab::option::is_allowed;
 use lab::sample::Failure;
 use machine::mapping::PAGE;
 
-use super::params::{ThroughputParams, Touch};
+use super::params::{PageState, ThroughputParams};
 use crate::factors::Direction;
-use crate::memory::{Kind, Region};
+use crate::memory::{MemoryKind, Region};
 
-/// Memory that is kept open, at most: two regions of 256 MiB and what the other kinds need.
-const MOST: usize = 1200 << 20;
-/// Regions are opened in these sizes, so that one serves many lengths.
+/// Maximum bytes kept open: two regions of 256 MiB and space for other kinds.
+const MAX_KEPT: usize = 1200 << 20;
+/// Sizes in which regions are opened, so that one serves many lengths.
 const SIZES: [usize; 3] = [4 << 20, 64 << 20, 256 << 20];
 
-/// Which end of the copies a region is.
+/// The end of the copies at which a region is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     /// The program's own memory.
     Program,
-    /// The memory that is measured.
+    /// The memory under test.
     Measured,
 }
 
 /// The two regions of a sample.
-pub(super) struct Pair {
+pub(super) struct RegionPair {
     pub(super) source: Region,
     pub(super) destination: Region,
     direction: Direction,
     cold: bool,
 }
 
-/// Regions that wait for their next point.
+/// Open regions between two points.
 #[derive(Default)]
 pub(super) struct Regions {
-    waiting: Vec<(Side, Kind, bool, Region)>,
+    waiting: Vec<(Side, MemoryKind, bool, Region)>,
 }
 
 impl Regions {
-    /// Two regions of so many bytes or more. All pages are present, except where the destination is
-    /// to be touched first by the copies.
+    /// Returns two regions of at least `bytes` bytes. All pages are present, unless the copies are to
+    /// be the first access to the destination.
     pub(super) fn take(
         &mut self,
         params: &ThroughputParams,
         bytes: usize,
         options: &BTreeMap<String, String>,
-    ) -> Result<Pair, Failure> {
-        let cold = params.touch == Touch::Cold;
-        let own = if params.memory == Kind::HeapHuge { Kind::HeapHuge } else { Kind::Heap };
+    ) -> Result<RegionPair, Failure> {
+        let cold = params.touch == PageState::Cold;
+        let program = if params.memory == MemoryKind::HeapHuge {
+            MemoryKind::HeapHuge
+        } else {
+            MemoryKind::Heap
+        };
         let writes = params.direction == Direction::Write;
-        let (from, to) = ((Side::Program, own), (Side::Measured, params.memory));
+        let (from, to) = ((Side::Program, program), (Side::Measured, params.memory));
         let (from, to) = if writes { (from, to) } else { (to, from) };
         let source = self.warm(from, bytes, writes, options)?;
         let destination = if cold {
@@ -62,30 +66,30 @@ impl Regions {
         } else {
             self.warm(to, bytes, writes, options)?
         };
-        Ok(Pair { source, destination, direction: params.direction, cold })
+        Ok(RegionPair { source, destination, direction: params.direction, cold })
     }
 
     fn warm(
         &mut self,
-        (side, kind): (Side, Kind),
+        (side, kind): (Side, MemoryKind),
         bytes: usize,
         writes: bool,
         options: &BTreeMap<String, String>,
     ) -> Result<Region, Failure> {
-        // What may be written by name may also be filled before it is read.
+        // Memory that may be written may also be filled before it is read.
         let write =
             writes || !kind.is_physical() || is_allowed(options, crate::memory::ALLOW_WRITE);
-        let fits = |one: &(Side, Kind, bool, Region)| {
+        let fits = |one: &(Side, MemoryKind, bool, Region)| {
             (one.0, one.1, one.2) == (side, kind, write) && one.3.len() >= bytes
         };
         if let Some(at) = self.waiting.iter().position(fits) {
             return Ok(self.waiting.swap_remove(at).3);
         }
         self.waiting.retain(|one| (one.0, one.1, one.2) != (side, kind, write));
-        // A page more than the size, for the destination's offset.
+        // One page more, for the destination's offset.
         let size =
             SIZES.into_iter().map(|size| size.saturating_add(PAGE)).find(|size| *size >= bytes);
-        // Hardware gives what is asked for and no more.
+        // Physical memory is mapped at its exact size.
         let whole = size.filter(|_| !kind.is_physical()).unwrap_or(bytes);
         self.make_room(whole);
         check_free(kind, whole)?;
@@ -96,13 +100,13 @@ impl Regions {
 
     fn make_room(&mut self, bytes: usize) {
         let mut kept: usize = self.waiting.iter().map(|one| one.3.len()).sum();
-        while kept.saturating_add(bytes) > MOST && !self.waiting.is_empty() {
+        while kept.saturating_add(bytes) > MAX_KEPT && !self.waiting.is_empty() {
             kept = kept.saturating_sub(self.waiting.remove(0).3.len());
         }
     }
 
-    /// Keeps the regions of a sample for the next.
-    pub(super) fn put(&mut self, pair: Pair) {
+    /// Keeps the regions of a sample for the next one.
+    pub(super) fn put(&mut self, pair: RegionPair) {
         let write = pair.direction == Direction::Write;
         let (source, destination) =
             if write { (Side::Program, Side::Measured) } else { (Side::Measured, Side::Program) };
@@ -117,8 +121,8 @@ impl Regions {
     }
 }
 
-/// Whether the machine has so much memory to give, so that nothing ends for the lack of it.
-fn check_free(kind: Kind, bytes: usize) -> Result<(), Failure> {
+/// Checks that the machine has `bytes` of free memory, so that no process is killed for lack of it.
+fn check_free(kind: MemoryKind, bytes: usize) -> Result<(), Failure> {
     let free = machine::memory::available();
     if kind.is_physical() || bytes as u64 <= free {
         return Ok(());

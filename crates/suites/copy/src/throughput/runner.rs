@@ -1,35 +1,43 @@
-//! Runs batches of copies, in the caller or in a pool, and times them.
+//! Runs and times batches of copies, in the caller or in a thread pool.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use lab::sample::Failure;
 use machine::tsc;
 
+use super::copiers::{CallRange, Copier};
 use super::layout::Layout;
 use super::params::{Mode, ThroughputParams};
-use super::timed::{Call, Mover, Ring};
-use crate::factors::Use;
-use crate::pool::{Barrier, Panicked, Pool};
+use crate::factors::TimingMode;
+use crate::memory::Call;
+use crate::pool::{Barrier, ThreadPool};
 
-/// Bytes of jobs that a thread takes at once, where a job is shorter.
+/// Bytes that a thread takes at once if jobs are shorter.
 const GRAB: usize = 32 << 10;
-/// Jobs that a thread takes at once, at most.
-const MOST_JOBS: usize = 64;
+/// Maximum jobs that a thread takes at once.
+const MAX_JOBS: usize = 64;
 
-/// Where a sample copies from and to: the first bytes of both buffers.
+/// Jobs queued at once: the runs of ESCAPE's example.
+pub(super) const QUEUED: usize = 1000;
+/// How long the threads of `memcpy_test` sleep between two attempts.
+const POLL: Duration = Duration::from_micros(10);
+
+/// The first bytes of both buffers of a sample.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spans {
+pub(super) struct BasePointers {
     pub(super) destination: *mut u8,
     pub(super) source: *const u8,
 }
 
-// SAFETY: plain addresses. Threads copy within lanes of their own, or the same bytes to the same
-// place as in the seed, through functions that know no Rust references.
-unsafe impl Send for Spans {}
+// SAFETY: the fields are plain addresses. Threads copy within separate lanes, or the same bytes to
+// the same address as in `memcpy_test`, through functions that hold no Rust references.
+unsafe impl Send for BasePointers {}
 // SAFETY: as for Send.
-unsafe impl Sync for Spans {}
+unsafe impl Sync for BasePointers {}
 
-impl Spans {
+impl BasePointers {
     fn lane(self, start: usize) -> Self {
         Self {
             destination: self.destination.wrapping_add(start),
@@ -38,67 +46,67 @@ impl Spans {
     }
 }
 
-/// What copies, where, and in which order. Every call must lie within the lanes of valid spans.
-pub(super) struct Walk<'a, M> {
-    mover: M,
-    pub(super) spans: Spans,
+/// The copies of a sample, in order. Every call must be within the lanes of valid buffers.
+struct Walk<'a, M> {
+    copier: M,
+    bases: BasePointers,
     layout: Layout,
     ring: &'a [Call],
     chain: bool,
 }
 
-impl<M: Mover> Walk<'_, M> {
+impl<M: Copier> Walk<'_, M> {
     #[inline(always)]
-    pub(super) fn copies(&self, spans: Spans, first: usize, count: usize) {
-        let Spans { destination, source } = spans;
-        // SAFETY: as `Runner::new` was promised.
+    fn copies(&self, bases: BasePointers, first: usize, count: usize) {
+        let BasePointers { destination, source } = bases;
+        // SAFETY: the caller of `Runner::new` guarantees the buffers and the ring.
         unsafe {
             match self.ring {
                 calls if self.chain => {
-                    self.mover.chained(destination, source, Ring { calls, first, count });
+                    self.copier.chained(destination, source, CallRange { calls, first, count });
                 }
-                [call] => self.mover.fixed(destination, source, call.length as usize, count),
-                calls => self.mover.walked(destination, source, Ring { calls, first, count }),
+                [call] => self.copier.fixed(destination, source, call.length as usize, count),
+                calls => self.copier.walked(destination, source, CallRange { calls, first, count }),
             }
         }
     }
 }
 
-/// What a sample runs again and again.
+/// Runs the batches of a sample.
 pub(super) struct Runner<'a, M> {
     walk: Walk<'a, M>,
     mode: Mode,
-    pool: Option<&'a mut Pool>,
+    pool: Option<&'a mut ThreadPool>,
 }
 
-impl<'a, M: Mover + Sync> Runner<'a, M> {
-    /// A runner over spans that hold what the layout asks for.
+impl<'a, M: Copier + Sync> Runner<'a, M> {
+    /// Creates a runner over buffers of the layout's size.
     ///
     /// # Safety
-    /// Both spans must stay valid for the layout's bytes, must not overlap, and the ring must be of
-    /// this layout.
+    /// Both buffers must be valid for the layout's bytes and must not overlap, and the ring must belong
+    /// to this layout.
     pub(super) unsafe fn new(
-        mover: M,
-        spans: Spans,
+        copier: M,
+        bases: BasePointers,
         layout: Layout,
         ring: &'a [Call],
         params: &ThroughputParams,
-        pool: Option<&'a mut Pool>,
+        pool: Option<&'a mut ThreadPool>,
     ) -> Self {
-        let chain = params.usage == Use::Latency;
-        Self { walk: Walk { mover, spans, layout, ring, chain }, mode: params.mode, pool }
+        let chain = params.usage == TimingMode::Latency;
+        Self { walk: Walk { copier, bases, layout, ring, chain }, mode: params.mode, pool }
     }
 
-    pub(super) fn mover(&self) -> &M {
-        &self.walk.mover
+    pub(super) fn copier(&self) -> &M {
+        &self.walk.copier
     }
 
-    /// Makes the copies from number `first` on; gives the ticks that they took.
+    /// Makes `count` copies from index `first` on. Returns their duration in ticks.
     pub(super) fn batch(&mut self, first: usize, count: usize) -> Result<u64, Failure> {
         let Some(pool) = &mut self.pool else {
-            let begin = tsc::start();
-            self.walk.copies(self.walk.spans, first, count);
-            return Ok(tsc::stop().saturating_sub(begin));
+            let start = tsc::start();
+            self.walk.copies(self.walk.bases, first, count);
+            return Ok(tsc::stop().saturating_sub(start));
         };
         let stamps = Stamps::new(pool.threads());
         let batch = Batch { pool, stamps: &stamps, first, count };
@@ -107,29 +115,29 @@ impl<'a, M: Mover + Sync> Runner<'a, M> {
             Mode::Split => self.walk.split(batch),
             Mode::Queue => self.walk.queue(batch),
         };
-        outcome.map_err(|panicked| Failure::failed(panicked.to_string()))?;
+        outcome?;
         Ok(stamps.elapsed())
     }
 }
 
-/// The copies from number `first` on that the threads of a pool share out.
-pub(super) struct Batch<'b> {
-    pub(super) pool: &'b mut Pool,
-    pub(super) stamps: &'b Stamps,
-    pub(super) first: usize,
-    pub(super) count: usize,
+/// A batch that the threads of a pool share.
+struct Batch<'b> {
+    pool: &'b mut ThreadPool,
+    stamps: &'b Stamps,
+    first: usize,
+    count: usize,
 }
 
-impl<M: Mover + Sync> Walk<'_, M> {
-    /// Each thread takes whole copies, several at a time where they are short, by one counter.
-    fn jobs(&self, batch: Batch<'_>) -> Result<(), Panicked> {
+impl<M: Copier + Sync> Walk<'_, M> {
+    /// Each thread takes whole copies from one counter, several at a time if they are short.
+    fn jobs(&self, batch: Batch<'_>) -> Result<(), Failure> {
         let Batch { pool, stamps, first, count } = batch;
         let length = self.ring.iter().take(64).map(|call| call.length).max().unwrap_or(1) as usize;
         let fair = count.div_ceil(pool.threads().max(1));
-        let grab = (GRAB / length.max(1)).clamp(1, MOST_JOBS).min(fair);
+        let grab = (GRAB / length.max(1)).clamp(1, MAX_JOBS).min(fair);
         let next = AtomicUsize::new(0);
         let body = |thread: usize, barrier: &Barrier| {
-            let spans = self.spans.lane(thread % self.layout.lanes * self.layout.lane());
+            let bases = self.bases.lane(thread % self.layout.lanes * self.layout.lane());
             barrier.wait();
             let begin = tsc::start();
             let mut worked = false;
@@ -138,7 +146,7 @@ impl<M: Mover + Sync> Walk<'_, M> {
                 if from >= count {
                     break;
                 }
-                self.copies(spans, first + from, grab.min(count - from));
+                self.copies(bases, first + from, grab.min(count - from));
                 worked = true;
             }
             if worked {
@@ -148,21 +156,57 @@ impl<M: Mover + Sync> Walk<'_, M> {
         pool.run(&body)
     }
 
-    /// All threads take part in each copy, and meet after it.
-    fn split(&self, batch: Batch<'_>) -> Result<(), Panicked> {
+    /// All threads take part in each copy and meet after it.
+    fn split(&self, batch: Batch<'_>) -> Result<(), Failure> {
         let Batch { pool, stamps, first, count } = batch;
         let (threads, mask) = (pool.threads(), self.ring.len() - 1);
         let body = |thread: usize, barrier: &Barrier| {
-            let Spans { destination, source } = self.spans.lane(0);
+            let BasePointers { destination, source } = self.bases.lane(0);
             barrier.wait();
             let begin = tsc::start();
             for number in first..first + count {
                 let call = self.ring[number & mask];
                 let (from, length) = slice(call.length as usize, thread, threads);
                 if length > 0 {
-                    // SAFETY: a slice of a call, as `new` was promised; the slices do not overlap.
-                    unsafe { self.mover.copy(destination, source, call.at as usize + from, length) }
+                    // SAFETY: the slice is part of a call that the caller of `new` guarantees; slices are disjoint.
+                    unsafe {
+                        self.copier.copy(destination, source, call.at as usize + from, length)
+                    }
                 }
+                barrier.wait();
+            }
+            stamps.set(thread, begin, tsc::stop());
+        };
+        pool.run(&body)
+    }
+
+    /// Threads take jobs from a locked queue as in ESCAPE's `memcpy_test`, to measure its cost: each run
+    /// is a job in an array behind a mutex. A pop shifts the array, and a thread that finds it empty
+    /// sleeps before it tries again. All jobs copy the same bytes to the same address.
+    fn queue(&self, batch: Batch<'_>) -> Result<(), Failure> {
+        let Batch { pool, stamps, first, count } = batch;
+        let jobs = Mutex::new(Vec::with_capacity(QUEUED));
+        let left = || jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let pop = || {
+            let mut jobs = left();
+            // As in `memcpy_test`, the remaining array moves up.
+            if jobs.is_empty() { None } else { Some(jobs.remove(0)) }
+        };
+        let body = |thread: usize, barrier: &Barrier| {
+            barrier.wait();
+            let begin = tsc::start();
+            for queued in (0..count).step_by(QUEUED) {
+                if thread == 0 {
+                    for number in queued..count.min(queued + QUEUED) {
+                        left().push(first + number);
+                    }
+                } else {
+                    std::thread::sleep(POLL);
+                }
+                while let Some(number) = pop() {
+                    self.copies(self.bases, number, 1);
+                }
+                std::thread::sleep(POLL);
                 barrier.wait();
             }
             stamps.set(thread, begin, tsc::stop());
@@ -171,27 +215,27 @@ impl<M: Mover + Sync> Walk<'_, M> {
     }
 }
 
-/// A thread's part of a copy: where it begins, and its bytes. Parts begin at multiples of 64 bytes.
+/// Returns the start and length of a thread's slice of a copy. Slices start at multiples of 64 bytes.
 fn slice(length: usize, thread: usize, threads: usize) -> (usize, usize) {
     let part = length.div_ceil(threads).next_multiple_of(64);
     let from = (part * thread).min(length);
     (from, part.min(length - from))
 }
 
-/// When each thread began and ended, by the counter that all cores share.
-pub(super) struct Stamps(Vec<(AtomicU64, AtomicU64)>);
+/// Start and end of each thread, by the time-stamp counter that all cores share.
+struct Stamps(Vec<(AtomicU64, AtomicU64)>);
 
 impl Stamps {
     fn new(threads: usize) -> Self {
         Self((0..threads).map(|_| (AtomicU64::new(u64::MAX), AtomicU64::new(0))).collect())
     }
 
-    pub(super) fn set(&self, thread: usize, begin: u64, end: u64) {
+    fn set(&self, thread: usize, begin: u64, end: u64) {
         self.0[thread].0.store(begin, Ordering::Relaxed);
         self.0[thread].1.store(end, Ordering::Relaxed);
     }
 
-    /// From the first begin to the last end of the threads that copied.
+    /// Returns the ticks from the first start to the last end of the threads that copied.
     fn elapsed(&self) -> u64 {
         let begins = self.0.iter().map(|stamp| stamp.0.load(Ordering::Relaxed)).min();
         let ends = self.0.iter().map(|stamp| stamp.1.load(Ordering::Relaxed)).max();
@@ -202,7 +246,7 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::throughput::placed::Places;
+    use crate::throughput::placed::PlacedLoops;
     use machine::topology::allowed_cpus;
     use proptest::prelude::*;
 
@@ -223,11 +267,11 @@ mod tests {
     }
 
     unsafe extern "C" fn plain(destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { std::ptr::copy_nonoverlapping(source, destination, length) }
     }
 
-    /// What a run of so many copies leaves in the destination, from a source of counted bytes.
+    /// Returns the source and the destination after `count` copies.
     fn delivered(
         params: &ThroughputParams,
         layout: Layout,
@@ -236,14 +280,14 @@ mod tests {
     ) -> (Vec<u8>, Vec<u8>) {
         let source: Vec<u8> = (0..layout.bytes()).map(|at| (at * 7 + at / 256 + 1) as u8).collect();
         let mut destination = vec![0; layout.bytes()];
-        let spans = Spans { destination: destination.as_mut_ptr(), source: source.as_ptr() };
+        let bases = BasePointers { destination: destination.as_mut_ptr(), source: source.as_ptr() };
         let cpus = allowed_cpus();
-        let mut pool = Pool::new(params.threads, &cpus).unwrap();
+        let mut pool = ThreadPool::new(params.threads, &cpus).unwrap();
         let pooled = (params.threads > 0).then_some(&mut pool);
-        let mut places = Places::default();
-        let mover = places.function("plain", plain, 1).unwrap();
+        let mut loops = PlacedLoops::default();
+        let copier = loops.function("plain", plain, 1).unwrap();
         // SAFETY: both buffers hold the layout's bytes and outlive the runner.
-        let mut runner = unsafe { Runner::new(mover, spans, layout, ring, params, pooled) };
+        let mut runner = unsafe { Runner::new(copier, bases, layout, ring, params, pooled) };
         assert!(runner.batch(0, count).unwrap() > 0);
         (source, destination)
     }
@@ -290,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn a_dependent_chain_delivers_too() {
-        let params = ThroughputParams { usage: Use::Latency, ..ThroughputParams::default() };
+    fn a_dependent_chain_delivers_every_copy() {
+        let params = ThroughputParams { usage: TimingMode::Latency, ..ThroughputParams::default() };
         let layout = Layout { stride: 64, slots: 4, lanes: 1 };
         let ring: Vec<Call> = (0..4).map(|slot| Call { at: slot * 64, length: 64 }).collect();
         let (source, destination) = delivered(&params, layout, &ring, 9);

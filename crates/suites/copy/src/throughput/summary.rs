@@ -1,4 +1,4 @@
-//! From batches to the values of a sample.
+//! Computes the values of a sample from its batches.
 
 use std::ops::Range;
 
@@ -6,28 +6,28 @@ use lab::measure::Measurement;
 use lab::statistics::median;
 use machine::tsc::Tsc;
 
-use super::Call;
-use crate::limit::mbw::Run;
+use crate::mbw::Run;
+use crate::memory::Call;
 use crate::metrics;
 
-/// A batch whose thread waited for its CPU for a larger share of it than this is disturbed.
+/// A batch is disturbed if its thread waited for its CPU for more than this share of it.
 const WAITED: f64 = 0.05;
 
-/// A batch that was timed.
-struct Timed {
-    /// The number of its first copy.
+/// A timed batch.
+struct TimedBatch {
+    /// Index of its first copy.
     first: usize,
-    /// Its copies.
+    /// Number of copies.
     count: usize,
-    /// Net ticks.
+    /// Net duration, ticks.
     ticks: u64,
-    /// Ticks for which the thread was ready and others had its CPU.
+    /// Time that the thread was runnable without a CPU, ticks.
     waited: u64,
 }
 
-/// The batches of a sample, and how many copies were made.
+/// The batches of a sample and the number of copies made.
 pub(super) struct Batches {
-    timed: Vec<Timed>,
+    timed: Vec<TimedBatch>,
     overhead: u64,
     made: usize,
     last: usize,
@@ -38,39 +38,39 @@ impl Batches {
         Self { timed: Vec::new(), overhead, made: 0, last: 0 }
     }
 
-    /// The number of the next copy.
+    /// Returns the index of the next copy.
     pub(super) fn next(&self) -> usize {
         self.made
     }
 
-    /// Counts copies that were made and are not to be summarised.
+    /// Counts copies that are not timed.
     pub(super) fn skip(&mut self, count: usize) {
         self.made += count;
         self.last = count;
     }
 
-    /// Adds a batch that took so many ticks, with those of the empty pair, for `waited` of which its
-    /// thread waited for its CPU.
+    /// Adds a batch of `ticks`, which include the overhead of two readings of the counter; for
+    /// `waited` of them the thread waited for its CPU.
     pub(super) fn add(&mut self, count: usize, ticks: u64, waited: u64) {
         let ticks = ticks.saturating_sub(self.overhead).max(1);
-        self.timed.push(Timed { first: self.made, count, ticks, waited });
+        self.timed.push(TimedBatch { first: self.made, count, ticks, waited });
         self.skip(count);
     }
 
-    /// Batches that were timed.
+    /// Returns the number of timed batches.
     pub(super) fn count(&self) -> usize {
         self.timed.len()
     }
 
-    /// Ticks for which the thread waited for its CPU in all batches.
+    /// Returns the ticks for which the thread waited for its CPU, in all batches.
     pub(super) fn waited(&self) -> u64 {
         self.timed.iter().map(|batch| batch.waited).sum()
     }
 
-    /// Why the medians do not count: they are those of undisturbed batches only while more than half
-    /// of the batches are. What the batches took plays no part.
+    /// Returns why the sample is void: at least half of the batches were disturbed, so that the medians
+    /// may be those of disturbed batches. The durations of the batches are not considered.
     fn void(&self) -> Option<String> {
-        let disturbed = |batch: &&Timed| batch.waited as f64 > WAITED * batch.ticks as f64;
+        let disturbed = |batch: &&TimedBatch| batch.waited as f64 > WAITED * batch.ticks as f64;
         let disturbed = self.timed.iter().filter(disturbed).count();
         (disturbed > 0 && 2 * disturbed >= self.timed.len()).then(|| {
             let percent = WAITED * 100.0;
@@ -78,19 +78,19 @@ impl Batches {
         })
     }
 
-    /// Net ticks of all batches.
+    /// Returns the net ticks of all batches.
     pub(super) fn ticks(&self) -> u64 {
         self.timed.iter().map(|batch| batch.ticks).sum()
     }
 
-    /// Which copies must be found in the destination now: the last ones, by number. Where pages are
-    /// taken away before a batch, those of the last batch.
-    pub(super) fn made(&self, ring: usize, cold: bool) -> Range<usize> {
+    /// Returns the indices of the copies whose bytes must be in the destination: the last ones. If
+    /// pages are discarded before each batch, those of the last batch.
+    pub(super) fn copies_to_verify(&self, ring: usize, cold: bool) -> Range<usize> {
         let count = if cold { self.last } else { self.made };
         self.made - count.min(ring)..self.made
     }
 
-    /// The sample: medians over the batches. Without any there is no number, which the lab refuses.
+    /// Returns the sample: medians over the batches, or NaN without batches, which the lab refuses.
     pub(super) fn summary(&self, tsc: &Tsc, ring: &[Call], checked: u64) -> Measurement {
         let bytes = Sums::of(ring);
         let seconds = |ticks: u64| ticks as f64 / tsc.hertz;
@@ -111,7 +111,7 @@ impl Batches {
     }
 }
 
-/// Running sums of the lengths of a ring.
+/// Prefix sums of the lengths of a ring.
 struct Sums(Vec<u64>);
 
 impl Sums {
@@ -124,7 +124,7 @@ impl Sums {
         Self(std::iter::once(0).chain(sums).collect())
     }
 
-    /// Bytes of so many copies from number `first` on.
+    /// Returns the bytes of `count` copies from index `first` on.
     fn between(&self, first: usize, count: usize) -> u64 {
         let ring = self.0.len() - 1;
         let before = |number: usize| (number / ring) as u64 * self.0[ring] + self.0[number % ring];
@@ -132,7 +132,7 @@ impl Sums {
     }
 }
 
-/// The sample of a run of mbw's. It verifies nothing.
+/// Returns the sample of a run of mbw, which verifies no bytes.
 pub(super) fn of_mbw(runs: &[Run], length: u64) -> Measurement {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
     let times: Vec<f64> = runs.iter().map(|run| length as f64 / run.rate * 1e9).collect();
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_those_of_the_walk(lengths in prop::collection::vec(1u32..1000, 1..20), first in 0usize..100, count in 0usize..100) {
+        fn prefix_sums_match_the_walk(lengths in prop::collection::vec(1u32..1000, 1..20), first in 0usize..100, count in 0usize..100) {
             let ring = ring(&lengths);
             let walked: u64 = (first..first + count).map(|number| u64::from(ring[number % ring.len()].length)).sum();
             prop_assert_eq!(Sums::of(&ring).between(first, count), walked);
@@ -179,12 +179,12 @@ mod tests {
         assert_eq!(sample.values["resolution"], 1.0);
         assert_eq!(sample.values["checked"], 5.0);
         assert_eq!(sample.void, None);
-        assert_eq!(batches.made(4, false), 33..37);
-        assert_eq!(batches.made(100, true), 27..37);
+        assert_eq!(batches.copies_to_verify(4, false), 33..37);
+        assert_eq!(batches.copies_to_verify(100, true), 27..37);
     }
 
     #[test]
-    fn waiting_alone_voids_and_only_where_it_moves_the_median() {
+    fn a_sample_is_void_only_if_half_of_its_batches_waited() {
         let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, overhead_least: 10 };
         let void = |timed: &[(u64, u64)]| {
             let mut batches = Batches::new(tsc.overhead);
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(void(&[good, stalled]).as_deref(), Some(why));
         assert_eq!(void(&[good, good, stalled, stalled]).as_deref(), Some(why));
         assert_eq!(void(&[good, good, good, stalled, stalled]), None);
-        // Long, but nobody else had the CPU; and waits that are short beside their batch.
+        // Slow batches without waiting, and waits that are short relative to their batch, are valid.
         assert_eq!(void(&[good, slow, slow]), None);
         assert_eq!(void(&[(1020, 40); 5]), None);
         assert_eq!(void(&[good]), None);

@@ -1,4 +1,4 @@
-//! Samples taken in this process: every kind of memory that is here, end to end.
+//! Samples taken in this process, end to end, for every kind of memory that is available.
 
 use lab::method::Params;
 use lab::point::Point;
@@ -10,11 +10,11 @@ use machine::topology::allowed_cpus;
 const SHORT: Duration = Duration::from_micros(300);
 
 fn measure(pairs: &[(&str, &str)], options: &[(&str, &str)]) -> Result<Measurement, Failure> {
-    measure_with(&mut Copies::default(), pairs, options)
+    measure_with(&mut ThroughputProbe::default(), pairs, options)
 }
 
 fn measure_with(
-    copies: &mut Copies,
+    copies: &mut ThroughputProbe,
     pairs: &[(&str, &str)],
     options: &[(&str, &str)],
 ) -> Result<Measurement, Failure> {
@@ -33,17 +33,17 @@ fn measure_with(
     copies.measure_under(&conditions, &ThroughputParams::with_defaults(&point)?)
 }
 
-fn assert_sound(measurement: &Measurement, what: &str) {
+fn assert_sound(measurement: &Measurement, case: &str) {
     for metric in ["throughput", "time", "time_min", "resolution"] {
         let value = measurement.values[metric];
-        assert!(value.is_finite() && value > 0.0, "{what}: {metric} = {value}");
+        assert!(value.is_finite() && value > 0.0, "{case}: {metric} = {value}");
     }
     let values = &measurement.values;
-    assert!(values["time_min"] <= values["time"] && values["checked"] >= 1.0, "{what}: {values:?}");
+    assert!(values["time_min"] <= values["time"] && values["checked"] >= 1.0, "{case}: {values:?}");
 }
 
 #[test]
-fn every_memory_that_is_here_delivers_both_ways() {
+fn every_available_memory_delivers_in_both_directions() {
     let kinds = [
         "heap",
         "heap-huge",
@@ -79,8 +79,8 @@ fn every_memory_that_is_here_delivers_both_ways() {
 }
 
 #[test]
-fn every_way_of_copying_delivers() {
-    let ways: [&[(&str, &str)]; 9] = [
+fn every_combination_of_modes_delivers() {
+    let points: [&[(&str, &str)]; 9] = [
         &[("use", "latency")],
         &[("use", "latency"), ("length", "uniform 1..64 B"), ("buffers", "rotating")],
         &[("buffers", "rotating"), ("length", "4 KiB")],
@@ -91,30 +91,30 @@ fn every_way_of_copying_delivers() {
         &[("threads", "2"), ("mode", "split"), ("length", "uniform 1..1000 B")],
         &[("threads", "2"), ("memory", "shared"), ("buffers", "rotating"), ("length", "64 KiB")],
     ];
-    let mut copies = Copies::default();
-    for way in ways {
-        let measurement = measure_with(&mut copies, way, &[]);
-        let measurement = measurement.unwrap_or_else(|failure| panic!("{way:?}: {failure}"));
-        assert_sound(&measurement, &format!("{way:?}"));
+    let mut copies = ThroughputProbe::default();
+    for point in points {
+        let measurement = measure_with(&mut copies, point, &[]);
+        let measurement = measurement.unwrap_or_else(|failure| panic!("{point:?}: {failure}"));
+        assert_sound(&measurement, &format!("{point:?}"));
     }
 }
 
 #[test]
-fn the_step_of_the_timer_is_small_beside_a_batch() {
+fn a_timer_step_is_under_one_percent_of_a_copy() {
     let measurement = measure(&[("length", "16 B")], &[]).unwrap();
     let (step, time) = (measurement.values["resolution"], measurement.values["time"]);
     assert!(step < time / 100.0, "{step} of {time} ns");
 }
 
 #[test]
-fn the_loops_floor_is_stated_wherever_a_function_is_called() {
-    for way in [&[][..], &[("length", "uniform 1..64 B")], &[("use", "latency")]] {
-        let point = [&[("length", "4 KiB"), ("function", "naive")], way].concat();
+fn the_loop_floor_is_reported_if_a_function_is_called() {
+    for levels in [&[][..], &[("length", "uniform 1..64 B")], &[("use", "latency")]] {
+        let point = [&[("length", "4 KiB"), ("function", "naive")], levels].concat();
         let values = measure(&point, &[]).unwrap().values;
         let (floor, time) = (values[metrics::LOOP_FLOOR], values["time"]);
-        assert!(floor.is_finite() && floor > 0.0, "{way:?}: {floor} ns");
-        if way.is_empty() {
-            // 512 iterations of a loop are more than a call, on any processor.
+        assert!(floor.is_finite() && floor > 0.0, "{levels:?}: {floor} ns");
+        if levels.is_empty() {
+            // 512 iterations of a loop take longer than a call on any processor.
             assert!(floor < time, "{floor} of {time} ns");
         }
     }
@@ -125,7 +125,7 @@ fn the_loops_floor_is_stated_wherever_a_function_is_called() {
 }
 
 #[test]
-fn hardware_is_left_alone_unless_named() {
+fn hardware_is_not_touched_unless_named() {
     for memory in ["host-physical", "device", "pci-bar", "dax"] {
         let failure = measure(&[("memory", memory)], &[]).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Unavailable);
@@ -133,17 +133,17 @@ fn hardware_is_left_alone_unless_named() {
     }
 }
 
-/// Copies all but the last byte.
+/// ThroughputProbe all but the last byte.
 unsafe extern "C" fn short(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { std::ptr::copy_nonoverlapping(source, destination, length - 1) }
 }
 
-/// Copies nothing.
+/// ThroughputProbe no bytes.
 unsafe extern "C" fn idle(_: *mut u8, _: *const u8, _: usize) {}
 
 #[test]
-fn a_function_that_does_not_copy_is_found_out() {
+fn a_function_that_does_not_copy_fails_the_check() {
     let cpus = allowed_cpus();
     let mut options = BTreeMap::new();
     for kept in [false, true] {
@@ -157,12 +157,12 @@ fn a_function_that_does_not_copy_is_found_out() {
             tsc: Tsc::get().unwrap(),
             options: &options,
         };
-        let mut copies = Copies::default();
+        let mut copies = ThroughputProbe::default();
         for (memory, threads) in [("heap", "0"), ("shared", "0"), ("heap", "2")] {
             let point =
                 Point::from([("memory", memory), ("threads", threads), ("length", "4 KiB")]);
             let params = ThroughputParams::with_defaults(&point).unwrap();
-            // A true copy first, so that right bytes are there already.
+            // A correct copy first, so that the right bytes are already in the destination.
             let glibc = functions::find("glibc").unwrap();
             copies.with_function(&conditions, &params, glibc.pointer()).unwrap();
             for broken in [short as CopyFn, idle as CopyFn] {
@@ -174,7 +174,7 @@ fn a_function_that_does_not_copy_is_found_out() {
 }
 
 #[test]
-fn a_reader_keeps_what_was_there() {
+fn a_reader_keeps_the_memorys_contents() {
     let options = [(KEEP_MEMORY, "")];
     let measurement = measure(&[("memory", "shared"), ("direction", "read")], &options).unwrap();
     assert_sound(&measurement, "kept");

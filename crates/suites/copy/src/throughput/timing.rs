@@ -7,88 +7,98 @@ use lab::statistics::median;
 use machine::noise::WaitClock;
 use machine::tsc::Tsc;
 
-use super::Conditions;
+use super::copiers::Copier;
 use super::layout::Layout;
-use super::params::{Choices, Mode, ThroughputParams, Touch};
-use super::queue::QUEUED;
-use super::runner::Runner;
+use super::params::{Mode, PageState, RunOptions, ThroughputParams};
+use super::runner::{QUEUED, Runner};
 use super::summary::Batches;
-use super::timed::Mover;
-use crate::memory::Region;
+use super::{Conditions, LAST_LEVEL, available};
+use crate::memory::{MemoryKind, Region};
 
-/// A batch is so many times the timer's step, so that the step is half a percent of it.
+/// Minimum batch in timer steps, so that one step is at most half a percent of it.
 const STEPS: u64 = 200;
-/// Batches of a sample, about.
+/// Target number of batches per sample.
 const BATCHES: u32 = 32;
-/// The least batches that make a median: a stall may spend the whole budget in one.
-const LEAST_BATCHES: usize = 5;
-/// A sample may take this much longer than its budget in all, with what is not timed, but without what
-/// its thread waits for its CPU.
-const PATIENCE: u32 = 4;
-/// Calls of a batch that times calls, and how many such batches there are.
+/// Minimum batches for a median: one stall may consume the whole budget.
+const MIN_BATCHES: usize = 5;
+/// Limit of a sample's duration as a multiple of its budget. It includes untimed work but not the
+/// time that the thread waits for its CPU.
+const TIME_LIMIT: u32 = 4;
+/// Calls per batch that times the empty function.
 const CALLS: usize = 1024;
-/// See [`CALLS`]. Fewer if they take more than an eighth of the budget, but not fewer than the least.
-const CALL_BATCHES: std::ops::Range<usize> = LEAST_BATCHES..31;
-/// Copies of a batch, at most.
-const MOST_COPIES: usize = 1 << 30;
+/// Number of these batches: fewer than the maximum if they take more than an eighth of the budget.
+const CALL_BATCHES: std::ops::Range<usize> = MIN_BATCHES..31;
+/// ThroughputProbe of a batch, at most.
+const MAX_COPIES: usize = 1 << 30;
 
-/// When a sample has enough batches, in ticks.
+/// Approximate rate of filling, copying and verifying memory, bytes/s.
+const RATE: f64 = 8e9;
+/// The same for device memory, bytes/s.
+const DEVICE_RATE: f64 = 100e6;
+/// Rate of first touches, bytes/s.
+const FAULT_RATE: f64 = 2e9;
+/// Fixed cost of a sample: clock calibrations and the journal line.
+const FIXED: Duration = Duration::from_millis(2);
+/// Average number of points that one opened region serves.
+const KEPT: f64 = 16.0;
+
+/// Limits of a sample, in ticks.
 struct Limits {
-    /// Of all batches.
+    /// Sum of all batches.
     budget: u64,
-    /// Of the whole sample.
-    patience: u64,
+    /// Duration of the whole sample.
+    time_limit: u64,
 }
 
 impl Limits {
     fn of(budget: Duration, tsc: &Tsc) -> Self {
-        Self { budget: tsc.ticks(budget), patience: tsc.ticks(budget.saturating_mul(PATIENCE)) }
+        Self { budget: tsc.ticks(budget), time_limit: tsc.ticks(budget.saturating_mul(TIME_LIMIT)) }
     }
 
-    /// Whether these batches are enough, `elapsed` ticks after the first began. What the thread waited
-    /// for its CPU is not the sample's: it ends no patience.
+    /// Returns whether the batches suffice, `elapsed` ticks after the first one started. Time that
+    /// the thread waited for its CPU does not count towards the limit.
     fn are_reached(&self, batches: &Batches, elapsed: u64) -> bool {
-        let is_enough = batches.count() >= LEAST_BATCHES && batches.ticks() >= self.budget;
-        let is_late = elapsed.saturating_sub(batches.waited()) > self.patience;
+        let is_enough = batches.count() >= MIN_BATCHES && batches.ticks() >= self.budget;
+        let is_late = elapsed.saturating_sub(batches.waited()) > self.time_limit;
         is_enough || (batches.count() > 0 && is_late)
     }
 }
 
-/// How a sample is timed.
+/// Timing of a sample.
 pub(super) struct Timing<'a> {
     pub(super) conditions: &'a Conditions<'a>,
     pub(super) params: &'a ThroughputParams,
-    pub(super) choices: &'a Choices,
+    pub(super) options: &'a RunOptions,
     pub(super) layout: Layout,
     pub(super) destination: &'a Region,
 }
 
 impl Timing<'_> {
-    /// Warms up, then runs batches until the budget is spent, five at least; fewer only where one
-    /// takes so long that the sample's patience ends.
-    pub(super) fn measure<M: Mover + Sync>(
+    /// Warms up, then runs batches until the budget is spent: at least five, or fewer only if they
+    /// take so long that the time limit ends the sample.
+    pub(super) fn measure<M: Copier + Sync>(
         &self,
         runner: &mut Runner<M>,
     ) -> Result<Batches, Failure> {
         let tsc = self.conditions.tsc;
-        let cold = self.params.touch == Touch::Cold;
+        let cold = self.params.touch == PageState::Cold;
         let mut batches = Batches::new(tsc.overhead);
         let count = if cold {
             let count = self.layout.slots;
-            self.destination.forget();
+            self.destination.madvise_dontneed();
             runner.batch(0, count)?;
             batches.skip(count);
             count
         } else {
             self.calibrated(runner, &mut batches)?
         };
-        // Where threads share the copies, those that wait may be more than the CPUs by the point's choice.
+        // Threads that share the copies may outnumber the CPUs by the point's choice.
         let clock = if self.params.threads == 0 { WaitClock::of_this_thread() } else { None };
         let waited = || clock.as_ref().and_then(WaitClock::now).unwrap_or_default();
-        let (limits, begun) = (Limits::of(self.conditions.budget, tsc), Instant::now());
-        while !limits.are_reached(&batches, tsc.ticks(begun.elapsed())) {
+        let (limits, start) = (Limits::of(self.conditions.budget, tsc), Instant::now());
+        while !limits.are_reached(&batches, tsc.ticks(start.elapsed())) {
             if cold {
-                self.destination.forget();
+                self.destination.madvise_dontneed();
             }
             let before = waited();
             let ticks = runner.batch(batches.next(), count)?;
@@ -97,9 +107,9 @@ impl Timing<'_> {
         Ok(batches)
     }
 
-    /// How many copies a batch needs, for the timer and for a sample of some batches. What it runs
-    /// to learn that is the warm-up.
-    fn calibrated<M: Mover + Sync>(
+    /// Returns how many copies a batch needs for the timer's resolution and the target number of
+    /// batches. Its trial batches are the warm-up.
+    fn calibrated<M: Copier + Sync>(
         &self,
         runner: &mut Runner<M>,
         batches: &mut Batches,
@@ -107,11 +117,11 @@ impl Timing<'_> {
         let tsc = self.conditions.tsc;
         let share = tsc.ticks(self.conditions.budget / BATCHES);
         let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.overhead_least));
-        // A queue is filled as the source fills it; a shorter one would measure its sleeps alone.
+        // A queue is filled as `memcpy_test` fills it; with fewer jobs, the sleeps would dominate.
         let queued = if self.params.mode == Mode::Queue { QUEUED } else { 1 };
-        let mut count = self.choices.runs.max(queued);
+        let mut count = self.options.runs.max(queued);
         loop {
-            // The shorter of two: a batch that was interrupted would pass for a long one.
+            // The shorter of two, because an interruption lengthens a batch.
             let mut ticks = runner.batch(batches.next(), count)?;
             batches.skip(count);
             if ticks >= enough {
@@ -119,27 +129,27 @@ impl Timing<'_> {
                 batches.skip(count);
             }
             let net = ticks.saturating_sub(tsc.overhead).max(1);
-            if net >= enough || count >= MOST_COPIES {
+            if net >= enough || count >= MAX_COPIES {
                 return Ok(count);
             }
-            // Early batches are slow, so go up by steps and look again.
+            // Early batches are slow, so increase the count in steps.
             let factor = (enough as f64 / net as f64 * 1.2).clamp(1.5, 16.0);
-            count = ((count as f64 * factor).ceil() as usize).min(MOST_COPIES);
+            count = ((count as f64 * factor).ceil() as usize).min(MAX_COPIES);
         }
     }
 
-    /// Ticks of one iteration of the loop at least: the median over batches of a runner whose function returns at once.
-    pub(super) fn loop_floor<M: Mover + Sync>(
+    /// Returns the ticks per iteration of the loop: the median over batches of a function that returns at once.
+    pub(super) fn loop_floor<M: Copier + Sync>(
         &self,
         runner: &mut Runner<M>,
     ) -> Result<f64, Failure> {
         let tsc = self.conditions.tsc;
-        let (limit, begun) = (self.conditions.budget / 8, Instant::now());
-        // The first call warms the code up.
+        let (limit, start) = (self.conditions.budget / 8, Instant::now());
+        // The first call warms up the code.
         runner.batch(0, 1)?;
         let mut each = Vec::new();
         while each.len() < CALL_BATCHES.start
-            || (each.len() < CALL_BATCHES.end && begun.elapsed() < limit)
+            || (each.len() < CALL_BATCHES.end && start.elapsed() < limit)
         {
             let ticks = runner.batch(each.len() * CALLS, CALLS)?;
             each.push(ticks.saturating_sub(tsc.overhead) as f64 / CALLS as f64);
@@ -147,8 +157,11 @@ impl Timing<'_> {
         Ok(median(&each).unwrap_or(f64::NAN))
     }
 
-    /// One copy alone, with no warm-up: somebody watches it.
-    pub(super) fn once<M: Mover + Sync>(&self, runner: &mut Runner<M>) -> Result<Batches, Failure> {
+    /// Makes one copy without warm-up, to be watched.
+    pub(super) fn once<M: Copier + Sync>(
+        &self,
+        runner: &mut Runner<M>,
+    ) -> Result<Batches, Failure> {
         let mut batches = Batches::new(self.conditions.tsc.overhead);
         let ticks = runner.batch(0, 1)?;
         batches.add(1, ticks, 0);
@@ -156,16 +169,37 @@ impl Timing<'_> {
     }
 }
 
+/// Returns the expected duration of a sample, including its preparation.
+pub(super) fn expected(params: &ThroughputParams, budget: Duration) -> Duration {
+    if available(params).is_err() {
+        return FIXED;
+    }
+    let longest = params.length.longest() as f64;
+    if params.mbw().is_some() {
+        // mbw fills two arrays, then copies three times.
+        return FIXED + Duration::from_secs_f64(2.0 * longest / FAULT_RATE + 3.0 * longest / RATE);
+    }
+    let layout = Layout::new(params, *LAST_LEVEL, params.memory == MemoryKind::HeapHuge);
+    let bytes = layout.bytes() as f64;
+    let rate = if params.memory.is_physical() { DEVICE_RATE } else { RATE };
+    let fresh = if params.touch == PageState::Cold { 3.0 } else { 2.0 / KEPT };
+    // Filling, warm-up and verification, then the budget or one longer copy.
+    let around = 2.0 * bytes / RATE + bytes * fresh / FAULT_RATE + 3.0 * longest / rate;
+    let timed = budget.as_secs_f64().max(longest / rate);
+    let threads = Duration::from_micros(200) * params.threads as u32;
+    FIXED + threads + Duration::from_secs_f64(around + timed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::throughput::Call;
+    use crate::memory::Call;
 
     const TSC: Tsc = Tsc { hertz: 1e9, step: 10, overhead: 0, overhead_least: 0 };
 
-    /// The batches of 10 copies that a sample of 5 ms makes, where each takes and waits so many ticks,
-    /// and the last goes on.
-    fn gathered(timed: &[(u64, u64)]) -> Batches {
+    /// Returns the batches that a sample with a budget of 5 ms makes of these durations and waiting
+    /// times; the last one repeats. Each batch has 10 copies.
+    fn batches_of(timed: &[(u64, u64)]) -> Batches {
         let limits = Limits::of(Duration::from_millis(5), &TSC);
         let mut batches = Batches::new(0);
         let (mut elapsed, mut next) = (0, 0);
@@ -180,22 +214,22 @@ mod tests {
     #[test]
     fn a_stall_that_spends_the_budget_does_not_move_the_median() {
         let (good, stall) = ((1_000, 0), (100_000_000, 99_999_000));
-        for stalled in 0..LEAST_BATCHES {
-            let mut timed = [good; LEAST_BATCHES];
+        for stalled in 0..MIN_BATCHES {
+            let mut timed = [good; MIN_BATCHES];
             timed[stalled] = stall;
-            let batches = gathered(&timed);
-            assert!(batches.count() >= LEAST_BATCHES, "{}", batches.count());
+            let batches = batches_of(&timed);
+            assert!(batches.count() >= MIN_BATCHES, "{}", batches.count());
             let sample = batches.summary(&TSC, &[Call { at: 0, length: 64 }], 1);
             assert_eq!((sample.values["time"], sample.void), (100.0, None));
         }
     }
 
     #[test]
-    fn a_sample_ends_by_its_budget_or_its_patience() {
-        assert_eq!(gathered(&[(500_000, 0)]).count(), 10);
-        assert_eq!(gathered(&[(2_000_000, 0)]).count(), LEAST_BATCHES);
-        // A batch that is long by itself: 20 ms are over after the third, and the first makes a sample.
-        assert_eq!(gathered(&[(8_000_000, 0)]).count(), 3);
-        assert_eq!(gathered(&[(60_000_000, 0)]).count(), 1);
+    fn a_sample_ends_by_its_budget_or_its_time_limit() {
+        assert_eq!(batches_of(&[(500_000, 0)]).count(), 10);
+        assert_eq!(batches_of(&[(2_000_000, 0)]).count(), MIN_BATCHES);
+        // Batches that are long themselves: 20 ms have passed after the third, and one makes a sample.
+        assert_eq!(batches_of(&[(8_000_000, 0)]).count(), 3);
+        assert_eq!(batches_of(&[(60_000_000, 0)]).count(), 1);
     }
 }

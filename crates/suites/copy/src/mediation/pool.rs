@@ -1,4 +1,4 @@
-//! A range as the mediator holds it, and the addresses where hosts map the pool.
+//! A range as the mediator holds it, and the address window where hosts map the pool.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,18 +9,18 @@ use lab::sample::Failure;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
-/// One range: its memfd, and the mediator's own view of it.
+/// One range: its memfd, and the mediator's mapping of it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct MediatedRange {
     memfd: Memfd,
     mapping: Mapping,
 }
 
-impl Held {
-    /// A range of zeros, all present.
+impl MediatedRange {
+    /// Creates a range of zeros with all pages present.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if there is not enough memory.
     pub(super) fn new(length: usize) -> Result<Self, Failure> {
         let memfd = Memfd::create("tollgate-mediation", length)?;
         let mapping =
@@ -29,13 +29,13 @@ impl Held {
         Ok(Self { memfd, mapping })
     }
 
-    /// Moves the contents to a new memfd, and cuts the old one to nothing.
+    /// Moves the contents to a new memfd and truncates the old one to zero.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if there is not enough memory.
     pub(super) fn renew(&mut self) -> Result<(), Failure> {
         let new = Self::new(self.mapping.len())?;
-        // SAFETY: both have the length; no host writes while a rule changes.
+        // SAFETY: both mappings have this length; no host writes while a rule changes.
         unsafe {
             ptr::copy_nonoverlapping(
                 self.mapping.as_ptr(),
@@ -49,15 +49,15 @@ impl Held {
         Ok(())
     }
 
-    /// The descriptor by which it may be read and written.
+    /// Returns the descriptor for reading and writing.
     pub(super) fn descriptor(&self) -> RawFd {
         self.memfd.as_fd().as_raw_fd()
     }
 
-    /// The same memory by a descriptor that the kernel never maps writable.
+    /// Opens the same memory with a descriptor that the kernel never maps writable.
     ///
     /// # Errors
-    /// Where there is no /proc.
+    /// Returns an error if /proc is not mounted.
     pub(super) fn read_only(&self) -> Result<File, Failure> {
         let path = format!("/proc/self/fd/{}", self.descriptor());
         OpenOptions::new().read(true).open(&path).map_err(|why| {
@@ -68,7 +68,7 @@ impl Held {
         })
     }
 
-    /// Its first byte.
+    /// Returns the address of the first byte.
     pub(super) fn as_ptr(&self) -> *const u8 {
         self.mapping.as_ptr()
     }
@@ -78,20 +78,20 @@ impl Held {
         self.mapping.as_mut_ptr().wrapping_add(within).cast()
     }
 
-    /// Stores a word.
+    /// Stores a word at an offset.
     pub(super) fn put(&self, within: usize, value: u64) {
-        // SAFETY: the word lies in the mapping; no host touches it meanwhile.
+        // SAFETY: the word is in the mapping; no host accesses it concurrently.
         unsafe { self.word(within).write_volatile(value) };
     }
 
-    /// Loads a word.
+    /// Loads the word at an offset.
     pub(super) fn get(&self, within: usize) -> u64 {
         // SAFETY: as in `put`.
         unsafe { self.word(within).read_volatile() }
     }
 }
 
-/// A span of addresses that nothing may touch, until a host maps the pool there.
+/// Reserved addresses, inaccessible until a host maps the pool there.
 #[derive(Debug)]
 pub(super) struct Window {
     start: *mut u8,
@@ -99,21 +99,19 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Reserves so many bytes of addresses.
+    /// Reserves `length` bytes of addresses.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of mmap(2).
     pub(super) fn reserve(length: usize) -> Result<Self, Failure> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the kernel chooses a new span; nothing else is replaced.
+        // SAFETY: the kernel chooses an unused span.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags) };
         Ok(Self { start: start.map_err(io::Error::from)?.cast(), length })
     }
-}
 
-impl Window {
-    /// Where it begins; the same in every process forked from this one.
+    /// Returns the first address; it is the same in every process forked from this one.
     pub(super) fn start(&self) -> *mut u8 {
         self.start
     }
@@ -121,7 +119,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: the span is this value's own, and nobody has pointers into it in this process.
+        // SAFETY: this value owns the span, and this process has no pointers into it.
         let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
     }
 }

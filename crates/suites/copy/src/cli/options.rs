@@ -1,4 +1,4 @@
-//! The options of the seed's tool, and a few of our own.
+//! The options of ESCAPE's `memcpy_test`, and a few more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,188 +11,191 @@ use lab::suite::UsageError;
 use machine::file;
 
 use crate::functions;
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use crate::throughput::MAX_THREADS;
-use crate::throughput::{KEEP_MEMORY, MOST_PAUSE, MOST_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
+use crate::throughput::{KEEP_MEMORY, MAX_PAUSE, MAX_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
 
-/// The seed's lengths, bytes.
+/// Lengths of `memcpy_test`, bytes.
 const LENGTHS: [u64; 10] =
     [16, 256, 1 << 10, 4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
 
-const IDS: &str = "Experiment IDs (default: all):
+const IDS: &str = "Experiment IDs [default: all]:
   0  write-heap            the program writes to the heap
   1  read-heap             the program reads from the heap
   2  write-host-physical   writes to this host's memory, mapped by its physical address
   3  read-host-physical    reads from it
   4  write-device          writes to device memory, mapped by its physical address
   5  read-device           reads from it
-2 to 5 map /dev/mem as root, and only with --allow physical; 2 and 4 write it only with
---allow physical-write, and so do 3 and 5 with -i 0, to fill the source. 2 and 3 need
+2 to 5 map /dev/mem as root and require --allow physical. 2 and 4 write it and also require
+--allow physical-write, as do 3 and 5 with -i 0, which fills the source. 2 and 3 require
 --set physical-address=ADDRESS, 4 and 5 --set device-address=ADDRESS.
 
 Examples:
   tollgate copy 0 1 -r 1000 -n 2
   sudo tollgate copy 5 -i 1 --allow physical --set device-address=0x2080000000";
 
-/// Says of a negative number too what the range is.
+/// Reports the range for a negative number too.
 type Ranged = RangedI64ValueParser<u64>;
 
-/// Copies between the program's memory and another, as the seed's memcpy_test does
+/// Copy between the program's memory and another, as ESCAPE's memcpy_test does
 #[derive(Debug, Parser)]
 #[command(name = "copy", after_help = IDS, disable_version_flag = true)]
 pub(super) struct Options {
-    /// Which experiments, by number or name
-    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = Pair::parse)]
-    pub(super) ids: Vec<Pair>,
-    /// Which source data is initialised: 0 all, 1 only the program's own (so that a reader finds
-    /// what another host wrote)
+    /// Experiments by number or name
+    #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = EscapeTest::parse)]
+    pub(super) ids: Vec<EscapeTest>,
+    /// Source data to initialise: 0 all, 1 only the program's own, so that a reader finds the data of
+    /// another host
     #[arg(short = 'i', default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(super) source_init: u8,
     /// Number of lengths: 16 B, 256 B, 1 KiB, 4 KiB, 64 KiB, 512 KiB, 1, 4, 16 and 256 MiB
     #[arg(short = 'n', default_value_t = 9, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(1..=10))]
     pub(super) lengths: u8,
-    /// What is added to the index of each byte of the source
+    /// Number added to the index of each source byte
     #[arg(short = 'o', default_value_t = 0, allow_negative_numbers = true)]
     pub(super) source_offset: u64,
-    /// Copies in a row for each sample, at least
+    /// Minimum copies in a row per sample
     #[arg(short = 'r', default_value_t = 5, allow_negative_numbers = true,
-        value_parser = Ranged::new().range(1..=MOST_RUNS.cast_signed()))]
+        value_parser = Ranged::new().range(1..=MAX_RUNS.cast_signed()))]
     pub(super) runs: u64,
     /// Worker threads in the pool; 0: the caller copies
     #[arg(short = 't', default_value_t = 0, allow_negative_numbers = true,
         value_parser = Ranged::new().range(0..=MAX_THREADS.cast_signed()))]
     pub(super) threads: u64,
-    /// Seconds of sleep before every 4 bytes, to watch data arrive; one copy each, nothing repeated
+    /// Seconds of sleep before every 4 bytes, to watch data arrive; makes one copy per length and function
     #[arg(short = 'z', default_value_t = 0, allow_negative_numbers = true,
-        value_parser = Ranged::new().range(0..=MOST_PAUSE.cast_signed()))]
+        value_parser = Ranged::new().range(0..=MAX_PAUSE.cast_signed()))]
     pub(super) sleep: u64,
-    /// Another function, from a shared object, with --allow code; repeatable
+    /// Additional function from a shared object; requires --allow code (repeatable)
     #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
     pub(super) functions: Vec<String>,
     /// Rounds, each in a fresh process
     #[arg(long, default_value_t = 10, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
-    /// Allow what is off by itself: physical, physical-write, code; repeatable
+    /// Enable an opt-in feature: physical, physical-write, code (repeatable)
     #[arg(long, value_name = "WHAT")]
     allow: Vec<String>,
-    /// Set an option, as 'device-address=0x2080000000'; repeatable
+    /// Set an option, e.g. 'device-address=0x2080000000' (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Run at this priority, as nice does: -20 is the highest
+    /// Scheduling priority, as for nice: -20 is the highest
     #[arg(long, value_name = "NICE", allow_hyphen_values = true,
         value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(super) priority: Option<i32>,
-    /// The folder of all runs
+    /// Folder of all runs
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
     #[command(flatten)]
     pub(super) output: lab::adhoc::OutputArgs,
-    /// The file of the table
+    /// File of the table
     #[arg(long, value_name = "FILE", default_value = "results.csv")]
     pub(super) csv: PathBuf,
 }
 
-/// One of the seed's six experiments.
+/// One of the six experiments of `memcpy_test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pair {
-    /// The seed's number.
+pub(super) struct EscapeTest {
+    /// Its number in `memcpy_test`.
     pub(super) id: usize,
     name: &'static str,
     pub(super) direction: &'static str,
-    pub(super) memory: Kind,
-    /// As in the seed's output.
+    pub(super) memory: MemoryKind,
+    /// Text of `memcpy_test`'s output.
     pub(super) description: &'static str,
-    /// Bytes that the seed maps.
+    /// Bytes that `memcpy_test` maps.
     pub(super) mapped: u64,
 }
 
-const fn pair(
+const fn test(
     id: usize,
     name: &'static str,
     direction: &'static str,
-    memory: Kind,
+    memory: MemoryKind,
     description: &'static str,
-) -> Pair {
-    let mapped = if matches!(memory, Kind::HostPhysical) { 512 << 10 } else { 256 << 20 };
-    Pair { id, name, direction, memory, description, mapped }
+) -> EscapeTest {
+    let mapped = if matches!(memory, MemoryKind::HostPhysical) { 512 << 10 } else { 256 << 20 };
+    EscapeTest { id, name, direction, memory, description, mapped }
 }
 
-const PAIRS: [Pair; 6] = [
-    pair(0, "write-heap", "write", Kind::Heap, "App writes to host-heap"),
-    pair(1, "read-heap", "read", Kind::Heap, "App reads from host-heap"),
-    pair(2, "write-host-physical", "write", Kind::HostPhysical, "App writes to host-mmap"),
-    pair(3, "read-host-physical", "read", Kind::HostPhysical, "App reads from host-mmap"),
-    pair(4, "write-device", "write", Kind::Device, "App writes to escape-mmap"),
-    pair(5, "read-device", "read", Kind::Device, "App reads from escape-mmap"),
+const ESCAPE_TESTS: [EscapeTest; 6] = [
+    test(0, "write-heap", "write", MemoryKind::Heap, "App writes to host-heap"),
+    test(1, "read-heap", "read", MemoryKind::Heap, "App reads from host-heap"),
+    test(2, "write-host-physical", "write", MemoryKind::HostPhysical, "App writes to host-mmap"),
+    test(3, "read-host-physical", "read", MemoryKind::HostPhysical, "App reads from host-mmap"),
+    test(4, "write-device", "write", MemoryKind::Device, "App writes to escape-mmap"),
+    test(5, "read-device", "read", MemoryKind::Device, "App reads from escape-mmap"),
 ];
 
-impl Pair {
+impl EscapeTest {
     fn parse(text: &str) -> Result<Self, String> {
-        let pair = PAIRS.into_iter().find(|pair| pair.name == text || pair.id.to_string() == text);
-        pair.ok_or_else(|| {
-            format!("there are 0 to 5, or {}", PAIRS.map(|pair| pair.name).join(", "))
+        let test =
+            ESCAPE_TESTS.into_iter().find(|test| test.name == text || test.id.to_string() == text);
+        test.ok_or_else(|| {
+            format!("expected 0 to 5, or one of {}", ESCAPE_TESTS.map(|test| test.name).join(", "))
         })
     }
 }
 
 impl Options {
-    /// The experiments in the order in which they were asked for, each once.
+    /// Returns the experiments in the order of the arguments, without duplicates.
     ///
     /// # Errors
-    /// A function that is not spelled as one of a shared object.
-    pub(super) fn pairs(&self) -> Result<Vec<Pair>, UsageError> {
-        let mut pairs: Vec<Pair> = Vec::new();
-        for pair in &self.ids {
-            if !pairs.contains(pair) {
-                pairs.push(*pair);
+    /// Returns an error for a function that is not spelled `PATH.so:SYMBOL`.
+    pub(super) fn tests(&self) -> Result<Vec<EscapeTest>, UsageError> {
+        let mut tests: Vec<EscapeTest> = Vec::new();
+        for test in &self.ids {
+            if !tests.contains(test) {
+                tests.push(*test);
             }
         }
         for function in &self.functions {
             let supplied = functions::shared_object(function).is_some();
             if !supplied || functions::check(function).is_err() {
-                let line = format!("--function: '{function}' names no symbol; give PATH.so:SYMBOL");
+                let line =
+                    format!("--function: '{function}' names no symbol; write PATH.so:SYMBOL");
                 return Err(UsageError::new(line));
             }
         }
-        Ok(if pairs.is_empty() { PAIRS.to_vec() } else { pairs })
+        Ok(if tests.is_empty() { ESCAPE_TESTS.to_vec() } else { tests })
     }
 
-    /// Checks that each shared object of `--function` is a regular file, before anything is measured.
+    /// Checks that each shared object of `--function` is a regular file, before any measurement.
     ///
     /// # Errors
-    /// Names the first one that is not.
+    /// Returns an error that names the first one that is not.
     pub(super) fn check_objects(&self) -> Result<(), UsageError> {
         let mut paths = self.functions.iter().filter_map(|one| functions::shared_object(one));
         paths.try_for_each(|path| {
             let found = Path::new(path).canonicalize().and_then(|path| file::open(&path));
             found.map(drop).map_err(|why| {
                 UsageError::new(format!(
-                    "--function: cannot load {path}: {why}; give the path of a shared object"
+                    "--function: cannot load {path}: {why}; name a shared object"
                 ))
             })
         })
     }
 
-    /// Copies in a row, as the table tells them.
-    pub(super) fn made(&self) -> u64 {
+    /// Returns the copies in a row that the table states.
+    pub(super) fn copies_per_sample(&self) -> u64 {
         if self.sleep > 0 { 1 } else { self.runs }
     }
 
-    /// The seed's lengths, as many as asked for.
+    /// Returns the requested number of `memcpy_test`'s lengths.
     pub(super) fn lengths(&self) -> &'static [u64] {
         &LENGTHS[..usize::from(self.lengths).min(LENGTHS.len())]
     }
 
-    /// The functions: the seed's, with ours for apex, and the person's own.
+    /// Returns the functions: those of `memcpy_test`, with ours in place of apex, and the user's.
     pub(super) fn functions(&self) -> Vec<String> {
         let known = ["glibc", "naive", "tollgate"].map(String::from);
         known.into_iter().chain(self.functions.iter().cloned()).collect()
     }
 
-    /// What the probes must know.
+    /// Returns the options for the probes.
     ///
     /// # Errors
-    /// An unknown name, a value that is not given as `NAME=VALUE`, code that is not allowed.
+    /// Returns an error for an unknown name, a value not of the form `NAME=VALUE`, or code that is not
+    /// allowed.
     pub(super) fn for_probes(&self) -> Result<BTreeMap<String, String>, UsageError> {
         let mut options = option::read(&[&crate::SUITE], &self.allow, &self.set)?;
         options.extend([
@@ -222,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_options_have_their_defaults() {
+    fn defaults_are_those_of_memcpy_test() {
         Options::command().debug_assert();
         let options = parse("").unwrap();
-        assert_eq!(options.pairs().unwrap().len(), 6);
+        assert_eq!(options.tests().unwrap().len(), 6);
         assert_eq!(options.lengths().len(), 9);
         assert_eq!(
             (options.source_init, options.runs, options.threads, options.sleep),
@@ -235,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_example_is_read() {
+    fn the_example_of_memcpy_test_is_parsed() {
         let options = parse("0 1 -r 1000 -n 2 -i1 -o 3").unwrap();
-        let pairs = options.pairs().unwrap();
-        assert_eq!(pairs.iter().map(|pair| pair.id).collect::<Vec<_>>(), [0, 1]);
+        let tests = options.tests().unwrap();
+        assert_eq!(tests.iter().map(|test| test.id).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(options.lengths(), [16, 256]);
         let options = options.for_probes().unwrap();
         assert_eq!(options[RUNS], "1000");
@@ -247,21 +250,21 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_are_the_same() {
-        for pair in PAIRS {
-            assert_eq!(Pair::parse(pair.name), Pair::parse(&pair.id.to_string()));
+    fn names_and_numbers_select_the_same_experiment() {
+        for test in ESCAPE_TESTS {
+            assert_eq!(EscapeTest::parse(test.name), EscapeTest::parse(&test.id.to_string()));
         }
         let options =
             parse("read-device 5 --allow physical --set device-address=0x1000 --priority -20")
                 .unwrap();
-        assert_eq!(options.pairs().unwrap(), [PAIRS[5]]);
+        assert_eq!(options.tests().unwrap(), [ESCAPE_TESTS[5]]);
         assert_eq!(options.priority, Some(-20));
         let options = options.for_probes().unwrap();
         assert!(options.contains_key(ALLOW) && options["device-address"] == "0x1000");
     }
 
     #[test]
-    fn a_function_of_ones_own_needs_to_be_allowed() {
+    fn a_user_supplied_function_requires_permission() {
         let options = |words| parse(words).unwrap().for_probes();
         assert!(!options("0").unwrap().contains_key(ALLOW_CODE));
         let line = options("0 --function ./mine.so:f").unwrap_err().to_string();
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_object_that_is_no_file_is_told_at_once() {
+    fn a_missing_shared_object_is_reported_before_measuring() {
         let folder = tempfile::tempdir().unwrap();
         let object = folder.path().join("mine.so");
         let check = |path: &std::path::Path| {
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_arguments_are_refused() {
         for words in [
             "6",
             "-n 11",
@@ -306,12 +309,12 @@ mod tests {
             assert!(parse(words).is_err(), "{words}");
         }
         for option in ["-i", "-n", "-r", "-t", "-z", "--rounds"] {
-            let told = parse(&format!("{option} -1")).unwrap_err().to_string();
-            assert!(told.contains("-1 is not in "), "{told}");
+            let message = parse(&format!("{option} -1")).unwrap_err().to_string();
+            assert!(message.contains("-1 is not in "), "{message}");
         }
-        assert!(parse("-1").unwrap_err().to_string().contains("there are 0 to 5"));
+        assert!(parse("-1").unwrap_err().to_string().contains("expected 0 to 5"));
         for function in ["mine", ":f", "mine.so:", ":"] {
-            let refused = parse(&format!("--function {function}")).unwrap().pairs().unwrap_err();
+            let refused = parse(&format!("--function {function}")).unwrap().tests().unwrap_err();
             assert!(refused.to_string().contains("PATH.so:SYMBOL"), "{refused}");
         }
         for words in [

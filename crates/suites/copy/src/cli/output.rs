@@ -1,4 +1,4 @@
-//! The seed's table and its CSV file.
+//! The table of `memcpy_test` and its CSV file.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,23 +8,26 @@ use lab::spreadsheet;
 use lab::suite::UsageError;
 use machine::file::{self, Output};
 
-use super::Error;
-use super::options::{Options, Pair};
-use super::plan::Row;
+use super::options::{EscapeTest, Options};
+use super::{Error, Row};
 use crate::metrics::{THROUGHPUT, TIME};
 
 const CSV_HEADER: &str = "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads";
 const RULE: &str =
     "--------------------------------------------------------------------------------------";
 
-/// The seed's name of a function.
+/// Returns the name of a function in `memcpy_test`'s output.
 fn copy_type(function: &str) -> String {
     if function.contains(':') { function.into() } else { format!("{function}_memcpy") }
 }
 
-/// The seed's first line.
-pub(super) fn head(out: &mut impl Write, options: &Options, pairs: &[Pair]) -> io::Result<()> {
-    let ids: Vec<String> = pairs.iter().map(|pair| pair.id.to_string()).collect();
+/// Writes the first line of `memcpy_test`.
+pub(super) fn write_head(
+    out: &mut impl Write,
+    options: &Options,
+    tests: &[EscapeTest],
+) -> io::Result<()> {
+    let ids: Vec<String> = tests.iter().map(|test| test.id.to_string()).collect();
     writeln!(
         out,
         "PAGE_MASK=0x{:08x} data_off={} source_init={} payload_len_num={} runs={} thread count={} sleep={} num_mem_pairs={} [ {} ]",
@@ -40,32 +43,32 @@ pub(super) fn head(out: &mut impl Write, options: &Options, pairs: &[Pair]) -> i
     )
 }
 
-/// The rows of one of the seed's experiments, or why there are none.
-pub(super) fn pair(
+/// Writes the rows of one experiment, or why it has none.
+pub(super) fn write_test(
     out: &mut impl Write,
-    pair: Pair,
+    test: EscapeTest,
     rows: &[Row],
-    gathered: &PointValues,
+    values: &PointValues,
     options: &Options,
 ) -> io::Result<()> {
     writeln!(out, "{RULE}")?;
-    let megabytes = pair.mapped as f64 / 1e6;
-    writeln!(out, "{}) {} (len={megabytes:.6} MB)", pair.id, pair.description)?;
-    let mut told: Vec<String> = Vec::new();
-    for row in rows.iter().filter(|row| row.pair == pair) {
-        let median = |metric| gathered.median(&row.point, metric);
+    let megabytes = test.mapped as f64 / 1e6;
+    writeln!(out, "{}) {} (len={megabytes:.6} MB)", test.id, test.description)?;
+    let mut reasons: Vec<String> = Vec::new();
+    for row in rows.iter().filter(|row| row.test == test) {
+        let median = |metric| values.median(&row.point, metric);
         if let (Some(rate), Some(time)) = (median(THROUGHPUT), median(TIME)) {
-            writeln!(out, "{}", line(row, rate, time, options.made()))?;
+            writeln!(out, "{}", line(row, rate, time, options.copies_per_sample()))?;
         } else {
-            let why = gathered.missing_reason(&row.point);
-            if !told.contains(&why) {
+            let why = values.missing_reason(&row.point);
+            if !reasons.contains(&why) {
                 writeln!(out, "    not measured: {why}")?;
-                told.push(why);
+                reasons.push(why);
             }
         }
     }
-    if let Some(length) = options.lengths().iter().find(|length| **length > pair.mapped) {
-        let mapped = pair.mapped;
+    if let Some(length) = options.lengths().iter().find(|length| **length > test.mapped) {
+        let mapped = test.mapped;
         writeln!(
             out,
             "    Cannot run test with payload length (0x{length:x}) > mapped length (0x{mapped:x})"
@@ -85,19 +88,19 @@ fn line(row: &Row, rate: f64, time: f64, runs: u64) -> String {
     )
 }
 
-/// Writes `results.csv`, for the seed's plotting script. Replaces no file but one that it wrote.
+/// Writes `results.csv` for ESCAPE's plotting script. Replaces only files that it wrote.
 ///
 /// # Errors
-/// Where the file holds something else or cannot be written. It is no usage error: [`check_csv`] has found no
-/// fault with the name.
-pub(super) fn csv(
+/// Returns an error if the file has other contents or cannot be written. It is not a usage error:
+/// [`check_csv`] has accepted the name.
+pub(super) fn write_csv(
     path: &Path,
     rows: &[Row],
-    gathered: &PointValues,
+    values: &PointValues,
     options: &Options,
 ) -> Result<(), Error> {
     let mut bytes = Vec::new();
-    table(&mut bytes, rows, gathered, options)?;
+    table(&mut bytes, rows, values, options)?;
     let written = Output::create_over(path, CSV_HEADER.as_bytes()).and_then(|mut file| {
         file.write_all(&bytes)?;
         file.finish()
@@ -105,10 +108,10 @@ pub(super) fn csv(
     written.map_err(|why| no_csv(path, &why).into())
 }
 
-/// Whether the file of the table may be written, before anything is measured for it.
+/// Checks that the file of the table may be written, before any measurement.
 ///
 /// # Errors
-/// Where the file holds something else, or cannot be made.
+/// Returns an error if the file has other contents or cannot be created.
 pub(super) fn check_csv(path: &Path) -> Result<(), UsageError> {
     Output::check_over(path, CSV_HEADER.as_bytes())
         .map_err(|why| UsageError::new(no_csv(path, &why)))
@@ -121,19 +124,19 @@ fn no_csv(path: &Path, why: &io::Error) -> String {
 fn table(
     out: &mut impl Write,
     rows: &[Row],
-    gathered: &PointValues,
+    values: &PointValues,
     options: &Options,
 ) -> Result<(), csv::Error> {
     writeln!(out, "{CSV_HEADER}")?;
     let mut table = csv::Writer::from_writer(out);
     for row in rows {
-        let Some(rate) = gathered.median(&row.point, THROUGHPUT) else { continue };
+        let Some(rate) = values.median(&row.point, THROUGHPUT) else { continue };
         table.write_record([
-            row.pair.description,
+            row.test.description,
             &row.length.to_string(),
             spreadsheet::cell(&copy_type(&row.function)).as_ref(),
             &format!("{:.3}", rate / 1e9),
-            &options.made().to_string(),
+            &options.copies_per_sample().to_string(),
             &options.threads.to_string(),
         ])?;
     }
@@ -143,12 +146,12 @@ fn table(
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::rows;
+    use super::super::rows;
     use super::*;
     use clap::Parser;
     use lab::sample::{Failure, Sample};
 
-    fn gathered(rows: &[Row]) -> PointValues {
+    fn values_of(rows: &[Row]) -> PointValues {
         let measured = rows[..2].iter().flat_map(|row| {
             (0..).zip([(5.0e9, 3.2), (5.785e9, 2.766), (9.0e9, 1.0)]).map(
                 |(round, (rate, time))| {
@@ -157,8 +160,7 @@ mod tests {
                 },
             )
         });
-        let failure =
-            Failure::unavailable("there is no /dev/mem", "use a kernel with CONFIG_DEVMEM");
+        let failure = Failure::unavailable("no /dev/mem", "use a kernel with CONFIG_DEVMEM");
         let failed = rows[2..].iter().map(|row| Sample {
             point: row.point.clone(),
             error: Some(failure.clone()),
@@ -168,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_is_the_seeds_to_the_letter() {
+    fn the_csv_equals_that_of_memcpy_test() {
         let options = Options::try_parse_from(["copy", "0", "-r", "1000", "-n", "2"]).unwrap();
-        let rows = rows(&options, &options.pairs().unwrap());
+        let rows = rows(&options, &options.tests().unwrap());
         let mut out = Vec::new();
-        table(&mut out, &rows, &gathered(&rows), &options).unwrap();
+        table(&mut out, &rows, &values_of(&rows), &options).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads\n\
@@ -182,16 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn a_functions_name_is_no_formula_in_the_csv() {
+    fn a_function_name_is_escaped_as_a_spreadsheet_cell() {
         let options = Options::try_parse_from(["copy", "0", "-n", "1"]).unwrap();
-        let mut rows = rows(&options, &options.pairs().unwrap());
+        let mut rows = rows(&options, &options.tests().unwrap());
         rows.truncate(2);
         for (row, function) in rows.iter_mut().zip(["=cmd()/x.so:f", "-1+1.so:f"]) {
             row.function = function.into();
             row.point = row.point.with("function", function);
         }
         let mut out = Vec::new();
-        table(&mut out, &rows, &gathered(&rows), &options).unwrap();
+        table(&mut out, &rows, &values_of(&rows), &options).unwrap();
         let text = String::from_utf8(out).unwrap();
         let written: Vec<&str> =
             text.lines().skip(1).filter_map(|line| line.split(',').nth(2)).collect();
@@ -199,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_the_seeds() {
+    fn the_table_equals_that_of_memcpy_test() {
         let options = Options::try_parse_from(["copy", "2", "-r", "1000"]).unwrap();
-        let pairs = options.pairs().unwrap();
-        let rows = rows(&options, &pairs);
+        let tests = options.tests().unwrap();
+        let rows = rows(&options, &tests);
         let mut out = Vec::new();
-        head(&mut out, &options, &pairs).unwrap();
-        pair(&mut out, pairs[0], &rows, &gathered(&rows), &options).unwrap();
+        write_head(&mut out, &options, &tests).unwrap();
+        write_test(&mut out, tests[0], &rows, &values_of(&rows), &options).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -216,14 +218,14 @@ mod tests {
                 "2) App writes to host-mmap (len=0.524288 MB)",
                 "      16 bytes using glibc_memcpy =   5.785 GB/s (1000 runs: ave delta = 0.000000003 secs)",
                 "      16 bytes using naive_memcpy =   5.785 GB/s (1000 runs: ave delta = 0.000000003 secs)",
-                "    not measured: unavailable: there is no /dev/mem (use a kernel with CONFIG_DEVMEM)",
+                "    not measured: unavailable: no /dev/mem (use a kernel with CONFIG_DEVMEM)",
                 "    Cannot run test with payload length (0x100000) > mapped length (0x80000)",
             ]
         );
     }
 
     #[test]
-    fn a_table_that_cannot_be_made_is_refused_before_it_is_measured() {
+    fn an_unwritable_table_is_refused_before_measuring() {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("nothing", &link).unwrap();
@@ -236,17 +238,17 @@ mod tests {
             assert!(line.contains(fix), "{line}");
         }
         check_csv(&folder.path().join("x.csv")).unwrap();
-        assert!(!folder.path().join("x.csv").exists(), "nothing is written yet");
+        assert!(!folder.path().join("x.csv").exists(), "the check created the file");
         check_csv(Path::new("/dev/null")).unwrap();
     }
 
     #[test]
-    fn only_a_table_of_ours_is_replaced() {
+    fn only_a_table_with_our_header_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
         let options = Options::try_parse_from(["copy", "0", "-n", "1"]).unwrap();
-        let rows = rows(&options, &options.pairs().unwrap());
-        let write = || csv(&path, &rows, &gathered(&rows), &options);
+        let rows = rows(&options, &options.tests().unwrap());
+        let write = || write_csv(&path, &rows, &values_of(&rows), &options);
         for earlier in [
             "",
             CSV_HEADER,

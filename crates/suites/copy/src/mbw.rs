@@ -1,7 +1,10 @@
-//! Debian's `mbw` (memory bandwidth), a program of its own, as one more copy function.
+//! Debian's `mbw` (memory bandwidth), an external program, as another copy function.
 //!
-//! mbw copies one array to another, both on its heap, and prints MiB copied a second; a byte counts
-//! once, as here. It allocates and fills its arrays before it times.
+//! mbw copies one array to another, both in its heap, and prints MiB copied per second, each byte
+//! counted once, as in this suite. It allocates and fills its arrays before it times.
+
+// mbw may print any numbers: this crate is built without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,13 +12,13 @@ use std::time::Duration;
 use lab::program::Program;
 use lab::sample::Failure;
 
-/// Copies in one run of the program; the value is their median.
+/// ThroughputProbe per run of the program; the result is their median.
 const RUNS: u32 = 3;
 const MIB: u64 = 1 << 20;
-/// How long the program may take besides.
+/// Time limit of the program in addition to its copies.
 const START: Duration = Duration::from_secs(60);
-/// MiB a second that it fills and copies at least, all runs together, even on a busy machine.
-const SLOWEST: u64 = 10;
+/// Minimum MiB per second that it fills and copies, all runs together, even on a busy machine.
+const MIN_RATE: u64 = 10;
 
 /// A way in which mbw copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +32,10 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 3] = [Self::Memcpy, Self::Dumb, Self::Mcblock];
 
-    /// The level of the factor `function`.
+    /// Returns the level of the factor `function`.
     pub fn level(self) -> &'static str {
         match self {
             Self::Memcpy => "mbw-memcpy",
@@ -41,8 +44,8 @@ impl Method {
         }
     }
 
-    /// The method of a level, if it is one.
-    pub fn of_level(level: &str) -> Option<Self> {
+    /// Returns the method of a level, if it is one.
+    pub fn from_level(level: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.level() == level)
     }
 
@@ -63,14 +66,14 @@ impl Method {
     }
 }
 
-/// One line of mbw's: a copy of the array.
+/// One copy of the array, as mbw reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
-    /// What mbw printed, in bytes a second.
+    /// Rate that mbw printed, bytes/s.
     pub rate: f64,
-    /// The time of the copy, ns.
+    /// Duration of the copy, ns.
     pub nanoseconds: f64,
-    /// The step of its clock, gettimeofday, ns.
+    /// Step of mbw's clock, gettimeofday(2), ns.
     pub step: f64,
 }
 
@@ -82,26 +85,26 @@ pub const PROGRAM: Program = Program {
     package: "mbw",
 };
 
-/// Has mbw copy so many bytes a few times; at least one run.
+/// Has mbw copy `length` bytes [`RUNS`] times.
 ///
 /// # Errors
-/// Where it is absent, cannot copy this length, fails or prints something else.
+/// Returns an error if mbw is absent, cannot copy this length, fails or prints unexpected output.
 pub fn run(method: Method, length: u64) -> Result<Vec<Run>, Failure> {
     if length == 0 || !length.is_multiple_of(MIB) {
         return Err(Failure::unavailable(
             "mbw copies whole MiB only",
-            "use a length of 1 MiB or a multiple",
+            "use a length that is a multiple of 1 MiB",
         ));
     }
     let mebibytes = length / MIB;
     let mut command = Command::new("mbw");
     command.args(["-a", method.option(), "-n", &RUNS.to_string(), &mebibytes.to_string()]);
-    let limit = START.saturating_add(Duration::from_secs(mebibytes / SLOWEST));
+    let limit = START.saturating_add(Duration::from_secs(mebibytes / MIN_RATE));
     let output = PROGRAM.output(&mut command, limit)?;
     parse(&output, method, mebibytes).map_err(Failure::failed)
 }
 
-/// Reads mbw's lines: `0 Method: MEMCPY Elapsed: 0.01386 MiB: 256.00000 Copy: 18470.418 MiB/s`.
+/// Parses mbw's lines: `0 Method: MEMCPY Elapsed: 0.01386 MiB: 256.00000 Copy: 18470.418 MiB/s`.
 fn parse(output: &str, method: Method, mebibytes: u64) -> Result<Vec<Run>, String> {
     let lines = output.lines().filter(|line| line.contains("Method:"));
     let runs: Result<Vec<_>, _> = lines.map(|line| parse_line(line, method, mebibytes)).collect();
@@ -114,7 +117,7 @@ fn parse(output: &str, method: Method, mebibytes: u64) -> Result<Vec<Run>, Strin
 }
 
 fn parse_line(line: &str, method: Method, mebibytes: u64) -> Result<Run, String> {
-    let wrong = || format!("mbw printed '{}'", line.trim());
+    let wrong = || format!("unexpected output of mbw: '{}'", line.trim());
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |word: &str| {
         words.iter().position(|one| *one == word).and_then(|at| words.get(at.saturating_add(1)))
@@ -127,7 +130,7 @@ fn parse_line(line: &str, method: Method, mebibytes: u64) -> Result<Run, String>
         (number("Elapsed:").ok_or_else(wrong)?, number("MiB:").ok_or_else(wrong)?);
     let rate = number("Copy:").ok_or_else(wrong)?;
     let named = after("Method:") == Some(&method.printed());
-    // It prints the time to 10 us and the rate by the exact time: both must tell of the same copy.
+    // mbw prints the time rounded to 10 us but computes the rate from the exact time.
     let step = 1e-5;
     let agrees = (copied / rate - elapsed).abs() <= step;
     if !named || copied != mebibytes as f64 || words.last() != Some(&"MiB/s") || !agrees {
@@ -148,7 +151,7 @@ mod tests {
         2\tMethod: MEMCPY\tElapsed: 0.00150\tMiB: 16.00000\tCopy: 10673.783 MiB/s\n";
 
     #[test]
-    fn its_lines_are_read() {
+    fn its_output_is_parsed() {
         let runs = parse(OUTPUT, Method::Memcpy, 16).unwrap();
         assert_eq!(runs.len(), 3);
         assert_eq!(runs[0].rate, 8316.008 * 1_048_576.0);
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn unexpected_output_is_refused() {
         let refused = |output: &str| parse(output, Method::Memcpy, 16).unwrap_err();
         assert_eq!(refused(""), "mbw printed 0 of 3 results");
         assert_eq!(refused(OUTPUT.split("\n2\t").next().unwrap()), "mbw printed 2 of 3 results");
@@ -170,12 +173,12 @@ mod tests {
             ("Elapsed: 0.00192", "Elapsed: -1"),
         ] {
             let why = refused(&OUTPUT.replacen(from, to, 1));
-            assert!(why.starts_with("mbw printed '0\tMethod"), "{why}");
+            assert!(why.starts_with("unexpected output of mbw: '0\tMethod"), "{why}");
         }
     }
 
     #[test]
-    fn it_copies_or_says_how_to_install_it() {
+    fn mbw_copies_or_its_remedy_names_the_package() {
         match PROGRAM.find() {
             Ok(_) => {
                 let runs = run(Method::Mcblock, 1 << 20).unwrap();
@@ -191,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_output_is_read_or_refused(output in "(Method:|MEMCPY|Elapsed:|[0-9.]{1,5}|MiB/s|MiB:|Copy:|\n|\t| ){0,40}") {
+        fn any_output_is_parsed_or_refused(output in "(Method:|MEMCPY|Elapsed:|[0-9.]{1,5}|MiB/s|MiB:|Copy:|\n|\t| ){0,40}") {
             let _ = parse(&output, Method::Memcpy, 16);
         }
     }
