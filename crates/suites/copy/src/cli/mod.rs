@@ -47,8 +47,10 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let _priority = options.priority.map(machine::priority::raise).transpose()?;
     let experiment = experiment(&options, &tests);
     let mut out = lab::terminal::stdout();
-    output::write_head(&mut out, &options, &tests)?;
-    out.flush()?;
+    if !options.output.json {
+        output::write_head(&mut out, &options, &tests)?;
+        out.flush()?;
+    }
     let adhoc = AdhocRun {
         suite: &crate::SUITE,
         experiments: vec![experiment],
@@ -56,16 +58,21 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
         results: &options.results,
         options: for_probes,
     };
-    let Measured { run, status } = adhoc.measure(lab, total_sleep(&options, &tests))?;
-    let values = PointValues::of(&run.samples);
+    let measured = adhoc.measure(lab, total_sleep(&options, &tests))?;
+    let values = PointValues::of(&measured.run.samples);
     let rows = rows(&options, &tests);
+    if options.output.json {
+        output::write_csv(&options.csv, &rows, &values, &options)?;
+        return Ok(measured.print_json()?);
+    }
+    let Measured { run, status } = &measured;
     for test in &tests {
         output::write_test(&mut out, *test, &rows, &values, &options)?;
     }
     output::write_csv(&options.csv, &rows, &values, &options)?;
     writeln!(out, "run_per_mem_type_pair Done")?;
     writeln!(out, "{} and {}", options.csv.display(), run.folder.display())?;
-    Ok(status)
+    Ok(*status)
 }
 
 /// Time measured per sample.
