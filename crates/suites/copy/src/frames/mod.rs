@@ -88,10 +88,7 @@ const METRICS: &[Metric] = &[
         "write_time",
         "ceiling: time to write a frame into a slot that the other core read last",
     ),
-    Metric::time(
-        "ceiling: time to read and check a frame that the other core wrote",
-        "of the ceiling: to read and check a frame that the other core wrote",
-    ),
+    Metric::time("read_time", "ceiling: time to read and check a frame that the other core wrote"),
 ];
 
 fn slots_of(text: &str) -> Result<usize, String> {

@@ -78,14 +78,14 @@ impl VerifyCounts {
 /// Open memory of one kind.
 #[derive(Debug)]
 pub struct Region {
-    pub(super) kind: MemoryKind,
-    pub(super) mapping: Mapping,
+    kind: MemoryKind,
+    mapping: Mapping,
     /// The underlying file, if copies are system calls.
-    pub(super) file: Option<File>,
+    file: Option<File>,
     /// The process that shares the memory, if there is one.
-    pub(super) peer: Option<PeerProcess>,
+    peer: Option<PeerProcess>,
     /// How the kernel provides the pages, unless the kind determines it.
-    pub(super) pages: Option<&'static str>,
+    pages: Option<&'static str>,
 }
 
 impl Region {
@@ -193,9 +193,7 @@ impl Region {
             ))),
         }
     }
-}
 
-impl Region {
     /// Opens `bytes` bytes, writable if `write`. The pages of private memory are not yet present.
     ///
     /// # Errors

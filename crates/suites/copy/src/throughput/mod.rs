@@ -1,9 +1,9 @@
 //! `copy/throughput`, `copy/functions`, `copy/limit` and others: how fast bytes pass into and out of
 //! memory.
 //!
-//! A sample copies in batches until its budget is spent. Before, the source is filled with a pattern
-//! that differs from every earlier one; after, every byte that should have arrived is verified. For
-//! memory shared with a peer process, that process fills and verifies.
+//! A sample copies in batches until its budget is spent. First, the source is filled with a pattern that
+//! differs from every earlier one; at the end, every byte that should have arrived is verified. A peer
+//! process fills and verifies the memory that it shares.
 //!
 //! In mode `jobs` each job is a whole copy, as in ESCAPE's `memcpy_test`, but one atomic counter hands
 //! the jobs out, several at a time if they are short, instead of a locked queue that threads poll.

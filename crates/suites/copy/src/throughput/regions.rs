@@ -11,7 +11,7 @@ use machine::mapping::PAGE;
 
 use super::params::{PageState, ThroughputParams};
 use crate::factors::Direction;
-use crate::memory::{MemoryKind, Region};
+use crate::memory::{ALLOW_WRITE, MemoryKind, Region};
 
 /// Maximum bytes kept open: two regions of 256 MiB and space for other kinds.
 const MAX_KEPT: usize = 1200 << 20;
@@ -35,10 +35,18 @@ pub(super) struct RegionPair {
     cold: bool,
 }
 
+/// The uses for which a region is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    side: Side,
+    kind: MemoryKind,
+    is_writable: bool,
+}
+
 /// Open regions between two points.
 #[derive(Default)]
 pub(super) struct Regions {
-    waiting: Vec<(Side, MemoryKind, bool, Region)>,
+    waiting: Vec<(Key, Region)>,
 }
 
 impl Regions {
@@ -69,6 +77,7 @@ impl Regions {
         Ok(RegionPair { source, destination, direction: params.direction, cold })
     }
 
+    /// Returns a region with all pages present: a kept one or a new one.
     fn warm(
         &mut self,
         (side, kind): (Side, MemoryKind),
@@ -77,31 +86,30 @@ impl Regions {
         options: &BTreeMap<String, String>,
     ) -> Result<Region, Failure> {
         // Memory that may be written may also be filled before it is read.
-        let write =
-            writes || !kind.is_physical() || is_allowed(options, crate::memory::ALLOW_WRITE);
-        let fits = |one: &(Side, MemoryKind, bool, Region)| {
-            (one.0, one.1, one.2) == (side, kind, write) && one.3.len() >= bytes
-        };
-        if let Some(at) = self.waiting.iter().position(fits) {
-            return Ok(self.waiting.swap_remove(at).3);
+        let is_writable = writes || !kind.is_physical() || is_allowed(options, ALLOW_WRITE);
+        let key = Key { side, kind, is_writable };
+        let fits = |(kept, region): &(Key, Region)| *kept == key && region.len() >= bytes;
+        if let Some(index) = self.waiting.iter().position(fits) {
+            return Ok(self.waiting.swap_remove(index).1);
         }
-        self.waiting.retain(|one| (one.0, one.1, one.2) != (side, kind, write));
+        self.waiting.retain(|(kept, _)| *kept != key);
         // One page more, for the destination's offset.
         let size =
             SIZES.into_iter().map(|size| size.saturating_add(PAGE)).find(|size| *size >= bytes);
         // Physical memory is mapped at its exact size.
         let whole = size.filter(|_| !kind.is_physical()).unwrap_or(bytes);
-        self.make_room(whole);
+        self.release_for(whole);
         check_free(kind, whole)?;
-        let region = Region::open(kind, whole, write, options)?;
+        let region = Region::open(kind, whole, is_writable, options)?;
         region.prefault()?;
         Ok(region)
     }
 
-    fn make_room(&mut self, bytes: usize) {
-        let mut kept: usize = self.waiting.iter().map(|one| one.3.len()).sum();
+    /// Closes the oldest regions until `bytes` more are within the limit.
+    fn release_for(&mut self, bytes: usize) {
+        let mut kept: usize = self.waiting.iter().map(|(_, region)| region.len()).sum();
         while kept.saturating_add(bytes) > MAX_KEPT && !self.waiting.is_empty() {
-            kept = kept.saturating_sub(self.waiting.remove(0).3.len());
+            kept = kept.saturating_sub(self.waiting.remove(0).1.len());
         }
     }
 
@@ -117,7 +125,8 @@ impl Regions {
     }
 
     fn keep(&mut self, side: Side, region: Region) {
-        self.waiting.push((side, region.kind(), region.is_writable(), region));
+        let key = Key { side, kind: region.kind(), is_writable: region.is_writable() };
+        self.waiting.push((key, region));
     }
 }
 
