@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 
@@ -16,25 +16,25 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// What this machine can measure; what it cannot, why, and how to enable it
+    /// Report what can be measured and how to enable the rest
     Doctor(Doctor),
-    /// Suites, experiments, factors, points, expected time
+    /// List experiments, factors, levels and expected times
     List(List),
-    /// Measure; resumes what was begun; ends with tables, verdicts and paths
+    /// Run experiments or resume a run; print tables and verdicts
     Run(Run),
-    /// The results as tables
+    /// Print results as tables
     Show(Show),
-    /// Figures as SVG, PDF and PNG
+    /// Draw figures as SVG, PDF and PNG
     Plot(Plot),
-    /// Each published value beside ours, and the verdict
+    /// Print each published value next to yours with its verdict
     Claims(Claims),
-    /// Two runs or hosts: ratios with intervals, unresolved where they are
+    /// Compare two runs: ratios with 95% intervals
     Compare(Compare),
-    /// The samples as CSV, JSON or Parquet
+    /// Export samples as CSV, JSON or Parquet
     Export(Export),
-    /// Completions for a shell, to standard output
+    /// Print shell completions
     Completions { shell: clap_complete::Shell },
-    /// Carry out orders from standard input (the lab starts this itself)
+    /// Execute orders from standard input (started by the lab)
     #[command(hide = true)]
     Worker {
         #[arg(long)]
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     },
 }
 
-/// The program's command with the commands of the suites as subcommands.
+/// Returns the clap command of the program, with the commands of the suites.
 pub(crate) fn command(suites: &[&dyn SuiteCommand]) -> clap::Command {
     let subcommands = suites.iter().filter_map(|suite| suite.command());
     Arguments::command().subcommands(subcommands)
@@ -55,14 +55,14 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// How much is measured.
+/// Measuring effort.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum ProfileName {
-    /// A look: minutes for everything
+    /// Quick check, minutes in total
     Quick,
-    /// Figures to rely on
+    /// Reliable results
     Standard,
-    /// Figures to publish
+    /// Results for publication
     Full,
 }
 
@@ -76,24 +76,24 @@ impl From<ProfileName> for Profile {
     }
 }
 
-/// Which experiments and points.
+/// Selection of experiments and points.
 #[derive(Args)]
-pub(crate) struct Choice {
-    /// Suites or experiments: copy, copy/throughput [default: all suites]
+pub(crate) struct SelectionArgs {
+    /// Suites or experiments, e.g. copy or copy/throughput [default: all suites]
     pub(crate) names: Vec<String>,
-    /// How much is measured
+    /// Measuring effort
     #[arg(long, value_enum, default_value = "quick")]
     pub(crate) profile: ProfileName,
-    /// Only points whose experiment or levels hold this text
+    /// Only points whose experiment or level names contain TEXT
     #[arg(short = 'f', long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// Only points with this level; repeatable
+    /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
-    /// Only what these claims need: a claim's id, or a source; our own promises are 'tollgate'
+    /// Only points that these claims need; the source of tollgate's promises is 'tollgate' (repeatable)
     #[arg(long, value_name = "ID|SOURCE")]
     pub(crate) claim: Vec<String>,
-    /// Own experiments, claims and figures; repeatable
+    /// Extra TOML file of experiments, claims, figures (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -101,8 +101,8 @@ pub(crate) struct Choice {
 #[derive(Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    pub(crate) choice: Choice,
-    /// Also what tests the instrument itself
+    pub(crate) selection: SelectionArgs,
+    /// Include the self-test suite
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON
@@ -113,136 +113,135 @@ pub(crate) struct List {
 #[derive(Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) selection: SelectionArgs,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// Rounds at each point, neither more nor fewer
+    pub(crate) results: ResultsArgs,
+    /// Exact number of rounds per point
     #[arg(long, allow_negative_numbers = true)]
     pub(crate) rounds: Option<u32>,
-    /// Stop a point when its 95% interval is this narrow: half its width as a share of the median
-    // A share in per cent is no number to clap.
+    /// Measure each point until half of its 95% interval is at most SHARE of the median, e.g. 2%
+    // A share such as -2% is not a negative number to clap.
     #[arg(long, value_name = "SHARE", conflicts_with = "rounds", allow_hyphen_values = true)]
     pub(crate) resolve: Option<String>,
-    /// Begin a new run instead of resuming
+    /// Start a new run instead of resuming
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// The seed of a new run
+    /// Random seed of a new run
     #[arg(long, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
-    /// Enable an opt-in feature, e.g. 'physical'; 'tollgate doctor' lists all; repeatable
-    #[arg(long, value_name = "WHAT")]
+    /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
+    #[arg(long, value_name = "FEATURE")]
     pub(crate) allow: Vec<String>,
-    /// Set an option of a suite, e.g. 'file-folder=/mnt'; 'tollgate doctor' lists all; repeatable
+    /// Set an option of a suite, e.g. 'file-folder=/mnt'; see 'tollgate doctor' (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Run at this priority, as nice does: -20 is the highest
+    /// Nice value of the run, from -20 (highest priority) to 19
     #[arg(long, value_name = "NICE", allow_hyphen_values = true,
         value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) priority: Option<i32>,
-    /// Measure only: no tables and verdicts at the end
+    /// Print no tables and verdicts
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// Print the tables and verdicts at the end as JSON
+    /// Print tables and verdicts as JSON
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) json: bool,
 }
 
-/// Where results lie.
+/// Folder of the results.
 #[derive(Args)]
-pub(crate) struct Place {
-    /// The folder of all runs, or that of one
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    pub(crate) results: PathBuf,
+pub(crate) struct ResultsArgs {
+    /// Results folder, or the folder of one run
+    #[arg(long = "results", value_name = "DIR", default_value = "results")]
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Args)]
 pub(crate) struct Show {
-    /// Suites or experiments [default: all in the run]
+    /// Suites or experiments [default: all of the run]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// Another metric than the experiment's own
+    pub(crate) results: ResultsArgs,
+    /// Metric [default: the experiment's]
     #[arg(long)]
     pub(crate) metric: Option<String>,
-    /// Only points with this level; repeatable
+    /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
-    /// Times in this unit
-    #[arg(long, value_enum, default_value = "own")]
+    /// Unit of times
+    #[arg(long, value_enum, default_value = "declared")]
     pub(crate) unit: UnitName,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The unit of times.
+/// Unit of times.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum UnitName {
-    /// As the suite declares: nanoseconds
-    Own,
+    /// The metric's unit, e.g. nanoseconds
+    Declared,
     /// Ticks of the time-stamp counter
     Ticks,
-    /// Cycles of the core
+    /// Core cycles
     Cycles,
 }
 
 #[derive(Args)]
 pub(crate) struct Plot {
-    /// Figures by id, or an experiment with --x [default: all figures that the run has samples for]
+    /// Figure IDs, or one experiment with --x [default: all figures with samples]
     pub(crate) figures: Vec<String>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// The folder for the files
+    pub(crate) results: ResultsArgs,
+    /// Output folder
     #[arg(long, value_name = "DIR", default_value = "figures")]
     pub(crate) output: PathBuf,
-    /// Own figures; repeatable
+    /// Extra TOML file of figures (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The factor along the horizontal axis
+    /// Factor of the horizontal axis
     #[arg(long, value_name = "FACTOR")]
     pub(crate) x: Option<String>,
-    /// The metric along the vertical axis
+    /// Metric of the vertical axis
     #[arg(long, value_name = "METRIC")]
     pub(crate) y: Option<String>,
-    /// The factor that makes the lines
+    /// Factor drawn as one line per level
     #[arg(long, value_name = "FACTOR")]
     pub(crate) series: Option<String>,
-    /// A logarithmic vertical axis, with --x; logarithmic shades, with --grid
+    /// Use a logarithmic vertical axis, or logarithmic shades with --grid
     #[arg(long)]
     pub(crate) log: bool,
-    /// A cell for each level of --x and --series, in place of lines
+    /// Draw a heat map of --x by --series
     #[arg(long)]
     pub(crate) grid: bool,
-    /// Only points with this level; repeatable
+    /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
 }
 
-/// What `claims --check` requires of every claim.
+/// Verdicts that `claims --check` requires.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Requirement {
-    /// Each is reproduced or contradicted
+    /// Every claim is reproduced or contradicted
     Decided,
-    /// Each is reproduced
+    /// Every claim is reproduced
     Reproduced,
 }
 
 #[derive(Args)]
 pub(crate) struct Claims {
-    /// Suites, sources or claims by id [default: all]
+    /// Suites, sources or claim IDs [default: all]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// Own claims; repeatable
+    pub(crate) results: ResultsArgs,
+    /// Extra TOML file of claims (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Exit 0 if all judged claims are reproduced, 1 if one is contradicted, 2 if the run or a file cannot be read,
-    /// 3 if none was judged
+    /// Exit with 0 if all judged claims are reproduced, 1 if one is contradicted, 2 if the run or a
+    /// file cannot be read, 3 if no claim was judged
     #[arg(long)]
     pub(crate) check: bool,
-    /// With --check, also exit 1 unless every claim is decided (reproduced or contradicted) or reproduced; where none
-    /// was judged, the status is 3 all the same
-    #[arg(long, value_name = "WHAT", requires = "check")]
+    /// With --check, also exit with 1 unless all claims have this verdict; still 3 if no claim was judged
+    #[arg(long, value_name = "VERDICT", requires = "check")]
     pub(crate) require: Option<Requirement>,
     /// Print JSON
     #[arg(long)]
@@ -251,13 +250,13 @@ pub(crate) struct Claims {
 
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// The folder of one run
+    /// Folder of the first run
     pub(crate) a: PathBuf,
-    /// The folder of another
+    /// Folder of the second run
     pub(crate) b: PathBuf,
-    /// Only these suites or experiments
+    /// Suites or experiments [default: all of the run]
     pub(crate) names: Vec<String>,
-    /// Another metric than the experiment's own
+    /// Metric [default: the experiment's]
     #[arg(long)]
     pub(crate) metric: Option<String>,
     /// Print JSON
@@ -265,9 +264,9 @@ pub(crate) struct Compare {
     pub(crate) json: bool,
 }
 
-/// The form of an export.
+/// File format of an export.
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum ExportFormat {
     Csv,
     Json,
     Parquet,
@@ -275,14 +274,14 @@ pub(crate) enum Form {
 
 #[derive(Args)]
 pub(crate) struct Export {
-    /// The form
-    pub(crate) form: Form,
+    /// File format
+    pub(crate) format: ExportFormat,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// The file [default: standard output]
+    pub(crate) results: ResultsArgs,
+    /// Output file [default: standard output]
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Only these suites or experiments
+    /// Suites or experiments [default: all of the run]
     pub(crate) names: Vec<String>,
 }
 
@@ -291,18 +290,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_negative_number_is_a_value_out_of_range() {
-        let told = |words: &[&str]| {
-            let told = command(crate::COMMANDS).try_get_matches_from(words).unwrap_err();
-            told.to_string()
+    fn negative_numbers_are_out_of_range() {
+        let error_of = |words: &[&str]| {
+            let error = command(crate::COMMANDS).try_get_matches_from(words).unwrap_err();
+            error.to_string()
         };
-        let rounds = told(&["tollgate", "run", "--rounds", "-1"]);
+        let rounds = error_of(&["tollgate", "run", "--rounds", "-1"]);
         assert!(rounds.contains("'-1' for '--rounds <ROUNDS>': -1 is not in 0.."), "{rounds}");
-        let seed = told(&["tollgate", "run", "--seed", "-1"]);
+        let seed = error_of(&["tollgate", "run", "--seed", "-1"]);
         assert!(seed.contains("invalid value '-1' for '--seed <SEED>'"), "{seed}");
         let words = ["tollgate", "run", "--resolve", "-2%"];
         let read = command(crate::COMMANDS).try_get_matches_from(words).unwrap();
         let resolve = read.subcommand().unwrap().1.get_one::<String>("resolve");
-        assert_eq!(resolve.map(String::as_str), Some("-2%"), "the command says what a share is");
+        assert_eq!(resolve.map(String::as_str), Some("-2%"), "the command parses the share");
     }
 }

@@ -2,9 +2,10 @@
 
 mod arguments;
 mod commands;
-mod fault;
+mod error;
 mod output;
 mod progress;
+mod results;
 mod select;
 mod usage;
 
@@ -17,9 +18,10 @@ use lab::suite::{Suite, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use fault::Fault;
+use commands::{claims, inspect, plot, run, show};
+use error::CliError;
 
-/// Every suite. A new suite is one line.
+/// All suites. A new suite is one line.
 static COMMANDS: &[&dyn SuiteCommand] = &[
     &copy::SUITE,
     &crossing::SUITE,
@@ -45,35 +47,35 @@ static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
     machine::file::survive_size_limit();
-    let ended = match arguments::command(COMMANDS).try_get_matches() {
+    let result = match arguments::command(COMMANDS).try_get_matches() {
         Ok(matches) => match suite_command(&matches) {
-            Some((suite, given)) => run_suite_command(suite, given),
+            Some((suite, matches)) => run_suite_command(suite, matches),
             None => Arguments::from_arg_matches(&matches)
-                .map_err(|told| usage::fault(&usage::program(), &told))
+                .map_err(|message| usage::error(&usage::program(), &message))
                 .and_then(|arguments| dispatch(arguments.command)),
         },
-        Err(told) => usage::told(&usage::program(), &told),
+        Err(message) => usage::print_or_fail(&usage::program(), &message),
     };
-    match ended {
+    match result {
         Ok(status) => ExitCode::from(status),
-        Err(fault) => {
-            output::error(&fault);
-            ExitCode::from(fault.status())
+        Err(error) => {
+            output::print_error(&error);
+            ExitCode::from(error.status())
         }
     }
 }
 
-fn dispatch(command: Command) -> Result<u8, Fault> {
+fn dispatch(command: Command) -> Result<u8, CliError> {
     match command {
-        Command::Doctor(given) => commands::doctor::run(&given),
-        Command::List(given) => commands::list::run(&given),
-        Command::Run(given) => commands::run::run(&given),
-        Command::Show(given) => commands::show::run(&given),
-        Command::Plot(given) => commands::plot::run(&given),
-        Command::Claims(given) => commands::claims::run(&given),
-        Command::Compare(given) => commands::compare::run(&given),
-        Command::Export(given) => commands::export::run(&given),
-        Command::Completions { shell } => commands::completions::run(shell),
+        Command::Doctor(args) => inspect::doctor(&args),
+        Command::List(args) => inspect::list(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Plot(args) => plot::plot(&args),
+        Command::Claims(args) => claims::claims(&args),
+        Command::Compare(args) => show::compare(&args),
+        Command::Export(args) => show::export(&args),
+        Command::Completions { shell } => inspect::completions(shell),
         Command::Worker { probe } => Ok(worker(probe)),
     }
 }
@@ -84,24 +86,24 @@ fn worker(probe: bool) -> u8 {
     u8::try_from(status).unwrap_or(1)
 }
 
-/// Finds the suite whose command was given.
+/// Returns the suite whose command was given, with the matches of the command.
 fn suite_command(matches: &ArgMatches) -> Option<(&'static dyn SuiteCommand, &ArgMatches)> {
-    let (name, given) = matches.subcommand()?;
+    let (name, matches) = matches.subcommand()?;
     let suite = COMMANDS.iter().copied().find(|suite| suite.name() == name)?;
-    Some((suite, given))
+    Some((suite, matches))
 }
 
-fn run_suite_command(suite: &dyn SuiteCommand, given: &ArgMatches) -> Result<u8, Fault> {
-    match suite.run_command(given, &LAB) {
+fn run_suite_command(suite: &dyn SuiteCommand, matches: &ArgMatches) -> Result<u8, CliError> {
+    match suite.run_command(matches, &LAB) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(told) => usage::told(&format!("tollgate {}", suite.name()), &told),
-            Err(other) if other.is::<UsageError>() => Err(Fault::usage(other)),
+            Ok(message) => usage::print_or_fail(&format!("tollgate {}", suite.name()), &message),
+            Err(other) if other.is::<UsageError>() => Err(CliError::usage(other)),
             Err(other) => match OutputError::of(&*other) {
-                // A reader that went away is no fault.
+                // The reader of a pipe may close it early.
                 Some(why) if why.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
-                Some(why) => Err(output::unwritten(why)),
-                None => Err(Fault::failed(other)),
+                Some(why) => Err(output::output_error(why)),
+                None => Err(CliError::failed(other)),
             },
         },
     }

@@ -1,59 +1,58 @@
-//! Standard output, for people and for programs.
+//! Output to standard output and standard error.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use lab::terminal;
 
-use crate::fault::Fault;
+use crate::error::CliError;
 
-/// Prints a page of the report or of the help, in which control characters are already replaced, with its last
-/// newline. A reader that went away (`tollgate show | head`) is no fault.
-pub(crate) fn print(text: &str) -> Result<(), Fault> {
+/// Prints tables or help, in which control characters are already replaced, with a final line feed.
+/// It is not an error if the reader closed the pipe (`tollgate show | head`).
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut out = anstream::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let written = write!(out, "{text}{end}").and_then(|()| out.flush());
     match written {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(unwritten(&e)),
+        Err(e) => Err(output_error(&e)),
         Ok(()) => Ok(()),
     }
 }
 
-/// Says that standard output was not written.
-pub(crate) fn unwritten(why: &io::Error) -> Fault {
-    Fault::failed(format!("standard output: {why}; free space or redirect it elsewhere"))
+/// Returns the error of standard output.
+pub(crate) fn output_error(why: &io::Error) -> CliError {
+    CliError::failed(format!("standard output: {why}; free space or redirect it elsewhere"))
 }
 
-/// Prints lines that may hold text from outside and no style.
-pub(crate) fn print_plain(text: &str) -> Result<(), Fault> {
+/// Prints lines without style, with control characters replaced.
+pub(crate) fn print_plain(text: &str) -> Result<(), CliError> {
     print(&terminal::lines(text))
 }
 
 /// Prints JSON.
-pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Fault> {
+pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
     print(&terminal::json(value))
 }
 
-/// `1 sample`, `2 samples`.
+/// Formats a count, e.g. `1 sample`, `2 samples`.
 pub(crate) fn count_of(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Tells a person what happens, in one line on the error stream.
-pub(crate) fn tell(line: &str) {
-    // That nobody listens is no fault.
+/// Prints a line on standard error; errors are ignored.
+pub(crate) fn report(line: &str) {
     let _ = writeln!(anstream::stderr(), "{}", terminal::one_line(line));
 }
 
-/// Says that a system setting was restored which a killed run had left changed.
+/// Returns the message about a system setting that was restored.
 pub(crate) fn restored(setting: &Path) -> String {
-    format!("{}: restored; a run that was killed had changed it", setting.display())
+    format!("{}: restored; a killed run had changed it", setting.display())
 }
 
-/// Tells what is wrong, in one line.
-pub(crate) fn error(fault: &Fault) {
+/// Prints an error on standard error.
+pub(crate) fn print_error(error: &CliError) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
-    let line = fault.to_string();
+    let line = error.to_string();
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {}", terminal::one_line(&line));
 }

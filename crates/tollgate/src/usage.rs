@@ -1,43 +1,46 @@
-//! What clap says of the words on the command line, in one line.
+//! Errors and help of clap as one line or printed text.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output::print;
 
-/// The command that is run, as its help is asked for: `tollgate run`. Clap names it in few of its errors.
+/// Returns the command that is run, e.g. `tollgate run`; few of clap's errors name it.
 pub(crate) fn program() -> String {
     let word = std::env::args().nth(1).unwrap_or_default();
     let command = crate::arguments::command(crate::COMMANDS);
-    let known = command.get_subcommands().any(|one| one.get_name() == word && !one.is_hide_set());
-    if known { format!("tollgate {word}") } else { "tollgate".into() }
+    let is_command = |one: &clap::Command| one.get_name() == word && !one.is_hide_set();
+    match command.get_subcommands().any(is_command) {
+        true => format!("tollgate {word}"),
+        false => "tollgate".into(),
+    }
 }
 
-/// Prints the help or version that was asked for, or gives what is wrong.
-pub(crate) fn told(program: &str, told: &clap::Error) -> Result<u8, Fault> {
-    if told.use_stderr() {
-        return Err(fault(program, told));
+/// Prints the requested help or version, or returns the error.
+pub(crate) fn print_or_fail(program: &str, message: &clap::Error) -> Result<u8, CliError> {
+    if message.use_stderr() {
+        return Err(error(program, message));
     }
-    print(&told.render().ansi().to_string())?;
+    print(&message.render().ansi().to_string())?;
     Ok(0)
 }
 
-/// What is wrong, with what clap suggests, in one line.
-pub(crate) fn fault(program: &str, told: &clap::Error) -> Fault {
-    let program = program_of(program, told);
-    let what = match told.kind() {
+/// Converts a clap error with its suggestions to one line.
+pub(crate) fn error(program: &str, message: &clap::Error) -> CliError {
+    let program = command_of(program, message);
+    let what = match message.kind() {
         // Clap prints the whole help instead.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            format!("{program}: a command is missing")
+            format!("{program}: missing command")
         }
-        _ => in_one_line(&told.to_string()),
+        _ => in_one_line(&message.to_string()),
     };
-    Fault::usage(format!("{what}; see {program} --help"))
+    CliError::usage(format!("{what}; see {program} --help"))
 }
 
-/// The command whose help tells more: clap's usage names subcommands too.
-fn program_of(program: &str, told: &clap::Error) -> String {
-    let usage = match told.get(ContextKind::Usage) {
+/// Returns the command whose help applies: clap's usage names subcommands too.
+fn command_of(program: &str, message: &clap::Error) -> String {
+    let usage = match message.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
         _ => String::new(),
     };
@@ -47,13 +50,13 @@ fn program_of(program: &str, told: &clap::Error) -> String {
     if named.starts_with(program) { named } else { program.to_owned() }
 }
 
-/// Clap's paragraphs up to the usage, joined.
+/// Joins clap's paragraphs before the usage.
 fn in_one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let end =
         ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
-    let said = &text[..end.unwrap_or(text.len())];
-    let paragraphs = said.split("\n\n").map(|paragraph| {
+    let message = &text[..end.unwrap_or(text.len())];
+    let paragraphs = message.split("\n\n").map(|paragraph| {
         let lines = paragraph.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.map(|line| line.strip_prefix("tip: ").unwrap_or(line)).collect::<Vec<_>>().join(" ")
     });
@@ -65,15 +68,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clap_says_is_one_line() {
+    fn clap_errors_become_one_line() {
         let line = |words: &[&str]| {
             let command = crate::arguments::command(crate::COMMANDS);
-            let told = command.try_get_matches_from(words).unwrap_err();
-            let line = fault("tollgate", &told).to_string();
+            let message = command.try_get_matches_from(words).unwrap_err();
+            let line = error("tollgate", &message).to_string();
             assert!(!line.contains('\n'), "{line}");
             line
         };
-        assert_eq!(line(&["tollgate"]), "tollgate: a command is missing; see tollgate --help");
+        assert_eq!(line(&["tollgate"]), "tollgate: missing command; see tollgate --help");
         let unknown = line(&["tollgate", "run", "--round", "3"]);
         assert!(unknown.starts_with("unexpected argument '--round' found; "), "{unknown}");
         assert!(
@@ -83,7 +86,7 @@ mod tests {
         let value = line(&["tollgate", "run", "--profile", "quik"]);
         assert!(value.contains("quick, standard, full"), "{value}");
         let missing = line(&["tollgate", "export"]);
-        assert!(missing.contains("<FORM>"), "{missing}");
+        assert!(missing.contains("<FORMAT>"), "{missing}");
         let priority = line(&["tollgate", "run", "--priority", "99"]);
         assert!(priority.contains("99 is not in -20..=19"), "{priority}");
     }

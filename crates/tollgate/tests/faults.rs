@@ -4,7 +4,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Bench, PATIENCE, by_level};
+use harness::{Bench, TIMEOUT, by_level};
 use lab::sample::FailureKind;
 
 #[test]
@@ -49,7 +49,7 @@ fn every_fault_is_a_row_with_its_cause() {
     }
     let failed = expected.len() + busy;
     assert!(line.contains(&format!("{failed} samples failed")), "{line}");
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_killed_worker_costs_one_sample() {
             continue;
         }
         seen = samples;
-        for process in bench.left() {
+        for process in bench.processes() {
             let (number, words) = process.split_once(' ').unwrap();
             if words.trim_end().ends_with("exe worker") {
                 // SAFETY: kill takes numbers only; the worker is this test's.
@@ -85,5 +85,5 @@ fn a_killed_worker_costs_one_sample() {
     assert!(crashed.iter().all(|error| error.why.contains("worker died")), "{crashed:?}");
     // A busy machine leaves many void, which is no loss of this kind.
     assert!(run.samples.iter().filter(|sample| sample.error.is_none()).count() > 2000);
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
 }

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Bench, PATIENCE, by_level};
+use harness::{Bench, TIMEOUT, by_level};
 use lab::journal::Run;
 use lab::sample::{FailureKind, Sample};
 
@@ -132,5 +132,5 @@ fn a_guest_has_a_worker_of_its_own_and_its_sample_is_the_hosts() {
     // What cannot be made is a result, asked once.
     let unmakeable = errors("unmakeable");
     assert!(unmakeable.len() == 1 && unmakeable[0].starts_with("unavailable"), "{unmakeable:?}");
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::{Bench, PATIENCE, Started};
+use harness::{Bench, Started, TIMEOUT};
 use lab::journal::{self, Run};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -35,11 +35,11 @@ fn a_run_killed_ten_times_holds_every_point_once() {
         std::thread::sleep(Duration::from_millis(chance.random_range(20..220)));
         if time == 10 {
             // A busy machine may have got no further than the start so far.
-            bench.measures();
+            bench.wait_for_sample();
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        bench.nothing_is_left(PATIENCE);
+        bench.wait_for_no_processes(TIMEOUT);
     }
     let so_far = settled(&bench.journal()).len();
     assert!(bench.samples() > 0, "no kill hit a measurement");
@@ -48,18 +48,18 @@ fn a_run_killed_ten_times_holds_every_point_once() {
     // Seven effects and one twin.
     assert_eq!(all.len(), 8 * 40, "{so_far} before the last run");
     assert!(all.values().all(|times| *times == 1), "{all:?}");
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
 }
 
 #[test]
 fn an_interrupted_run_ends_cleanly_and_goes_on() {
     let bench = Bench::new();
     let mut child = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
-    bench.measures();
+    bench.wait_for_sample();
     send(&child, libc::SIGINT);
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
     let before = settled(&bench.journal()).len();
     assert!(before > 0);
     bench.ok(&RUN);
@@ -98,7 +98,7 @@ fn an_interrupt_before_the_first_sample_is_no_error() {
             let mut child = start_with_hangup(command, libc::SIG_DFL);
             let begun = Instant::now();
             while journal::newest(&bench.path().join("results")).is_err() {
-                assert!(begun.elapsed() < PATIENCE, "it does not start");
+                assert!(begun.elapsed() < TIMEOUT, "it does not start");
                 std::thread::sleep(Duration::from_millis(5));
             }
             send(&child, signal);
@@ -107,7 +107,7 @@ fn an_interrupt_before_the_first_sample_is_no_error() {
             assert_eq!(status.code(), Some(130), "signal {signal}, {more:?}: {told}");
             assert!(!told.contains("error"), "signal {signal}, {more:?}: {told}");
             assert_eq!(bench.samples(), 0);
-            bench.nothing_is_left(PATIENCE);
+            bench.wait_for_no_processes(TIMEOUT);
         }
     }
 }
@@ -118,13 +118,13 @@ fn a_run_that_ignores_the_hangup_goes_on() {
     let mut command = bench.command(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = start_with_hangup(command, libc::SIG_IGN);
-    bench.measures();
+    bench.wait_for_sample();
     send(&child, libc::SIGHUP);
     std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none());
     send(&child, libc::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn what_is_measured_is_not_measured_again() {
 fn two_runs_into_one_folder_are_refused() {
     let bench = Bench::new();
     let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
-    bench.measures();
+    bench.wait_for_sample();
     let line = bench.refused(&RUN, 1);
     assert!(line.contains("another run writes here") && line.contains("--fresh"), "{line}");
     first.kill().unwrap();

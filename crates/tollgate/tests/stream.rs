@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::process::{Output, Stdio};
 
-use harness::{Bench, PATIENCE, file, full_device};
+use harness::{Bench, TIMEOUT, file, full_device};
 use lab::sample::{FailureKind, Sample};
 
 /// Whether a sample has values. What it says of two cores needs two.
@@ -248,7 +248,7 @@ fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
     let echoed: serde_json::Value = serde_json::from_slice(&echoed.stdout).unwrap();
     assert_eq!(echoed["packets"], COUNT, "{echoed}");
     assert_eq!(echoed["ended"], "the NIC ended");
-    bench.nothing_is_left(PATIENCE);
+    bench.wait_for_no_processes(TIMEOUT);
     assert!(!bench.path().join("nic").exists(), "the socket goes with the NIC");
 }
 

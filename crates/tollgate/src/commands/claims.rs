@@ -1,73 +1,71 @@
 //! `tollgate claims`
 
-use std::collections::BTreeSet;
-
-use lab::catalogue::Catalogue;
 use lab::claim::{self, Claim, Verdict, VerdictKind};
-use lab::experiment::{Experiment, suite_name};
+use lab::experiment::Experiment;
 use lab::journal::{self, JournalError, Run};
 use report::table::{self, Page};
 
-use crate::SUITES;
 use crate::arguments::{Claims, Requirement};
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output::{print, print_json};
-use crate::select;
+use crate::{results, select};
 
-/// Prints each published value beside ours, and the verdict.
-pub(crate) fn run(given: &Claims) -> Result<u8, Fault> {
-    // A check that cannot read the run has judged nothing, and 1 would say that a claim is contradicted.
-    print_verdicts(given).map_err(|fault| if given.check { fault.no_answer() } else { fault })
+/// Prints each published value next to the measured one, with the verdict.
+pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
+    // The status 1 of a check means that a claim is contradicted.
+    print_verdicts(args).map_err(|error| if args.check { error.with_status_2() } else { error })
 }
 
-fn print_verdicts(given: &Claims) -> Result<u8, Fault> {
-    let claims = meant(&select::catalogue(&given.files)?, &given.names)?;
-    let run = match journal::newest(&given.place.results) {
+fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
+    let claims = select::select_claims(&select::catalogue(&args.files)?, &args.names)?;
+    let run = match journal::newest(&args.results.folder) {
         Ok(folder) => Some(journal::open(&folder)?),
         Err(JournalError::NoRun(_)) => None,
         Err(other) => return Err(other.into()),
     };
     let judged = judge(claims, run.as_ref());
-    if given.json {
+    if args.json {
         print_json(&table::verdicts_json(&judged))?;
     } else {
         print(&table::verdicts(&judged, Page::stdout()))?;
-        run.as_ref().map_or(Ok(()), super::show::print_inconsistencies)?;
+        run.as_ref().map_or(Ok(()), results::print_inconsistencies)?;
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
-    Ok(if given.check { checked(&kinds, given.require) } else { 0 })
+    Ok(if args.check { check_status(&kinds, args.require) } else { 0 })
 }
 
-/// The exit status of a check: 3 if nothing was judged, as without a run; 1 if a claim is contradicted
-/// or lacks what is required; else 0.
-fn checked(kinds: &[VerdictKind], required: Option<Requirement>) -> u8 {
-    let reproduced = |kind: &VerdictKind| *kind == VerdictKind::Reproduced;
-    let contradicted = |kind: &VerdictKind| *kind == VerdictKind::Contradicted;
-    let decided = |kind: &VerdictKind| reproduced(kind) || contradicted(kind);
-    let lacking = match required {
-        None => false,
-        Some(Requirement::Decided) => !kinds.iter().all(decided),
-        Some(Requirement::Reproduced) => !kinds.iter().all(reproduced),
+/// Returns the exit status of a check: 3 if no claim was judged; 1 if a claim is contradicted or lacks
+/// the required verdict; else 0.
+fn check_status(kinds: &[VerdictKind], required: Option<Requirement>) -> u8 {
+    let is_reproduced = |kind: &VerdictKind| *kind == VerdictKind::Reproduced;
+    let is_contradicted = |kind: &VerdictKind| *kind == VerdictKind::Contradicted;
+    let is_decided = |kind: &VerdictKind| is_reproduced(kind) || is_contradicted(kind);
+    let is_met = match required {
+        None => true,
+        Some(Requirement::Decided) => kinds.iter().all(is_decided),
+        Some(Requirement::Reproduced) => kinds.iter().all(is_reproduced),
     };
-    match () {
-        () if !kinds.iter().any(decided) => 3,
-        () if lacking || kinds.iter().any(contradicted) => 1,
-        () => 0,
+    if !kinds.iter().any(is_decided) {
+        3
+    } else if !is_met || kinds.iter().any(is_contradicted) {
+        1
+    } else {
+        0
     }
 }
 
-/// The verdicts on what a run was asked to measure, and on what the lab itself cost.
-pub(crate) fn on(
+/// Judges the claims on the given experiments and, if there are any, those on the lab itself.
+pub(super) fn judge_run(
     run: &Run,
     experiments: &[Experiment],
     claims: Vec<Claim>,
 ) -> Vec<(Claim, Verdict)> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let asked = |claim: &Claim| ids.contains(&claim.experiment);
-    let own_cost = |claim: &Claim| claim.experiment.starts_with("lab/");
-    let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(asked);
+    let is_on_experiments = |claim: &Claim| ids.contains(&claim.experiment);
+    let is_on_lab = |claim: &Claim| claim.experiment.starts_with("lab/");
+    let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_on_experiments);
     if !claims.is_empty() {
-        claims.extend(others.into_iter().filter(own_cost));
+        claims.extend(others.into_iter().filter(is_on_lab));
     }
     judge(claims, Some(run))
 }
@@ -81,67 +79,13 @@ fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
     claims.into_iter().map(judged).collect()
 }
 
-/// The claims meant by names: a suite, a source or an id. Those of the suites that test the
-/// instrument are meant only by name.
-fn meant(catalogue: &Catalogue, names: &[String]) -> Result<Vec<Claim>, Fault> {
-    let all = catalogue.claims()?;
-    let is = |claim: &Claim, name: &String| {
-        let suite = suite_name(&claim.experiment);
-        // Our promises are those on boundaries; those on the instrument are asked for by suite.
-        let of_instrument = claim.is_promise() && is_self_test(suite);
-        let published = claim.source == *name && !of_instrument;
-        claim.id == *name || suite == name || published
-    };
-    if let Some(name) = names.iter().find(|name| !all.iter().any(|claim| is(claim, name))) {
-        let line = format!(
-            "there is no claim, source or suite '{name}'; 'tollgate claims' names them all"
-        );
-        return Err(Fault::usage(line));
-    }
-    let wanted = |claim: &Claim| match names {
-        [] => !is_self_test(suite_name(&claim.experiment)),
-        names => names.iter().any(|name| is(claim, name)),
-    };
-    Ok(all.into_iter().filter(wanted).collect())
-}
-
-fn is_self_test(suite: &str) -> bool {
-    lab::suite::find(SUITES, suite)
-        .is_some_and(|suite| suite.purpose() == lab::suite::Purpose::SelfTest)
-}
-
-/// The claims that `run --claim` names.
-pub(crate) struct Wanted(Vec<Claim>);
-
-/// The claims that `run --claim` names; nothing where it names none.
-pub(crate) fn wanted(catalogue: &Catalogue, names: &[String]) -> Result<Option<Wanted>, Fault> {
-    if names.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(Wanted(meant(catalogue, names)?)))
-}
-
-impl Wanted {
-    /// Keeps just the points that the claims need.
-    pub(crate) fn keep(&self, experiment: &mut Experiment) {
-        // What the lab itself costs, any run of a boundary tells.
-        if self.0.iter().all(|one| one.experiment.starts_with("lab/")) {
-            let boundary = !is_self_test(&experiment.suite);
-            return experiment.keep(|_| boundary);
-        }
-        let points: BTreeSet<_> =
-            self.0.iter().flat_map(|one| claim::needs(one, experiment)).collect();
-        experiment.keep(|point| points.contains(point));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
 
     #[test]
-    fn a_check_has_a_status_for_each_end() {
+    fn check_status_depends_on_verdicts_and_requirement() {
         let required = [None, Some(Requirement::Decided), Some(Requirement::Reproduced)];
         let cases: [(&[VerdictKind], [u8; 3]); 6] = [
             (&[], [3, 3, 3]),
@@ -152,7 +96,8 @@ mod tests {
             (&[Contradicted, Unmeasurable], [1, 1, 1]),
         ];
         for (kinds, statuses) in cases {
-            assert_eq!(required.map(|required| checked(kinds, required)), statuses, "{kinds:?}");
+            let status = required.map(|required| check_status(kinds, required));
+            assert_eq!(status, statuses, "{kinds:?}");
         }
     }
 }

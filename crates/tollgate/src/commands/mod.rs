@@ -1,12 +1,8 @@
-//! One command a file.
+//! Commands of the program.
 
 pub(crate) mod claims;
-pub(crate) mod compare;
-pub(crate) mod completions;
-pub(crate) mod doctor;
-pub(crate) mod export;
-pub(crate) mod forecast;
-pub(crate) mod list;
+mod forecast;
+pub(crate) mod inspect;
 pub(crate) mod plot;
 pub(crate) mod run;
 pub(crate) mod show;

@@ -12,132 +12,130 @@ use report::figure::{FigureError, Picture, picture};
 use report::table;
 
 use crate::arguments::Plot;
-use crate::fault::Fault;
-use crate::output::{print_plain, tell};
-use crate::select;
+use crate::error::CliError;
+use crate::output::{print_plain, report};
+use crate::{results, select};
 
-/// Draws figures of the newest run into files.
-pub(crate) fn run(given: &Plot) -> Result<u8, Fault> {
-    if given.grid && (given.x.is_none() || given.series.is_none()) {
-        return Err(Fault::usage(
-            "--grid wants --x for its columns and --series for its rows, as 'plot bounds/detection --x bug --series mechanism --grid'",
+/// Pictures that can be drawn, and the first error of a user's figure.
+type Pictures = (Vec<Picture>, Result<(), CliError>);
+
+/// Draws figures of the newest run.
+pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
+    if args.grid && (args.x.is_none() || args.series.is_none()) {
+        return Err(CliError::usage(
+            "--grid requires --x and --series, e.g. 'plot bounds/detection --x bug --series mechanism --grid'",
         ));
     }
-    // What is wrong with the question is told whatever was measured.
-    let catalogue = select::catalogue(&given.files)?;
-    let asked = given.x.as_ref().map(|x| adhoc(&catalogue, given, x)).transpose()?;
-    let run = super::show::open(&given.place.results)?;
-    let (pictures, possible) = match asked {
+    // Errors in the arguments are reported even if there is no run.
+    let catalogue = select::catalogue(&args.files)?;
+    let adhoc = args.x.as_ref().map(|x| adhoc_figure(&catalogue, args, x)).transpose()?;
+    let run = results::open(&args.results.folder)?;
+    let (pictures, result) = match adhoc {
         Some(figure) => {
-            super::show::meant(&run, std::slice::from_ref(&figure.experiment))?;
+            results::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
             (vec![picture(&figure, &run)?], Ok(()))
         }
-        None => declared(&catalogue, given, &run)?,
+        None => declared_pictures(&catalogue, args, &run)?,
     };
     if pictures.is_empty() {
-        possible?;
+        result?;
         let folder = run.folder.display();
-        return Err(Fault::usage(format!(
-            "{folder}: no figure has samples here; name one with --x"
+        return Err(CliError::usage(format!(
+            "{folder}: no figure has samples; name an experiment with --x"
         )));
     }
-    let drawn = draw(&pictures, &given.output, "--output", file::write)?;
+    let drawn = draw(&pictures, &args.output, "--output", file::write)?;
     print_plain(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
-    possible.map(|()| 0)
+    result.map(|()| 0)
 }
 
-/// The figures that a run leaves of what it was asked to measure, those that lack samples passed over; and what is
-/// wrong with one of a person's own.
-pub(crate) fn after_run(
+/// Draws the figures of some experiments into the folder of a run, except those without samples. Returns
+/// the files, and the first error of a user's figure.
+pub(super) fn draw_run(
     run: &Run,
     experiments: &[Experiment],
     figures: &[DeclaredFigure],
-) -> Result<(Vec<PathBuf>, Result<(), Fault>), Fault> {
+) -> Result<(Vec<PathBuf>, Result<(), CliError>), CliError> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let (pictures, possible) = possible(figures, &ids, run);
+    let (pictures, result) = pictures_with_samples(figures, &ids, run);
     let folder = run.folder.join("figures");
-    // The folder may be another user's: neither it nor a file in it may lead elsewhere.
+    // Another user may own the folder: neither it nor a file in it may be a link.
     file::create_folder(&folder).map_err(|why| {
         let folder = folder.display();
-        Fault::failed(format!(
-            "{folder}: {why}; remove it, or choose another folder with --results"
-        ))
+        CliError::failed(format!("{folder}: {why}; remove it or choose another --results folder"))
     })?;
-    Ok((draw(&pictures, &folder, "--results", file::replace)?, possible))
+    Ok((draw(&pictures, &folder, "--results", file::replace)?, result))
 }
 
-/// The figures of some experiments that the run has samples for; and what is wrong with one of a person's own. That
-/// a suite's own cannot be drawn of these samples is only told.
-fn possible(
+/// Returns the pictures of figures on the given experiments, except those without samples. Errors of the
+/// suites' figures are reported only.
+fn pictures_with_samples(
     figures: &[DeclaredFigure],
     experiments: &[String],
     run: &Run,
-) -> (Vec<Picture>, Result<(), Fault>) {
-    let (mut pictures, mut possible) = (Vec::new(), Ok(()));
-    for one in figures.iter().filter(|one| experiments.contains(&one.figure.experiment)) {
-        match picture(&one.figure, run) {
+) -> Pictures {
+    let (mut pictures, mut result) = (Vec::new(), Ok(()));
+    for declared in figures.iter().filter(|it| experiments.contains(&it.figure.experiment)) {
+        match picture(&declared.figure, run) {
             Ok(picture) => pictures.push(picture),
-            // No samples of it here.
             Err(FigureError::Summary { .. } | FigureError::Nothing { .. }) => {}
-            Err(error) if one.is_user_supplied => possible = possible.and(Err(error.into())),
-            Err(error) => tell(&error.to_string()),
+            Err(error) if declared.is_user_supplied => result = result.and(Err(error.into())),
+            Err(error) => report(&error.to_string()),
         }
     }
-    (pictures, possible)
+    (pictures, result)
 }
 
-/// Draws pictures into a folder that an option names.
+/// Draws pictures into a folder that a command-line option sets.
 fn draw(
     pictures: &[Picture],
     folder: &Path,
     option: &'static str,
     save: fn(&Path, &[u8]) -> std::io::Result<()>,
-) -> Result<Vec<PathBuf>, Fault> {
+) -> Result<Vec<PathBuf>, CliError> {
     let mut drawn = Vec::new();
-    for one in pictures {
-        drawn.extend(chart::write(one, folder, option, save)?);
+    for picture in pictures {
+        drawn.extend(chart::write(picture, folder, option, save)?);
     }
     Ok(drawn)
 }
 
-/// The named figures, or all that the run has samples for.
-fn declared(
-    catalogue: &Catalogue,
-    given: &Plot,
-    run: &Run,
-) -> Result<(Vec<Picture>, Result<(), Fault>), Fault> {
+/// Returns the pictures of the named figures, or of all figures with samples.
+fn declared_pictures(catalogue: &Catalogue, args: &Plot, run: &Run) -> Result<Pictures, CliError> {
     let all = catalogue.figures()?;
-    for id in &given.figures {
-        if !all.iter().any(|one| one.figure.id == *id) {
-            let known: Vec<_> = all.iter().map(|one| one.figure.id.as_str()).collect();
+    for id in &args.figures {
+        if !all.iter().any(|it| it.figure.id == *id) {
+            let known: Vec<_> = all.iter().map(|it| it.figure.id.as_str()).collect();
             let known = known.join(", ");
-            return Err(Fault::usage(format!("there is no figure '{id}'; there are: {known}")));
+            return Err(CliError::usage(format!("unknown figure '{id}'; expected one of {known}")));
         }
     }
-    if given.figures.is_empty() {
-        return Ok(possible(&all, &table::measured(run), run));
+    if args.figures.is_empty() {
+        return Ok(pictures_with_samples(&all, &table::measured(run), run));
     }
-    let figures = all.iter().map(|one| &one.figure);
-    let named = figures.filter(|one| given.figures.contains(&one.id));
-    Ok((named.map(|one| picture(one, run)).collect::<Result<_, _>>()?, Ok(())))
+    let figures = all.iter().map(|it| &it.figure);
+    let named = figures.filter(|figure| args.figures.contains(&figure.id));
+    Ok((named.map(|figure| picture(figure, run)).collect::<Result<_, _>>()?, Ok(())))
 }
 
-/// A figure as the command line asks for it.
-fn adhoc(catalogue: &Catalogue, given: &Plot, x: &str) -> Result<Figure, Fault> {
-    let [experiment] = given.figures.as_slice() else {
-        return Err(Fault::usage("--x wants one experiment, as 'plot copy/throughput --x length'"));
+/// Returns the figure that `--x` and the other options describe.
+fn adhoc_figure(catalogue: &Catalogue, args: &Plot, x: &str) -> Result<Figure, CliError> {
+    let [experiment] = args.figures.as_slice() else {
+        return Err(CliError::usage(
+            "--x requires one experiment, e.g. 'plot copy/throughput --x length'",
+        ));
     };
     let mut figure = Figure::adhoc(experiment, x);
-    figure.metric.clone_from(&given.y);
-    figure.series.clone_from(&given.series);
-    figure.y_scale = given.log.then_some(Axis::Log10);
-    figure.kind = if given.grid { FigureKind::Grid } else { FigureKind::Curves };
-    for text in &given.levels {
-        figure.filter.add(text).map_err(Fault::usage)?;
+    figure.metric.clone_from(&args.y);
+    figure.series.clone_from(&args.series);
+    figure.y_scale = args.log.then_some(Axis::Log10);
+    figure.kind = if args.grid { FigureKind::Grid } else { FigureKind::Curves };
+    for text in &args.levels {
+        figure.filter.add(text).map_err(CliError::usage)?;
     }
-    let figure = catalogue.resolve_figure(&figure).map_err(Fault::usage)?;
+    let figure = catalogue.resolve_figure(&figure).map_err(CliError::usage)?;
     match figure.check() {
-        Err(what) => Err(Fault::usage(format!("figure '{}': {what}", figure.id))),
+        Err(what) => Err(CliError::usage(format!("figure '{}': {what}", figure.id))),
         Ok(()) => Ok(figure),
     }
 }

@@ -1,5 +1,6 @@
 //! `tollgate run`
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lab::catalogue::DeclaredFigure;
@@ -17,61 +18,62 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::forecast;
 use crate::arguments::Run;
-use crate::fault::Fault;
-use crate::output::{count_of, print, print_json, print_plain, tell};
+use crate::error::CliError;
+use crate::output::{count_of, print, print_json, print_plain, report};
 use crate::progress::Progress;
-use crate::select;
-use crate::{LAB, SUITES};
+use crate::{LAB, SUITES, results, select};
 
-/// A wished interval may take more rounds than a profile has, but not without end.
-const MOST_ROUNDS: u32 = 1000;
+/// Maximum number of rounds with `--resolve`.
+const MAX_ROUNDS: u32 = 1000;
+/// Maximum number of failures listed at the end.
+const MAX_LISTED: usize = 10;
 
-/// Measures; then shows what was found.
-pub(crate) fn run(given: &Run) -> Result<u8, Fault> {
-    let options = option::read(SUITES, &given.allow, &given.set).map_err(Fault::usage)?;
-    let catalogue = select::catalogue(&given.choice.files)?;
-    let mut experiments = select::chosen(&catalogue, &given.choice)?;
+/// Runs experiments and prints the results.
+pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
+    let options = option::read(SUITES, &args.allow, &args.set).map_err(CliError::usage)?;
+    let catalogue = select::catalogue(&args.selection.files)?;
+    let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
     // Reports errors in the files before anything is measured.
     let (claims, figures) = (catalogue.claims()?, catalogue.figures()?);
-    change_effort(given, &mut experiments)?;
+    set_effort(args, &mut experiments)?;
     let _priority =
-        given.priority.map(machine::priority::raise).transpose().map_err(Fault::failed)?;
-    match &given.resolve {
-        Some(wish) => forecast::of_wish(&experiments, wish, &given.place.results)?,
-        None => forecast::of_rounds(&experiments)?,
+        args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
+    match &args.resolve {
+        Some(target) => forecast::report_target(&experiments, target, &args.results.folder)?,
+        None => forecast::report_rounds(&experiments)?,
     }
-    let interrupted = std::sync::Arc::new(AtomicBool::new(false));
+    let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second Ctrl-C ends at once.
+        // The second signal exits at once.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
-            .map_err(Fault::failed)?;
+            .map_err(CliError::failed)?;
     }
-    // A terminal that goes away sends it, often twice. Whoever ignores it (nohup) wants the run to go on.
+    // A closing terminal sends SIGHUP, often twice. nohup(1) ignores it so that the run continues.
     if !is_ignored(SIGHUP) {
-        signal_hook::flag::register(SIGHUP, interrupted.clone()).map_err(Fault::failed)?;
+        signal_hook::flag::register(SIGHUP, interrupted.clone()).map_err(CliError::failed)?;
     }
-    let wanted = RunRequest {
+    let request = RunRequest {
         experiments,
-        profile: given.choice.profile.into(),
-        results: given.place.results.clone(),
-        fresh: given.fresh,
-        seed: given.seed,
+        profile: args.selection.profile.into(),
+        results: args.results.folder.clone(),
+        fresh: args.fresh,
+        seed: args.seed,
         options,
         interrupted: &interrupted,
     };
-    let mut progress = Progress::new(given.resolve.is_some());
-    let ended = LAB.run(&wanted, &mut progress);
+    let mut progress = Progress::new(args.resolve.is_some());
+    let summary = LAB.run(&request, &mut progress);
     progress.finish();
-    let ended = ended.map_err(|error| match error {
-        RunError::Journal(error) => Fault::from(error),
-        RunError::Limits(_) | RunError::Changed { .. } => Fault::usage(error),
-        RunError::Worker(_) | RunError::Lost(_) | RunError::Settings(_) => Fault::failed(error),
+    let summary = summary.map_err(|error| match error {
+        RunError::Journal(error) => CliError::from(error),
+        RunError::Limits(_) | RunError::Changed { .. } => CliError::usage(error),
+        RunError::Worker(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
     })?;
-    finish(given, &wanted, &ended, claims, &figures)
+    finish(args, &request, &summary, claims, &figures)
 }
 
-/// Whether this process was started with a signal ignored.
+/// Returns whether this process was started with a signal ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -79,111 +81,111 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
-fn change_effort(given: &Run, experiments: &mut [Experiment]) -> Result<(), Fault> {
-    let resolve = given.resolve.as_deref().map(quantity::share).transpose();
-    let resolve = resolve.map_err(|why| Fault::usage(format!("--resolve: {why}")))?;
+fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError> {
+    let resolve = args.resolve.as_deref().map(quantity::share).transpose();
+    let resolve = resolve.map_err(|why| CliError::usage(format!("--resolve: {why}")))?;
     for experiment in experiments {
         let effort = &mut experiment.effort;
-        if let Some(rounds) = given.rounds {
+        if let Some(rounds) = args.rounds {
             (effort.rounds, effort.min_rounds) = (rounds, rounds);
         }
         if let Some(resolve) = resolve {
             effort.resolve = resolve;
-            effort.rounds = MOST_ROUNDS;
+            effort.rounds = MAX_ROUNDS;
         }
         let id = experiment.id();
         experiment
             .within_limits()
-            .map_err(|what| Fault::usage(format!("experiment '{id}': {what}")))?;
+            .map_err(|what| CliError::usage(format!("experiment '{id}': {what}")))?;
     }
     Ok(())
 }
 
 fn finish(
-    given: &Run,
-    wanted: &RunRequest,
-    ended: &RunSummary,
+    args: &Run,
+    request: &RunRequest,
+    summary: &RunSummary,
     claims: Vec<Claim>,
     figures: &[DeclaredFigure],
-) -> Result<u8, Fault> {
-    if ended.interrupted {
-        tell("interrupted: what was measured is kept, and the next run goes on from there");
+) -> Result<u8, CliError> {
+    if summary.interrupted {
+        report("interrupted: samples are kept; run again to resume");
     }
-    let left = if given.quiet { Ok(()) } else { leave(given, wanted, ended, claims, figures) };
-    for sample in ended.faults.iter().take(10) {
+    let printed = match args.quiet {
+        true => Ok(()),
+        false => print_results(args, request, summary, claims, figures),
+    };
+    for sample in summary.faults.iter().take(MAX_LISTED) {
         if let Some(error) = &sample.error {
             let Sample { experiment, round, .. } = sample;
-            let declared = wanted.experiments.iter().find(|one| one.id() == *experiment);
+            let declared = request.experiments.iter().find(|one| one.id() == *experiment);
             let point =
                 declared.map_or(sample.point.clone(), |declared| declared.brief(&sample.point));
-            tell(&format!("{experiment} {point}, round {round}: {error}"));
+            report(&format!("{experiment} {point}, round {round}: {error}"));
         }
     }
-    left?;
-    match ended.faults.len() {
-        0 if ended.interrupted => Ok(130),
+    printed?;
+    match summary.faults.len() {
+        0 if summary.interrupted => Ok(130),
         0 => Ok(0),
-        faults => {
-            let (failed, each) =
-                (count_of(faults as u64, "sample"), if faults == 1 { "it" } else { "each" });
-            Err(Fault::failed(format!("{failed} failed; the journal holds {each} with its cause")))
+        failures => {
+            let failed = count_of(failures as u64, "sample");
+            Err(CliError::failed(format!("{failed} failed; the journal contains each cause")))
         }
     }
 }
 
-/// Tables, verdicts, figures and a CSV of what was asked for, and where they lie; at the end, what is wrong with a
-/// figure of a person's own.
-fn leave(
-    given: &Run,
-    wanted: &RunRequest,
-    ended: &RunSummary,
+/// Prints tables, verdicts and paths, and writes figures and a CSV file. Returns the first error of a
+/// user's figure at the end.
+fn print_results(
+    args: &Run,
+    request: &RunRequest,
+    summary: &RunSummary,
     claims: Vec<Claim>,
     figures: &[DeclaredFigure],
-) -> Result<(), Fault> {
-    let run = super::show::open(&ended.folder)?;
-    let experiments = super::show::measured(&run, &wanted.experiments);
-    let judged = super::claims::on(&run, &wanted.experiments, claims);
-    let (figures, drawn) = super::plot::after_run(&run, &wanted.experiments, figures)?;
-    let samples = ended.folder.join("samples.csv");
-    // A run that is interrupted before its first sample leaves nothing to export or to show.
+) -> Result<(), CliError> {
+    let run = results::open(&summary.folder)?;
+    let experiments = results::measured(&run, &request.experiments);
+    let judged = super::claims::judge_run(&run, &request.experiments, claims);
+    let (figures, drawn) = super::plot::draw_run(&run, &request.experiments, figures)?;
+    let csv = summary.folder.join("samples.csv");
+    // A run interrupted before its first sample has no results.
     let is_empty = run.samples.is_empty();
     if !is_empty {
-        to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &samples, Output::replace)
-            .map_err(Fault::failed)?;
+        to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &csv, Output::replace)
+            .map_err(CliError::failed)?;
     }
-    let options_shown = ShowOptions::default();
-    if given.json {
-        let shown = table::show_json(&run, &experiments, &options_shown)?;
+    let options = ShowOptions::default();
+    if args.json {
         print_json(&json!({
-            "folder": ended.folder,
-            "samples": ended.samples,
-            "tables": shown,
+            "folder": summary.folder,
+            "samples": summary.samples,
+            "tables": table::show_json(&run, &experiments, &options)?,
             "claims": table::verdicts_json(&judged),
             "figures": figures,
-            "inconsistencies": super::show::inconsistencies(&run),
+            "inconsistencies": results::inconsistencies(&run),
         }))?;
         return drawn;
     }
     if is_empty {
         return drawn;
     }
-    print(&table::show(&run, &experiments, &options_shown, Page::stdout())?)?;
-    super::show::print_inconsistencies(&run)?;
+    print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
+    results::print_inconsistencies(&run)?;
     if !judged.is_empty() {
         print("")?;
         print(&table::verdicts(&judged, Page::stdout()))?;
     }
-    let mut told = format!(
-        "\n{} measured; the run is in {}\nsamples as a table: {}\n",
-        count_of(ended.samples, "sample"),
-        ended.folder.display(),
-        samples.display()
+    let mut paths = format!(
+        "\n{} measured\nrun: {}\nsamples: {}\n",
+        count_of(summary.samples, "sample"),
+        summary.folder.display(),
+        csv.display()
     );
     if let Some(folder) = figures.first().and_then(|path| path.parent()) {
-        let count = figures.len() / 3;
-        let figures = if count == 1 { "figure" } else { "figures, each" };
-        told += &format!("{count} {figures} as SVG, PDF and PNG: {}\n", folder.display());
+        let count = count_of(figures.len() as u64 / 3, "figure");
+        paths += &format!("{count} as SVG, PDF and PNG: {}\n", folder.display());
     }
-    print_plain(&told)?;
+    print_plain(&paths)?;
     drawn
 }

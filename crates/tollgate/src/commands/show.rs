@@ -1,104 +1,133 @@
-//! `tollgate show`
+//! Commands that print or export results: `tollgate show`, `compare` and `export`.
 
+use std::io::{ErrorKind, IsTerminal, stdout};
 use std::path::Path;
 
-use lab::experiment::Experiment;
+use lab::compare;
 use lab::journal::{self, Run};
 use lab::point::Filter;
+use lab::sample::Sample;
 use lab::summary::Unit;
+use lab::terminal::Plain;
+use machine::file::Output;
+use report::export::{self, ExportError, Format};
 use report::table::{self, Page, ShowOptions};
 
-use crate::arguments::{Show, UnitName};
-use crate::fault::Fault;
-use crate::output::{print, print_json, print_plain};
+use crate::arguments::{Compare, Export, ExportFormat, Show, UnitName};
+use crate::error::CliError;
+use crate::output::{print, print_json};
+use crate::results;
 use crate::select;
 
 impl From<UnitName> for Unit {
     fn from(name: UnitName) -> Self {
         match name {
-            UnitName::Own => Self::Own,
+            UnitName::Declared => Self::Own,
             UnitName::Ticks => Self::Ticks,
             UnitName::Cycles => Self::Cycles,
         }
     }
 }
 
+impl From<ExportFormat> for Format {
+    fn from(format: ExportFormat) -> Self {
+        match format {
+            ExportFormat::Csv => Self::Csv,
+            ExportFormat::Json => Self::Json,
+            ExportFormat::Parquet => Self::Parquet,
+        }
+    }
+}
+
 /// Prints the newest run as tables.
-pub(crate) fn run(given: &Show) -> Result<u8, Fault> {
-    let run = open(&given.place.results)?;
-    let experiments = meant(&run, &given.names)?;
+pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
+    let run = results::open(&args.results.folder)?;
+    let experiments = results::resolve_names(&run, &args.names)?;
     let options = ShowOptions {
-        metric: given.metric.clone(),
-        unit: given.unit.into(),
-        filter: filter(&given.levels, &run, &experiments)?,
+        metric: args.metric.clone(),
+        unit: args.unit.into(),
+        filter: filter(&args.levels, &run, &experiments)?,
     };
-    if given.json {
-        let value = table::show_json(&run, &experiments, &options)?;
-        print_json(&value)?;
+    if args.json {
+        print_json(&table::show_json(&run, &experiments, &options)?)?;
     } else {
-        let text = table::show(&run, &experiments, &options, Page::stdout())?;
-        print(&text)?;
-        print_inconsistencies(&run)?;
+        print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
+        results::print_inconsistencies(&run)?;
     }
     Ok(0)
 }
 
-/// Those of some experiments that a run has samples of.
-pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
-    let measured = table::measured(run);
-    experiments.iter().map(Experiment::id).filter(|id| measured.contains(id)).collect()
-}
-
-/// Says which figures of a run cannot all be right.
-pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), Fault> {
-    for line in inconsistencies(run) {
-        print_plain(&format!("inconsistent: {line}"))?;
-    }
-    Ok(())
-}
-
-/// Which figures of a run cannot all be right, as its suites see it.
-pub(crate) fn inconsistencies(run: &Run) -> Vec<String> {
-    crate::SUITES.iter().flat_map(|suite| suite.inconsistencies(run)).collect()
-}
-
-/// The run in a folder, or the newest in a folder of runs.
-pub(crate) fn open(results: &Path) -> Result<Run, Fault> {
-    Ok(journal::open(&journal::newest(results)?)?)
-}
-
-/// The measured experiments of a run that the names mean.
-pub(crate) fn meant(run: &Run, names: &[String]) -> Result<Vec<String>, Fault> {
-    let measured = table::measured(run);
-    for name in names {
-        if !measured.iter().any(|id| select::is_meant(std::slice::from_ref(name), id)) {
-            let line = format!(
-                "{}: nothing of '{name}' is measured here; there are: {}",
-                run.folder.display(),
-                measured.join(", ")
-            );
-            return Err(Fault::usage(line));
-        }
-    }
-    // What the lab itself cost is shown where it is asked for by name.
-    let wanted =
-        |id: &String| select::is_meant(names, id) && (!names.is_empty() || !id.starts_with("lab/"));
-    Ok(measured.into_iter().filter(wanted).collect())
-}
-
-/// `--where` in the spelling of the suites whose experiments are meant.
-fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter, Fault> {
+/// Returns the filter of `--where`, with levels in the canonical spelling of the first experiment that
+/// has its factors.
+fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter, CliError> {
     let mut filter = Filter::default();
     for text in levels {
-        filter.add(text).map_err(Fault::usage)?;
+        filter.add(text).map_err(CliError::usage)?;
     }
-    let suites = experiments.iter().filter_map(|id| run.record.experiments.get(id));
     let mut why = String::new();
-    for experiment in suites {
+    for experiment in experiments.iter().filter_map(|id| run.record.experiments.get(id)) {
         match filter.canonical(select::method_of(experiment)?.factors()) {
             Ok(filter) => return Ok(filter),
             Err(error) => why = error,
         }
     }
-    if filter.0.is_empty() { Ok(filter) } else { Err(Fault::usage(format!("--where: {why}"))) }
+    if filter.0.is_empty() { Ok(filter) } else { Err(CliError::usage(format!("--where: {why}"))) }
+}
+
+/// Prints the ratio of every point that two runs share.
+pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
+    let (a, b) = (open_single(&args.a)?, open_single(&args.b)?);
+    let metric = args.metric.as_deref();
+    let shared = compare::experiments(&a, &b);
+    let compared: Result<Vec<_>, _> = shared
+        .iter()
+        .filter(|id| select::is_selected(&args.names, id) && !id.starts_with("lab/"))
+        .map(|id| compare::compare(&a, &b, id, metric, Unit::Own))
+        .collect();
+    let compared = compared?;
+    if compared.is_empty() {
+        let (a, b) = (&a.record.name, &b.record.name);
+        return Err(CliError::usage(format!("{a} and {b} have no selected experiment in common")));
+    }
+    if args.json {
+        print_json(&table::compare_json(&compared, &a, &b))?;
+    } else {
+        print(&table::compare(&compared, &a, &b, Page::stdout()))?;
+    }
+    Ok(0)
+}
+
+/// Opens a run, given its folder or a folder with a single run.
+fn open_single(folder: &Path) -> Result<Run, CliError> {
+    match journal::runs(folder)?.as_slice() {
+        [run] => Ok(journal::open(run)?),
+        [] => Err(CliError::usage(format!("{}: no run found", folder.display()))),
+        runs => {
+            let names: Vec<_> = runs.iter().map(|run| run.display().to_string()).collect();
+            let line =
+                format!("{}: several runs; name one of {}", folder.display(), names.join(", "));
+            Err(CliError::usage(line))
+        }
+    }
+}
+
+/// Exports the samples of the newest run.
+pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
+    let run = results::open(&args.results.folder)?;
+    results::resolve_names(&run, &args.names)?;
+    let filter = |sample: &Sample| select::is_selected(&args.names, &sample.experiment);
+    let format = args.format.into();
+    let written = match &args.output {
+        Some(path) => export::to_file(&[run], &filter, format, path, Output::create),
+        // Files keep control characters; a terminal would act on them.
+        None if stdout().is_terminal() => {
+            export::write(&[run], &filter, format, &mut Plain::new(stdout()))
+        }
+        None => export::write(&[run], &filter, format, &mut stdout()),
+    };
+    match written {
+        Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(CliError::failed(error)),
+        Ok(()) => Ok(0),
+    }
 }

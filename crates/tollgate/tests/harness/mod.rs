@@ -1,4 +1,4 @@
-//! The program under test, in a folder of its own, with every process that it started accounted for.
+//! Test bench: runs the program in a temporary folder and tracks every process that it starts.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use lab::journal::{self, Run};
 use lab::sample::{FailureKind, Sample};
 
-/// How long anything may take that takes a moment on a machine of one's own.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of operations that are quick on an idle machine.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A folder with results in which the program runs.
+/// Temporary folder in which the program runs.
 pub struct Bench {
     folder: tempfile::TempDir,
     mark: String,
@@ -44,33 +44,40 @@ impl Bench {
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it exits.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs the program, which must succeed but for points that a busy machine left void in every round, and
-    /// returns what it printed.
+    /// Runs the program and returns its standard output.
+    ///
+    /// # Panics
+    /// Panics if the program fails for another reason than points that are void in every round.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
-        let by_hand = || journal::newest(&self.path().join("results/by-hand")).ok();
-        let before = by_hand();
+        let adhoc = || journal::newest(&self.path().join("results/by-hand")).ok();
+        let before = adhoc();
         let output = self.run(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
-        // What the command measured: a suite's own begins a new run, and says no error beside its samples'.
+        // The run of the command if only samples failed: a suite's command then reports no other error.
         let measured = match arguments[0] {
             "run" if samples_failed(&errors) => journal::newest(&self.path().join("results")).ok(),
             "copy" | "crossing" | "enclave" | "bounds" | "stream" if error(&errors).is_none() => {
-                by_hand().filter(|folder| Some(folder) != before.as_ref())
+                adhoc().filter(|folder| Some(folder) != before.as_ref())
             }
             _ => None,
         };
-        let excused = || output.status.code() == Some(1) && measured.is_some_and(|it| is_busy(&it));
-        assert!(output.status.success() || excused(), "{arguments:?}: {}\n{errors}", output.status);
+        let is_excused =
+            || output.status.code() == Some(1) && measured.is_some_and(|it| is_busy(&it));
+        assert!(
+            output.status.success() || is_excused(),
+            "{arguments:?}: {}\n{errors}",
+            output.status
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs the program, which must fail with this status and one line, and gives the line.
+    /// Runs the program, which must fail with `status`, and returns its error line.
     #[track_caller]
     pub fn refused(&self, arguments: &[&str], status: i32) -> String {
         let output = self.run(arguments);
@@ -81,7 +88,7 @@ impl Bench {
         line
     }
 
-    /// Starts the program, which is killed if it still runs when the answer is dropped.
+    /// Starts the program; it is killed when the result is dropped.
     pub fn start(&self, arguments: &[&str]) -> Started {
         let mut command = self.command(arguments);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -92,7 +99,7 @@ impl Bench {
         journal::open(&journal::newest(&self.path().join("results")).unwrap()).unwrap()
     }
 
-    /// How many samples there are so far.
+    /// Returns the number of samples in the newest run.
     pub fn samples(&self) -> usize {
         let newest = journal::newest(&self.path().join("results"));
         newest
@@ -101,71 +108,72 @@ impl Bench {
             .map_or(0, |run| run.samples.len())
     }
 
-    /// Waits until a run that was started has a sample.
+    /// Waits until the newest run has a sample.
     #[track_caller]
-    pub fn measures(&self) {
-        let begun = Instant::now();
+    pub fn wait_for_sample(&self) {
+        let start = Instant::now();
         while self.samples() == 0 {
-            assert!(begun.elapsed() < PATIENCE, "it measures nothing");
+            assert!(start.elapsed() < TIMEOUT, "no sample");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// The processes that the program started and that still live.
-    pub fn left(&self) -> Vec<String> {
-        let mut left = Vec::new();
+    /// Returns the running processes that the program started.
+    pub fn processes(&self) -> Vec<String> {
+        let mut processes = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            let ours =
+            let is_started =
                 environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes());
-            // A zombie has no environment left, and holds nothing.
-            if ours {
+            // A zombie has no environment.
+            if is_started {
                 let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
                 let name = entry.file_name().to_string_lossy().into_owned();
-                left.push(format!("{name} {}", String::from_utf8_lossy(&words).replace('\0', " ")));
+                processes
+                    .push(format!("{name} {}", String::from_utf8_lossy(&words).replace('\0', " ")));
             }
         }
-        left
+        processes
     }
 
-    /// Waits until no process is left, as the kernel needs a moment to end them, and a busy machine more.
+    /// Waits until no process is left: the kernel needs a moment to end them.
     #[track_caller]
-    pub fn nothing_is_left(&self, within: Duration) {
-        let begun = Instant::now();
-        while !self.left().is_empty() && begun.elapsed() < within {
+    pub fn wait_for_no_processes(&self, timeout: Duration) {
+        let start = Instant::now();
+        while !self.processes().is_empty() && start.elapsed() < timeout {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(self.left(), Vec::<String>::new());
+        assert_eq!(self.processes(), Vec::<String>::new());
     }
 }
 
-/// What the last line says that is an error.
+/// Returns the error in the last line.
 fn error(errors: &str) -> Option<&str> {
     errors.lines().last()?.strip_prefix("error: ")
 }
 
-/// Whether `run` says that samples failed, and nothing else.
+/// Returns whether the only error of `tollgate run` is failed samples.
 fn samples_failed(errors: &str) -> bool {
-    let words = error(errors).and_then(|line| line.split_once(" failed; the journal holds "));
+    let words = error(errors).and_then(|line| line.split_once(" failed; the journal contains "));
     let count = words.and_then(|(count, _)| count.trim_end_matches('s').strip_suffix(" sample"));
     count.is_some_and(|count| count.parse::<u64>().is_ok())
 }
 
-/// Whether a run failed by points alone that were void in every round.
+/// Returns whether the only failures of a run are points that are void in every round.
 fn is_busy(folder: &Path) -> bool {
     let samples = journal::open(folder).unwrap().samples;
     let kinds: Vec<_> = samples.into_iter().filter_map(|it| Some(it.error?.kind)).collect();
-    let fine = |kind: &FailureKind| !kind.is_fault() || *kind == FailureKind::Void;
-    kinds.contains(&FailureKind::Void) && kinds.iter().all(fine)
+    let is_excused = |kind: &FailureKind| !kind.is_fault() || *kind == FailureKind::Void;
+    kinds.contains(&FailureKind::Void) && kinds.iter().all(is_excused)
 }
 
-/// `/dev/full` for writing; `None`, with a note, where it cannot be opened.
+/// Opens `/dev/full` for writing; `None`, with a note, if it cannot be opened.
 pub fn full_device(test: &str) -> Option<std::fs::File> {
     let opened = std::fs::File::options().write(true).open("/dev/full");
     opened.inspect_err(|why| machine::untested::note(test, &format!("/dev/full: {why}"))).ok()
 }
 
-/// A program that runs: also a failed assertion ends it.
+/// Running program, killed when dropped.
 pub struct Started(Child);
 
 impl Started {
@@ -190,27 +198,27 @@ impl DerefMut for Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Neither does anything to one that was waited for.
+        // Both do nothing if the process was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The samples of an experiment by a factor's level, without those that were tried again.
+/// Returns the final samples of an experiment by the level of a factor.
 pub fn by_level<'a>(
     run: &'a Run,
     experiment: &str,
     factor: &str,
 ) -> BTreeMap<String, Vec<&'a Sample>> {
     let mut levels: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
-    let own = run.samples.iter().filter(|sample| sample.experiment == experiment);
-    for sample in own.filter(|sample| sample.is_final()) {
+    let samples = run.samples.iter().filter(|sample| sample.experiment == experiment);
+    for sample in samples.filter(|sample| sample.is_final()) {
         levels.entry(sample.point.text(factor).to_string()).or_default().push(sample);
     }
     levels
 }
 
-/// A file in the bench's folder.
+/// Writes a file in the folder of the bench.
 pub fn file(bench: &Bench, name: &str, text: &str) -> PathBuf {
     let path = bench.path().join(name);
     std::fs::write(&path, text).unwrap();

@@ -1,32 +1,33 @@
-//! What goes wrong, in one line, with the exit status that says whose fault it is.
+//! Errors of the program: one line each, with the exit status.
 
 use std::fmt;
 
 use lab::compare::CompareError;
+use lab::data::DataError;
 use lab::journal::JournalError;
 use lab::summary::SummaryError;
 use report::figure::FigureError;
 
-/// An error for the person at the terminal.
+/// Error printed to the user, with the exit status of the program.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CliError {
     line: String,
     status: u8,
 }
 
-impl Fault {
-    /// The command line or a file that it names is wrong: exit status 2.
+impl CliError {
+    /// Creates an error in the command line or in a file that it names: exit status 2.
     pub(crate) fn usage(line: impl fmt::Display) -> Self {
         Self { line: line.to_string(), status: 2 }
     }
 
-    /// What was asked could not be done: exit status 1.
+    /// Creates an error of a command that failed: exit status 1.
     pub(crate) fn failed(line: impl fmt::Display) -> Self {
         Self { line: line.to_string(), status: 1 }
     }
 
-    /// The same error for a command whose exit status 1 is an answer: exit status 2.
-    pub(crate) fn no_answer(self) -> Self {
+    /// Changes the exit status to 2, for a command whose exit status 1 is a result.
+    pub(crate) fn with_status_2(self) -> Self {
         Self { status: 2, ..self }
     }
 
@@ -35,13 +36,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line)
     }
 }
 
-impl From<JournalError> for Fault {
+impl From<JournalError> for CliError {
     fn from(error: JournalError) -> Self {
         match error {
             JournalError::IsRun(_) => Self::usage(error),
@@ -50,19 +51,19 @@ impl From<JournalError> for Fault {
     }
 }
 
-impl From<lab::data::DataError> for Fault {
-    fn from(error: lab::data::DataError) -> Self {
+impl From<DataError> for CliError {
+    fn from(error: DataError) -> Self {
         Self::usage(error)
     }
 }
 
-impl From<SummaryError> for Fault {
+impl From<SummaryError> for CliError {
     fn from(error: SummaryError) -> Self {
         Self { status: status_of(&error), line: error.to_string() }
     }
 }
 
-impl From<CompareError> for Fault {
+impl From<CompareError> for CliError {
     fn from(error: CompareError) -> Self {
         let status = match &error {
             CompareError::Summary(why) => status_of(why),
@@ -72,7 +73,7 @@ impl From<CompareError> for Fault {
     }
 }
 
-impl From<FigureError> for Fault {
+impl From<FigureError> for CliError {
     fn from(error: FigureError) -> Self {
         use FigureError::{
             Empty, File, Histogram, NoFactor, NoLogarithm, NoPosition, NotNumber, Nothing, Render,

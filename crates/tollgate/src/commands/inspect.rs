@@ -1,0 +1,67 @@
+//! Commands that measure nothing: `tollgate doctor`, `list` and `completions`.
+
+use lab::option;
+use lab::suite::Purpose;
+use machine::capability::Capability;
+use report::table::{self, Page};
+
+use crate::SUITES;
+use crate::arguments::{Doctor, List};
+use crate::error::CliError;
+use crate::output::{print, print_json, report, restored};
+use crate::select;
+
+/// Prints the capabilities of the machine and the opt-in features of the suites.
+pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
+    let left = machine::setting::restore_left();
+    left.restored.iter().for_each(|setting| report(&restored(setting)));
+    left.failed.iter().for_each(|why| report(&why.to_string()));
+    let mut groups = vec![("machine".to_string(), Capability::all())];
+    let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
+    groups.extend(boundaries.map(|suite| (suite.name().to_string(), suite.capabilities())));
+    let options = option::known(SUITES);
+    if args.json {
+        print_json(&table::doctor_json(&groups, &options))?;
+    } else {
+        print(&table::options(&options, Page::stdout()))?;
+        print("")?;
+        print(&table::doctor(&groups, Page::stdout()))?;
+    }
+    Ok(0)
+}
+
+/// Prints the experiments, and their factors and levels if experiments are named.
+pub(crate) fn list(args: &List) -> Result<u8, CliError> {
+    let catalogue = select::catalogue(&args.selection.files)?;
+    let experiments = if args.all {
+        catalogue.experiments(args.selection.profile.into())?
+    } else {
+        select::select_experiments(&catalogue, &args.selection)?
+    };
+    if args.json {
+        print_json(&table::list_json(SUITES, &experiments))?;
+        return Ok(0);
+    }
+    print(&table::list(SUITES, &experiments, Page::stdout()))?;
+    if !args.selection.names.is_empty() {
+        for experiment in &experiments {
+            print("")?;
+            print(&table::describe(SUITES, experiment, Page::stdout()))?;
+        }
+    } else if !args.all {
+        let hidden = SUITES.iter().filter(|suite| suite.purpose() == Purpose::SelfTest);
+        let names: Vec<_> = hidden.map(|suite| suite.name()).collect();
+        print(&format!("not listed, because it tests the instrument: {}", names.join(", ")))?;
+    }
+    Ok(0)
+}
+
+/// Prints the completions of a shell. They are generated in memory because clap panics if the reader
+/// closes the pipe.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, CliError> {
+    let mut command = crate::arguments::command(crate::COMMANDS);
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, "tollgate", &mut text);
+    print(&String::from_utf8_lossy(&text))?;
+    Ok(0)
+}
