@@ -1,4 +1,4 @@
-//! Claims: what was published beside what this machine does, and the verdict.
+//! Claims: published and measured values with their verdicts.
 
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::format;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
-/// Parts of one claim that are shown; JSON has all.
-const MOST_PARTS: usize = 4;
-/// All verdicts, in the order in which they are counted.
+/// Maximum number of measured values shown per claim; JSON has all.
+const MAX_VALUES: usize = 4;
+/// All verdicts in the order of the summary line.
 const KINDS: [VerdictKind; 5] = [
     VerdictKind::Reproduced,
     VerdictKind::Contradicted,
@@ -17,8 +17,8 @@ const KINDS: [VerdictKind; 5] = [
     VerdictKind::Unmeasurable,
 ];
 
-/// Claims with their verdicts, by source: what is judged, then the absolute values of other hardware
-/// beside ours, then how many there are of each kind.
+/// Renders claims with their verdicts by source: judged claims, then absolute values of other hardware
+/// next to the measured ones; at the end the number of verdicts of each kind.
 pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
     let mut sources: Vec<&str> = Vec::new();
     for (claim, _) in judged {
@@ -29,36 +29,37 @@ pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
     let mut text = String::new();
     for source in sources {
         let title = match source {
-            lab::claim::PROMISE => "What tollgate promises",
+            lab::claim::PROMISE => "Promises of tollgate",
             source => source,
         };
         text += &page.paragraph(title, 2, Emphasis::Strong);
-        let own = || judged.iter().filter(|(claim, _)| claim.source == source);
-        let is_shown = |(_, verdict): &&(Claim, Verdict)| is_shown_only(verdict);
-        let rows = own().filter(|one| !is_shown(one)).map(|(c, v)| argued(c, v)).collect();
+        let of_source = || judged.iter().filter(|(claim, _)| claim.source == source);
+        let is_value = |(_, verdict): &&(Claim, Verdict)| is_single_value(verdict);
+        let rows =
+            of_source().filter(|one| !is_value(one)).map(|(c, v)| verdict_row(c, v)).collect();
         text += &table(page, &["verdict", "claim"], rows);
-        let rows = own().filter(is_shown).map(|(c, v)| beside(c, v)).collect();
-        text += &table(page, &["not comparable", "published", "ours"], rows);
+        let rows = of_source().filter(is_value).map(|(c, v)| value_row(c, v)).collect();
+        text += &table(page, &["not comparable", "published", "measured"], rows);
     }
-    text + &page.paragraph(&counted(judged), 2, Emphasis::Strong)
+    text + &page.paragraph(&counts(judged), 2, Emphasis::Strong)
 }
 
-/// An absolute value of other hardware with ours: there is nothing to argue.
-fn is_shown_only(verdict: &Verdict) -> bool {
+/// Returns whether a verdict is a single absolute value of other hardware, which needs no explanation.
+fn is_single_value(verdict: &Verdict) -> bool {
     verdict.kind == VerdictKind::Incomparable && verdict.ours.len() == 1
 }
 
-fn table(page: Page, heads: &[&str], rows: Vec<Vec<TableCell>>) -> String {
+fn table(page: Page, titles: &[&str], rows: Vec<Vec<TableCell>>) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let heads: Vec<_> = heads.iter().map(|head| ColumnHeader::left(*head)).collect();
-    page.table(&heads, rows) + "\n"
+    let headers: Vec<_> = titles.iter().map(|title| ColumnHeader::left(*title)).collect();
+    page.table(&headers, rows) + "\n"
 }
 
-/// The same as data.
+/// Returns claims with their verdicts as JSON.
 pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
-    let one = |(claim, verdict): &(Claim, Verdict)| {
+    let object = |(claim, verdict): &(Claim, Verdict)| {
         json!({
             "id": claim.id,
             "says": claim.says,
@@ -73,19 +74,19 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "published": verdict.published,
         })
     };
-    judged.iter().map(one).collect()
+    judged.iter().map(object).collect()
 }
 
-/// `12 reproduced, 1 contradicted`; kinds of which there are none are left out.
-fn counted(judged: &[(Claim, Verdict)]) -> String {
+/// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`.
+fn counts(judged: &[(Claim, Verdict)]) -> String {
     let count = |kind| judged.iter().filter(|(_, verdict)| verdict.kind == kind).count();
     let counts = KINDS.into_iter().map(|kind| (kind, count(kind))).filter(|(_, n)| *n > 0);
     let counts: Vec<_> = counts.map(|(kind, n)| format!("{n} {}", kind.name())).collect();
     if counts.is_empty() { "no claims".into() } else { counts.join(", ") }
 }
 
-/// The verdict, and what it is on: the claim, both values, and why.
-fn argued(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
+/// Returns the row of a judged claim: its verdict, statement, values and reason.
+fn verdict_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     let emphasis = match verdict.kind {
         VerdictKind::Reproduced => Emphasis::Good,
         VerdictKind::Contradicted => Emphasis::Bad,
@@ -96,17 +97,17 @@ fn argued(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     let mut lines = vec![format!("{}: {}", claim.id, claim.says)];
     lines.extend(stated.map(|stated| format!("published: {}", published(stated))));
     let several = verdict.ours.iter().filter(|part| part.value.is_some()).count() > 1;
-    lines.extend(several.then(|| format!("ours: {}", ours(&verdict.ours))));
+    lines.extend(several.then(|| format!("measured: {}", measured(&verdict.ours))));
     lines.push(verdict.why.clone());
     vec![TableCell::new(verdict.kind.name(), emphasis), TableCell::from_lines(&lines)]
 }
 
-fn beside(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
+fn value_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     let stated = verdict.published.as_ref().or(claim.published.as_ref());
     vec![
         claim.id.clone().into(),
         stated.map(published).unwrap_or_default().into(),
-        ours(&verdict.ours).into(),
+        measured(&verdict.ours).into(),
     ]
 }
 
@@ -118,24 +119,24 @@ fn published(published: &Published) -> String {
     }
 }
 
-fn ours(parts: &[MeasuredValue]) -> String {
-    let one = parts.len() == 1;
-    let valued: Vec<String> = parts.iter().filter_map(|ours| part(ours, one)).collect();
-    let mut lines: Vec<String> = valued.iter().take(MOST_PARTS).cloned().collect();
-    match (valued.len(), valued.len().saturating_sub(MOST_PARTS)) {
+fn measured(parts: &[MeasuredValue]) -> String {
+    let is_single = parts.len() == 1;
+    let valued: Vec<String> = parts.iter().filter_map(|ours| part(ours, is_single)).collect();
+    let mut lines: Vec<String> = valued.iter().take(MAX_VALUES).cloned().collect();
+    match (valued.len(), valued.len().saturating_sub(MAX_VALUES)) {
         (0, _) => return "—".into(),
         (_, 0) => {}
-        (_, more) => lines.push(format!("and {more} more")),
+        (_, more) => lines.push(format!("{more} more")),
     }
     lines.join("; ")
 }
 
-/// A value with its half-width; the verdict names the point where it is the only one.
-fn part(ours: &MeasuredValue, one: bool) -> Option<String> {
+/// Formats a value with its half-width and, unless it is the only one, its point.
+fn part(ours: &MeasuredValue, is_single: bool) -> Option<String> {
     let value = ours.value?;
     let half = ours.interval.map(|interval| interval.relative_half_width(value));
     let half = half.filter(|half| half.is_finite());
     let width = half.map(|half| format!(" {}", format::half_width(half))).unwrap_or_default();
     let text = format::value(value, half.map(|half| half * value.abs()), &ours.unit) + &width;
-    Some(if one || ours.label.is_empty() { text } else { format!("{text} {}", ours.label) })
+    Some(if is_single || ours.label.is_empty() { text } else { format!("{text} {}", ours.label) })
 }
