@@ -12,7 +12,7 @@ use std::time::Duration;
 use lab::program::Program;
 use lab::sample::Failure;
 
-/// ThroughputProbe per run of the program; the result is their median.
+/// Copies per run of the program; the result is their median.
 const RUNS: u32 = 3;
 const MIB: u64 = 1 << 20;
 /// Time limit of the program in addition to its copies.

@@ -10,13 +10,13 @@ use crate::memory::Call;
 
 /// A way to copy bytes.
 pub(super) trait Copier {
-    /// ThroughputProbe `length` bytes from `source + at` to `destination + at`.
+    /// Copies `length` bytes from `source + at` to `destination + at`.
     ///
     /// # Safety
     /// Both buffers must be valid and must not overlap.
     unsafe fn copy(&self, destination: *mut u8, source: *const u8, at: usize, length: usize);
 
-    /// ThroughputProbe the same bytes `count` times.
+    /// Copies the same bytes `count` times.
     ///
     /// # Safety
     /// Both buffers must be valid for `length` bytes and must not overlap.
@@ -92,7 +92,7 @@ impl FileCalls<'_> {
     }
 }
 
-/// ThroughputProbe four bytes at a time with a pause before each, to watch data arrive (`-z` of `memcpy_test`).
+/// Copies four bytes at a time with a pause before each, to watch data arrive (`-z` of `memcpy_test`).
 #[derive(Clone, Copy)]
 pub(super) struct PausedCopy(pub(super) Duration);
 

@@ -1,4 +1,4 @@
-//! TimedBatch loops of calls, placed at run time.
+//! Timed loops of calls, placed at run time.
 //!
 //! The address of a loop affects its cost: its offset within a cache line, and the targets that the
 //! processor has seen for the same call instruction. So each function has its own loops, copied
@@ -291,12 +291,12 @@ impl Copier for PlacedFunction<'_> {
     }
 
     unsafe fn walked(&self, destination: *mut u8, source: *const u8, range: CallRange) {
-        // SAFETY: as the caller promises; the mask keeps the number within the ring.
+        // SAFETY: the caller guarantees the same contract; the mask keeps the index within the ring.
         unsafe { (self.loops.walked())(self.copy, destination, source, &WalkArgs::from(range)) }
     }
 
     unsafe fn chained(&self, destination: *mut u8, source: *const u8, range: CallRange) {
-        // SAFETY: as the caller promises; the mask keeps the number within the ring.
+        // SAFETY: the caller guarantees the same contract; the mask keeps the index within the ring.
         unsafe { (self.loops.chained())(self.copy, destination, source, &WalkArgs::from(range)) }
     }
 }

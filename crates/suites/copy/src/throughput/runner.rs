@@ -32,7 +32,7 @@ pub(super) struct BasePointers {
 }
 
 // SAFETY: the fields are plain addresses. Threads copy within separate lanes, or the same bytes to
-// the same address as in `memcpy_test`, through functions that hold no Rust references.
+// the same address as in `memcpy_test`, through functions without Rust references.
 unsafe impl Send for BasePointers {}
 // SAFETY: as for Send.
 unsafe impl Sync for BasePointers {}
@@ -286,7 +286,7 @@ mod tests {
         let pooled = (params.threads > 0).then_some(&mut pool);
         let mut loops = PlacedLoops::default();
         let copier = loops.function("plain", plain, 1).unwrap();
-        // SAFETY: both buffers hold the layout's bytes and outlive the runner.
+        // SAFETY: both buffers have the layout's bytes and outlive the runner.
         let mut runner = unsafe { Runner::new(copier, bases, layout, ring, params, pooled) };
         assert!(runner.batch(0, count).unwrap() > 0);
         (source, destination)

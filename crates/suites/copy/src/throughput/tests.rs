@@ -133,13 +133,13 @@ fn hardware_is_not_touched_unless_named() {
     }
 }
 
-/// ThroughputProbe all but the last byte.
+/// Copies all but the last byte.
 unsafe extern "C" fn short(destination: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller guarantees the same contract.
     unsafe { std::ptr::copy_nonoverlapping(source, destination, length - 1) }
 }
 
-/// ThroughputProbe no bytes.
+/// Copies no bytes.
 unsafe extern "C" fn idle(_: *mut u8, _: *const u8, _: usize) {}
 
 #[test]

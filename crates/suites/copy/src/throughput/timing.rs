@@ -28,7 +28,7 @@ const TIME_LIMIT: u32 = 4;
 const CALLS: usize = 1024;
 /// Number of these batches: fewer than the maximum if they take more than an eighth of the budget.
 const CALL_BATCHES: std::ops::Range<usize> = MIN_BATCHES..31;
-/// ThroughputProbe of a batch, at most.
+/// Maximum copies per batch.
 const MAX_COPIES: usize = 1 << 30;
 
 /// Approximate rate of filling, copying and verifying memory, bytes/s.
