@@ -22,7 +22,7 @@ const MIN_CHANGES: usize = 16;
 const START: Duration = Duration::from_secs(10);
 
 /// Phases of the victims: undisturbed, while pages change, end.
-const ALONE: u32 = 0;
+const UNDISTURBED: u32 = 0;
 const DISTURBED: u32 = 1;
 const END: u32 = 2;
 
@@ -113,9 +113,9 @@ fn initiate(
 /// Reads the pages until the end phase. Returns the undisturbed rate divided by the disturbed one.
 fn run_victim(pages: &Pages, signals: &Signals) -> Option<f64> {
     signals.running.fetch_add(1, Ordering::AcqRel);
-    let alone = loops_per_tick(pages, signals, ALONE);
+    let undisturbed = loops_per_tick(pages, signals, UNDISTURBED);
     let disturbed = loops_per_tick(pages, signals, DISTURBED);
-    Some(alone? / disturbed?)
+    Some(undisturbed? / disturbed?)
 }
 
 fn loops_per_tick(pages: &Pages, signals: &Signals, phase: u32) -> Option<f64> {

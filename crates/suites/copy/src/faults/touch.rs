@@ -115,7 +115,7 @@ pub fn touch(
     for pass in passes.iter().flatten() {
         check_faults(event, backing, each, pass.faults)?;
     }
-    Ok(sum(&passes, each * times(event)))
+    Ok(sum(&passes, each * touches_per_page(event)))
 }
 
 /// Barrier at which all threads begin a pass concurrently.
@@ -218,7 +218,7 @@ fn passes(
 }
 
 /// Returns how often a pass touches each page.
-fn times(event: Event) -> u64 {
+fn touches_per_page(event: Event) -> u64 {
     if event == Event::None { AGAIN } else { 1 }
 }
 
@@ -231,7 +231,7 @@ fn pass(event: Event, pages: &Pages) -> Pass {
         let _ = pages.evict();
     }
     let evicted = tsc::start();
-    for _ in 0..times(event) {
+    for _ in 0..touches_per_page(event) {
         pages.touch();
     }
     let ended = tsc::stop();

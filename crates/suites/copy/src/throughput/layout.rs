@@ -155,7 +155,7 @@ mod tests {
                         ..params(Lengths::Fixed(length), threads)
                     };
                     let layout = Layout::new(&params, 32 << 20, false);
-                    assert_eq!(params.consistent(), Ok(()));
+                    assert_eq!(params.check_conflicts(), Ok(()));
                     // One copy with its offset may exceed the limit; the layout adds nothing to it.
                     if length as usize + offset <= max {
                         assert!(layout.bytes() + offset <= max, "{params:?} {layout:?}");

@@ -86,7 +86,7 @@ impl Method for Throughput {
 }
 
 fn available(params: &ThroughputParams) -> Result<(), Failure> {
-    params.consistent()?;
+    params.check_conflicts()?;
     params.memory.available()?;
     if params.mbw().is_some() {
         return mbw::PROGRAM.find().map(drop);
@@ -141,7 +141,7 @@ impl ThroughputProbe {
         available(params)?;
         if let Some(method) = params.mbw() {
             let length = params.length.longest();
-            return Ok(summary::of_mbw(&mbw::run(method, length)?, length));
+            return Ok(summary::from_mbw(&mbw::run(method, length)?, length));
         }
         // The compiled loop is not called through a pointer; `naive` is loaded instead and never called.
         let name = if params.function == NAIVE_COMPILED { "naive" } else { &params.function };
@@ -198,7 +198,7 @@ impl ThroughputProbe {
                     runner.copier().check_complete()?;
                     batches
                 }
-                (None, Some(pause)) => timing.once(&mut Runner::new(
+                (None, Some(pause)) => timing.run_once(&mut Runner::new(
                     PausedCopy(pause),
                     bases,
                     layout,

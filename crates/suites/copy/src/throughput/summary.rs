@@ -133,7 +133,7 @@ impl Sums {
 }
 
 /// Returns the sample of a run of mbw, which verifies no bytes.
-pub(super) fn of_mbw(runs: &[Run], length: u64) -> Measurement {
+pub(super) fn from_mbw(runs: &[Run], length: u64) -> Measurement {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
     let times: Vec<f64> = runs.iter().map(|run| length as f64 / run.rate * 1e9).collect();
     let step = runs.iter().map(|run| run.step).fold(0.0, f64::max);

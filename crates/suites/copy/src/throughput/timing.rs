@@ -51,7 +51,7 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(budget: Duration, tsc: &Tsc) -> Self {
+    fn new(budget: Duration, tsc: &Tsc) -> Self {
         Self { budget: tsc.ticks(budget), time_limit: tsc.ticks(budget.saturating_mul(TIME_LIMIT)) }
     }
 
@@ -90,12 +90,12 @@ impl Timing<'_> {
             batches.skip(count);
             count
         } else {
-            self.calibrated(runner, &mut batches)?
+            self.calibrate_batch(runner, &mut batches)?
         };
         // Threads that share the copies may outnumber the CPUs by the point's choice.
         let clock = if self.params.threads == 0 { WaitClock::of_this_thread() } else { None };
         let waited = || clock.as_ref().and_then(WaitClock::now).unwrap_or_default();
-        let (limits, start) = (Limits::of(self.conditions.budget, tsc), Instant::now());
+        let (limits, start) = (Limits::new(self.conditions.budget, tsc), Instant::now());
         while !limits.are_reached(&batches, tsc.ticks(start.elapsed())) {
             if cold {
                 self.destination.madvise_dontneed();
@@ -109,7 +109,7 @@ impl Timing<'_> {
 
     /// Returns how many copies a batch needs for the timer's resolution and the target number of
     /// batches. Its trial batches are the warm-up.
-    fn calibrated<M: Copier + Sync>(
+    fn calibrate_batch<M: Copier + Sync>(
         &self,
         runner: &mut Runner<M>,
         batches: &mut Batches,
@@ -158,7 +158,7 @@ impl Timing<'_> {
     }
 
     /// Makes one copy without warm-up, to be watched.
-    pub(super) fn once<M: Copier + Sync>(
+    pub(super) fn run_once<M: Copier + Sync>(
         &self,
         runner: &mut Runner<M>,
     ) -> Result<Batches, Failure> {
@@ -200,7 +200,7 @@ mod tests {
     /// Returns the batches that a sample with a budget of 5 ms makes of these durations and waiting
     /// times; the last one repeats. Each batch has 10 copies.
     fn batches_of(timed: &[(u64, u64)]) -> Batches {
-        let limits = Limits::of(Duration::from_millis(5), &TSC);
+        let limits = Limits::new(Duration::from_millis(5), &TSC);
         let mut batches = Batches::new(0);
         let (mut elapsed, mut next) = (0, 0);
         while !limits.are_reached(&batches, elapsed) {
