@@ -7,7 +7,7 @@
 //! what varies inside the two runs; what changes from run to run on one machine (the layout of
 //! memory, neighbours) is part of what it compares. Without pairing it is as wide as drift makes it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::option;
 use crate::point::{Level, Point};
 use crate::quantity::format_duration;
 use crate::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution, estimate, resolve};
-use crate::summary::{Floors, Rounds, Summary, SummaryError, Unit, summarise};
+use crate::summary::{Floors, Rounds, SummaryError, Unit, summarise};
 
 /// Why two runs cannot be compared, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -124,7 +124,7 @@ pub fn compare(
         }
     }
     let floors = in_a.floors.clone().and(&in_b.floors);
-    let (values_a, values_b) = (values(a, &in_a, unit), values(b, &in_b, unit));
+    let (values_a, values_b) = (&in_a.observed.points, &in_b.observed.points);
     let in_order = in_a.rows.iter().map(|row| &row.point);
     let both =
         in_order.filter_map(|point| Some((point, values_a.get(point)?, values_b.get(point)?)));
@@ -185,11 +185,6 @@ fn class_note(both: &[(&Point, &Rounds, &Rounds)]) -> Option<String> {
          ratio does not tell apart; the first is {point}: {a} in A, {b} in B",
         both.len()
     ))
-}
-
-fn values(run: &Run, summary: &Summary, unit: Unit) -> BTreeMap<Point, Rounds> {
-    let Summary { experiment, metric, environment, .. } = summary;
-    crate::summary::rounds(run, experiment, metric, environment, unit).points
 }
 
 fn plain(rounds: &Rounds) -> Vec<f64> {

@@ -16,7 +16,7 @@ use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use lab::statistics::Resolution;
-use lab::summary::{Summary, SummaryError, Unit, paired, rounds, summarise};
+use lab::summary::{Samples, Summary, SummaryError, Unit, paired, summarise};
 use made_up::{EXPERIMENT, MadeUp, fail, product};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -104,7 +104,8 @@ fn the_last_sample_of_a_round_counts() {
     // Void, then good: the good one counts.
     run.samples.push(again(1.0, Some("the core clock moved")));
     run.samples.push(again(77e9, None));
-    let observed = rounds(&run, EXPERIMENT, "throughput", "e1", Unit::Own);
+    let observed =
+        Samples::in_environment(&run, EXPERIMENT, "e1").observed("throughput", Unit::Own);
     assert_eq!(observed.points[&point][&3].value, 77e9);
     let row = summary(&run).rows[0].clone();
     assert_eq!((row.rounds, row.voids, row.void_rounds), (20, 1, 0));
@@ -140,7 +141,8 @@ fn near_and_far_are_shown_apart_and_not_paired() {
     let row = summary(&run).rows[0].clone();
     assert_eq!(row.covariates["proximity"], [("far".into(), 5), ("near".into(), 15)]);
     assert_eq!((row.by_class["far"].rounds, row.by_class["near"].rounds), (5, 15));
-    let observed = rounds(&run, EXPERIMENT, "throughput", "e1", Unit::Own);
+    let observed =
+        Samples::in_environment(&run, EXPERIMENT, "e1").observed("throughput", Unit::Own);
     let [own, other] = [0, 1].map(|at| &observed.points[&made_up.points[at]]);
     let ratio = paired(own, other).unwrap();
     assert_eq!((ratio.rounds, ratio.lost), (15, 5));

@@ -1,5 +1,7 @@
 //! Formatting of values: scaled to a readable unit, with no more digits than the interval supports.
 
+use lab::statistics::{Interval, IntervalKind};
+
 /// Maximum number of significant digits.
 const MAX_DIGITS: i32 = 4;
 /// Number of significant digits of a value without interval.
@@ -124,6 +126,20 @@ pub fn published(value: f64, unit: &str) -> String {
     match scale.unit.as_str() {
         "" | "%" => format!("{short}{}", scale.unit),
         unit => format!("{short} {unit}"),
+    }
+}
+
+/// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5 rounds are a range, and
+/// a single round has neither.
+pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
+    let (centre, low, high) =
+        (published(centre, unit), published(interval.low, unit), published(interval.high, unit));
+    match interval.kind {
+        IntervalKind::Single => centre,
+        IntervalKind::Range => format!("{centre} (range {low} to {high})"),
+        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => {
+            format!("{centre} ({low} to {high})")
+        }
     }
 }
 

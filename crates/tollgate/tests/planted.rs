@@ -8,7 +8,7 @@ use harness::Bench;
 use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::{FailureKind, Sample};
-use lab::summary::{self, Unit};
+use lab::summary::{Samples, Unit, paired};
 
 /// The effects that were planted, as `experiments.toml` has them.
 const EFFECTS: [f64; 6] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0];
@@ -46,8 +46,8 @@ fn recovered(experiment: &str, disturbance: &str, seeds: u64) -> Vec<(f64, f64, 
             &seed,
         ]);
         let run = bench.journal();
-        let environment = summary::newest_environment(&run, experiment).unwrap();
-        let mut observed = summary::rounds(&run, experiment, "time", environment, Unit::Own);
+        let samples = Samples::newest(&run, experiment).unwrap();
+        let mut observed = samples.observed("time", Unit::Own);
         let point = |effect: &str| Point::from([("effect", effect), ("disturbance", disturbance)]);
         let mut at = |point: &Point| observed.points.remove(point).unwrap_or_default();
         let none = point("0%");
@@ -56,7 +56,7 @@ fn recovered(experiment: &str, disturbance: &str, seeds: u64) -> Vec<(f64, f64, 
             let point = point(&format!("{effect}%"));
             let void =
                 |round| [&none, &point].iter().any(|point| is_void(&run, experiment, point, round));
-            match summary::paired(&at(&point), &without) {
+            match paired(&at(&point), &without) {
                 Ok(ratio) => {
                     found.push((effect, ratio.ratio, ratio.interval.low, ratio.interval.high));
                 }

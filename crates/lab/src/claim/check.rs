@@ -1,4 +1,4 @@
-//! Whether a claim fits the suites, and what it needs measured.
+//! Checks of claims against the suites, and the points that a claim requires.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::statistics::ORDER_STATISTIC_ROUNDS;
 use crate::suite::{self, Suite};
 use crate::summary::Unit;
 
-/// The claim with its metric named and every level in its one spelling. `experiments` are those of
-/// a profile that skips none.
+/// Returns a claim with its metric named and its levels in canonical spelling. `experiments` are those of a profile that
+/// skips none.
 ///
 /// # Errors
-/// One line that names the file, the line, and the experiment, metric, factor or level not known.
+/// Returns an error for an unknown experiment, metric, factor or level, and for a condition that does not fit the metric.
 pub fn check(
     claim: &Claim,
     suites: &[&dyn Suite],
@@ -28,7 +28,7 @@ pub fn check(
         let known = |metric: &String| METRICS.iter().any(|one| one.name == metric);
         return match claim.metric.as_ref().is_some_and(known) {
             true => Ok(claim.clone()),
-            false => Err(claim.error("it needs a 'metric' of the lab itself")),
+            false => Err(claim.error("'metric' must name a metric of the lab itself")),
         };
     }
     let experiment = experiments.iter().find(|e| e.id() == claim.experiment).ok_or_else(|| {
@@ -43,8 +43,8 @@ pub fn check(
     fitting.fit(claim).map_err(|what| claim.error(&what))
 }
 
-/// The points of an experiment that a claim needs measured; none where it looks at another
-/// experiment. Where none of them has a twin, one that has is among them, for the noise floor.
+/// Returns the points of an experiment that a claim requires; none if it is about another experiment. If none of them has a
+/// twin, a point with a twin is added for the noise floor.
 pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     if experiment.id() != claim.experiment {
         return BTreeSet::new();
@@ -54,9 +54,9 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
         Some(Condition::Ranking(ranking)) => ranking.iter().collect(),
         _ => Vec::new(),
     };
-    let on_a_side =
+    let is_on_side =
         |point: &Point| sides.is_empty() || sides.iter().any(|side| side.matches(point));
-    let needed = |point: &&Point| claim.filter.matches(point) && on_a_side(point);
+    let needed = |point: &&Point| claim.filter.matches(point) && is_on_side(point);
     let mut points: BTreeSet<Point> = experiment.points.iter().filter(needed).cloned().collect();
     if !points.is_empty() && !experiment.twins.iter().any(|twin| points.contains(twin)) {
         points.extend(experiment.twins.first().cloned());
@@ -64,7 +64,7 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     points
 }
 
-/// The experiment that a claim must fit, and its method.
+/// The experiment of a claim, and its method.
 struct Fitting<'a> {
     method: &'static dyn AnyMethod,
     experiment: &'a Experiment,
@@ -72,13 +72,13 @@ struct Fitting<'a> {
 
 impl Fitting<'_> {
     fn fit(&self, claim: &Claim) -> Result<Claim, String> {
-        // Our own promises on experiments of few rounds are of what is the same each time.
+        // A promise on an experiment of few rounds is about values that do not vary.
         let few = |rounds: usize| rounds < ORDER_STATISTIC_ROUNDS;
         let exempt = claim.is_promise() && few(self.experiment.effort.rounds as usize);
         if claim.rounds.is_some_and(few) && !exempt {
             return Err(format!(
-                "rounds: fewer than {ORDER_STATISTIC_ROUNDS} have no interval of 95%; \
-                 ask for {ORDER_STATISTIC_ROUNDS} or more, or leave it out"
+                "rounds: fewer than {ORDER_STATISTIC_ROUNDS} have no 95% interval; \
+                 set {ORDER_STATISTIC_ROUNDS} or more, or leave it out"
             ));
         }
         let name = claim.metric.as_deref().unwrap_or(&self.experiment.metric);
@@ -87,27 +87,27 @@ impl Fitting<'_> {
         fitted.metric = Some(name.into());
         fitted.filter = self.canonical("where", &claim.filter)?;
         if let Some(published) = &claim.published {
-            let (theirs, ours) = (&published.unit, MetricRecord::from(metric));
-            let shown = Unit::of(theirs, &ours.unit).applied(name, &ours);
-            if !shown.is_ok_and(|shown| shown.unit == *theirs) {
-                let ours = ours.unit;
-                return Err(format!("it is published in {theirs}, but '{name}' is in {ours}"));
+            let (unit, measured) = (&published.unit, MetricRecord::from(metric));
+            let converted = Unit::of(unit, &measured.unit).applied(name, &measured);
+            if !converted.is_ok_and(|converted| converted.unit == *unit) {
+                let measured = measured.unit;
+                return Err(format!("published in {unit}, but '{name}' is in {measured}"));
             }
         }
         if let Some(expect) = &mut fitted.expect {
             if matches!(expect.kind, Condition::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
-                return Err(format!("steps of the counter are for times in ns, not '{name}'"));
+                return Err(format!("steps of the counter apply to times in ns, not to '{name}'"));
             }
             for factor in &expect.each {
                 self.factor("each", factor)?;
             }
-            self.fit_kind(&mut expect.kind, metric)?;
+            self.fit_condition(&mut expect.kind, metric)?;
         }
         Ok(fitted)
     }
 
-    fn fit_kind(&self, kind: &mut Condition, metric: &Metric) -> Result<(), String> {
-        let ranks = match kind {
+    fn fit_condition(&self, condition: &mut Condition, metric: &Metric) -> Result<(), String> {
+        let ranks = match condition {
             Condition::Ratio { of, to, limit, .. } => {
                 *of = self.canonical("ratio_of", of)?;
                 *to = self.canonical("to", to)?;
@@ -147,7 +147,7 @@ impl Fitting<'_> {
         metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
             let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
             let (method, known) = (self.method.name(), known.join(", "));
-            format!("method '{method}' has no metric '{name}'; it has: {known}")
+            format!("method '{method}' has no metric '{name}'; expected one of {known}")
         })
     }
 

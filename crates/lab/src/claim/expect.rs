@@ -1,32 +1,32 @@
-//! What a claim expects, and how that is written in TOML.
+//! Conditions that claims set, and their TOML form.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::point::{Filter, Level};
 use crate::quantity;
 
-/// What must hold, and where.
+/// Condition that must be true, and at which points.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Table")]
 pub struct Expect {
-    /// What must hold.
+    /// The condition.
     pub kind: Condition,
-    /// Judged once for every combination of levels of these factors.
+    /// Factors; the condition is judged for every combination of their levels.
     pub each: Vec<String>,
-    /// Whether it must hold for all of them or for some.
+    /// For which of the combinations or points it must be true.
     pub hold: Quantifier,
 }
 
-/// Whether something must hold everywhere.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(try_from = "Level")]
+/// For which combinations or points a condition must be true.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Level", rename_all = "kebab-case")]
 pub enum Quantifier {
-    /// Everywhere: `all`.
+    /// For each: `all`.
     #[default]
     All,
-    /// Somewhere: `some`.
+    /// For at least one: `some`.
     Some,
-    /// In this share of what can be measured: `95%`.
+    /// For at least this share of those that can be measured: `95%`.
     Share(f64),
 }
 
@@ -39,63 +39,61 @@ impl TryFrom<Level> for Quantifier {
             "some" => Ok(Self::Some),
             word => match quantity::share(word) {
                 Ok(share) => Ok(Self::Share(share)),
-                Err(_) => Err(format!("'{word}' is not all, some or a share, as \"95%\"")),
+                Err(_) => Err(format!("'{word}' is not all, some or a share, e.g. \"95%\"")),
             },
         }
     }
 }
 
-/// What must hold.
+/// Condition that must be true.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition {
-    /// The estimate of each point lies within bounds in the metric's unit.
+    /// The estimate of each point is within bounds, in the unit of the metric.
     Value(Bounds),
-    /// The ratio inside rounds lies within bounds. It is the plain ratio of the two values in the
-    /// metric's unit, also where lower is better: twice as slow is 2. Where a side has several
-    /// points, its best by the metric's direction is chosen on half of the rounds and judged on
-    /// the other half.
+    /// The ratio within rounds is within bounds. It is the ratio of the two values, whichever direction is better: twice
+    /// as slow is 2. If a side has several points, the best by the direction of the metric is chosen on half of the rounds
+    /// and judged on the other half.
     Ratio {
-        /// Above the line.
+        /// Points of the numerator.
         of: Filter,
-        /// Below the line.
+        /// Points of the denominator.
         to: Filter,
-        /// Of the ratio.
+        /// Bounds of the ratio.
         bounds: Bounds,
-        /// What nothing here can exceed. Where it is itself, over `to`, below the lower bound, the
-        /// machine does not allow what is claimed: unmeasurable, not contradicted.
+        /// Points that limit `of` on this machine. If their ratio to `to` is below the lower bound, the machine does not
+        /// permit the claimed ratio: the claim is unmeasurable, not contradicted.
         limit: Option<Filter>,
     },
-    /// Each is resolved better than the next.
+    /// Each filter's best point is resolved better than the next one's.
     Ranking(Vec<Filter>),
-    /// No one level of the factor can be the best at all levels of another.
+    /// No level of a factor can be the best at all levels of another factor.
     WinnerChanges {
-        /// Whose levels compete.
+        /// Factor whose levels compete.
         factor: String,
-        /// Along which the winner changes.
+        /// Factor along which the winner changes.
         along: String,
     },
-    /// How the values go along a factor's levels, ascending as numbers.
+    /// The values follow a trend along the levels of a factor, in ascending numeric order.
     Shape {
-        /// How they go.
+        /// The trend.
         form: Trend,
         /// The factor.
         along: String,
-        /// For saturates: up to this level they get better.
+        /// For [`Trend::Saturates`]: the level up to which they improve.
         beyond: Option<Level>,
-        /// For saturates and flat: by which share they may differ.
+        /// For [`Trend::Saturates`] and [`Trend::Flat`]: permitted difference, as a share.
         within: Option<f64>,
     },
-    /// The difference between a point and its twin, in the metric's unit, is at most this.
+    /// The difference between a point and its twin is at most this, in the unit of the metric.
     TwinsDifferAtMost(f64),
-    /// The rounds of a point on an idle core lie at most so many steps of the time-stamp counter
-    /// apart; for metrics in `ns` alone.
+    /// The rounds of a point on an idle core differ by at most this number of steps of the time-stamp counter; only for
+    /// metrics in `ns`.
     RoundsDifferAtMostSteps(f64),
-    /// The middle half of the rounds of a point on an idle core spreads by at most this share of their
-    /// median.
+    /// The middle half of the rounds of a point on an idle core differs by at most this share of their median.
     RoundsDifferAtMost(f64),
 }
 
-/// How values go along a factor.
+/// Trend of values along the levels of a factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trend {
@@ -105,21 +103,21 @@ pub enum Trend {
     Falls,
     /// No level differs from the first by more than `within`.
     Flat,
-    /// The level `beyond` is resolved better than the first, and no level above it is better than
-    /// it by more than `within`.
+    /// The value at level `beyond` is resolved better than at the first, and no later one is better than it by more than
+    /// `within`.
     Saturates,
 }
 
-/// Bounds, both included.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Inclusive bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounds {
-    /// The lower one.
+    /// Lower bound.
     pub at_least: Option<f64>,
-    /// The upper one.
+    /// Upper bound.
     pub at_most: Option<f64>,
 }
 
-/// The table as it is written: every key of every kind.
+/// The TOML table: every key of every condition.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -141,7 +139,7 @@ struct Table {
     hold: Option<Quantifier>,
 }
 
-/// A share as `"10%"` or `0.1`.
+/// A share: `"10%"` or `0.1`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "Level")]
 pub(super) struct Share(pub(super) f64);
@@ -154,7 +152,7 @@ impl TryFrom<Level> for Share {
     }
 }
 
-/// The keys that say which kind is meant, with the other keys that the kind takes.
+/// Keys that determine the condition, with the other keys that it takes.
 const KINDS: [(&str, &[&str]); 7] = [
     ("ratio_of", &["to", "at_least", "at_most", "limit", "each", "hold"]),
     ("ranking", &["each", "hold"]),
@@ -164,7 +162,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("rounds_differ_at_most_steps", &["hold"]),
     ("rounds_differ_at_most", &["hold"]),
 ];
-/// The keys of the kind that no key names: bounds of a value.
+/// Keys of the condition without such a key: bounds of a value.
 const VALUE: &[&str] = &["at_least", "at_most", "hold"];
 
 impl TryFrom<Table> for Expect {
@@ -203,7 +201,7 @@ impl Table {
         set.map(|(key, _)| key).collect()
     }
 
-    /// One kind, and no key that it does not take.
+    /// Checks that the table has the keys of one condition.
     fn check_keys(&self) -> Result<(), String> {
         let keys = self.keys();
         let kind = KINDS.iter().find(|(kind, _)| keys.contains(kind));
@@ -215,21 +213,23 @@ impl Table {
     }
 
     fn kind(self) -> Result<Condition, String> {
-        let along = || self.along.clone().ok_or("it needs 'along', a factor");
+        let along = || self.along.clone().ok_or("'along' is missing; name a factor");
         if let Some(of) = self.ratio_of {
-            let to = self.to.ok_or("'ratio_of' needs 'to', the points below the line")?;
+            let to = self.to.ok_or("'ratio_of' requires 'to', the points of the denominator")?;
             let bounds = Bounds::new(self.at_least, self.at_most)?;
             if [bounds.at_least, bounds.at_most].into_iter().flatten().any(|b| b <= 0.0) {
-                return Err("the bound of a ratio must be above zero".into());
+                return Err("the bound of a ratio must be above 0".into());
             }
             if self.limit.is_some() && bounds.at_least.is_none() {
-                return Err("'limit' needs 'at_least', which it may not allow".into());
+                return Err(
+                    "'limit' requires 'at_least', the bound that the machine may not permit".into(),
+                );
             }
             return Ok(Condition::Ratio { of, to, bounds, limit: self.limit });
         }
         if let Some(ranking) = self.ranking {
             if ranking.len() < 2 {
-                return Err("'ranking' needs two filters or more, the best first".into());
+                return Err("'ranking' requires two filters or more, the best first".into());
             }
             return Ok(Condition::Ranking(ranking));
         }
@@ -242,19 +242,19 @@ impl Table {
             form.check(self.beyond.as_ref(), within)?;
             return Ok(Condition::Shape { form, along, beyond: self.beyond, within });
         }
-        let not_negative = |name: &str, most: f64| match most.is_finite() && most >= 0.0 {
-            true => Ok(most),
+        let not_negative = |name: &str, max: f64| match max.is_finite() && max >= 0.0 {
+            true => Ok(max),
             false => Err(format!("'{name}' must be 0 or more")),
         };
-        if let Some(most) = self.twins_differ_at_most {
-            return not_negative("twins_differ_at_most", most).map(Condition::TwinsDifferAtMost);
+        if let Some(max) = self.twins_differ_at_most {
+            return not_negative("twins_differ_at_most", max).map(Condition::TwinsDifferAtMost);
         }
-        if let Some(Share(most)) = self.rounds_differ_at_most {
-            return Ok(Condition::RoundsDifferAtMost(most));
+        if let Some(Share(max)) = self.rounds_differ_at_most {
+            return Ok(Condition::RoundsDifferAtMost(max));
         }
-        if let Some(most) = self.rounds_differ_at_most_steps {
-            let most = not_negative("rounds_differ_at_most_steps", most);
-            return most.map(Condition::RoundsDifferAtMostSteps);
+        if let Some(max) = self.rounds_differ_at_most_steps {
+            let max = not_negative("rounds_differ_at_most_steps", max);
+            return max.map(Condition::RoundsDifferAtMostSteps);
         }
         Bounds::new(self.at_least, self.at_most).map(Condition::Value)
     }
@@ -264,11 +264,11 @@ impl Trend {
     fn check(self, beyond: Option<&Level>, within: Option<f64>) -> Result<(), String> {
         let bounded = matches!(self, Self::Flat | Self::Saturates);
         if bounded != within.is_some() {
-            let verb = if bounded { "needs" } else { "takes no" };
-            return Err(format!("this shape {verb} 'within', as \"10%\""));
+            let verb = if bounded { "requires" } else { "takes no" };
+            return Err(format!("this shape {verb} 'within', e.g. \"10%\""));
         }
         if (self == Self::Saturates) != beyond.is_some() {
-            let verb = if self == Self::Saturates { "needs" } else { "takes no" };
+            let verb = if self == Self::Saturates { "requires" } else { "takes no" };
             return Err(format!("this shape {verb} 'beyond', a level"));
         }
         match beyond.map(Level::number) {
@@ -282,10 +282,10 @@ impl Bounds {
     fn new(at_least: Option<f64>, at_most: Option<f64>) -> Result<Self, String> {
         let finite = [at_least, at_most].into_iter().flatten().all(f64::is_finite);
         match (at_least, at_most) {
-            (None, None) => Err("it needs 'at_least' or 'at_most'".into()),
+            (None, None) => Err("'at_least' or 'at_most' is missing".into()),
             _ if !finite => Err("a bound must be a finite number".into()),
-            (Some(least), Some(most)) if least > most => {
-                Err(format!("'at_least' {least} is above 'at_most' {most}"))
+            (Some(low), Some(high)) if low > high => {
+                Err(format!("'at_least' {low} is above 'at_most' {high}"))
             }
             _ => Ok(Self { at_least, at_most }),
         }

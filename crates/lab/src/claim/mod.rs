@@ -1,6 +1,6 @@
-//! Claims: published values and shapes as data, and the verdict on each from a run.
+//! Claims: published values and trends as data, and the verdict on each from a run.
 //!
-//! Our own promises are claims with the source `tollgate`: the same engine judges them.
+//! Promises of tollgate itself are claims with the source `tollgate`.
 
 mod check;
 mod evidence;
@@ -8,13 +8,10 @@ mod expect;
 mod judge;
 mod ratio;
 mod read;
-mod repeats;
+mod rounds;
 mod shape;
-mod steps;
-mod twins;
 mod verdict;
 mod winner;
-mod words;
 
 use machine::proximity::Class;
 use serde::Serialize;
@@ -23,71 +20,73 @@ pub use check::{check, needs};
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
 pub(crate) use read::Declared;
-pub use verdict::{MeasuredValue, Verdict, VerdictKind};
+pub use verdict::{
+    Judgement, LeftOut, MeasuredValue, Reason, Relation, Statistic, Verdict, VerdictKind,
+};
 
 use crate::data::{DataError, SourceLocation};
 use crate::experiment::Profile;
 use crate::point::Filter;
 use crate::statistics::ORDER_STATISTIC_ROUNDS;
 
-/// The source of our own promises.
+/// Source of the promises of tollgate itself.
 pub const PROMISE: &str = "tollgate";
 
-/// A published value or shape, with its source.
+/// A published value or trend, with its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// The name on the command line: `threads-help-mapped`.
+    /// ID on the command line: `threads-help-mapped`.
     pub id: String,
-    /// What is claimed, in one sentence.
+    /// The claim in one sentence.
     pub says: String,
-    /// Where it was published; [`PROMISE`] for our own.
+    /// Publication; [`PROMISE`] for promises of tollgate itself.
     pub source: String,
-    /// Which experiment can tell: `copy/throughput`.
+    /// ID of the experiment that measures it: `copy/throughput`.
     pub experiment: String,
-    /// All points that the claim looks at.
+    /// Points that the claim is about.
     pub filter: Filter,
-    /// The metric; the experiment's own if absent.
+    /// Metric; `None` for the experiment's.
     pub metric: Option<String>,
-    /// The value as published.
+    /// Value as published.
     pub published: Option<Published>,
-    /// Whether the published value is expected of any hardware. If not, and nothing else is
-    /// expected, it is shown beside ours and not judged.
+    /// Whether the published value is expected on any hardware. If not, and without `expect`, it is shown next to the
+    /// measured value and not judged.
     pub carries_over: bool,
-    /// How many physical cores it needs.
+    /// Number of physical cores required.
     pub cores: Option<usize>,
-    /// The only profile whose runs count.
+    /// Profile required of the run.
     pub profile: Option<Profile>,
-    /// How near the cores must have been: rounds of another class do not count.
+    /// Proximity of the cores required: rounds of another class do not count.
     pub class: Option<Class>,
-    /// How many rounds must judge; see [`Claim::rounds_needed`].
+    /// Number of rounds required; see [`Claim::rounds_needed`].
     pub rounds: Option<usize>,
-    /// What must hold.
+    /// Condition that must be true.
     pub expect: Option<Expect>,
     /// Location of its declaration.
     pub location: SourceLocation,
 }
 
-/// A value as published.
+/// A published value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Published {
-    /// In `unit`.
+    /// Value in `unit`.
     pub value: f64,
-    /// The unit, which is that of the metric.
+    /// Unit: that of the metric, ticks or cycles.
     pub unit: String,
-    /// By which share of it ours may differ.
+    /// Permitted difference, as a share of the value.
     pub tolerance: Option<f64>,
-    /// The hardware on which it was measured.
+    /// Hardware on which it was measured.
     pub on: Option<String>,
 }
 
 impl Claim {
-    /// Whether it is one of our own.
+    /// Returns whether it is a promise of tollgate itself.
     pub fn is_promise(&self) -> bool {
         self.source == PROMISE
     }
 
-    /// How many rounds must judge: the first number of rounds whose interval covers 95%, unless
-    /// the claim says otherwise. With fewer the verdict is inconclusive.
+    /// Returns the number of rounds required for a verdict: unless the claim sets one, the smallest number whose interval
+    /// covers 95%. With fewer the verdict is inconclusive.
     pub fn rounds_needed(&self) -> usize {
         self.rounds.unwrap_or(ORDER_STATISTIC_ROUNDS)
     }

@@ -1,8 +1,9 @@
-//! Ratios inside rounds: against bounds, and between the neighbours of a ranking.
+//! Ratios within rounds: against bounds, and between the neighbours of a ranking.
 
 use super::evidence::{Evidence, Missing};
-use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, join};
-use super::words;
+use super::verdict::{
+    Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Relation, Statistic, leave_out,
+};
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
@@ -14,16 +15,17 @@ use crate::summary::{Rounds, pairs};
 /// Points with values.
 pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
 
-/// The ratio of two sides.
+/// Ratio of two sides.
 pub(super) struct Paired<'a> {
     pub(super) above: &'a Point,
     pub(super) below: &'a Point,
     pub(super) ratio: Ratio,
-    chosen: bool,
+    /// Whether a side has several points, of which the best was chosen.
+    of_best: bool,
 }
 
 impl Evidence<'_> {
-    /// A ratio against bounds, for one combination of levels.
+    /// Judges a ratio against bounds, for one combination of levels.
     pub(super) fn judge_ratio(
         &self,
         of: &Filter,
@@ -34,79 +36,69 @@ impl Evidence<'_> {
     ) -> Judgement {
         let (paired, missing) = match self.paired_sides(of, to, combination) {
             Ok(sides) => sides,
-            Err(lack) => {
-                return Judgement::of_all(vec![MeasuredValue::nothing(
-                    combination.to_string(),
-                    lack,
-                )]);
-            }
+            Err(lack) => return Judgement::missing(combination.to_string(), lack),
         };
-        let (kind, unresolved) = within_bounds(&paired.ratio, bounds, self.floor(&paired));
-        let why = format!("{}, claimed {}{unresolved}", paired.told(), bounds.told("1"));
-        let part = self.ratio_part(&paired, combination, kind, why);
-        // Whether it also holds of a better `of`.
-        let holds_of_better = match self.record.better {
+        let claimed = Reason::Claimed { bounds: *bounds, unit: "1".into() };
+        let mut value = self.bounded(&paired, &paired.ratio, bounds, claimed, combination);
+        // Whether the result would also apply to a better `of`.
+        let holds_if_better = match self.record.better {
             Better::Higher => bounds.at_most.is_none(),
             Better::Lower => bounds.at_least.is_none(),
             Better::Neither => false,
         };
-        let part = missing.weaken(part, holds_of_better);
-        let part = match limit {
-            Some(limit) if part.kind != VerdictKind::Reproduced => {
-                self.limited(part, limit, to, bounds, combination)
-            }
-            _ => part,
-        };
-        Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![part]) }
+        missing.weaken(&mut value, holds_if_better);
+        if let (Some(limit), true) = (limit, value.kind != VerdictKind::Reproduced) {
+            self.apply_limit(&mut value, limit, to, bounds, combination);
+        }
+        Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![value]) }
     }
 
-    /// A part that does not hold, where the machine's own limit does not allow it to.
-    fn limited(
+    /// Makes a value unmeasurable if the machine's limit does not permit the claimed ratio.
+    fn apply_limit(
         &self,
-        part: MeasuredValue,
+        value: &mut MeasuredValue,
         limit: &Filter,
         to: &Filter,
         bounds: &Bounds,
         combination: &Point,
-    ) -> MeasuredValue {
-        let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return part };
-        let least = Bounds { at_most: None, ..*bounds };
-        let (kind, why) = within_bounds(&highest.ratio, &least, self.floor(&highest));
+    ) {
+        let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return };
+        let lower = Bounds { at_most: None, ..*bounds };
+        let (mut kind, _) = within_bounds(&highest.ratio, &lower, self.floor(&highest));
         let points = [highest.above, highest.below];
-        let (kind, _) = self.comparable(kind, highest.ratio.rounds, &points, why);
-        if kind != VerdictKind::Contradicted || missing.open.is_some() {
-            return part;
+        self.require_comparable(&mut kind, highest.ratio.rounds, &points, &mut Vec::new());
+        if kind == VerdictKind::Contradicted && missing.open.is_none() {
+            value.kind = VerdictKind::Unmeasurable;
+            let Paired { ratio, of_best, .. } = highest;
+            value.reasons.push(Reason::MachineLimit { ratio, of_best });
         }
-        let why = format!("{}; this machine's own limit is {}", part.why, highest.told());
-        MeasuredValue { kind: VerdictKind::Unmeasurable, why, ..part }
     }
 
-    /// Whether each filter's best is resolved better than the next one's.
+    /// Judges whether the best point of each filter is resolved better than that of the next.
     pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Judgement {
-        let mut left_out = LeftOut::new();
+        let mut left_out = Vec::new();
         let neighbours = ranking.windows(2).map(|pair| {
             let sides = self.paired_sides(&pair[0], &pair[1], combination);
-            let part = sides.and_then(|(paired, missing)| {
+            let value = sides.and_then(|(paired, missing)| {
                 let better = self.improvement(&paired.ratio)?;
-                let (kind, word) = resolved_higher(&better, self.floor(&paired), "better");
-                let why = format!("{}, {word}", paired.told());
-                let part = missing.weaken(self.ratio_part(&paired, combination, kind, why), true);
+                let mut value = self.resolved(&paired, &better, Relation::Better, combination);
+                missing.weaken(&mut value, true);
                 join(&mut left_out, missing.left_out);
-                Ok(part)
+                Ok(value)
             });
-            part.unwrap_or_else(|lack| MeasuredValue::nothing(combination.to_string(), lack))
+            value.unwrap_or_else(|lack| MeasuredValue::missing(combination.to_string(), lack))
         });
-        let outcome = Judgement::of_all(neighbours.collect());
-        Judgement { left_out, ..outcome }
+        let judgement = Judgement::of_all(neighbours.collect());
+        Judgement { left_out, ..judgement }
     }
 
-    /// What the machine makes of no difference, near the two points of a ratio.
+    /// Returns the noise floor near the two points of a ratio.
     pub(super) fn floor(&self, paired: &Paired) -> Option<&NoiseFloor> {
         self.floors.near(&[paired.above, paired.below])
     }
 
-    /// The ratio of two sides, and what is missing of `of`; what this machine lacks of either is left
-    /// out. Nothing is compared with a `to` that is not whole: its best may be what is missing.
+    /// Returns the ratio of two sides, and the missing points of `of`. Fails if a point of `to` is missing, because it may
+    /// be the best of its side.
     fn paired_sides(
         &self,
         of: &Filter,
@@ -122,22 +114,23 @@ impl Evidence<'_> {
         Ok((self.paired(&above.points, &below.points)?, missing))
     }
 
-    /// The ratio of two sides. Where one has several points, the best of each is chosen on one half
-    /// of the rounds, the same for both, and the ratio is taken on the other half.
+    /// Returns the ratio of two sides. If a side has several points, the best of each side is chosen on one half of the
+    /// rounds, the same for both, and the ratio is taken on the other half.
     pub(super) fn paired<'s>(
         &self,
         above: &Points<'s>,
         below: &Points<'s>,
     ) -> Result<Paired<'s>, NoVerdict> {
-        if let ([(above, own)], [(below, other)]) = (above, below) {
-            return Ok(Paired { above, below, ratio: ratio(own, other)?, chosen: false });
+        if let ([(above, numerator)], [(below, denominator)]) = (above, below) {
+            let ratio = ratio(numerator, denominator)?;
+            return Ok(Paired { above, below, ratio, of_best: false });
         }
-        let (above, own) = self.best(above)?;
-        let (below, other) = self.best(below)?;
-        Ok(Paired { above, below, ratio: ratio(&own, &other)?, chosen: true })
+        let (above, numerator) = self.best(above)?;
+        let (below, denominator) = self.best(below)?;
+        Ok(Paired { above, below, ratio: ratio(&numerator, &denominator)?, of_best: true })
     }
 
-    /// The best of some points, and its values in the judging half of the rounds.
+    /// Returns the best of some points, and its values in the judging half of the rounds.
     pub(super) fn best<'s>(&self, side: &Points<'s>) -> Result<(&'s Point, Rounds), NoVerdict> {
         let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
             self.rounds.iter().map(|round| rounds.get(round).map(|o| o.value)).collect()
@@ -145,9 +138,9 @@ impl Evidence<'_> {
         let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
         let choose = |candidates: &[_]| {
             choose_and_judge(candidates, self.record.better, self.seed)
-                .map_err(|error| NoVerdict::inconclusive(format!("no best can be chosen: {error}")))
+                .map_err(|error| Reason::NoBest { error })
         };
-        // One with too few rounds to take part in the choice is not left out unsaid.
+        // A point with too few rounds to be chosen is an error, not silently left out.
         for candidate in &candidates {
             choose(std::slice::from_ref(candidate))?;
         }
@@ -160,145 +153,135 @@ impl Evidence<'_> {
         Ok((point, judged.collect()))
     }
 
-    /// The ratio as "how many times better", by the metric's direction.
+    /// Returns the ratio so that above 1 is better, by the direction of the metric.
     pub(super) fn improvement(&self, ratio: &Ratio) -> Result<Ratio, NoVerdict> {
         match self.record.better {
             Better::Higher => Ok(*ratio),
             Better::Lower => Ok(inverted(ratio)),
-            Better::Neither => {
-                Err(NoVerdict::inconclusive("the metric has no better direction, so nothing ranks"))
-            }
+            Better::Neither => Err(Reason::NoDirection.into()),
         }
     }
 
-    pub(super) fn ratio_part(
+    /// Judges `judged`, which is the ratio of two sides or its inverse, against bounds.
+    pub(super) fn bounded(
+        &self,
+        paired: &Paired,
+        judged: &Ratio,
+        bounds: &Bounds,
+        claimed: Reason,
+        combination: &Point,
+    ) -> MeasuredValue {
+        let (kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
+        let reasons = std::iter::once(claimed).chain(unresolved).collect();
+        self.ratio_value(paired, combination, kind, reasons)
+    }
+
+    /// Judges whether `judged`, which is the ratio of two sides or its inverse, is resolved above 1.
+    pub(super) fn resolved(
+        &self,
+        paired: &Paired,
+        judged: &Ratio,
+        relation: Relation,
+        combination: &Point,
+    ) -> MeasuredValue {
+        let floor = self.floor(paired);
+        let resolution = resolve(judged, floor);
+        let kind = match resolution {
+            Resolution::Higher => VerdictKind::Reproduced,
+            Resolution::Lower => VerdictKind::Contradicted,
+            Resolution::Unresolved { .. } => VerdictKind::Inconclusive,
+        };
+        let floor = floor.map(|noise| noise.floor);
+        let reasons = vec![Reason::Resolved { relation, resolution, floor }];
+        self.ratio_value(paired, combination, kind, reasons)
+    }
+
+    fn ratio_value(
         &self,
         paired: &Paired,
         combination: &Point,
-        kind: VerdictKind,
-        why: String,
+        mut kind: VerdictKind,
+        mut reasons: Vec<Reason>,
     ) -> MeasuredValue {
         let points = [paired.above, paired.below];
-        let (kind, why) = self.comparable(kind, paired.ratio.rounds, &points, why);
-        let several = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
+        self.require_comparable(&mut kind, paired.ratio.rounds, &points, &mut reasons);
+        let has_combinations = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         MeasuredValue {
-            label: if several { format!("{combination}: {names}") } else { names },
+            label: if has_combinations { format!("{combination}: {names}") } else { names },
             value: Some(paired.ratio.ratio),
             interval: (paired.ratio.rounds > 1).then_some(paired.ratio.interval),
             unit: "1".into(),
             rounds: paired.ratio.rounds,
             lost: paired.ratio.lost,
+            statistic: Some(Statistic::Ratio { of_best: paired.of_best }),
             kind,
-            why,
+            reasons,
         }
     }
 }
 
 impl Missing {
-    /// A part about a side of which something is missing, which may be better than the rest: it can
-    /// hold if it holds of a better one too, and is never contradicted.
-    fn weaken(&self, part: MeasuredValue, holds_of_better: bool) -> MeasuredValue {
-        let Some(lack) = &self.open else { return part };
-        let holds = part.kind == VerdictKind::Reproduced && holds_of_better;
-        let kind = if holds { part.kind } else { lack.kind };
-        MeasuredValue { kind, why: format!("{}; {}", part.why, lack.why), ..part }
+    /// Weakens a value if points of its side are missing, which may be better: it can be reproduced only if the result
+    /// would also apply to a better point, and is never contradicted.
+    fn weaken(&self, value: &mut MeasuredValue, holds_if_better: bool) {
+        let Some(lack) = &self.open else { return };
+        if value.kind != VerdictKind::Reproduced || !holds_if_better {
+            value.kind = lack.kind;
+        }
+        value.reasons.push(lack.why.clone());
     }
 }
 
 impl Paired<'_> {
-    /// The two points by the factors in which they differ.
+    /// Returns the names of the two points by the factors in which they differ.
     fn names(&self) -> String {
-        let differing = |own: &Point, other: &Point| {
-            let levels = own.0.iter().filter(|(factor, level)| other.get(factor) != Some(level));
-            levels.map(|(factor, level)| (factor.clone(), level.clone())).collect::<Point>()
-        };
-        let above = differing(self.above, self.below);
-        format!("{above} over {}", differing(self.below, self.above))
-    }
-
-    /// `1.02 (1.01 to 1.03) over 20 rounds`
-    pub(super) fn told(&self) -> String {
-        let Ratio { ratio, interval, rounds, lost } = &self.ratio;
-        let figure = words::with_interval(*ratio, interval, "1");
-        let chosen = if self.chosen { "the best chosen on the other rounds, " } else { "" };
-        let lost = if *lost > 0 { format!(" ({lost} lost)") } else { String::new() };
-        format!("{figure}, {chosen}{rounds} rounds{lost}")
+        let (above, below) = (self.above, self.below);
+        format!("{} over {}", above.without_levels(below), below.without_levels(above))
     }
 }
 
 impl Bounds {
-    /// `at least 0.97`
-    pub(super) fn told(&self, unit: &str) -> String {
-        let bound = |word: &str, bound: Option<f64>| {
-            bound.map(|bound| format!("{word} {}", words::value(bound, unit)))
-        };
-        let both = [bound("at least", self.at_least), bound("at most", self.at_most)];
-        both.into_iter().flatten().collect::<Vec<_>>().join(" and ")
-    }
-
-    /// Whether an interval lies on the right side of the bounds.
+    /// Returns whether an interval is inside the bounds, outside, or neither.
     pub(super) fn judge(&self, interval: &Interval) -> VerdictKind {
         let Interval { low, high, .. } = *interval;
-        let least = self.at_least.map(|bound| side(low >= bound, high < bound));
-        let most = self.at_most.map(|bound| side(high <= bound, low > bound));
-        both(least, most)
+        let lower = self.at_least.map(|bound| side(low >= bound, high < bound));
+        let upper = self.at_most.map(|bound| side(high <= bound, low > bound));
+        both(lower, upper)
     }
 }
 
-/// Whether a ratio lies on the right side of bounds with its whole interval, and further from each
-/// than the noise floor; the words say so where only the floor leaves it open.
-pub(super) fn within_bounds(
+/// Returns whether the interval of a ratio is inside or outside bounds and further from each than the noise floor; with a
+/// reason if only the floor leaves it open.
+fn within_bounds(
     ratio: &Ratio,
     bounds: &Bounds,
     floor: Option<&NoiseFloor>,
-) -> (VerdictKind, String) {
+) -> (VerdictKind, Option<Reason>) {
     let by_interval = bounds.judge(&ratio.interval);
-    let Some(NoiseFloor { floor, .. }) = floor else { return (by_interval, String::new()) };
+    let Some(NoiseFloor { floor, .. }) = floor else { return (by_interval, None) };
     let clear = |bound: f64| (ratio.ratio / bound).ln().abs() >= *floor;
     let Interval { low, high, .. } = ratio.interval;
-    let least = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
-    let most = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));
-    let kind = both(least, most);
-    if kind == by_interval {
-        return (kind, String::new());
-    }
-    let share = words::percent(*floor);
-    (kind, format!(", unresolved: as near to the bound as the noise floor of {share}"))
+    let lower = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
+    let upper = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));
+    let kind = both(lower, upper);
+    (kind, (kind != by_interval).then_some(Reason::NearBound { floor: *floor }))
 }
 
-fn side(holds: bool, fails: bool) -> VerdictKind {
-    match (holds, fails) {
+fn side(inside: bool, outside: bool) -> VerdictKind {
+    match (inside, outside) {
         (true, _) => VerdictKind::Reproduced,
         (_, true) => VerdictKind::Contradicted,
         _ => VerdictKind::Inconclusive,
     }
 }
 
-fn both(least: Option<VerdictKind>, most: Option<VerdictKind>) -> VerdictKind {
-    let judged = [least, most].into_iter().flatten();
+fn both(lower: Option<VerdictKind>, upper: Option<VerdictKind>) -> VerdictKind {
+    let judged = [lower, upper].into_iter().flatten();
     judged.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive)
 }
 
-/// Whether a ratio is resolved above 1; the word says so, or why not.
-pub(super) fn resolved_higher(
-    ratio: &Ratio,
-    floor: Option<&NoiseFloor>,
-    higher: &str,
-) -> (VerdictKind, String) {
-    match resolve(ratio, floor) {
-        Resolution::Higher => (VerdictKind::Reproduced, format!("resolved {higher}")),
-        Resolution::Lower => (VerdictKind::Contradicted, format!("resolved not {higher}")),
-        Resolution::Unresolved { why } => {
-            let floor = floor.map(|noise| format!(" of {}", words::percent(noise.floor)));
-            let floor = floor.filter(|_| why == crate::statistics::Unresolved::BelowFloor);
-            let words = format!("unresolved: {why}{}", floor.unwrap_or_default());
-            (VerdictKind::Inconclusive, words)
-        }
-    }
-}
-
-/// The ratio turned over.
+/// Returns the inverse of a ratio.
 pub(super) fn inverted(ratio: &Ratio) -> Ratio {
     let Interval { low, high, .. } = ratio.interval;
     Ratio {
@@ -311,8 +294,13 @@ pub(super) fn inverted(ratio: &Ratio) -> Ratio {
 pub(super) fn ratio(above: &Rounds, below: &Rounds) -> Result<Ratio, NoVerdict> {
     let (pairs, lost) = pairs(above, below);
     if pairs.is_empty() {
-        let why = format!("no round has both in one class: {lost} rounds lost");
-        return Err(NoVerdict::inconclusive(why));
+        return Err(Reason::NoCommonRound { lost }.into());
     }
-    paired_ratio(&pairs, lost).map_err(|error| NoVerdict::inconclusive(error.to_string()))
+    paired_ratio(&pairs, lost).map_err(|error| Reason::NotSummarised { error }.into())
+}
+
+fn join(left_out: &mut Vec<LeftOut>, more: Vec<LeftOut>) {
+    for LeftOut { why, names } in more {
+        leave_out(left_out, why, names);
+    }
 }

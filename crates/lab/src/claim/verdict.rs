@@ -1,30 +1,34 @@
-//! Verdicts, and how those on parts make one on the whole.
+//! Verdicts as data, and how the judgements on parts combine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use machine::proximity::Class;
 use serde::Serialize;
 
-use super::{Published, Quantifier, words};
-use crate::statistics::Interval;
+use super::{Bounds, Published, Quantifier};
+use crate::experiment::Profile;
+use crate::sample::Failure;
+use crate::statistics::{Interval, Ratio, Resolution, StatisticsError};
+use crate::summary::SummaryError;
 
-/// What a run says to a claim.
+/// Result of judging a claim by a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
-    /// It holds here.
+    /// The claim is true on this machine.
     Reproduced,
-    /// It does not hold here.
+    /// The claim is false on this machine.
     Contradicted,
-    /// These rounds cannot tell, or nothing is measured yet.
+    /// The samples do not decide, or there are none.
     Inconclusive,
-    /// An absolute value of other hardware.
+    /// An absolute value of other hardware, not judged.
     Incomparable,
-    /// It cannot be measured here.
+    /// This machine cannot measure it.
     Unmeasurable,
 }
 
 impl VerdictKind {
-    /// The word for people.
+    /// Returns the name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -35,54 +39,382 @@ impl VerdictKind {
         }
     }
 
-    /// Of two that must both hold.
+    /// Combines two results that must both be true.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Contradicted, _) | (_, Self::Contradicted) => Self::Contradicted,
             (Self::Unmeasurable, _) | (_, Self::Unmeasurable) => Self::Unmeasurable,
             (Self::Reproduced, other) => other,
-            (own, _) => own,
+            (this, _) => this,
         }
     }
 }
 
-/// The verdict on a claim.
+/// Verdict on a claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What the run says.
+    /// Result.
     pub kind: VerdictKind,
-    /// Why, in one line with figures.
-    pub why: String,
-    /// Our values, one for each part that was judged.
-    pub ours: Vec<MeasuredValue>,
-    /// The value as published.
+    /// How the judgements combine.
+    pub quantifier: Quantifier,
+    /// Judgements on the points or combinations of levels.
+    pub judgements: Vec<Judgement>,
+    /// Value as published.
     pub published: Option<Published>,
 }
 
-/// One of our values, and what it says.
+impl Verdict {
+    /// Returns the measured values of all judgements.
+    pub fn values(&self) -> impl Iterator<Item = &MeasuredValue> {
+        self.judgements.iter().flat_map(|judgement| &judgement.values)
+    }
+}
+
+/// Judgement on a point, or on one combination of the levels of the `each` factors. All its values must fit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judgement {
+    /// Result.
+    pub kind: VerdictKind,
+    /// Measured values.
+    pub values: Vec<MeasuredValue>,
+    /// Reasons for the result as a whole; empty if those of the values decide.
+    pub reasons: Vec<Reason>,
+    /// What this machine cannot measure.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A measured value with its own result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MeasuredValue {
     /// The point, or the two points of a ratio.
     pub label: String,
-    /// In `unit`; nothing where it could not be measured.
+    /// Value in `unit`; `None` if it could not be measured.
     pub value: Option<f64>,
-    /// Its interval; nothing for a single round.
+    /// Interval of the value; `None` for a single round.
     pub interval: Option<Interval>,
-    /// The metric's unit, or `1` for a ratio.
+    /// Unit of the metric, or `1` for a ratio.
     pub unit: String,
-    /// How many rounds it rests on.
+    /// Number of rounds with a value.
     pub rounds: usize,
-    /// How many rounds were lost to missing values and differing classes.
+    /// Number of rounds lost to missing values and differing classes.
     pub lost: usize,
-    /// What this part alone says.
+    /// How the value was derived; `None` without a value.
+    pub statistic: Option<Statistic>,
+    /// Result of this value.
     pub kind: VerdictKind,
-    /// Why, in one line with figures.
-    pub why: String,
+    /// Reasons for the result, the most important first.
+    pub reasons: Vec<Reason>,
+}
+
+/// How a measured value was derived from rounds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Statistic {
+    /// Median over rounds.
+    Median {
+        /// Number of rounds that failed.
+        failed: usize,
+        /// Number of rounds that are void.
+        void: usize,
+    },
+    /// Ratio within rounds.
+    Ratio {
+        /// Whether the best point of a side was chosen on the other half of the rounds.
+        of_best: bool,
+    },
+    /// Difference of twins within rounds.
+    TwinDifference,
+    /// Difference between the highest and the lowest round on an idle core.
+    Span {
+        /// Lowest round.
+        low: f64,
+        /// Highest round.
+        high: f64,
+        /// Step of the time-stamp counter, in the unit of the value.
+        step: f64,
+        /// The span in steps.
+        steps: f64,
+        /// Number of rounds on an idle core or not.
+        recorded: usize,
+    },
+    /// Spread of the middle half of the rounds on an idle core, as a share of their median.
+    Spread {
+        /// Number of rounds on an idle core or not.
+        recorded: usize,
+    },
+    /// Median of the level chosen as best.
+    Best {
+        /// Level along which the best changes.
+        at: String,
+        /// Levels that are not resolved worse than the best.
+        candidates: Vec<String>,
+    },
+}
+
+/// Direction of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Relation {
+    /// Higher value.
+    Higher,
+    /// Lower value.
+    Lower,
+    /// Better value, by the direction of the metric.
+    Better,
+}
+
+/// Part of the reason for a result, with its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+pub enum Reason {
+    /// The claimed bounds of a value.
+    Claimed {
+        /// Bounds in `unit`.
+        bounds: Bounds,
+        /// Unit of the metric, `1` for a ratio, or `steps` of the time-stamp counter.
+        unit: String,
+    },
+    /// The claimed bounds of a ratio taken so that above 1 is better.
+    ClaimedImprovement {
+        /// Bounds of the ratio.
+        bounds: Bounds,
+    },
+    /// The published value.
+    ClaimedValue {
+        /// Value in `unit`.
+        value: f64,
+        /// Its unit.
+        unit: String,
+        /// Permitted difference, as a share of the value.
+        tolerance: Option<f64>,
+    },
+    /// Whether a ratio is resolved in the claimed direction.
+    Resolved {
+        /// Claimed direction.
+        relation: Relation,
+        /// Result, where `Higher` means that the claimed direction is resolved.
+        resolution: Resolution,
+        /// Noise floor, as a share.
+        floor: Option<f64>,
+    },
+    /// The ratio is closer to the bound than the noise floor.
+    NearBound {
+        /// Noise floor, as a share.
+        floor: f64,
+    },
+    /// Which level is best at all levels of the other factor.
+    BestEverywhere {
+        /// The level; `None` if no level is.
+        level: Option<String>,
+        /// Whether it is resolved best everywhere, or only may be.
+        resolved: bool,
+        /// Minimum number of rounds that judged.
+        rounds: usize,
+    },
+    /// The claim requires more rounds.
+    TooFewRounds {
+        /// Number of rounds that judged.
+        rounds: usize,
+        /// Number required.
+        needed: usize,
+    },
+    /// Too large a share of the rounds failed.
+    TooManyFailed {
+        /// Number of failed rounds.
+        failed: usize,
+        /// Number of failed and valid rounds.
+        rounds: usize,
+        /// Maximum share.
+        max: f64,
+    },
+    /// The values of the failed rounds, if known, might change the result.
+    FailuresMayDecide,
+    /// The twins have too few rounds for a noise floor.
+    NoFloor {
+        /// Rounds that twins have in common.
+        rounds: usize,
+        /// Number required.
+        needed: usize,
+        /// Command that measures them.
+        command: String,
+    },
+    /// The ratio that this machine can reach at most.
+    MachineLimit {
+        /// The limit.
+        ratio: Ratio,
+        /// Whether the best point of a side was chosen on the other half of the rounds.
+        of_best: bool,
+    },
+    /// A reason that concerns one point or level.
+    At {
+        /// The point or level.
+        label: String,
+        /// The reason.
+        why: Box<Reason>,
+    },
+    /// There are no samples.
+    NotMeasured {
+        /// Command that measures them.
+        command: String,
+    },
+    /// The last sample failed.
+    Failed {
+        /// The failure.
+        failure: Failure,
+        /// Command that measures again, if another point has a value.
+        command: Option<String>,
+    },
+    /// Every round is void.
+    Void {
+        /// Cause of the last one.
+        cause: String,
+        /// Command that measures again, if another point has a value.
+        command: Option<String>,
+    },
+    /// The samples have no value of the metric.
+    NoValue {
+        /// Command that measures again, if another point has a value.
+        command: Option<String>,
+    },
+    /// No round has the claimed proximity of the cores.
+    OtherClass {
+        /// Claimed proximity.
+        class: Class,
+        /// Proximity in the last round.
+        last: Option<String>,
+        /// Command that measures again, if another point has a value.
+        command: Option<String>,
+    },
+    /// No round has both sides of a ratio in one class.
+    NoCommonRound {
+        /// Number of rounds lost.
+        lost: usize,
+    },
+    /// The metric has no better direction.
+    NoDirection,
+    /// No best point can be chosen.
+    NoBest {
+        /// The error.
+        error: StatisticsError,
+    },
+    /// The values cannot be summarised.
+    NotSummarised {
+        /// The error.
+        error: StatisticsError,
+    },
+    /// The run cannot be summarised by the metric.
+    Summary {
+        /// The error.
+        error: SummaryError,
+    },
+    /// The run does not record the experiment's metric.
+    NoMetric {
+        /// ID of the experiment.
+        experiment: String,
+    },
+    /// No points match at any level of the `each` factors.
+    NoCombination {
+        /// The factors.
+        factors: Vec<String>,
+    },
+    /// Factors vary that the claim does not mention.
+    OpenFactors {
+        /// The factors.
+        factors: Vec<String>,
+    },
+    /// A factor has too few levels on one side of a level.
+    TooFewLevels {
+        /// The factor.
+        factor: String,
+        /// Number of levels required.
+        needed: usize,
+        /// Whether they must be above `level`, or not above it.
+        above: bool,
+        /// The level.
+        level: f64,
+    },
+    /// A comparison of winners requires two levels of each factor.
+    NoContest {
+        /// Factor whose levels compete.
+        factor: String,
+        /// Factor along which the winner changes.
+        along: String,
+    },
+    /// A level was not measured at every level of another factor.
+    NotAtEveryLevel {
+        /// The other factor.
+        along: String,
+    },
+    /// No point has a twin with values.
+    NoTwins,
+    /// No round ran on a core known to be idle.
+    NeverIdle,
+    /// The median is 0, so that no share of it can be computed.
+    ZeroMedian,
+    /// This machine has too few cores.
+    TooFewCores {
+        /// Physical cores required.
+        needed: usize,
+        /// Physical cores of the machine.
+        cores: usize,
+        /// Hardware threads per core, if recorded.
+        threads_per_core: Option<f64>,
+    },
+    /// The run used another profile.
+    OtherProfile {
+        /// Profile required.
+        needed: Profile,
+        /// Profile of the run.
+        profile: Profile,
+        /// Command that measures with the required one.
+        command: String,
+    },
+}
+
+/// Points or levels that this machine cannot measure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// Why it cannot.
+    pub why: Reason,
+    /// Their names.
+    pub names: BTreeSet<String>,
+}
+
+/// Adds points or levels that are left out for a reason.
+pub(super) fn leave_out(
+    left_out: &mut Vec<LeftOut>,
+    why: Reason,
+    names: impl IntoIterator<Item = String>,
+) {
+    match left_out.iter_mut().find(|one| one.why == why) {
+        Some(one) => one.names.extend(names),
+        None => left_out.push(LeftOut { why, names: names.into_iter().collect() }),
+    }
+}
+
+/// Result without a measured value, and its reason.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NoVerdict {
+    /// Unmeasurable or inconclusive.
+    pub(super) kind: VerdictKind,
+    pub(super) why: Reason,
+}
+
+impl From<Reason> for NoVerdict {
+    fn from(why: Reason) -> Self {
+        Self { kind: VerdictKind::Inconclusive, why }
+    }
+}
+
+impl NoVerdict {
+    pub(super) fn unmeasurable(why: Reason) -> Self {
+        Self { kind: VerdictKind::Unmeasurable, why }
+    }
 }
 
 impl MeasuredValue {
-    /// A part with no value.
-    pub(super) fn nothing(label: impl Into<String>, lack: NoVerdict) -> Self {
+    /// Returns a part without a value.
+    pub(super) fn missing(label: impl Into<String>, lack: NoVerdict) -> Self {
         Self {
             label: label.into(),
             value: None,
@@ -90,98 +422,42 @@ impl MeasuredValue {
             unit: String::new(),
             rounds: 0,
             lost: 0,
+            statistic: None,
             kind: lack.kind,
-            why: lack.why,
+            reasons: vec![lack.why],
         }
     }
-}
-
-/// Why a part has no value.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct NoVerdict {
-    /// Unmeasurable or inconclusive.
-    pub(super) kind: VerdictKind,
-    pub(super) why: String,
-}
-
-impl NoVerdict {
-    pub(super) fn inconclusive(why: impl Into<String>) -> Self {
-        let kind = VerdictKind::Inconclusive;
-        Self { kind, why: why.into() }
-    }
-
-    pub(super) fn unmeasurable(why: impl Into<String>) -> Self {
-        let kind = VerdictKind::Unmeasurable;
-        Self { kind, why: why.into() }
-    }
-}
-
-/// What this machine cannot measure and a verdict leaves out: names by the reason.
-pub(super) type LeftOut = BTreeMap<String, BTreeSet<String>>;
-
-/// Adds what else is left out.
-pub(super) fn join(left_out: &mut LeftOut, more: LeftOut) {
-    for (reason, names) in more {
-        left_out.entry(reason).or_default().extend(names);
-    }
-}
-
-/// What is judged as one: a point, or one combination of the levels of the `each` factors.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Judgement {
-    pub(super) kind: VerdictKind,
-    pub(super) why: String,
-    pub(super) ours: Vec<MeasuredValue>,
-    pub(super) left_out: LeftOut,
 }
 
 impl Judgement {
-    /// Of parts that must all hold, at least one.
-    pub(super) fn of_all(ours: Vec<MeasuredValue>) -> Self {
-        let kinds = ours.iter().map(|part| part.kind);
+    /// Judges values that must all fit; there must be at least one.
+    pub(super) fn of_all(values: Vec<MeasuredValue>) -> Self {
+        let kinds = values.iter().map(|value| value.kind);
         let kind = kinds.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive);
-        let deciding: Vec<_> = ours.iter().filter(|part| part.kind == kind).collect();
-        // What holds is shown by a few, what does not by its first.
-        let shown = if kind == VerdictKind::Reproduced { 3 } else { 1 };
-        let mut told: Vec<_> = deciding.iter().take(shown).map(|part| part.told()).collect();
-        if deciding.len() > told.len() {
-            told.push(format!("and {} more", deciding.len() - told.len()));
-        }
-        let why = match told.is_empty() {
-            true => "there is nothing to judge".into(),
-            false => told.join("; "),
-        };
-        Self { kind, why, ours, left_out: LeftOut::new() }
+        Self { kind, values, reasons: Vec::new(), left_out: Vec::new() }
+    }
+
+    /// Returns a judgement without a value.
+    pub(super) fn missing(label: impl Into<String>, lack: NoVerdict) -> Self {
+        Self::of_all(vec![MeasuredValue::missing(label, lack)])
     }
 }
 
-impl MeasuredValue {
-    fn told(&self) -> String {
-        match self.label.is_empty() {
-            true => self.why.clone(),
-            false => format!("{}: {}", self.label, self.why),
-        }
-    }
-}
-
-/// The whole from its outcomes. Where something must hold everywhere, what cannot be measured here
-/// is said and the rest decides; where it must hold somewhere, it might hold there.
-pub(super) fn combine(
-    outcomes: Vec<Judgement>,
-    hold: Quantifier,
-) -> (VerdictKind, String, Vec<MeasuredValue>) {
+/// Combines judgements. With [`Quantifier::All`] and a share, those that cannot be measured do not count; with
+/// [`Quantifier::Some`] they leave the result open.
+pub(super) fn combine(judgements: &[Judgement], quantifier: Quantifier) -> VerdictKind {
     use VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
-    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
-    let (all, absent) = (outcomes.len(), count(Unmeasurable));
+    let count = |kind| judgements.iter().filter(|judgement| judgement.kind == kind).count();
+    let (all, absent) = (judgements.len(), count(Unmeasurable));
     let any = |kind| count(kind) > 0;
-    let kind = match hold {
+    match quantifier {
         _ if all == absent && all > 0 => Unmeasurable,
         Quantifier::Share(share) => {
             let needed = needed(share, all - absent);
-            let may = all - absent - count(Contradicted);
+            let possible = all - absent - count(Contradicted);
             match all > 0 {
                 true if count(Reproduced) >= needed => Reproduced,
-                true if may < needed => Contradicted,
+                true if possible < needed => Contradicted,
                 _ => Inconclusive,
             }
         }
@@ -191,101 +467,50 @@ pub(super) fn combine(
         Quantifier::All => Reproduced,
         Quantifier::Some if any(Unmeasurable) => Inconclusive,
         Quantifier::Some => Contradicted,
-    };
-    let deciding = outcomes.iter().find(|outcome| outcome.kind == kind).or(outcomes.first());
-    let told = deciding.map_or("there is nothing to judge", |outcome| &outcome.why);
-    let mut why = match all {
-        0 | 1 => told.to_string(),
-        _ => format!("{}; {told}", counted(&outcomes)),
-    };
-    if let (Quantifier::Share(share), true) = (hold, any(Contradicted)) {
-        let against = outcomes.iter().filter(|outcome| outcome.kind == Contradicted);
-        let labels = against.flat_map(|outcome| &outcome.ours).map(|part| part.label.as_str());
-        let labels = labels.collect::<Vec<_>>().join("; ");
-        why += &format!(" (claimed of {}); it does not hold for: {labels}", words::percent(share));
     }
-    let mut left_out = LeftOut::new();
-    for outcome in &outcomes {
-        join(&mut left_out, outcome.left_out.clone());
-    }
-    for (reason, names) in left_out {
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        why += &format!("; left out: {names}: {reason}");
-    }
-    why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    (kind, why, outcomes.into_iter().flat_map(|outcome| outcome.ours).collect())
 }
 
-/// The smallest count that is at least a share of `all`. The product of 28% and 25 is just above 7
-/// in floating point, and means 7.
+/// Returns the smallest count that is at least a share of `all`. In floating point the product of 28% and 25 is just
+/// above 7, and the count is 7.
 fn needed(share: f64, all: usize) -> usize {
     (share * all as f64 - 1e-9).ceil() as usize
-}
-
-/// `3 of 5 hold, 1 does not, 1 cannot be measured here`
-fn counted(outcomes: &[Judgement]) -> String {
-    let words = [
-        (VerdictKind::Contradicted, "contradicted"),
-        (VerdictKind::Inconclusive, "undecided"),
-        (VerdictKind::Unmeasurable, "not measurable here"),
-    ];
-    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
-    let mut text = format!("{} of {} hold", count(VerdictKind::Reproduced), outcomes.len());
-    for (kind, word) in words {
-        if count(kind) > 0 {
-            text += &format!(", {} {word}", count(kind));
-        }
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn outcome(kind: VerdictKind, label: &str) -> Judgement {
-        let part =
-            MeasuredValue { kind, ..MeasuredValue::nothing(label, NoVerdict::inconclusive("so")) };
-        Judgement { why: "so".into(), ..Judgement::of_all(vec![part]) }
-    }
-
-    /// The verdict where so many hold, do not hold, are undecided and cannot be measured.
-    fn verdict(counts: [usize; 4], share: f64) -> (VerdictKind, String) {
+    /// Combines these numbers of reproduced, contradicted, inconclusive and unmeasurable judgements.
+    fn verdict(counts: [usize; 4], share: f64) -> VerdictKind {
         let kinds = [
             VerdictKind::Reproduced,
             VerdictKind::Contradicted,
             VerdictKind::Inconclusive,
             VerdictKind::Unmeasurable,
         ];
-        let of = |(kind, count)| (0..count).map(move |at| outcome(kind, &format!("{at}")));
-        let outcomes = kinds.into_iter().zip(counts).flat_map(of).collect();
-        let (kind, why, _) = combine(outcomes, Quantifier::Share(share));
-        (kind, why)
+        let judgement = |kind| Judgement { kind, ..Judgement::of_all(Vec::new()) };
+        let of = |(kind, count)| std::iter::repeat_n(judgement(kind), count);
+        let judgements: Vec<_> = kinds.into_iter().zip(counts).flat_map(of).collect();
+        combine(&judgements, Quantifier::Share(share))
     }
 
     #[test]
-    fn a_share_is_of_what_can_be_measured() {
-        assert_eq!(verdict([19, 1, 0, 500], 0.95).0, VerdictKind::Reproduced);
-        assert_eq!(verdict([18, 2, 0, 0], 0.95).0, VerdictKind::Contradicted);
-        assert_eq!(verdict([18, 0, 2, 0], 0.95).0, VerdictKind::Inconclusive);
-        assert_eq!(verdict([7, 18, 0, 0], 0.28).0, VerdictKind::Reproduced);
-        assert_eq!(verdict([7, 18, 0, 0], 0.280_001).0, VerdictKind::Contradicted);
-        assert_eq!(verdict([6, 18, 1, 0], 0.28).0, VerdictKind::Inconclusive);
-        assert_eq!(verdict([0, 0, 0, 3], 0.95).0, VerdictKind::Unmeasurable);
-        assert_eq!(verdict([0, 0, 0, 0], 0.95).0, VerdictKind::Inconclusive);
+    fn a_share_counts_only_what_can_be_measured() {
+        assert_eq!(verdict([19, 1, 0, 500], 0.95), VerdictKind::Reproduced);
+        assert_eq!(verdict([18, 2, 0, 0], 0.95), VerdictKind::Contradicted);
+        assert_eq!(verdict([18, 0, 2, 0], 0.95), VerdictKind::Inconclusive);
+        assert_eq!(verdict([7, 18, 0, 0], 0.28), VerdictKind::Reproduced);
+        assert_eq!(verdict([7, 18, 0, 0], 0.280_001), VerdictKind::Contradicted);
+        assert_eq!(verdict([6, 18, 1, 0], 0.28), VerdictKind::Inconclusive);
+        assert_eq!(verdict([0, 0, 0, 3], 0.95), VerdictKind::Unmeasurable);
+        assert_eq!(verdict([0, 0, 0, 0], 0.95), VerdictKind::Inconclusive);
     }
 
     #[test]
-    fn what_does_not_hold_is_listed() {
-        let why = verdict([38, 2, 0, 0], 0.95).1;
-        assert!(why.contains("claimed of 95%") && why.ends_with("for: 0; 1"), "{why}");
-    }
-
-    #[test]
-    fn a_share_is_read() {
-        let hold = |text: &str| Quantifier::try_from(crate::point::Level::from(text));
-        assert_eq!(hold("95%"), Ok(Quantifier::Share(0.95)));
-        assert_eq!((hold("all"), hold("some")), (Ok(Quantifier::All), Ok(Quantifier::Some)));
-        assert!(hold("most").unwrap_err().contains("'most' is not all, some or a share"));
+    fn quantifiers_are_all_some_or_a_share() {
+        let parse = |text: &str| Quantifier::try_from(crate::point::Level::from(text));
+        assert_eq!(parse("95%"), Ok(Quantifier::Share(0.95)));
+        assert_eq!((parse("all"), parse("some")), (Ok(Quantifier::All), Ok(Quantifier::Some)));
+        assert!(parse("most").unwrap_err().contains("'most' is not all, some or a share"));
     }
 }

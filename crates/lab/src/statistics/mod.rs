@@ -4,6 +4,8 @@
 //! Everything here is a pure function of its arguments. A value is one round's: what repeats inside
 //! a round was summarised before. Nothing is dropped and nothing is assumed normal.
 
+use serde::Serialize;
+
 mod binomial;
 mod bootstrap;
 mod chance;
@@ -23,7 +25,8 @@ pub use resolution::{NoiseFloor, Resolution, Unresolved, resolve};
 pub use summary::{mad, median, minimum, quantile};
 
 /// Why values cannot be summarised. Indices count from 0 in the slice that was given.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
 pub enum StatisticsError {
     /// There is nothing to summarise.
     #[error("no round has a value to summarise: measure at least one round")]

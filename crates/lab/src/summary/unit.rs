@@ -1,43 +1,42 @@
-//! The unit in which a time is shown: its own, ticks of the time-stamp counter, core cycles.
+//! Units in which times are shown: the metric's unit, ticks of the time-stamp counter, core cycles.
 
 use crate::metric::MetricRecord;
 use crate::sample::Sample;
 
 use super::SummaryError;
 
-/// The unit of a metric that can be shown in ticks and cycles.
+/// Unit of the metrics that can be converted into ticks and cycles.
 const NANOSECONDS: &str = "ns";
 const TICKS: &str = "ticks";
 const CYCLES: &str = "cycles";
 
-/// The unit in which values are summarised.
+/// Unit of summarised values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// The metric's own unit.
+    /// The metric's unit.
     #[default]
     Own,
-    /// Ticks of the time-stamp counter; for metrics in `ns` alone.
+    /// Ticks of the time-stamp counter; only for metrics in `ns`.
     Ticks,
-    /// Core cycles, by the core clock around each sample; for metrics in `ns` alone.
+    /// Core cycles, by the core clock measured around each sample; only for metrics in `ns`.
     Cycles,
 }
 
 impl Unit {
-    /// The unit that a word means for a metric in `own`: `ticks` and `cycles`; with any other, and where
-    /// the metric is in that unit itself, the metric's own.
-    pub fn of(word: &str, own: &str) -> Self {
-        match word {
-            _ if word == own => Self::Own,
+    /// Returns the unit with a name, for a metric in `own`: `ticks`, `cycles`, or else the metric's unit.
+    pub fn of(name: &str, own: &str) -> Self {
+        match name {
+            _ if name == own => Self::Own,
             TICKS => Self::Ticks,
             CYCLES => Self::Cycles,
             _ => Self::Own,
         }
     }
 
-    /// The metric as it reads in this unit.
+    /// Returns the metric in this unit.
     ///
     /// # Errors
-    /// When the metric is no time.
+    /// Returns an error if the metric is not a time in `ns`.
     pub fn applied(self, name: &str, record: &MetricRecord) -> Result<MetricRecord, SummaryError> {
         let unit = match self {
             Self::Own => return Ok(record.clone()),
@@ -50,7 +49,7 @@ impl Unit {
         Ok(MetricRecord { unit: unit.into(), ..record.clone() })
     }
 
-    /// A sample's value in this unit; nothing where the sample has no clock to convert it by.
+    /// Converts a sample's value into this unit; `None` if the sample has no clock.
     pub(super) fn convert(self, value: f64, sample: &Sample) -> Option<f64> {
         let hertz = match self {
             Self::Own => return Some(value),

@@ -6,7 +6,7 @@ use lab::experiment::Profile;
 use lab::sample::Failure;
 
 use crate::made_up::{MadeUp, fail, product};
-use crate::{assert_kind, claim, fail_rounds, verdict};
+use crate::{assert_kind, claim, fail_rounds, reasons, verdict};
 
 fn two_lengths() -> MadeUp {
     MadeUp::new(product(&["glibc"], &["4 KiB", "64 KiB"], &["0"]))
@@ -24,9 +24,10 @@ fn a_value_within_bounds() {
     assert_kind(&format!("{short} = {{ at_least = 9e9, at_most = 13e9 }}"), &run, Reproduced);
     assert_kind(&format!("{short} = {{ at_least = 5e9, at_most = 9e9 }}"), &run, Contradicted);
     let all = assert_kind("expect = { at_least = 15e9 }", &run, Contradicted);
-    assert_eq!(all.ours.len(), 2);
-    assert!(all.why.starts_with("1 of 2 hold, 1 contradicted; "), "{}", all.why);
-    assert!(all.why.contains("GB/s") && all.why.contains("at least 15 GB/s"), "{}", all.why);
+    assert_eq!(all.values().count(), 2);
+    let kinds: Vec<_> = all.judgements.iter().map(|judgement| judgement.kind).collect();
+    assert!(kinds.contains(&Reproduced) && kinds.contains(&Contradicted), "{all:?}");
+    assert!(reasons(&all).contains(r#""at_least":15000000000.0"#), "{all:?}");
     assert_kind("expect = { at_least = 15e9, hold = \"some\" }", &run, Reproduced);
     assert_kind("expect = { at_least = 35e9, hold = \"some\" }", &run, Contradicted);
 }
@@ -52,7 +53,8 @@ fn the_whole_interval_lies_within_the_tolerance() {
              published = {{ value = {value:e}, unit = \"B/s\", tolerance = \"{tolerance}%\" }}"
         )
     };
-    let ours = assert_kind(&published(11e9, 20.0), &run, Reproduced).ours[0].clone();
+    let ours =
+        assert_kind(&published(11e9, 20.0), &run, Reproduced).values().next().unwrap().clone();
     let (low, high) = ours.interval.map(|it| (it.low, it.high)).unwrap();
     // It reaches into the tolerance from below and from above, or around it.
     assert_kind(&published(high * 1.05, 5.0), &run, Inconclusive);
@@ -68,8 +70,8 @@ fn a_value_of_other_hardware_is_shown_and_not_judged() {
     let keys = "carries_over = false\n\
                 published = { value = 23.46e9, unit = \"B/s\", on = \"Xeon hosts\" }";
     let shown = assert_kind(keys, &run, Incomparable);
-    assert!(shown.why.contains("23.46 GB/s on Xeon hosts"), "{}", shown.why);
-    assert!(shown.ours.iter().all(|ours| ours.value.is_some() && ours.kind == Incomparable));
+    assert_eq!(shown.published.as_ref().unwrap().on.as_deref(), Some("Xeon hosts"));
+    assert!(shown.values().all(|ours| ours.value.is_some() && ours.kind == Incomparable));
     // What is expected besides is judged.
     assert_kind(&format!("{keys}\nexpect = {{ at_least = 1e9 }}"), &run, Reproduced);
     let absent = Failure::unavailable("no such memory", "attach it");
@@ -85,18 +87,21 @@ fn what_this_machine_lacks_is_said_with_the_remedy() {
     let mut run = whole.clone();
     fail(&mut run, &absent, |_| true);
     let verdict = assert_kind(keys, &run, Unmeasurable);
-    assert!(verdict.why.contains("no huge pages (reserve some)"), "{}", verdict.why);
+    assert!(
+        reasons(&verdict).contains(r#""why":"no huge pages","remedy":"reserve some""#),
+        "{verdict:?}"
+    );
     // Half of it is there: the rest decides, and it is said.
     let mut run = whole.clone();
     fail(&mut run, &absent, |point| point.text("length") == "4 KiB");
     let verdict = assert_kind(keys, &run, Reproduced);
-    assert!(verdict.why.contains("1 not measurable here"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""kind":"unmeasurable""#), "{verdict:?}");
     assert_kind("expect = { at_least = 90e9, hold = \"some\" }", &run, Inconclusive);
     // A fault is no lack.
     let mut run = whole;
     fail(&mut run, &Failure::failed("broke"), |_| true);
     let verdict = assert_kind(keys, &run, Inconclusive);
-    assert!(verdict.why.contains("failed: broke"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""kind":"failed","why":"broke""#), "{verdict:?}");
 }
 
 #[test]
@@ -106,7 +111,7 @@ fn a_point_that_stands_as_void_has_no_value() {
         sample.void = Some("the core clock moved".into());
     }
     let verdict = assert_kind("expect = { at_least = 9e9 }", &run, Inconclusive);
-    assert!(verdict.why.contains("the core clock moved"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains("the core clock moved"), "{verdict:?}");
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn cores_that_are_lacking_are_said() {
     let keys = |cores: u32| format!("cores = {cores}\nexpect = {{ at_least = 9e9 }}");
     assert_kind(&keys(4), &run, Reproduced);
     let verdict = assert_kind(&keys(9), &run, Unmeasurable);
-    assert!(verdict.why.contains("9 physical cores") && verdict.why.contains("has 4"));
+    assert!(reasons(&verdict).contains(r#""needed":9,"cores":4"#), "{verdict:?}");
     // Known before anything is measured.
     assert_eq!(judge(&claim(&keys(9)), None, 4).kind, Unmeasurable);
 }
@@ -129,7 +134,7 @@ fn the_cores_are_those_of_the_machine_that_measured() {
     environment.topology.online = vec![0, 1];
     run.record.environments.insert("e1".into(), environment);
     let verdict = assert_kind("cores = 2\nexpect = { at_least = 9e9 }", &run, Unmeasurable);
-    assert!(verdict.why.contains("has 1 with 2 threads each"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""cores":1,"threads_per_core":2.0"#), "{verdict:?}");
 }
 
 #[test]
@@ -137,12 +142,14 @@ fn what_is_not_measured_says_how() {
     let keys = "expect = { at_least = 9e9 }";
     let nothing = judge(&claim(keys), None, 4);
     assert_eq!(nothing.kind, Inconclusive);
-    assert_eq!(nothing.why, "not measured yet: tollgate run --claim it");
+    let why = r#""reasons":[{"reason":"not-measured","command":"tollgate run --claim it"}]"#;
+    assert!(reasons(&nothing).contains(why), "{nothing:?}");
     let mut run = two_lengths().run(|_| 10e9);
     let elsewhere = verdict("where = { length = \"1 KiB\" }\nexpect = { at_least = 1 }", &run);
-    assert_eq!((elsewhere.kind, elsewhere.why), (Inconclusive, nothing.why.clone()));
+    assert_eq!(elsewhere.kind, Inconclusive);
+    assert_eq!(elsewhere.judgements, nothing.judgements);
     run.samples.clear();
-    assert_eq!(verdict(keys, &run).why, nothing.why);
+    assert_eq!(verdict(keys, &run).judgements, nothing.judgements);
 }
 
 #[test]
@@ -150,7 +157,7 @@ fn only_runs_of_the_profile_count() {
     let mut made_up = two_lengths();
     let keys = "profile = \"full\"\nexpect = { at_least = 9e9 }";
     let verdict = assert_kind(keys, &made_up.run(|_| 10e9), Inconclusive);
-    assert!(verdict.why.contains("--claim it --profile full"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains("--claim it --profile full"), "{verdict:?}");
     made_up.profile = Profile::Full;
     assert_kind(keys, &made_up.run(|_| 10e9), Reproduced);
 }
@@ -162,7 +169,8 @@ fn few_rounds_are_inconclusive_unless_the_claim_says_so() {
     made_up.rounds = 5;
     let five = made_up.run(|_| 10e9);
     let verdict = assert_kind(&keys(""), &five, Inconclusive);
-    assert!(verdict.why.contains("range") && verdict.why.contains("5 judged rounds of the 6"));
+    let few = r#""reason":"too-few-rounds","rounds":5,"needed":6"#;
+    assert!(reasons(&verdict).contains(few) && reasons(&verdict).contains("range"), "{verdict:?}");
     assert_kind(&keys("rounds = 5"), &five, Reproduced);
     made_up.rounds = 6;
     assert_kind(&keys(""), &made_up.run(|_| 10e9), Reproduced);
@@ -171,7 +179,7 @@ fn few_rounds_are_inconclusive_unless_the_claim_says_so() {
     let one = made_up.run(|_| 10e9);
     assert_kind(&keys(""), &one, Inconclusive);
     let verdict = assert_kind(&keys("rounds = 1"), &one, Reproduced);
-    assert!(verdict.ours[0].interval.is_none(), "one round has no interval");
+    assert!(verdict.values().next().unwrap().interval.is_none(), "one round has no interval");
     assert_kind("rounds = 1\nexpect = { at_most = 9e9 }", &one, Contradicted);
 }
 
@@ -186,12 +194,12 @@ fn twins_in_the_metrics_unit() {
         *sample.values.get_mut("latency").unwrap() += 5.0;
     }
     let verdict = assert_kind(&keys("1"), &run, Contradicted);
-    assert!(verdict.why.contains("differ by -"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""statistic":"twin-difference""#), "{verdict:?}");
     assert_kind(&keys("5"), &run, Inconclusive);
     assert_kind(&keys("10"), &run, Reproduced);
     run.samples.retain(|sample| !sample.twin);
     let verdict = assert_kind(&keys("10"), &run, Inconclusive);
-    assert!(verdict.why.contains("twin"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains("twin"), "{verdict:?}");
 }
 
 #[test]
@@ -205,7 +213,7 @@ fn published_ticks_and_cycles_stand_beside_our_own() {
             "carries_over = true\npublished = {{ value = {ours}, unit = \"{unit}\", tolerance = \"20%\" }}"
         );
         let verdict = assert_kind(&keys, &run, Reproduced);
-        assert!(verdict.why.contains(unit), "{}", verdict.why);
+        assert_eq!(verdict.values().next().unwrap().unit, unit);
     }
     let keys = "carries_over = false\npublished = { value = 600, unit = \"ticks\" }";
     assert_kind(keys, &run, Incomparable);
@@ -231,7 +239,7 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     }
     let keys = "expect = { rounds_differ_at_most_steps = 1 }";
     let verdict = assert_kind(keys, &run, Reproduced);
-    assert!(verdict.why.contains("1 step of 1 ns"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""step":1.0,"steps":1.0"#), "{verdict:?}");
     // A round that others disturbed does not count; one that they did not does.
     run.samples[0].values.insert("latency".into(), 150.0);
     run.samples[0].noise = Some(busy);
@@ -241,10 +249,10 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     assert_kind(keys, &run, Reproduced);
     run.samples[0].noise = Some(idle);
     let verdict = assert_kind(keys, &run, Contradicted);
-    assert!(verdict.why.contains("50 steps"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""steps":50.0"#), "{verdict:?}");
     run.samples.iter_mut().for_each(|sample| sample.noise = Some(busy));
     let verdict = assert_kind(keys, &run, Inconclusive);
-    assert!(verdict.why.contains("idle"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"never-idle""#), "{verdict:?}");
 }
 
 #[test]
@@ -259,11 +267,11 @@ fn rounds_as_a_share_of_their_median_on_an_idle_core() {
     }
     let keys = "expect = { rounds_differ_at_most = \"1%\" }";
     let verdict = assert_kind(keys, &run, Reproduced);
-    assert!(verdict.why.contains("spreads by 0.398%"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""spread":{"recorded":"#), "{verdict:?}");
     assert_kind("expect = { rounds_differ_at_most = \"0.1%\" }", &run, Contradicted);
     run.samples.iter_mut().for_each(|sample| sample.noise = Some(waited(250_000_000)));
     let verdict = assert_kind(keys, &run, Inconclusive);
-    assert!(verdict.why.contains("idle"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"never-idle""#), "{verdict:?}");
 }
 
 #[test]
@@ -274,7 +282,7 @@ fn a_share_of_a_median_of_0_says_so() {
         sample.noise = Some(waited(0));
     }
     let verdict = assert_kind("expect = { rounds_differ_at_most = \"1%\" }", &run, Inconclusive);
-    assert!(verdict.why.contains("the median is 0"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"zero-median""#), "{verdict:?}");
 }
 
 #[test]
@@ -287,24 +295,25 @@ fn rounds_that_failed_are_told_and_may_change_the_verdict() {
         run
     };
     let verdict = assert_kind(&keys("at_least = 9e9"), &with(2), Reproduced);
-    assert!(verdict.why.contains("18 rounds (2 lost: 2 failed, 0 void)"), "{}", verdict.why);
-    assert_eq!(verdict.ours[0].lost, 2);
+    assert!(reasons(&verdict).contains(r#""failed":2,"void":0"#), "{verdict:?}");
+    assert_eq!(verdict.values().next().unwrap().lost, 2);
     let verdict = assert_kind(&keys("at_least = 9e9"), &with(3), Inconclusive);
-    assert!(verdict.why.contains("3 of 20 rounds failed, more than 10%"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""failed":3,"rounds":20,"max":0.1"#), "{verdict:?}");
     assert_kind(&keys("at_least = 90e9"), &with(2), Contradicted);
     assert_kind(&keys("at_least = 90e9"), &with(3), Inconclusive);
     // Values that only just hold: as many slow rounds as failed would move an end over the bound.
-    let ours = assert_kind(&keys("at_least = 1e9"), &with(2), Reproduced).ours[0].clone();
+    let ours =
+        assert_kind(&keys("at_least = 1e9"), &with(2), Reproduced).values().next().unwrap().clone();
     let close = format!("at_least = {:e}", ours.interval.unwrap().low * 0.9999);
     let verdict = assert_kind(&keys(&close), &with(2), Inconclusive);
-    assert!(verdict.why.contains("the failed rounds may change it"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"failures-may-decide""#), "{verdict:?}");
     // Void is by the host and not by the value: told, and no reason against a verdict.
     let mut run = whole.clone();
     for sample in run.samples.iter_mut().filter(|sample| sample.round < 8) {
         sample.void = Some("the core clock moved".into());
     }
     let verdict = assert_kind(&keys("at_least = 9e9"), &run, Reproduced);
-    assert!(verdict.why.contains("12 rounds (8 lost: 0 failed, 8 void)"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""failed":0,"void":8"#), "{verdict:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use lab::sample::{Failure, FailureKind};
 use lab::statistics::median;
 
 use crate::made_up::{EXPERIMENT, MadeUp, fail, product};
-use crate::{assert_kind, claim};
+use crate::{assert_kind, claim, reasons};
 
 const CANDIDATES: [&str; 6] = ["glibc", "a", "b", "c", "d", "e"];
 const BEST: &str =
@@ -27,9 +27,13 @@ fn the_best_is_found_and_named() {
     let run = made_up(1).run(|point| if point.text("function") == "c" { 15e9 } else { 10e9 });
     let keys = format!("expect = {{ {BEST}, at_least = 1.3 }}");
     let verdict = assert_kind(&keys, &run, Reproduced);
-    assert_eq!(verdict.ours[0].rounds, 10, "half of 20 rounds");
-    assert!(verdict.ours[0].label.starts_with("function=c"), "{}", verdict.ours[0].label);
-    assert!(verdict.why.contains("chosen on the other rounds"), "{}", verdict.why);
+    assert_eq!(verdict.values().next().unwrap().rounds, 10, "half of 20 rounds");
+    assert!(
+        verdict.values().next().unwrap().label.starts_with("function=c"),
+        "{}",
+        verdict.values().next().unwrap().label
+    );
+    assert!(reasons(&verdict).contains(r#""ratio":{"of_best":true}"#), "{verdict:?}");
     assert_kind(&format!("expect = {{ {BEST}, at_least = 1.7 }}"), &run, Contradicted);
     // The best of times is the smallest.
     let mut times = made_up(1);
@@ -47,7 +51,7 @@ fn nothing_is_best_without_a_direction() {
         &counts.run(|_| 10.0),
         Inconclusive,
     );
-    assert!(verdict.why.contains("direction"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"no-direction""#), "{verdict:?}");
 }
 
 #[test]
@@ -57,7 +61,10 @@ fn ten_rounds_leave_too_few_to_judge() {
     let run = few.run(|point| if point.text("function") == "c" { 15e9 } else { 10e9 });
     let verdict =
         assert_kind(&format!("expect = {{ {BEST}, at_least = 1.3 }}"), &run, Inconclusive);
-    assert!(verdict.why.contains("5 judged rounds of the 6"), "{}", verdict.why);
+    assert!(
+        reasons(&verdict).contains(r#""reason":"too-few-rounds","rounds":5,"needed":6"#),
+        "{verdict:?}"
+    );
 }
 
 /// The functions `of` over the functions `to`.
@@ -78,24 +85,27 @@ fn nothing_is_ahead_of_what_was_not_measured() {
     assert_kind(&keys, &whole, Reproduced);
     let says = |run: &Run, words: &[&str]| {
         let verdict = assert_kind(&keys, run, Inconclusive);
-        assert!(words.iter().all(|word| verdict.why.contains(word)), "{}", verdict.why);
+        assert!(words.iter().all(|word| reasons(&verdict).contains(word)), "{verdict:?}");
     };
     for kind in [FailureKind::Crashed, FailureKind::Void, FailureKind::Timeout] {
         let mut run = whole.clone();
         fail(&mut run, &Failure::new(kind, "no luck"), is("glibc"));
-        says(&run, &["function=glibc: ", kind.name(), "no luck", "tollgate run --claim it"]);
+        says(
+            &run,
+            &[r#""label":"function=glibc""#, kind.name(), "no luck", "tollgate run --claim it"],
+        );
     }
     // Void in every round, planned and not measured, and never asked for.
     let mut run = whole.clone();
     for sample in run.samples.iter_mut().filter(|sample| is("glibc")(&sample.point)) {
         sample.void = Some("the core clock moved".into());
     }
-    says(&run, &["function=glibc: ", "the core clock moved"]);
+    says(&run, &[r#""label":"function=glibc""#, "the core clock moved"]);
     let mut run = whole.clone();
     run.samples.retain(|sample| !is("glibc")(&sample.point));
-    says(&run, &["function=glibc: not measured yet: tollgate run --claim it"]);
+    says(&run, &[r#""label":"function=glibc","why":{"reason":"not-measured""#]);
     run.record.experiments.get_mut(EXPERIMENT).unwrap().points.retain(|p| !is("glibc")(p));
-    says(&run, &["function=glibc: not measured yet: tollgate run --claim it"]);
+    says(&run, &[r#""label":"function=glibc","why":{"reason":"not-measured""#]);
     // One value, in a round that does not choose.
     let mut lone = 0;
     for round in 0..20 {
@@ -109,8 +119,8 @@ fn nothing_is_ahead_of_what_was_not_measured() {
     let mut run = whole.clone();
     fail(&mut run, &Failure::unsupported("no such libc"), is("glibc"));
     let verdict = assert_kind(&keys, &run, Reproduced);
-    let said = "left out: function=glibc: unsupported: no such libc";
-    assert!(verdict.why.contains(said), "{}", verdict.why);
+    let left_out = r#""left_out":[{"why":{"reason":"failed","failure":{"kind":"unsupported","why":"no such libc"},"command":null},"names":["function=glibc"]}]"#;
+    assert!(reasons(&verdict).contains(left_out), "{verdict:?}");
 }
 
 #[test]
@@ -123,7 +133,7 @@ fn what_was_not_measured_may_have_been_ahead() {
     assert_kind(&with("'b', 'd'", "at_most = 1.3"), &run, Reproduced);
     fail(&mut run, &crashed, is("b"));
     let verdict = assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Inconclusive);
-    assert!(verdict.why.contains("function=b: crashed: signal 11"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""label":"function=b","why":{"reason":"failed","failure":{"kind":"crashed","why":"signal 11"}"#), "{verdict:?}");
     // The best is at least this one.
     assert_kind(&with("'b', 'c'", "at_least = 1.3"), &run, Reproduced);
     assert_kind(&with("'b', 'd'", "at_most = 1.3"), &run, Inconclusive);
@@ -138,9 +148,9 @@ fn what_was_not_measured_may_have_been_ahead() {
     let absent = Failure::unsupported("no AVX-512");
     fail(&mut run, &absent, is("b"));
     let verdict = assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Contradicted);
-    assert!(verdict.why.contains("left out: function=b: "), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""names":["function=b"]"#), "{verdict:?}");
     let verdict = assert_kind(&ranking("'b', 'a'", "'c', 'd'"), &run, Contradicted);
-    assert!(verdict.why.contains("left out: function=b: "), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""names":["function=b"]"#), "{verdict:?}");
 }
 
 /// The ratio of the best of five to the sixth, chosen and judged on the same rounds.
@@ -167,7 +177,7 @@ fn the_best_of_five_identical_is_no_better_than_a_sixth() {
         let verdict = judge(&claim, Some(&run), 4);
         above += u64::from(verdict.kind == Reproduced);
         below += u64::from(verdict.kind == Contradicted);
-        judged.push(verdict.ours[0].value.unwrap().ln());
+        judged.push(verdict.values().next().unwrap().value.unwrap().ln());
         cursed.push(naive(&run).ln());
     }
     let mean = |logs: &[f64]| logs.iter().sum::<f64>() / logs.len() as f64;

@@ -16,7 +16,7 @@ mod reading;
 mod shapes;
 
 use lab::catalogue::DataFile;
-use lab::claim::{Claim, Verdict, VerdictKind, judge};
+use lab::claim::{Claim, MeasuredValue, Verdict, VerdictKind, judge};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind, Sample};
@@ -30,11 +30,25 @@ pub(crate) fn claim(keys: &str) -> Claim {
     DataFile::read("claims.toml", &text, None).unwrap().claims()[0].clone()
 }
 
-/// The verdict on a claim, with one line that says why.
+/// Returns the verdict on a claim.
 pub(crate) fn verdict(keys: &str, run: &Run) -> Verdict {
     let verdict = judge(&claim(keys), Some(run), 4);
-    assert!(!verdict.why.is_empty() && !verdict.why.contains('\n'), "{verdict:?}");
+    assert_reasons(&verdict);
     verdict
+}
+
+/// Asserts that every value has a reason.
+pub(crate) fn assert_reasons(verdict: &Verdict) {
+    for judgement in &verdict.judgements {
+        let has_reason = |value: &MeasuredValue| !value.reasons.is_empty();
+        let is_argued = !judgement.reasons.is_empty() || judgement.values.iter().all(has_reason);
+        assert!(is_argued, "{verdict:?}");
+    }
+}
+
+/// Returns the judgements as JSON.
+pub(crate) fn reasons(verdict: &Verdict) -> String {
+    serde_json::to_string(&verdict.judgements).unwrap()
 }
 
 pub(crate) fn assert_kind(keys: &str, run: &Run, kind: VerdictKind) -> Verdict {

@@ -109,7 +109,7 @@ proptest! {
         for expected in EXPECTED {
             let claim = claim(&format!("{place}\n{named}\n{expected}"));
             let verdict = judge(&claim, Some(&run), 2);
-            prop_assert!(!verdict.why.is_empty() && !verdict.why.contains('\n'), "{:?}", verdict);
+            crate::assert_reasons(&verdict);
             prop_assert_eq!(&verdict, &judge(&claim, Some(&run), 2));
         }
         for unit in [Unit::Own, Unit::Ticks, Unit::Cycles] {
@@ -155,7 +155,7 @@ fn judge_all(texts: [&str; 2]) -> bool {
     for expected in EXPECTED {
         for place in [WHERE[0], WHERE[1]] {
             let verdict = judge(&claim(&format!("{place}\n{expected}")), Some(&run), 2);
-            assert!(!verdict.why.is_empty() && !verdict.why.contains('\n'), "{verdict:?}");
+            crate::assert_reasons(&verdict);
         }
     }
     for unit in [Unit::Own, Unit::Ticks, Unit::Cycles] {

@@ -3,8 +3,8 @@
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
 use lab::sample::Failure;
 
-use crate::assert_kind;
 use crate::made_up::{MadeUp, fail, product};
+use crate::{assert_kind, reasons};
 
 const RATIO: &str = "ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }";
 
@@ -18,12 +18,12 @@ fn a_ratio_inside_rounds() {
     let keys = |bounds: &str| format!("expect = {{ {RATIO}, each = [\"length\"], {bounds} }}");
     let faster = made_up.run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
     let verdict = assert_kind(&keys("at_least = 1.1"), &faster, Reproduced);
-    assert_eq!(verdict.ours.len(), 2, "one ratio a length");
-    for ours in &verdict.ours {
+    assert_eq!(verdict.values().count(), 2, "one ratio a length");
+    for ours in verdict.values() {
         assert!((ours.value.unwrap() - 1.2).abs() < 0.02, "drift is in both and leaves the ratio");
         assert!(ours.label.contains("function=apex over function=glibc"), "{}", ours.label);
     }
-    assert!(verdict.ours[0].label.starts_with("length=4 KiB"));
+    assert!(verdict.values().next().unwrap().label.starts_with("length=4 KiB"));
     assert_kind(&keys("at_least = 1.3"), &faster, Contradicted);
     assert_kind(&keys("at_most = 1.1"), &faster, Contradicted);
     assert_kind(&keys("at_least = 1.1, at_most = 1.3"), &faster, Reproduced);
@@ -95,7 +95,7 @@ fn the_noise_floor_is_slack_on_every_bound() {
             assert_eq!(verdict.kind, Inconclusive, "{bound} {near}: {verdict:?}");
         }
     }
-    assert!(kind("at_least", 1.001).why.contains("as near to the bound as the noise floor of"));
+    assert!(reasons(&kind("at_least", 1.001)).contains("near-bound"));
     assert_eq!(kind("at_least", 0.9).kind, Reproduced);
     assert_eq!(kind("at_least", 1.2).kind, Contradicted);
     assert_eq!(kind("at_most", 1.2).kind, Reproduced);
@@ -126,8 +126,8 @@ fn near_and_far_rounds_are_not_paired() {
     }
     let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1 }}");
     let verdict = assert_kind(&keys, &run, Reproduced);
-    assert!(verdict.ours.iter().all(|ours| ours.rounds == 10 && ours.lost == 10));
-    assert!(verdict.why.contains("10 rounds (10 lost)"), "{}", verdict.why);
+    assert!(verdict.values().all(|ours| ours.rounds == 10 && ours.lost == 10));
+    assert!(reasons(&verdict).contains(r#""rounds":10,"lost":10"#), "{verdict:?}");
     // Without the class the same values say nothing.
     for sample in &mut run.samples {
         sample.covariates.clear();
@@ -151,14 +151,14 @@ fn a_claim_on_near_cores_looks_at_no_others() {
         |class: &str, expect: &str| format!("class = \"{class}\"\nexpect = {{ {expect} }}");
     let ratio = format!("{RATIO}, each = [\"length\"], at_least = 1.1");
     let verdict = assert_kind(&of_class("near", &ratio), &run, Reproduced);
-    assert!(verdict.ours.iter().all(|ours| ours.rounds == 10 && ours.lost == 0), "{verdict:?}");
+    assert!(verdict.values().all(|ours| ours.rounds == 10 && ours.lost == 0), "{verdict:?}");
     assert_kind(&of_class("far", &ratio), &run, Contradicted);
     assert_kind(&of_class("near", "at_least = 5e9"), &run, Reproduced);
     assert_kind(&of_class("far", "at_most = 5e9"), &run, Reproduced);
     let verdict = assert_kind(&of_class("same", &ratio), &run, Unmeasurable);
-    assert!(verdict.why.contains("in no round were the cores same"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"other-class","class":"same""#), "{verdict:?}");
     let verdict = assert_kind(&of_class("same", "at_least = 5e9"), &run, Unmeasurable);
-    assert!(verdict.why.contains("in the last they were far"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""last":"far""#), "{verdict:?}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn rounds_of_no_common_class_say_so() {
     }
     let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 0.5 }}");
     let verdict = assert_kind(&keys, &run, Inconclusive);
-    assert!(verdict.why.contains("20 rounds lost"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""reason":"no-common-round","lost":20"#), "{verdict:?}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_side_that_cannot_be_measured() {
         point.text("function") == "apex"
     });
     let verdict = assert_kind(&keys, &run, Unmeasurable);
-    assert!(verdict.why.contains("no AVX-512"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains("no AVX-512"), "{verdict:?}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_ranking() {
         format!("expect = {{ ranking = [{filters}], each = [\"length\"] }}")
     };
     let verdict = assert_kind(&keys(["apex", "glibc", "naive"]), &run, Reproduced);
-    assert_eq!(verdict.ours.len(), 4, "two neighbours at two lengths");
+    assert_eq!(verdict.values().count(), 4, "two neighbours at two lengths");
     assert_kind(&keys(["glibc", "apex", "naive"]), &run, Contradicted);
     let even = functions(&["glibc", "apex", "naive"]).run(|_| 10e9);
     assert_kind(&keys(["apex", "glibc", "naive"]), &even, Inconclusive);
@@ -226,7 +226,10 @@ fn what_the_machine_does_not_allow_is_not_contradicted() {
         "expect = {{ {RATIO}, each = [\"length\"], at_least = 1.3, limit = {{ function = \"stores\" }} }}"
     );
     let verdict = assert_kind(&keys, &run(10.5e9, 11.5e9), Unmeasurable);
-    assert!(verdict.why.contains("this machine's own limit is 1.1"), "{}", verdict.why);
+    assert!(
+        reasons(&verdict).contains(r#""reason":"machine-limit","ratio":{"ratio":1.1"#),
+        "{verdict:?}"
+    );
     assert_kind(&keys, &run(11e9, 20e9), Contradicted);
     assert_kind(&keys, &run(14e9, 20e9), Reproduced);
 }
@@ -250,7 +253,7 @@ fn without_a_noise_floor_there_is_no_verdict() {
         assert_kind(keys, &with(6), kind);
         for twins in [0, 1, 5] {
             let verdict = assert_kind(keys, &with(twins), Inconclusive);
-            assert!(verdict.why.contains("no noise floor: twins have "), "{}", verdict.why);
+            assert!(reasons(&verdict).contains(r#""reason":"no-floor""#), "{verdict:?}");
         }
         // An experiment that only counts declares none.
         let mut counts = with(0);
@@ -298,5 +301,5 @@ fn a_ratio_of_points_that_often_fail_is_inconclusive() {
     };
     assert_kind(&keys, &with(2), Reproduced);
     let verdict = assert_kind(&keys, &with(3), Inconclusive);
-    assert!(verdict.why.contains("3 of 20 rounds failed, more than 10%"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""failed":3,"rounds":20,"max":0.1"#), "{verdict:?}");
 }

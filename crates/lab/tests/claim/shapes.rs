@@ -5,8 +5,8 @@ use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 
-use crate::assert_kind;
 use crate::made_up::{MadeUp, fail, product};
+use crate::{assert_kind, reasons};
 
 const WINNER: &str = "expect = { winner_changes = \"function\", along = \"length\" }";
 
@@ -23,8 +23,11 @@ fn the_winner_changes() {
         _ => 10e9,
     });
     let verdict = assert_kind(WINNER, &changing, Reproduced);
-    assert_eq!(verdict.ours.len(), 3);
-    assert!(verdict.why.contains("16 B: glibc") && verdict.why.contains("64 KiB: apex"));
+    assert_eq!(verdict.values().count(), 3);
+    for best in [r#""at":"16 B","candidates":["glibc"]"#, r#""at":"64 KiB","candidates":["apex"]"#]
+    {
+        assert!(reasons(&verdict).contains(best), "{verdict:?}");
+    }
     let one = functions(|function, _| if function == "apex" { 15e9 } else { 10e9 });
     assert_kind(WINNER, &one, Contradicted);
     let none = functions(|_, _| 10e9);
@@ -41,9 +44,10 @@ fn what_was_not_measured_everywhere_does_not_compete() {
         point.text("function") == "apex" && point.text("length") == "16 B"
     });
     let verdict = assert_kind(WINNER, &run, Contradicted);
-    assert!(verdict.ours.iter().all(|ours| ours.label.ends_with("naive")), "{verdict:?}");
-    let said = "left out: function=apex: not measured at every 'length'";
-    assert!(verdict.why.contains(said), "{}", verdict.why);
+    assert!(verdict.values().all(|ours| ours.label.ends_with("naive")), "{verdict:?}");
+    let left_out =
+        r#"{"why":{"reason":"not-at-every-level","along":"length"},"names":["function=apex"]}"#;
+    assert!(reasons(&verdict).contains(left_out), "{verdict:?}");
     fail(&mut run, &Failure::unsupported("no AVX-512"), |point| point.text("function") != "glibc");
     assert_kind(WINNER, &run, Unmeasurable);
 }
@@ -60,11 +64,15 @@ fn a_candidate_that_crashed_may_have_won() {
     let mut run = whole.clone();
     fail(&mut run, &crashed, at("naive", "16 B"));
     let verdict = assert_kind(WINNER, &run, Inconclusive);
-    assert!(verdict.why.contains("function=naive length=16 B: crashed"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""label":"function=naive length=16 B","why":{"reason":"failed","failure":{"kind":"crashed""#), "{verdict:?}");
     let mut run = whole.clone();
     run.samples.retain(|sample| !at("naive", "16 B")(&sample.point));
     let verdict = assert_kind(WINNER, &run, Inconclusive);
-    assert!(verdict.why.contains("not measured yet: tollgate run --claim it"), "{}", verdict.why);
+    assert!(
+        reasons(&verdict)
+            .contains(r#""reason":"not-measured","command":"tollgate run --claim it""#),
+        "{verdict:?}"
+    );
     // A whole level without values.
     let of_64_kib = |point: &Point| point.text("length") == "64 KiB";
     let mut run = whole.clone();
@@ -73,7 +81,10 @@ fn a_candidate_that_crashed_may_have_won() {
     let mut run = whole.clone();
     fail(&mut run, &Failure::unavailable("no memory", "add some"), of_64_kib);
     let verdict = assert_kind(WINNER, &run, Contradicted);
-    assert!(verdict.why.contains("function=naive length=64 KiB: unavailable"), "{}", verdict.why);
+    assert!(
+        reasons(&verdict).contains(r#""names":["function=naive length=64 KiB"]"#),
+        "{verdict:?}"
+    );
 }
 
 #[test]
@@ -87,16 +98,17 @@ fn a_level_that_crashed_may_differ() {
         let mut run = whole.clone();
         fail(&mut run, &Failure::new(FailureKind::Crashed, "signal 11"), of("2"));
         let verdict = assert_kind(keys, &run, Inconclusive);
-        assert!(verdict.why.contains("threads=2: crashed: signal 11"), "{}", verdict.why);
+        assert!(reasons(&verdict).contains(r#""label":"threads=2","why":{"reason":"failed","failure":{"kind":"crashed","why":"signal 11"}"#), "{verdict:?}");
         run.samples.retain(|sample| !of("2")(&sample.point));
         let verdict = assert_kind(keys, &run, Inconclusive);
-        let said = "threads=2: not measured yet: tollgate run --claim it";
-        assert!(verdict.why.contains(said), "{}", verdict.why);
+        let missing = r#""label":"threads=2","why":{"reason":"not-measured""#;
+        assert!(reasons(&verdict).contains(missing), "{verdict:?}");
         let mut run = whole.clone();
         fail(&mut run, &Failure::unavailable("two CPUs only", "add some"), of("2"));
         let verdict = assert_kind(keys, &run, Reproduced);
-        let said = "left out: threads=2: unavailable: two CPUs only (add some)";
-        assert!(verdict.why.contains(said), "{}", verdict.why);
+        let left_out =
+            r#""why":"two CPUs only","remedy":"add some"},"command":null},"names":["threads=2"]"#;
+        assert!(reasons(&verdict).contains(left_out), "{verdict:?}");
     }
 }
 
@@ -105,11 +117,11 @@ fn a_factor_left_open_is_named() {
     let points = product(&["glibc", "apex"], &["16 B", "4 KiB"], &["0", "2"]);
     let run = MadeUp::new(points).run(|_| 10e9);
     let verdict = assert_kind(WINNER, &run, Inconclusive);
-    assert!(verdict.why.contains("threads"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains(r#""factors":["threads"]"#), "{verdict:?}");
     let each =
         "expect = { winner_changes = \"function\", along = \"length\", each = [\"threads\"] }";
     let verdict = assert_kind(each, &run, Inconclusive);
-    assert!(verdict.why.starts_with("0 of 2 hold"), "{}", verdict.why);
+    assert_eq!(verdict.judgements.len(), 2, "{verdict:?}");
 }
 
 fn threads(truth: impl Fn(f64) -> f64) -> Run {
@@ -125,7 +137,10 @@ fn shape(name: &str, more: &str) -> String {
 fn it_rises_or_falls() {
     let rising = threads(|threads| 10e9 + threads * 1e9);
     let verdict = assert_kind(&shape("rises", ""), &rising, Reproduced);
-    assert!(verdict.ours[0].label.contains("threads=16 over threads=0"), "sorted as numbers");
+    assert!(
+        verdict.values().next().unwrap().label.contains("threads=16 over threads=0"),
+        "sorted as numbers"
+    );
     assert_kind(&shape("falls", ""), &rising, Contradicted);
     let falling = threads(|threads| 10e9 - threads * 0.2e9);
     assert_kind(&shape("falls", ""), &falling, Reproduced);
@@ -139,7 +154,7 @@ fn it_is_flat() {
     let within = ", within = \"5%\"";
     let level = threads(|_| 10e9);
     let verdict = assert_kind(&shape("flat", within), &level, Reproduced);
-    assert_eq!(verdict.ours.len(), 3, "each level against the first");
+    assert_eq!(verdict.values().count(), 3, "each level against the first");
     let bump = threads(|threads| if threads == 8.0 { 12e9 } else { 10e9 });
     assert_kind(&shape("flat", within), &bump, Contradicted);
     assert_kind(&shape("flat", ", within = \"20%\""), &bump, Inconclusive);
@@ -179,5 +194,5 @@ fn one_level_has_no_shape() {
     let absent = Failure::unavailable("two CPUs only", "use a larger machine");
     fail(&mut run, &absent, |point| point.text("threads") != "0");
     let verdict = assert_kind(&shape("rises", ""), &run, Unmeasurable);
-    assert!(verdict.why.contains("use a larger machine"), "{}", verdict.why);
+    assert!(reasons(&verdict).contains("use a larger machine"), "{verdict:?}");
 }

@@ -1,12 +1,9 @@
 //! Cumulative distributions from the merged histograms of all rounds.
 
-use std::collections::BTreeMap;
-
 use lab::histogram::{MAX_COUNT, decode_histogram};
 use lab::journal::Run;
 use lab::point::Point;
-use lab::sample::Sample;
-use lab::summary::{self, Summary};
+use lab::summary::{Samples, Summary};
 
 use super::FigureError;
 use super::curve::{Curve, Mark};
@@ -55,13 +52,10 @@ fn distribution(
     summary: &Summary,
     point: &Point,
 ) -> Result<Vec<Mark>, FigureError> {
-    let is_point = |sample: &&Sample| sample.point == *point && !sample.twin;
-    let all = summary::samples(run, &summary.experiment, &summary.environment).into_iter();
-    // The last of several samples of a round is final.
-    let last: BTreeMap<u32, &Sample> =
-        all.filter(is_point).map(|sample| (sample.round, sample)).collect();
+    let samples = Samples::in_environment(run, &summary.experiment, &summary.environment);
     let mut merged = None;
-    for sample in last.values().filter(|sample| sample.is_valid()) {
+    let rounds = samples.rounds(point, false).map(|(_, sample)| sample);
+    for sample in rounds.filter(|sample| sample.is_valid()) {
         let Some(text) = sample.histograms.get(&summary.metric) else { continue };
         let error = |why: String| FigureError::Histogram {
             figure: figure.id.clone(),

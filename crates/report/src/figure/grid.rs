@@ -4,7 +4,7 @@ use lab::figure::Figure;
 use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::statistics::{Ratio, Resolution, resolve};
-use lab::summary::{Observed, Row, Summary, Unit, paired, rounds};
+use lab::summary::{Row, Summary, paired};
 
 use super::FigureError;
 use super::cell::{Cell, CellFormat, CellValue};
@@ -83,8 +83,8 @@ pub(super) fn grid(
             Err(error) => return Err(error),
         }
     }
-    let mut sources = vec![PanelSource::new(figure, run, main_summary, main)];
-    sources.extend(selections.iter().map(|(side, it, rows)| PanelSource::new(side, run, it, rows)));
+    let mut sources = vec![PanelSource::new(figure, main_summary, main)];
+    sources.extend(selections.iter().map(|(side, it, rows)| PanelSource::new(side, it, rows)));
     let levels = rows(figure, &sources);
     let mut missing = MissingValues::default();
     let panels = sources.iter().map(|it| it.panel(&levels, &mut missing));
@@ -130,19 +130,11 @@ struct PanelSource<'a> {
     figure: &'a Figure,
     summary: &'a Summary,
     selection: &'a Selection<'a>,
-    observed: Observed,
 }
 
 impl<'a> PanelSource<'a> {
-    fn new(
-        figure: &'a Figure,
-        run: &Run,
-        summary: &'a Summary,
-        selection: &'a Selection<'a>,
-    ) -> Self {
-        let Summary { experiment, metric, environment, .. } = summary;
-        let observed = rounds(run, experiment, metric, environment, Unit::Own);
-        Self { figure, summary, selection, observed }
+    fn new(figure: &'a Figure, summary: &'a Summary, selection: &'a Selection<'a>) -> Self {
+        Self { figure, summary, selection }
     }
 
     /// Returns a note if the rounds or fixed levels differ from those of `main`.
@@ -201,7 +193,7 @@ impl<'a> PanelSource<'a> {
     }
 
     fn ratio(&self, point: &Point, base: &Point) -> Option<(Ratio, Resolution)> {
-        let points = &self.observed.points;
+        let points = &self.summary.observed.points;
         let ratio = paired(points.get(point)?, points.get(base)?).ok()?;
         let floor = self.summary.floors.near(&[point, base]);
         Some((ratio, resolve(&ratio, floor)))

@@ -6,6 +6,7 @@ mod inventory;
 mod notes;
 mod pivot;
 mod point_list;
+mod reasons;
 mod section;
 mod show;
 mod verdicts;

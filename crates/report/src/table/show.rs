@@ -5,7 +5,7 @@ use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::{Filter, Point};
 use lab::statistics::NoiseFloor;
-use lab::summary::{Floors, Row, Summary, SummaryError, Unit, rounds, summarise};
+use lab::summary::{Floors, Row, Summary, SummaryError, Unit, summarise};
 use serde_json::{Value, json};
 
 use super::cell::{BestSelector, Rows, ValueFormat};
@@ -114,10 +114,8 @@ impl<'a> ShownExperiment<'a> {
     fn text(&self, page: Page) -> String {
         let rows = self.rows();
         let mut text = self.heading(&rows, page);
-        let Summary { experiment, metric, environment, .. } = &self.summary;
-        let observed = rounds(self.run, experiment, metric, environment, self.options.unit);
         let selector = BestSelector {
-            observed: &observed,
+            observed: &self.summary.observed,
             better: self.summary.record.better,
             floors: &self.summary.floors,
             seed: self.run.record.seed,

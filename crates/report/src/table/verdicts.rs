@@ -3,6 +3,7 @@
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
+use super::reasons::why;
 use crate::format;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
@@ -46,7 +47,7 @@ pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
 
 /// Returns whether a verdict is a single absolute value of other hardware, which needs no explanation.
 fn is_single_value(verdict: &Verdict) -> bool {
-    verdict.kind == VerdictKind::Incomparable && verdict.ours.len() == 1
+    verdict.kind == VerdictKind::Incomparable && verdict.values().count() == 1
 }
 
 fn table(page: Page, titles: &[&str], rows: Vec<Vec<TableCell>>) -> String {
@@ -69,8 +70,9 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "carries_over": claim.carries_over,
             "cores": claim.cores,
             "verdict": verdict.kind,
-            "why": verdict.why,
-            "ours": verdict.ours,
+            "why": why(verdict),
+            "quantifier": verdict.quantifier,
+            "judgements": verdict.judgements,
             "published": verdict.published,
         })
     };
@@ -96,9 +98,9 @@ fn verdict_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     let stated = verdict.published.as_ref().or(claim.published.as_ref());
     let mut lines = vec![format!("{}: {}", claim.id, claim.says)];
     lines.extend(stated.map(|stated| format!("published: {}", published(stated))));
-    let several = verdict.ours.iter().filter(|part| part.value.is_some()).count() > 1;
-    lines.extend(several.then(|| format!("measured: {}", measured(&verdict.ours))));
-    lines.push(verdict.why.clone());
+    let several = verdict.values().filter(|part| part.value.is_some()).count() > 1;
+    lines.extend(several.then(|| format!("measured: {}", measured(verdict))));
+    lines.push(why(verdict));
     vec![TableCell::new(verdict.kind.name(), emphasis), TableCell::from_lines(&lines)]
 }
 
@@ -107,7 +109,7 @@ fn value_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     vec![
         claim.id.clone().into(),
         stated.map(published).unwrap_or_default().into(),
-        measured(&verdict.ours).into(),
+        measured(verdict).into(),
     ]
 }
 
@@ -119,9 +121,9 @@ fn published(published: &Published) -> String {
     }
 }
 
-fn measured(parts: &[MeasuredValue]) -> String {
-    let is_single = parts.len() == 1;
-    let valued: Vec<String> = parts.iter().filter_map(|ours| part(ours, is_single)).collect();
+fn measured(verdict: &Verdict) -> String {
+    let is_single = verdict.values().count() == 1;
+    let valued: Vec<String> = verdict.values().filter_map(|ours| part(ours, is_single)).collect();
     let mut lines: Vec<String> = valued.iter().take(MAX_VALUES).cloned().collect();
     match (valued.len(), valued.len().saturating_sub(MAX_VALUES)) {
         (0, _) => return "—".into(),

@@ -7,7 +7,7 @@
 use lab::journal::Run;
 use lab::sample::Sample;
 use lab::statistics::{Estimate, estimate};
-use lab::summary;
+use lab::summary::Samples;
 
 /// The experiment that stamps both ways.
 const ONE_WAY: &str = "crossing/one-way";
@@ -16,10 +16,10 @@ const TRACEPOINT: &str = "crossing/tracepoint";
 
 /// What cannot all be right in the newest boot that the run measured in; one line each.
 pub fn breaks(run: &Run) -> Vec<String> {
-    let Some(boot) = summary::newest_environment(run, ONE_WAY) else {
+    let Some(samples) = Samples::newest(run, ONE_WAY) else {
         return Vec::new();
     };
-    let boot = Boot { run, id: boot };
+    let boot = Boot { run, id: samples.environment };
     ["off", "on"].iter().flat_map(|isolation| boot.breaks(isolation)).collect()
 }
 
@@ -98,8 +98,8 @@ impl Boot<'_> {
         is: impl Fn(&Sample) -> bool,
         of: impl Fn(&Sample) -> Option<f64>,
     ) -> Option<Estimate> {
-        let all = summary::samples(self.run, experiment, self.id).into_iter();
-        let own = all.filter(|sample| sample.environment == self.id && sample.is_valid());
+        let all = Samples::in_environment(self.run, experiment, self.id);
+        let own = all.all().filter(|sample| sample.environment == self.id && sample.is_valid());
         let values: Vec<f64> = own.filter(|sample| is(sample)).filter_map(of).collect();
         estimate(&values).ok()
     }

@@ -15,7 +15,7 @@ use lab::journal::Run;
 use lab::point::Point;
 use lab::run::Lab;
 use lab::sample::FailureKind;
-use lab::summary::{Row, Unit, newest_environment, paired, rounds, summarise};
+use lab::summary::{Row, Samples, Unit, paired, summarise};
 
 use crate::SUITE;
 use text::Cell;
@@ -106,10 +106,10 @@ impl Values<'_> {
         numerator: &[(&str, &str)],
         denominator: &[(&str, &str)],
     ) -> Cell {
-        let Some(environment) = newest_environment(self.run, experiment) else {
+        let Some(samples) = Samples::newest(self.run, experiment) else {
             return Cell::Empty;
         };
-        let observed = rounds(self.run, experiment, metric, environment, Unit::Own).points;
+        let observed = samples.observed(metric, Unit::Own).points;
         let find = |levels| observed.iter().find(|(point, _)| has_levels(point, levels));
         let ratio = match (find(numerator), find(denominator)) {
             (Some((_, above)), Some((_, below))) => paired(above, below).ok(),

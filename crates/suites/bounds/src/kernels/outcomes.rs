@@ -6,7 +6,7 @@ use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::Failure;
 use lab::statistics::{Ratio, median};
-use lab::summary::{Observed, Rounds, Unit, newest_environment, paired, rounds, samples};
+use lab::summary::{Observed, Rounds, Samples, Unit, paired};
 
 use super::manifest::Mechanism;
 use super::programs::{Bug, Kernel};
@@ -96,8 +96,8 @@ impl Outcomes {
 fn failures(run: &Run) -> BTreeMap<String, Failure> {
     let mut failures = BTreeMap::new();
     for experiment in [KERNELS, DETECTION] {
-        let environment = newest_environment(run, experiment).unwrap_or_default();
-        for sample in samples(run, experiment, environment) {
+        let samples = Samples::newest(run, experiment);
+        for sample in samples.iter().flat_map(Samples::all) {
             if let Some(failure) = &sample.error {
                 let mechanism = sample.point.text("mechanism").to_owned();
                 failures.entry(mechanism).or_insert_with(|| failure.clone());
@@ -109,10 +109,8 @@ fn failures(run: &Run) -> BTreeMap<String, Failure> {
 
 /// Returns the values of a metric; empty if the experiment was not measured.
 fn observed(run: &Run, experiment: &str, metric: &str) -> Observed {
-    let environment = newest_environment(run, experiment);
-    environment.map_or_else(Observed::default, |environment| {
-        rounds(run, experiment, metric, environment, Unit::Own)
-    })
+    let samples = Samples::newest(run, experiment);
+    samples.map_or_else(Observed::default, |samples| samples.observed(metric, Unit::Own))
 }
 
 fn has_level(observed: &Observed, factor: &str, level: &str) -> bool {

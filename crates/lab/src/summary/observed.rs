@@ -1,0 +1,139 @@
+//! Values by point and round, ratios within rounds, and noise floors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::point::{Level, Point};
+use crate::statistics::{NoiseFloor, Ratio, StatisticsError, paired_ratio};
+
+/// Value of one point in one round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// The value, in the requested unit.
+    pub value: f64,
+    /// Proximity of the cores, if the point uses two.
+    pub class: Option<Level>,
+}
+
+/// Observations of one point by round.
+pub type Rounds = BTreeMap<u32, Observation>;
+
+/// All values of one metric of an experiment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observed {
+    /// Points with values.
+    pub points: BTreeMap<Point, Rounds>,
+    /// Twins of points, with values.
+    pub twins: BTreeMap<Point, Rounds>,
+}
+
+impl Observed {
+    /// Keeps the observations that match a predicate, and the points with observations left.
+    pub(crate) fn keep(&mut self, matches: impl Fn(&Observation) -> bool) {
+        for side in [&mut self.points, &mut self.twins] {
+            side.values_mut().for_each(|rounds| rounds.retain(|_, one| matches(one)));
+            side.retain(|_, rounds| !rounds.is_empty());
+        }
+    }
+
+    /// Returns the ratio of each point to its twin, if all their values are positive.
+    pub fn twin_ratios(&self) -> Vec<(Point, Ratio)> {
+        let ratio = |(point, twin)| {
+            let rounds = self.points.get(point)?;
+            Some((Point::clone(point), paired(rounds, twin).ok()?))
+        };
+        self.twins.iter().filter_map(ratio).collect()
+    }
+
+    /// Returns the maximum number of rounds that a point and its twin have in common; 0 without twins.
+    pub(crate) fn twin_rounds(&self) -> usize {
+        let common = |(point, twin)| Some(pairs(self.points.get(point)?, twin).0.len());
+        self.twins.iter().filter_map(common).max().unwrap_or(0)
+    }
+}
+
+/// Returns the pairs of values of the rounds in which both points have the same class, and the number of rounds without a
+/// pair. A point without a class pairs with any.
+pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, usize) {
+    let all: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
+    let pair = |round| {
+        let (above, below) = (numerator.get(round)?, denominator.get(round)?);
+        let differ = matches!((&above.class, &below.class), (Some(a), Some(b)) if a != b);
+        (!differ).then_some((above.value, below.value))
+    };
+    let pairs: Vec<_> = all.iter().filter_map(|round| pair(*round)).collect();
+    let lost = all.len() - pairs.len();
+    (pairs, lost)
+}
+
+/// Returns the ratio of two points, paired within rounds.
+///
+/// # Errors
+/// Returns an error if no round has a pair, or if a value is not positive.
+pub fn paired(numerator: &Rounds, denominator: &Rounds) -> Result<Ratio, StatisticsError> {
+    let (pairs, lost) = pairs(numerator, denominator);
+    paired_ratio(&pairs, lost)
+}
+
+/// Noise floors of an experiment, one per pair of twins. They differ: a copy of 16 B varies by another share than one of
+/// 256 MiB.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Floors(Vec<(Point, NoiseFloor)>);
+
+impl Floors {
+    /// Returns the floors of all twins with enough rounds.
+    pub fn of(observed: &Observed) -> Self {
+        let floor = |(point, ratio)| Some((point, NoiseFloor::from_twins(&[ratio])?));
+        Self(observed.twin_ratios().into_iter().filter_map(floor).collect())
+    }
+
+    /// Returns the floor for a comparison of these points: that of the nearest twins, which differ from one of them in the
+    /// fewest factors; of equally near ones, the highest. `None` without twins.
+    pub fn near(&self, points: &[&Point]) -> Option<&NoiseFloor> {
+        let distance = |twin: &Point| points.iter().map(|point| twin.differing(point)).min();
+        let nearest = self.0.iter().map(|(twin, _)| distance(twin)).min()?;
+        let near = self.0.iter().filter(|(twin, _)| distance(twin) == nearest);
+        near.map(|(_, floor)| floor).max_by(|a, b| a.floor.total_cmp(&b.floor))
+    }
+
+    /// Returns the lowest and the highest floor.
+    pub fn span(&self) -> Option<(&NoiseFloor, &NoiseFloor)> {
+        let floors = || self.0.iter().map(|(_, floor)| floor);
+        let lowest = floors().min_by(|a, b| a.floor.total_cmp(&b.floor))?;
+        Some((lowest, floors().max_by(|a, b| a.floor.total_cmp(&b.floor))?))
+    }
+
+    /// Returns the floors of two runs together.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().cloned());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floor(share: f64) -> NoiseFloor {
+        let pairs: Vec<_> = (0..20).map(|_| (1.0 + share, 1.0)).collect();
+        NoiseFloor::from_twins(&[paired_ratio(&pairs, 0).unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn the_nearest_twins_give_the_floor() {
+        let at = |length: &str, function: &str| {
+            Point::from([("length", length), ("function", function)])
+        };
+        let floors =
+            Floors(vec![(at("16 B", "glibc"), floor(0.01)), (at("1 MiB", "glibc"), floor(0.5))]);
+        let near = |point: &Point| floors.near(&[point]).unwrap().floor;
+        assert!(near(&at("16 B", "ours")) < 0.02);
+        assert!(near(&at("1 MiB", "ours")) > 0.3);
+        // Equally far from both: the higher.
+        assert!(near(&at("4 KiB", "glibc")) > 0.3);
+        assert_eq!(Floors::default().near(&[&at("16 B", "glibc")]), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Index of the samples of one experiment in one environment of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Observation, Observed, Unit};
+use crate::experiment::Experiment;
+use crate::journal::Run;
+use crate::metric::MetricRecord;
+use crate::point::{Level, Point};
+use crate::sample::Sample;
+
+/// Covariate that splits rounds into classes that are not compared: the proximity of two cores.
+pub const CLASS: &str = "proximity";
+
+/// Samples of one experiment that belong together, indexed by point, twin and round.
+///
+/// These are the samples of one environment and, if factors of the experiment are chosen at boot, of its other boots.
+pub struct Samples<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// ID of the experiment.
+    pub experiment: &'a str,
+    /// ID of the environment.
+    pub environment: &'a str,
+    /// Number of other environments of the run with samples of the experiment.
+    pub other_environments: usize,
+    /// Every sample in the order of the journal.
+    all: Vec<&'a Sample>,
+    /// The last sample of each point, twin and round, which is the one that counts.
+    last: BTreeMap<(&'a Point, bool), BTreeMap<u32, &'a Sample>>,
+}
+
+impl<'a> Samples<'a> {
+    /// Indexes the samples of an experiment in the environment that measured it last; `None` without samples.
+    pub fn newest(run: &'a Run, experiment: &'a str) -> Option<Self> {
+        let last = run.samples.iter().rev().find(|s| s.experiment == experiment)?;
+        Some(Self::in_environment(run, experiment, &last.environment))
+    }
+
+    /// Indexes the samples of an experiment in an environment.
+    pub fn in_environment(run: &'a Run, experiment: &'a str, environment: &'a str) -> Self {
+        let boots = boots(run, experiment, environment);
+        let of_experiment = || run.samples.iter().filter(|s| s.experiment == experiment);
+        let environments: BTreeSet<_> = of_experiment().map(|s| s.environment.as_str()).collect();
+        let is_in = |sample: &&Sample| boots.contains(sample.environment.as_str());
+        let mut all: Vec<&Sample> = of_experiment().filter(is_in).collect();
+        if boots.len() > 1 {
+            // A failure in one boot does not replace the values of another.
+            let valid = all.iter().filter(|s| s.is_valid());
+            let measured: BTreeSet<_> = valid.map(|s| &s.point).collect();
+            all.retain(|s| s.error.is_none() || !measured.contains(&s.point));
+        }
+        let mut last: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for sample in &all {
+            last.entry((&sample.point, sample.twin)).or_default().insert(sample.round, *sample);
+        }
+        let other_environments = environments.difference(&boots).count();
+        Self { run, experiment, environment, other_environments, all, last }
+    }
+
+    /// Returns the experiment as declared in the run.
+    pub fn declared(&self) -> Option<&'a Experiment> {
+        self.run.record.experiments.get(self.experiment)
+    }
+
+    /// Returns the unit and the direction of a metric as recorded in the run.
+    pub fn metric(&self, metric: &str) -> Option<&'a MetricRecord> {
+        self.run.record.metric(self.experiment, metric)
+    }
+
+    /// Returns every sample in the order of the journal, repeated attempts included.
+    pub fn all(&self) -> impl Iterator<Item = &'a Sample> {
+        self.all.iter().copied()
+    }
+
+    /// Returns the points with samples, without their twins.
+    pub fn points(&self) -> impl Iterator<Item = &'a Point> {
+        self.last.keys().filter(|(_, twin)| !twin).map(|(point, _)| *point)
+    }
+
+    /// Returns the sample that counts for each round of a point, or of its twin.
+    pub fn rounds<'s>(
+        &'s self,
+        point: &'s Point,
+        twin: bool,
+    ) -> impl DoubleEndedIterator<Item = (u32, &'a Sample)> + 's {
+        let rounds = self.last.get(&(point, twin)).into_iter().flatten();
+        rounds.map(|(round, sample)| (*round, *sample))
+    }
+
+    /// Returns the sample that counts for a round of a point.
+    pub fn sample(&self, point: &Point, round: u32) -> Option<&'a Sample> {
+        self.last.get(&(point, false))?.get(&round).copied()
+    }
+
+    /// Returns the values of a metric by point and round. A round whose sample is void or failed, or has no clock to
+    /// convert its value by, has none.
+    pub fn observed(&self, metric: &str, unit: Unit) -> Observed {
+        let mut observed = Observed::default();
+        for ((point, twin), samples) in &self.last {
+            let observation = |(round, sample): (&u32, &&Sample)| {
+                let class = sample.covariates.get(CLASS).cloned();
+                Some((*round, Observation { value: value(sample, metric, unit)?, class }))
+            };
+            let rounds: BTreeMap<_, _> = samples.iter().filter_map(observation).collect();
+            let side = if *twin { &mut observed.twins } else { &mut observed.points };
+            if !rounds.is_empty() {
+                side.insert(Point::clone(point), rounds);
+            }
+        }
+        observed
+    }
+}
+
+/// Returns the environments that count as one for an experiment.
+fn boots<'a>(run: &'a Run, experiment: &str, environment: &'a str) -> BTreeSet<&'a str> {
+    let mut boots = BTreeSet::from([environment]);
+    let chosen_at_boot =
+        run.record.experiments.get(experiment).is_some_and(|one| !one.blocking.is_empty());
+    let known = run.record.environments.get(environment).filter(|_| chosen_at_boot);
+    if let Some(this) = known {
+        let others =
+            run.record.environments.iter().filter(|(_, other)| this.is_another_boot(other));
+        boots.extend(others.map(|(id, _)| id.as_str()));
+    }
+    boots
+}
+
+/// Returns the finite value of a metric in a valid sample.
+pub(super) fn value(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
+    let value = sample.is_valid().then(|| sample.values.get(metric))??;
+    unit.convert(*value, sample).filter(|v| v.is_finite())
+}
+
+/// Returns the class of a sample, if its point uses two cores.
+pub(super) fn class(sample: &Sample) -> Option<&Level> {
+    sample.covariates.get(CLASS)
+}

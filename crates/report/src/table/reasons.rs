@@ -1,0 +1,320 @@
+//! Verdicts and their reasons as text.
+
+use lab::claim::{
+    Bounds, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Verdict, VerdictKind,
+};
+use lab::statistics::{Resolution, Unresolved};
+
+use crate::format::{count, interval, published as stated};
+
+const NOTHING: &str = "there is nothing to judge";
+/// Maximum number of fitting values that the reason of a judgement lists.
+const MAX_FITTING: usize = 3;
+
+/// Returns the reason for a verdict in one line.
+pub(super) fn why(verdict: &Verdict) -> String {
+    if verdict.kind == VerdictKind::Incomparable {
+        return not_judged(verdict);
+    }
+    let judgements = &verdict.judgements;
+    let deciding = judgements.iter().find(|one| one.kind == verdict.kind).or(judgements.first());
+    let mut text = deciding.map_or_else(|| NOTHING.to_string(), judgement);
+    if judgements.len() > 1 {
+        text = format!("{}; {text}", counted(judgements));
+    }
+    let against = judgements.iter().filter(|one| one.kind == VerdictKind::Contradicted);
+    let labels: Vec<_> =
+        against.flat_map(|one| &one.values).map(|value| value.label.as_str()).collect();
+    if let (Quantifier::Share(share), false) = (verdict.quantifier, labels.is_empty()) {
+        let labels = labels.join("; ");
+        text += &format!(" (claimed for {}); not true for: {labels}", stated(share, "share"));
+    }
+    let mut left_out: Vec<(&Reason, Vec<&str>)> = Vec::new();
+    for one in judgements.iter().flat_map(|one| &one.left_out) {
+        let names = one.names.iter().map(String::as_str);
+        match left_out.iter_mut().find(|(why, _)| *why == &one.why) {
+            Some((_, known)) => known.extend(names),
+            None => left_out.push((&one.why, names.collect())),
+        }
+    }
+    for (why, mut names) in left_out {
+        names.sort_unstable();
+        names.dedup();
+        text += &format!("; left out: {}: {}", names.join(", "), reason(why));
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The published value next to the measured one.
+fn not_judged(verdict: &Verdict) -> String {
+    let published = verdict.published.as_ref();
+    let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
+    let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
+    let here = verdict.values().find(|value| value.value.is_some()).map(figure);
+    let here = here.unwrap_or_default();
+    format!("{value} on {on}, here {here}; absolute values do not carry over")
+}
+
+/// `3 of 5 reproduced, 1 contradicted, 1 not measurable here`
+fn counted(judgements: &[Judgement]) -> String {
+    let count = |kind| judgements.iter().filter(|one| one.kind == kind).count();
+    let mut text = format!("{} of {} hold", count(VerdictKind::Reproduced), judgements.len());
+    for (kind, word) in [
+        (VerdictKind::Contradicted, "contradicted"),
+        (VerdictKind::Inconclusive, "undecided"),
+        (VerdictKind::Unmeasurable, "not measurable here"),
+    ] {
+        if count(kind) > 0 {
+            text += &format!(", {} {word}", count(kind));
+        }
+    }
+    text
+}
+
+fn judgement(judgement: &Judgement) -> String {
+    if let [Reason::BestEverywhere { level, resolved, rounds }, rest @ ..] =
+        judgement.reasons.as_slice()
+    {
+        let best = match level {
+            None => "no level is best everywhere".to_string(),
+            Some(level) if *resolved => format!("{level} is best everywhere"),
+            Some(level) => format!("{level} may be best everywhere"),
+        };
+        let contests =
+            judgement.values.iter().filter_map(|value| contest(value.statistic.as_ref()?));
+        let contests = contests.collect::<Vec<_>>().join("; ");
+        let rest: String = rest.iter().map(|one| format!("; {}", reason(one))).collect();
+        return format!("{best}: {contests}, {rounds} judged rounds{rest}");
+    }
+    let deciding: Vec<_> =
+        judgement.values.iter().filter(|value| value.kind == judgement.kind).collect();
+    let shown = if judgement.kind == VerdictKind::Reproduced { MAX_FITTING } else { 1 };
+    let mut texts: Vec<_> = deciding.iter().take(shown).map(|one| labelled(one)).collect();
+    if deciding.len() > texts.len() {
+        texts.push(format!("and {} more", deciding.len() - texts.len()));
+    }
+    if texts.is_empty() { NOTHING.into() } else { texts.join("; ") }
+}
+
+fn labelled(value: &MeasuredValue) -> String {
+    match value.label.is_empty() {
+        true => argument(value),
+        false => format!("{}: {}", value.label, argument(value)),
+    }
+}
+
+/// The value, the claimed one, and what weakens the result.
+fn argument(value: &MeasuredValue) -> String {
+    let mut text = value.statistic.as_ref().map_or_else(String::new, |it| statistic(value, it));
+    for one in &value.reasons {
+        let is_clause = matches!(
+            one,
+            Reason::Claimed { .. }
+                | Reason::ClaimedImprovement { .. }
+                | Reason::ClaimedValue { .. }
+                | Reason::Resolved { .. }
+                | Reason::NearBound { .. }
+        );
+        if !text.is_empty() {
+            text += if is_clause { ", " } else { "; " };
+        }
+        text += &reason(one);
+    }
+    text
+}
+
+/// `107 ns (106 ns to 109 ns)`
+fn figure(value: &MeasuredValue) -> String {
+    value.value.map_or_else(
+        || "no value".into(),
+        |centre| match &value.interval {
+            Some(ends) => interval(centre, ends, &value.unit),
+            None => stated(centre, &value.unit),
+        },
+    )
+}
+
+fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
+    let (figure, rounds) = (figure(value), count(value.rounds, "round"));
+    match statistic {
+        Statistic::Median { failed, void } => {
+            let lost = match failed + void {
+                0 => String::new(),
+                lost => format!(" ({lost} lost: {failed} failed, {void} void)"),
+            };
+            format!("{figure} over {rounds}{lost}")
+        }
+        Statistic::Ratio { of_best } => ratio(&figure, *of_best, value.rounds, value.lost),
+        Statistic::TwinDifference => format!("twins differ by {figure} over {rounds}"),
+        Statistic::Span { low, high, step, steps, recorded } => {
+            let [low, high, step] = [low, high, step].map(|it| stated(*it, &value.unit));
+            let steps = in_steps(*steps);
+            format!(
+                "{low} to {high} over {rounds} on an idle core (of {recorded}): {steps} of {step}"
+            )
+        }
+        Statistic::Spread { recorded } => format!(
+            "the middle half of {rounds} on an idle core (of {recorded}) spreads by {figure}"
+        ),
+        Statistic::Best { .. } => {
+            format!("{}, {figure}", contest(statistic).unwrap_or_default())
+        }
+    }
+}
+
+/// `1.02 (1.01 to 1.03), 20 rounds`
+fn ratio(figure: &str, of_best: bool, rounds: usize, lost: usize) -> String {
+    let of_best = if of_best { "the best chosen on the other rounds, " } else { "" };
+    let lost = if lost > 0 { format!(" ({lost} lost)") } else { String::new() };
+    format!("{figure}, {of_best}{}{lost}", count(rounds, "round"))
+}
+
+/// `64 KiB: apex`, or all levels that may be the best there.
+fn contest(statistic: &Statistic) -> Option<String> {
+    match statistic {
+        Statistic::Best { at, candidates } => Some(format!("{at}: {}", candidates.join(" or "))),
+        _ => None,
+    }
+}
+
+fn in_steps(steps: f64) -> String {
+    format!("{} {}", stated(steps, "1"), if steps == 1.0 { "step" } else { "steps" })
+}
+
+/// `at least 0.97 and at most 1.03`
+fn limits(bounds: &Bounds, unit: &str) -> String {
+    let bound = |word: &str, bound: Option<f64>| {
+        let value = |bound| if unit == "steps" { in_steps(bound) } else { stated(bound, unit) };
+        bound.map(|bound| format!("{word} {}", value(bound)))
+    };
+    let both = [bound("at least", bounds.at_least), bound("at most", bounds.at_most)];
+    both.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+fn relation(relation: Relation) -> &'static str {
+    match relation {
+        Relation::Higher => "higher",
+        Relation::Lower => "lower",
+        Relation::Better => "better",
+    }
+}
+
+fn again(text: &str, command: Option<&String>) -> String {
+    command.map_or_else(|| text.to_string(), |command| format!("{text}; {command}"))
+}
+
+/// Returns a reason in one line.
+fn reason(reason: &Reason) -> String {
+    let share = |share: f64| stated(share, "share");
+    match reason {
+        Reason::Claimed { bounds, unit } => format!("claimed {}", limits(bounds, unit)),
+        Reason::ClaimedImprovement { bounds } => {
+            format!("claimed {} times better", limits(bounds, "1"))
+        }
+        Reason::ClaimedValue { value, unit, tolerance: None } => {
+            format!("claimed {}", stated(*value, unit))
+        }
+        Reason::ClaimedValue { value, unit, tolerance: Some(tolerance) } => {
+            format!("claimed {} within {}", stated(*value, unit), share(*tolerance))
+        }
+        Reason::Resolved { relation: it, resolution, floor } => match resolution {
+            Resolution::Higher => format!("resolved {}", relation(*it)),
+            Resolution::Lower => format!("resolved not {}", relation(*it)),
+            Resolution::Unresolved { why } => {
+                let floor = floor.filter(|_| *why == Unresolved::BelowFloor);
+                let floor = floor.map(|floor| format!(" of {}", share(floor)));
+                format!("unresolved: {why}{}", floor.unwrap_or_default())
+            }
+        },
+        Reason::NearBound { floor } => {
+            format!("unresolved: closer to the bound than the noise floor of {}", share(*floor))
+        }
+        Reason::BestEverywhere { level, rounds, .. } => {
+            let level = level.as_deref().unwrap_or("no level");
+            format!("{level} is best everywhere, {rounds} judged rounds")
+        }
+        Reason::TooFewRounds { rounds, needed } => {
+            format!("{rounds} judged rounds of the {needed} required")
+        }
+        Reason::TooManyFailed { failed, rounds, max } => {
+            format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
+        }
+        Reason::FailuresMayDecide => "the failed rounds may change it".into(),
+        Reason::NoFloor { rounds, needed, command } => {
+            let rounds = count(*rounds, "round");
+            format!("no noise floor: twins have {rounds} in common and require {needed}: {command}")
+        }
+        Reason::MachineLimit { ratio: limit, of_best } => {
+            let figure = interval(limit.ratio, &limit.interval, "1");
+            let limit = ratio(&figure, *of_best, limit.rounds, limit.lost);
+            format!("this machine's limit is {limit}")
+        }
+        Reason::At { label, why } => format!("{label}: {}", self::reason(why)),
+        Reason::NotMeasured { command } => format!("not measured yet: {command}"),
+        Reason::Failed { failure, command } => again(&failure.to_string(), command.as_ref()),
+        Reason::Void { cause, command } => {
+            again(&format!("every round is void: {cause}"), command.as_ref())
+        }
+        Reason::NoValue { command } => {
+            again("the samples have no value of this metric", command.as_ref())
+        }
+        Reason::OtherClass { class, last, command } => {
+            let class = lab::proximity::name(*class);
+            let last = last.as_deref().unwrap_or("of no class");
+            let text =
+                format!("the cores were {class} in no round and {last} in the last; measure again");
+            again(&text, command.as_ref())
+        }
+        Reason::NoCommonRound { lost } => {
+            format!("no round has both in one class: {lost} rounds lost")
+        }
+        Reason::NoDirection => "the metric has no better direction to rank by".into(),
+        Reason::NoBest { error } => format!("no best point can be chosen: {error}"),
+        Reason::NotSummarised { error } => error.to_string(),
+        Reason::Summary { error } => error.to_string(),
+        Reason::NoMetric { experiment } => {
+            format!("the run does not record the metric of '{experiment}'")
+        }
+        Reason::NoCombination { factors } => {
+            format!("no points to judge at any level of {}", factors.join(", "))
+        }
+        Reason::OpenFactors { factors } => format!(
+            "the claim leaves open: {}; fix them in 'where' or list them in 'each'",
+            factors.join(", ")
+        ),
+        Reason::TooFewLevels { factor, needed, above, level } => {
+            let side = if *above { "above" } else { "up to" };
+            let levels = if *needed == 1 { "a level" } else { "two levels" };
+            format!("requires {levels} of '{factor}' {side} {level}")
+        }
+        Reason::NoContest { factor, along } => {
+            format!("requires two levels of '{factor}' at two levels of '{along}'")
+        }
+        Reason::NotAtEveryLevel { along } => format!("not measured at every '{along}'"),
+        Reason::NoTwins => "no point has a twin with values".into(),
+        Reason::NeverIdle => {
+            "the core was known to be idle in no round: other threads used it, or \
+                              the kernel counts no steal time; measure again"
+                .into()
+        }
+        Reason::ZeroMedian => "the median is 0, and the spread is a share of the median; choose a \
+                               metric above 0"
+            .into(),
+        Reason::TooFewCores { needed, cores, threads_per_core } => {
+            let threads = threads_per_core.map(|threads| {
+                let noun = if threads == 1.0 { "thread" } else { "threads" };
+                format!(" with {} {noun} each", stated(threads, "1"))
+            });
+            let threads = threads.unwrap_or_default();
+            format!(
+                "requires {needed} physical cores and this machine has {cores}{threads}; measure on \
+                 a larger machine"
+            )
+        }
+        Reason::OtherProfile { needed, profile, command } => format!(
+            "requires a {} run and this one is {}: {command}",
+            needed.name(),
+            profile.name()
+        ),
+    }
+}
