@@ -1,70 +1,92 @@
-//! Whether an answer is for what was ordered, and whether its contents can be journalled.
+//! Checks of what a worker or probe sends: whether it answers its order, and whether its sample can be journalled.
 
 use crate::histogram::decode_histogram;
-use crate::message::{Answered, Order, Ordered};
+use crate::link::Output;
+use crate::message::{Answer, Order, OrderedPoint, SampleAnswer};
 use crate::metric::Metric;
-use crate::sample::{Failure, MAX_ATTEMPTS, Sample};
+use crate::sample::{Failure, FailureKind, MAX_ATTEMPTS, Sample};
 
-/// Other messages of a probe than samples before one sample, such as `ready` of each step of a search: more is a
-/// flood, and ends the probe.
+/// The maximum number of messages of a probe before one sample, e.g. `ready` in each step of a search.
 const MAX_PROBE_MESSAGES: u32 = 10_000;
-/// The same of a worker. It hands on those of its probe and adds its own, such as `preparing`: the lab gives
-/// up no worker for what its probe did.
+/// The same for a worker, which forwards the messages of its probe and adds its own, e.g. `preparing`. It is larger, so
+/// that the lab does not give up a worker because of its probe.
 const MAX_WORKER_MESSAGES: u32 = 2 * MAX_PROBE_MESSAGES;
 
-/// What is due in an order: which point, and which try of it.
+/// The progress of a worker or probe in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Due {
-    /// How many points are answered for good.
+pub(crate) struct OrderProgress {
+    /// The number of points with a final answer.
     pub(crate) answered: usize,
-    /// The try of the next, from 1.
+    /// The expected attempt at the next point, from 1.
     pub(crate) attempt: u32,
-    first: u32,
+    first_attempt: u32,
     messages: u32,
     max_messages: u32,
 }
 
-impl Due {
-    /// Nothing of a probe's order is answered yet.
+impl OrderProgress {
+    /// Starts the order of a probe.
     pub(crate) fn of_probe(order: &Order) -> Self {
-        let (first, max_messages) = (order.attempt, MAX_PROBE_MESSAGES);
-        Self { answered: 0, attempt: first, first, messages: 0, max_messages }
+        let (first_attempt, max_messages) = (order.attempt, MAX_PROBE_MESSAGES);
+        Self { answered: 0, attempt: first_attempt, first_attempt, messages: 0, max_messages }
     }
 
-    /// Nothing of a worker's order is answered yet.
+    /// Starts the order of a worker.
     pub(crate) fn of_worker(order: &Order) -> Self {
         Self { max_messages: MAX_WORKER_MESSAGES, ..Self::of_probe(order) }
     }
 
-    /// The point that is due; none if all are answered.
-    pub(crate) fn point<'a>(&self, order: &'a Order) -> Option<&'a Ordered> {
+    /// Returns the point to be answered next; `None` if all are answered.
+    pub(crate) fn point<'a>(&self, order: &'a Order) -> Option<&'a OrderedPoint> {
         order.points.get(self.answered)
     }
 
-    /// Takes note of an answer, if it is the one that is due.
+    /// Checks an output of the process and records it. After an error the process must not be trusted.
     ///
     /// # Errors
-    /// One line: what was answered in place of what. Whoever answers so cannot be trusted with the rest.
-    pub(crate) fn take(&mut self, order: &Order, answer: &Answered) -> Result<(), String> {
+    /// Returns `crashed` if the output ended, and `failed` if the output does not belong to the order.
+    pub(crate) fn accept(
+        &mut self,
+        order: &Order,
+        process: &str,
+        output: &Output,
+    ) -> Result<(), Failure> {
+        let accepted = match output {
+            Output::Answer(Answer::Sample(answer)) => self.accept_sample(order, answer),
+            Output::Answer(Answer::Done { id })
+                if *id == order.id && self.point(order).is_some() =>
+            {
+                Err("it ended before its order".into())
+            }
+            Output::Answer(Answer::Message(message)) if message.role != order.role => {
+                let role: String = message.role.chars().take(60).collect();
+                Err(format!("it sent a message of role '{role}' instead of '{}'", order.role))
+            }
+            Output::Answer(_) => self.accept_message(),
+            Output::Garbage(what) => Err(what.clone()),
+            Output::Closed => {
+                return Err(Failure::new(FailureKind::Crashed, format!("{process} died")));
+            }
+        };
+        accepted.map_err(|why| Failure::failed(format!("{process}: {why}")))
+    }
+
+    fn accept_sample(&mut self, order: &Order, answer: &SampleAnswer) -> Result<(), String> {
         let Some(ordered) = self.point(order) else {
             return Err(format!("it answered more than the {} points ordered", order.points.len()));
         };
-        directed(order, ordered, self.attempt, answer)?;
+        check_answer(order, ordered, self.attempt, answer)?;
         self.messages = 0;
         if order.is_last(&answer.sample) {
             self.answered += 1;
-            self.attempt = self.first;
+            self.attempt = self.first_attempt;
         } else {
             self.attempt += 1;
         }
         Ok(())
     }
 
-    /// Takes note of a message that is no sample.
-    ///
-    /// # Errors
-    /// One line, where there are more than any method sends.
-    pub(crate) fn message(&mut self) -> Result<(), String> {
+    fn accept_message(&mut self) -> Result<(), String> {
         self.messages += 1;
         if self.messages > self.max_messages {
             return Err(format!(
@@ -76,18 +98,18 @@ impl Due {
     }
 }
 
-/// Whether an answer names all that was ordered.
-fn directed(
+/// Checks that an answer repeats what was ordered.
+fn check_answer(
     order: &Order,
-    ordered: &Ordered,
+    ordered: &OrderedPoint,
     attempt: u32,
-    answer: &Answered,
+    answer: &SampleAnswer,
 ) -> Result<(), String> {
     let sample = &answer.sample;
     let experiment = format!("{}/{}", order.suite, order.experiment);
-    let differs = |what: &str, got: &dyn std::fmt::Display, due: &dyn std::fmt::Display| {
+    let differs = |what: &str, got: &dyn std::fmt::Display, expected: &dyn std::fmt::Display| {
         let got: String = got.to_string().chars().take(120).collect();
-        Err(format!("it answered {what} '{got}' where '{due}' was ordered"))
+        Err(format!("it answered {what} '{got}' instead of '{expected}'"))
     };
     if answer.order != order.id {
         differs("order", &answer.order, &order.id)
@@ -104,16 +126,16 @@ fn directed(
     } else if sample.position != ordered.position {
         differs("position", &sample.position, &ordered.position)
     } else if sample.attempt != attempt {
-        differs("try", &sample.attempt, &attempt)
+        differs("attempt", &sample.attempt, &attempt)
     } else {
         Ok(())
     }
 }
 
-/// The sample as it can be journalled: contents that no metric of the suite explains are dropped and make it an
-/// error of its point. A void sample that is tried again stays void: its point gets one row that is final.
+/// Returns the sample as it can be journalled. Invalid contents are dropped and make it an error of its point; a void
+/// sample that will be repeated stays void, so that its point gets one final row.
 pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
-    if let Err(why) = contents(&sample, metrics) {
+    if let Err(why) = check_contents(&sample, metrics) {
         sample.values.clear();
         sample.histograms.clear();
         sample.trials.clear();
@@ -134,17 +156,17 @@ pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
     sample
 }
 
-fn contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
+fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
     let declared = |name: &str| match metrics.iter().any(|metric| metric.name == name) {
         true => Ok(()),
         false => {
             let name: String = name.chars().take(60).collect();
-            Err(format!("'{name}' is no metric of its suite"))
+            Err(format!("'{name}' is not a metric of its suite"))
         }
     };
     let finite = |what: &str, value: f64| match value.is_finite() {
         true => Ok(()),
-        false => Err(format!("'{what}' came out as {value}")),
+        false => Err(format!("'{what}' is {value}")),
     };
     for (metric, value) in &sample.values {
         declared(metric)?;
@@ -161,7 +183,7 @@ fn contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
     for (what, time) in [("seconds", sample.seconds), ("at", sample.at)] {
         finite(what, time)?;
         if !(0.0..1e12).contains(&time) {
-            return Err(format!("'{what}' came out as {time}"));
+            return Err(format!("'{what}' is {time}"));
         }
     }
     if let Some(clock) = &sample.clock {
@@ -170,7 +192,7 @@ fn contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
         if let Some(wrong) =
             hertz.into_iter().chain(second).find(|hertz| hertz.is_nan() || *hertz <= 0.0)
         {
-            return Err(format!("a clock came out as {wrong} Hz"));
+            return Err(format!("a clock is {wrong} Hz"));
         }
         hertz.into_iter().try_for_each(|hertz| finite("a clock", hertz))?;
     }
@@ -188,7 +210,7 @@ mod tests {
     const METRICS: [Metric; 1] = [Metric::time("time", "")];
 
     fn order() -> Order {
-        let ordered = |level: &str, position, twin| Ordered {
+        let ordered = |level: &str, position, twin| OrderedPoint {
             position,
             point: Point::from([("length", level)]),
             twin,
@@ -211,89 +233,94 @@ mod tests {
         }
     }
 
-    fn answer(order: &Order, at: usize, attempt: u32) -> Answered {
+    fn answer(order: &Order, at: usize, attempt: u32) -> SampleAnswer {
         let sample = crate::probe::blank(order, &order.points[at], attempt);
-        Answered { order: order.id, role: order.role.clone(), sample }
+        SampleAnswer { order: order.id, role: order.role.clone(), sample }
     }
 
     #[test]
-    fn only_what_was_ordered_is_taken() {
+    fn an_answer_to_another_order_is_refused() {
         let order = order();
-        let mut due = Due::of_probe(&order);
+        let mut progress = OrderProgress::of_probe(&order);
         let right = answer(&order, 0, 1);
-        type Change = fn(&mut Answered);
+        type Change = fn(&mut SampleAnswer);
         let wrong: [(Change, &str); 9] = [
-            (|one| one.order = 6, "order '6' where '7'"),
-            (|one| one.role = "dut".into(), "role 'dut' where ''"),
+            (|one| one.order = 6, "order '6' instead of '7'"),
+            (|one| one.role = "dut".into(), "role 'dut' instead of ''"),
             (
                 |one| one.sample.experiment = "toy/two".into(),
-                "experiment 'toy/two' where 'toy/one'",
+                "experiment 'toy/two' instead of 'toy/one'",
             ),
             (|one| one.sample.point = Point::from([("length", "2 B")]), "point 'length=2 B'"),
-            (|one| one.sample.twin = true, "twin 'true' where 'false'"),
-            (|one| one.sample.round = 2, "round '2' where '3'"),
-            (|one| one.sample.position = 0, "position '0' where '4'"),
-            (|one| one.sample.attempt = 2, "try '2' where '1'"),
+            (|one| one.sample.twin = true, "twin 'true' instead of 'false'"),
+            (|one| one.sample.round = 2, "round '2' instead of '3'"),
+            (|one| one.sample.position = 0, "position '0' instead of '4'"),
+            (|one| one.sample.attempt = 2, "attempt '2' instead of '1'"),
             (|one| one.sample.point = Point::from([("a", &*"b".repeat(9999))]), "point 'a=b"),
         ];
-        for (change, told) in wrong {
+        for (change, expected) in wrong {
             let mut one = right.clone();
             change(&mut one);
-            let why = due.take(&order, &one).unwrap_err();
-            assert!(why.contains(told) && why.len() < 300, "{why}");
+            let why = progress.accept_sample(&order, &one).unwrap_err();
+            assert!(why.contains(expected) && why.len() < 300, "{why}");
         }
-        assert_eq!(due, Due::of_probe(&order));
-        due.take(&order, &right).unwrap();
-        assert!(due.take(&order, &right).is_err(), "no point twice");
-        due.take(&order, &answer(&order, 1, 1)).unwrap();
-        assert!(due.point(&order).is_none());
-        assert!(due.take(&order, &right).unwrap_err().contains("more than the 2 points"));
+        assert_eq!(progress, OrderProgress::of_probe(&order));
+        progress.accept_sample(&order, &right).unwrap();
+        assert!(progress.accept_sample(&order, &right).is_err(), "a point answered twice");
+        progress.accept_sample(&order, &answer(&order, 1, 1)).unwrap();
+        assert!(progress.point(&order).is_none());
+        assert!(
+            progress.accept_sample(&order, &right).unwrap_err().contains("more than the 2 points")
+        );
     }
 
     #[test]
-    fn a_void_is_tried_again_so_often_and_no_more() {
+    fn a_void_sample_is_repeated_up_to_the_limit() {
         let order = order();
-        let mut due = Due::of_probe(&order);
+        let mut progress = OrderProgress::of_probe(&order);
         let void = |attempt| {
             let mut one = answer(&order, 0, attempt);
             one.sample.void = Some("a stall".into());
             one
         };
-        assert!(due.take(&order, &void(2)).is_err());
+        assert!(progress.accept_sample(&order, &void(2)).is_err());
         for attempt in 1..=MAX_ATTEMPTS {
-            assert_eq!(due.answered, 0);
-            due.take(&order, &void(attempt)).unwrap();
-            assert!(due.take(&order, &void(attempt)).is_err(), "the same try for ever");
+            assert_eq!(progress.answered, 0);
+            progress.accept_sample(&order, &void(attempt)).unwrap();
+            assert!(
+                progress.accept_sample(&order, &void(attempt)).is_err(),
+                "the same attempt again"
+            );
         }
-        assert_eq!((due.answered, due.attempt), (1, 1));
+        assert_eq!((progress.answered, progress.attempt), (1, 1));
     }
 
     #[test]
-    fn a_flood_of_messages_ends() {
+    fn a_flood_of_messages_is_refused() {
         let order = order();
-        let mut probe = Due::of_probe(&order);
-        let mut worker = Due::of_worker(&order);
-        // What a worker says of itself: an artefact is made, and a guest starts.
-        (0..3).for_each(|_| worker.message().unwrap());
+        let mut probe = OrderProgress::of_probe(&order);
+        let mut worker = OrderProgress::of_worker(&order);
+        // Messages of the worker: it makes an artefact and starts a guest.
+        (0..3).for_each(|_| worker.accept_message().unwrap());
         for point in 0..2 {
-            // The worker hands on all that its probe may send, and loses nothing by it.
+            // The worker forwards as many messages as its probe may send.
             for _ in 0..MAX_PROBE_MESSAGES {
-                probe.message().unwrap();
-                worker.message().unwrap();
+                probe.accept_message().unwrap();
+                worker.accept_message().unwrap();
             }
             let sample = answer(&order, point, 1);
-            worker.take(&order, &sample).unwrap();
+            worker.accept_sample(&order, &sample).unwrap();
             if point == 0 {
-                probe.take(&order, &sample).unwrap();
+                probe.accept_sample(&order, &sample).unwrap();
             }
         }
-        assert!(probe.message().unwrap_err().contains("more than 10000 messages"));
-        assert!((0..MAX_WORKER_MESSAGES).all(|_| worker.message().is_ok()));
-        assert!(worker.message().unwrap_err().contains("more than 20000 messages"));
+        assert!(probe.accept_message().unwrap_err().contains("more than 10000 messages"));
+        assert!((0..MAX_WORKER_MESSAGES).all(|_| worker.accept_message().is_ok()));
+        assert!(worker.accept_message().unwrap_err().contains("more than 20000 messages"));
     }
 
     #[test]
-    fn a_void_with_wrong_contents_is_an_error_at_its_last_try_alone() {
+    fn a_void_sample_with_invalid_contents_is_an_error_at_its_last_attempt() {
         let order = order();
         let wrong = |attempt| Sample {
             values: [("speed".to_string(), 1.0)].into(),
@@ -303,14 +330,16 @@ mod tests {
         for attempt in 1..MAX_ATTEMPTS {
             let void = checked(wrong(attempt), &METRICS);
             assert!(void.error.is_none() && void.values.is_empty() && !void.is_final(), "{void:?}");
-            assert_eq!(void.void.unwrap(), "a stall; 'speed' is no metric of its suite");
+            assert_eq!(void.void.unwrap(), "a stall; 'speed' is not a metric of its suite");
         }
         let last = checked(wrong(MAX_ATTEMPTS), &METRICS);
-        assert!(last.void.is_none() && last.error.unwrap().why.starts_with("'speed' is no metric"));
+        assert!(
+            last.void.is_none() && last.error.unwrap().why.starts_with("'speed' is not a metric")
+        );
     }
 
     #[test]
-    fn contents_that_cannot_be_journalled_are_an_error_of_their_point() {
+    fn invalid_contents_are_an_error_of_their_point() {
         let order = order();
         let fine =
             Sample { values: [("time".to_string(), 1.0)].into(), ..answer(&order, 0, 1).sample };
@@ -328,9 +357,9 @@ mod tests {
         let wrong: [(Sample, &str); 8] = [
             (
                 Sample { values: [("speed".into(), 1.0)].into(), ..fine.clone() },
-                "'speed' is no metric",
+                "'speed' is not a metric",
             ),
-            (Sample { values: [("time".into(), f64::NAN)].into(), ..fine.clone() }, "as NaN"),
+            (Sample { values: [("time".into(), f64::NAN)].into(), ..fine.clone() }, "is NaN"),
             (
                 Sample { histograms: [("time".into(), "@".into())].into(), ..fine.clone() },
                 "not base64",
@@ -339,19 +368,19 @@ mod tests {
                 Sample { histograms: [("time".into(), "AAAA".into())].into(), ..fine.clone() },
                 "not an HdrHistogram",
             ),
-            (Sample { histograms: [("x".into(), "".into())].into(), ..fine.clone() }, "no metric"),
             (
-                Sample { trials: vec![trial(f64::INFINITY)], ..fine.clone() },
-                "level' came out as inf",
+                Sample { histograms: [("x".into(), "".into())].into(), ..fine.clone() },
+                "not a metric",
             ),
-            (Sample { seconds: 1e300, ..fine.clone() }, "'seconds' came out as"),
-            (Sample { clock: Some(clock), ..fine.clone() }, "a clock came out as NaN Hz"),
+            (Sample { trials: vec![trial(f64::INFINITY)], ..fine.clone() }, "level' is inf"),
+            (Sample { seconds: 1e300, ..fine.clone() }, "'seconds' is"),
+            (Sample { clock: Some(clock), ..fine.clone() }, "a clock is NaN Hz"),
         ];
-        for (sample, told) in wrong {
+        for (sample, expected) in wrong {
             let sample = checked(sample, &METRICS);
             let error = sample.error.unwrap();
             assert_eq!(error.kind, FailureKind::Check);
-            assert!(error.why.contains(told), "{error}");
+            assert!(error.why.contains(expected), "{error}");
             assert_eq!(sample.point, fine.point);
             assert!(sample.values.is_empty() && sample.histograms.is_empty());
         }

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 use machine::file;
 
+pub(crate) use manifest::digest;
+
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind};
 

@@ -23,6 +23,7 @@ pub mod figure;
 pub mod guest;
 pub mod histogram;
 pub mod journal;
+mod link;
 pub mod measure;
 pub mod message;
 pub mod method;

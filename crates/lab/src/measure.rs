@@ -1,4 +1,4 @@
-//! What a probe is given, and what it gives back.
+//! The input and the output of a probe.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,25 +8,25 @@ use hdrhistogram::Histogram;
 
 use crate::artefact::{self, Artefacts};
 use crate::histogram;
-use crate::message::Rendezvous;
+use crate::message::{Answer, Rendezvous, RoleMessage};
 use crate::point::Level;
 use crate::sample::{Failure, Trial};
 
-/// What a probe is given for one point.
+/// The conditions under which a probe measures one point.
 pub struct Context<'a> {
-    /// How long to measure; preparing is not counted.
+    /// The time to measure, without preparation.
     pub budget: Duration,
     /// The round, from 0.
     pub round: u32,
-    /// A seed that differs for each point and round and is the same in every run of the plan.
+    /// A seed per point and round, derived from the run's seed.
     pub seed: u64,
     /// The CPUs that the process may use, in order.
     pub cpus: &'a [usize],
-    /// The role that the process plays; empty where the experiment has none.
+    /// The role of the process; empty if the experiment has no roles.
     pub role: &'a str,
-    /// Whether the process runs inside the guest that the point asks for.
+    /// Whether the process runs inside the guest of the point.
     pub inside: bool,
-    /// What the person allowed or set by name: `physical-address`, `allow-physical-write`.
+    /// The options that the user enabled or set, e.g. `physical-address`, `allow-physical-write`.
     pub options: &'a BTreeMap<String, String>,
     pub(crate) tsc: Result<&'static machine::tsc::Tsc, Failure>,
     pub(crate) artefacts: &'a Artefacts,
@@ -34,57 +34,73 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The time-stamp counter of this machine. What only counts needs none, and so runs on an
-    /// emulated CPU too.
+    /// Returns the time-stamp counter. A probe that only counts does not need it, and so works on an emulated CPU.
     ///
     /// # Errors
-    /// Why no time may be taken here.
+    /// Returns `unavailable` if the counter is not usable.
     pub fn tsc(&self) -> Result<&'static machine::tsc::Tsc, Failure> {
         self.tsc.clone()
     }
 
-    /// Where a prepared artefact lies.
+    /// Returns the path of a prepared artefact.
     ///
     /// # Errors
-    /// Why it could not be made.
+    /// Returns the failure of making it.
     pub fn artefact(&self, name: &str) -> Result<&Path, Failure> {
         artefact::find(self.artefacts, name)
     }
 
-    /// Says that this role is ready, and waits until all are.
+    /// Waits until all roles are ready.
     ///
     /// # Errors
-    /// When another role failed or the lab is gone.
+    /// Returns `failed` if another role failed or the lab is gone.
     pub fn ready(&mut self) -> Result<(), Failure> {
         self.rendezvous.ready()
     }
 
-    /// Tells the other roles to stop.
+    /// Asks the other roles to stop.
     ///
     /// # Errors
-    /// When the lab is gone.
+    /// Returns `failed` if the lab is gone.
     pub fn stop(&mut self) -> Result<(), Failure> {
         self.rendezvous.stop()
     }
 
-    /// Whether another role said stop; does not wait.
+    /// Returns whether another role asked this one to stop; does not wait.
     pub fn stopped(&mut self) -> bool {
         self.rendezvous.stopped()
     }
+
+    /// Sends values to the other roles, e.g. what this side counted in a trial of a search.
+    ///
+    /// # Errors
+    /// Returns `check` if a value is not finite, and `failed` if the lab is gone.
+    pub fn send(&mut self, values: BTreeMap<String, f64>) -> Result<(), Failure> {
+        if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
+            return Err(Failure::check(format!("'{name}' is {value}")));
+        }
+        let message = RoleMessage { role: self.role.into(), values };
+        self.rendezvous.answer(&Answer::Message(message))
+    }
+
+    /// Waits for the next values of another role; `None` if it stopped or failed without sending any.
+    pub fn message(&mut self) -> Option<RoleMessage> {
+        self.rendezvous.message()
+    }
 }
 
-/// What one point gave in one round.
+/// The measured sample of one point.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measurement {
     /// Metric to value, in the metric's unit.
     pub values: BTreeMap<String, f64>,
     /// Metric to encoded histogram.
     pub histograms: BTreeMap<String, String>,
-    /// What was observed and not chosen: `proximity` = near.
+    /// Observed conditions, e.g. `proximity` = `near`.
     pub covariates: BTreeMap<String, Level>,
     /// The steps of a search.
     pub trials: Vec<Trial>,
-    /// Why the sample does not count, where the probe saw that it does not.
+    /// Why the sample is void, if the probe detected that it is.
     pub void: Option<String>,
 }
 
@@ -106,7 +122,7 @@ impl Measurement {
     /// Adds a histogram of one metric.
     ///
     /// # Errors
-    /// When it cannot be encoded.
+    /// Returns `failed` if it cannot be encoded.
     pub fn histogram(mut self, metric: &str, histogram: &Histogram<u64>) -> Result<Self, Failure> {
         let text = histogram::encode(histogram)
             .map_err(|why| Failure::failed(format!("the histogram '{metric}': {why}")))?;

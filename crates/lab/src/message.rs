@@ -1,6 +1,6 @@
-//! What lab, worker and probe say to each other: JSON lines.
+//! The messages between lab, worker and probe: JSON lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
@@ -8,82 +8,81 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::artefact::Artefacts;
-use crate::plan::Item;
 use crate::point::Point;
-use crate::sample::{Failure, Sample};
+use crate::sample::{Failure, Item, Sample};
 use crate::terminal::one_line;
 
-/// What a worker is asked to measure.
+/// A batch of points for a worker to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// Tells answers apart.
+    /// The id, which the answers repeat.
     pub id: u64,
-    /// The suite that measures.
+    /// The suite.
     pub suite: String,
     /// The experiment's name without its suite.
     pub experiment: String,
-    /// The suite's method by which the points are measured.
+    /// The method of the suite that measures the points.
     pub method: String,
-    /// The round.
+    /// The round, from 0.
     pub round: u32,
     /// The points, in the order in which they are measured.
-    pub points: Vec<Ordered>,
-    /// Time measured in each sample.
+    pub points: Vec<OrderedPoint>,
+    /// Measured time per sample.
     pub budget: Duration,
-    /// The role that the worker plays; empty where there are none.
+    /// The role of the worker; empty if the experiment has no roles.
     pub role: String,
-    /// The number of the first try, from 1.
+    /// The number of the first attempt, from 1.
     pub attempt: u32,
     /// The run's seed.
     pub seed: u64,
-    /// What the person allowed or set by name.
+    /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// What the worker adds about its host.
     #[serde(default)]
     pub host: HostData,
-    /// Whether the worker runs inside the guest that the points ask for.
+    /// Whether the worker runs inside the guest of the points.
     #[serde(default)]
     pub inside: bool,
 }
 
 impl Order {
-    /// Whether a sample is the last of its point. A void one is tried again; roles must try again
-    /// together, which the lab sees to.
+    /// Returns whether a sample is the last of its point. A void sample is repeated; the lab repeats those of roles,
+    /// because all roles must repeat together.
     pub fn is_last(&self, sample: &Sample) -> bool {
         !self.role.is_empty() || sample.is_final()
     }
 }
 
-/// What a worker knows of its host, so that no probe has to find it out again.
+/// Properties of a host that its worker determines once for all probes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostData {
-    /// Where prepared artefacts lie, or why they could not be made.
+    /// The paths of the prepared artefacts.
     pub artefacts: Artefacts,
-    /// The time-stamp counter, where it can be used.
+    /// The time-stamp counter, if it is usable.
     pub tsc: Option<machine::tsc::Tsc>,
 }
 
-/// A point in an order.
+/// A point of an order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ordered {
-    /// Its place in the round.
+pub struct OrderedPoint {
+    /// The index in the round's order.
     pub position: u32,
-    /// One level for every factor.
+    /// One level per factor.
     pub point: Point,
-    /// The second sample of the same point.
+    /// Whether this is the second sample of the point.
     pub twin: bool,
-    /// The process is killed when the sample takes longer.
+    /// The time limit of a sample, after which the process is killed.
     pub limit: Duration,
 }
 
-impl Ordered {
-    /// What is measured.
+impl OrderedPoint {
+    /// Returns the item of the plan.
     pub fn item(&self) -> Item {
         Item { point: self.point.clone(), twin: self.twin }
     }
 }
 
-/// What the lab says to a worker, and a worker to a probe.
+/// A message from the lab to a worker, or from a worker to a probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -91,39 +90,54 @@ pub enum Request {
     Order(Box<Order>),
     /// All roles are ready.
     Start,
-    /// Another role said stop.
+    /// Another role has asked all roles to stop.
     Stop,
+    /// Another role failed: there will be no start.
+    Cancel,
+    /// Values from another role.
+    Message(RoleMessage),
 }
 
-/// What a worker says to the lab, and a probe to its worker.
+/// A message from a worker to the lab, or from a probe to its worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// A worker is there; from a worker that serves already: the guest that it started is there.
-    Hello(Box<Hello>),
-    /// A sample, or what stands in its place.
-    Sample(Box<Answered>),
-    /// The host makes an artefact, which may take minutes.
+    /// The first message of a worker. A later greeting is that of a guest which the worker started.
+    Greeting(Box<Greeting>),
+    /// A sample, or the failure in its place.
+    Sample(Box<SampleAnswer>),
+    /// The host starts to make an artefact, which may take minutes.
     Preparing {
         /// The artefact's name.
         artefact: String,
     },
-    /// The artefacts are there.
+    /// All artefacts are made.
     Prepared,
-    /// The role is ready.
+    /// The role is ready to start.
     Ready,
-    /// The role tells the others to stop.
+    /// The role asks the other roles to stop.
     Stop,
-    /// The order is carried out.
+    /// The role sends values to the other roles.
+    Message(RoleMessage),
+    /// The order is finished.
     Done {
         /// The order's id.
         id: u64,
     },
 }
 
-/// A sample with what it answers, so that no other is taken for it.
+/// Values that one role sends to all others, e.g. its counts in a trial of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct RoleMessage {
+    /// The sender.
+    pub role: String,
+    /// The values, by a name that sender and receivers agree on; all finite.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// A sample and the order that it answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleAnswer {
     /// The order's id.
     pub order: u64,
     /// The order's role.
@@ -132,24 +146,24 @@ pub struct Answered {
     pub sample: Sample,
 }
 
-/// The first line of a worker.
+/// The first message of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct Greeting {
     /// The program's version.
     pub version: String,
-    /// Where it runs.
+    /// The worker's environment.
     pub environment: machine::environment::Environment,
 }
 
-/// Bytes of one line, in either direction. The longest is an order of thousands of points.
+/// The maximum length of a line in either direction, in bytes. The longest lines are orders of thousands of points.
 pub const MAX_LINE: usize = 4 << 20;
-/// Messages that wait for whoever reads them; whoever writes more waits.
-pub(crate) const WAITING: usize = 16;
+/// The capacity of message queues.
+pub(crate) const QUEUE_LENGTH: usize = 16;
 
-/// Writes one message as one line, at once.
+/// Writes one message as one line and flushes it.
 ///
 /// # Errors
-/// When the other side is gone, or the line would be longer than [`MAX_LINE`].
+/// Returns an error if the other side is gone or the line is longer than [`MAX_LINE`].
 pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
     to.write_all(&line_of(message)?)?;
     to.flush()
@@ -159,16 +173,16 @@ fn line_of<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     if line.len() > MAX_LINE {
-        let why = format!("a message of {} bytes, and {MAX_LINE} can be sent", line.len());
+        let why = format!("the message has {} bytes, over the limit of {MAX_LINE}", line.len());
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(line)
 }
 
-/// Reads one message; nothing at the end of the stream. After an error the stream is of no more use.
+/// Reads one message; returns `None` at the end of the stream. After an error the stream is unusable.
 ///
 /// # Errors
-/// With the beginning of the line, when it is not a message or is longer than [`MAX_LINE`].
+/// Returns one line with the start of the message if it is malformed or longer than [`MAX_LINE`].
 pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> Result<Option<T>, String> {
     let mut line = Vec::new();
     let limit = MAX_LINE as u64 + 1;
@@ -177,36 +191,31 @@ pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> Result<
         Ok(_) if line.len() > MAX_LINE => {
             Err(format!("it wrote a line of over {MAX_LINE} bytes: '{}...'", start_of(&line)))
         }
-        Ok(_) => parse(&line).map(Some),
+        Ok(_) => {
+            let unexpected =
+                |_| format!("unexpected output '{}'; expected a JSON message", start_of(&line));
+            serde_json::from_slice(&line).map(Some).map_err(unexpected)
+        }
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Reads a message from its line.
-///
-/// # Errors
-/// With the beginning of the line, when it is not a message.
-pub fn parse<T: for<'de> Deserialize<'de>>(line: &[u8]) -> Result<T, String> {
-    let not_due = |_| format!("it wrote '{}' where an answer was due", start_of(line));
-    serde_json::from_slice(line).map_err(not_due)
-}
-
-/// The beginning of a line for an error, which is one line itself.
+/// Returns the start of a line, without control characters.
 fn start_of(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(240)]);
     let start: String = text.trim_end().chars().take(60).collect();
     one_line(&start).into_owned()
 }
 
-/// Requests on their way to a process, written by a thread of their own: one that reads nothing holds
-/// nobody up. Closes its input when dropped.
+/// The queue of requests to a process, written by a thread, so that a process that does not read blocks no other
+/// thread. Closes the process's input when dropped.
 pub(crate) struct Outbox(SyncSender<Vec<u8>>);
 
 impl Outbox {
     pub(crate) fn new(mut to: impl Write + Send + 'static) -> Self {
-        let (sender, lines) = sync_channel::<Vec<u8>>(WAITING);
+        let (sender, lines) = sync_channel::<Vec<u8>>(QUEUE_LENGTH);
         std::thread::spawn(move || {
-            // One that is gone is seen by its closed output.
+            // The reader of the process's output detects that the process is gone.
             while let Ok(line) = lines.recv()
                 && to.write_all(&line).and_then(|()| to.flush()).is_ok()
             {}
@@ -214,55 +223,63 @@ impl Outbox {
         Self(sender)
     }
 
-    /// Has a request sent.
+    /// Queues a request. Succeeds if the process is gone.
     ///
     /// # Errors
-    /// One line, where it is too long or the process has read none of the last. That it is gone is none.
-    pub(crate) fn tell(&self, request: &Request) -> Result<(), String> {
+    /// Returns one line if the request is too long or the queue is full.
+    pub(crate) fn send(&self, request: &Request) -> Result<(), String> {
         let line = line_of(request).map_err(|why| format!("{why}; lower 'batch'"))?;
         match self.0.try_send(line) {
             Err(TrySendError::Full(_)) => {
-                Err(format!("it read none of the last {WAITING} requests"))
+                Err(format!("it read none of the last {QUEUE_LENGTH} requests"))
             }
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
         }
     }
 }
 
-/// A probe's side of `ready`, `start`, `stop`.
+/// A probe's connection to its worker, and through it to the other roles.
 pub struct Rendezvous {
     requests: Receiver<Request>,
     answers: Box<dyn Write>,
-    stopped: bool,
+    messages: VecDeque<RoleMessage>,
+    is_stopped: bool,
 }
 
 impl Rendezvous {
-    /// Between the requests that come in and the stream that answers go to.
+    /// Connects the receiver of requests and the stream for answers.
     pub fn new(requests: Receiver<Request>, answers: Box<dyn Write>) -> Self {
-        Self { requests, answers, stopped: false }
+        Self { requests, answers, messages: VecDeque::new(), is_stopped: false }
     }
 
     /// Sends an answer.
     ///
     /// # Errors
-    /// When the worker is gone.
+    /// Returns `failed` if the worker is gone.
     pub fn answer(&mut self, answer: &Answer) -> Result<(), Failure> {
         send(&mut self.answers, answer)
             .map_err(|e| Failure::failed(format!("the worker is gone: {e}")))
     }
 
-    /// Waits for the next request; nothing when the worker is gone.
+    /// Waits for the next request; returns `None` if the worker is gone.
     pub fn request(&mut self) -> Option<Request> {
         self.requests.recv().ok()
     }
 
     pub(crate) fn ready(&mut self) -> Result<(), Failure> {
-        self.stopped = false;
+        self.is_stopped = false;
         self.answer(&Answer::Ready)?;
-        match self.requests.recv() {
-            Ok(Request::Start) => Ok(()),
-            Ok(_) => Err(Failure::failed("another role ended before the start")),
-            Err(_) => Err(Failure::failed("the lab is gone")),
+        loop {
+            match self.requests.recv() {
+                Ok(Request::Start) => return Ok(()),
+                Ok(Request::Message(message)) => self.messages.push_back(message),
+                // A stop of the trial before.
+                Ok(Request::Stop) => {}
+                Ok(Request::Cancel | Request::Order(_)) => {
+                    return Err(Failure::failed("another role ended before the start"));
+                }
+                Err(_) => return Err(Failure::failed("the lab is gone")),
+            }
         }
     }
 
@@ -271,10 +288,62 @@ impl Rendezvous {
     }
 
     pub(crate) fn stopped(&mut self) -> bool {
-        match self.requests.try_recv() {
-            Ok(Request::Stop) | Err(TryRecvError::Disconnected) => self.stopped = true,
-            Ok(_) | Err(TryRecvError::Empty) => {}
+        while !self.is_stopped {
+            match self.requests.try_recv() {
+                Ok(request) => self.note(request),
+                Err(TryRecvError::Disconnected) => self.is_stopped = true,
+                Err(TryRecvError::Empty) => break,
+            }
         }
-        self.stopped
+        self.is_stopped
+    }
+
+    pub(crate) fn message(&mut self) -> Option<RoleMessage> {
+        while self.messages.is_empty() && !self.is_stopped {
+            match self.requests.recv() {
+                Ok(request) => self.note(request),
+                Err(_) => self.is_stopped = true,
+            }
+        }
+        self.messages.pop_front()
+    }
+
+    fn note(&mut self, request: Request) {
+        match request {
+            Request::Stop | Request::Cancel => self.is_stopped = true,
+            Request::Message(message) => self.messages.push_back(message),
+            Request::Start | Request::Order(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(value: f64) -> RoleMessage {
+        RoleMessage { role: "generator".into(), values: [("lost".to_owned(), value)].into() }
+    }
+
+    #[test]
+    fn messages_of_roles_arrive_in_order_and_before_the_stop() {
+        let (sender, requests) = sync_channel(QUEUE_LENGTH);
+        let mut role = Rendezvous::new(requests, Box::new(Vec::new()));
+        for request in [
+            Request::Stop,
+            Request::Message(message(1.0)),
+            Request::Start,
+            Request::Message(message(2.0)),
+            Request::Stop,
+        ] {
+            sender.send(request).unwrap();
+        }
+        assert_eq!(role.ready(), Ok(()), "a late stop does not end the next trial");
+        assert!(role.stopped());
+        assert_eq!(role.message(), Some(message(1.0)));
+        assert_eq!(role.message(), Some(message(2.0)));
+        assert_eq!(role.message(), None);
+        sender.send(Request::Cancel).unwrap();
+        assert!(role.ready().unwrap_err().why.contains("another role ended"));
     }
 }

@@ -1,4 +1,4 @@
-//! The fresh process that carries out one order, and dies with it.
+//! The probe: a fresh process that executes one order and exits.
 
 use std::io::{BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -10,7 +10,9 @@ use machine::noise::Noise;
 use machine::tsc::Tsc;
 
 use crate::measure::{Context, Measurement};
-use crate::message::{Answer, Answered, Order, Ordered, Rendezvous, Request, WAITING, receive};
+use crate::message::{
+    Answer, Order, OrderedPoint, QUEUE_LENGTH, Rendezvous, Request, SampleAnswer, receive,
+};
 use crate::method::{AnyMethod, Probe};
 use crate::metric::Metric;
 use crate::option;
@@ -18,11 +20,10 @@ use crate::plan::seed_of;
 use crate::sample::{Clock, Failure, FailureKind, MAX_ATTEMPTS, Sample, UNKNOWN_LATENCIES, over};
 use crate::suite::{self, Suite};
 
-/// A sample is void when the host ran something else on one of its CPUs for more than this share of it, as
-/// far as the kernel's count shows that surely.
-const STOLEN: f64 = 0.05;
+/// The maximum steal time on the CPUs of a sample, as a share of its duration; above it the sample is void.
+const MAX_STEAL: f64 = 0.05;
 
-/// Carries out the order on standard input; gives the exit status.
+/// Executes the order on standard input; returns the exit status.
 pub fn main(suites: &[&dyn Suite]) -> i32 {
     match serve(suites) {
         Ok(()) => 0,
@@ -34,28 +35,30 @@ pub fn main(suites: &[&dyn Suite]) -> i32 {
 }
 
 fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
-    let answers = private_output()?;
+    let answers = redirect_output()?;
     let mut rendezvous = Rendezvous::new(requests(), Box::new(answers));
     let Some(Request::Order(order)) = rendezvous.request() else {
-        return Err(Failure::failed("a probe wants an order on its standard input"));
+        return Err(Failure::failed("a probe requires an order on its standard input"));
     };
     let method =
         suite::find_method(suites, &order.suite, &order.method).map_err(Failure::failed)?;
     let mut cpus = machine::topology::allowed_cpus();
-    // The last CPU first: the first ones serve most interrupts.
+    // The last CPU first, because the first CPUs serve most interrupts.
     cpus.reverse();
     if let Some(&cpu) = cpus.first() {
         machine::pin::pin_to(cpu)?;
     }
-    carry_out(&order, method, &cpus, &mut rendezvous)?;
+    execute(&order, method, &cpus, &mut rendezvous)?;
     rendezvous.answer(&Answer::Done { id: order.id })
 }
 
-/// Keeps standard output for answers alone: whatever else the process prints goes to the errors.
-fn private_output() -> Result<std::fs::File, Failure> {
+/// Returns a private copy of standard output for answers, and redirects standard output to standard error for
+/// everything else that the process prints.
+fn redirect_output() -> Result<std::fs::File, Failure> {
     let answers = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3)
         .map_err(|e| Failure::failed(format!("standard output: {e}")))?;
-    // SAFETY: both descriptors are open; dup2 replaces 1 with a copy of 2.
+    // SAFETY: `dup2` takes two integers; both descriptors are open, and descriptor 1 is owned by no Rust object that
+    // closes it.
     if unsafe { libc::dup2(std::io::stderr().as_raw_fd(), 1) } < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
@@ -63,7 +66,7 @@ fn private_output() -> Result<std::fs::File, Failure> {
 }
 
 fn requests() -> mpsc::Receiver<Request> {
-    let (sender, receiver) = mpsc::sync_channel(WAITING);
+    let (sender, receiver) = mpsc::sync_channel(QUEUE_LENGTH);
     std::thread::spawn(move || {
         let mut input = BufReader::new(std::io::stdin());
         while let Ok(Some(request)) = receive(&mut input) {
@@ -75,7 +78,7 @@ fn requests() -> mpsc::Receiver<Request> {
     receiver
 }
 
-fn carry_out(
+fn execute(
     order: &Order,
     method: &dyn AnyMethod,
     cpus: &[usize],
@@ -86,25 +89,25 @@ fn carry_out(
     for ordered in &order.points {
         for attempt in order.attempt..=MAX_ATTEMPTS {
             let mut sample = blank(order, ordered, attempt);
-            let begun = Instant::now();
+            let start = Instant::now();
             let outcome = match &mut probe {
                 Ok(probe) => allowed(&ordered.point)
                     .and_then(|()| {
-                        measured(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
+                        measure(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
                     })
-                    .and_then(|()| timeless_where_emulated(method, &sample)),
+                    .and_then(|()| check_emulation(method, &sample)),
                 Err(failure) => Err(failure.clone()),
             };
             if outcome.is_err() {
                 sample.values.clear();
                 sample.histograms.clear();
             }
-            sample.seconds = begun.elapsed().as_secs_f64();
+            sample.seconds = start.elapsed().as_secs_f64();
             sample.error = outcome.err();
-            let last = order.is_last(&sample);
-            let answered = Answered { order: order.id, role: order.role.clone(), sample };
-            rendezvous.answer(&Answer::Sample(Box::new(answered)))?;
-            if last {
+            let is_last = order.is_last(&sample);
+            let answer = SampleAnswer { order: order.id, role: order.role.clone(), sample };
+            rendezvous.answer(&Answer::Sample(Box::new(answer)))?;
+            if is_last {
                 break;
             }
         }
@@ -112,7 +115,7 @@ fn carry_out(
     Ok(())
 }
 
-/// The time-stamp counter, or why no time may be taken here.
+/// Returns the time-stamp counter; fails on an emulated CPU.
 fn counter(order: &Order) -> Result<&'static Tsc, Failure> {
     if machine::cpu::emulated() {
         return Err(emulated());
@@ -124,20 +127,20 @@ fn counter(order: &Order) -> Result<&'static Tsc, Failure> {
 
 fn emulated() -> Failure {
     Failure::unavailable(
-        "this CPU is emulated, and emulated time is never a cost",
+        "this CPU is emulated, so its times are meaningless",
         "run on real hardware or under hardware virtualisation",
     )
 }
 
-/// Lets counts pass from an emulated CPU, and nothing with a time in it.
-fn timeless_where_emulated(method: &dyn AnyMethod, sample: &Sample) -> Result<(), Failure> {
+/// Refuses samples with times from an emulated CPU; counts are valid.
+fn check_emulation(method: &dyn AnyMethod, sample: &Sample) -> Result<(), Failure> {
     let timed = |metric: &Metric| sample.values.contains_key(metric.name) && metric.is_timed();
     let emits = !sample.histograms.is_empty() || method.metrics().iter().any(timed);
     if machine::cpu::emulated() && emits { Err(emulated()) } else { Ok(()) }
 }
 
-/// A sample of an order's point before anything is measured.
-pub(crate) fn blank(order: &Order, ordered: &Ordered, attempt: u32) -> Sample {
+/// Returns an empty sample of an ordered point.
+pub(crate) fn blank(order: &Order, ordered: &OrderedPoint, attempt: u32) -> Sample {
     Sample {
         experiment: format!("{}/{}", order.suite, order.experiment),
         point: ordered.point.clone(),
@@ -150,9 +153,10 @@ pub(crate) fn blank(order: &Order, ordered: &Ordered, attempt: u32) -> Sample {
     }
 }
 
-fn measured(
+/// Measures one sample and records its clock and noise.
+fn measure(
     order: &Order,
-    ordered: &Ordered,
+    ordered: &OrderedPoint,
     cpus: &[usize],
     rendezvous: &mut Rendezvous,
     probe: &mut dyn Probe,
@@ -175,17 +179,17 @@ fn measured(
     let tsc = tsc.ok();
     let noise = Noise::snapshot();
     let before = tsc.map(|_| core_clock()).transpose()?;
-    let begun = Instant::now();
-    let outcome = counting(probe.measure(&mut context, &ordered.point));
-    let took = begun.elapsed();
+    let start = Instant::now();
+    let outcome = void_as_sample(probe.measure(&mut context, &ordered.point));
+    let duration = start.elapsed();
     let after = tsc.map(|_| core_clock()).transpose()?;
     let noise = Noise::snapshot().since(&noise);
     let measurement = outcome?;
     if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
-        return Err(Failure::check(format!("'{metric}' came out as {value}")));
+        return Err(Failure::check(format!("'{metric}' is {value}")));
     }
-    let is_guess = [before, after].iter().flatten().any(|clock| !clock.is_known);
-    let guessed = || is_guess.then(|| UNKNOWN_LATENCIES.to_owned());
+    let is_guessed = [before, after].iter().flatten().any(|clock| !clock.is_known);
+    let guessed = || is_guessed.then(|| UNKNOWN_LATENCIES.to_owned());
     let clock = tsc.zip(before.zip(after)).map(|(tsc, (before, after))| Clock {
         tsc_hertz: tsc.hertz,
         tsc_step: tsc.step,
@@ -195,7 +199,7 @@ fn measured(
         second_before: Some(before.second_hertz),
         second_after: Some(after.second_hertz),
     });
-    let disturbance = || disturbed(clock.as_ref(), &noise, took);
+    let disturbance = || disturbed(clock.as_ref(), &noise, duration);
     sample.void = measurement.void.clone().or_else(guessed).or_else(disturbance);
     fill(sample, measurement);
     sample.clock = clock;
@@ -203,8 +207,8 @@ fn measured(
     Ok(())
 }
 
-/// Turns the failure of a try that does not count into a void sample, which is tried again.
-fn counting(outcome: Result<Measurement, Failure>) -> Result<Measurement, Failure> {
+/// Turns a failure of kind `Void` into a void sample, which is repeated.
+fn void_as_sample(outcome: Result<Measurement, Failure>) -> Result<Measurement, Failure> {
     match outcome {
         Err(failure) if failure.kind == FailureKind::Void => {
             Ok(Measurement { void: Some(failure.why), ..Measurement::default() })
@@ -213,18 +217,17 @@ fn counting(outcome: Result<Measurement, Failure>) -> Result<Measurement, Failur
     }
 }
 
-/// Why a sample does not count. By how much stands in its clock and noise.
+/// Returns why a sample is void; `None` if it is valid. The amounts are in its clock and noise.
 fn disturbed(
     clock: Option<&Clock>,
     noise: &machine::noise::NoiseDelta,
-    took: std::time::Duration,
+    duration: std::time::Duration,
 ) -> Option<String> {
-    // The kernel counts in steps: one step more may be next to nothing that was stolen.
+    // The kernel counts steal time in steps, so that one step may be almost no time.
     let step = machine::noise::steal_step().as_nanos() as f64;
-    // Steal that is unknown voids nothing.
-    let stolen = noise.steal_ns.map_or(0.0, |steal| steal as f64 - step);
-    let stolen = stolen / (took.as_nanos().max(1) as f64);
-    clock.and_then(Clock::void).or_else(|| over(stolen, STOLEN, "the host took"))
+    let steal = noise.steal_ns.map_or(0.0, |steal| steal as f64 - step);
+    let steal = steal / (duration.as_nanos().max(1) as f64);
+    clock.and_then(Clock::void).or_else(|| over(steal, MAX_STEAL, "steal time"))
 }
 
 fn core_clock() -> Result<core_clock::CoreClock, Failure> {
@@ -257,41 +260,41 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_clock_or_a_stolen_cpu_voids() {
-        let took = Duration::from_millis(10);
+    fn a_changed_clock_or_steal_time_voids_a_sample() {
+        let duration = Duration::from_millis(10);
         let calm = NoiseDelta::default();
-        assert_eq!(disturbed(Some(&clock(4e9, 4.01e9)), &calm, took), None);
+        assert_eq!(disturbed(Some(&clock(4e9, 4.01e9)), &calm, duration), None);
         let moved = clock(4e9, 3.5e9);
-        assert!(disturbed(Some(&moved), &calm, took).unwrap().contains("moved by over 3%"));
-        let stolen =
+        assert!(disturbed(Some(&moved), &calm, duration).unwrap().contains("moved by over 3%"));
+        let steal =
             |ms: u64| NoiseDelta { steal_ns: Some(ms * 1_000_000), ..NoiseDelta::default() };
-        assert_eq!(disturbed(None, &stolen(20), took).unwrap(), "the host took over 5%");
-        // One step of the kernel's count may be one nanosecond that was stolen.
-        assert_eq!(disturbed(None, &stolen(10), took), None);
-        // Of a second, two steps prove a hundredth, seven six hundredths.
+        assert_eq!(disturbed(None, &steal(20), duration).unwrap(), "steal time over 5%");
+        // One step of the kernel's count may be one nanosecond of steal time.
+        assert_eq!(disturbed(None, &steal(10), duration), None);
+        // Within a second, two steps prove 1% of steal time, seven prove 6%.
         let second = Duration::from_secs(1);
-        assert_eq!(disturbed(None, &stolen(20), second), None);
-        assert!(disturbed(None, &stolen(70), second).is_some());
+        assert_eq!(disturbed(None, &steal(20), second), None);
+        assert!(disturbed(None, &steal(70), second).is_some());
         let unknown = NoiseDelta { steal_ns: None, ..NoiseDelta::default() };
-        assert_eq!(disturbed(None, &unknown, took), None);
+        assert_eq!(disturbed(None, &unknown, duration), None);
     }
 
     #[test]
-    fn a_doubtful_clock_inside_a_sample_voids_it() {
+    fn a_doubtful_clock_voids_a_sample() {
         use machine::core_clock::Doubtful;
-        let void = |doubtful: Doubtful| counting(Err(doubtful.into())).unwrap().void.unwrap();
-        // By how much they differ is in no cause, so that causes can be counted.
+        let void = |doubtful: Doubtful| void_as_sample(Err(doubtful.into())).unwrap().void.unwrap();
+        // The cause does not contain the difference, so that causes can be counted.
         assert_eq!(void(Doubtful::Differ(0.031)), void(Doubtful::Differ(0.5)));
         assert!(void(Doubtful::Differ(0.5)).contains("differ by over 2%"));
         assert_eq!(void(Doubtful::NotLearnt), UNKNOWN_LATENCIES);
         let failed = Failure::failed("it broke");
-        assert_eq!(counting(Err(failed.clone())), Err(failed));
+        assert_eq!(void_as_sample(Err(failed.clone())), Err(failed));
     }
 
     #[test]
-    fn chains_that_differ_void_before_or_after() {
-        let took = Duration::from_millis(10);
-        let void = |clock: Clock| disturbed(Some(&clock), &NoiseDelta::default(), took);
+    fn chains_that_differ_before_or_after_void_a_sample() {
+        let duration = Duration::from_millis(10);
+        let void = |clock: Clock| disturbed(Some(&clock), &NoiseDelta::default(), duration);
         let agreed = clock(4e9, 4e9);
         let near = Clock { second_before: Some(4.07e9), ..agreed };
         assert_eq!(void(near), None);
@@ -302,8 +305,8 @@ mod tests {
             let why = void(apart).unwrap();
             assert_eq!(why, "the two fastest chains of the core clock differ by over 2%");
         }
-        // One chain alone proves nothing, and disproves nothing.
-        let alone = Clock { second_before: None, second_after: None, ..agreed };
-        assert_eq!(void(alone), None);
+        // One chain cannot be compared.
+        let single = Clock { second_before: None, second_after: None, ..agreed };
+        assert_eq!(void(single), None);
     }
 }

@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::point::{Level, Point};
 
+/// What is measured once in each round: a point, or its twin.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Item {
+    /// One level per factor.
+    pub point: Point,
+    /// Whether this is the second sample of the point.
+    pub twin: bool,
+}
+
 /// A line of the journal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

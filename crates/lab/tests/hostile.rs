@@ -14,7 +14,9 @@ use hdrhistogram::Histogram;
 use lab::histogram::decode_histogram;
 use lab::journal::{Journal, RECORD, SAMPLES, open};
 use lab::measure::Measurement;
-use lab::message::{Answer, Answered, HostData, MAX_LINE, Order, Ordered, Request, receive, send};
+use lab::message::{
+    Answer, HostData, MAX_LINE, Order, OrderedPoint, Request, SampleAnswer, receive, send,
+};
 use lab::point::Point;
 use lab::sample::{Clock, Sample, Trial};
 use mutation::{bounded, edits, is_one_line, mutated};
@@ -65,12 +67,12 @@ fn line_of<T: serde::Serialize>(message: &T) -> String {
 }
 
 static ANSWER: LazyLock<String> = LazyLock::new(|| {
-    let answered = Answered { order: 1, role: "dut".into(), sample: sample() };
+    let answered = SampleAnswer { order: 1, role: "dut".into(), sample: sample() };
     line_of(&Answer::Sample(Box::new(answered)))
 });
 
 static REQUEST: LazyLock<String> = LazyLock::new(|| {
-    let ordered = Ordered {
+    let ordered = OrderedPoint {
         position: 1,
         point: sample().point,
         twin: false,
@@ -241,5 +243,5 @@ fn a_line_without_an_end_is_refused_in_bounded_memory() {
 fn a_message_too_long_to_be_read_is_not_sent() {
     let artefact = "x".repeat(MAX_LINE);
     let why = send(&mut Vec::new(), &Answer::Preparing { artefact }).unwrap_err();
-    assert!(why.to_string().contains("can be sent"), "{why}");
+    assert!(why.to_string().contains("over the limit"), "{why}");
 }

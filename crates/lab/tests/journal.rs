@@ -8,9 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use lab::journal::{self, FORMAT, Journal, JournalError, RECORD, SAMPLES, Settled, open};
-use lab::plan::Item;
 use lab::point::Point;
-use lab::sample::{MAX_ATTEMPTS, Sample};
+use lab::sample::{Item, MAX_ATTEMPTS, Sample};
 use proptest::prelude::*;
 use record::record;
 
@@ -50,7 +49,7 @@ fn what_is_written_is_read() {
     journal.append(&stall).unwrap();
     assert_eq!(journal.settled("copy/throughput", &item, 7, "e"), Some(Settled::Void));
     let voids = journal.voids("copy/throughput", &item, "e").unwrap();
-    assert_eq!((voids.tries, voids.cause.as_str(), voids.told), (1, "a stall", false));
+    assert_eq!((voids.attempts, voids.cause.as_str(), voids.is_reported), (1, "a stall", false));
     assert_eq!(journal.settled("copy/throughput", &item, 5, "e"), None);
     assert_eq!(journal.settled("copy/throughput", &item, 4, "other"), None);
 }

@@ -29,7 +29,7 @@ fn every_fault_is_a_row_with_its_cause() {
             FailureKind::Failed,
             "the probe: it sent more than 10000 messages before a sample",
         ),
-        ("other", FailureKind::Failed, "it answered order '0' where"),
+        ("other", FailureKind::Failed, "it answered order '0' instead of"),
         ("undeclared", FailureKind::Check, "'speed' is no metric of its suite"),
         ("histogram", FailureKind::Check, "the histogram 'time' is not an HdrHistogram"),
     ];

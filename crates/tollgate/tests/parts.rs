@@ -17,7 +17,7 @@ fn two_roles_start_and_stop_together() {
         for sample in samples {
             // However late a busy machine wakes one of them: none starts before both are ready, and
             // none stops before the other said so.
-            let at = |role: &str, what: &str| sample.parts[role].values[what];
+            let at = |role: &str, what: &str| sample.parts[role].values[&format!("{role}_{what}")];
             for (one, other) in [("dut", "generator"), ("generator", "dut")] {
                 assert!(at(one, "started_at") >= at(other, "ready_at"), "{sample:?}");
             }

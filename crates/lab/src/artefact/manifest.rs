@@ -78,11 +78,22 @@ fn add(
 
 fn file_entry(path: &Path, each: &mut dyn FnMut(&fs::File) -> io::Result<()>) -> io::Result<Entry> {
     let mut opened = file::open(path)?;
+    let (blake3, bytes) = digest(&mut opened)?;
+    each(&opened)?;
+    let mode = opened.metadata()?.permissions().mode() & 0o7777;
+    Ok(Entry::File { mode, bytes, blake3 })
+}
+
+/// Returns the BLAKE3 digest of a file's content in hexadecimal, and its length in bytes.
+///
+/// # Errors
+/// Returns the `errno` of `read(2)`.
+pub(crate) fn digest(from: &mut impl Read) -> io::Result<(String, u64)> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 64 << 10];
     let mut bytes = 0;
     loop {
-        match opened.read(&mut buffer) {
+        match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(read) => {
                 hasher.update(&buffer[..read]);
@@ -92,7 +103,5 @@ fn file_entry(path: &Path, each: &mut dyn FnMut(&fs::File) -> io::Result<()>) ->
             Err(why) => return Err(why),
         }
     }
-    each(&opened)?;
-    let mode = opened.metadata()?.permissions().mode() & 0o7777;
-    Ok(Entry::File { mode, bytes, blake3: hasher.finalize().to_hex().to_string() })
+    Ok((hasher.finalize().to_hex().to_string(), bytes))
 }

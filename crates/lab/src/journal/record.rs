@@ -13,7 +13,7 @@ use crate::metric::MetricRecord;
 use crate::terminal;
 
 /// The format that this program writes, and the only one that it reads.
-pub const FORMAT: u64 = 4;
+pub const FORMAT: u64 = 5;
 
 /// What the samples of a run share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub struct RunRecord {
     pub options: BTreeMap<String, String>,
     /// The nice value of the processes that measure: the same for all samples.
     pub nice: i32,
+    /// The code files that points load, e.g. shared objects: path to BLAKE3 digest.
+    pub code: BTreeMap<String, String>,
     /// Every environment that samples name, by id.
     pub environments: BTreeMap<String, Environment>,
     /// The experiments as run, by id.

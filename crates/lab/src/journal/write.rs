@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::read::each_line;
 use super::{JournalError, RunRecord, SAMPLES, UNREADABLE, system};
-use crate::plan::Item;
 use crate::point::Point;
-use crate::sample::{FailureKind, Sample};
+use crate::sample::{FailureKind, Item, Sample};
 
 /// A journal open for writing, and locked.
 #[derive(Debug)]
@@ -28,11 +27,11 @@ pub struct Journal {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Voids {
     /// How many there were.
-    pub tries: u32,
+    pub attempts: u32,
     /// Why the last was void.
     pub cause: String,
     /// Whether an error row says so already.
-    pub told: bool,
+    pub is_reported: bool,
 }
 
 /// What stands in the journal for an item in a round.
@@ -117,10 +116,10 @@ impl Journal {
         let all_rounds = key(&sample.experiment, item, u32::MAX, &sample.environment);
         if let Some(cause) = &sample.void {
             let voids = self.voids.entry(all_rounds).or_default();
-            voids.tries = voids.tries.saturating_add(1);
+            voids.attempts = voids.attempts.saturating_add(1);
             voids.cause.clone_from(cause);
         } else if sample.error.as_ref().is_some_and(|error| error.kind == FailureKind::Void) {
-            self.voids.entry(all_rounds).or_default().told = true;
+            self.voids.entry(all_rounds).or_default().is_reported = true;
         }
         if !sample.is_complete() {
             return;

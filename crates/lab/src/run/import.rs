@@ -1,51 +1,50 @@
-//! Samples that were measured where no lab runs, such as on a machine without an operating system.
+//! Samples that were measured without a lab, e.g. on a machine without an operating system.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use machine::environment::Environment;
 
-use super::record::{Shared, describe, new_record};
+use super::record::{Conditions, describe, new_record};
 use super::{Lab, RunError};
 use crate::experiment::{Experiment, Profile};
 use crate::journal::{Journal, latest};
 use crate::sample::Sample;
 
-/// What was measured elsewhere.
+/// Samples from another machine, with their description.
 pub struct Imported {
-    /// Where, as far as it is known.
+    /// The environment of the samples, as far as it is known.
     pub environment: Environment,
-    /// How much was measured, as a profile.
+    /// The profile to file the run under.
     pub profile: Profile,
     /// The experiment, with the points that were measured.
     pub experiment: Experiment,
-    /// The samples; host and environment are filled in.
+    /// The samples; [`Lab::import`] fills in host and environment.
     pub samples: Vec<Sample>,
 }
 
 impl Lab<'_> {
-    /// Journals samples that were measured elsewhere as a run of their own; gives its folder.
+    /// Writes imported samples to a new run and returns its folder.
     ///
     /// # Errors
-    /// When the journal cannot be written.
+    /// Returns an error if the journal cannot be written.
     pub fn import(&self, results: &Path, imported: Imported) -> Result<PathBuf, RunError> {
         let Imported { environment, profile, experiment, samples } = imported;
         let host = environment.hostname.clone();
-        let place = latest(results, &host, profile, true)?;
-        let name = place.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // What a guest's init starts has nice value 0.
-        let shared = Shared { options: BTreeMap::new(), nice: 0 };
-        let new = || new_record(self, (profile, None), name, host.clone(), &shared);
-        let mut journal = Journal::open(&place.folder, new)?;
+        let folder = latest(results, &host, profile, true)?.folder;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let conditions = Conditions::default();
+        let new = || new_record(self, (profile, None), name, host.clone(), &conditions);
+        let mut journal = Journal::open(&folder, new)?;
         let id = environment.id();
         journal.record.environments.insert(id.clone(), environment);
-        describe(&mut journal.record, self, &[experiment]);
+        describe(&mut journal.record, self, &[experiment], &BTreeMap::new());
         journal.save_record()?;
         for sample in samples {
             let sample = Sample { host: host.clone(), environment: id.clone(), ..sample };
             journal.append(&sample)?;
         }
         journal.sync()?;
-        Ok(place.folder)
+        Ok(folder)
     }
 }

@@ -1,14 +1,17 @@
-//! A run: plan, orders, answers, journal.
+//! A run: experiments become orders for workers, and their samples are journalled.
+//!
+//! A [`Session`](session::Session) connects three parts: the scheduler decides what is measured in which round, the
+//! dispatcher has the supervisor's workers measure it, and the sink journals the samples.
 
-mod ahead;
-mod hand;
+mod dispatcher;
 mod import;
-mod order;
 mod record;
-mod roles;
+mod remaining;
+mod scheduler;
 mod session;
 mod silence;
-mod stopping;
+mod sink;
+mod supervisor;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,10 +24,10 @@ use crate::sample::Sample;
 use crate::suite::Suite;
 
 pub use import::Imported;
-pub(crate) use record::{METRICS, SESSION};
-pub use stopping::narrow;
+pub use scheduler::narrow;
+pub(crate) use sink::{METRICS, SESSION};
 
-/// The suites, and the program that has them.
+/// The suites and the version of the program.
 #[derive(Clone, Copy)]
 pub struct Lab<'a> {
     /// All suites.
@@ -33,145 +36,146 @@ pub struct Lab<'a> {
     pub version: &'a str,
 }
 
-/// What a person wants measured.
+/// A request to measure experiments.
 #[derive(Debug, Clone)]
 pub struct RunRequest<'a> {
-    /// The experiments, as planned.
+    /// The experiments.
     pub experiments: Vec<Experiment>,
-    /// The profile they were read for.
+    /// The profile that they were resolved for.
     pub profile: Profile,
     /// The folder of all runs.
     pub results: PathBuf,
-    /// Begin a new run, whatever is there.
+    /// Whether to start a new run instead of resuming the last.
     pub fresh: bool,
-    /// The seed of a new run; chosen by the clock if absent.
+    /// The seed of a new run; the time if absent.
     pub seed: Option<u64>,
-    /// What the person allowed or set by name.
+    /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
-    /// Set by Ctrl-C: the run ends cleanly.
+    /// Set by Ctrl-C: ends the run cleanly.
     pub interrupted: &'a AtomicBool,
 }
 
-/// What happens during a run, for whoever shows it.
+/// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The run's folder is open.
+    /// The run's journal is open.
     Opened {
         /// The folder.
         folder: &'a std::path::Path,
-        /// How many samples it holds already.
+        /// The number of samples from earlier sessions.
         samples: u64,
     },
-    /// An experiment begins.
+    /// An experiment starts.
     Experiment {
         /// The experiment.
         experiment: &'a Experiment,
     },
-    /// A host makes an artefact.
+    /// A host makes an artefact with this name.
     Preparing(&'a str),
     /// A sample was journalled.
     Sample(&'a Sample),
-    /// What is left of the run.
+    /// The remaining work changed.
     Left {
-        /// Samples done and samples in all, as far as known now.
+        /// Samples of this session so far.
         done: u64,
-        /// See `done`.
+        /// Samples of this session in total, estimated.
         all: u64,
-        /// Time left.
+        /// Remaining time, estimated.
         time: Duration,
     },
-    /// How many rounds the asked interval takes at the point that needs most.
+    /// The rounds until the target interval were projected, for the point that needs the most.
     Projected {
         /// The experiment.
         experiment: &'a Experiment,
-        /// Rounds in all.
+        /// Rounds in total.
         rounds: usize,
-        /// Time from now.
+        /// Remaining time.
         time: Duration,
-        /// Whether the round limit comes first.
+        /// Whether the maximum number of rounds comes first.
         limited: bool,
     },
-    /// A worker died and another takes its place.
+    /// A worker was lost, for this reason; another replaces it.
     WorkerLost(&'a str),
-    /// A system setting was restored that a killed run had left changed: its file.
+    /// A system setting that a killed run had changed was restored: its file.
     Restored(&'a Path),
 }
 
-/// Shows a run to a person.
+/// An observer of a run, e.g. a progress bar.
 pub trait RunObserver {
-    /// Takes note of an event.
+    /// Observes an event.
     fn event(&mut self, event: Event<'_>);
 }
 
-/// Shows nothing.
+/// An observer that ignores all events.
 pub struct NoObserver;
 
 impl RunObserver for NoObserver {
     fn event(&mut self, _: Event<'_>) {}
 }
 
-/// How a run ended.
+/// The result of a session.
 #[derive(Debug, Clone)]
 pub struct RunSummary {
-    /// Where its results lie.
+    /// The run's folder.
     pub folder: PathBuf,
-    /// The environment in which this session measured.
+    /// The id of the environment of this session.
     pub environment: String,
-    /// How many samples this session measured.
+    /// The number of samples of this session.
     pub samples: u64,
-    /// The samples of this session whose measuring failed.
+    /// The failed samples of this session.
     pub faults: Vec<Sample>,
-    /// Whether it was interrupted.
+    /// Whether the user interrupted it.
     pub interrupted: bool,
 }
 
-/// Why a run could not go on, in one line.
+/// Why a run ended early, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// An experiment asks for more than can be done.
+    /// An experiment exceeds a limit.
     #[error("{0}")]
     Limits(String),
-    /// What is wanted is defined otherwise than in the run that would be resumed.
+    /// A definition differs from that of the run to be resumed.
     #[error("{}: {what}; start a new run with --fresh", folder.display())]
     Changed {
         /// The run's folder.
         folder: PathBuf,
-        /// What differs.
+        /// The difference.
         what: String,
     },
-    /// No worker starts.
+    /// A worker does not start.
     #[error("the worker does not start: {0}")]
     Worker(String),
-    /// Settings that a killed run left changed cannot be restored: what is measured would pass for normal.
-    #[error("{}", all_of(.0))]
+    /// Settings that a killed run had changed cannot be restored.
+    #[error("{}", join_lines(.0))]
     Settings(Vec<machine::SysError>),
-    /// Worker after worker died, or one runs in another environment than the run.
+    /// Several workers were lost in a row, or the environment changed.
     #[error("{0}")]
     Lost(String),
 }
 
-fn all_of(refusals: &[machine::SysError]) -> String {
-    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
+fn join_lines(errors: &[machine::SysError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
 impl Lab<'_> {
-    /// Measures what is wanted and is not in the journal yet.
+    /// Measures what the journal lacks of the request. All samples are journalled, also those before an error.
     ///
     /// # Errors
-    /// When the journal cannot be written, no worker starts, or a setting that a killed run left changed
-    /// cannot be restored; what was measured is in the journal.
+    /// Returns an error if the journal cannot be written, a worker does not start, or a setting that a killed run had
+    /// changed cannot be restored.
     pub fn run(
         &self,
-        wanted: &RunRequest,
-        watch: &mut dyn RunObserver,
+        request: &RunRequest,
+        observer: &mut dyn RunObserver,
     ) -> Result<RunSummary, RunError> {
-        for one in &wanted.experiments {
-            let beyond = |what| RunError::Limits(format!("experiment '{}': {what}", one.id()));
-            one.within_limits().map_err(beyond)?;
+        for experiment in &request.experiments {
+            experiment.within_limits().map_err(|what| {
+                RunError::Limits(format!("experiment '{}': {what}", experiment.id()))
+            })?;
         }
-        session::Session::open(self, wanted, watch)?.run()
+        session::Session::open(self, request, observer)?.run()
     }
 }

@@ -1,82 +1,73 @@
-//! What a session writes down besides samples: the run's record, and what the lab itself cost.
+//! The run record of a session: how its samples are measured, and whether samples of an earlier session may be reused.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Lab;
-use super::session::Session;
+use super::{Lab, METRICS, SESSION};
+use crate::artefact;
 use crate::experiment::{Experiment, Profile};
 use crate::journal::{FORMAT, RunRecord};
-use crate::metric::{Better, Metric, MetricRecord};
-use crate::option;
+use crate::metric::MetricRecord;
+use crate::option::{self, ALLOW_CODE};
 use crate::point::Point;
 use crate::quantity::format_duration;
-use crate::sample::Sample;
 use crate::suite;
 
-/// The experiment under which the lab journals its own cost.
-pub(crate) const SESSION: &str = "lab/session";
+/// The conditions under which all samples of a run are measured.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conditions {
+    /// The options set by the user.
+    pub(super) options: BTreeMap<String, String>,
+    /// The nice value of the measuring processes.
+    pub(super) nice: i32,
+    /// The digests of the code files, by path.
+    pub(super) code: BTreeMap<String, String>,
+}
 
-/// What the lab measures of itself.
-pub(crate) const METRICS: [Metric; 2] = [
-    Metric {
-        name: "outside_samples",
-        unit: "share",
-        better: Better::Lower,
-        about: "The share of the session's wall time that was not spent inside a sample",
-    },
-    Metric {
-        name: "peak_memory",
-        unit: "B",
-        better: Better::Lower,
-        about: "The largest resident memory of the lab's process",
-    },
-];
-
-impl Session<'_> {
-    /// What the lab itself cost, as a sample.
-    pub(super) fn own_cost(&self) -> Sample {
-        let wall = self.begun.elapsed().as_secs_f64();
-        let values = [
-            ("outside_samples".to_string(), (1.0 - self.inside / wall).max(0.0)),
-            ("peak_memory".to_string(), peak_memory()),
-        ];
-        Sample {
-            experiment: SESSION.into(),
-            point: Point::from([("profile", self.wanted.profile.name())]),
-            round: u32::try_from(self.journal.lines()).unwrap_or(u32::MAX),
-            host: self.journal.record.host.clone(),
-            environment: self.environment.clone(),
-            attempt: 1,
-            at: now(),
-            seconds: wall,
-            values: values.into(),
-            ..Sample::default()
-        }
+impl Conditions {
+    /// Determines the conditions of this process for these experiments.
+    ///
+    /// # Errors
+    /// Returns the error of `getpriority(2)`.
+    pub(super) fn current(
+        lab: &Lab,
+        experiments: &[Experiment],
+        options: &BTreeMap<String, String>,
+    ) -> Result<Self, machine::SysError> {
+        Ok(Self {
+            options: option::values(options),
+            nice: machine::priority::current()?,
+            code: code_digests(lab, experiments, options),
+        })
     }
 }
 
-pub(super) fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
-}
-
-/// The largest resident memory of this process, in bytes.
-fn peak_memory() -> f64 {
-    // SAFETY: getrusage fills the struct that it is given.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    usage.ru_maxrss as f64 * 1024.0
-}
-
-/// How all samples of a run are measured.
-pub(super) struct Shared {
-    /// What the user set by name.
-    pub(super) options: BTreeMap<String, String>,
-    /// The nice value of the processes that measure.
-    pub(super) nice: i32,
+/// Returns the digest of every code file that the experiments may load. A file that cannot be read has none: its points
+/// fail.
+fn code_digests(
+    lab: &Lab,
+    experiments: &[Experiment],
+    options: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut digests = BTreeMap::new();
+    if !option::is_allowed(options, ALLOW_CODE) {
+        return digests;
+    }
+    for experiment in experiments {
+        let method = suite::find_method(lab.suites, &experiment.suite, &experiment.method);
+        let Ok(method) = method else { continue };
+        for file in experiment.points.iter().filter_map(|point| method.code(point)) {
+            if digests.contains_key(&file) {
+                continue;
+            }
+            let opened = fs::canonicalize(&file).and_then(|path| machine::file::open(&path));
+            if let Ok((digest, _)) = opened.and_then(|mut opened| artefact::digest(&mut opened)) {
+                digests.insert(file, digest);
+            }
+        }
+    }
+    digests
 }
 
 pub(super) fn new_record(
@@ -84,7 +75,7 @@ pub(super) fn new_record(
     (profile, seed): (Profile, Option<u64>),
     name: String,
     host: String,
-    shared: &Shared,
+    conditions: &Conditions,
 ) -> RunRecord {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     RunRecord {
@@ -93,32 +84,44 @@ pub(super) fn new_record(
         name,
         host,
         profile,
-        // 53 bits, so that every reader of JSON keeps it.
+        // JSON readers that use doubles keep 53 bits.
         seed: seed.unwrap_or_else(clock) & ((1 << 53) - 1),
         begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        options: shared.options.clone(),
-        nice: shared.nice,
+        options: conditions.options.clone(),
+        nice: conditions.nice,
+        code: conditions.code.clone(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),
     }
 }
 
-/// Whether samples of these experiments, measured this way, may stand beside those of the record.
+/// Checks whether new samples of the experiments may join the samples of the record.
 ///
 /// # Errors
-/// One line: what was changed since, which would make them samples of something else.
-pub(super) fn same_definitions(
+/// Returns one line that names the first difference.
+pub(super) fn check_resumable(
     record: &RunRecord,
+    lab: &Lab,
     experiments: &[Experiment],
-    shared: &Shared,
+    conditions: &Conditions,
 ) -> Result<(), String> {
-    if record.nice != shared.nice {
-        return Err(format!("nice value: the run has {}, now it is {}", record.nice, shared.nice));
+    if record.program != lab.version {
+        return Err(format!("tollgate: the run has {}, now it is {}", record.program, lab.version));
     }
-    let options = option::differences(&record.options, &shared.options);
+    if record.nice != conditions.nice {
+        let (before, now) = (record.nice, conditions.nice);
+        return Err(format!("nice value: the run has {before}, now it is {now}"));
+    }
+    let options = option::differences(&record.options, &conditions.options);
     if let Some((name, before, now)) = options.first() {
         return Err(format!("--set {name}: the run has {before}, now it is {now}"));
+    }
+    let is_changed = |(file, now): &(&String, &String)| {
+        record.code.get(*file).is_some_and(|before| before != *now)
+    };
+    if let Some((file, _)) = conditions.code.iter().find(is_changed) {
+        return Err(format!("{file}: its content changed since the run began"));
     }
     for experiment in experiments {
         let id = experiment.id();
@@ -128,6 +131,7 @@ pub(super) fn same_definitions(
             ("method", before.method.clone(), experiment.method.clone()),
             ("metric", before.metric.clone(), experiment.metric.clone()),
             ("budget", budget(before), budget(experiment)),
+            ("batch", before.batch.to_string(), experiment.batch.to_string()),
             ("roles", before.roles.join(", "), experiment.roles.join(", ")),
         ] {
             if before != now {
@@ -138,29 +142,36 @@ pub(super) fn same_definitions(
     Ok(())
 }
 
-/// Writes down the experiments as run and their metrics.
-pub(super) fn describe(record: &mut RunRecord, lab: &Lab, experiments: &[Experiment]) {
+/// Adds the experiments of this session, their metrics and their code files to the record.
+pub(super) fn describe(
+    record: &mut RunRecord,
+    lab: &Lab,
+    experiments: &[Experiment],
+    code: &BTreeMap<String, String>,
+) {
+    record.code.extend(code.clone());
     let profile = record.profile;
     for experiment in experiments {
         let Some(suite) = suite::find(lab.suites, &experiment.suite) else {
             continue;
         };
-        let known = record.metrics.entry(experiment.suite.clone()).or_default();
-        known.extend(suite::metrics(suite).iter().map(|m| (m.name.into(), MetricRecord::from(m))));
+        let metrics = record.metrics.entry(experiment.suite.clone()).or_default();
+        metrics
+            .extend(suite::metrics(suite).iter().map(|m| (m.name.into(), MetricRecord::from(m))));
         let mut experiment = experiment.clone();
         if let Some(before) = record.experiments.get(&experiment.id()) {
-            join(&mut experiment.points, &before.points);
-            join(&mut experiment.twins, &before.twins);
+            add_missing(&mut experiment.points, &before.points);
+            add_missing(&mut experiment.twins, &before.twins);
         }
         record.experiments.insert(experiment.id(), experiment);
     }
-    let own = METRICS.iter().map(|m| (m.name.into(), MetricRecord::from(m)));
-    record.metrics.entry("lab".into()).or_default().extend(own);
+    let metrics = METRICS.iter().map(|m| (m.name.into(), MetricRecord::from(m)));
+    record.metrics.entry("lab".into()).or_default().extend(metrics);
     let session = Experiment {
         suite: "lab".into(),
         name: "session".into(),
         method: "session".into(),
-        about: "What the lab itself costs".into(),
+        about: "Overhead of the lab".into(),
         metric: METRICS[0].name.into(),
         baseline: Point::from([("profile", profile.name())]),
         defaults: Point::default(),
@@ -176,8 +187,174 @@ pub(super) fn describe(record: &mut RunRecord, lab: &Lab, experiments: &[Experim
     record.experiments.insert(SESSION.into(), session);
 }
 
-/// Adds the points of an earlier session that this one leaves out.
-fn join(points: &mut Vec<Point>, before: &[Point]) {
+/// Adds the points of an earlier session that this session does not measure.
+fn add_missing(points: &mut Vec<Point>, before: &[Point]) {
     let missing: Vec<_> = before.iter().filter(|point| !points.contains(point)).cloned().collect();
     points.extend(missing);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::{AnyMethod, Method, Probe};
+    use crate::metric::Metric;
+    use crate::sample::Failure;
+    use crate::suite::{Data, Suite};
+    use std::time::Duration;
+
+    const LAB: Lab = Lab { suites: &[], version: "1" };
+
+    fn experiment() -> Experiment {
+        Experiment {
+            suite: "toy".into(),
+            name: "one".into(),
+            method: "loop".into(),
+            about: String::new(),
+            metric: "time".into(),
+            baseline: Point::from([("length", "1 B")]),
+            defaults: Point::default(),
+            sweeps: Vec::new(),
+            points: vec![Point::from([("length", "1 B")])],
+            twins: Vec::new(),
+            roles: Vec::new(),
+            blocking: Vec::new(),
+            batch: 1,
+            limit: None,
+            effort: Profile::Quick.effort(),
+        }
+    }
+
+    fn map(name: &str, value: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([(name.to_owned(), value.to_owned())])
+    }
+
+    fn record(conditions: &Conditions) -> RunRecord {
+        let how = (Profile::Quick, Some(1));
+        let mut record = new_record(&LAB, how, "run".into(), "here".into(), conditions);
+        record.code = conditions.code.clone();
+        record.experiments.insert("toy/one".into(), experiment());
+        record
+    }
+
+    struct Toy;
+
+    impl Suite for Toy {
+        fn name(&self) -> &'static str {
+            "toy"
+        }
+
+        fn about(&self) -> &'static str {
+            "Loads code"
+        }
+
+        fn data(&self) -> Data {
+            Data { experiments: "", claims: "", promises: "", figures: "" }
+        }
+
+        fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+            &[&Toy]
+        }
+    }
+
+    impl Method for Toy {
+        type Params = Point;
+
+        fn name(&self) -> &'static str {
+            "loop"
+        }
+
+        fn metrics(&self) -> &'static [Metric] {
+            &[]
+        }
+
+        fn code(&self, point: &Point) -> Option<String> {
+            point.get("file").map(|file| file.as_str().to_owned())
+        }
+
+        fn probe(&self) -> Result<Box<dyn Probe<Point>>, Failure> {
+            Err(Failure::failed("a toy"))
+        }
+    }
+
+    #[test]
+    fn a_changed_code_file_is_not_resumed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["mine.so.1", "mine.so"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let points = [&link, &folder.path().join("absent.so")];
+        let points = points.map(|path| Point::from([("file", path.to_str().unwrap())]));
+        let experiment = Experiment { points: points.into(), ..experiment() };
+        let experiments = std::slice::from_ref(&experiment);
+        let lab = Lab { suites: &[&Toy], version: "1" };
+        let current = |content: &str| {
+            fs::write(&file, content).unwrap();
+            let allowed = map(ALLOW_CODE, "yes");
+            Conditions::current(&lab, experiments, &allowed).unwrap()
+        };
+        let before = current("before");
+        assert_eq!(before.code.len(), 1);
+        let record = record(&before);
+        let check = |now: &Conditions| check_resumable(&record, &lab, experiments, now);
+        assert_eq!(check(&current("before")), Ok(()));
+        let why = check(&current("after")).unwrap_err();
+        assert_eq!(why, format!("{}: its content changed since the run began", link.display()));
+        let not_allowed = Conditions::current(&lab, experiments, &BTreeMap::new()).unwrap();
+        assert_eq!(not_allowed.code, BTreeMap::new(), "a file that is not loaded is not read");
+    }
+
+    #[test]
+    fn samples_of_another_definition_are_not_reused() {
+        let conditions = Conditions {
+            options: map("folder", "/tmp"),
+            nice: 0,
+            code: map("./mine.so", "digest"),
+        };
+        let record = record(&conditions);
+        let check = |experiment: &Experiment, conditions: &Conditions| {
+            let experiments = std::slice::from_ref(experiment);
+            check_resumable(&record, &LAB, experiments, conditions)
+        };
+        assert_eq!(check(&experiment(), &conditions), Ok(()));
+        assert_eq!(
+            check(&experiment(), &Conditions { code: BTreeMap::new(), ..conditions.clone() }),
+            Ok(())
+        );
+        let code = map("./other.so", "digest");
+        assert_eq!(check(&experiment(), &Conditions { code, ..conditions.clone() }), Ok(()));
+
+        let mut budget = experiment();
+        budget.effort.budget = Duration::from_millis(7);
+        let method = Experiment { method: "call".into(), ..experiment() };
+        let batch = Experiment { batch: 2, ..experiment() };
+        for (experiment, difference) in [
+            (budget, "toy/one: budget: the run has '2 ms', now it is '7 ms'"),
+            (method, "toy/one: method: the run has 'loop', now it is 'call'"),
+            (batch, "toy/one: batch: the run has '1', now it is '2'"),
+        ] {
+            assert_eq!(check(&experiment, &conditions), Err(difference.into()));
+        }
+        for (changed, difference) in [
+            (
+                Conditions { options: map("folder", "/mnt"), ..conditions.clone() },
+                "--set folder: the run has /tmp, now it is /mnt",
+            ),
+            (
+                Conditions { options: BTreeMap::new(), ..conditions.clone() },
+                "--set folder: the run has /tmp, now it is not set",
+            ),
+            (
+                Conditions { nice: 19, ..conditions.clone() },
+                "nice value: the run has 0, now it is 19",
+            ),
+            (
+                Conditions { code: map("./mine.so", "changed"), ..conditions.clone() },
+                "./mine.so: its content changed since the run began",
+            ),
+        ] {
+            assert_eq!(check(&experiment(), &changed), Err(difference.into()));
+        }
+        let lab = Lab { version: "2", ..LAB };
+        let why = check_resumable(&record, &lab, &[experiment()], &conditions).unwrap_err();
+        assert_eq!(why, "tollgate: the run has 1, now it is 2");
+    }
 }

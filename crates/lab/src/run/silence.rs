@@ -1,67 +1,64 @@
-//! How long workers that carry out an order may say nothing.
+//! The maximum time for which workers may be silent during an order.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::hand::{Heard, Said};
 use crate::artefact::MAX_LOCK_WAIT;
+use crate::link::{LinkOutput, Output};
 use crate::message::Answer;
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind};
 
-/// How much longer than a probe's limit a worker may be silent.
+/// How much longer than the limit of a sample a worker may be silent.
 const MARGIN: Duration = Duration::from_secs(20);
-/// How long a worker may make one artefact: it waits for the lock, and compiling Linux takes four steps of 2 h at
-/// most.
-const MAX_PREPARING: Duration = MAX_LOCK_WAIT.saturating_add(Duration::from_secs(9 * 3600));
+/// The maximum time to make one artefact: the wait for its lock, then e.g. the four steps of compiling Linux of at most
+/// 2 h each.
+const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(Duration::from_secs(9 * 3600));
 
-/// When the workers of an order were heard last, and which of them make an artefact.
+/// The time of the last output of the workers of an order, and which of them are making an artefact.
 pub(super) struct Silence {
-    heard: Instant,
+    last_output: Instant,
     preparing: BTreeSet<u64>,
-    max_preparing: Duration,
+    max_preparation: Duration,
 }
 
 impl Silence {
-    /// An order was given now.
+    /// Starts with an order that is given now.
     pub(super) fn start(now: Instant) -> Self {
-        Self { heard: now, preparing: BTreeSet::new(), max_preparing: MAX_PREPARING }
+        Self { last_output: now, preparing: BTreeSet::new(), max_preparation: MAX_PREPARATION }
     }
 
-    /// A worker said something.
-    pub(super) fn heard(&mut self, said: &Said, now: Instant) {
-        self.heard = now;
-        match said.heard {
-            Heard::Answer(Answer::Preparing { .. }) => drop(self.preparing.insert(said.hand)),
-            Heard::Answer(Answer::Prepared) | Heard::Nonsense(_) | Heard::Gone => {
-                self.lost(said.hand);
+    /// Records an output of a worker.
+    pub(super) fn heard(&mut self, from: &LinkOutput, now: Instant) {
+        self.last_output = now;
+        match from.output {
+            Output::Answer(Answer::Preparing { .. }) => drop(self.preparing.insert(from.link)),
+            Output::Answer(Answer::Prepared) | Output::Garbage(_) | Output::Closed => {
+                self.lost(from.link);
             }
-            Heard::Answer(_) => {}
+            Output::Answer(_) => {}
         }
     }
 
-    /// A worker is no longer waited for.
-    pub(super) fn lost(&mut self, hand: u64) {
-        self.preparing.remove(&hand);
+    /// Records that a worker was lost.
+    pub(super) fn lost(&mut self, link: u64) {
+        self.preparing.remove(&link);
     }
 
-    /// Why the workers are given up, if they were silent for too long: past a point's limit, or past that of
-    /// an artefact while one is made.
-    pub(super) fn over(&self, point: Duration, now: Instant) -> Option<Failure> {
-        let silent = now.saturating_duration_since(self.heard);
+    /// Returns a timeout if the workers were silent for too long: longer than the limit of a sample, or than the limit of
+    /// an artefact while one of them is making one.
+    pub(super) fn timeout(&self, limit: Duration, now: Instant) -> Option<Failure> {
+        let silent = now.saturating_duration_since(self.last_output);
         let timeout = |why: String| Some(Failure::new(FailureKind::Timeout, why));
         if self.preparing.is_empty() {
-            return if silent < point.saturating_add(MARGIN) {
-                None
-            } else {
-                timeout("the worker is silent".into())
-            };
+            let is_late = silent >= limit.saturating_add(MARGIN);
+            return if is_late { timeout("the worker is silent".into()) } else { None };
         }
-        if silent < self.max_preparing {
+        if silent < self.max_preparation {
             return None;
         }
-        let limit = format_duration(self.max_preparing);
-        timeout(format!("the worker prepares one artefact for more than {limit}"))
+        let limit = format_duration(self.max_preparation);
+        timeout(format!("the worker has been making one artefact for more than {limit}"))
     }
 }
 
@@ -69,10 +66,10 @@ impl Silence {
 mod tests {
     use super::*;
 
-    const POINT: Duration = Duration::from_secs(10);
+    const LIMIT: Duration = Duration::from_secs(10);
 
-    fn said(hand: u64, answer: Answer) -> Said {
-        Said { hand, heard: Heard::Answer(answer) }
+    fn output(link: u64, answer: Answer) -> LinkOutput {
+        LinkOutput { link, output: Output::Answer(answer) }
     }
 
     fn preparing() -> Answer {
@@ -80,47 +77,49 @@ mod tests {
     }
 
     #[test]
-    fn who_prepares_may_be_silent_for_longer_and_not_for_ever() {
+    fn a_worker_that_makes_an_artefact_has_a_longer_limit() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut silence =
-            Silence { max_preparing: Duration::from_secs(100), ..Silence::start(start) };
-        assert!(silence.over(POINT, after(29)).is_none());
-        assert_eq!(silence.over(POINT, after(30)).unwrap().why, "the worker is silent");
+            Silence { max_preparation: Duration::from_secs(100), ..Silence::start(start) };
+        assert!(silence.timeout(LIMIT, after(29)).is_none());
+        assert_eq!(silence.timeout(LIMIT, after(30)).unwrap().why, "the worker is silent");
 
-        silence.heard(&said(1, preparing()), after(29));
-        assert!(silence.over(POINT, after(128)).is_none());
-        let failure = silence.over(POINT, after(129)).unwrap();
+        silence.heard(&output(1, preparing()), after(29));
+        assert!(silence.timeout(LIMIT, after(128)).is_none());
+        let failure = silence.timeout(LIMIT, after(129)).unwrap();
         assert_eq!(failure.kind, FailureKind::Timeout);
-        assert_eq!(failure.why, "the worker prepares one artefact for more than 1 min 40 s");
+        let why = "the worker has been making one artefact for more than 1 min 40 s";
+        assert_eq!(failure.why, why);
 
-        silence.heard(&said(1, preparing()), after(129));
-        assert!(silence.over(POINT, after(228)).is_none(), "another artefact");
-        silence.heard(&said(1, Answer::Prepared), after(228));
-        assert!(silence.over(POINT, after(258)).is_some(), "a probe's limit again");
+        silence.heard(&output(1, preparing()), after(129));
+        assert!(silence.timeout(LIMIT, after(228)).is_none(), "another artefact");
+        silence.heard(&output(1, Answer::Prepared), after(228));
+        assert!(silence.timeout(LIMIT, after(258)).is_some(), "the limit of a sample again");
     }
 
     #[test]
-    fn a_role_that_prepares_is_waited_for_by_the_others() {
+    fn the_other_roles_wait_for_a_role_that_makes_an_artefact() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut silence = Silence::start(start);
-        silence.heard(&said(1, preparing()), start);
-        silence.heard(&said(2, preparing()), start);
-        silence.heard(&said(1, Answer::Prepared), start);
-        assert!(silence.over(POINT, after(60)).is_none(), "2 still prepares");
+        silence.heard(&output(1, preparing()), start);
+        silence.heard(&output(2, preparing()), start);
+        silence.heard(&output(1, Answer::Prepared), start);
+        assert!(silence.timeout(LIMIT, after(60)).is_none(), "2 is not ready");
         silence.lost(2);
-        assert!(silence.over(POINT, after(60)).is_some());
+        assert!(silence.timeout(LIMIT, after(60)).is_some());
     }
 
     #[test]
-    fn the_limit_of_preparing_is_longer_than_the_wait_for_a_lock() {
+    fn the_limit_of_an_artefact_is_longer_than_the_wait_for_its_lock() {
         let start = Instant::now();
         let mut silence = Silence::start(start);
-        silence.heard(&said(1, preparing()), start);
+        silence.heard(&output(1, preparing()), start);
+        let after = |time: Duration| start + time;
         assert!(
-            silence.over(POINT, start + MAX_LOCK_WAIT + Duration::from_secs(8 * 3600)).is_none()
+            silence.timeout(LIMIT, after(MAX_LOCK_WAIT + Duration::from_secs(8 * 3600))).is_none()
         );
-        assert!(silence.over(POINT, start + Duration::from_secs(24 * 3600)).is_some());
+        assert!(silence.timeout(LIMIT, after(Duration::from_secs(24 * 3600))).is_some());
     }
 }

@@ -115,6 +115,7 @@ impl MadeUp {
             begun: "2026-01-01T00:00:00Z".into(),
             options: BTreeMap::new(),
             nice: 0,
+            code: BTreeMap::new(),
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

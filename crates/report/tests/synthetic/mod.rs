@@ -162,6 +162,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             begun: "2026-01-01T00:00:00Z".into(),
             options: BTreeMap::new(),
             nice: 0,
+            code: BTreeMap::new(),
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

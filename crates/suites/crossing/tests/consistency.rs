@@ -87,6 +87,7 @@ fn record() -> RunRecord {
         begun: "2026-01-01T00:00:00Z".into(),
         options: BTreeMap::new(),
         nice: 0,
+        code: BTreeMap::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),

@@ -151,7 +151,7 @@ fn foreign_answer() -> Result<(), Failure> {
         values: [("time".to_string(), 1.0)].into(),
         ..Default::default()
     };
-    let answered = lab::message::Answered { order: 0, role: String::new(), sample };
+    let answered = lab::message::SampleAnswer { order: 0, role: String::new(), sample };
     let mut line = Vec::new();
     lab::message::send(&mut line, &lab::message::Answer::Sample(Box::new(answered)))?;
     send_line(&line)

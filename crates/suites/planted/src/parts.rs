@@ -1,5 +1,6 @@
 //! Roles, a search and artefacts with known results.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -50,14 +51,12 @@ impl Method for Roles {
         const METRICS: &[Metric] = &[
             Metric::new("waited", "ns", Neither, "from start to stop"),
             Metric::count("sent", "stops sent"),
-            Metric::new(
-                "ready_at",
-                "us",
-                Neither,
-                "time at which a role was ready, by the host's clock",
-            ),
-            Metric::new("started_at", "us", Neither, "time at which it started, by the same clock"),
-            Metric::new("stopped_at", "us", Neither, "time at which it stopped, by the same clock"),
+            Metric::new("dut_ready_at", "us", Neither, "time at which the DUT was ready"),
+            Metric::new("dut_started_at", "us", Neither, "time at which the DUT started"),
+            Metric::new("dut_stopped_at", "us", Neither, "time at which the DUT stopped"),
+            Metric::new("generator_ready_at", "us", Neither, "time at which the generator was ready"),
+            Metric::new("generator_started_at", "us", Neither, "time at which the generator started"),
+            Metric::new("generator_stopped_at", "us", Neither, "time at which the generator stopped"),
         ];
         METRICS
     }
@@ -79,10 +78,16 @@ impl Probe<RoleParams> for RoleProbe {
         let ready = now();
         context.ready()?;
         let (start, started) = (Instant::now(), now());
-        let times = Measurement::default().value("ready_at", ready).value("started_at", started);
-        if context.role == "generator" {
+        // Each role has its own metrics: a metric of two roles is an error.
+        let role = context.role;
+        let of_role = |time: &str| format!("{role}_{time}");
+        let times = Measurement::default()
+            .value(&of_role("ready_at"), ready)
+            .value(&of_role("started_at"), started);
+        if role == "generator" {
             std::thread::sleep(wait);
-            let times = times.value("stopped_at", now());
+            let times = times.value(&of_role("stopped_at"), now());
+            context.send(BTreeMap::from([("wait".to_owned(), params.wait as f64)]))?;
             context.stop()?;
             return Ok(times.value("sent", 1.0));
         }
@@ -93,7 +98,11 @@ impl Probe<RoleParams> for RoleProbe {
             std::thread::sleep(Duration::from_micros(50));
         }
         let waited = start.elapsed().as_nanos() as f64;
-        let times = times.value("stopped_at", now());
+        let times = times.value(&of_role("stopped_at"), now());
+        let received = context.message().and_then(|message| message.values.get("wait").copied());
+        if received != Some(params.wait as f64) {
+            return Err(Failure::check(format!("the generator sent {received:?}")));
+        }
         let void = match params.disturbance {
             Disturbance::Calm => None,
             Disturbance::DriftAndStalls => Some("planted stall".into()),

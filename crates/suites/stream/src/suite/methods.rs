@@ -123,7 +123,8 @@ impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
 #[cfg(test)]
 mod tests {
     use lab::experiment::{Experiment, Profile};
-    use lab::plan::{self, Item};
+    use lab::plan;
+    use lab::sample::Item;
     use lab::soundness;
 
     use super::*;

@@ -1,0 +1,371 @@
+//! A link: a child process that exchanges messages with this process over its standard input and output.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use machine::child::wait_within;
+
+use crate::message::{Answer, Greeting, Outbox, Request, receive};
+use crate::sample::{Failure, FailureKind, Sample};
+
+/// The arguments that make the program a worker.
+pub const WORKER: [&str; 1] = ["worker"];
+/// The arguments that make the program a probe.
+pub(crate) const PROBE: [&str; 2] = ["worker", "--probe"];
+
+/// How the line starts in which a Linux guest reports why it ends.
+const KERNEL_PANIC: &str = "Kernel panic";
+/// The maximum time between the end of a process's output and its exit.
+const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
+
+/// What arrived over a link.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A message.
+    Answer(Answer),
+    /// A line that is not a message. The link is not read any further.
+    Garbage(String),
+    /// The end of the process's output.
+    Closed,
+}
+
+/// An output and the link that it arrived over.
+#[derive(Debug)]
+pub(crate) struct LinkOutput {
+    pub(crate) link: u64,
+    pub(crate) output: Output,
+}
+
+/// The identity of the other side, from its greeting.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The host name.
+    pub(crate) host: String,
+    /// The id of the environment.
+    pub(crate) environment: String,
+}
+
+/// A running child process with its pipes.
+pub(crate) struct Link {
+    id: u64,
+    child: Child,
+    /// `None` after the input was closed.
+    input: Option<Outbox>,
+    last_error_line: Arc<Mutex<String>>,
+    origin: Option<Origin>,
+    /// The time of the start or of the last output.
+    heartbeat: Instant,
+}
+
+impl Link {
+    /// Starts a process and forwards its output to `outputs`, marked with `id`. If the command pipes its standard
+    /// error, the last line is kept for [`cause_of_death`](Self::cause_of_death).
+    ///
+    /// # Errors
+    /// Returns the error of the system if the process does not start.
+    pub(crate) fn start<E>(
+        id: u64,
+        mut command: Command,
+        outputs: SyncSender<E>,
+    ) -> std::io::Result<Self>
+    where
+        E: From<LinkOutput> + Send + 'static,
+    {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(std::io::Error::other("the process has no pipes"));
+        };
+        std::thread::spawn(move || forward(id, output, &outputs));
+        let last_error_line = Arc::new(Mutex::new(String::new()));
+        if let Some(errors) = child.stderr.take() {
+            let last_line = Arc::clone(&last_error_line);
+            std::thread::spawn(move || keep_last_line(errors, &last_line));
+        }
+        Ok(Self {
+            id,
+            child,
+            input: Some(Outbox::new(input)),
+            last_error_line,
+            origin: None,
+            heartbeat: Instant::now(),
+        })
+    }
+
+    /// The number that marks its outputs.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The process ID.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The identity of the other side; `None` before its greeting.
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
+    }
+
+    /// Accepts the greeting of the other side.
+    ///
+    /// # Errors
+    /// Returns one line if it is the second greeting, or the other side has a version other than `version`.
+    pub(crate) fn accept_greeting(
+        &mut self,
+        greeting: &Greeting,
+        version: &str,
+    ) -> Result<&Origin, String> {
+        if self.origin.is_some() {
+            return Err("it sent a second greeting".into());
+        }
+        if greeting.version != version {
+            let theirs: String = greeting.version.chars().take(60).collect();
+            return Err(format!("it runs tollgate {theirs}, and this is tollgate {version}"));
+        }
+        let host = greeting.environment.hostname.clone();
+        let origin = Origin { host, environment: greeting.environment.id() };
+        Ok(self.origin.insert(origin))
+    }
+
+    /// Checks that a sample is from the host and environment of the greeting.
+    ///
+    /// # Errors
+    /// Returns one line with both.
+    pub(crate) fn check_origin(&self, sample: &Sample) -> Result<(), String> {
+        let Some(origin) = &self.origin else { return Err("it sent no greeting".into()) };
+        if (&sample.host, &sample.environment) == (&origin.host, &origin.environment) {
+            return Ok(());
+        }
+        let Sample { host, environment, .. } = sample;
+        let expected = format!("{} {}", origin.host, origin.environment);
+        Err(format!("it answered for {host} {environment} instead of {expected}"))
+    }
+
+    /// Queues a request. A process that has died is detected by the end of its output.
+    ///
+    /// # Errors
+    /// Returns one line if the request is too long or the process does not read.
+    pub(crate) fn send(&self, request: &Request) -> Result<(), String> {
+        self.input.as_ref().map_or(Ok(()), |input| input.send(request))
+    }
+
+    /// Restarts the time limit of [`remaining`](Self::remaining).
+    pub(crate) fn beat(&mut self) {
+        self.heartbeat = Instant::now();
+    }
+
+    /// Returns how much of `limit` is left since the last heartbeat.
+    pub(crate) fn remaining(&self, limit: Duration) -> Duration {
+        limit.saturating_sub(self.heartbeat.elapsed())
+    }
+
+    /// Closes the input, gives the process time to exit, sends SIGTERM, gives it time again, and kills it.
+    pub(crate) fn end(&mut self, before_term: Duration, after_term: Duration) {
+        self.input = None;
+        let has_exited =
+            |child: &mut Child, limit| matches!(wait_within(child, limit), Ok(Some(_)));
+        if !has_exited(&mut self.child, before_term) {
+            // SAFETY: `kill` takes two integers. The process is not reaped, so its ID is still its own.
+            unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+            has_exited(&mut self.child, after_term);
+        }
+        self.kill();
+    }
+
+    /// Kills and reaps the process; its descendants are left to the caller.
+    pub(crate) fn kill(&mut self) {
+        self.input = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Returns why the process closed its output: how it died and the last line of its standard error. Kills it if it
+    /// is still running.
+    pub(crate) fn cause_of_death(&mut self, process: &str) -> Failure {
+        let status = match wait_within(&mut self.child, MAX_EXIT_TIME) {
+            Ok(Some(status)) => status,
+            Ok(None) => {
+                self.kill();
+                let why = format!("{process} closed its output and did not exit");
+                return Failure::new(FailureKind::Crashed, why);
+            }
+            Err(why) => return Failure::new(FailureKind::Crashed, format!("{process}: {why}")),
+        };
+        // The thread that reads standard error sees its end shortly after the exit.
+        std::thread::sleep(Duration::from_millis(5));
+        let line = self.last_error_line.lock().map(|line| line.clone()).unwrap_or_default();
+        let line = if line.is_empty() { line } else { format!(": {line}") };
+        Failure::new(FailureKind::Crashed, format!("{process} {}{line}", describe(status)))
+    }
+}
+
+/// Returns the command of a worker on this host.
+pub(crate) fn local_worker() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    // In its own process group, so that Ctrl-C reaches the lab only. When the lab dies, the worker's input closes, and
+    // it ends with all that it started.
+    command.args(WORKER).process_group(0);
+    command
+}
+
+/// Returns the command of a probe on this host. It dies with the calling thread.
+pub(crate) fn local_probe() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    // The last line of a panic is to be its cause, not its backtrace.
+    command.args(PROBE).env("RUST_BACKTRACE", "0");
+    command
+}
+
+/// Forwards messages until the output ends, contains garbage, or the receiver is dropped.
+fn forward<E: From<LinkOutput>>(link: u64, output: impl Read, to: &SyncSender<E>) {
+    let mut output = BufReader::new(output);
+    while let Some(answer) = receive(&mut output).transpose() {
+        let is_last = answer.is_err();
+        let output = answer.map_or_else(Output::Garbage, Output::Answer);
+        // After garbage nothing can be trusted, and a line may be endless.
+        if to.send(E::from(LinkOutput { link, output })).is_err() || is_last {
+            return;
+        }
+    }
+    let _ = to.send(E::from(LinkOutput { link, output: Output::Closed }));
+}
+
+/// Keeps the last informative line of a process's standard error.
+fn keep_last_line(errors: impl Read, last_line: &Mutex<String>) {
+    let mut errors = BufReader::new(errors);
+    while let Some(line) = start_of_line(&mut errors) {
+        if let (true, Ok(mut last_line)) = (is_informative(&line), last_line.lock()) {
+            // The lines after a kernel panic report how the guest ended, not why.
+            if last_line.starts_with(KERNEL_PANIC) {
+                continue;
+            }
+            last_line.clear();
+            last_line.extend(line.trim().chars().take(300));
+        }
+    }
+}
+
+/// Reads a line of any length and returns its start; `None` at the end of the stream.
+fn start_of_line(from: &mut impl BufRead) -> Option<String> {
+    const MAX_START: usize = 1200;
+    let mut line = Vec::new();
+    let mut is_empty = true;
+    loop {
+        let bytes = from.fill_buf().unwrap_or_default();
+        if bytes.is_empty() {
+            return (!is_empty).then(|| String::from_utf8_lossy(&line).into_owned());
+        }
+        is_empty = false;
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        line.extend(&part[..part.len().min(MAX_START - line.len())]);
+        let used = end.map_or(bytes.len(), |end| end + 1);
+        from.consume(used);
+        if end.is_some() {
+            return Some(String::from_utf8_lossy(&line).into_owned());
+        }
+    }
+}
+
+/// Returns whether a line may state the cause of an exit, unlike a panic's note on backtraces or a kernel's last line.
+fn is_informative(line: &str) -> bool {
+    let line = line.trim();
+    !line.is_empty() && !line.starts_with("note:") && !line.starts_with("reboot:")
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by {}", signal_name(signal)),
+        (None, Some(code)) => format!("exited with status {code}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let names = [
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGTRAP, "SIGTRAP"),
+    ];
+    let name = names.iter().find(|(number, _)| *number == signal);
+    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::environment::Environment;
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    /// Starts a shell script as the other side of a link.
+    fn script(script: &str) -> (Link, Receiver<LinkOutput>) {
+        let (sender, outputs) = sync_channel(16);
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stderr(Stdio::piped());
+        (Link::start(7, command, sender).unwrap(), outputs)
+    }
+
+    fn next(outputs: &Receiver<LinkOutput>) -> Output {
+        let LinkOutput { link, output } = outputs.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(link, 7);
+        output
+    }
+
+    #[test]
+    fn messages_are_forwarded_until_the_output_ends() {
+        let (mut link, outputs) = script(r#"echo '"ready"'; echo 'last words' >&2; exit 3"#);
+        assert!(matches!(next(&outputs), Output::Answer(Answer::Ready)));
+        assert!(matches!(next(&outputs), Output::Closed));
+        let why = link.cause_of_death("the probe").why;
+        assert_eq!(why, "the probe exited with status 3: last words");
+    }
+
+    #[test]
+    fn garbage_is_the_last_output() {
+        let (mut link, outputs) = script(r#"echo hello; echo '"ready"'; sleep 1000"#);
+        assert!(matches!(next(&outputs), Output::Garbage(line) if line.contains("'hello'")));
+        assert!(outputs.recv_timeout(Duration::from_secs(60)).is_err());
+        link.kill();
+    }
+
+    #[test]
+    fn a_process_that_ignores_its_closed_input_is_ended() {
+        let (mut link, outputs) = script("trap '' TERM; echo '\"ready\"'; exec sleep 1000");
+        assert!(matches!(next(&outputs), Output::Answer(Answer::Ready)));
+        link.end(Duration::from_millis(10), Duration::from_millis(10));
+        assert!(matches!(link.child.try_wait(), Ok(Some(_))));
+        assert_eq!(link.send(&Request::Start), Ok(()), "a request to a dead process is dropped");
+    }
+
+    #[test]
+    fn a_greeting_counts_once_and_from_the_same_version_only() {
+        let (mut link, _outputs) = script("read line");
+        let environment = Environment::capture();
+        let greeting =
+            |version: &str| Greeting { version: version.into(), environment: environment.clone() };
+        let sample = Sample {
+            host: environment.hostname.clone(),
+            environment: environment.id(),
+            ..Sample::default()
+        };
+        assert_eq!(link.check_origin(&sample), Err("it sent no greeting".into()));
+        let why = link.accept_greeting(&greeting("2"), "1").unwrap_err();
+        assert_eq!(why, "it runs tollgate 2, and this is tollgate 1");
+        link.accept_greeting(&greeting("1"), "1").unwrap();
+        assert!(link.accept_greeting(&greeting("1"), "1").is_err());
+        assert_eq!(link.check_origin(&sample), Ok(()));
+        let other = Sample { host: "elsewhere".into(), ..sample };
+        assert!(link.check_origin(&other).unwrap_err().contains("answered for elsewhere"));
+        link.end(Duration::from_secs(60), Duration::ZERO);
+    }
+}

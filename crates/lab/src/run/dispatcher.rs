@@ -1,0 +1,291 @@
+//! Batches of points on their way to the workers, and their samples on the way back.
+
+use std::collections::BTreeMap;
+use std::slice;
+use std::time::Duration;
+
+use super::sink::JournalSink;
+use super::supervisor::{OrderEvent, Supervisor};
+use super::{Event, Lab, RunError};
+use crate::experiment::Experiment;
+use crate::link::Origin;
+use crate::message::{HostData, Order, OrderedPoint};
+use crate::metric::Metric;
+use crate::probe::blank;
+use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
+use crate::suite;
+
+/// The maximum number of workers that are lost in a row without a sample between.
+const MAX_LOSSES: u32 = 3;
+
+/// Turns batches into orders and journals their samples.
+pub(super) struct Dispatcher<'a> {
+    lab: &'a Lab<'a>,
+    options: &'a BTreeMap<String, String>,
+    supervisor: Supervisor<'a>,
+}
+
+impl<'a> Dispatcher<'a> {
+    pub(super) fn new(
+        lab: &'a Lab<'a>,
+        options: &'a BTreeMap<String, String>,
+        supervisor: Supervisor<'a>,
+    ) -> Self {
+        Self { lab, options, supervisor }
+    }
+
+    /// Returns whether the user interrupted the run.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.supervisor.is_interrupted()
+    }
+
+    /// Ends all workers.
+    pub(super) fn end(&mut self) {
+        self.supervisor.end();
+    }
+
+    /// Measures a batch of points, each with its position in the round, and journals the samples.
+    ///
+    /// # Errors
+    /// Returns an error if no worker starts, workers are lost in a row, or the journal cannot be written.
+    pub(super) fn execute(
+        &mut self,
+        experiment: &Experiment,
+        round: u32,
+        batch: &[(u32, Item)],
+        sink: &mut JournalSink,
+    ) -> Result<(), RunError> {
+        let points =
+            batch.iter().map(|(position, item)| self.ordered_point(experiment, *position, item));
+        let order = Order {
+            id: 0,
+            suite: experiment.suite.clone(),
+            experiment: experiment.name.clone(),
+            method: experiment.method.clone(),
+            round,
+            points: points.collect(),
+            budget: experiment.effort.budget,
+            role: String::new(),
+            attempt: 1,
+            seed: sink.seed(),
+            options: self.options.clone(),
+            host: HostData::default(),
+            inside: false,
+        };
+        if experiment.roles.is_empty() {
+            return self.run_single(order, sink);
+        }
+        // Roles measure one point at a time.
+        for point in &order.points {
+            let order = Order { points: vec![point.clone()], ..order.clone() };
+            self.run_roles(&experiment.roles, order, sink)?;
+        }
+        Ok(())
+    }
+
+    fn ordered_point(&self, experiment: &Experiment, position: u32, item: &Item) -> OrderedPoint {
+        let budget = experiment.effort.budget;
+        let method = suite::find_method(self.lab.suites, &experiment.suite, &experiment.method);
+        let expected = method.map_or(budget, |method| method.expected(&item.point, budget));
+        // Generous, so that only a process that hangs reaches it.
+        let limit = experiment
+            .limit
+            .unwrap_or(expected.saturating_mul(10).saturating_add(Duration::from_secs(10)));
+        OrderedPoint { position, point: item.point.clone(), twin: item.twin, limit }
+    }
+
+    /// Runs an order on one worker. If the worker is lost, the point that it was measuring fails, and another worker
+    /// measures the remaining points.
+    fn run_single(&mut self, mut order: Order, sink: &mut JournalSink) -> Result<(), RunError> {
+        let metrics = self.metrics(&order);
+        let mut losses = 0;
+        while !order.points.is_empty() && !self.is_interrupted() {
+            order.id = self.supervisor.next_id();
+            let orders = slice::from_ref(&order);
+            let results = self.supervisor.execute(orders, metrics, &mut |event| match event {
+                OrderEvent::Sample { sample, .. } => sink.keep(sample),
+                event => observe(event, sink),
+            })?;
+            let Some(result) = results.into_iter().next() else { break };
+            order.points.drain(..result.answered);
+            let Some(failure) = result.lost else { break };
+            losses = if result.answered > 0 { 1 } else { losses + 1 };
+            if !order.points.is_empty() {
+                let point = order.points.remove(0);
+                sink.keep(self.failed(0, &order, &point, failure.clone()))?;
+            }
+            if losses >= MAX_LOSSES {
+                return Err(RunError::Lost(format!(
+                    "{MAX_LOSSES} workers in a row were lost, the last: {}; look for what ends \
+                     processes here (memory limits, other users) and run again",
+                    failure.why
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an order of one point on a worker per role and joins their samples. If the joined sample is void, all roles
+    /// repeat it.
+    fn run_roles(
+        &mut self,
+        roles: &[String],
+        order: Order,
+        sink: &mut JournalSink,
+    ) -> Result<(), RunError> {
+        let metrics = self.metrics(&order);
+        let point = &order.points[0];
+        for attempt in 1..=MAX_ATTEMPTS {
+            let id = self.supervisor.next_id();
+            let of_role =
+                |role: &String| Order { id, role: role.clone(), attempt, ..order.clone() };
+            let orders: Vec<_> = roles.iter().map(of_role).collect();
+            let mut samples: Vec<Option<Sample>> = vec![None; roles.len()];
+            let results = self.supervisor.execute(&orders, metrics, &mut |event| match event {
+                OrderEvent::Sample { worker, sample } => {
+                    samples[worker] = Some(sample);
+                    Ok(())
+                }
+                event => observe(event, sink),
+            })?;
+            if self.is_interrupted() {
+                break;
+            }
+            let samples = samples.into_iter().zip(results).enumerate();
+            let samples = samples.map(|(index, (sample, result))| {
+                let failed = |failure| self.failed(index, &orders[index], point, failure);
+                let missing = || failed(Failure::failed("it sent no sample"));
+                result.lost.map(failed).or(sample).unwrap_or_else(missing)
+            });
+            let Some(sample) = join(roles, samples.collect()) else { break };
+            let is_final = sample.is_final();
+            sink.keep(sample)?;
+            if is_final {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn metrics(&self, order: &Order) -> &'static [Metric] {
+        suite::find_method(self.lab.suites, &order.suite, &order.method)
+            .map_or(&[], |method| method.metrics())
+    }
+
+    /// Returns a failed sample of a worker's order.
+    fn failed(
+        &self,
+        worker: usize,
+        order: &Order,
+        point: &OrderedPoint,
+        failure: Failure,
+    ) -> Sample {
+        let origin = self.supervisor.origin(worker).cloned();
+        let Origin { host, environment } = origin.unwrap_or_default();
+        Sample { host, environment, error: Some(failure), ..blank(order, point, order.attempt) }
+    }
+}
+
+/// Passes an event that is not a sample to the sink.
+fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
+    match event {
+        OrderEvent::Preparing(artefact) => sink.observe(Event::Preparing(&artefact)),
+        OrderEvent::WorkerLost(failure) => sink.observe(Event::WorkerLost(&failure.why)),
+        OrderEvent::Guest(environment) => sink.record_environment(environment)?,
+        OrderEvent::Sample { .. } => {}
+    }
+    Ok(())
+}
+
+/// Joins the samples of all roles into one; `None` without roles. A failed or void sample of a role makes the joined
+/// sample failed or void. Each metric must come from one role.
+fn join(roles: &[String], samples: Vec<Sample>) -> Option<Sample> {
+    let mut joined = Sample {
+        values: BTreeMap::new(),
+        histograms: BTreeMap::new(),
+        covariates: BTreeMap::new(),
+        trials: Vec::new(),
+        void: None,
+        error: None,
+        ..samples.first()?.clone()
+    };
+    let mut sources: BTreeMap<String, &str> = BTreeMap::new();
+    let mut duplicate = None;
+    for (role, sample) in roles.iter().zip(samples) {
+        for metric in sample.values.keys().chain(sample.histograms.keys()) {
+            match sources.insert(metric.clone(), role) {
+                Some(other) if other != role => {
+                    duplicate.get_or_insert(format!("{other} and {role} both measured '{metric}'"));
+                }
+                _ => {}
+            }
+        }
+        let part = Part {
+            host: sample.host,
+            environment: sample.environment,
+            values: sample.values.clone(),
+            noise: sample.noise,
+            covariates: sample.covariates.clone(),
+        };
+        joined.seconds = joined.seconds.max(sample.seconds);
+        joined.attempt = joined.attempt.max(sample.attempt);
+        joined.parts.insert(role.clone(), part);
+        joined.values.extend(sample.values);
+        joined.histograms.extend(sample.histograms);
+        joined.covariates.extend(sample.covariates);
+        joined.trials.extend(sample.trials);
+        let by_role = |why: &str| format!("{role}: {why}");
+        joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
+        // Failures of other roles follow from the first.
+        if let (None, Some(error)) = (&joined.error, sample.error) {
+            joined.error = Some(Failure { why: by_role(&error.why), ..error });
+        }
+    }
+    if let (None, Some(why)) = (&joined.error, duplicate) {
+        joined.values.clear();
+        joined.histograms.clear();
+        joined.error = Some(Failure::check(why));
+    }
+    Some(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles() -> Vec<String> {
+        ["nic", "application"].map(String::from).to_vec()
+    }
+
+    fn sample(metric: &str) -> Sample {
+        Sample { values: [(metric.to_owned(), 1.0)].into(), attempt: 1, ..Sample::default() }
+    }
+
+    #[test]
+    fn the_metrics_of_all_roles_are_joined_and_kept_by_role() {
+        let joined = join(&roles(), vec![sample("sent"), sample("echoed")]).unwrap();
+        assert_eq!(joined.error, None);
+        assert_eq!(joined.values.keys().collect::<Vec<_>>(), ["echoed", "sent"]);
+        assert_eq!(joined.parts["nic"].values, sample("sent").values);
+        assert_eq!(join(&[], Vec::new()), None);
+    }
+
+    #[test]
+    fn a_metric_of_two_roles_is_an_error() {
+        let joined = join(&roles(), vec![sample("sent"), sample("sent")]).unwrap();
+        let error = joined.error.unwrap();
+        assert_eq!(error, Failure::check("nic and application both measured 'sent'"));
+        assert!(joined.values.is_empty());
+        assert_eq!(joined.parts["application"].values, sample("sent").values);
+    }
+
+    #[test]
+    fn the_first_failure_and_the_first_void_are_named_by_role() {
+        let void = |why: &str| Sample { void: Some(why.into()), ..sample("sent") };
+        let failed = |why: &str| Sample { error: Some(Failure::failed(why)), ..Sample::default() };
+        let joined = join(&roles(), vec![void("stall"), void("steal")]).unwrap();
+        assert_eq!(joined.void.as_deref(), Some("nic: stall"));
+        let joined = join(&roles(), vec![failed("no NIC"), failed("cancelled")]).unwrap();
+        assert_eq!(joined.error, Some(Failure::failed("nic: no NIC")));
+    }
+}

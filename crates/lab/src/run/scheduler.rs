@@ -1,0 +1,125 @@
+//! Which points of an experiment are measured in which round, and when a point has been measured enough.
+
+use crate::experiment::{Effort, Experiment};
+use crate::journal::Settled;
+use crate::plan;
+use crate::sample::Item;
+use crate::statistics::{self, ORDER_STATISTIC_ROUNDS};
+
+use super::RunError;
+use super::sink::JournalSink;
+
+/// An item whose samples are void in each of the first this many rounds is given up.
+const MAX_VOID_ROUNDS: u32 = 10;
+
+/// The schedule of one experiment.
+pub(super) struct Scheduler<'a> {
+    experiment: &'a Experiment,
+    items: Vec<ScheduledItem>,
+}
+
+struct ScheduledItem {
+    item: Item,
+    /// The values of the experiment's metric, one per valid round.
+    values: Vec<f64>,
+    void_rounds: u32,
+    is_complete: bool,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(super) fn new(experiment: &'a Experiment) -> Self {
+        let scheduled =
+            |item| ScheduledItem { item, values: Vec::new(), void_rounds: 0, is_complete: false };
+        let items = plan::items(experiment).into_iter().map(scheduled).collect();
+        Self { experiment, items }
+    }
+
+    /// Returns the items to measure in a round, each with its position in the round's order.
+    pub(super) fn pending(&self, round: u32, sink: &JournalSink) -> Vec<(u32, Item)> {
+        let order = plan::order(self.experiment, self.items.len(), round, sink.seed());
+        let is_pending = |index: usize| {
+            let ScheduledItem { item, is_complete, .. } = &self.items[index];
+            !is_complete
+                && !sink.is_unavailable(self.experiment, item)
+                && sink.settled(self.experiment, item, round).is_none()
+        };
+        let order = order.into_iter().enumerate().filter(|(_, index)| is_pending(*index));
+        order.map(|(position, index)| (position as u32, self.items[index].item.clone())).collect()
+    }
+
+    /// Updates all items after a round, with what the journal has of it, and reports the remaining work. Returns whether
+    /// all items are complete.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be written.
+    pub(super) fn finish_round(
+        &mut self,
+        round: u32,
+        sink: &mut JournalSink,
+    ) -> Result<bool, RunError> {
+        let Effort { rounds, min_rounds, .. } = self.experiment.effort;
+        let finished = round + 1;
+        for scheduled in self.items.iter_mut().filter(|scheduled| !scheduled.is_complete) {
+            match sink.settled(self.experiment, &scheduled.item, round) {
+                Some(Settled::Value(value)) => scheduled.values.push(value),
+                Some(Settled::Void) => scheduled.void_rounds += 1,
+                Some(Settled::NoValue) | None => {}
+            }
+            let is_hopeless = finished == rounds || finished >= MAX_VOID_ROUNDS;
+            if scheduled.void_rounds == finished && is_hopeless {
+                sink.give_up(self.experiment, &scheduled.item, round)?;
+                scheduled.is_complete = true;
+                continue;
+            }
+            scheduled.is_complete = sink.is_unavailable(self.experiment, &scheduled.item)
+                || narrow(&scheduled.values, &self.experiment.effort);
+        }
+        let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete).count();
+        sink.report_remaining(self.experiment, pending as u64 * u64::from(rounds - finished));
+        if finished == min_rounds {
+            self.report_projection(finished as usize, sink);
+        }
+        Ok(pending == 0)
+    }
+
+    /// Reports how many rounds the target interval will take.
+    fn report_projection(&self, finished: usize, sink: &mut JournalSink) {
+        let effort = &self.experiment.effort;
+        let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete);
+        let needed: Vec<_> =
+            pending.filter_map(|scheduled| projected_rounds(&scheduled.values, effort)).collect();
+        let Some(&max) = needed.iter().max() else {
+            return;
+        };
+        let limit = effort.rounds as usize;
+        let samples = needed.iter().map(|rounds| rounds.min(&limit).saturating_sub(finished));
+        sink.report_projection(self.experiment, max, samples.sum());
+    }
+}
+
+/// Returns whether the 95% interval of the median is as narrow as the target. Ignores significance, and is checked after
+/// a few fixed numbers of rounds only: checked after each round, an interval becomes narrow by chance sooner or later,
+/// and then its coverage is below 95%.
+pub fn narrow(values: &[f64], effort: &Effort) -> bool {
+    is_checked(values.len(), effort) && statistics::stopping_half_width(values) <= effort.resolve
+}
+
+/// Returns the number of rounds before the first check: enough for a 95% interval.
+fn first_check(effort: &Effort) -> usize {
+    (effort.min_rounds as usize).max(ORDER_STATISTIC_ROUNDS)
+}
+
+/// Returns whether the width is checked after `rounds` rounds: 1, 2, 4, ... times the first check.
+fn is_checked(rounds: usize, effort: &Effort) -> bool {
+    let first = first_check(effort);
+    rounds.is_multiple_of(first) && (rounds / first).is_power_of_two()
+}
+
+/// Projects from the values how many rounds the target interval takes, rounded up to the next check; `None` if they do
+/// not determine an estimate.
+fn projected_rounds(values: &[f64], effort: &Effort) -> Option<usize> {
+    let estimate = statistics::estimate(values).ok()?;
+    let needed = statistics::rounds_needed(&estimate, effort.resolve)?;
+    let first = first_check(effort);
+    Some(first * needed.div_ceil(first).next_power_of_two())
+}

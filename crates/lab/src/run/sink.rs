@@ -1,0 +1,260 @@
+//! Where samples go: the journal, the observer and the summary of the session.
+
+use std::collections::HashSet;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use machine::environment::Environment;
+
+use super::remaining::RemainingWork;
+use super::{Event, RunError, RunObserver, RunSummary};
+use crate::experiment::{Experiment, Profile};
+use crate::journal::{Journal, Settled, Voids};
+use crate::link::Origin;
+use crate::metric::{Better, Metric};
+use crate::point::Point;
+use crate::sample::{Failure, FailureKind, Item, MAX_ATTEMPTS, Sample};
+
+/// The experiment of the lab's overhead.
+pub(crate) const SESSION: &str = "lab/session";
+
+/// The metrics of the lab's overhead.
+pub(crate) const METRICS: [Metric; 2] = [
+    Metric {
+        name: "outside_samples",
+        unit: "share",
+        better: Better::Lower,
+        about: "Share of the session's wall time outside samples",
+    },
+    Metric {
+        name: "peak_memory",
+        unit: "B",
+        better: Better::Lower,
+        about: "Peak resident memory of the lab's process",
+    },
+];
+
+/// The remedy if all attempts at a point are void.
+const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequency-set) or use a machine with fewer neighbours, then run with --fresh";
+
+/// The journal of a run and what a session adds to it.
+pub(super) struct JournalSink<'a> {
+    journal: Journal,
+    observer: &'a mut dyn RunObserver,
+    profile: Profile,
+    /// The identity of the first worker: that of all samples of a single worker.
+    origin: Origin,
+    remaining: RemainingWork,
+    /// Items that a host cannot measure, by environment and experiment. They are tried once per session.
+    unavailable: HashSet<(String, String, Item)>,
+    summary: RunSummary,
+    start: Instant,
+    seconds_in_samples: f64,
+}
+
+impl<'a> JournalSink<'a> {
+    pub(super) fn new(
+        journal: Journal,
+        origin: Origin,
+        remaining: RemainingWork,
+        observer: &'a mut dyn RunObserver,
+    ) -> Self {
+        let folder = journal.folder().to_owned();
+        observer.event(Event::Opened { folder: &folder, samples: journal.lines() });
+        let summary = RunSummary {
+            folder,
+            environment: origin.environment.clone(),
+            samples: 0,
+            faults: Vec::new(),
+            interrupted: false,
+        };
+        Self {
+            profile: journal.record.profile,
+            journal,
+            observer,
+            origin,
+            remaining,
+            unavailable: HashSet::new(),
+            summary,
+            start: Instant::now(),
+            seconds_in_samples: 0.0,
+        }
+    }
+
+    /// Returns the run's seed.
+    pub(super) fn seed(&self) -> u64 {
+        self.journal.record.seed
+    }
+
+    /// Passes an event to the observer.
+    pub(super) fn observe(&mut self, event: Event<'_>) {
+        self.observer.event(event);
+    }
+
+    /// Returns what the journal has of an item in a round; `None` if it is still to be measured.
+    pub(super) fn settled(
+        &self,
+        experiment: &Experiment,
+        item: &Item,
+        round: u32,
+    ) -> Option<Settled> {
+        self.journal.settled(&experiment.id(), item, round, &self.origin.environment)
+    }
+
+    /// Returns whether this session found that the first worker's host cannot measure an item.
+    pub(super) fn is_unavailable(&self, experiment: &Experiment, item: &Item) -> bool {
+        let item = Item { twin: false, ..item.clone() };
+        let key = (self.origin.environment.clone(), experiment.id(), item);
+        self.unavailable.contains(&key)
+    }
+
+    /// Appends a sample to the journal.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be written.
+    pub(super) fn keep(&mut self, sample: Sample) -> Result<(), RunError> {
+        self.journal.append(&sample)?;
+        self.observer.event(Event::Sample(&sample));
+        self.seconds_in_samples += sample.seconds;
+        self.summary.samples += 1;
+        self.remaining.record(&sample);
+        match sample.error.as_ref().map(|failure| failure.kind) {
+            Some(FailureKind::Unavailable | FailureKind::Unsupported) => {
+                let item = Item { point: sample.point, twin: false };
+                self.unavailable.insert((sample.environment, sample.experiment, item));
+            }
+            Some(_) => self.summary.faults.push(sample),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Adds an environment to the run record unless it is known.
+    ///
+    /// # Errors
+    /// Returns an error if the record cannot be written.
+    pub(super) fn record_environment(&mut self, environment: Environment) -> Result<(), RunError> {
+        let known = self.journal.record.environments.insert(environment.id(), environment);
+        if known.is_none() {
+            self.journal.save_record()?;
+        }
+        Ok(())
+    }
+
+    /// Adds one error for an item that was void in every round; its void samples stay in the journal. A later session
+    /// that measures no new sample of it reports the same error.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be written.
+    pub(super) fn give_up(
+        &mut self,
+        experiment: &Experiment,
+        item: &Item,
+        round: u32,
+    ) -> Result<(), RunError> {
+        let voids = self.journal.voids(&experiment.id(), item, &self.origin.environment);
+        let Voids { attempts, cause, is_reported } = voids.cloned().unwrap_or_default();
+        let rounds = match round + 1 {
+            1 => "1 round".into(),
+            rounds => format!("{rounds} rounds"),
+        };
+        let why = format!("in every round, {attempts} tries in {rounds}; the last: {cause}");
+        let failure = Failure { remedy: Some(QUIETER.into()), ..Failure::void(why) };
+        let sample = Sample {
+            experiment: experiment.id(),
+            point: item.point.clone(),
+            twin: item.twin,
+            round,
+            attempt: MAX_ATTEMPTS,
+            error: Some(failure),
+            ..self.blank()
+        };
+        if is_reported {
+            self.summary.faults.push(sample);
+            return Ok(());
+        }
+        self.keep(sample)
+    }
+
+    /// Sets the remaining samples of an experiment and reports the remaining work.
+    pub(super) fn report_remaining(&mut self, experiment: &Experiment, samples: u64) {
+        self.remaining.set(experiment, samples);
+        self.observer.event(self.remaining.event());
+    }
+
+    /// Reports that the target interval takes `rounds` rounds, with `samples` more samples.
+    pub(super) fn report_projection(
+        &mut self,
+        experiment: &Experiment,
+        rounds: usize,
+        samples: usize,
+    ) {
+        let max_rounds = experiment.effort.rounds as usize;
+        self.observer.event(Event::Projected {
+            experiment,
+            rounds: rounds.min(max_rounds),
+            time: self.remaining.time(experiment, samples),
+            limited: rounds > max_rounds,
+        });
+    }
+
+    /// Flushes the journal to disk.
+    ///
+    /// # Errors
+    /// Returns an error if the system refuses.
+    pub(super) fn sync(&self) -> Result<(), RunError> {
+        Ok(self.journal.sync()?)
+    }
+
+    /// Ends the session: adds the lab's overhead if there are new samples, and flushes the journal.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be written.
+    pub(super) fn finish(mut self, interrupted: bool) -> Result<RunSummary, RunError> {
+        if self.summary.samples > 0 {
+            let overhead = self.overhead();
+            self.journal.append(&overhead)?;
+        }
+        self.journal.sync()?;
+        Ok(RunSummary { interrupted, ..self.summary })
+    }
+
+    /// Returns the overhead of the lab as a sample.
+    fn overhead(&self) -> Sample {
+        let wall = self.start.elapsed().as_secs_f64();
+        let values = [
+            ("outside_samples".to_owned(), (1.0 - self.seconds_in_samples / wall).max(0.0)),
+            ("peak_memory".to_owned(), peak_memory()),
+        ];
+        Sample {
+            experiment: SESSION.into(),
+            point: Point::from([("profile", self.profile.name())]),
+            round: u32::try_from(self.journal.lines()).unwrap_or(u32::MAX),
+            attempt: 1,
+            seconds: wall,
+            values: values.into(),
+            ..self.blank()
+        }
+    }
+
+    /// Returns an empty sample of now and here.
+    fn blank(&self) -> Sample {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Sample {
+            host: self.origin.host.clone(),
+            environment: self.origin.environment.clone(),
+            at: now.map_or(0.0, |time| time.as_secs_f64()),
+            ..Sample::default()
+        }
+    }
+}
+
+/// Returns the peak resident memory of this process, in bytes.
+fn peak_memory() -> f64 {
+    // SAFETY: `usage` is valid for writes of an `rusage`, for which all-zero bytes are a valid value.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    usage.ru_maxrss as f64 * 1024.0
+}

@@ -1,0 +1,397 @@
+//! The worker: a process that executes orders of the lab, each in a fresh probe, so that a fault costs one sample.
+
+use std::collections::HashMap;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use machine::environment::Environment;
+use machine::tsc::Tsc;
+
+use crate::answer::OrderProgress;
+use crate::artefact::{self, Artefacts, Recipe};
+use crate::descendants;
+use crate::guest::Guest;
+use crate::link::{Link, LinkOutput, Output, local_probe};
+use crate::message::{
+    Answer, Greeting, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
+};
+use crate::method::AnyMethod;
+use crate::option;
+use crate::point::Point;
+use crate::probe::blank;
+use crate::quantity::format_duration;
+use crate::sample::{Failure, FailureKind, Part};
+use crate::suite::Suite;
+use crate::terminal;
+
+pub use crate::link::WORKER;
+
+/// The time for a probe to end.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// An input of the worker.
+enum Event {
+    Request(Request),
+    LabGone,
+    /// An output of a probe, or of an earlier one that was ended.
+    Probe(LinkOutput),
+}
+
+impl From<LinkOutput> for Event {
+    fn from(output: LinkOutput) -> Self {
+        Self::Probe(output)
+    }
+}
+
+/// Executes orders from standard input until it closes; returns the exit status.
+pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
+    let serve = || {
+        descendants::adopt()?;
+        Worker::start(suites, version)?.serve()
+    };
+    let result = serve();
+    descendants::end(&[]);
+    match result {
+        Ok(()) | Err(Ended::LabGone) => 0,
+        Err(Ended::Failed(error)) => {
+            let _ = writeln!(terminal::stderr(), "worker: {error}");
+            1
+        }
+    }
+}
+
+/// Why the worker ends.
+enum Ended {
+    LabGone,
+    Failed(std::io::Error),
+}
+
+impl From<std::io::Error> for Ended {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+struct Worker<'a> {
+    suites: &'a [&'a dyn Suite],
+    version: &'a str,
+    environment: String,
+    host: String,
+    events: Receiver<Event>,
+    sender: SyncSender<Event>,
+    /// The number of probes started so far.
+    probes: u64,
+    output: std::io::Stdout,
+    /// The failures of artefacts, by their hash.
+    failed_artefacts: HashMap<String, Failure>,
+}
+
+impl<'a> Worker<'a> {
+    fn start(suites: &'a [&'a dyn Suite], version: &'a str) -> std::io::Result<Self> {
+        let environment = Environment::capture();
+        let (sender, events) = sync_channel(QUEUE_LENGTH);
+        read_requests(sender.clone());
+        let mut worker = Self {
+            suites,
+            version,
+            environment: environment.id(),
+            host: environment.hostname.clone(),
+            events,
+            sender,
+            probes: 0,
+            output: std::io::stdout(),
+            failed_artefacts: HashMap::new(),
+        };
+        let greeting = Greeting { version: version.into(), environment };
+        worker.answer(&Answer::Greeting(Box::new(greeting)))?;
+        Ok(worker)
+    }
+
+    fn answer(&mut self, answer: &Answer) -> std::io::Result<()> {
+        send(&mut self.output, answer)
+    }
+
+    fn serve(&mut self) -> Result<(), Ended> {
+        loop {
+            match self.events.recv() {
+                Ok(Event::Request(Request::Order(order))) => self.execute(*order)?,
+                Ok(Event::LabGone) | Err(_) => return Err(Ended::LabGone),
+                // Late messages for an order that has ended.
+                Ok(Event::Request(_) | Event::Probe(_)) => {}
+            }
+        }
+    }
+
+    fn execute(&mut self, mut order: Order) -> Result<(), Ended> {
+        let id = order.id;
+        order.host.artefacts = self.prepare(&order)?;
+        order.host.tsc = Tsc::get().ok().copied();
+        for (guest, part) in self.split_by_guest(order) {
+            self.execute_in(guest.as_ref(), part)?;
+        }
+        Ok(self.answer(&Answer::Done { id })?)
+    }
+
+    fn method(&self, order: &Order) -> Option<&'static dyn AnyMethod> {
+        crate::suite::find_method(self.suites, &order.suite, &order.method).ok()
+    }
+
+    /// Returns the guest of a point; `None` if this worker is inside it.
+    fn guest(&self, order: &Order, point: &Point) -> Option<Guest> {
+        let method = self.method(order)?;
+        (!order.inside).then(|| method.guest(point))?
+    }
+
+    /// Splits an order into runs of consecutive points in the same guest, or on the host.
+    fn split_by_guest(&self, order: Order) -> Vec<(Option<Guest>, Order)> {
+        let mut parts: Vec<(Option<Guest>, Order)> = Vec::new();
+        let name = |guest: &Option<Guest>| guest.as_ref().map(|guest| guest.name.clone());
+        for ordered in &order.points {
+            let guest = self.guest(&order, &ordered.point);
+            match parts.last_mut() {
+                Some((last, part)) if name(last) == name(&guest) => {
+                    part.points.push(ordered.clone());
+                }
+                _ => {
+                    let points = vec![ordered.clone()];
+                    let inside = order.inside || guest.is_some();
+                    parts.push((guest, Order { points, inside, ..order.clone() }));
+                }
+            }
+        }
+        parts
+    }
+
+    /// Executes an order in one place. After a fault the point fails, and a new probe (or a new start of the guest)
+    /// measures the remaining points.
+    fn execute_in(&mut self, guest: Option<&Guest>, mut order: Order) -> Result<(), Ended> {
+        while !order.points.is_empty() {
+            let mut progress = OrderProgress::of_probe(&order);
+            let result = self.run_probe(guest, &order, &mut progress)?;
+            let Err(failure) = result else { break };
+            let Some(point) = progress.point(&order) else { break };
+            let mut sample = blank(&order, point, progress.attempt);
+            sample.error = Some(failure);
+            let answer = SampleAnswer { order: order.id, role: order.role.clone(), sample };
+            self.forward_sample(None, answer)?;
+            order.points.drain(..=progress.answered);
+        }
+        Ok(())
+    }
+
+    /// Makes the artefacts that the points need. A failure affects only the points that need the artefact.
+    fn prepare(&mut self, order: &Order) -> std::io::Result<Artefacts> {
+        let mut artefacts = Artefacts::new();
+        let Some(method) = self.method(order) else {
+            return Ok(artefacts);
+        };
+        let is_allowed = |ordered: &&OrderedPoint| {
+            option::check_point(method, &ordered.point, &order.options).is_ok()
+        };
+        for ordered in order.points.iter().filter(is_allowed) {
+            let guest = self.guest(order, &ordered.point);
+            let of_guest = guest.map(|guest| guest.artefacts).unwrap_or_default();
+            let of_point = match order.inside {
+                true => Vec::new(),
+                false => method.artefacts(&ordered.point),
+            };
+            for recipe in of_point.into_iter().chain(of_guest) {
+                if !artefacts.contains_key(&recipe.name) {
+                    let path = self.make(&recipe)?;
+                    artefacts.insert(recipe.name.clone(), path);
+                }
+            }
+        }
+        if !artefacts.is_empty() {
+            self.answer(&Answer::Prepared)?;
+        }
+        Ok(artefacts)
+    }
+
+    /// Makes an artefact unless it is in the cache. An artefact that failed is not tried again, because that may take
+    /// minutes.
+    fn make(&mut self, recipe: &Recipe) -> std::io::Result<Result<PathBuf, Failure>> {
+        let hash = recipe.hash();
+        if let Some(failure) = self.failed_artefacts.get(&hash) {
+            return Ok(Err(failure.clone()));
+        }
+        self.answer(&Answer::Preparing { artefact: recipe.name.clone() })?;
+        let path = artefact::prepare(recipe);
+        if let Err(failure) = &path {
+            self.failed_artefacts.insert(hash, failure.clone());
+        }
+        Ok(path)
+    }
+
+    /// Forwards a sample as one of this host. A guest's sample keeps what the guest reported in the part `guest`.
+    fn forward_sample(
+        &mut self,
+        guest_environment: Option<&str>,
+        mut answer: SampleAnswer,
+    ) -> std::io::Result<()> {
+        let sample = &mut answer.sample;
+        if let Some(environment) = guest_environment {
+            let part = Part {
+                host: std::mem::take(&mut sample.host),
+                environment: environment.into(),
+                values: sample.values.clone(),
+                noise: sample.noise,
+                covariates: sample.covariates.clone(),
+            };
+            sample.parts.insert("guest".into(), part);
+        }
+        sample.host.clone_from(&self.host);
+        sample.environment.clone_from(&self.environment);
+        self.answer(&Answer::Sample(Box::new(answer)))
+    }
+
+    /// Starts a probe on this host, or a guest with a worker inside, and gives it the order.
+    fn start_probe(&mut self, guest: Option<&Guest>, order: &Order) -> Result<Link, Failure> {
+        let (mut command, _held) = match guest {
+            Some(guest) => {
+                let start = (guest.start)(&order.host.artefacts)?;
+                (start.command, start.held)
+            }
+            None => (local_probe(), Vec::new()),
+        };
+        command.stderr(Stdio::piped());
+        machine::child::die_with_parent(&mut command);
+        self.probes += 1;
+        let mut link = Link::start(self.probes, command, self.sender.clone())
+            .map_err(|why| Failure::failed(format!("the probe does not start: {why}")))?;
+        let sent = link.send(&Request::Order(Box::new(order.clone())));
+        sent.map_err(|why| {
+            kill(&mut link);
+            Failure::failed(why)
+        })?;
+        Ok(link)
+    }
+
+    /// Runs one probe over the points of an order and forwards its samples. Returns the fault that ended it early.
+    fn run_probe(
+        &mut self,
+        guest: Option<&Guest>,
+        order: &Order,
+        progress: &mut OrderProgress,
+    ) -> Result<Result<(), Failure>, Ended> {
+        let mut start = Instant::now();
+        let mut link = match self.start_probe(guest, order) {
+            Ok(link) => link,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        while let Some(point) = progress.point(order) {
+            let event = match self.events.recv_timeout(link.remaining(point.limit)) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let why = format!("no answer within {}", format_duration(point.limit));
+                    return Ok(fail(&mut link, Failure::new(FailureKind::Timeout, why)));
+                }
+            };
+            let output = match event {
+                Event::Probe(output) if output.link != link.id() => continue,
+                Event::Probe(mut output) => {
+                    if let Output::Answer(Answer::Greeting(greeting)) = &mut output.output {
+                        // Each start of a guest is a boot, but not another environment.
+                        greeting.environment.boot_id.clear();
+                    }
+                    output.output
+                }
+                Event::Request(request) => match link.send(&request) {
+                    Ok(()) => continue,
+                    Err(why) => {
+                        let failure = Failure::failed(format!("the probe: {why}"));
+                        return Ok(fail(&mut link, failure));
+                    }
+                },
+                Event::LabGone => {
+                    end(&mut link, guest.is_some());
+                    return Err(Ended::LabGone);
+                }
+            };
+            let accepted = progress.accept(order, "the probe", &output);
+            let accepted = accepted.and_then(|()| self.check(&mut link, guest.is_some(), &output));
+            if let Err(failure) = accepted {
+                let failure = match output {
+                    Output::Closed => link.cause_of_death("the probe"),
+                    _ => failure,
+                };
+                return Ok(fail(&mut link, failure));
+            }
+            link.beat();
+            match output {
+                Output::Answer(Answer::Sample(mut answer)) => {
+                    let guest_environment = link.origin().map(|origin| origin.environment.clone());
+                    // The first sample of a guest includes its start, like all preparation.
+                    if guest.is_some() {
+                        answer.sample.seconds = start.elapsed().as_secs_f64();
+                    }
+                    start = Instant::now();
+                    self.forward_sample(guest_environment.as_deref(), *answer)?;
+                }
+                // Also the greeting of a guest.
+                Output::Answer(answer) => self.answer(&answer)?,
+                Output::Garbage(_) | Output::Closed => {}
+            }
+        }
+        end(&mut link, guest.is_some());
+        Ok(Ok(()))
+    }
+
+    /// Checks what only a probe, or only a guest, may send.
+    fn check(&self, link: &mut Link, is_guest: bool, output: &Output) -> Result<(), Failure> {
+        let Output::Answer(answer) = output else { return Ok(()) };
+        let checked = match answer {
+            Answer::Greeting(greeting) if is_guest => {
+                link.accept_greeting(greeting, self.version).map(drop)
+            }
+            _ if is_guest && link.origin().is_none() => Err("no greeting".into()),
+            Answer::Sample(_) | Answer::Ready | Answer::Stop | Answer::Message(_) => Ok(()),
+            Answer::Preparing { .. } | Answer::Prepared if is_guest => Ok(()),
+            _ => Err("it ended before its order".into()),
+        };
+        checked.map_err(|why: String| Failure::failed(format!("the probe: {why}")))
+    }
+}
+
+/// Reads requests of the lab in a thread. When the input closes, the worker and all that it started end, regardless of
+/// what it is doing.
+fn read_requests(sender: SyncSender<Event>) {
+    std::thread::spawn(move || {
+        let mut input = BufReader::new(std::io::stdin());
+        while let Ok(Some(request)) = receive(&mut input) {
+            if sender.send(Event::Request(request)).is_err() {
+                return;
+            }
+        }
+        let exit = std::thread::spawn(|| {
+            std::thread::sleep(GRACE * 4);
+            descendants::end(&[]);
+            std::process::exit(1);
+        });
+        let _ = sender.send(Event::LabGone);
+        let _ = exit.join();
+    });
+}
+
+/// Ends a probe that is done, with all that it started. A guest does not exit when its input closes.
+fn end(link: &mut Link, is_guest: bool) {
+    match is_guest {
+        true => link.end(Duration::ZERO, GRACE),
+        false => link.end(GRACE / 2, GRACE / 2),
+    }
+    descendants::end(&[]);
+}
+
+fn kill(link: &mut Link) {
+    link.kill();
+    descendants::end(&[]);
+}
+
+/// Kills a probe because of a fault.
+fn fail(link: &mut Link, failure: Failure) -> Result<(), Failure> {
+    kill(link);
+    Err(failure)
+}
