@@ -1,12 +1,12 @@
-//! Capabilities as suites ask for them and tell of them.
+//! Capabilities of the machine, for suites.
 
 pub use machine::capability::{Capability, State};
 
 use crate::sample::Failure;
 
-/// What a try showed, as a capability's state.
-pub fn state_of(tried: Result<String, Failure>) -> State {
-    match tried {
+/// Converts the result of a check into the state of a capability.
+pub fn state_of(result: Result<String, Failure>) -> State {
+    match result {
         Ok(detail) => State::Present { detail },
         Err(failure) => {
             State::Absent { reason: failure.why, remedy: failure.remedy.unwrap_or_default() }
@@ -14,11 +14,10 @@ pub fn state_of(tried: Result<String, Failure>) -> State {
     }
 }
 
-/// Whether the machine has one of the capabilities that `machine` knows; a name that it does not know
-/// stands in no point's way.
+/// Checks that the machine has a capability. A name that `machine` does not know passes.
 ///
 /// # Errors
-/// The reason why not, and the remedy.
+/// Returns `unavailable` with the reason and the remedy.
 pub fn has(name: &str) -> Result<(), Failure> {
     match machine::capability::find(name).map(|capability| capability.state) {
         Some(State::Absent { reason, remedy }) => Err(Failure::unavailable(reason, remedy)),
@@ -31,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_try_is_an_absence_with_its_remedy() {
+    fn a_failed_check_is_an_absence_with_its_remedy() {
         let absent = state_of(Err(Failure::unavailable("no such unit", "buy one")));
         let expected = State::Absent { reason: "no such unit".into(), remedy: "buy one".into() };
         assert_eq!(absent, expected);
@@ -39,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_is_there_or_says_why_not() {
+    fn only_a_present_capability_passes() {
         for capability in Capability::all() {
             assert_eq!(has(&capability.name).is_ok(), capability.state.is_present());
         }

@@ -1,4 +1,4 @@
-//! All that a process started, also what its dead children left behind.
+//! The descendants of this process, including orphans of its dead children.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,39 +7,39 @@ use std::time::{Duration, Instant};
 
 use machine::restorer::{self, is_restorer};
 
-/// How long those may take who put back what a dead process changed: longer than they try.
-const PUT_BACK: Duration = restorer::MAX_TIME.saturating_add(Duration::from_secs(1));
-/// The pause between two looks at those.
-const PAUSE: Duration = Duration::from_millis(1);
-/// How often processes are killed at most.
-const PASSES: u32 = 2000;
+/// The time for restorers, which restore the settings that a dead process changed: longer than they try.
+const MAX_RESTORE_TIME: Duration = restorer::MAX_TIME.saturating_add(Duration::from_secs(1));
+/// How often restorers are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The maximum number of passes that kill processes.
+const MAX_PASSES: u32 = 2000;
 
-/// Makes this process the parent of what its dead children leave behind, so that it can end it.
+/// Makes this process the parent of the orphans of its dead children, so that it can end them.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Returns the `errno` of `prctl(2)`.
 pub fn adopt() -> io::Result<()> {
-    // SAFETY: prctl with these arguments sets a flag of this process and touches no memory.
+    // SAFETY: `prctl` with these arguments sets a flag of this process and accesses no memory.
     match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Kills and reaps every descendant of this process, but for those of `spare` and below. Those who put back
-/// what a dead process changed are waited for instead, and killed only when they take too long.
+/// Kills and reaps every descendant of this process, except the processes in `spare` and their descendants. Waits for
+/// restorers, and kills them only if they take too long.
 pub fn end(spare: &[u32]) {
-    let begun = Instant::now();
-    // What is killed may have forked just before: look again until nothing is left.
+    let start = Instant::now();
+    // A killed process may have forked just before, so repeat until no descendant is left.
     let mut passes = 0;
-    while passes < PASSES {
-        let found = below(std::process::id(), spare);
+    while passes < MAX_PASSES {
+        let found = find(std::process::id(), spare);
         if found.is_empty() {
             return;
         }
-        let patient = begun.elapsed() < PUT_BACK;
+        let waits = start.elapsed() < MAX_RESTORE_TIME;
         let (restorers, others): (Vec<u32>, Vec<u32>) =
-            found.into_iter().partition(|process| patient && is_restorer(*process));
+            found.into_iter().partition(|process| waits && is_restorer(*process));
         others.iter().for_each(|process| kill(*process));
         others.iter().for_each(|process| reap(*process, 0));
         restorers.iter().for_each(|process| reap(*process, libc::WNOHANG));
@@ -47,13 +47,13 @@ pub fn end(spare: &[u32]) {
             passes += 1;
         }
         if !restorers.is_empty() {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// The descendants of a process, as the kernel lists them now.
-fn below(root: u32, spare: &[u32]) -> Vec<u32> {
+/// Returns the descendants of a process, except those in `spare`.
+fn find(root: u32, spare: &[u32]) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
@@ -64,9 +64,8 @@ fn below(root: u32, spare: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();
     let mut open = vec![root];
     while let Some(process) = open.pop() {
-        let those = children.remove(&process).unwrap_or_default();
-        let those = those.into_iter().filter(|child| !spare.contains(child));
-        for child in those {
+        let children = children.remove(&process).unwrap_or_default();
+        for child in children.into_iter().filter(|child| !spare.contains(child)) {
             found.push(child);
             open.push(child);
         }
@@ -76,18 +75,17 @@ fn below(root: u32, spare: &[u32]) -> Vec<u32> {
 
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may hold blanks and brackets: what counts comes behind the last one.
+    // The name may contain blanks and brackets; the fields follow the last bracket.
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
 }
 
 fn kill(process: u32) {
-    // SAFETY: kill takes numbers only.
+    // SAFETY: `kill` takes two integers.
     unsafe { libc::kill(process as i32, libc::SIGKILL) };
 }
 
-/// Reaps a process that has ended, or with no options waits until it has; does nothing with one that is
-/// not our child.
+/// Reaps a process; without options waits for its end. Does nothing if it is not a child of this process.
 fn reap(process: u32, options: i32) {
-    // SAFETY: waitpid without a status only reaps.
+    // SAFETY: `waitpid` accepts a null status pointer.
     unsafe { libc::waitpid(process as i32, std::ptr::null_mut(), options) };
 }

@@ -1,4 +1,4 @@
-//! Guests: a worker in another machine, which the host's worker starts and talks to as to a probe.
+//! Guests: virtual machines with a worker inside, which the host's worker treats as a probe.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use machine::memfd::Memfd;
 use crate::artefact::{Artefacts, Recipe};
 use crate::sample::Failure;
 
-/// What starts a guest, from the artefacts that were made for it; or says why it cannot.
+/// A function that prepares the start of a guest from its artefacts.
 pub type Starting = dyn Fn(&Artefacts) -> Result<Start, Failure>;
 
-/// A guest that points ask for.
+/// A guest inside which points are measured.
 #[derive(Clone)]
 pub struct Guest {
-    /// Tells guests apart: points that follow each other and name the same guest share it.
+    /// The identity: consecutive points with the same guest name share a guest.
     pub name: String,
-    /// What the host must make before the guest can start.
+    /// The artefacts that the start needs.
     pub artefacts: Vec<Recipe>,
-    /// How it starts.
+    /// Prepares the start.
     pub start: Arc<Starting>,
 }
 
-/// How a guest starts: a command whose standard input and output are those of a worker inside.
+/// The command of a guest, whose standard input and output are those of the worker inside.
 ///
-/// What the command writes to its standard error is the guest's last words when it dies.
+/// If the guest dies, the last line of the command's standard error is reported as the cause.
 pub struct Start {
     /// The command.
     pub command: Command,
-    /// What must stay open until the command runs.
+    /// Files that must stay open until the command has started.
     pub held: Vec<Memfd>,
 }

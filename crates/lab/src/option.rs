@@ -1,58 +1,40 @@
-//! Options: what a user allows (`--allow NAME`) or sets (`--set NAME=VALUE`) by name.
+//! Options: features that a user enables (`--allow NAME`) and values that a user sets (`--set NAME=VALUE`).
 //!
-//! Each suite declares the options that it knows as data; any other name is a usage error. Probes get
-//! them as a map, with `allow-NAME` = `yes` for what is allowed.
+//! Each suite declares its options; any other name is a usage error. Probes receive the options as a map, in which
+//! `allow-NAME` is `yes` if the feature is enabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::method::AnyMethod;
 use crate::point::Point;
 use crate::sample::Failure;
-use crate::suite::{Suite, UsageError};
+use crate::suite::Suite;
+use crate::terminal::UsageError;
 
-/// Allows to load machine code that a user file or an argument names: shared objects, static libraries.
+pub use crate::suite::{OptionValue, SuiteOption};
+
+/// Enables loading machine code that a user's file or an argument names: shared objects, static libraries.
 pub const ALLOW_CODE: &str = "allow-code";
-/// What is allowed rather than set starts with this.
+/// The prefix of options that are enabled rather than set.
 const ALLOW: &str = "allow-";
 
-/// An option that a suite knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SuiteOption {
-    /// The key in the map of options: `allow-physical` for `--allow physical`, `dax-device` for
-    /// `--set dax-device=VALUE`.
-    pub name: &'static str,
-    /// What it enables or sets, in one line.
-    pub enables: &'static str,
-    /// What is set; of what is allowed, nothing is.
-    pub value: OptionValue,
-}
-
-/// What the value of an option is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OptionValue {
-    /// Any text but an empty one: a name or a path.
-    Text,
-    /// A whole number.
-    Number,
-    /// A physical address; see [`address`].
-    Address,
-}
-
 impl OptionValue {
-    /// What is wrong with a text that is no such value, and what to give instead.
+    /// Returns what is wrong with a value and how to fix it; `None` if it is valid.
     fn fault(self, text: &str) -> Option<&'static str> {
         match self {
-            Self::Text if text.is_empty() => Some("is empty; name it, or leave the option out"),
-            Self::Number if text.parse::<u64>().is_err() => Some("is no whole number; give e.g. 7"),
+            Self::Text if text.is_empty() => Some("is empty; give a value or omit the option"),
+            Self::Number if text.parse::<u64>().is_err() => {
+                Some("is not an unsigned integer; give e.g. 7")
+            }
             Self::Address if address(text).is_none() => {
-                Some("is no address; give it as /proc/iomem lists it, e.g. 0x2080000000")
+                Some("is not an address; give it as in /proc/iomem, e.g. 0x2080000000")
             }
             _ => None,
         }
     }
 }
 
-/// A physical address: decimal, or hexadecimal after `0x`.
+/// Parses a physical address: decimal, or hexadecimal after `0x`.
 pub fn address(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -61,7 +43,7 @@ pub fn address(text: &str) -> Option<u64> {
 }
 
 impl SuiteOption {
-    /// How a user gives it: `--allow physical`, `--set dax-device=VALUE`.
+    /// Returns the arguments that enable or set it: `--allow physical`, `--set dax-device=VALUE`.
     pub fn usage(&self) -> String {
         match self.name.strip_prefix(ALLOW) {
             Some(name) => format!("--allow {name}"),
@@ -70,7 +52,7 @@ impl SuiteOption {
     }
 }
 
-/// The options of the lab itself, for every suite.
+/// The options of the lab, valid for every suite.
 pub const OF_LAB: &[SuiteOption] = &[SuiteOption {
     name: ALLOW_CODE,
     enables: "runs code that experiments or arguments name, with your rights: shared objects, static \
@@ -78,18 +60,17 @@ pub const OF_LAB: &[SuiteOption] = &[SuiteOption {
     value: OptionValue::Text,
 }];
 
-/// All options of some suites and of the lab, each name once, in alphabetical order.
+/// Returns the options of the suites and of the lab, without duplicates, in alphabetical order.
 pub fn known(suites: &[&dyn Suite]) -> Vec<SuiteOption> {
     let all = suites.iter().flat_map(|suite| suite.options()).chain(OF_LAB);
     let by_name: BTreeMap<_, _> = all.map(|option| (option.name, *option)).collect();
     by_name.into_values().collect()
 }
 
-/// Reads the words of `--allow` and `--set`.
+/// Parses the values of `--allow` and `--set`.
 ///
 /// # Errors
-/// A name that no suite knows, with those that there are, a word that is no `NAME=VALUE`, a value of another kind
-/// than the option's, or a name that is set twice.
+/// Returns a usage error for an unknown name, a value of the wrong type, and a name that is set twice.
 pub fn read(
     suites: &[&dyn Suite],
     allow: &[String],
@@ -126,7 +107,7 @@ fn read_known(
             return Err(UsageError::new(format!("--set {name}: '{value}' {fault}")));
         }
         if options.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(UsageError::new(format!("--set {name}: it is set twice; give one value")));
+            return Err(UsageError::new(format!("--set {name}: set twice; give one value")));
         }
     }
     Ok(options)
@@ -134,66 +115,65 @@ fn read_known(
 
 fn unknown(option: &str, name: &str, known: &[&str]) -> UsageError {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    UsageError::new(format!("{option}: unknown name '{name}'; there are: {known}"))
+    UsageError::new(format!("{option}: unknown name '{name}'; available: {known}"))
 }
 
-/// The options that two runs do not share: name, value in one, value in the other.
+/// Returns the options that differ between two runs: name, first value, second value.
 pub(crate) fn differences(
     a: &BTreeMap<String, String>,
     b: &BTreeMap<String, String>,
 ) -> Vec<(String, String, String)> {
     let names: BTreeSet<_> = a.keys().chain(b.keys()).collect();
     let different = names.into_iter().filter(|name| a.get(*name) != b.get(*name));
-    let told = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
-    different.map(|name| (name.clone(), told(a.get(name)), told(b.get(name)))).collect()
+    let value = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
+    different.map(|name| (name.clone(), value(a.get(name)), value(b.get(name)))).collect()
 }
 
-/// What the user set, without what was allowed: samples depend on the one and not on the other.
+/// Returns the options that are set, without those that are enabled: samples depend on the former only.
 pub fn values(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_set = |(name, _): &(&String, &String)| !name.starts_with(ALLOW);
     options.iter().filter(is_set).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Whether the user allowed what an option enables.
+/// Returns whether the user enabled a feature.
 pub fn is_allowed(options: &BTreeMap<String, String>, name: &str) -> bool {
     options.get(name).is_some_and(|value| value == "yes")
 }
 
-/// Whether a point may be made and measured: the code that it names is loaded only if that is allowed.
+/// Checks that the code file of a point, if it has one, may be loaded.
 ///
 /// # Errors
-/// Unavailable unless the user gave `--allow code`.
+/// Returns `unavailable` unless the user gave `--allow code`.
 pub fn check_point(
     method: &dyn AnyMethod,
     point: &Point,
     options: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    method.code(point).map_or(Ok(()), |what| check_code(options, &what))
+    method.code(point).map_or(Ok(()), |file| check_code(options, &file))
 }
 
-/// Whether code from outside may be loaded; `what` is the file. Asked before any loader or linker
-/// reads it, only where something is measured.
+/// Checks that a code file may be loaded. Must be called before a loader or linker reads the file.
 ///
 /// # Errors
-/// Unavailable unless the user gave `--allow code`.
-pub fn check_code(options: &BTreeMap<String, String>, what: &str) -> Result<(), Failure> {
+/// Returns `unavailable` unless the user gave `--allow code`.
+pub fn check_code(options: &BTreeMap<String, String>, file: &str) -> Result<(), Failure> {
     if is_allowed(options, ALLOW_CODE) {
         return Ok(());
     }
-    let why = format!("{what} is code, which runs with your rights and was not allowed");
+    let why = format!("{file} is code that would run with your rights, which is not allowed");
     Err(Failure::unavailable(why, "--allow code, if you trust it"))
 }
 
-/// The same for code that an argument of a command line names.
+/// Checks that a code file named by a command-line argument may be loaded.
 ///
 /// # Errors
-/// Names the argument and the code, unless the user gave `--allow code`.
+/// Returns a usage error unless the user gave `--allow code`.
 pub fn check_code_argument(
     options: &BTreeMap<String, String>,
     argument: &str,
-    what: &str,
+    file: &str,
 ) -> Result<(), UsageError> {
-    check_code(options, what).map_err(|failure| {
+    check_code(options, file).map_err(|failure| {
         UsageError::new(format!("{argument}: {}; add --allow code if you trust it", failure.why))
     })
 }
@@ -207,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_refused_with_those_that_there_are() {
+    fn an_unknown_name_is_refused_with_the_available_names() {
         let given = read(&[], &words(&["code"]), &[]).unwrap();
         assert_eq!(given, BTreeMap::from([("allow-code".to_owned(), "yes".to_owned())]));
         let refused = |allow: &[&str], set: &[&str]| {
             read(&[], &words(allow), &words(set)).unwrap_err().to_string()
         };
         let line = refused(&["everything"], &[]);
-        assert_eq!(line, "--allow: unknown name 'everything'; there are: code");
+        assert_eq!(line, "--allow: unknown name 'everything'; available: code");
         assert!(refused(&[], &["allow-code=yes"]).contains("unknown name 'allow-code'"));
         assert!(refused(&[], &["x"]).contains("not NAME=VALUE"));
     }
 
     #[test]
-    fn a_value_is_of_its_options_kind_and_given_once() {
+    fn a_value_must_have_its_type_and_be_set_once() {
         let option = |name, value| SuiteOption { name, enables: "something", value };
         let known = [
             option("at", OptionValue::Address),
@@ -232,13 +212,13 @@ mod tests {
         assert_eq!(given["folder"], "/mnt/a=b");
         assert_eq!(read(&["at=4096"]).unwrap()["at"], "4096");
         for (set, line) in [
-            (&["folder="][..], "--set folder: '' is empty; name it, or leave the option out"),
-            (&["offset="], "--set offset: '' is no whole number; give e.g. 7"),
-            (&["offset=-1"], "--set offset: '-1' is no whole number"),
-            (&["at="], "--set at: '' is no address; give it as /proc/iomem lists it"),
-            (&["at=here"], "--set at: 'here' is no address"),
-            (&["at=0x"], "--set at: '0x' is no address"),
-            (&["folder=/a", "folder=/a"], "--set folder: it is set twice; give one value"),
+            (&["folder="][..], "--set folder: '' is empty; give a value or omit the option"),
+            (&["offset="], "--set offset: '' is not an unsigned integer; give e.g. 7"),
+            (&["offset=-1"], "--set offset: '-1' is not an unsigned integer"),
+            (&["at="], "--set at: '' is not an address; give it as in /proc/iomem"),
+            (&["at=here"], "--set at: 'here' is not an address"),
+            (&["at=0x"], "--set at: '0x' is not an address"),
+            (&["folder=/a", "folder=/a"], "--set folder: set twice; give one value"),
         ] {
             let refused = read(set).unwrap_err().to_string();
             assert!(refused.starts_with(line), "{refused}");
@@ -246,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_loaded_only_where_it_is_allowed() {
+    fn code_is_loaded_only_if_it_is_allowed() {
         let options = |value: &str| BTreeMap::from([(ALLOW_CODE.to_owned(), value.to_owned())]);
         assert!(check_code(&options("yes"), "./mine.so").is_ok());
         for refused in [BTreeMap::new(), options("no")] {

@@ -1,4 +1,4 @@
-//! Programs of others that suites start.
+//! External programs that suites start.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ use machine::child;
 use crate::capability::{Capability, state_of};
 use crate::sample::{Failure, FailureKind};
 
-/// A program of others.
+/// An external program.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// Its file's name.
+    /// The file name.
     pub name: &'static str,
-    /// What the capability of having it is called.
+    /// The name of its capability.
     pub capability: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: &'static str,
-    /// Debian's package that has it.
+    /// The Debian package that contains it.
     pub package: &'static str,
 }
 
 impl Program {
-    /// Where it lies, by the search path.
+    /// Finds it in `PATH`.
     ///
     /// # Errors
-    /// Says how to install it.
+    /// Returns `unavailable` with the command that installs it.
     pub fn find(&self) -> Result<PathBuf, Failure> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let mut files = std::env::split_paths(&folders).map(|folder| folder.join(self.name));
         files.find(|file| file.is_file()).ok_or_else(|| self.absent())
     }
 
-    /// That it is not here, and how to install it.
+    /// Returns `unavailable` with the command that installs it.
     pub fn absent(&self) -> Failure {
         Failure::unavailable(
             format!("the program {} is not installed", self.name),
@@ -42,32 +42,32 @@ impl Program {
         )
     }
 
-    /// Runs it, without input, to a good end; what it printed.
+    /// Runs it without input and returns its standard output.
     ///
     /// # Errors
-    /// Says how to install it where it is absent. A timeout where it does not end within the limit: then it has
-    /// been killed with all that it started. Else its status, and the first line of its errors.
+    /// Returns `unavailable` if it is not installed, `timeout` if it did not end within the limit and was killed with all
+    /// that it started, and `failed` with the first line of its standard error if its exit status is not 0.
     pub fn output(&self, command: &mut Command, limit: Duration) -> Result<String, Failure> {
         let output = match child::output_within(command, &[], limit) {
             Ok(output) => output,
-            // A folder of the search path that may not be entered makes an absent program one that is refused.
+            // If a folder of PATH is not accessible, an absent program is reported as a denied one.
             Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
-                return Err(self.find().err().unwrap_or_else(|| not_ended(command, &why)));
+                return Err(self.find().err().unwrap_or_else(|| run_failure(command, &why)));
             }
-            Err(why) => return Err(not_ended(command, &why)),
+            Err(why) => return Err(run_failure(command, &why)),
         };
         if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr);
-            let words = words.lines().next().unwrap_or_default();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let line = errors.lines().next().unwrap_or_default();
             return Err(Failure::failed(format!(
-                "{} ended with {}: {words}",
+                "{} ended with {}: {line}",
                 self.name, output.status
             )));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The capability of having it, for those who ask what this machine can measure.
+    /// Returns the capability of having it.
     pub fn capability(&self) -> Capability {
         Capability {
             name: self.capability.into(),
@@ -77,21 +77,21 @@ impl Program {
     }
 }
 
-/// Runs a program that builds something, with this input; what it wrote to both streams.
+/// Runs a build program with this input and returns its output.
 ///
 /// # Errors
-/// Where it does not start; a timeout where it does not end within the limit: then it has been killed with
-/// all that it started.
+/// Returns `failed` if it does not start, and `timeout` if it did not end within the limit and was killed with all that it
+/// started.
 pub fn build(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
-    child::output_within(command, input, limit).map_err(|why| not_ended(command, &why))
+    child::output_within(command, input, limit).map_err(|why| run_failure(command, &why))
 }
 
-/// Says why a program did not come to its end.
-fn not_ended(command: &Command, why: &std::io::Error) -> Failure {
+/// Returns why a program did not run to its end.
+fn run_failure(command: &Command, why: &std::io::Error) -> Failure {
     let program = command.get_program().to_string_lossy();
     match why.kind() {
         ErrorKind::TimedOut => {
-            let why = format!("{program} {why}; run it by hand to see what it waits for");
+            let why = format!("{program} {why}; run it directly to see what it waits for");
             Failure::new(FailureKind::Timeout, why)
         }
         _ => Failure::failed(format!("{program} does not start: {why}")),
@@ -107,46 +107,46 @@ mod tests {
     }
 
     #[test]
-    fn what_builds_for_ever_is_a_timeout_in_one_line() {
+    fn a_build_that_never_ends_is_a_timeout() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'linking...' >&2; sleep 1000"]);
         let failure = build(&mut command, b"", Duration::from_millis(300)).unwrap_err();
-        let due = "timeout: sh did not end in 300 ms and was killed; its last line: linking...; run it by hand \
+        let expected = "timeout: sh did not end in 300 ms and was killed; its last line: linking...; run it directly \
                    to see what it waits for";
-        assert_eq!(failure.to_string(), due);
+        assert_eq!(failure.to_string(), expected);
         let absent = build(&mut Command::new("/nowhere/cc"), b"", Duration::from_secs(1));
         assert!(absent.unwrap_err().why.starts_with("/nowhere/cc does not start: "));
     }
 
     #[test]
-    fn a_program_that_does_not_end_well_in_time_is_told() {
+    fn a_program_that_fails_or_hangs_is_an_error() {
         let run = |script: &str, limit: Duration| {
             let mut command = Command::new("sh");
             program("sh").output(command.args(["-c", script]), limit)
         };
-        let patience = Duration::from_secs(60);
-        assert_eq!(run("echo out; echo err >&2", patience).unwrap(), "out\n");
-        let failure = run("echo bad >&2; echo more >&2; exit 3", patience).unwrap_err();
+        let limit = Duration::from_secs(60);
+        assert_eq!(run("echo out; echo err >&2", limit).unwrap(), "out\n");
+        let failure = run("echo bad >&2; echo more >&2; exit 3", limit).unwrap_err();
         assert_eq!(failure.why, "sh ended with exit status: 3: bad");
         let failure = run("sleep 1000", Duration::from_millis(300)).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Timeout);
         let mut absent = Command::new("no-such-program");
-        let failure = program("no-such-program").output(&mut absent, patience).unwrap_err();
+        let failure = program("no-such-program").output(&mut absent, limit).unwrap_err();
         assert_eq!(failure.remedy.as_deref(), Some("apt-get install the-package"));
-        // As where a folder of the search path may not be entered.
+        // A file that is not executable in PATH.
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("no-such-program"), "").unwrap();
         absent.env("PATH", folder.path());
-        let failure = program("no-such-program").output(&mut absent, patience).unwrap_err();
+        let failure = program("no-such-program").output(&mut absent, limit).unwrap_err();
         assert_eq!(failure.remedy.as_deref(), Some("apt-get install the-package"));
-        // What is there and does not start is not called absent.
+        // A program that is present but does not start is not reported as absent.
         let mut refused = Command::new(folder.path().join("no-such-program"));
-        let failure = program("sh").output(&mut refused, patience).unwrap_err();
+        let failure = program("sh").output(&mut refused, limit).unwrap_err();
         assert!(failure.why.contains("does not start: Permission denied"), "{failure}");
     }
 
     #[test]
-    fn what_is_there_is_found_and_what_is_not_says_how_to_get_it() {
+    fn an_installed_program_is_found_and_an_absent_one_names_its_package() {
         assert!(program("sh").find().unwrap().is_file());
         assert!(program("sh").capability().state.is_present());
         let absent = program("no-such-program").find().unwrap_err();

@@ -1,4 +1,4 @@
-//! Two CPUs under a sample: which they are, and how near each other they were while it was taken.
+//! The proximity of the CPUs of a sample, measured before and after it.
 
 use machine::proximity::{self, Class};
 use machine::topology::Topology;
@@ -7,72 +7,72 @@ use crate::measure::Measurement;
 use crate::sample::Failure;
 use crate::summary::CLASS;
 
-/// Tries to learn how near the CPUs are; on a busy machine the two threads may miss each other.
+/// Attempts to measure the proximity, in which the two threads may miss each other on a busy machine.
 const MAX_ATTEMPTS: usize = 3;
 
-/// The first CPU and the next that is on another core, where there is one, else on the same.
+/// Returns the first CPU and the next CPU on another core; if there is no other core, the second CPU.
 ///
 /// # Errors
-/// Where there are fewer than two CPUs.
+/// Returns `unavailable` if there are fewer than two CPUs.
 pub fn pair(cpus: &[usize]) -> Result<(usize, usize), Failure> {
     let too_few = || {
         Failure::unavailable(
-            format!("it takes two CPUs, and {} may be used", cpus.len()),
+            format!("two CPUs are needed, and {} may be used", cpus.len()),
             "allow two: taskset, cgroup cpuset, or a machine with more cores",
         )
     };
-    let (own, others) = cpus.split_first().ok_or_else(too_few)?;
+    let (first, others) = cpus.split_first().ok_or_else(too_few)?;
     let topology = Topology::detect();
-    let apart = others.iter().find(|cpu| !topology.siblings(*own).contains(cpu));
+    let apart = others.iter().find(|cpu| !topology.siblings(*first).contains(cpu));
     let other = apart.or(others.first()).ok_or_else(too_few)?;
-    Ok((*own, *other))
+    Ok((*first, *other))
 }
 
-/// Measures between two looks at how near the CPUs are. Where that is unsure, the sample does not count.
-/// One CPU is near itself, and there is nothing to say.
+/// Measures a sample between two measurements of the proximity of the CPUs. If the proximity is unknown or changed, the
+/// sample is void. If both are the same CPU, the sample has no proximity.
 ///
 /// # Errors
-/// Where the distance cannot be measured at all, and what stands in the sample's place.
+/// Returns `failed` if the proximity cannot be measured, or the failure of `measure`.
 pub fn between(
-    own: usize,
+    first: usize,
     other: usize,
     measure: impl FnOnce() -> Result<Measurement, Failure>,
 ) -> Result<Measurement, Failure> {
-    among(own, &[other], measure)
+    among(first, &[other], measure)
 }
 
-/// The same where one CPU has to do with several: the class is that of the one that is furthest away.
+/// As [`between`] with several other CPUs; the proximity is that of the furthest.
 ///
 /// # Errors
 /// As for [`between`].
 pub fn among(
-    own: usize,
+    first: usize,
     others: &[usize],
     measure: impl FnOnce() -> Result<Measurement, Failure>,
 ) -> Result<Measurement, Failure> {
-    let others: Vec<usize> = others.iter().copied().filter(|other| *other != own).collect();
+    let others: Vec<usize> = others.iter().copied().filter(|other| *other != first).collect();
     if others.is_empty() {
         return measure();
     }
-    let before = furthest(own, &others)?;
+    let before = furthest(first, &others)?;
     let measurement = measure()?;
-    Ok(classed(measurement, before, furthest(own, &others)?))
+    Ok(classed(measurement, before, furthest(first, &others)?))
 }
 
-/// How near the furthest of some CPUs is now; none where that is unsure of any.
-fn furthest(own: usize, others: &[usize]) -> Result<Option<Class>, Failure> {
+/// Measures the proximity of the furthest CPU; `None` if that of any CPU is unknown.
+fn furthest(first: usize, others: &[usize]) -> Result<Option<Class>, Failure> {
     let classes: Result<Option<Vec<Class>>, Failure> =
-        others.iter().map(|other| class(own, *other)).collect();
+        others.iter().map(|other| class(first, *other)).collect();
     Ok(classes?.and_then(|classes| classes.into_iter().max()))
 }
 
-/// How near they are now; none where others held the CPUs.
+/// Measures the proximity of two CPUs; `None` if other threads kept them busy.
 ///
 /// # Errors
-/// Where it cannot be measured at all.
-pub fn class(own: usize, other: usize) -> Result<Option<Class>, Failure> {
+/// Returns `failed` if it cannot be measured.
+pub fn class(first: usize, other: usize) -> Result<Option<Class>, Failure> {
     for _ in 0..MAX_ATTEMPTS {
-        match proximity::measure(own, other) {
+        match proximity::measure(first, other) {
             Ok(proximity) => return Ok(Some(proximity.class)),
             Err(proximity::Error::TimedOut(..)) => {}
             Err(why) => return Err(Failure::failed(why.to_string())),
@@ -88,10 +88,12 @@ fn classed(
 ) -> Measurement {
     measurement.void = match (before, after) {
         (Some(before), Some(after)) if before == after => measurement.void,
-        (Some(before), Some(after)) => {
-            Some(format!("the CPUs were {} before and {} after", name(before), name(after)))
-        }
-        _ => Some("others held the CPUs, so how near they are is unknown".into()),
+        (Some(before), Some(after)) => Some(format!(
+            "the CPUs were {} before the sample and {} after it",
+            name(before),
+            name(after)
+        )),
+        _ => Some("CPUs busy: proximity unknown".into()),
     };
     match before.or(after) {
         Some(class) => measurement.covariate(CLASS, name(class)),
@@ -99,7 +101,7 @@ fn classed(
     }
 }
 
-/// The word by which samples say a class.
+/// Returns the level of a class in samples.
 pub fn name(class: Class) -> &'static str {
     match class {
         Class::Same => "same",
@@ -113,20 +115,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_cpu_is_no_pair() {
+    fn a_pair_needs_two_cpus() {
         assert!(pair(&[]).unwrap_err().why.contains("0 may"));
         assert!(pair(&[0]).unwrap_err().remedy.is_some());
         assert_eq!(pair(&[1, 0]), Ok((1, 0)));
     }
 
     #[test]
-    fn a_sample_whose_distance_is_unsure_is_void() {
+    fn a_sample_with_unknown_proximity_is_void() {
         let classed = |before, after| classed(Measurement::default(), before, after);
         let near = classed(Some(Class::Near), Some(Class::Near));
         assert_eq!((near.void, near.covariates[CLASS].as_str()), (None, "near"));
         assert!(classed(Some(Class::Near), Some(Class::Far)).void.unwrap().contains("near before"));
         assert!(classed(None, Some(Class::Far)).void.is_some());
-        let alone = between(0, 0, || Ok(Measurement::default())).unwrap();
-        assert!(alone.covariates.is_empty() && alone.void.is_none());
+        let same = between(0, 0, || Ok(Measurement::default())).unwrap();
+        assert!(same.covariates.is_empty() && same.void.is_none());
     }
 }

@@ -1,89 +1,98 @@
-//! The trait by which the lab knows a suite. A suite is a folder and a line.
+//! Suites: what the lab requires of each boundary that it measures.
 
 use std::collections::BTreeSet;
 
 pub use crate::capability::{Capability, State};
+pub use crate::terminal::UsageError;
 
 use crate::factor::Factor;
 use crate::journal::Run;
 use crate::method::AnyMethod;
 use crate::metric::Metric;
-pub use crate::option::SuiteOption;
 use crate::terminal::one_line;
 
-/// The TOML files of a suite, embedded in the binary.
+/// The TOML files of a suite, embedded in the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
     /// `experiments.toml`
     pub experiments: &'static str,
-    /// `claims.toml`: what the source published.
+    /// `claims.toml`: published claims.
     pub claims: &'static str,
-    /// `promises.toml`: what we promise.
+    /// `promises.toml`: claims of tollgate.
     pub promises: &'static str,
     /// `figures.toml`
     pub figures: &'static str,
 }
 
-/// What a suite is for.
+/// The purpose of a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Measures a boundary.
     Boundary,
-    /// Tests the instrument: runs only when asked for by name.
+    /// Tests the instrument: runs only if it is named.
     SelfTest,
 }
 
-/// The command line, or a file that it names, is wrong: one line, `what: cause; fix`. The program exits
-/// with 2.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UsageError(String);
-
-impl UsageError {
-    /// An error for whoever typed the command line.
-    pub fn new(line: impl Into<String>) -> Self {
-        Self(line.into())
-    }
+/// An option of a suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SuiteOption {
+    /// The key in the map of options: `allow-physical` for `--allow physical`, `dax-device` for
+    /// `--set dax-device=VALUE`.
+    pub name: &'static str,
+    /// What it enables or sets, in one line.
+    pub enables: &'static str,
+    /// The type of the value of `--set`; unused by `--allow`.
+    pub value: OptionValue,
 }
 
-/// One boundary: what can be varied, what is measured, and how.
+/// The type of the value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionValue {
+    /// Any text that is not empty, e.g. a path.
+    Text,
+    /// An unsigned integer.
+    Number,
+    /// A physical address; see [`option::address`](crate::option::address).
+    Address,
+}
+
+/// One boundary: its methods, options and data.
 pub trait Suite: Sync {
-    /// The name on the command line: `copy`.
+    /// Returns the name on the command line, e.g. `copy`.
     fn name(&self) -> &'static str;
 
-    /// One line for people.
+    /// Returns a one-line description.
     fn about(&self) -> &'static str;
 
-    /// What the suite is for.
+    /// Returns the purpose.
     fn purpose(&self) -> Purpose {
         Purpose::Boundary
     }
 
-    /// The embedded TOML files.
+    /// Returns the embedded TOML files.
     fn data(&self) -> Data;
 
-    /// The ways of measuring that it has.
+    /// Returns the methods.
     fn methods(&self) -> &'static [&'static dyn AnyMethod];
 
-    /// What a user may allow or set for it by name, beyond the options of the lab.
+    /// Returns the options that a user may enable or set, in addition to those of the lab.
     fn options(&self) -> &'static [SuiteOption] {
         &[]
     }
 
-    /// What the suite needs beyond what `machine` knows of, present or absent.
+    /// Detects what the suite needs in addition to the capabilities of `machine`.
     fn capabilities(&self) -> Vec<Capability> {
         Vec::new()
     }
 
-    /// Where figures of one run cannot all be right, such as a part that is larger than its whole;
-    /// one line each.
+    /// Returns contradictions between the results of a run, e.g. a part that is larger than its whole; one line each.
     fn inconsistencies(&self, run: &Run) -> Vec<String> {
         let _ = run;
         Vec::new()
     }
 }
 
-/// Finds a suite by name.
+/// Finds a suite by its name.
 pub fn find<'a>(suites: &[&'a dyn Suite], name: &str) -> Option<&'a dyn Suite> {
     suites.iter().copied().find(|suite| suite.name() == name)
 }
@@ -91,7 +100,7 @@ pub fn find<'a>(suites: &[&'a dyn Suite], name: &str) -> Option<&'a dyn Suite> {
 /// Finds a method of a suite by its name.
 ///
 /// # Errors
-/// One line that names the suite's methods.
+/// Returns one line with the suite's methods if there is no such method.
 pub fn method(suite: &dyn Suite, name: &str) -> Result<&'static dyn AnyMethod, String> {
     suite.methods().iter().copied().find(|method| method.name() == name).ok_or_else(|| {
         let known: Vec<_> = suite.methods().iter().map(|method| method.name()).collect();
@@ -100,10 +109,10 @@ pub fn method(suite: &dyn Suite, name: &str) -> Result<&'static dyn AnyMethod, S
     })
 }
 
-/// Finds a method by the names of its suite and its own.
+/// Finds a method by its name and the name of its suite.
 ///
 /// # Errors
-/// One line if there is no such suite or method.
+/// Returns one line if there is no such suite or method.
 pub fn find_method(
     suites: &[&dyn Suite],
     suite: &str,
@@ -113,13 +122,13 @@ pub fn find_method(
     method(suite, name)
 }
 
-/// The factors of all methods of a suite, each name once.
+/// Returns the factors of all methods of a suite, without duplicates.
 pub fn factors(suite: &dyn Suite) -> Vec<Factor> {
     let all = suite.methods().iter().flat_map(|method| method.factors());
     first_of_each_name(all, |factor| factor.name)
 }
 
-/// The metrics of all methods of a suite, each name once.
+/// Returns the metrics of all methods of a suite, without duplicates.
 pub fn metrics(suite: &dyn Suite) -> Vec<Metric> {
     let all = suite.methods().iter().flat_map(|method| method.metrics());
     first_of_each_name(all, |metric| metric.name)

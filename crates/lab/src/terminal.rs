@@ -1,25 +1,25 @@
-//! Text from outside on its way to a terminal: control characters would move the cursor, rename the
-//! window or hide what follows, so each is shown as a visible sign instead.
+//! Output to a terminal. Control characters in text from outside, which would move the cursor or hide text, are
+//! replaced by a visible character.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// What stands for a control character.
-const SIGN: char = '\u{fffd}';
+/// The replacement of a control character.
+const REPLACEMENT: char = '\u{fffd}';
 
-/// Whether a terminal or reader would act on a character instead of showing it: C0 and C1 control
-/// characters, line separators, and the marks that change the direction of the text after them.
+/// Returns whether a character has an effect instead of a glyph: C0 and C1 control characters, line separators, and
+/// direction marks.
 pub fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text for one line: control characters, line ends and tabs among them, are replaced.
+/// Replaces all control characters, including line ends and tabs.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_control)
 }
 
-/// A text of several lines: only line ends and tabs act.
+/// Replaces all control characters except line ends and tabs.
 pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| is_control(c) && c != '\n' && c != '\t')
 }
@@ -36,20 +36,32 @@ pub fn json(value: &serde_json::Value) -> String {
 
 fn replaced(text: &str, wrong: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.contains(&wrong) {
-        Cow::Owned(text.chars().map(|c| if wrong(c) { SIGN } else { c }).collect())
+        Cow::Owned(text.chars().map(|c| if wrong(c) { REPLACEMENT } else { c }).collect())
     } else {
         Cow::Borrowed(text)
     }
 }
 
-/// Why standard output or error was not written: the inner error of what [`Plain`] returns, so that it
-/// is told from any other error of the system on its way up.
+/// An error in the command line, or in a file that it names: one line, `what: cause; fix`. The program exits with 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(String);
+
+impl UsageError {
+    /// Creates an error from its line.
+    pub fn new(line: impl Into<String>) -> Self {
+        Self(line.into())
+    }
+}
+
+/// The failure to write to standard output or standard error: the inner error of what [`Plain`] returns, which
+/// distinguishes it from other I/O errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct OutputError(io::Error);
 
 impl OutputError {
-    /// The error of standard output or error in an error; `None` if it is another.
+    /// Extracts the failure of standard output or standard error; `None` for other errors.
     pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
         let inner = error.downcast_ref::<io::Error>()?.get_ref()?;
         inner.downcast_ref::<Self>().map(|output| &output.0)
@@ -60,12 +72,11 @@ impl OutputError {
     }
 }
 
-/// Standard output or error for lines that may hold text from outside; what is written is passed on
-/// with control characters replaced, see [`lines`]. Direct commands of suites print through it.
+/// A writer that replaces control characters, as [`lines`] does. The commands of suites print through it.
 #[derive(Debug)]
 pub struct Plain<W: Write> {
     inner: W,
-    /// The start of a character whose end was not yet written.
+    /// The first bytes of an incomplete character.
     partial: Vec<u8>,
 }
 
@@ -80,7 +91,7 @@ pub fn stderr() -> Plain<io::StderrLock<'static>> {
 }
 
 impl<W: Write> Plain<W> {
-    /// Passes everything on to `inner`.
+    /// Wraps a writer.
     pub fn new(inner: W) -> Self {
         Self { inner, partial: Vec::new() }
     }
@@ -109,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_act_on_is_shown() {
+    fn control_characters_are_replaced() {
         assert_eq!(one_line("\u{1b}[31mred\u{7}\n\u{9b}2J"), "�[31mred��\u{fffd}2J");
         assert_eq!(lines("a\tb\nc\r\u{202e}d\u{7f}"), "a\tb\nc��d�");
         for plain in ["", "±0.9% — 16 MiB", "日本"] {
@@ -127,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_output_is_told_from_others() {
+    fn an_error_of_output_differs_from_other_errors() {
         let refused = || io::Error::from(io::ErrorKind::BrokenPipe);
         let mut full = Plain::new(&mut [0_u8; 0][..]);
         let error = writeln!(full, "a line").unwrap_err();
@@ -138,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_replaces_across_pieces() {
+    fn control_characters_are_replaced_across_writes() {
         let mut written = Vec::new();
         let mut out = Plain::new(&mut written);
-        // The dash and the C1 character are cut between their bytes.
+        // The dash and the C1 character are split between two writes.
         for piece in [&b"\xe2\x80"[..], b"\x94\x1b[0m\xc2", b"\x9bx\xff\n"] {
             out.write_all(piece).unwrap();
         }

@@ -567,9 +567,9 @@ fn usage_errors_are_one_line_with_status_2() {
         (&["run", "--priority", "99"], "99 is not in -20..=19"),
         (
             &["run", "--allow", "everything"],
-            "unknown name 'everything'; there are: bpf, code, cpufreq,",
+            "unknown name 'everything'; available: bpf, code, cpufreq,",
         ),
-        (&["run", "--set", "colour=red"], "unknown name 'colour'; there are: dax-device,"),
+        (&["run", "--set", "colour=red"], "unknown name 'colour'; available: dax-device,"),
         (&["copy", "--colour"], "unexpected argument '--colour' found"),
         (&["bounds", "table", "--colour"], "see tollgate bounds table --help"),
     ];
