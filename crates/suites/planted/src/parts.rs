@@ -54,9 +54,24 @@ impl Method for Roles {
             Metric::new("dut_ready_at", "us", Neither, "time at which the DUT was ready"),
             Metric::new("dut_started_at", "us", Neither, "time at which the DUT started"),
             Metric::new("dut_stopped_at", "us", Neither, "time at which the DUT stopped"),
-            Metric::new("generator_ready_at", "us", Neither, "time at which the generator was ready"),
-            Metric::new("generator_started_at", "us", Neither, "time at which the generator started"),
-            Metric::new("generator_stopped_at", "us", Neither, "time at which the generator stopped"),
+            Metric::new(
+                "generator_ready_at",
+                "us",
+                Neither,
+                "time at which the generator was ready",
+            ),
+            Metric::new(
+                "generator_started_at",
+                "us",
+                Neither,
+                "time at which the generator started",
+            ),
+            Metric::new(
+                "generator_stopped_at",
+                "us",
+                Neither,
+                "time at which the generator stopped",
+            ),
         ];
         METRICS
     }
