@@ -30,7 +30,7 @@ fn every_fault_is_a_row_with_its_cause() {
             "the probe: it sent more than 10000 messages before a sample",
         ),
         ("other", FailureKind::Failed, "it answered order '0' instead of"),
-        ("undeclared", FailureKind::Check, "'speed' is no metric of its suite"),
+        ("undeclared", FailureKind::Check, "'speed' is not a metric of its suite"),
         ("histogram", FailureKind::Check, "the histogram 'time' is not an HdrHistogram"),
     ];
     for (fault, kind, why) in expected {
