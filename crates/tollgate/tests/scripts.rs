@@ -130,7 +130,7 @@ fn only_points_that_a_busy_machine_made_void_are_excused() {
     journal(&stage, &[None, void(), lacking(), void(), None]);
     let excused = run();
     assert!(excused.status.success(), "{excused:?}");
-    let due = "the first run: 2 of 4 points have a sample that counts\n\
+    let due = "the first run: 2 of 4 points have a valid sample\n\
                the first run, copy/throughput: 2 points were void in every round, because the machine was too busy\n";
     assert_eq!(text(&excused.stdout), due);
 
@@ -208,20 +208,20 @@ fn sources_are_taken_only_from_an_own_cache_that_is_whole() {
 
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
     let refused = run();
-    assert!(text(&refused.stderr).contains("other users may write in"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("other users can write to"), "{refused:?}");
     assert!(!refused.status.success() && refused.stdout.is_empty());
 
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o755)).unwrap();
     let caches = stage.at("cache");
     fs::set_permissions(&caches, fs::Permissions::from_mode(0o775)).unwrap();
     let refused = run();
-    assert!(text(&refused.stderr).contains("another user may replace"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("another user can replace"), "{refused:?}");
     assert!(!refused.status.success() && refused.stdout.is_empty());
     fs::set_permissions(&caches, fs::Permissions::from_mode(0o755)).unwrap();
     fs::rename(&cache, stage.at("aside")).unwrap();
     symlink(stage.at("aside"), &cache).unwrap();
     let refused = run();
-    assert!(text(&refused.stderr).contains("is not your own folder"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("is not a folder of this user"), "{refused:?}");
     fs::remove_file(&cache).unwrap();
     fs::rename(stage.at("aside"), &cache).unwrap();
 
