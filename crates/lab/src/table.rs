@@ -182,6 +182,94 @@ impl Page {
     }
 }
 
+/// Distinct footnotes, numbered from 1.
+#[derive(Debug, Default)]
+pub struct Footnotes(Vec<String>);
+
+impl Footnotes {
+    /// Returns the mark of a footnote, e.g. `[1]`, and adds the footnote if it is new.
+    pub fn mark(&mut self, note: &str) -> String {
+        let index = self.0.iter().position(|known| known == note).unwrap_or_else(|| {
+            self.0.push(note.into());
+            self.0.len() - 1
+        });
+        format!("[{}]", index + 1)
+    }
+
+    /// Renders all footnotes.
+    pub fn text(&self, page: Page) -> String {
+        let line =
+            |(index, note)| page.paragraph(&format!("[{}] {note}", index + 1), 4, Emphasis::Plain);
+        self.0.iter().enumerate().map(line).collect()
+    }
+}
+
+/// Text of several tables with lines between them and footnotes at the end, without colour.
+#[derive(Debug)]
+pub struct Document {
+    page: Page,
+    text: String,
+    headers: Vec<ColumnHeader>,
+    rows: Vec<Vec<TableCell>>,
+    notes: Footnotes,
+}
+
+impl Document {
+    /// Creates an empty document with the width of standard output.
+    pub fn new() -> Self {
+        Self::with_page(Page { colour: false, ..Page::stdout() })
+    }
+
+    /// Creates an empty document.
+    pub fn with_page(page: Page) -> Self {
+        let (headers, rows) = (Vec::new(), Vec::new());
+        Self { page, text: String::new(), headers, rows, notes: Footnotes::default() }
+    }
+
+    /// Ends the table and adds a paragraph, or an empty line if `text` is empty.
+    pub fn line(&mut self, text: &str) {
+        self.end_table();
+        self.text += &self.page.paragraph(text, 4, Emphasis::Plain);
+    }
+
+    /// Starts a table.
+    pub fn table(&mut self, headers: impl IntoIterator<Item = ColumnHeader>) {
+        self.end_table();
+        self.headers = headers.into_iter().collect();
+    }
+
+    /// Adds a row to the table.
+    pub fn row<C: Into<TableCell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Returns the mark of a footnote and adds the footnote if it is new.
+    pub fn footnote(&mut self, note: &str) -> String {
+        self.notes.mark(note)
+    }
+
+    /// Returns the text.
+    pub fn finish(mut self) -> String {
+        self.end_table();
+        let notes = self.notes.text(self.page);
+        let separator = if notes.is_empty() { "" } else { "\n" };
+        self.text + separator + &notes
+    }
+
+    fn end_table(&mut self) {
+        if !self.headers.is_empty() {
+            let rows = std::mem::take(&mut self.rows);
+            self.text += &self.page.table(&std::mem::take(&mut self.headers), rows);
+        }
+    }
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Returns the width of a table whose cells are not wrapped.
 fn natural_width(headers: &[ColumnHeader], rows: &[Vec<TableCell>]) -> usize {
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -231,6 +319,22 @@ mod tests {
         let row = format!("{line}  {line}");
         assert_eq!([lines[0], lines[2]], [row.as_str(); 2]);
         assert_eq!(lines[3].trim(), "more");
+    }
+
+    #[test]
+    fn a_document_has_tables_lines_and_distinct_footnotes() {
+        let mut document = Document::with_page(Page { width: 40, colour: false });
+        document.line("one");
+        document.table([ColumnHeader::left(""), ColumnHeader::right("time")]);
+        let marks = ["no counters", "no counters", "no SGX"].map(|note| document.footnote(note));
+        assert_eq!(marks, ["[1]", "[1]", "[2]"]);
+        document.row(["inline", "2.5"]);
+        document.row(["trap", &format!("— {}", marks[0])]);
+        document.line("");
+        document.line(&"word ".repeat(10));
+        let expected = "one\n         time\n─────────────\ninline    2.5\ntrap    — [1]\n\n\
+            word word word word word word word word\n    word word\n\n[1] no counters\n[2] no SGX\n";
+        assert_eq!(document.finish(), expected);
     }
 
     #[test]

@@ -1,20 +1,18 @@
 //! `tollgate bounds checks`: the ten sequences of Intel MPX Explained, with published and measured values.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use lab::catalogue::Catalogue;
 use lab::claim::Claim;
 use lab::point::{Filter, Point};
 use lab::run::Lab;
+use lab::table::{ColumnHeader, Document};
 
 use crate::SUITE;
-use crate::cli::text::{Cell, Notes};
+use crate::cli::text::Cell;
 use crate::cli::{Effort, Error, Values, measure};
 
-/// Mechanisms and widths of the columns.
-const MECHANISMS: [(&str, usize); 6] =
-    [("none", 8), ("mpx", 8), ("branch", 9), ("cmov", 8), ("mask", 8), ("fat-pointer", 13)];
+/// Mechanisms in the order of the columns.
+const MECHANISMS: [&str; 6] = ["none", "mpx", "branch", "cmov", "mask", "fat-pointer"];
 /// Bounds and address of each row, with its name in Intel MPX Explained.
 const ROWS: [(&str, &str, &str); 5] = [
     ("none", "register", "no check"),
@@ -42,15 +40,21 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 
 /// Returns two tables: instructions per cycle, and cycles per sequence.
 fn table(values: &Values, claims: &[Claim]) -> Result<String, Error> {
-    let (mut text, mut notes) = (String::new(), Notes::default());
+    let mut document = Document::new();
     for (title, metric) in [
         ("Instructions per core cycle of check sequences", "ipc"),
         ("Core cycles per check sequence with its access", "sequence"),
     ] {
-        writeln!(text, "{title}")?;
+        if metric != "ipc" {
+            document.line("");
+        }
+        document.line(title);
         let has = |claim: &Claim| claim.metric.as_deref() == Some(metric);
         let is_published = claims.iter().any(has);
-        head(&mut text, is_published)?;
+        let mut headers = vec![ColumnHeader::left("check sequence"), ColumnHeader::left("access")];
+        headers.extend(is_published.then(|| ColumnHeader::right("published")));
+        headers.extend(MECHANISMS.map(ColumnHeader::right));
+        document.table(headers);
         for access in ["load", "store"] {
             for (bounds, address, name) in ROWS {
                 let point = |by: &str| {
@@ -62,32 +66,16 @@ fn table(values: &Values, claims: &[Claim]) -> Result<String, Error> {
                     ])
                 };
                 let published_mechanism = if bounds == "none" { "none" } else { "mpx" };
-                let mut line = format!("{name:<22}{access:<8}");
-                if is_published {
-                    let point = point(published_mechanism);
-                    line += &format!("{:>10}", published(claims, metric, &point));
-                }
-                for (mechanism, width) in MECHANISMS {
-                    line +=
-                        &format!("{:>width$}", cell(values, metric, &point(mechanism), &mut notes));
-                }
-                writeln!(text, "{}", line.trim_end())?;
+                let mut cells = vec![name.to_owned(), access.to_owned()];
+                let published = || published(claims, metric, &point(published_mechanism));
+                cells.extend(is_published.then(published));
+                let value = |by| cell(values, metric, &point(by), &mut document);
+                cells.extend(MECHANISMS.map(value));
+                document.row(cells);
             }
         }
-        writeln!(text)?;
     }
-    Ok(text + &notes.text())
-}
-
-fn head(text: &mut String, is_published: bool) -> std::fmt::Result {
-    write!(text, "{:<22}{:<8}", "check sequence", "access")?;
-    if is_published {
-        write!(text, "{:>10}", "published")?;
-    }
-    for (mechanism, width) in MECHANISMS {
-        write!(text, "{mechanism:>width$}")?;
-    }
-    writeln!(text)
+    Ok(document.finish())
 }
 
 fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
@@ -102,12 +90,12 @@ fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
 }
 
 /// Returns the median over rounds, the number of a note if it is missing, or nothing if the point was not requested.
-fn cell(values: &Values, metric: &str, point: &Point, notes: &mut Notes) -> String {
+fn cell(values: &Values, metric: &str, point: &Point, document: &mut Document) -> String {
     let levels: Vec<_> =
         point.0.iter().map(|(name, level)| (name.as_str(), level.as_str())).collect();
     match values.median("bounds/checks", metric, &levels) {
         Cell::Value(value) => format!("{value:.2}"),
-        Cell::Missing(why) => format!("[{}]", notes.number(&why)),
+        Cell::Missing(why) => document.footnote(&why),
         Cell::Empty => String::new(),
     }
 }

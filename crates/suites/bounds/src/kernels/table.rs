@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use lab::journal::Run;
 use lab::statistics::{IntervalKind, Ratio};
+use lab::table::{Emphasis, Footnotes, Page};
 
 use super::manifest::{Mechanism, manifest};
 use super::outcomes::Outcomes;
 use super::programs::{Bug, Kernel};
 use crate::cli::Error;
-use crate::cli::text::{Notes, wrapped};
 
 const NAME: usize = 25;
 /// Minimum width of a cell: `10.0–12.0` and a space.
@@ -46,13 +46,13 @@ impl Table<'_> {
         let cells: usize = self.kernels.iter().map(|kernel| width(*kernel)).sum();
         let width = NAME + cells + 2 * LETTERS.len() - 1;
         writeln!(text, "{}", "─".repeat(width))?;
-        let (mut notes, mut unexpected) = (Notes::default(), Vec::new());
+        let (mut notes, mut unexpected) = (Footnotes::default(), Vec::new());
         for mechanism in &manifest()?.mechanisms {
             self.rows(&mut text, mechanism, &mut notes, &mut unexpected)?;
         }
-        write!(text, "\n{LEGEND}\n{}", notes.text())?;
+        write!(text, "\n{LEGEND}\n{}", notes.text(Page::default()))?;
         for line in unexpected {
-            writeln!(text, "{}", wrapped(&line))?;
+            text += &Page::default().paragraph(&line, 4, Emphasis::Plain);
         }
         Ok(text)
     }
@@ -76,7 +76,7 @@ impl Table<'_> {
         &self,
         text: &mut String,
         mechanism: &Mechanism,
-        notes: &mut Notes,
+        notes: &mut Footnotes,
         unexpected: &mut Vec<String>,
     ) -> Result<(), Error> {
         let failure = self.outcomes.failures.get(&mechanism.name);
@@ -84,7 +84,7 @@ impl Table<'_> {
         if !has_results && failure.is_none() {
             return Ok(());
         }
-        let note = failure.map(|failure| format!(" [{}]", notes.number(&failure.to_string())));
+        let note = failure.map(|failure| format!(" {}", notes.mark(&failure.to_string())));
         let name = format!("{}{}", mechanism.name, note.unwrap_or_default());
         if has_results {
             self.values(text, mechanism, &name)?;

@@ -1,9 +1,9 @@
 //! `tollgate bounds races`: the two cases of Intel MPX Explained with its published results, and the fixes.
 
 use lab::run::Lab;
+use lab::table::{ColumnHeader, Document};
 
 use super::params::MAX_POINTERS;
-use crate::cli::text::{Table, wrapped};
 use crate::cli::{Effort, Error, Values, measure, published_claim, set};
 
 /// Options of `tollgate bounds races`.
@@ -45,7 +45,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 }
 
 fn write(values: &Values, pointers: &str) -> Result<String, Error> {
-    let mut table = Table::new(34, 13);
+    let mut table = Document::new();
     table.line(&format!(
         "Two threads share {pointers} pointers: one changes them, the other checks accesses"
     ));
@@ -53,21 +53,20 @@ fn write(values: &Values, pointers: &str) -> Result<String, Error> {
         table.line("");
         table.line(name);
         let says = published_claim(&format!("mpx-race-{case}"))?.says;
-        table.line(&wrapped(&format!("published: {says}")));
-        table.row("", &["accesses", "reported", "wrong", "no race"]);
-        table.rule(4);
+        table.line(&format!("published: {says}"));
+        table.table(headers(&["accesses", "reported", "wrong", "no race"]));
         for (implementation, name) in IMPLEMENTATIONS {
             let levels = |filled_by| {
                 [("case", case), ("implementation", implementation), ("filled_by", filled_by)]
             };
             let median = |metric, filled_by| values.median(RACES, metric, &levels(filled_by));
             let cells = [
-                table.cell(&median("accesses_made", "other-thread"), thousands),
-                table.cell(&median("reported", "other-thread"), thousands),
-                table.cell(&median("wrong", "other-thread"), percent),
-                table.cell(&median("wrong", "same-thread"), percent),
+                median("accesses_made", "other-thread").text(&mut table, thousands),
+                median("reported", "other-thread").text(&mut table, thousands),
+                median("wrong", "other-thread").text(&mut table, percent),
+                median("wrong", "same-thread").text(&mut table, percent),
             ];
-            table.row(name, &cells);
+            table.row([name.to_owned()].into_iter().chain(cells));
         }
     }
     fixes(&mut table, values);
@@ -75,11 +74,10 @@ fn write(values: &Values, pointers: &str) -> Result<String, Error> {
 }
 
 /// Adds the fixes of the software model and their costs.
-fn fixes(table: &mut Table, values: &Values) {
+fn fixes(table: &mut Document, values: &Values) {
     table.line("");
     table.line("Fixes of the software model; ns per access, and the ratio to none");
-    table.row("", &["wrong", "ns, race", "ratio", "ns, no race", "ratio"]);
-    table.rule(5);
+    table.table(headers(&["wrong", "ns, race", "ratio", "ns, no race", "ratio"]));
     for fix in ["none", "lock", "vector-entry", "cmpxchg-entry"] {
         let levels = |fix, filled_by| [("fix", fix), ("filled_by", filled_by)];
         let median = |metric, filled_by| values.median(FIXES, metric, &levels(fix, filled_by));
@@ -88,14 +86,20 @@ fn fixes(table: &mut Table, values: &Values) {
             values.ratio(FIXES, "access", &fixed, &none)
         };
         let cells = [
-            table.cell(&median("wrong", "other-thread"), percent),
-            table.cell(&median("access", "other-thread"), two_decimals),
-            table.cell(&ratio("other-thread"), two_decimals),
-            table.cell(&median("access", "same-thread"), two_decimals),
-            table.cell(&ratio("same-thread"), two_decimals),
+            median("wrong", "other-thread").text(table, percent),
+            median("access", "other-thread").text(table, two_decimals),
+            ratio("other-thread").text(table, two_decimals),
+            median("access", "same-thread").text(table, two_decimals),
+            ratio("same-thread").text(table, two_decimals),
         ];
-        table.row(fix, &cells);
+        table.row([fix.to_owned()].into_iter().chain(cells));
     }
+}
+
+/// Returns the headers of a label and of columns of values.
+fn headers(titles: &[&str]) -> Vec<ColumnHeader> {
+    let titles = titles.iter().map(|title| ColumnHeader::right(*title));
+    [ColumnHeader::left("")].into_iter().chain(titles).collect()
 }
 
 fn two_decimals(value: f64) -> String {

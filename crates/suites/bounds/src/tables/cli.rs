@@ -1,9 +1,10 @@
 //! `tollgate bounds tables`: the cost of bounds tables, next to the values of Intel MPX Explained.
 
 use lab::run::Lab;
+use lab::table::{ColumnHeader, Document};
 
 use super::params::MAX_COUNT;
-use crate::cli::text::{Cell, Table};
+use crate::cli::text::Cell;
 use crate::cli::{Effort, Error, Values, measure, published_claim, set};
 
 /// Options of `tollgate bounds tables`.
@@ -42,12 +43,12 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 }
 
 fn write(values: &Values, count: &str) -> Result<String, Error> {
-    let mut table = Table::new(29, 10);
+    let mut table = Document::new();
     table.line(&format!("{count} bounds tables of 4 MiB, one per stored pointer"));
     for (life, name) in LIVES {
         table.line("");
-        table.row(name, &HEAD);
-        table.rule(HEAD.len());
+        let headers = HEAD.map(ColumnHeader::right);
+        table.table([ColumnHeader::left(name)].into_iter().chain(headers));
         published_row(&mut table, life)?;
         for tables in ["inline", "trap", "arena"] {
             measured_row(&mut table, values, life, tables);
@@ -61,19 +62,19 @@ fn write(values: &Values, count: &str) -> Result<String, Error> {
     Ok(table.finish())
 }
 
-fn published_row(table: &mut Table, life: &str) -> Result<(), Error> {
+fn published_row(table: &mut Document, life: &str) -> Result<(), Error> {
     let value = |suffix: &str| -> Result<Cell, Error> {
         let published = published_claim(&format!("mpx-tables-{life}{suffix}"))?.published;
         Ok(published.map_or(Cell::Empty, |published| Cell::Value(published.value)))
     };
-    let ratio = table.cell(&value("")?, times);
+    let ratio = value("")?.text(table, times);
     let [user, kernel] = [value("-user-instructions")?, value("-kernel-instructions")?];
-    let [user, kernel] = [user, kernel].map(|cell| table.cell(&cell, percent_more));
-    table.row("published: MPX, in the kernel", &["", &ratio, "", "", "", &user, &kernel]);
+    let [user, kernel] = [user, kernel].map(|cell| cell.text(table, percent_more));
+    table.row(["published: MPX, in the kernel", "", &ratio, "", "", "", &user, &kernel]);
     Ok(())
 }
 
-fn measured_row(table: &mut Table, values: &Values, life: &str, tables: &str) {
+fn measured_row(table: &mut Document, values: &Values, life: &str, tables: &str) {
     let levels = |tables, counted| [("tables", tables), ("life", life), ("counted", counted)];
     let median = |metric| values.median(EXPERIMENT, metric, &levels(tables, "time"));
     let micro = |cell: Cell| cell.map(|ns| ns / 1000.0);
@@ -85,13 +86,13 @@ fn measured_row(table: &mut Table, values: &Values, life: &str, tables: &str) {
         }
     };
     let cells = [
-        table.cell(&micro(median("table")), two_decimals),
-        table.cell(&median("over_baseline"), times),
-        table.cell(&micro(median("user")), two_decimals),
-        table.cell(&micro(median("system")), two_decimals),
-        table.cell(&median("faults"), two_decimals),
-        table.cell(&instructions("user_instructions"), percent_more),
-        table.cell(&instructions("system_instructions"), percent_more),
+        micro(median("table")).text(table, two_decimals),
+        median("over_baseline").text(table, times),
+        micro(median("user")).text(table, two_decimals),
+        micro(median("system")).text(table, two_decimals),
+        median("faults").text(table, two_decimals),
+        instructions("user_instructions").text(table, percent_more),
+        instructions("system_instructions").text(table, percent_more),
     ];
     let name = match tables {
         "none" => match median("store") {
@@ -100,7 +101,7 @@ fn measured_row(table: &mut Table, values: &Values, life: &str, tables: &str) {
         },
         other => other.into(),
     };
-    table.row(&name, &cells);
+    table.row([name].into_iter().chain(cells));
 }
 
 fn two_decimals(value: f64) -> String {

@@ -4,12 +4,12 @@ use lab::capability::State;
 use lab::catalogue::Catalogue;
 use lab::claim::Claim;
 use lab::journal::Run;
+use lab::table::{Emphasis, Footnotes, Page};
 
 use super::agreement::Agreement;
 use super::samples::{Samples, name_cell, value_text};
 use crate::SUITE;
 use crate::cli::Error;
-use crate::cli::text::{Notes, wrapped};
 use crate::instructions::audit::Predictions;
 use crate::instructions::list::List;
 use crate::instructions::{METRICS, counted};
@@ -58,7 +58,7 @@ pub(super) fn table(
         predictions,
         name_width,
         text: String::new(),
-        notes: Notes::default(),
+        notes: Footnotes::default(),
         agreement: Agreement::default(),
         samples,
     };
@@ -72,7 +72,7 @@ pub(super) fn table(
         table.row(&form.level);
     }
     let Table { mut text, samples, agreement, notes, .. } = table;
-    text.push_str(&notes.text());
+    text.push_str(&notes.text(Page::default()));
     text.push_str(&port_table(&samples, levels));
     if let Some(predictions) = predictions {
         text.push_str(&agreement.table(&predictions.cpu));
@@ -87,7 +87,7 @@ fn port_table(samples: &Samples, levels: &[String]) -> String {
             return String::new();
         };
         let why = format!("Micro-operations and ports are not counted: {reason}; {remedy}");
-        return format!("\n{}\n", wrapped(&why));
+        return format!("\n{}", Page::default().paragraph(&why, 4, Emphasis::Plain));
     }
     let ports = METRICS.iter().map(|it| it.name).filter(|it| it.starts_with("port_"));
     let ports: Vec<&str> = ports.filter(|port| samples.have(port)).collect();
@@ -128,7 +128,7 @@ struct Table<'a> {
     predictions: Option<&'a Predictions>,
     name_width: usize,
     text: String,
-    notes: Notes,
+    notes: Footnotes,
     agreement: Agreement,
 }
 
@@ -167,7 +167,7 @@ impl Table<'_> {
             self.measured.iter().map(|(metric, _)| self.samples.median(level, metric)).collect();
         let mut line = name_cell(level, self.name_width);
         if values.iter().all(Option::is_none) {
-            let mark = format!("[{}]", self.notes.number(&self.samples.failure(level)));
+            let mark = self.notes.mark(&self.samples.failure(level));
             let width = MEASURED_WIDTH * self.measured.len().max(1);
             let rest = width - MEASURED_WIDTH;
             line += &format!("{mark:>MEASURED_WIDTH$}{:<rest$}", "");

@@ -1,4 +1,4 @@
-//! `tollgate bounds` as a person meets it: the seed's tables, with ours beside them or why there is none.
+//! Output of `tollgate bounds`: published values next to measured ones, or the reason if one is missing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -8,16 +8,16 @@ use std::sync::{Mutex, PoisonError};
 
 use harness::Bench;
 
-/// Each measures alone: a thread of another test's makes a sample void.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Serialises the measurements: threads of other tests make samples void.
+static MEASURING: Mutex<()> = Mutex::new(());
 
-/// How often a table is printed again, with all measured anew, where a busy machine left figures void.
+/// Maximum number of measurements of a table with void values.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What a table prints, which no screen is too narrow for.
+/// Returns the output of a command and checks that its lines fit 100 columns.
 #[track_caller]
 fn printed(words: &[&str]) -> String {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let print = || Bench::new().ok(&[&["bounds"], words].concat());
     let mut text = print();
     for _ in 1..MAX_ATTEMPTS {
@@ -26,29 +26,32 @@ fn printed(words: &[&str]) -> String {
         }
     }
     for line in text.lines() {
-        // The last line is the folder of the run, which is a path.
+        // The last line is the path of the run.
         let fits = line.chars().count() <= 100 || line.starts_with("results");
         assert!(fits && line.trim_end() == line, "'{line}'\n{text}");
     }
     text
 }
 
-/// Whether a figure is lacking because the machine was busy.
+/// Returns whether a value is missing because the machine was busy.
 fn is_void(text: &str) -> bool {
     text.lines().any(|line| line.starts_with('[') && line.contains("] void "))
 }
 
-/// The words of the row that begins with these; a dash and the number of its note are one.
+/// Returns the words after `name` in the first row that starts with its words. A dash with the mark of
+/// its footnote is one word.
 #[track_caller]
 fn row(text: &str, name: &str) -> Vec<String> {
-    let mut lines = text.lines().map(str::trim_start);
-    let row = lines.find_map(|line| line.strip_prefix(name));
-    let row = row.unwrap_or_else(|| panic!("no row '{name}':\n{text}")).replace("— [", "[");
-    row.split_whitespace().map(String::from).collect()
+    let words = |line: &str| -> Vec<String> {
+        line.replace("— [", "[").split_whitespace().map(String::from).collect()
+    };
+    let name = words(name);
+    let row = text.lines().find_map(|line| Some(words(line).strip_prefix(&name[..])?.to_vec()));
+    row.unwrap_or_else(|| panic!("no row {name:?}:\n{text}"))
 }
 
 #[test]
-fn own_forms_run_only_where_code_is_allowed() {
+fn user_forms_run_only_with_allow_code() {
     let bench = Bench::new();
     let list = "[[class]]\nname = \"mine\"\nforms = [{ form = \"xor R64, R64\" }]\n";
     std::fs::write(bench.path().join("mine.toml"), list).unwrap();
@@ -62,34 +65,34 @@ fn own_forms_run_only_where_code_is_allowed() {
 }
 
 #[test]
-fn the_audit_counts_and_lists() {
+fn the_audit_counts_and_lists_disagreements() {
     let starts = |name: &&str| std::process::Command::new(name).arg("--version").output().is_ok();
     if !["llvm-mca-19", "llvm-mca"].iter().any(starts) {
-        return machine::untested::note("bounds: the audit by llvm-mca by hand", &"no llvm-mca");
+        return machine::untested::note("bounds table --audit", &"no llvm-mca");
     }
     let text =
         printed(&["table", "--audit", "--rounds", "1", "--class", "multiply", "--class", "divide"]);
-    // What the model says of latency and throughput, whatever it is of this processor.
+    // The predicted latency and throughput.
     let multiplied = row(&text, "imul R64 R64 ");
     let predicted = &multiplied[multiplied.len() - 2..];
     assert!(predicted.iter().all(|word| word.parse::<f64>().unwrap() > 0.0), "{text}");
-    let (before, listed) = text.split_once("\nThey disagree on").unwrap_or((&text, ""));
-    let count = before.split_once("llvm-mca by its model of ").unwrap().1;
+    let (before, listed) = text.split_once("\nDisagreements").unwrap_or((&text, ""));
+    let count = before.split_once("llvm-mca with its model of ").unwrap().1;
     // `znver4 agrees on 20 of 26 latencies and 9 of 26 throughputs`
     let numbers: Vec<usize> =
         count.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     let [latency, latencies, throughput, throughputs, ..] = numbers[..] else { panic!("{text}") };
     assert!(latencies > 0 && throughputs > 0, "{text}");
     assert!(latency <= latencies && throughput <= throughputs, "{text}");
-    // Each row ends in a pair, ours and the model's, of latency, of throughput, or of both.
-    let figures = |line: &str| {
+    // Each row ends with pairs of a measured and a predicted value, of latency, throughput or both.
+    let values = |line: &str| {
         let words = line.rsplit(' ').filter(|word| !word.is_empty());
-        let figures =
+        let values =
             words.map_while(|word| word.contains('.').then(|| word.parse::<f64>().ok())?);
-        figures.collect::<Vec<_>>()
+        values.collect::<Vec<_>>()
     };
     let rows = listed.lines().filter(|line| line.starts_with("  "));
-    let pairs: Vec<Vec<f64>> = rows.map(figures).filter(|it| !it.is_empty()).collect();
+    let pairs: Vec<Vec<f64>> = rows.map(values).filter(|it| !it.is_empty()).collect();
     let disagreements: usize = pairs.iter().map(|it| it.len() / 2).sum();
     assert_eq!(disagreements, latencies - latency + throughputs - throughput, "{text}");
     for pair in pairs.iter().flat_map(|it| it.chunks(2)) {
@@ -97,35 +100,35 @@ fn the_audit_counts_and_lists() {
     }
 }
 
-/// Whether a word is a figure, whatever stands behind it.
-fn is_figure(word: &str) -> bool {
+/// Returns whether a word is a number, with or without a unit.
+fn is_number(word: &str) -> bool {
     let number = word.trim_end_matches(['%', '×']).trim_start_matches('+').replace(',', "");
     number.parse::<f64>().is_ok()
 }
 
-/// Whether a cell has a figure. Where it has none the machine must have been too busy for it, which is noted.
+/// Returns whether a cell has a value. A missing value must be void because the machine was busy.
 #[track_caller]
 fn is_measured(text: &str, cell: &str) -> bool {
-    if !is_figure(cell) {
+    if !is_number(cell) {
         let note = text.lines().find_map(|line| line.strip_prefix(&format!("{cell} ")));
         let why = note
             .filter(|note| note.starts_with("void "))
             .unwrap_or_else(|| panic!("'{cell}': {text}"));
-        machine::untested::note("bounds: a figure of a table by hand", &why);
+        machine::untested::note("bounds: a value of a table", &why);
     }
-    is_figure(cell)
+    is_number(cell)
 }
 
-/// Where something is lacking a note says what, and how to get it where one can. Gives its number.
+/// Returns the mark of the footnote that starts with `start`.
 #[track_caller]
-fn note(text: &str, words: &str) -> String {
-    let numbers = text.lines().filter_map(|line| Some(line.split_once(&format!(" {words}"))?.0));
+fn note(text: &str, start: &str) -> String {
+    let numbers = text.lines().filter_map(|line| Some(line.split_once(&format!(" {start}"))?.0));
     let mut numbers = numbers.filter(|number| number.starts_with('[') && number.ends_with(']'));
-    numbers.next().unwrap_or_else(|| panic!("no note '{words}': {text}")).into()
+    numbers.next().unwrap_or_else(|| panic!("no note '{start}': {text}")).into()
 }
 
 #[test]
-fn the_instruction_table_has_the_seeds_figures_beside_ours() {
+fn the_instruction_table_has_published_and_measured_values() {
     let text = printed(&["table", "--class", "mpx", "--rounds", "1"]);
     for (form, published) in [
         ("bndmk BND [BASE+R64]", ["2.00", "1.00", "0.50"]),
@@ -134,30 +137,30 @@ fn the_instruction_table_has_the_seeds_figures_beside_ours() {
         ("bndstx [BASE+R64] BND", ["8.00", "5.00", "3.33"]),
     ] {
         let row = row(&text, form);
-        let (ours, theirs) = row.split_at(row.len() - 3);
-        assert_eq!(theirs, published, "{text}");
+        let (measured, last) = row.split_at(row.len() - 3);
+        assert_eq!(last, published, "{text}");
         match machine::cpu::has_mpx() {
-            true => assert!(ours.iter().all(|word| is_figure(word) || word == "-"), "{row:?}"),
-            false => assert_eq!(ours, [note(&text, "unsupported: this CPU has no MPX")]),
+            true => assert!(measured.iter().all(|word| is_number(word) || word == "-"), "{row:?}"),
+            false => assert_eq!(measured, [note(&text, "unsupported: this CPU has no MPX")]),
         }
     }
     assert!(text.contains("\nmpx\n") && !text.contains("\ndivide\n"), "{text}");
     let counted = machine::capability::find("performance-counters").unwrap().state.is_present();
-    let told = "Micro-operations and ports are not counted: perf_event_open of ";
-    assert!(counted || text.contains(told), "{text}");
+    let message = "Micro-operations and ports are not counted: perf_event_open of ";
+    assert!(counted || text.contains(message), "{text}");
 }
 
 #[test]
-fn check_sequences_stand_beside_the_seeds() {
+fn check_sequences_have_published_and_measured_values() {
     let text = printed(&["checks", "--rounds", "1"]);
     let (first, second) = text.split_once("\n\n").unwrap();
-    let title = "Instructions a core cycle of check sequences\n";
-    assert!(first.starts_with(title) && second.contains("Core cycles of a check sequence"));
-    let plain = row(first, "no check              load");
+    let title = "Instructions per core cycle of check sequences\n";
+    assert!(first.starts_with(title) && second.contains("Core cycles per check sequence"));
+    let plain = row(first, "no check load");
     assert_eq!((plain[0].as_str(), plain.len()), ("2.00", 2), "{text}");
     is_measured(&text, &plain[1]);
-    let both = row(first, "bndcl m + bndcu m +   store");
-    // Published, MPX, and the four that any CPU has.
+    let both = row(first, "bndcl m + bndcu m + store");
+    // The published value, MPX, and four mechanisms of any CPU.
     assert_eq!((both[0].as_str(), both.len()), ("1.50", 6), "{text}");
     if !machine::cpu::has_mpx() {
         assert_eq!(both[1], note(&text, "this CPU has no MPX"));
@@ -165,22 +168,22 @@ fn check_sequences_stand_beside_the_seeds() {
     for cell in &both[2..] {
         is_measured(&text, cell);
     }
-    assert_eq!(row(second, "bndcl r +             load").len(), 5, "{text}");
+    assert_eq!(row(second, "bndcl r + load").len(), 5, "{text}");
 }
 
 #[test]
-fn tables_have_times_ratios_and_faults() {
+fn tables_has_times_ratios_and_faults() {
     let text = printed(&["tables", "--rounds", "1", "--count", "300"]);
-    assert!(text.starts_with("300 tables of bounds of 4 MiB"), "{text}");
+    assert!(text.starts_with("300 bounds tables of 4 MiB"), "{text}");
     let (kept, freed) = text.split_once("Allocation and de-allocation").unwrap();
     for (part, ratio, kernel) in [(kept, "2.33×", "+160.0%"), (freed, "2.25×", "+139.0%")] {
-        let published = row(part, "published: MPX, by the kernel");
+        let published = row(part, "published: MPX, in the kernel");
         assert_eq!([&published[0], &published[2]], [ratio, kernel], "{text}");
-        for way in ["inline ", "trap ", "arena "] {
-            let row = row(part, way);
-            // A difference of times: on a busy machine it may be less than nothing.
+        for strategy in ["inline", "trap", "arena"] {
+            let row = row(part, strategy);
+            // Differences of times may be negative on a busy machine.
             row[..4].iter().for_each(|cell| _ = is_measured(&text, cell));
-            // A table is a page that is touched for the first time, and so is the pointer's memory.
+            // A table and the memory of its pointer each cause a page fault.
             assert!(
                 !is_measured(&text, &row[4]) || row[4].parse::<f64>().unwrap() >= 2.0,
                 "{row:?}"
@@ -193,26 +196,26 @@ fn tables_have_times_ratios_and_faults() {
 }
 
 #[test]
-fn races_have_both_cases_and_their_fixes() {
+fn races_has_both_cases_and_their_fixes() {
     if machine::topology::allowed_cpus().len() < 2 {
-        return machine::untested::note("bounds races by hand", &"they need two CPUs");
+        return machine::untested::note("bounds races", &"they need two CPUs");
     }
     let text = printed(&["races", "--rounds", "1", "--pointers", "100"]);
-    assert!(text.starts_with("Two threads at 100 pointers"), "{text}");
-    let (cases, fixes) = text.split_once("What ends it, in software").unwrap();
+    assert!(text.starts_with("Two threads share 100 pointers"), "{text}");
+    let (cases, fixes) = text.split_once("Fixes of the software model").unwrap();
     let (negative, positive) = cases.split_once("False positive").unwrap();
     for case in [negative, positive] {
         let row = row(case, "directory and tables in software");
-        // Without the other thread nothing is judged wrongly.
+        // Without a concurrent writer no access is misjudged.
         assert_eq!(row.len(), 4, "{text}");
         row[..3].iter().for_each(|cell| _ = is_measured(&text, cell));
         assert!(!is_measured(&text, &row[3]) || row[3] == "0", "{row:?}");
     }
-    for fix in ["none ", "lock ", "vector-entry ", "cmpxchg-entry "] {
+    for fix in ["none", "lock", "vector-entry", "cmpxchg-entry"] {
         let row = row(fixes, fix);
         assert_eq!(row.len(), 5, "{row:?}\n{text}");
     }
-    let locked = &row(fixes, "lock ")[0];
+    let locked = &row(fixes, "lock")[0];
     assert!(!is_measured(&text, locked) || locked == "0", "{text}");
     if !machine::cpu::has_mpx() {
         let number = note(&text, "not in CPUID or not in XCR0; ");
