@@ -219,6 +219,6 @@ fn races_has_both_cases_and_their_fixes() {
     assert!(!is_measured(&text, locked) || locked == "0", "{text}");
     if !machine::cpu::has_mpx() {
         let number = note(&text, "not in CPUID or not in XCR0; ");
-        assert!(row(negative, "MPX of this processor").contains(&number), "{text}");
+        assert!(row(negative, "MPX of this CPU").contains(&number), "{text}");
     }
 }
