@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Also outside of test functions.
 
 use copy::functions;
-use copy::mediation::{AccessCounts, HOSTS, Mediator, Permission, Rules, Terms};
+use copy::mediation::{AccessCounts, HOSTS, HostConfig, Mediator, Permission, Rules};
 use machine::mapping::{Mapping, PAGE};
 use machine::topology::allowed_cpus;
 
@@ -16,13 +16,13 @@ fn mediator(rules: Rules, confined: bool) -> (Mediator, Mapping) {
     let source = Mapping::anonymous(4096).unwrap();
     // SAFETY: the bytes are within the mapping.
     unsafe { source.as_mut_ptr().write_bytes(0x5a, 4096) };
-    let terms = Terms {
+    let config = HostConfig {
         cpus: [cpus[0], *cpus.last().unwrap()],
         copy: function.pointer(),
         source: &source,
         confined,
     };
-    (Mediator::new(rules, &terms).unwrap(), source)
+    (Mediator::new(rules, &config).unwrap(), source)
 }
 
 fn two_ranges(first: &str, second: &str) -> Rules {

@@ -70,16 +70,16 @@ struct Host<'a> {
 }
 
 /// Exit status of a host that cannot start.
-const CANNOT_BEGIN: i32 = 7;
+const START_FAILED: i32 = 7;
 
 impl Host<'_> {
     /// Executes commands until told to end. Returns the exit status.
     fn run(self) -> i32 {
         if pin_to(self.cpu).is_err() || self.close_all_but_socket().is_none() {
-            return CANNOT_BEGIN;
+            return START_FAILED;
         }
         if guard::guard().is_err() || self.filter.is_some_and(|filter| confine(filter).is_err()) {
-            return CANNOT_BEGIN;
+            return START_FAILED;
         }
         let mut kept = -1;
         while let Ok((command, descriptor)) = receive(SOCKET) {
@@ -221,7 +221,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Resources of the hosts, and whether they are confined.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms<'a> {
+pub struct HostConfig<'a> {
     /// CPU of each host.
     pub cpus: [usize; HOSTS],
     /// Copy function.
@@ -247,7 +247,7 @@ impl Peer {
     pub(super) fn start(
         cpu: usize,
         window: *mut u8,
-        terms: &Terms,
+        config: &HostConfig,
         filter: Option<&[sock_filter]>,
     ) -> Result<Self, Failure> {
         let (socket, theirs) = pair(TIME_LIMIT)?;
@@ -255,8 +255,8 @@ impl Peer {
             socket: theirs.as_raw_fd(),
             cpu,
             window,
-            source: terms.source.as_ptr(),
-            copy: terms.copy,
+            source: config.source.as_ptr(),
+            copy: config.copy,
             filter,
         };
         // SAFETY: a host allocates no memory and makes system calls only.
@@ -281,7 +281,7 @@ impl Peer {
     fn no_answer(&mut self, why: &io::Error) -> Failure {
         let status = self.process.wait(Duration::from_millis(100)).ok().flatten();
         match status.and_then(|status| status.code()) {
-            Some(CANNOT_BEGIN) => Failure::unavailable(
+            Some(START_FAILED) => Failure::unavailable(
                 "cannot confine a host to its CPU and its system calls",
                 "use Linux 5.9 or later with CONFIG_SECCOMP_FILTER, and CPUs that are allowed",
             ),

@@ -13,7 +13,7 @@ use machine::mapping::{Mapping, PAGE};
 use machine::tsc;
 
 use super::guard;
-use super::host::{DONE, Peer, Terms, command};
+use super::host::{DONE, HostConfig, Peer, command};
 use super::pool::{MediatedRange, Window};
 use super::rules::{Access, HOSTS, Permission, Rules};
 use super::socket::Message;
@@ -32,14 +32,14 @@ impl Mediator {
     ///
     /// # Errors
     /// Returns an error if memory, a process or a CPU is unavailable, or the kernel lacks seccomp.
-    pub fn new(rules: Rules, terms: &Terms) -> Result<Self, Failure> {
+    pub fn new(rules: Rules, config: &HostConfig) -> Result<Self, Failure> {
         let window = Window::reserve(rules.length())?;
-        let filter = terms.confined.then(guard::filter).transpose()?;
+        let filter = config.confined.then(guard::filter).transpose()?;
         // The hosts start first, so that they inherit no part of the pool.
-        let peers: Result<Vec<_>, Failure> = terms
+        let peers: Result<Vec<_>, Failure> = config
             .cpus
             .iter()
-            .map(|cpu| Peer::start(*cpu, window.start(), terms, filter.as_deref()))
+            .map(|cpu| Peer::start(*cpu, window.start(), config, filter.as_deref()))
             .collect();
         let peers = peers?;
         let held: Result<Vec<_>, Failure> =

@@ -20,7 +20,7 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-pub use host::Terms;
+pub use host::HostConfig;
 pub use mediator::{AccessCounts, Mediator};
 pub use rules::{Access, HOSTS, Permission, Range, Rules};
 
@@ -171,13 +171,13 @@ impl Probe<MediationParams> for MediationProbe {
         let function = functions::find(&params.function)?;
         let source = filled(plan.length)?;
         let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU is allowed"))?;
-        let terms = Terms {
+        let config = HostConfig {
             cpus: [first, *context.cpus.get(1).unwrap_or(&first)],
             copy: function.pointer(),
             source: &source,
             confined: plan.mediated,
         };
-        let mut mediator = Mediator::new(plan.rules.clone(), &terms)?;
+        let mut mediator = Mediator::new(plan.rules.clone(), &config)?;
         let mut counts = AccessCounts::default();
         mediator.verify(OFFSETS, &mut counts)?;
         let ticks = context.tsc()?.ticks(context.budget);
