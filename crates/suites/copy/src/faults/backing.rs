@@ -53,7 +53,7 @@ impl Pages {
     /// # Errors
     /// Returns an error if there is not enough memory.
     pub fn bring_in(&self) -> Result<(), Failure> {
-        self.mapping.prefault().map_err(|why| Failure::failed(why.to_string()))
+        Ok(self.mapping.prefault()?)
     }
 
     /// Discards the pages, as munmap(2) and a new mmap(2) would. Pages of a file stay in the page

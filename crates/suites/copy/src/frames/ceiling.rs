@@ -89,7 +89,7 @@ pub fn ceiling(
     budget: Duration,
 ) -> Result<Ceiling, Failure> {
     let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
-    let source = Source::new(params.length).map_err(|why| Failure::failed(why.to_string()))?;
+    let source = Source::new(params.length)?;
     let expected = source.expected();
     let deadline = deadline(budget)?;
     shared.clear();

@@ -49,7 +49,7 @@ impl FrameProbe {
         let kept = self.shared.take().filter(|shared| shared.capacity() >= bytes);
         let shared = match kept {
             Some(shared) => shared,
-            None => SharedFrames::new(bytes).map_err(|why| Failure::failed(why.to_string()))?,
+            None => SharedFrames::new(bytes)?,
         };
         Ok(self.shared.insert(shared))
     }

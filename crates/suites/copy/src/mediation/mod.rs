@@ -227,7 +227,7 @@ fn changes(
 }
 
 fn filled(length: usize) -> Result<Mapping, Failure> {
-    let source = Mapping::anonymous(length).map_err(|why| Failure::failed(why.to_string()))?;
+    let source = Mapping::anonymous(length)?;
     for index in 0..length {
         // SAFETY: the index is in the mapping, which only this function uses.
         unsafe { source.as_mut_ptr().add(index).write((index % 251) as u8 + 1) };

@@ -23,9 +23,8 @@ impl MediatedRange {
     /// Returns an error if there is not enough memory.
     pub(super) fn new(length: usize) -> Result<Self, Failure> {
         let memfd = Memfd::create("tollgate-mediation", length)?;
-        let mapping =
-            Mapping::shared(&memfd, length).map_err(|why| Failure::failed(why.to_string()))?;
-        mapping.prefault().map_err(|why| Failure::failed(why.to_string()))?;
+        let mapping = Mapping::shared(&memfd, length)?;
+        mapping.prefault()?;
         Ok(Self { memfd, mapping })
     }
 

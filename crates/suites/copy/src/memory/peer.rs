@@ -57,8 +57,7 @@ impl PeerProcess {
     pub(super) fn start(memory: &Mapping) -> Result<Self, Failure> {
         const BYTES: usize = LIST_OFFSET + CALLS * size_of::<Call>();
         let memfd = Memfd::create("tollgate-commands", BYTES)?;
-        let control =
-            Mapping::shared(&memfd, BYTES).map_err(|error| Failure::failed(error.to_string()))?;
+        let control = Mapping::shared(&memfd, BYTES)?;
         let page = control.as_mut_ptr();
         let (page, list) = (page as usize, page.wrapping_add(LIST_OFFSET) as usize);
         let (start, length) = (memory.as_mut_ptr() as usize, memory.len());

@@ -129,7 +129,7 @@ impl Region {
     /// # Errors
     /// Returns an error if there is not enough memory.
     pub fn prefault(&self) -> Result<(), Failure> {
-        self.mapping.prefault().map_err(|error| Failure::failed(error.to_string()))
+        Ok(self.mapping.prefault()?)
     }
 
     /// Discards the pages, so that the next access to each one faults.

@@ -210,7 +210,7 @@ impl Loops {
         // Breakpoints: the padding is never executed.
         let mut code = vec![0xcc; start];
         code.extend_from_slice(templates());
-        let code = Executable::new(&code).map_err(|error| Failure::failed(error.to_string()))?;
+        let code = Executable::new(&code)?;
         Ok(Self { code, start })
     }
 
