@@ -1,4 +1,4 @@
-//! A suite by hand: its own command measures by the lab, apart from what `run` resumes and `show` shows.
+//! The commands of suites, e.g. `tollgate copy`, and their runs, which are stored apart from those of `tollgate run`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -42,25 +42,25 @@ pub trait SuiteCommand: Suite {
     }
 }
 
-/// What is measured by hand.
+/// A run of a suite's command.
 pub struct AdhocRun<'a> {
-    /// Whose command it is.
+    /// The suite.
     pub suite: &'a dyn Suite,
-    /// What is measured, in order.
+    /// The experiments, in order.
     pub experiments: Vec<Experiment>,
-    /// How much is measured.
+    /// The profile.
     pub profile: Profile,
-    /// The folder of all results, in which that of what was measured by hand lies.
+    /// The results folder; the run is stored in its subfolder `by-hand`.
     pub results: &'a Path,
-    /// What the person allowed or set by name.
+    /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
 }
 
-/// What was measured by hand.
+/// A finished run of a suite's command.
 pub struct Measured {
-    /// Its run.
+    /// The run.
     pub run: Run,
-    /// The exit status: 1 where measuring failed.
+    /// The exit status: 1 if a sample failed, else 0.
     pub status: i32,
 }
 
@@ -102,18 +102,17 @@ impl Measured {
 }
 
 impl AdhocRun<'_> {
-    /// Measures: says first on standard error how long that takes at most, `besides` counted in, and at
-    /// the end what failed.
+    /// Measures the experiments. Prints to standard error the maximum duration, including `extra`, and the failures.
     ///
     /// # Errors
-    /// The journal cannot be read or written, or no worker starts: one line.
-    pub fn measure(self, lab: &Lab, besides: Duration) -> Result<Measured, RunError> {
+    /// Returns one line if the journal cannot be read or written, or the worker does not start.
+    pub fn measure(self, lab: &Lab, extra: Duration) -> Result<Measured, RunError> {
         let each = self.experiments.iter().map(|one| plan::expected(one, self.suite));
-        told(&format!(
+        print_note(&format!(
             "measuring: about {} at most",
-            format_duration(each.sum::<Duration>() + besides)
+            format_duration(each.sum::<Duration>() + extra)
         ));
-        let wanted = RunRequest {
+        let request = RunRequest {
             experiments: self.experiments,
             profile: self.profile,
             results: self.results.join("by-hand"),
@@ -122,24 +121,24 @@ impl AdhocRun<'_> {
             options: self.options,
             interrupted: &AtomicBool::new(false),
         };
-        let ended = lab.run(&wanted, &mut NoObserver)?;
-        // What fails in every round is told once.
-        let faults = ended.faults.iter().filter_map(|sample| {
+        let summary = lab.run(&request, &mut NoObserver)?;
+        // A failure of every round is printed once.
+        let faults = summary.faults.iter().filter_map(|sample| {
             let failure = sample.error.as_ref()?;
             Some(format!("{} {}: {failure}", sample.experiment, sample.point))
         });
-        faults.collect::<BTreeSet<_>>().iter().for_each(|fault| told(fault));
-        let run = journal::open(&ended.folder)?;
-        Ok(Measured { run, status: i32::from(!ended.faults.is_empty()) })
+        faults.collect::<BTreeSet<_>>().iter().for_each(|fault| print_note(fault));
+        let run = journal::open(&summary.folder)?;
+        Ok(Measured { run, status: i32::from(!summary.faults.is_empty()) })
     }
 }
 
-/// Tells a person. That nobody listens is no fault.
-fn told(line: &str) {
+/// Prints a line to standard error, if it is open.
+fn print_note(line: &str) {
     let _ = writeln!(terminal::stderr(), "{line}");
 }
 
-/// What the rounds gave for each point, twins aside.
+/// The valid samples of each point, without twins, by round.
 #[derive(Debug, Default)]
 pub struct PointValues {
     samples: BTreeMap<Point, BTreeMap<u32, BTreeMap<String, f64>>>,
@@ -147,36 +146,36 @@ pub struct PointValues {
 }
 
 impl PointValues {
-    /// Sorts samples by point and round; those that do not count are left out.
+    /// Groups the valid samples by point and round.
     pub fn of<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Self {
-        let mut gathered = Self::default();
+        let mut values = Self::default();
         for sample in samples {
             let point = sample.point.clone();
             if let Some(failure) = &sample.error {
-                gathered.failures.entry(point).or_insert_with(|| failure.clone());
+                values.failures.entry(point).or_insert_with(|| failure.clone());
             } else if sample.is_valid() && !sample.twin {
-                gathered
+                values
                     .samples
                     .entry(point)
                     .or_default()
                     .insert(sample.round, sample.values.clone());
             }
         }
-        gathered
+        values
     }
 
-    /// A metric of a point by round.
+    /// Returns the values of a metric of a point, by round.
     pub fn rounds(&self, point: &Point, metric: &str) -> BTreeMap<u32, f64> {
         let rounds = self.samples.get(point).into_iter().flatten();
         rounds.filter_map(|(round, values)| Some((*round, *values.get(metric)?))).collect()
     }
 
-    /// Its median over the rounds.
+    /// Returns the median of a metric of a point over its rounds.
     pub fn median(&self, point: &Point, metric: &str) -> Option<f64> {
         median(&self.rounds(point, metric).into_values().collect::<Vec<_>>())
     }
 
-    /// The median of the ratio of one point to another, taken inside rounds.
+    /// Returns the median of the ratio of a metric of one point to another, computed per round.
     pub fn ratio(&self, of: &Point, to: &Point, metric: &str) -> Option<f64> {
         let to = self.rounds(to, metric);
         let of = self.rounds(of, metric).into_iter();
@@ -193,10 +192,10 @@ impl PointValues {
         json!({ "point": point, "rounds": rounds.len(), "values": values })
     }
 
-    /// Why a point has no value.
+    /// Returns why a point has no value.
     pub fn missing_reason(&self, point: &Point) -> String {
         let failure = self.failures.get(point);
-        failure.map_or_else(|| "no sample counts".into(), ToString::to_string)
+        failure.map_or_else(|| "no valid sample".into(), ToString::to_string)
     }
 }
 
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_by_point_and_round_and_ratios_inside_rounds() {
+    fn values_are_grouped_by_round_and_ratios_computed_per_round() {
         let twin = Sample { twin: true, ..sample("1 B", 1, 99.0) };
         let void = Sample { void: Some("the clock moved".into()), ..sample("1 B", 1, 98.0) };
         let failed = Sample { error: Some(Failure::check("no")), ..sample("2 B", 2, 97.0) };
@@ -223,20 +222,20 @@ mod tests {
             sample("2 B", 1, 10.0),
             failed,
         ];
-        let gathered = PointValues::of(&all);
+        let values = PointValues::of(&all);
         let [one, two] = ["1 B", "2 B"].map(|level| Point::from([("length", level)]));
-        assert_eq!(gathered.rounds(&one, "wall"), BTreeMap::from([(0, 10.0), (1, 40.0)]));
-        assert_eq!(gathered.median(&one, "wall"), Some(25.0));
-        assert_eq!(gathered.ratio(&one, &two, "wall"), Some(3.0));
-        assert_eq!(gathered.median(&one, "cpu"), None);
-        assert_eq!(gathered.missing_reason(&two), "check: no");
-        assert_eq!(gathered.missing_reason(&one), "no sample counts");
-        let json = gathered.to_json(&one);
+        assert_eq!(values.rounds(&one, "wall"), BTreeMap::from([(0, 10.0), (1, 40.0)]));
+        assert_eq!(values.median(&one, "wall"), Some(25.0));
+        assert_eq!(values.ratio(&one, &two, "wall"), Some(3.0));
+        assert_eq!(values.median(&one, "cpu"), None);
+        assert_eq!(values.missing_reason(&two), "check: no");
+        assert_eq!(values.missing_reason(&one), "no valid sample");
+        let json = values.to_json(&one);
         assert_eq!(
             json,
             json!({ "point": { "length": "1 B" }, "rounds": 2, "values": { "wall": 25.0 } })
         );
-        let three = gathered.to_json(&Point::from([("length", "3 B")]));
-        assert_eq!((&three["rounds"], &three["error"]), (&json!(0), &json!("no sample counts")));
+        let three = values.to_json(&Point::from([("length", "3 B")]));
+        assert_eq!((&three["rounds"], &three["error"]), (&json!(0), &json!("no valid sample")));
     }
 }

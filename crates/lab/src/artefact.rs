@@ -1,9 +1,9 @@
-//! Artefacts: what takes long to make is made once a host, outside all samples, in a cache
-//! addressed by the hash of its inputs.
+//! Artefacts: files that take long to make. They are made once per host, outside all samples, in a cache addressed by the
+//! hash of their inputs.
 //!
-//! The cache holds a folder for each artefact with a manifest of digests, and a lock next to it. Who
-//! holds the lock makes or checks the artefact; it is made in `.making-NAME`, which is renamed when
-//! all of it is on disk, so that a half-made folder is never taken for a whole one.
+//! The cache has a folder per artefact, with a manifest of digests, and a lock file next to it. The process with the lock
+//! makes or checks the artefact. It makes it in `.making-NAME`, which is renamed when it is on disk, so that an incomplete
+//! folder is never used.
 
 mod cache;
 mod manifest;
@@ -27,16 +27,16 @@ use crate::sample::{Failure, FailureKind};
 /// How to make an artefact.
 #[derive(Clone)]
 pub struct Recipe {
-    /// The name by which a probe asks for it.
+    /// The name by which a probe finds it.
     pub name: String,
-    /// All that the result depends on: sources, compiler version, options.
+    /// Everything that the result depends on: sources, compiler version, options.
     pub inputs: Vec<Vec<u8>>,
     /// Makes it in an empty folder.
     pub make: fn(&Recipe, &Path) -> Result<(), Failure>,
 }
 
 impl Recipe {
-    /// The hash of its name and inputs, which addresses it in the cache.
+    /// Returns the hash of its name and inputs, which addresses it in the cache.
     pub fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for input in
@@ -48,13 +48,13 @@ impl Recipe {
     }
 }
 
-/// Where prepared artefacts lie by name, or why they could not be made.
+/// The paths of prepared artefacts, or the failures of making them, by name.
 pub type Artefacts = BTreeMap<String, Result<PathBuf, Failure>>;
 
-/// Where a prepared artefact lies.
+/// Returns the path of a prepared artefact.
 ///
 /// # Errors
-/// Why it could not be made.
+/// Returns the failure of making it.
 pub fn find<'a>(made: &'a Artefacts, name: &str) -> Result<&'a Path, Failure> {
     match made.get(name) {
         Some(Ok(path)) => Ok(path),
@@ -63,22 +63,21 @@ pub fn find<'a>(made: &'a Artefacts, name: &str) -> Result<&'a Path, Failure> {
     }
 }
 
-/// What this process has checked: once is enough, for nobody else may write there.
+/// The artefacts that this process has checked. No other user can change them after that.
 static CHECKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// How long another process may hold the lock of an artefact. The slowest step of a recipe, compiling Linux,
-/// may take 2 h.
+/// The maximum time to wait for the lock of an artefact. The slowest step of a recipe, compiling Linux, may take 2 h.
 pub(crate) const MAX_LOCK_WAIT: Duration = Duration::from_secs(3 * 3600);
 
-/// What is being made has this before its name.
+/// The prefix of the folder of an artefact that is being made.
 const MAKING: &str = ".making-";
 
-/// The folder of an artefact, made now if it is not in the cache or is damaged. Waits while another
-/// process makes the same, up to 3 h.
+/// Returns the folder of an artefact; makes it if it is not in the cache or is damaged. Waits up to 3 h for another
+/// process that is making it.
 ///
 /// # Errors
-/// When it cannot be made, and nothing half-made stays in the cache; a timeout if another process
-/// holds its lock for too long.
+/// Returns the failure of making it, and `timeout` if another process holds its lock for too long. Nothing incomplete
+/// stays in the cache.
 pub fn prepare(recipe: &Recipe) -> Result<PathBuf, Failure> {
     prepare_in(&cache::folder()?, recipe, MAX_LOCK_WAIT)
 }
@@ -125,10 +124,10 @@ fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathB
     Ok(place)
 }
 
-/// Takes a file's lock as soon as it is free.
+/// Waits for the lock of a file.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] if it is not free in time, as when its holder was stopped.
+/// Returns [`io::ErrorKind::TimedOut`] if it is not free in time, e.g. because the process with the lock is stopped.
 fn lock_within(file: File, limit: Duration) -> io::Result<File> {
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
     let start = Instant::now();
@@ -150,7 +149,7 @@ fn lock_of(cache: &Path, name: &OsStr) -> PathBuf {
     cache.join(lock)
 }
 
-/// Puts what was made in its place, on disk; what was damaged there goes.
+/// Flushes an artefact to disk and moves it into place, replacing a damaged one.
 fn keep(making: &Path, place: &Path) -> std::io::Result<()> {
     manifest::record(making)?;
     remove(place)?;
@@ -158,7 +157,7 @@ fn keep(making: &Path, place: &Path) -> std::io::Result<()> {
     file::sync_folder(place.parent().unwrap_or(Path::new("/")))
 }
 
-/// Removes a folder, a file or nothing.
+/// Removes a folder or a file, if it exists.
 fn remove(path: &Path) -> std::io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -171,14 +170,14 @@ fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Removes what dead processes began to make: their locks are free. A folder that cannot be removed costs
-/// space and nothing else.
+/// Removes the incomplete artefacts of dead processes, whose locks are free. A folder that cannot be removed only takes
+/// space.
 fn remove_unfinished(cache: &Path) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         let file_name = entry.file_name();
         let Some(name) = file_name.as_bytes().strip_prefix(MAKING.as_bytes()) else { continue };
         match file::open(&lock_of(cache, OsStr::from_bytes(name))) {
-            // The lock is held while the folder goes, so that no new maker loses what it makes.
+            // The lock is held during the removal, so that no other process makes the artefact at the same time.
             Ok(lock) if lock.try_lock().is_ok() => drop(remove(&entry.path())),
             Ok(_) | Err(_) => {}
         }

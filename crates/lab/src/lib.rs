@@ -1,11 +1,10 @@
-//! The method: experiment, plan, order, worker, journal, statistics, search, claim.
+//! The lab: experiments, plan, workers, journal, statistics, search, claims.
 //!
-//! The lab knows no suite. Data goes one way: experiments (TOML) become a plan (rounds of points),
-//! the plan becomes orders, a worker carries each order out in a fresh process, and what comes back
-//! is a sample, which the lab alone writes to the journal. Everything people see is made from
-//! journals.
+//! The lab does not depend on any suite. Experiments (TOML) are planned as rounds of points, points are sent to workers
+//! in orders, a worker executes each order in a fresh process, and only the lab writes the samples to the journal. All
+//! output is computed from journals.
 
-// What the derive macros produce names this crate.
+// The code of the derive macros names this crate.
 extern crate self as lab;
 
 pub mod adhoc;
@@ -53,7 +52,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overflow")]
-    fn a_sum_that_is_too_large_panics() {
+    fn an_overflow_panics() {
         black_box(black_box(u64::MAX) + black_box(1));
     }
 }

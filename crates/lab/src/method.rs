@@ -1,4 +1,4 @@
-//! Methods: the ways of measuring that a suite has, each with its own factors, metrics and probe.
+//! Methods: the ways in which a suite measures, each with its factors, metrics and probe.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub trait Params: Sized + 'static {
 /// Parses the level of one factor.
 ///
 /// # Errors
-/// Returns `failed` if the point has no such factor, or the level is none of the factor's or not one of the type.
+/// Returns `failed` if the point has no such factor, or the level is not a level of the factor or of the type.
 pub fn level<T: LevelType>(point: &Point, factor: &Factor) -> Result<T, Failure> {
     let name = factor.name;
     let level = point
@@ -54,7 +54,7 @@ pub fn complete(factors: &[Factor], point: &Point) -> Point {
     defaults.fold(point.clone(), |point, (name, level)| point.with(name, level))
 }
 
-/// One way of measuring within a suite.
+/// One way in which a suite measures.
 pub trait Method: Sync {
     /// The parsed levels of a point.
     type Params: Params;
@@ -85,21 +85,21 @@ pub trait Method: Sync {
         budget
     }
 
-    /// Names the file with machine code from outside (a shared object, a static library) that a point would load. The
-    /// lab prepares and measures such a point only with `--allow code`; [`available`](Self::available) must not load
-    /// the file either.
+    /// Returns the path of the file with external machine code (a shared object, a static library) that a point loads. The
+    /// lab prepares and measures the point only with `--allow code`, and refuses to resume a run after the file has
+    /// changed. [`available`](Self::available) must not load the file.
     fn code(&self, params: &Self::Params) -> Option<String> {
         let _ = params;
         None
     }
 
-    /// Lists what the host must prepare before it can measure a point.
+    /// Returns the artefacts that the host must make before it can measure a point.
     fn artefacts(&self, params: &Self::Params) -> Vec<Recipe> {
         let _ = params;
         Vec::new()
     }
 
-    /// The guest inside which a point is measured; `None` if it is measured on the host.
+    /// Returns the guest inside which a point is measured; `None` if it is measured on the host.
     fn guest(&self, params: &Self::Params) -> Option<Guest> {
         let _ = params;
         None
@@ -108,20 +108,20 @@ pub trait Method: Sync {
     /// Opens a probe for the points of one order, in a fresh process.
     ///
     /// # Errors
-    /// Returns the reason if this machine can measure no point at all.
+    /// Returns the reason if this machine cannot measure any point.
     fn probe(&self) -> Result<Box<dyn Probe<Self::Params>>, Failure>;
 }
 
-/// Measures points; lives as long as one order, so that buffers outlast a point.
+/// The measuring part of a method. It lives for one order, so that its buffers can be reused between points.
 pub trait Probe<P = Point> {
     /// Measures one point once.
     ///
     /// # Errors
-    /// Returns what the journal records in place of values.
+    /// Returns the failure that the journal records instead of values.
     fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure>;
 }
 
-/// A [`Method`] by its points: what the lab sees of any method.
+/// A [`Method`] without its type of params: the lab passes points.
 pub trait AnyMethod: Sync {
     /// See [`Method::name`].
     fn name(&self) -> &'static str;
@@ -145,7 +145,7 @@ pub trait AnyMethod: Sync {
     /// See [`Method::probe`].
     ///
     /// # Errors
-    /// Returns the reason if this machine can measure no point at all.
+    /// Returns the reason if this machine cannot measure any point.
     fn probe(&self) -> Result<Box<dyn Probe>, Failure>;
 }
 
@@ -189,7 +189,7 @@ impl<M: Method> AnyMethod for M {
     }
 }
 
-/// Parses each point for a probe of one method.
+/// A probe that parses each point for the probe of a method.
 struct Parsing<P> {
     probe: Box<dyn Probe<P>>,
 }
@@ -200,7 +200,7 @@ impl<P: Params> Probe for Parsing<P> {
     }
 }
 
-/// A point as it is, for methods that parse their levels themselves.
+/// An unparsed point, for methods that parse their levels themselves.
 impl Params for Point {
     const FACTORS: &'static [Factor] = &[];
 

@@ -50,7 +50,7 @@ fn the_seeds_table_and_file() {
         assert!(text.contains(&line), "{line}: {text}");
     }
     if rows.len() < all.len() {
-        assert!(text.contains("not measured: no sample counts"), "{text}");
+        assert!(text.contains("not measured: no valid sample"), "{text}");
     }
     assert!(bench.path().join("results/by-hand").is_dir());
     let line = bench.refused(&["show"], 1);

@@ -240,5 +240,5 @@ fn a_run_without_its_record_and_a_run_in_a_run_are_refused() {
     assert!(line.contains("the folder of one run"), "{line}");
     std::fs::remove_file(folder.join("run.json")).unwrap();
     let line = bench.refused(&run, 1);
-    assert!(line.contains("run.json is gone"), "{line}");
+    assert!(line.contains("run.json is missing"), "{line}");
 }

@@ -1,4 +1,4 @@
-//! The folder of artefacts: the user's own, since programs in it are executed.
+//! The folder of artefacts. Programs in it are executed, so no other user may be able to change it.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,24 +14,24 @@ use rustix::io::Errno;
 
 use crate::sample::Failure;
 
-const REMEDY: &str = "name a folder of your own with XDG_CACHE_HOME";
+const REMEDY: &str = "set XDG_CACHE_HOME to a folder that only you can write";
 
-/// `tollgate` in the user's cache folder, ready for use.
+/// Returns the folder `tollgate` in the user's cache folder; creates it if necessary.
 ///
 /// # Errors
-/// When there is no home, or another user could change what is in the folder.
+/// Returns `unavailable` if the user has no home folder, or another user could change the folder.
 pub(super) fn folder() -> Result<PathBuf, Failure> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let folder =
         place(variable("XDG_CACHE_HOME"), variable("HOME"), user::home()).ok_or_else(|| {
-            Failure::unavailable("no folder for artefacts: this user has no home", REMEDY)
+            Failure::unavailable("no folder for artefacts: this user has no home folder", REMEDY)
         })?;
     secure(&folder)?;
     Ok(folder)
 }
 
-/// Where the cache is. Never a temporary folder that users share; empty and relative values are ignored,
-/// as the XDG specification demands.
+/// Returns the path of the cache, never in a shared temporary folder. Empty and relative values are ignored, as the XDG
+/// specification requires.
 fn place(
     cache: Option<PathBuf>,
     home: Option<PathBuf>,
@@ -42,8 +42,8 @@ fn place(
     Some(cache.filter(absolute).or_else(in_home)?.join("tollgate"))
 }
 
-/// Makes the folder, or checks that it is this user's and closed to others. Nobody else may be able to
-/// replace it or a folder above it.
+/// Creates the folder, or checks that it belongs to this user and that no other user can change it. No other user may be
+/// able to replace it or a parent folder.
 pub(super) fn secure(folder: &Path) -> Result<(), Failure> {
     check(folder).map_err(|why| {
         Failure::unavailable(format!("artefacts in {}: {why}", folder.display()), REMEDY)
@@ -52,7 +52,7 @@ pub(super) fn secure(folder: &Path) -> Result<(), Failure> {
 
 fn check(folder: &Path) -> Result<(), String> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
-        return Err("it has no folder above it".into());
+        return Err("it has no parent folder".into());
     };
     let parent = descend(parent)?;
     let own = open_or_make(&parent, name).map_err(|why| why.to_string())?;
@@ -67,10 +67,10 @@ fn check(folder: &Path) -> Result<(), String> {
         return Err(format!("it belongs to the user {}, not to you", found.uid()));
     }
     if found.mode() & 0o022 != 0 {
-        return Err("other users may write in it, so what it holds is not trusted".into());
+        return Err("other users may write in it, so its content is not trusted".into());
     }
     if found.mode() & 0o777 != 0o700 {
-        // By its descriptor: the folder that was checked, whatever has its name now.
+        // By its descriptor, so that it is the folder that was checked.
         let opened = format!("/proc/self/fd/{}", own.as_raw_fd());
         fs::set_permissions(opened, Permissions::from_mode(0o700))
             .map_err(|why| why.to_string())?;
@@ -78,29 +78,29 @@ fn check(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens a folder from the root on, one name at a time, and makes what is missing. Refuses to pass
-/// where another user may replace the next name: a folder or link of another user, or a folder that others may
-/// write in, unless it is sticky.
+/// Opens a folder, one path component at a time from the root, and creates missing folders. Fails if another user could
+/// replace a component: below a folder or symbolic link of another user, and below a folder that other users may write in,
+/// unless it is sticky.
 fn descend(folder: &Path) -> Result<File, String> {
-    /// As many as the kernel follows.
+    /// The limit of Linux.
     const MAX_LINKS: usize = 40;
     let mut at = PathBuf::from("/");
     let mut opened = open_root()?;
     let mut names: VecDeque<OsString> = names_of(folder).collect();
     let mut links = 0;
     while let Some(name) = names.pop_front() {
-        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", at.join(&name).display());
-        let next = open_or_make(&opened, &name).map_err(|why| told(&why))?;
-        let found = next.metadata().map_err(|why| told(&why))?;
+        let at_name = |why: &dyn std::fmt::Display| format!("{}: {why}", at.join(&name).display());
+        let next = open_or_make(&opened, &name).map_err(|why| at_name(&why))?;
+        let found = next.metadata().map_err(|why| at_name(&why))?;
         if let Some(why) = replaceable(&found) {
-            return Err(format!("another user may replace what is in {}", told(&why)));
+            return Err(format!("another user may replace what is in {}", at_name(&why)));
         }
         if found.is_symlink() {
             links += 1;
             if links > MAX_LINKS {
-                return Err(told(&Errno::LOOP));
+                return Err(at_name(&Errno::LOOP));
             }
-            let target = readlinkat(&next, "", Vec::new()).map_err(|why| told(&why))?;
+            let target = readlinkat(&next, "", Vec::new()).map_err(|why| at_name(&why))?;
             let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
             if target.is_absolute() {
                 (at, opened) = (PathBuf::from("/"), open_root()?);
@@ -109,7 +109,7 @@ fn descend(folder: &Path) -> Result<File, String> {
         } else if found.is_dir() {
             (at, opened) = (at.join(&name), next);
         } else {
-            return Err(told(&"is not a folder"));
+            return Err(at_name(&"is not a folder"));
         }
     }
     Ok(opened)
@@ -124,7 +124,7 @@ fn open_root() -> Result<File, String> {
     }
 }
 
-/// The names on a path below the root, with `..` for the folder above.
+/// Returns the components of a path, without the root, with `..` for parent folders.
 fn names_of(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     use std::path::Component::{Normal, ParentDir};
     path.components()
@@ -132,14 +132,14 @@ fn names_of(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
         .map(|one| one.as_os_str().into())
 }
 
-/// Opens a name to look at, without following a link; makes a folder of this user's if nothing has the name.
+/// Opens a path component with `O_PATH`, without following a symbolic link; creates a folder if it does not exist.
 fn open_or_make(parent: impl std::os::fd::AsFd, name: &OsStr) -> Result<File, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || openat(&parent, name, flags, Mode::empty()).map(File::from);
     match open() {
         Err(Errno::NOENT) => {
             match mkdirat(&parent, name, Mode::RWXU) {
-                // Another process of this user may have made it just now; what it is is checked either way.
+                // Another process may have created it just now; the caller checks it.
                 Ok(()) | Err(Errno::EXIST) => open(),
                 Err(why) => Err(why),
             }
@@ -148,12 +148,12 @@ fn open_or_make(parent: impl std::os::fd::AsFd, name: &OsStr) -> Result<File, Er
     }
 }
 
-/// Why another user may change what is in a folder, or where a link leads.
+/// Returns why another user could change the content of a folder or the target of a symbolic link; `None` if not.
 fn replaceable(found: &Metadata) -> Option<String> {
     if ![0, user::id()].contains(&found.uid()) {
         return Some(format!("it belongs to the user {}", found.uid()));
     }
-    // In a sticky folder only the owner of a name may replace it, and owners are checked.
+    // In a sticky folder only the owner of an entry can replace it, and owners are checked.
     let is_open = found.is_dir() && found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0;
     is_open.then(|| format!("its mode is {:o}", found.mode() & 0o7777))
 }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(mode(), 0o700);
         set(&cache, 0o755);
         secure(&cache).unwrap();
-        assert_eq!(mode(), 0o700, "readable to others before");
+        assert_eq!(mode(), 0o700, "it was readable by others");
         for open in [0o770, 0o702, 0o1777] {
             set(&cache, open);
             let line = secure(&cache).unwrap_err().to_string();
@@ -201,8 +201,9 @@ mod tests {
             for open in [0o777, 0o770, 0o720] {
                 set(above, open);
                 let line = secure(&cache).unwrap_err().to_string();
-                let due = format!("replace what is in {}: its mode is {open:o}", above.display());
-                assert!(line.contains(&due) && !line.contains('\n'), "{line}");
+                let expected =
+                    format!("replace what is in {}: its mode is {open:o}", above.display());
+                assert!(line.contains(&expected) && !line.contains('\n'), "{line}");
             }
             set(above, 0o1777);
             secure(&cache).unwrap();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_place_of_the_folder_is_refused_and_its_target_stays() {
+    fn a_symbolic_link_to_the_folder_is_refused_and_its_target_unchanged() {
         let own = tempfile::tempdir().unwrap();
         let victim = own.path().join("victim");
         fs::create_dir(&victim).unwrap();
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn own_links_above_the_folder_are_followed_and_what_they_pass_is_checked() {
+    fn symbolic_links_of_the_user_are_followed_and_their_targets_checked() {
         let own = tempfile::tempdir().unwrap();
         let at = |name: &str| own.path().join(name);
         fs::create_dir_all(at("shared/disk")).unwrap();
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_above_or_a_link_of_another_user_is_refused() {
+    fn a_parent_folder_or_link_of_another_user_is_refused() {
         let own = tempfile::tempdir().unwrap();
         let at = |name: &str| own.path().join(name);
         fs::create_dir_all(at("theirs/mine")).unwrap();
@@ -280,8 +281,8 @@ mod tests {
                 );
             }
             let line = secure(&at(cache)).unwrap_err().to_string();
-            let due = format!("replace what is in {}: it belongs to", at(planted).display());
-            assert!(line.contains(&due), "{line}");
+            let expected = format!("replace what is in {}: it belongs to", at(planted).display());
+            assert!(line.contains(&expected), "{line}");
             assert!(!at(cache).exists());
         }
     }

@@ -1,5 +1,4 @@
-//! What an artefact consists of: the digest of each file, so that a damaged one is made again and never
-//! used.
+//! The manifest of an artefact: the digest of each file, so that a damaged artefact is detected and made again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,36 +9,36 @@ use std::path::{Path, PathBuf};
 use machine::file;
 use serde::{Deserialize, Serialize};
 
-/// The manifest's own name in the folder of an artefact.
+/// The name of the manifest in the folder of an artefact.
 const NAME: &str = ".manifest.json";
-/// The largest manifest, in bytes.
+/// The maximum size of a manifest, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// A file, link or folder below the artefact's.
+/// A file, symbolic link or folder of an artefact.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry {
     /// A regular file.
     File { mode: u32, bytes: u64, blake3: String },
-    /// A symbolic link: where it points to.
+    /// A symbolic link and its target.
     Link { target: PathBuf },
     /// A folder.
     Folder { mode: u32 },
 }
 
-/// All entries by their path in the folder.
+/// All entries, by their path in the folder.
 type Manifest = BTreeMap<PathBuf, Entry>;
 
-/// Records what a folder holds and puts all of it on disk.
+/// Writes the manifest of a folder and flushes all its files to disk.
 ///
 /// # Errors
-/// What the system refused, or that something is no file, link or folder.
+/// Returns an error if a system call fails, or an entry is not a file, symbolic link or folder.
 pub(super) fn record(folder: &Path) -> io::Result<()> {
     let manifest = of(folder, &mut fs::File::sync_all)?;
     file::replace(&folder.join(NAME), &serde_json::to_vec(&manifest)?)
 }
 
-/// Whether a folder holds exactly what was recorded.
+/// Returns whether a folder matches its manifest.
 pub(super) fn is_intact(folder: &Path) -> bool {
     let recorded = file::read(&folder.join(NAME), MAX_BYTES).ok();
     let recorded = recorded.and_then(|bytes| serde_json::from_slice::<Manifest>(&bytes).ok());

@@ -1,4 +1,4 @@
-//! What is made, made again, waited for and removed.
+//! Artefacts are made once, repaired, waited for and removed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::*;
 
-/// Longer than any maker here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Longer than any recipe here takes on a busy machine.
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Counts what is made under a name, so that tests do not count for each other.
+/// The number of times an artefact was made, by name, because tests share the process.
 static MADE: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 fn made(name: &str) -> usize {
@@ -32,13 +32,13 @@ fn recipe(name: &str, input: &str) -> Recipe {
     }
 }
 
-/// As another process would, which has checked nothing yet.
-fn prepare_afresh(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
+/// Prepares an artefact like a new process, which has checked no artefact.
+fn prepare_in_new_process(cache: &Path, recipe: &Recipe) -> Result<PathBuf, Failure> {
     CHECKED.lock().unwrap().retain(|place| !place.starts_with(cache));
-    prepare_in(cache, recipe, PATIENCE)
+    prepare_in(cache, recipe, MAX_WAIT)
 }
 
-/// Folders in a cache, sorted; locks aside.
+/// Returns the sorted names of the folders in a cache.
 fn folders(cache: &Path) -> Vec<String> {
     let entries = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap());
     let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
@@ -50,15 +50,15 @@ fn folders(cache: &Path) -> Vec<String> {
 #[test]
 fn an_artefact_is_made_once_for_its_inputs() {
     let cache = tempfile::tempdir().unwrap();
-    let one = prepare_in(cache.path(), &recipe("once", "one"), PATIENCE).unwrap();
-    let again = prepare_afresh(cache.path(), &recipe("once", "one")).unwrap();
-    let two = prepare_in(cache.path(), &recipe("once", "two"), PATIENCE).unwrap();
+    let one = prepare_in(cache.path(), &recipe("once", "one"), MAX_WAIT).unwrap();
+    let again = prepare_in_new_process(cache.path(), &recipe("once", "one")).unwrap();
+    let two = prepare_in(cache.path(), &recipe("once", "two"), MAX_WAIT).unwrap();
     assert_eq!(one, again);
     assert_ne!(one, two);
     assert_eq!(fs::read(two.join("inner/link")).unwrap(), b"two");
     assert_eq!(made("once"), 2);
-    assert!(prepare_in(cache.path(), &recipe("once", "bad"), PATIENCE).is_err());
-    assert_eq!(folders(cache.path()).len(), 2, "nothing half-made stays");
+    assert!(prepare_in(cache.path(), &recipe("once", "bad"), MAX_WAIT).is_err());
+    assert_eq!(folders(cache.path()).len(), 2, "nothing incomplete stays");
 }
 
 #[test]
@@ -84,35 +84,35 @@ fn a_damaged_artefact_is_made_again() {
     ];
     let cache = tempfile::tempdir().unwrap();
     let recipe = recipe("damaged", "table");
-    let place = prepare_in(cache.path(), &recipe, PATIENCE).unwrap();
+    let place = prepare_in(cache.path(), &recipe, MAX_WAIT).unwrap();
     for (number, damage) in damage.iter().enumerate() {
         damage(&place);
-        assert_eq!(prepare_afresh(cache.path(), &recipe).unwrap(), place);
+        assert_eq!(prepare_in_new_process(cache.path(), &recipe).unwrap(), place);
         assert_eq!(made("damaged"), number + 2, "damage {number}");
         assert_eq!(fs::read(place.join("inner/link")).unwrap(), b"table", "damage {number}");
     }
 }
 
 #[test]
-fn who_asks_for_what_another_makes_waits() {
+fn a_process_waits_for_another_that_makes_the_same_artefact() {
     static MAKERS: AtomicUsize = AtomicUsize::new(0);
     let cache = tempfile::tempdir().unwrap();
     let slow = Recipe {
         make: |_, folder| {
-            assert_eq!(MAKERS.fetch_add(1, Ordering::SeqCst), 0, "two make the same");
+            assert_eq!(MAKERS.fetch_add(1, Ordering::SeqCst), 0, "two processes make it");
             std::thread::sleep(Duration::from_millis(100));
             fs::write(folder.join("table"), "").map_err(Failure::from)
         },
         ..recipe("slow", "table")
     };
-    // As another process holds it.
+    // As if another process held it.
     let name = format!("slow-{}", slow.hash());
     let lock = file::append(&lock_of(cache.path(), OsStr::new(&name))).unwrap();
     lock.lock().unwrap();
     std::thread::scope(|scope| {
-        let both = [(); 2].map(|()| scope.spawn(|| prepare_afresh(cache.path(), &slow)));
+        let both = [(); 2].map(|()| scope.spawn(|| prepare_in_new_process(cache.path(), &slow)));
         std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(MAKERS.load(Ordering::SeqCst), 0, "nobody makes it without the lock");
+        assert_eq!(MAKERS.load(Ordering::SeqCst), 0, "it is not made without the lock");
         drop(lock);
         both.into_iter().for_each(|one| assert!(one.join().unwrap().is_ok()));
     });
@@ -120,7 +120,7 @@ fn who_asks_for_what_another_makes_waits() {
 }
 
 #[test]
-fn what_the_dead_began_is_removed_and_what_the_living_make_stays() {
+fn incomplete_artefacts_of_dead_processes_are_removed() {
     let cache = tempfile::tempdir().unwrap();
     let at = |name: &str| cache.path().join(name);
     for name in [".making-dead-2", ".making-alive-3"] {
@@ -129,13 +129,13 @@ fn what_the_dead_began_is_removed_and_what_the_living_make_stays() {
     file::append(&at("dead-2.lock")).unwrap();
     let alive = file::append(&at("alive-3.lock")).unwrap();
     alive.lock().unwrap();
-    let place = prepare_in(cache.path(), &recipe("after", "table"), PATIENCE).unwrap();
+    let place = prepare_in(cache.path(), &recipe("after", "table"), MAX_WAIT).unwrap();
     let place = place.file_name().unwrap().to_str().unwrap();
     assert_eq!(folders(cache.path()), [".making-alive-3", place]);
 }
 
 #[test]
-fn a_lock_that_is_never_free_is_a_timeout_in_one_line() {
+fn a_lock_that_is_never_free_is_a_timeout() {
     let cache = tempfile::tempdir().unwrap();
     let recipe = recipe("locked", "table");
     let path = cache.path().join(format!("locked-{}.lock", recipe.hash()));
@@ -143,9 +143,9 @@ fn a_lock_that_is_never_free_is_a_timeout_in_one_line() {
     lock.lock().unwrap();
     let failure = prepare_in(cache.path(), &recipe, Duration::from_millis(50)).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Timeout);
-    let due = format!("another process holds {} for more than 50 ms; end it", path.display());
-    assert!(failure.why.contains(&due) && !failure.why.contains('\n'), "{failure}");
+    let expected = format!("another process holds {} for more than 50 ms; end it", path.display());
+    assert!(failure.why.contains(&expected) && !failure.why.contains('\n'), "{failure}");
     assert_eq!(made("locked"), 0);
     drop(lock);
-    prepare_in(cache.path(), &recipe, PATIENCE).unwrap();
+    prepare_in(cache.path(), &recipe, MAX_WAIT).unwrap();
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use super::{JournalError, RECORD, SAMPLES, system};
 use crate::experiment::Profile;
-use crate::suite::UsageError;
+use crate::terminal::UsageError;
 
-/// The longest name of a host in a folder's name, in bytes; Linux itself allows 64.
+/// The maximum length of a host name in a folder name, in bytes: the limit of Linux.
 const MAX_HOST: usize = 64;
-/// Higher numbers are not ours: nobody makes so many runs.
+/// The maximum number of a run; folders with a higher number are ignored.
 const MAX_NUMBER: u64 = 999_999_999;
 
-/// A host's name as one component of a path: what is not a letter, digit, `.`, `-` or `_` becomes `_`, and
-/// so does a `.` at its start.
+/// Converts a host name to a path component: each character other than letters, digits, `.`, `-` and `_`, and a leading
+/// `.`, becomes `_`.
 fn component(host: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let mut name: String = host.chars().map(|c| if plain(c) { c } else { '_' }).collect();
@@ -24,45 +24,45 @@ fn component(host: &str) -> String {
     name
 }
 
-/// Checks a host's name that a user gives.
+/// Checks a host name given by the user.
 ///
 /// # Errors
-/// When it is not one plain component of a path.
+/// Returns a usage error if it is not usable as a path component.
 pub fn check_host(host: &str) -> Result<(), UsageError> {
     if component(host) == host {
         return Ok(());
     }
     Err(UsageError::new(format!(
-        "host name '{host}': it becomes part of a folder's name; use letters, digits, '.', '-' and '_'"
+        "host name '{host}': not usable in a folder name; use letters, digits, '.', '-' and '_'"
     )))
 }
 
-/// The number behind the prefix, if the name is spelled as this program spells it.
+/// Returns the number after the prefix, if it is in canonical form.
 fn number_of(name: &str, prefix: &str) -> Option<u64> {
     let digits = name.strip_prefix(prefix)?;
     let number = digits.parse().ok().filter(|number| (1..=MAX_NUMBER).contains(number))?;
     (digits == number.to_string()).then_some(number)
 }
 
-/// Where a run's samples go.
+/// The folder of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RunLocation {
     /// The folder.
     pub folder: PathBuf,
-    /// Whether a run began there before.
+    /// Whether the folder has samples of an earlier session.
     pub resumed: bool,
 }
 
-/// The folder that the next run writes to: the newest of this host and profile, or a new one.
+/// Returns the folder that the next session writes to: the last run of this host and profile, or a new folder.
 ///
 /// # Errors
-/// When the results folder cannot be read or written.
+/// Returns an error if the results folder cannot be read or written.
 pub fn latest(
     results: &Path,
     host: &str,
     profile: Profile,
     fresh: bool,
-) -> Result<Place, JournalError> {
+) -> Result<RunLocation, JournalError> {
     let remedy = "choose another folder with --results";
     if is_run(results) {
         return Err(JournalError::IsRun(results.into()));
@@ -72,32 +72,35 @@ pub fn latest(
     let mut newest = 0;
     for entry in fs::read_dir(results).map_err(system(results, remedy))?.flatten() {
         let number = entry.file_name().to_str().and_then(|name| number_of(name, &prefix));
-        // A link is nobody's run here: what is written would go elsewhere.
+        // Symbolic links are ignored, because writes would go to their target.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             newest = newest.max(number.unwrap_or(0));
         }
     }
     if newest > 0 && !fresh {
-        return Ok(Place { folder: results.join(format!("{prefix}{newest}")), resumed: true });
+        return Ok(RunLocation {
+            folder: results.join(format!("{prefix}{newest}")),
+            resumed: true,
+        });
     }
-    // Another lab may take the same number at the same time: the folder's making decides.
+    // Another lab may choose the same number at the same time: only one of them creates the folder.
     for number in newest + 1..=MAX_NUMBER {
         let folder = results.join(format!("{prefix}{number}"));
         match fs::create_dir(&folder) {
             Ok(()) => {
-                return Ok(Place { folder, resumed: false });
+                return Ok(RunLocation { folder, resumed: false });
             }
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(system(&folder, remedy)(e)),
         }
     }
-    Err(system(results, remedy)(std::io::Error::other("all numbers of runs are taken")))
+    Err(system(results, remedy)(std::io::Error::other("all run numbers are used")))
 }
 
-/// All runs in a results folder, oldest change first. A run's own folder counts as one.
+/// Returns the runs in a results folder, by time of the last change. The folder of a run is a results folder with one run.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn runs(results: &Path) -> Result<Vec<PathBuf>, JournalError> {
     if is_run(results) {
         return Ok(vec![results.into()]);
@@ -120,15 +123,15 @@ pub fn runs(results: &Path) -> Result<Vec<PathBuf>, JournalError> {
     Ok(found.into_iter().map(|(_, folder)| folder).collect())
 }
 
-/// Whether a folder holds a run; a link in place of its record does not count.
+/// Returns whether a folder has a run record that is a regular file.
 fn is_run(folder: &Path) -> bool {
     fs::symlink_metadata(folder.join(RECORD)).is_ok_and(|record| record.is_file())
 }
 
-/// The run that changed last.
+/// Returns the run that changed last.
 ///
 /// # Errors
-/// When there is none.
+/// Returns [`JournalError::NoRun`] if there is none.
 pub fn newest(results: &Path) -> Result<PathBuf, JournalError> {
     runs(results)?.pop().ok_or_else(|| JournalError::NoRun(results.into()))
 }
@@ -139,7 +142,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn foreign_names_neither_break_nor_wrap_the_numbers() {
+    fn unrelated_folder_names_do_not_affect_the_numbers() {
         let results = tempfile::tempdir().unwrap();
         let at = |name: &str| results.path().join(name);
         let names =
@@ -148,17 +151,19 @@ mod tests {
         fs::write(at("vm-quick-8"), "").unwrap();
         symlink("/tmp", at("vm-quick-9")).unwrap();
         let next = |fresh| latest(results.path(), "vm", Profile::Quick, fresh).unwrap();
-        let place =
-            |number: u64, resumed| Place { folder: at(&format!("vm-quick-{number}")), resumed };
+        let place = |number: u64, resumed| RunLocation {
+            folder: at(&format!("vm-quick-{number}")),
+            resumed,
+        };
         assert_eq!(next(false), place(1, false));
         assert_eq!(next(false), place(1, true));
         fs::create_dir(at("vm-quick-7")).unwrap();
-        assert_eq!(next(true), place(10, false), "what is taken is passed over");
+        assert_eq!(next(true), place(10, false), "used numbers are skipped");
         assert_eq!(next(false), place(10, true));
     }
 
     #[test]
-    fn a_host_is_one_component_of_a_path() {
+    fn a_host_name_becomes_one_path_component() {
         let results = tempfile::tempdir().unwrap();
         for host in ["../x", "..", "", ".hidden", "a/b", "a b", "a\n", "\u{e9}", &"x".repeat(99)] {
             assert!(check_host(host).is_err(), "{host}");

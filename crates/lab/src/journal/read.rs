@@ -1,4 +1,4 @@
-//! Reading a journal: whoever reads never writes.
+//! Reading a journal, without side effects.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,21 +10,21 @@ use crate::point::Point;
 use crate::sample::Sample;
 use crate::terminal;
 
-/// A run as it stands in its folder.
+/// A run read from its folder.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The folder.
     pub folder: PathBuf,
-    /// What the samples share.
+    /// The run record.
     pub record: RunRecord,
-    /// Every sample, in the order in which it was written.
+    /// All samples, in the order in which they were written.
     pub samples: Vec<Sample>,
 }
 
-/// Reads a run. A last line that was cut short is passed over: its sample was under way.
+/// Reads a run. An incomplete last line is ignored: its sample was in flight when the lab was killed.
 ///
 /// # Errors
-/// When the run is newer, or damaged elsewhere than in its last line.
+/// Returns an error if the run has another format or is damaged elsewhere.
 pub fn open(folder: &Path) -> Result<Run, JournalError> {
     let record = RunRecord::read(folder)?;
     let path = folder.join(SAMPLES);
@@ -43,7 +43,7 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
     Ok(Run { folder: folder.into(), record, samples })
 }
 
-/// Lets a sample share its point with those before it.
+/// Replaces a sample's point by an equal point of an earlier sample, which saves memory.
 fn share(points: &mut HashSet<Point>, sample: &mut Sample) {
     match points.get(&sample.point) {
         Some(known) => sample.point = known.clone(),
@@ -53,8 +53,8 @@ fn share(points: &mut HashSet<Point>, sample: &mut Sample) {
     }
 }
 
-/// Gives each sample with the offset behind its line, and at last the offset behind the last
-/// whole line.
+/// Passes each sample to `each` with the offset of the end of its line; returns the offset of the end of the last
+/// complete line.
 pub(super) fn each_line(
     path: &Path,
     file: File,

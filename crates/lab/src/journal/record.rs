@@ -1,4 +1,4 @@
-//! `run.json`: what the samples of a run share.
+//! `run.json`: the run record, with what all samples of a run share.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,45 +12,45 @@ use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
 use crate::terminal;
 
-/// The format that this program writes, and the only one that it reads.
+/// The version of the format that this program writes and reads.
 pub const FORMAT: u64 = 5;
 
-/// What the samples of a run share.
+/// The record of a run: what its samples share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// The version of the format.
     pub format: u64,
-    /// The program's version that began the run.
+    /// The version of the program.
     pub program: String,
     /// The folder's name.
     pub name: String,
     /// The host that runs the lab.
     pub host: String,
-    /// How much is measured.
+    /// The profile.
     pub profile: Profile,
-    /// The seed of all orders and resamples.
+    /// The seed of all random orders and resamples.
     pub seed: u64,
-    /// When the run began, in RFC 3339.
+    /// The start of the run, in RFC 3339.
     pub begun: String,
-    /// What the user set by name (`--set NAME=VALUE`): the same for all samples.
+    /// The options set by the user (`--set NAME=VALUE`), the same for all samples.
     pub options: BTreeMap<String, String>,
-    /// The nice value of the processes that measure: the same for all samples.
+    /// The nice value of the measuring processes, the same for all samples.
     pub nice: i32,
     /// The code files that points load, e.g. shared objects: path to BLAKE3 digest.
     pub code: BTreeMap<String, String>,
-    /// Every environment that samples name, by id.
+    /// The environments of the samples, by id.
     pub environments: BTreeMap<String, Environment>,
-    /// The experiments as run, by id.
+    /// The experiments as measured, by id.
     pub experiments: BTreeMap<String, Experiment>,
     /// The metrics, by suite and name.
     pub metrics: BTreeMap<String, BTreeMap<String, MetricRecord>>,
 }
 
 impl RunRecord {
-    /// Writes the file anew: whole or not at all.
+    /// Replaces the file atomically.
     ///
     /// # Errors
-    /// When the disk is full or the folder may not be written.
+    /// Returns an error if the disk is full or the folder is not writable.
     pub fn write(&self, folder: &Path) -> Result<(), JournalError> {
         let path = folder.join(RECORD);
         let remedy = "free space or choose another folder with --results";
@@ -61,10 +61,10 @@ impl RunRecord {
         file::replace(&path, &text).map_err(system(&path, remedy))
     }
 
-    /// Reads the file of a folder.
+    /// Reads the file in a folder.
     ///
     /// # Errors
-    /// When there is none, when it has another format, or when it is damaged.
+    /// Returns an error if there is none, it has another format, or it is damaged.
     pub fn read(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join(RECORD);
         let text = match file::read(&path, MAX_RECORD) {
@@ -81,7 +81,7 @@ impl RunRecord {
                 terminal::one_line(&e.to_string())
             ),
         };
-        // The format first: another's record need not look like ours.
+        // The format first, because a record of another format may differ in structure.
         let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| damaged(&e))?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(found) if found != FORMAT => return Err(JournalError::Format { path, found }),
@@ -91,7 +91,7 @@ impl RunRecord {
         serde_path_to_error::deserialize(value).map_err(|e| damaged(&e))
     }
 
-    /// The metric of an experiment's samples, where the record knows it.
+    /// Returns a metric of an experiment; `None` if the record does not have it.
     pub fn metric(&self, experiment: &str, metric: &str) -> Option<&MetricRecord> {
         self.metrics.get(suite_name(experiment))?.get(metric)
     }

@@ -1,4 +1,4 @@
-//! Writing a journal: one lab, one journal.
+//! Writing a journal, which one lab at a time may do.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -10,43 +10,42 @@ use super::{JournalError, RunRecord, SAMPLES, UNREADABLE, system};
 use crate::point::Point;
 use crate::sample::{FailureKind, Item, Sample};
 
-/// A journal open for writing, and locked.
+/// A locked journal that is open for writing.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
     length: u64,
-    /// What the samples share; written anew by [`Journal::save_record`].
+    /// The run record; written by [`Journal::save_record`].
     pub record: RunRecord,
     settled: HashMap<Key, Settled>,
     voids: HashMap<Key, Voids>,
     lines: u64,
 }
 
-/// The void tries of an item in one environment, over all rounds and sessions.
+/// The void attempts at an item in one environment, over all rounds and sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Voids {
-    /// How many there were.
+    /// The number of attempts.
     pub attempts: u32,
-    /// Why the last was void.
+    /// The cause of the last.
     pub cause: String,
-    /// Whether an error row says so already.
+    /// Whether the journal has an error of kind `Void` for the item.
     pub is_reported: bool,
 }
 
-/// What stands in the journal for an item in a round.
+/// The final sample of an item in a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Settled {
     /// The value of the experiment's metric, in the metric's unit.
     Value(f64),
-    /// A sample that counts, without a value of the experiment's metric.
+    /// A valid sample without a value of the experiment's metric.
     NoValue,
-    /// The last try was void.
+    /// A void sample after the last attempt.
     Void,
 }
 
-/// What is not measured again, as a hash of experiment, item, round and environment: a long run has
-/// many, and the lab must stay small.
+/// The hash of experiment, item, round and environment, which saves memory in long runs.
 type Key = u128;
 
 fn key(experiment: &str, item: (&Point, bool), round: u32, environment: &str) -> Key {
@@ -57,18 +56,18 @@ fn key(experiment: &str, item: (&Point, bool), round: u32, environment: &str) ->
 }
 
 impl Journal {
-    /// Opens the journal of a folder for writing; cuts off a last line that is not whole.
+    /// Opens the journal in a folder for writing and removes an incomplete last line.
     ///
     /// # Errors
-    /// When another lab writes there, when it has another format or is damaged, or when the system refuses.
+    /// Returns an error if another lab has it open, it has another format or is damaged, or a system call fails.
     pub fn open(folder: &Path, new: impl FnOnce() -> RunRecord) -> Result<Self, JournalError> {
         let path = folder.join(SAMPLES);
         let remedy = "free space or choose another folder with --results";
-        let unlike = |error: std::io::Error| match error.kind() {
+        let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::StorageFull => system(&path, remedy)(error),
             _ => system(&path, UNREADABLE)(error),
         };
-        let file = machine::file::append(&path).map_err(unlike)?;
+        let file = machine::file::append(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(folder.into())),
@@ -77,7 +76,7 @@ impl Journal {
         let record = match RunRecord::read(folder) {
             Err(JournalError::NoRun(_)) => {
                 if file.metadata().map_err(system(&path, remedy))?.len() > 0 {
-                    let what = "its run.json is gone; restore it, or measure again with --fresh";
+                    let what = "its run.json is missing; restore it, or measure again with --fresh";
                     return Err(JournalError::Damaged { path, what: what.into() });
                 }
                 let record = new();
@@ -99,7 +98,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Reads what is there and cuts off what is not whole.
+    /// Reads all complete lines and removes an incomplete last line.
     fn recover(&mut self) -> Result<(), JournalError> {
         let mut reading = self.file.try_clone().map_err(system(&self.path, UNREADABLE))?;
         reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, UNREADABLE))?;
@@ -138,11 +137,10 @@ impl Journal {
         self.settled.insert(key, settled);
     }
 
-    /// Appends a sample as one whole line. When the disk is full, what was written of the line is
-    /// taken back, so that the journal stays whole.
+    /// Appends a sample as one line. If the disk is full, the incomplete line is removed.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if a system call fails.
     pub fn append(&mut self, sample: &Sample) -> Result<(), JournalError> {
         let mut line = serde_json::to_vec(sample).map_err(|e| JournalError::Damaged {
             path: self.path.clone(),
@@ -159,18 +157,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Sees to it that all that was appended is on disk.
+    /// Flushes all samples to disk.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if a system call fails.
     pub fn sync(&self) -> Result<(), JournalError> {
         self.file.sync_data().map_err(system(&self.path, "check the disk and run again"))
     }
 
-    /// Writes `run.json` anew.
+    /// Replaces `run.json`.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if a system call fails.
     pub fn save_record(&self) -> Result<(), JournalError> {
         self.record.write(self.folder())
     }
@@ -180,17 +178,17 @@ impl Journal {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// How many lines the journal holds.
+    /// The number of samples in the journal.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// The void tries of an item in an environment; none where there were none.
+    /// Returns the void attempts at an item in an environment; `None` if there were none.
     pub fn voids(&self, experiment: &str, item: &Item, environment: &str) -> Option<&Voids> {
         self.voids.get(&key(experiment, (&item.point, item.twin), u32::MAX, environment))
     }
 
-    /// What stands for an item in a round and environment: nothing where it is still to be measured.
+    /// Returns the final sample of an item in a round and environment; `None` if it is still to be measured.
     pub fn settled(
         &self,
         experiment: &str,
