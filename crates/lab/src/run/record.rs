@@ -96,19 +96,16 @@ pub(super) fn new_record(
     }
 }
 
-/// Checks whether new samples of the experiments may join the samples of the record.
+/// Checks whether new samples of the experiments may join the samples of the record. Another build of the program is
+/// another environment, whose samples do not mix.
 ///
 /// # Errors
 /// Returns one line that names the first difference.
 pub(super) fn check_resumable(
     record: &RunRecord,
-    lab: &Lab,
     experiments: &[Experiment],
     conditions: &Conditions,
 ) -> Result<(), String> {
-    if record.program != lab.version {
-        return Err(format!("tollgate: the run has {}, now it is {}", record.program, lab.version));
-    }
     if record.nice != conditions.nice {
         let (before, now) = (record.nice, conditions.nice);
         return Err(format!("nice value: the run has {before}, now it is {now}"));
@@ -294,7 +291,7 @@ mod tests {
         let before = current("before");
         assert_eq!(before.code.len(), 1);
         let record = record(&before);
-        let check = |now: &Conditions| check_resumable(&record, &lab, experiments, now);
+        let check = |now: &Conditions| check_resumable(&record, experiments, now);
         assert_eq!(check(&current("before")), Ok(()));
         let why = check(&current("after")).unwrap_err();
         assert_eq!(why, format!("{}: its content changed since the run began", link.display()));
@@ -312,7 +309,7 @@ mod tests {
         let record = record(&conditions);
         let check = |experiment: &Experiment, conditions: &Conditions| {
             let experiments = std::slice::from_ref(experiment);
-            check_resumable(&record, &LAB, experiments, conditions)
+            check_resumable(&record, experiments, conditions)
         };
         assert_eq!(check(&experiment(), &conditions), Ok(()));
         assert_eq!(
@@ -353,8 +350,5 @@ mod tests {
         ] {
             assert_eq!(check(&experiment(), &changed), Err(difference.into()));
         }
-        let lab = Lab { version: "2", ..LAB };
-        let why = check_resumable(&record, &lab, &[experiment()], &conditions).unwrap_err();
-        assert_eq!(why, "tollgate: the run has 1, now it is 2");
     }
 }

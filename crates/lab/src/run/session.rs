@@ -47,7 +47,7 @@ impl<'a> Session<'a> {
             new_record(lab, how, name, origin.host.clone(), &conditions)
         };
         let mut journal = Journal::open(&folder, new)?;
-        check_resumable(&journal.record, lab, &request.experiments, &conditions)
+        check_resumable(&journal.record, &request.experiments, &conditions)
             .map_err(|what| RunError::Changed { folder, what })?;
         journal.record.environments.insert(origin.environment.clone(), environment);
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
