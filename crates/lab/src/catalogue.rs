@@ -59,7 +59,8 @@ impl<'a> Catalogue<'a> {
     /// Parses the data of suites, and a user's files.
     ///
     /// # Errors
-    /// Returns the first error in a file, or an error if a file cannot be read or two files declare the same ID.
+    /// Returns the first error in a file, or an error if a file cannot be read or two files declare
+    /// the same ID.
     pub fn load(suites: &[&'a dyn Suite], user_files: &[PathBuf]) -> Result<Self, DataError> {
         let mut files = Vec::new();
         for suite in suites {
@@ -108,7 +109,8 @@ impl<'a> Catalogue<'a> {
     /// Returns the experiments that a profile does not skip.
     ///
     /// # Errors
-    /// Returns an error for an unknown suite, method, metric, factor or level, and for a number out of range.
+    /// Returns an error for an unknown suite, method, metric, factor or level, and for a number out
+    /// of range.
     pub fn experiments(&self, profile: Profile) -> Result<Vec<Experiment>, DataError> {
         let mut experiments = Vec::new();
         for file in &self.files {

@@ -54,8 +54,8 @@ impl DataError {
 /// Parses TOML text into `T`. `file` names the text in errors.
 ///
 /// # Errors
-/// Returns the file, the line and the path of keys of the first error, and an error if the text is longer than
-/// [`MAX_FILE`].
+/// Returns the file, the line and the path of keys of the first error, and an error if the text is
+/// longer than [`MAX_FILE`].
 pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result<T, DataError> {
     if text.len() as u64 > MAX_FILE {
         let what = format!("longer than {MAX_FILE} bytes; split it into several files");

@@ -1,18 +1,21 @@
-//! Factors: what an experiment varies, and which levels a suite knows.
+//! Factors and their levels.
 
-use crate::point::Level;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 use crate::quantity;
 
-/// A factor that a suite offers.
+/// A factor of a method.
 #[derive(Debug, Clone, Copy)]
 pub struct Factor {
-    /// The name in TOML and on the command line: `length`.
+    /// Name in TOML and on the command line: `length`.
     pub name: &'static str,
-    /// One line for people.
+    /// Description in one line.
     pub about: &'static str,
-    /// Which levels it may take.
+    /// Permitted levels.
     pub levels: Levels,
-    /// The level of points that name none; `None` if the method decides itself.
+    /// Level of points that name none; `None` if the method has no default.
     pub default: Option<&'static str>,
 }
 
@@ -51,68 +54,145 @@ impl LevelType for String {
     }
 }
 
-/// Which levels a factor may take, and their one spelling.
+/// Permitted levels of a factor, and their canonical spelling.
 #[derive(Debug, Clone, Copy)]
 pub enum Levels {
-    /// A number of bytes from the first to the second: `64 KiB`.
+    /// A number of bytes between two inclusive bounds: `64 KiB`.
     Bytes(u64, u64),
-    /// A whole number from the first to the second.
+    /// A whole number between two inclusive bounds.
     Count(u64, u64),
     /// One of these names.
     Names(&'static [&'static str]),
-    /// Whatever this reads; it gives the level's one spelling, or what would have been right.
+    /// Any text that this function accepts; it returns the canonical spelling, or an error.
     Checked(fn(&str) -> Result<String, String>),
-    /// Names of a list that is too long to be written again: those that a word means, its own or all of a
-    /// group; none where the list knows no such word.
+    /// Names of a long list. The function returns the names that a text refers to, one or those of
+    /// a group; none if it is unknown.
     Listed(fn(&str) -> Vec<String>),
 }
 
 impl Factor {
-    /// The one spelling of a level, so that `65536` and `64 KiB` are the same point.
+    /// Returns a level in canonical spelling, so that `65536` and `64 KiB` are the same level.
     ///
     /// # Errors
-    /// One line that says what would have been right.
+    /// Returns one line with the permitted levels.
     pub fn level(&self, text: &str) -> Result<Level, String> {
-        let spelled = match self.levels {
-            Levels::Bytes(least, most) => match quantity::bytes(text) {
-                Ok(bytes) if (least..=most).contains(&bytes) => Ok(quantity::format_bytes(bytes)),
+        let canonical = match self.levels {
+            Levels::Bytes(min, max) => match quantity::bytes(text) {
+                Ok(bytes) if (min..=max).contains(&bytes) => Ok(quantity::format_bytes(bytes)),
                 Ok(_) => {
-                    let [least, most] = [least, most].map(quantity::format_bytes);
-                    Err(format!("'{text}' is not from {least} to {most}"))
+                    let [min, max] = [min, max].map(quantity::format_bytes);
+                    Err(format!("'{text}' is not from {min} to {max}"))
                 }
                 Err(why) => Err(why.to_string()),
             },
-            Levels::Count(least, most) => match text.parse::<u64>() {
-                Ok(count) if (least..=most).contains(&count) => Ok(count.to_string()),
-                _ => Err(format!("'{text}' is not a whole number from {least} to {most}")),
+            Levels::Count(min, max) => match text.parse::<u64>() {
+                Ok(count) if (min..=max).contains(&count) => Ok(count.to_string()),
+                _ => Err(format!("'{text}' is not a whole number from {min} to {max}")),
             },
             Levels::Names(names) if names.contains(&text) => Ok(text.to_string()),
             Levels::Names(names) => Err(format!("'{text}' is not one of {}", names.join(", "))),
-            Levels::Checked(read) => read(text),
-            Levels::Listed(meant) => match meant(text).as_slice() {
+            Levels::Checked(parse) => parse(text),
+            Levels::Listed(names) => match names(text).as_slice() {
                 [one] => Ok(one.clone()),
-                [] => Err(format!("the list has no '{text}'")),
-                several => Err(format!("'{text}' is {} levels where one is wanted", several.len())),
+                [] => Err(format!("unknown level '{text}'")),
+                several => Err(format!("'{text}' is {} levels; name one", several.len())),
             },
         };
-        spelled.map(Level::from).map_err(|why| format!("factor '{}': {why}", self.name))
+        canonical.map(Level::from).map_err(|why| format!("factor '{}': {why}", self.name))
     }
 
-    /// The levels that a text means: one, or all of a group of a list.
+    /// Returns the levels that a text refers to: one, or all of a group of a list.
     ///
     /// # Errors
     /// As for [`Factor::level`].
     pub fn levels(&self, text: &str) -> Result<Vec<Level>, String> {
         match self.levels {
-            Levels::Listed(meant) if meant(text).len() > 1 => {
-                Ok(meant(text).into_iter().map(Level::from).collect())
+            Levels::Listed(names) if names(text).len() > 1 => {
+                Ok(names(text).into_iter().map(Level::from).collect())
             }
             _ => self.level(text).map(|level| vec![level]),
         }
     }
 }
 
-/// How many factors some lists contain together.
+/// A level: a value of a factor, in canonical spelling.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Level(String);
+
+impl Level {
+    /// Returns the level as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the level as a whole number, if it is one.
+    pub fn count(&self) -> Option<u64> {
+        self.0.parse().ok()
+    }
+
+    /// Returns the level as a number to plot or sort by, if it is a number or a number of bytes.
+    pub fn number(&self) -> Option<f64> {
+        let number = self.0.parse().ok().filter(|number: &f64| number.is_finite());
+        number.or_else(|| quantity::bytes(&self.0).ok().map(|n| n as f64))
+    }
+}
+
+impl From<String> for Level {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Level {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Serialize for Level {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.parse::<i64>() {
+            Ok(number) if number.to_string() == self.0 => serializer.serialize_i64(number),
+            _ => serializer.serialize_str(&self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Level {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Scalar;
+        impl de::Visitor<'_> for Scalar {
+            type Value = Level;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a level: a string, a number or a boolean")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Level, E> {
+                Ok(Level(text.into()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Level, E> {
+                Ok(Level(number.to_string()))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Level, E> {
+                Ok(Level(number.to_string()))
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Level, E> {
+                Ok(Level(number.to_string()))
+            }
+            fn visit_bool<E: de::Error>(self, truth: bool) -> Result<Level, E> {
+                Ok(Level(truth.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Scalar)
+    }
+}
+
+/// Returns the total number of factors of some lists.
 pub const fn count(parts: &[&[Factor]]) -> usize {
     let (mut count, mut part) = (0, 0);
     while part < parts.len() {
@@ -122,7 +202,7 @@ pub const fn count(parts: &[&[Factor]]) -> usize {
     count
 }
 
-/// Some lists of factors as one; `N` is their [`count`].
+/// Concatenates lists of factors; `N` is their [`count`].
 pub const fn concat<const N: usize>(parts: &[&[Factor]]) -> [Factor; N] {
     let none = Factor { name: "", about: "", levels: Levels::Names(&[]), default: None };
     let mut all = [none; N];
@@ -139,14 +219,14 @@ pub const fn concat<const N: usize>(parts: &[&[Factor]]) -> [Factor; N] {
     all
 }
 
-/// Finds a factor by its name.
+/// Finds a factor by name.
 ///
 /// # Errors
-/// One line that names the factors there are.
+/// Returns one line with the known factors.
 pub fn find<'a>(factors: &'a [Factor], name: &str) -> Result<&'a Factor, String> {
     factors.iter().find(|factor| factor.name == name).ok_or_else(|| {
         let known: Vec<_> = factors.iter().map(|factor| factor.name).collect();
-        format!("unknown factor '{name}'; there are: {}", known.join(", "))
+        format!("unknown factor '{name}'; expected one of {}", known.join(", "))
     })
 }
 
@@ -156,15 +236,15 @@ mod tests {
     use crate::point::Filter;
 
     const FRUIT: Factor =
-        Factor { name: "fruit", about: "", levels: Levels::Listed(meant), default: None };
+        Factor { name: "fruit", about: "", levels: Levels::Listed(names), default: None };
 
-    fn meant(word: &str) -> Vec<String> {
+    fn names(word: &str) -> Vec<String> {
         let all = ["apple", "pear"].into_iter().filter(|one| word == "all" || word == *one);
         all.map(String::from).collect()
     }
 
     #[test]
-    fn numbers_are_levels_within_their_limits() {
+    fn numbers_are_canonical_and_within_bounds() {
         let level = |levels, text| {
             let factor = Factor { name: "it", about: "", levels, default: None };
             factor.level(text).map(|level| level.as_str().to_owned())
@@ -184,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_means_one_of_a_list_or_a_group() {
+    fn a_listed_level_is_a_name_or_a_group() {
         assert_eq!(FRUIT.level("pear"), Ok("pear".into()));
-        assert!(FRUIT.level("all").unwrap_err().contains("2 levels where one is wanted"));
-        assert!(FRUIT.levels("fig").unwrap_err().contains("the list has no 'fig'"));
+        assert!(FRUIT.level("all").unwrap_err().contains("2 levels; name one"));
+        assert!(FRUIT.levels("fig").unwrap_err().contains("unknown level 'fig'"));
         let mut filter = Filter::default();
         filter.add("fruit=all").unwrap();
-        let spelled = filter.canonical(&[FRUIT]).unwrap();
-        assert_eq!(spelled.0["fruit"].levels(), ["apple".into(), "pear".into()]);
+        let canonical = filter.canonical(&[FRUIT]).unwrap();
+        assert_eq!(canonical.0["fruit"].levels(), ["apple".into(), "pear".into()]);
     }
 }

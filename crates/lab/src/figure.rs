@@ -19,13 +19,14 @@ pub struct Figure {
     pub kind: FigureKind,
     /// Metric; `None` for the experiment's.
     pub metric: Option<String>,
-    /// Factor along the x axis, or of a grid's columns. Empty for a distribution, whose x axis is the metric, and for a
-    /// grid with a single column.
+    /// Factor along the x axis, or of a grid's columns. Empty for a distribution, whose x axis is
+    /// the metric, and for a grid with a single column.
     #[serde(default)]
     pub x: String,
     /// Factor with one curve per level, or of a grid's rows.
     pub series: Option<String>,
-    /// Points to show. Factors named neither here nor as `x` or `series` are at the experiment's baseline.
+    /// Points to show. Factors named neither here nor as `x` or `series` are at the experiment's
+    /// baseline.
     #[serde(default, rename = "where")]
     pub filter: Filter,
     /// Scale of the x axis; `None` to derive it from the levels.
@@ -90,7 +91,8 @@ pub struct ReferenceLine {
     pub label: String,
     /// Experiment; `None` for the figure's.
     pub experiment: Option<String>,
-    /// Metric; `None` for the figure's if the experiment is the figure's, else for the experiment's.
+    /// Metric; `None` for the figure's if the experiment is the figure's, else for the
+    /// experiment's.
     pub metric: Option<String>,
     /// Points to choose from.
     #[serde(default, rename = "where")]
@@ -130,7 +132,8 @@ pub struct SidePanel {
 }
 
 impl Figure {
-    /// Returns the figure of a command line: the medians of the experiment's metric over the factor `x`.
+    /// Returns the figure of a command line: the medians of the experiment's metric over the factor
+    /// `x`.
     pub fn adhoc(experiment: &str, x: &str) -> Self {
         Self {
             id: format!("{}-{x}", experiment.replace('/', "-")),

@@ -1,21 +1,21 @@
-//! Metrics: what a sample measures, with unit and direction.
+//! Metrics: measured quantities with unit and direction.
 
 use serde::{Deserialize, Serialize};
 
-/// Which way is better.
+/// Better direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// As throughput.
+    /// Higher values, e.g. throughput.
     Higher,
-    /// As latency.
+    /// Lower values, e.g. latency.
     Lower,
-    /// Neither: a count that is only reported.
+    /// None: a count that is only reported.
     Neither,
 }
 
 impl Better {
-    /// The word in messages.
+    /// Returns the name in messages.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -25,21 +25,21 @@ impl Better {
     }
 }
 
-/// A metric that a suite declares.
+/// A metric of a method.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Metric {
-    /// The name in TOML and in the journal: `throughput`.
+    /// Name in TOML and in the journal: `throughput`.
     pub name: &'static str,
-    /// The unit of its values: `B/s`, `ns`, `1`.
+    /// Unit of its values: `B/s`, `ns`, `1`.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Better direction of a metric.
     pub better: Better,
-    /// One line for people.
+    /// Description in one line.
     pub about: &'static str,
 }
 
 impl Metric {
-    /// A metric with all that it has.
+    /// Creates a metric.
     pub const fn new(
         name: &'static str,
         unit: &'static str,
@@ -49,35 +49,35 @@ impl Metric {
         Self { name, unit, better, about }
     }
 
-    /// A time in ns that is better when it is less.
+    /// Creates a time in ns, better if lower.
     pub const fn time(name: &'static str, about: &'static str) -> Self {
         Self::new(name, "ns", Better::Lower, about)
     }
 
-    /// A count that is only reported.
+    /// Creates a count that is only reported.
     pub const fn count(name: &'static str, about: &'static str) -> Self {
         Self::new(name, "1", Better::Neither, about)
     }
 
-    /// Whether time is in its values: all that an emulated CPU must not emit. Counts, bytes and
-    /// shares of counts (`1`, `B`) hold none.
+    /// Returns whether its values depend on time, which an emulated CPU must not report. Counts,
+    /// bytes and shares of counts (`1`, `B`, `share`) do not.
     pub fn is_timed(&self) -> bool {
         !matches!(self.unit, "1" | "B" | "share")
     }
 }
 
-/// The metric by which samples say what one step of the time-stamp counter amounts to, where what is
-/// timed cannot repeat between two readings: values then come in such steps. In `ns`.
+/// Metric of the step of the time-stamp counter, in `ns`, for values that are multiples of it
+/// because the timed operation cannot repeat between two readings.
 pub const STEP: &str = "step";
 
-/// A metric as written down with a run, for readers who have no suite at hand.
+/// A metric as recorded with a run, so that reading it does not require the suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricRecord {
-    /// The unit of its values.
+    /// Unit of its values.
     pub unit: String,
-    /// Which way is better.
+    /// Better direction of a metric.
     pub better: Better,
-    /// One line for people.
+    /// Description in one line.
     pub about: String,
 }
 

@@ -1,15 +1,15 @@
-//! Quantities as people write them: `64 KiB`, `5 ms`, `2%`.
+//! Quantities as text: `64 KiB`, `5 ms`, `2%`.
 
 use std::time::Duration;
 
-/// Why a text is not the quantity that was asked for.
+/// An error of parsing a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not {wanted}")]
+#[error("'{text}' is not {expected}")]
 pub struct QuantityError {
-    /// What was written.
+    /// The text.
     pub text: String,
-    /// What would have been right, with an example.
-    pub wanted: &'static str,
+    /// The expected quantity, with an example.
+    pub expected: &'static str,
 }
 
 const BINARY: [(&str, u64); 5] =
@@ -22,12 +22,13 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((text[..end].parse().ok()?, text[end..].trim()))
 }
 
-/// A number of bytes from `64 KiB`, `16 B` or `4096`.
+/// Parses a number of bytes: `64 KiB`, `16 B` or `4096`.
 ///
 /// # Errors
-/// When the text is not a whole number of bytes.
+/// Returns an error if the text is not a whole number of bytes.
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
-    let wrong = || QuantityError { text: text.into(), wanted: "a number of bytes, as '64 KiB'" };
+    let wrong =
+        || QuantityError { text: text.into(), expected: "a number of bytes, e.g. '64 KiB'" };
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let unit = if unit.is_empty() { "B" } else { unit };
     let (_, factor) = BINARY.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
@@ -38,7 +39,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     Ok(value as u64)
 }
 
-/// The shortest exact writing of a number of bytes: 65536 is `64 KiB`, 100 is `100 B`.
+/// Returns the shortest exact text of a number of bytes: 65536 is `64 KiB`, 100 is `100 B`.
 pub fn format_bytes(bytes: u64) -> String {
     BINARY
         .iter()
@@ -46,12 +47,12 @@ pub fn format_bytes(bytes: u64) -> String {
         .map_or_else(|| "0 B".into(), |(unit, factor)| format!("{} {unit}", bytes / factor))
 }
 
-/// A time from `5 ms`, `2 s`, `100 us`, `250 ns` or `3 min`.
+/// Parses a time: `5 ms`, `2 s`, `100 us`, `250 ns` or `3 min`.
 ///
 /// # Errors
-/// When the text is not a time.
+/// Returns an error if the text is not a time.
 pub fn duration(text: &str) -> Result<Duration, QuantityError> {
-    let wrong = || QuantityError { text: text.into(), wanted: "a time, as '5 ms'" };
+    let wrong = || QuantityError { text: text.into(), expected: "a time, e.g. '5 ms'" };
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let seconds = match unit {
         "ns" => 1e-9,
@@ -64,12 +65,12 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }
 
-/// A share from `2%` or `0.02`.
+/// Parses a share: `2%` or `0.02`.
 ///
 /// # Errors
-/// When the text is not a share between 0 and 1.
+/// Returns an error if the text is not a share between 0 and 1, both excluded.
 pub fn share(text: &str) -> Result<f64, QuantityError> {
-    let wrong = || QuantityError { text: text.into(), wanted: "a share, as '2%'" };
+    let wrong = || QuantityError { text: text.into(), expected: "a share, e.g. '2%'" };
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let share = match unit {
         "%" => number / 100.0,
@@ -79,7 +80,7 @@ pub fn share(text: &str) -> Result<f64, QuantityError> {
     if share > 0.0 && share < 1.0 { Ok(share) } else { Err(wrong()) }
 }
 
-/// A time as people read it: `1 h 05 min`, `3 min 20 s`, `4.2 s`, `12 ms`.
+/// Returns a time as text: `1 h 05 min`, `3 min 20 s`, `4.2 s`, `12 ms`.
 pub fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let whole = time.as_secs();
@@ -98,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lengths_read_as_written() {
+    fn bytes_parse_and_format() {
         assert_eq!(bytes("64 KiB"), Ok(65536));
         assert_eq!(bytes("16"), Ok(16));
         assert_eq!(bytes("0.5 KiB"), Ok(512));
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_shares() {
+    fn times_and_shares_parse() {
         assert_eq!(duration("5 ms"), Ok(Duration::from_millis(5)));
         assert!(duration("5").is_err() && duration("fast").is_err());
         assert_eq!(share("2%"), Ok(0.02));
@@ -125,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".*") {
+        fn no_text_panics(text in ".*") {
             let _ = (bytes(&text), duration(&text), share(&text));
         }
     }

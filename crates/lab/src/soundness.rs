@@ -53,7 +53,8 @@ pub fn faults(suite: &dyn Suite) -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// A timed experiment needs twins, and a point that cannot be measured must name what the machine lacks.
+/// A timed experiment needs twins, and a point that cannot be measured must name what the machine
+/// lacks.
 fn experiment_faults(suite: &dyn Suite, one: &Experiment) -> Vec<String> {
     let mut faults = Vec::new();
     let method = match suite::method(suite, &one.method) {

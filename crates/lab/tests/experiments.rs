@@ -223,7 +223,7 @@ fn a_filter_reads_as_written_on_the_command_line() {
     let mut twice = Filter::default();
     twice.add("length=16 B").unwrap();
     let line = twice.add(" length =64 KiB").unwrap_err();
-    assert!(line.contains("'length' is named twice; name its levels together"), "{line}");
+    assert!(line.contains("'length' is named twice; list its levels together"), "{line}");
 }
 
 proptest! {
@@ -357,7 +357,10 @@ fn points_name_every_factor_of_their_method() {
     // People read what the experiment names.
     assert_eq!(experiment.brief(&experiment.points[0]).to_string(), "threads=1");
     let line = one(&DEFAULTS.replace("threads", "cores"), Profile::Quick).unwrap_err();
-    assert!(line.contains("unknown factor 'cores'; there are: length, memory, threads"), "{line}");
+    assert!(
+        line.contains("unknown factor 'cores'; expected one of length, memory, threads"),
+        "{line}"
+    );
 }
 
 #[derive(Debug, PartialEq, Params)]

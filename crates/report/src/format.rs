@@ -29,8 +29,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Returns the most readable scale of a value in `unit`. `B/s` and other rates are decimal, `B` is
-    /// binary, `share` becomes a percentage, and `1` stays a plain number.
+    /// Returns the most readable scale of a value in `unit`. `B/s` and other rates are decimal, `B`
+    /// is binary, `share` becomes a percentage, and `1` stays a plain number.
     pub fn of(value: f64, unit: &str) -> Self {
         let pick = |steps: &[(f64, &str)]| -> (f64, String) {
             let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
@@ -129,8 +129,8 @@ pub fn published(value: f64, unit: &str) -> String {
     }
 }
 
-/// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5 rounds are a range, and
-/// a single round has neither.
+/// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5
+/// rounds are a range, and a single round has neither.
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     let (centre, low, high) =
         (published(centre, unit), published(interval.low, unit), published(interval.high, unit));

@@ -243,7 +243,7 @@ fn plot_writes_files() {
     }
     for bench in [&bench, &Bench::new()] {
         let line = bench.refused(&["plot", "planted/delay", "--x", "nonsense"], 2);
-        assert!(line.contains("unknown factor 'nonsense'; there are: "), "{line}");
+        assert!(line.contains("unknown factor 'nonsense'; expected one of "), "{line}");
         let line = bench.refused(&["plot", "planted/delay", "--x", "effect", "--y", "nonsense"], 2);
         assert!(line.contains("unknown metric 'nonsense' of planted; there are: "), "{line}");
     }
@@ -264,7 +264,10 @@ fn an_invalid_user_figure_is_reported() {
     // Errors that do not depend on samples are reported before anything is measured.
     let claim = file(&bench, "claim.toml", "[[claim]]\nid = 3\n");
     for (own, why) in [
-        (figure("x", "x = \"nonsense\""), "figure 'x': unknown factor 'nonsense'; there are: "),
+        (
+            figure("x", "x = \"nonsense\""),
+            "figure 'x': unknown factor 'nonsense'; expected one of ",
+        ),
         (figure("series", "x = \"effect\"\nseries = \"colour\""), "unknown factor 'colour'"),
         (
             figure("metric", "x = \"effect\"\nmetric = \"speed\""),
@@ -536,7 +539,7 @@ fn usage_errors_are_one_line_with_status_2() {
         (&["run", "nothing"], "unknown suite or experiment 'nothing'"),
         (&["run", "--where", "colour=red"], "unknown factor 'colour'"),
         (&["run", "planted/search", "--where", "edge"], "not FACTOR=LEVEL"),
-        (&["run", "planted", "--resolve", "0"], "error: --resolve: '0' is not a share, as '2%'"),
+        (&["run", "planted", "--resolve", "0"], "error: --resolve: '0' is not a share, e.g. '2%'"),
         (&["run", "-e", "missing.toml"], "missing.toml"),
         (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml:"),
         (&["run", "-e", huge.to_str().unwrap()], "has more than 1048576 bytes"),

@@ -14,11 +14,12 @@ use crate::statistics::ORDER_STATISTIC_ROUNDS;
 use crate::suite::{self, Suite};
 use crate::summary::Unit;
 
-/// Returns a claim with its metric named and its levels in canonical spelling. `experiments` are those of a profile that
-/// skips none.
+/// Returns a claim with its metric named and its levels in canonical spelling. `experiments` are
+/// those of a profile that skips none.
 ///
 /// # Errors
-/// Returns an error for an unknown experiment, metric, factor or level, and for a condition that does not fit the metric.
+/// Returns an error for an unknown experiment, metric, factor or level, and for a condition that
+/// does not fit the metric.
 pub fn check(
     claim: &Claim,
     suites: &[&dyn Suite],
@@ -43,8 +44,8 @@ pub fn check(
     fitting.fit(claim).map_err(|what| claim.error(&what))
 }
 
-/// Returns the points of an experiment that a claim requires; none if it is about another experiment. If none of them has a
-/// twin, a point with a twin is added for the noise floor.
+/// Returns the points of an experiment that a claim requires; none if it is about another
+/// experiment. If none of them has a twin, a point with a twin is added for the noise floor.
 pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     if experiment.id() != claim.experiment {
         return BTreeSet::new();

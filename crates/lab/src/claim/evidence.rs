@@ -38,7 +38,8 @@ pub(super) struct Side<'a> {
 /// Points without values, if others have one.
 #[derive(Default)]
 pub(super) struct Missing {
-    /// Why a point that this machine may be able to measure has no value: a fault, or it is not measured yet.
+    /// Why a point that this machine may be able to measure has no value: a fault, or it is not
+    /// measured yet.
     pub(super) open: Option<NoVerdict>,
     /// Points that this machine cannot measure.
     pub(super) left_out: Vec<LeftOut>,
@@ -108,7 +109,8 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// Returns the points that match a filter and a combination of levels, at least one of them with values.
+    /// Returns the points that match a filter and a combination of levels, at least one of them
+    /// with values.
     pub(super) fn side(&self, filter: &Filter, combination: &Point) -> Result<Side<'_>, NoVerdict> {
         let matches = |point: &Point| filter.matches(point) && includes(point, combination);
         let points = self.observed.points.iter();
@@ -121,7 +123,8 @@ impl<'a> Evidence<'a> {
         Ok(Side { points, missing: Missing { open, ..missing } })
     }
 
-    /// Returns why none of the matching points has a value. Unmeasurable only if this machine lacks what each requires.
+    /// Returns why none of the matching points has a value. Unmeasurable only if this machine lacks
+    /// what each requires.
     pub(super) fn lack(&self, matches: impl Fn(&Point) -> bool) -> NoVerdict {
         let samples: Vec<_> = self.without_values(matches).map(|(_, sample)| sample).collect();
         let mut faults =
@@ -135,7 +138,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns which of the matching points have no value, if others have one. `name` returns the name of a point.
+    /// Returns which of the matching points have no value, if others have one. `name` returns the
+    /// name of a point.
     pub(super) fn missing(
         &self,
         matches: impl Fn(&Point) -> bool,
@@ -169,8 +173,8 @@ impl<'a> Evidence<'a> {
         points.map(move |point| (point, last(point)))
     }
 
-    /// Returns a reason if the filter lists a level that the claim's points may have and none of the known points has:
-    /// the run was not asked for it.
+    /// Returns a reason if the filter lists a level that the claim's points may have and none of
+    /// the known points has: the run was not asked for it.
     fn never_requested(&self, filter: &Filter) -> Option<NoVerdict> {
         let listed = filter.0.iter().flat_map(|(factor, levels)| {
             levels.levels().iter().map(move |level| (factor.as_str(), level))
@@ -188,7 +192,8 @@ impl<'a> Evidence<'a> {
         Some(Reason::At { label: format!("{factor}={level}"), why }.into())
     }
 
-    /// Returns the levels of a point that differ among the known points, without those of a combination.
+    /// Returns the levels of a point that differ among the known points, without those of a
+    /// combination.
     pub(super) fn name(&self, point: &Point, combination: &Point) -> String {
         let levels = point.0.iter().filter(|(factor, _)| {
             self.varying.contains(factor) && combination.get(factor).is_none()
@@ -233,8 +238,8 @@ impl<'a> Evidence<'a> {
         self.lack(|other| other == point)
     }
 
-    /// Returns every combination of the levels of some factors at which each filter matches a known point; a single
-    /// empty combination if there are no factors.
+    /// Returns every combination of the levels of some factors at which each filter matches a known
+    /// point; a single empty combination if there are no factors.
     pub(super) fn combinations(&self, each: &[String], filters: &[&Filter]) -> Vec<Point> {
         let of = |filter: &Filter| -> BTreeSet<Point> {
             self.known
@@ -251,7 +256,8 @@ impl<'a> Evidence<'a> {
         all.unwrap_or_else(|| of(&Filter::default())).into_iter().collect()
     }
 
-    /// Returns the factors with several levels among the known points of a combination, except `named`.
+    /// Returns the factors with several levels among the known points of a combination, except
+    /// `named`.
     pub(super) fn open_factors(&self, combination: &Point, named: &[&str]) -> Vec<String> {
         let points = self.known.iter().filter(|point| includes(point, combination));
         open_factors(points, named)
@@ -271,7 +277,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Weakens the result of a comparison: by too few rounds, by failed rounds of its points, and without a noise floor.
+    /// Weakens the result of a comparison: by too few rounds, by failed rounds of its points, and
+    /// without a noise floor.
     pub(super) fn require_comparable(
         &self,
         kind: &mut VerdictKind,
@@ -287,7 +294,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Weakens a result if more than a small share of the rounds failed, because slow rounds may fail more often.
+    /// Weakens a result if more than a small share of the rounds failed, because slow rounds may
+    /// fail more often.
     pub(super) fn limit_failures(
         counts: &RoundCounts,
         kind: &mut VerdictKind,
@@ -317,8 +325,8 @@ impl<'a> Evidence<'a> {
         RoundCounts { measured: rounds.len() - failed - void, failed, void }
     }
 
-    /// Returns a reason if the experiment has twins, but they have too few rounds for a noise floor. A promise that
-    /// requires fewer rounds than a floor does needs none.
+    /// Returns a reason if the experiment has twins, but they have too few rounds for a noise
+    /// floor. A promise that requires fewer rounds than a floor does needs none.
     fn no_floor(&self) -> Option<Reason> {
         let has_twins = self.samples.declared().is_some_and(|one| !one.twins.is_empty());
         let (rounds, needed) = (self.twin_rounds, ORDER_STATISTIC_ROUNDS);

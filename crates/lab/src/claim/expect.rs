@@ -50,9 +50,9 @@ impl TryFrom<Level> for Quantifier {
 pub enum Condition {
     /// The estimate of each point is within bounds, in the unit of the metric.
     Value(Bounds),
-    /// The ratio within rounds is within bounds. It is the ratio of the two values, whichever direction is better: twice
-    /// as slow is 2. If a side has several points, the best by the direction of the metric is chosen on half of the rounds
-    /// and judged on the other half.
+    /// The ratio within rounds is within bounds. It is the ratio of the two values, whichever
+    /// direction is better: twice as slow is 2. If a side has several points, the best by the
+    /// direction of the metric is chosen on half of the rounds and judged on the other half.
     Ratio {
         /// Points of the numerator.
         of: Filter,
@@ -60,8 +60,9 @@ pub enum Condition {
         to: Filter,
         /// Bounds of the ratio.
         bounds: Bounds,
-        /// Points that limit `of` on this machine. If their ratio to `to` is below the lower bound, the machine does not
-        /// permit the claimed ratio: the claim is unmeasurable, not contradicted.
+        /// Points that limit `of` on this machine. If their ratio to `to` is below the lower bound,
+        /// the machine does not permit the claimed ratio: the claim is unmeasurable, not
+        /// contradicted.
         limit: Option<Filter>,
     },
     /// Each filter's best point is resolved better than the next one's.
@@ -86,10 +87,11 @@ pub enum Condition {
     },
     /// The difference between a point and its twin is at most this, in the unit of the metric.
     TwinsDifferAtMost(f64),
-    /// The rounds of a point on an idle core differ by at most this number of steps of the time-stamp counter; only for
-    /// metrics in `ns`.
+    /// The rounds of a point on an idle core differ by at most this number of steps of the
+    /// time-stamp counter; only for metrics in `ns`.
     RoundsDifferAtMostSteps(f64),
-    /// The middle half of the rounds of a point on an idle core differs by at most this share of their median.
+    /// The middle half of the rounds of a point on an idle core differs by at most this share of
+    /// their median.
     RoundsDifferAtMost(f64),
 }
 
@@ -103,8 +105,8 @@ pub enum Trend {
     Falls,
     /// No level differs from the first by more than `within`.
     Flat,
-    /// The value at level `beyond` is resolved better than at the first, and no later one is better than it by more than
-    /// `within`.
+    /// The value at level `beyond` is resolved better than at the first, and no later one is better
+    /// than it by more than `within`.
     Saturates,
 }
 

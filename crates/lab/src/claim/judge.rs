@@ -14,8 +14,8 @@ use crate::summary::Samples;
 const HIGHEST: f64 = f64::MAX / 4.0;
 const LOWEST: f64 = -HIGHEST;
 
-/// Judges a claim by a run. `cores` is the number of physical cores of this machine; if the run records the machine that
-/// measured, the number of that machine applies.
+/// Judges a claim by a run. `cores` is the number of physical cores of this machine; if the run
+/// records the machine that measured, the number of that machine applies.
 pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
     let evidence = lacking_cores(claim, run, cores)
         .or_else(|| other_profile(claim, run))

@@ -49,8 +49,8 @@ pub struct Claim {
     pub metric: Option<String>,
     /// Value as published.
     pub published: Option<Published>,
-    /// Whether the published value is expected on any hardware. If not, and without `expect`, it is shown next to the
-    /// measured value and not judged.
+    /// Whether the published value is expected on any hardware. If not, and without `expect`, it is
+    /// shown next to the measured value and not judged.
     pub carries_over: bool,
     /// Number of physical cores required.
     pub cores: Option<usize>,
@@ -85,8 +85,8 @@ impl Claim {
         self.source == PROMISE
     }
 
-    /// Returns the number of rounds required for a verdict: unless the claim sets one, the smallest number whose interval
-    /// covers 95%. With fewer the verdict is inconclusive.
+    /// Returns the number of rounds required for a verdict: unless the claim sets one, the smallest
+    /// number whose interval covers 95%. With fewer the verdict is inconclusive.
     pub fn rounds_needed(&self) -> usize {
         self.rounds.unwrap_or(ORDER_STATISTIC_ROUNDS)
     }

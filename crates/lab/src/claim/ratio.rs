@@ -97,8 +97,8 @@ impl Evidence<'_> {
         self.floors.near(&[paired.above, paired.below])
     }
 
-    /// Returns the ratio of two sides, and the missing points of `of`. Fails if a point of `to` is missing, because it may
-    /// be the best of its side.
+    /// Returns the ratio of two sides, and the missing points of `of`. Fails if a point of `to` is
+    /// missing, because it may be the best of its side.
     fn paired_sides(
         &self,
         of: &Filter,
@@ -114,8 +114,9 @@ impl Evidence<'_> {
         Ok((self.paired(&above.points, &below.points)?, missing))
     }
 
-    /// Returns the ratio of two sides. If a side has several points, the best of each side is chosen on one half of the
-    /// rounds, the same for both, and the ratio is taken on the other half.
+    /// Returns the ratio of two sides. If a side has several points, the best of each side is
+    /// chosen on one half of the rounds, the same for both, and the ratio is taken on the other
+    /// half.
     pub(super) fn paired<'s>(
         &self,
         above: &Points<'s>,
@@ -176,7 +177,8 @@ impl Evidence<'_> {
         self.ratio_value(paired, combination, kind, reasons)
     }
 
-    /// Judges whether `judged`, which is the ratio of two sides or its inverse, is resolved above 1.
+    /// Judges whether `judged`, which is the ratio of two sides or its inverse, is resolved above
+    /// 1.
     pub(super) fn resolved(
         &self,
         paired: &Paired,
@@ -222,8 +224,8 @@ impl Evidence<'_> {
 }
 
 impl Missing {
-    /// Weakens a value if points of its side are missing, which may be better: it can be reproduced only if the result
-    /// would also apply to a better point, and is never contradicted.
+    /// Weakens a value if points of its side are missing, which may be better: it can be reproduced
+    /// only if the result would also apply to a better point, and is never contradicted.
     fn weaken(&self, value: &mut MeasuredValue, holds_if_better: bool) {
         let Some(lack) = &self.open else { return };
         if value.kind != VerdictKind::Reproduced || !holds_if_better {
@@ -251,8 +253,8 @@ impl Bounds {
     }
 }
 
-/// Returns whether the interval of a ratio is inside or outside bounds and further from each than the noise floor; with a
-/// reason if only the floor leaves it open.
+/// Returns whether the interval of a ratio is inside or outside bounds and further from each than
+/// the noise floor; with a reason if only the floor leaves it open.
 fn within_bounds(
     ratio: &Ratio,
     bounds: &Bounds,

@@ -66,7 +66,8 @@ impl Evidence<'_> {
         self.known.iter().map(judge).collect()
     }
 
-    /// Judges the spread of the middle half of each point's rounds on an idle core, as a share of their median.
+    /// Judges the spread of the middle half of each point's rounds on an idle core, as a share of
+    /// their median.
     pub(super) fn judge_repeats(&self, max: f64) -> Vec<Judgement> {
         let judge =
             |point| self.judge_rounds(point, |rounds| self.spread_value(point, rounds, max));
@@ -164,7 +165,8 @@ fn idle_step(sample: &Sample) -> Option<f64> {
     is_idle(sample).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
 }
 
-/// Returns whether a sample's core was idle otherwise, according to the noise recorded. Unknown steal time may be any.
+/// Returns whether a sample's core was idle otherwise, according to the noise recorded. Unknown
+/// steal time may be any.
 fn is_idle(sample: &Sample) -> bool {
     let Some(noise) = sample.noise else { return false };
     let idle = match noise.waited_ns {

@@ -37,8 +37,8 @@ impl Evidence<'_> {
         Judgement { left_out, ..Judgement::of_all(values.unwrap_or_else(missing)) }
     }
 
-    /// Returns the points with values in the order of their levels, at least two, and the levels that this machine cannot
-    /// measure.
+    /// Returns the points with values in the order of their levels, at least two, and the levels
+    /// that this machine cannot measure.
     fn steps(
         &self,
         along: &str,

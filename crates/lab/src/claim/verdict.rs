@@ -70,7 +70,8 @@ impl Verdict {
     }
 }
 
-/// Judgement on a point, or on one combination of the levels of the `each` factors. All its values must fit.
+/// Judgement on a point, or on one combination of the levels of the `each` factors. All its values
+/// must fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judgement {
     /// Result.
@@ -443,8 +444,8 @@ impl Judgement {
     }
 }
 
-/// Combines judgements. With [`Quantifier::All`] and a share, those that cannot be measured do not count; with
-/// [`Quantifier::Some`] they leave the result open.
+/// Combines judgements. With [`Quantifier::All`] and a share, those that cannot be measured do not
+/// count; with [`Quantifier::Some`] they leave the result open.
 pub(super) fn combine(judgements: &[Judgement], quantifier: Quantifier) -> VerdictKind {
     use VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
     let count = |kind| judgements.iter().filter(|judgement| judgement.kind == kind).count();
@@ -470,8 +471,8 @@ pub(super) fn combine(judgements: &[Judgement], quantifier: Quantifier) -> Verdi
     }
 }
 
-/// Returns the smallest count that is at least a share of `all`. In floating point the product of 28% and 25 is just
-/// above 7, and the count is 7.
+/// Returns the smallest count that is at least a share of `all`. In floating point the product of
+/// 28% and 25 is just above 7, and the count is 7.
 fn needed(share: f64, all: usize) -> usize {
     (share * all as f64 - 1e-9).ceil() as usize
 }
@@ -480,7 +481,8 @@ fn needed(share: f64, all: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Combines these numbers of reproduced, contradicted, inconclusive and unmeasurable judgements.
+    /// Combines these numbers of reproduced, contradicted, inconclusive and unmeasurable
+    /// judgements.
     fn verdict(counts: [usize; 4], share: f64) -> VerdictKind {
         let kinds = [
             VerdictKind::Reproduced,

@@ -23,9 +23,10 @@ struct Contest<'a> {
 impl Evidence<'_> {
     /// Judges whether no level of `factor` is the best at all levels of `along`.
     ///
-    /// At each level the best is chosen on half of the rounds and compared with each other level on the other half: a level
-    /// that is resolved worse cannot be the best there. The winner changes if no level can be the best at all levels; it
-    /// does not change if one level is resolved best at all levels.
+    /// At each level the best is chosen on half of the rounds and compared with each other level on
+    /// the other half: a level that is resolved worse cannot be the best there. The winner changes
+    /// if no level can be the best at all levels; it does not change if one level is resolved best
+    /// at all levels.
     pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Judgement {
         let (contests, left_out) = match self.contests(factor, along, combination) {
             Ok(contests) => contests,

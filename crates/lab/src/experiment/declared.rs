@@ -98,11 +98,13 @@ impl Declared {
         Err(format!("experiment name '{name}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"))
     }
 
-    /// Returns the experiment for a profile; `None` if the profile skips it. `suite` is the suite that contains the
-    /// file, if any. Subtracts its points from `points_left`, the number that the file may still generate.
+    /// Returns the experiment for a profile; `None` if the profile skips it. `suite` is the suite
+    /// that contains the file, if any. Subtracts its points from `points_left`, the number that the
+    /// file may still generate.
     ///
     /// # Errors
-    /// Returns an error for an unknown suite, method, metric, factor or level, or a number out of range.
+    /// Returns an error for an unknown suite, method, metric, factor or level, or a number out of
+    /// range.
     pub(crate) fn resolve(
         &self,
         suite: Option<&str>,
@@ -141,7 +143,8 @@ impl Declared {
             let (metric, known) = (one_line(&self.metric), known.join(", "));
             return Err(format!("unknown metric '{metric}'; expected one of {known}"));
         }
-        // Checked before the profile overrides them, so that an unknown level is an error in every profile.
+        // Checked before the profile overrides them, so that an unknown level is an error in every
+        // profile.
         let mut factors = Filter(self.factors.clone()).canonical(method.factors())?;
         for (name, levels) in Filter(changed.factors.clone()).canonical(method.factors())?.0 {
             if factors.0.insert(name.clone(), levels).is_none() {
@@ -191,7 +194,8 @@ impl Declared {
         Ok(Some(experiment))
     }
 
-    /// Returns a level for every factor of the method: the baseline's, else the first one varied, else the default.
+    /// Returns a level for every factor of the method: the baseline's, else the first one varied,
+    /// else the default.
     fn baseline(&self, method: &dyn AnyMethod, factors: &Filter) -> Result<Point, String> {
         let mut baseline = Point::default();
         for (name, levels) in &factors.0 {
@@ -255,7 +259,8 @@ impl Declared {
         Ok(points)
     }
 
-    /// Returns the points that have a twin: by default the baseline, or the first point if the baseline is not a point.
+    /// Returns the points that have a twin: by default the baseline, or the first point if the
+    /// baseline is not a point.
     fn twin_points(
         &self,
         method: &dyn AnyMethod,

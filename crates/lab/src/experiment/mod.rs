@@ -113,8 +113,9 @@ impl Experiment {
         point.without_levels(&self.defaults)
     }
 
-    /// Keeps the points that the filter matches, and measures nothing else. If no twin is among them, the one
-    /// nearest to a twin becomes one, because without a noise floor there is no verdict.
+    /// Keeps the points that the filter matches, and measures nothing else. If no twin is among
+    /// them, the one nearest to a twin becomes one, because without a noise floor there is no
+    /// verdict.
     pub fn keep_with_floor(&mut self, wanted: impl Fn(&Point) -> bool) {
         let declared = self.twins.clone();
         self.keep(wanted);

@@ -1,38 +1,41 @@
-//! The estimate of a point: the median over rounds and how sure it is.
+//! Estimates of a point: medians over rounds with their intervals.
 
 use serde::Serialize;
 
 use super::bootstrap::percentile_interval;
 use super::interval::BOOTSTRAP_ROUNDS;
-use super::summary::{mad, median_of_sorted, sorted};
 use super::{Interval, StatisticsError};
 
-/// The most rounds that [`rounds_needed`] answers with: read it as "this many or more".
+/// Maximum number of rounds that [`rounds_needed`] returns, which stands for this many or more.
 pub const MAX_PROJECTED_ROUNDS: usize = 10_000;
 
-/// What the rounds of one point say, all in the unit of the values.
+/// Estimate of one point, in the unit of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The median over rounds.
+    /// Median over rounds.
     pub median: f64,
-    /// Its interval.
+    /// Interval of the median.
     pub interval: Interval,
-    /// The raw median absolute deviation.
+    /// Median absolute deviation, not scaled.
     pub mad: f64,
-    /// The smallest value.
+    /// Smallest value.
     pub minimum: f64,
-    /// How many rounds it rests on.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 impl Estimate {
-    /// Half the interval's width as a share of the median; see [`Interval::relative_half_width`].
+    /// Returns half the width of the interval as a share of the median; see
+    /// [`Interval::relative_half_width`].
     pub fn relative_half_width(&self) -> f64 {
         self.interval.relative_half_width(self.median)
     }
 }
 
-/// Estimates a point from one value for each round.
+/// Estimates a point from one value per round.
+///
+/// # Errors
+/// Returns an error without values, or if a value is not finite.
 pub fn estimate(values: &[f64]) -> Result<Estimate, StatisticsError> {
     let sorted = sorted(values)?;
     Ok(Estimate {
@@ -44,35 +47,89 @@ pub fn estimate(values: &[f64]) -> Result<Estimate, StatisticsError> {
     })
 }
 
-/// Half the width by which a point may stop, as a share of the median: that of the 95% interval, and
-/// where a bootstrap makes it no less than that of the 99% interval times 0.76, which is alike for
-/// normal values. The 99% interval rests on more of the values, so it is less often narrow by luck just
-/// where the 95% interval is. Infinite if there is no interval.
+/// Returns the half-width that decides whether a point may stop, as a share of the median: that of
+/// the 95% interval, and, for a bootstrap, at least 0.76 times that of the 99% interval, which is
+/// equal for normal values. The 99% interval depends on more of the values, so that it is seldom
+/// narrow by chance when the 95% interval is. Infinite without an interval.
 pub fn stopping_half_width(values: &[f64]) -> f64 {
     let (Ok(estimate), Ok(sorted)) = (estimate(values), sorted(values)) else {
         return f64::INFINITY;
     };
-    let own = estimate.relative_half_width();
+    let half_width = estimate.relative_half_width();
     if sorted.len() < BOOTSTRAP_ROUNDS {
-        return own;
+        return half_width;
     }
     let (low, high) = percentile_interval(&sorted, 0.005);
-    own.max(0.76 * Interval { low, high, ..estimate.interval }.relative_half_width(estimate.median))
+    let wider = Interval { low, high, ..estimate.interval };
+    half_width.max(0.76 * wider.relative_half_width(estimate.median))
 }
 
-/// About how many rounds in all would bring the half-width down to `target` (0.02 is 2%), since
-/// widths fall with the root of the rounds: `rounds * (width / target)^2`, at least the 10 that a
-/// bootstrap needs and at most [`MAX_PROJECTED_ROUNDS`]. Where the interval is narrow enough and no
-/// mere range, the rounds there are. `None` where nothing can be projected: one round, a median of
-/// zero, or a target that is not above zero.
+/// Projects the total number of rounds at which the half-width reaches `target` (0.02 is 2%).
+/// Widths fall with the square root of the rounds: `rounds * (width / target)^2`, at least the 10
+/// of a bootstrap and at most [`MAX_PROJECTED_ROUNDS`]. Returns the present number if the interval
+/// is narrow enough, and `None` for one round, a median of 0, or a target that is not positive.
 ///
-/// Drift slower than the run does not average out, so this is a projection, not a promise.
+/// The projection ignores drift slower than the run, which does not average out.
 pub fn rounds_needed(estimate: &Estimate, target: f64) -> Option<usize> {
     let width = estimate.relative_half_width();
     if !width.is_finite() || target.is_nan() || target <= 0.0 {
         return None;
     }
     let projected = (estimate.rounds as f64 * (width / target).powi(2)).ceil();
-    let least = estimate.rounds.max(BOOTSTRAP_ROUNDS);
-    Some((projected as usize).min(MAX_PROJECTED_ROUNDS).max(least))
+    let min = estimate.rounds.max(BOOTSTRAP_ROUNDS);
+    Some((projected as usize).min(MAX_PROJECTED_ROUNDS).max(min))
+}
+
+/// Sorts finite values in ascending order.
+///
+/// # Errors
+/// Returns an error without values, or if a value is not finite.
+pub(super) fn sorted(values: &[f64]) -> Result<Vec<f64>, StatisticsError> {
+    if values.is_empty() {
+        return Err(StatisticsError::Empty);
+    }
+    if let Some((index, &value)) = values.iter().enumerate().find(|(_, v)| !v.is_finite()) {
+        return Err(StatisticsError::NotFinite { index, value });
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Ok(sorted)
+}
+
+/// Returns the median of at least one sorted value.
+pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
+}
+
+/// Returns the median: the middle value, or the mean of the two in the middle. `None` without
+/// values, or if one is not finite.
+pub fn median(values: &[f64]) -> Option<f64> {
+    Some(median_of_sorted(&sorted(values).ok()?))
+}
+
+/// Returns the median absolute deviation from the median, not scaled by 1.4826, the factor for
+/// normal values. `None` without values, or if one is not finite.
+pub fn mad(values: &[f64]) -> Option<f64> {
+    let centre = median(values)?;
+    let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
+    median(&deviations)
+}
+
+/// Returns the smallest value. `None` without values, or if one is not finite.
+pub fn minimum(values: &[f64]) -> Option<f64> {
+    Some(sorted(values).ok()?[0])
+}
+
+/// Returns the quantile `q` (0 to 1) of values in ascending order, interpolated linearly (type 7 of
+/// Hyndman and Fan, 1996, the default of R and NumPy). `None` without values, or if `q` is outside
+/// 0 to 1.
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    if sorted.is_empty() || !(0.0..=1.0).contains(&q) {
+        return None;
+    }
+    let rank = q * (sorted.len() - 1) as f64;
+    let below = sorted[rank.floor() as usize];
+    let above = sorted[rank.ceil() as usize];
+    Some(below + (above - below) * rank.fract())
 }

@@ -1,57 +1,53 @@
-//! The statistics of the method: medians with their intervals, ratios paired inside a round, what a
-//! difference must exceed to count, and the random orders that make all of this valid.
+//! Statistics of the method: medians with their intervals, ratios paired within rounds, noise
+//! floors, and randomised orders.
 //!
-//! Everything here is a pure function of its arguments. A value is one round's: what repeats inside
-//! a round was summarised before. Nothing is dropped and nothing is assumed normal.
+//! All functions are pure. Each value is that of one round; repetitions within a round are
+//! summarised before. No value is dropped, and no distribution is assumed.
 
 use serde::Serialize;
 
-mod binomial;
 mod bootstrap;
-mod chance;
-mod choice;
 mod estimate;
 mod interval;
 pub mod order;
 mod ratio;
-mod resolution;
-mod summary;
 
-pub use choice::{Choice, choose_and_judge};
-pub use estimate::{Estimate, MAX_PROJECTED_ROUNDS, estimate, rounds_needed, stopping_half_width};
+pub use estimate::{
+    Estimate, MAX_PROJECTED_ROUNDS, estimate, mad, median, minimum, quantile, rounds_needed,
+    stopping_half_width,
+};
 pub use interval::{BOOTSTRAP_ROUNDS, CONFIDENCE, Interval, IntervalKind, ORDER_STATISTIC_ROUNDS};
-pub use ratio::{Ratio, paired_ratio};
-pub use resolution::{NoiseFloor, Resolution, Unresolved, resolve};
-pub use summary::{mad, median, minimum, quantile};
+pub use order::{Choice, choose_and_judge};
+pub use ratio::{NoiseFloor, Ratio, Resolution, Unresolved, paired_ratio, resolve};
 
-/// Why values cannot be summarised. Indices count from 0 in the slice that was given.
+/// An error of a summary of values. Indices count from 0 in the given slice.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatisticsError {
-    /// There is nothing to summarise.
-    #[error("no round has a value to summarise: measure at least one round")]
+    /// There are no values.
+    #[error("no round has a value; measure at least one round")]
     Empty,
     /// A value is NaN or infinite.
-    #[error("value {index} is {value}, not a finite number: journal it as an error, not a value")]
+    #[error("value {index} is {value}, not a finite number; record it as an error")]
     NotFinite {
-        /// Where it stands.
+        /// Index of the value or pair.
         index: usize,
-        /// What was found.
+        /// The value.
         value: f64,
     },
-    /// A pair has a member with no logarithm.
+    /// A pair has a value without a logarithm.
     #[error(
         "pair {index} is {numerator} over {denominator}: a ratio needs two finite values above zero"
     )]
     NotPositive {
-        /// Where it stands.
+        /// Index of the value or pair.
         index: usize,
-        /// The value above the line.
+        /// The numerator.
         numerator: f64,
-        /// The value below the line.
+        /// The denominator.
         denominator: f64,
     },
-    /// Neither higher nor lower is better, so nothing is best.
-    #[error("the metric has no better direction: choose by one that has")]
+    /// The metric has no better direction.
+    #[error("the metric has no better direction; choose another metric")]
     NoDirection,
 }

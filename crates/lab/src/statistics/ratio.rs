@@ -1,35 +1,41 @@
-//! Ratios paired inside rounds.
+//! Ratios paired within rounds, and whether they differ from 1.
 //!
-//! Two points of one round were measured close together, so the drift of the machine is in both
-//! and leaves their ratio. On the log scale a ratio and its inverse are mirror images.
+//! Two points of a round are measured close together, so that drift of the machine cancels in their
+//! ratio. On the logarithmic scale a ratio and its inverse are symmetric.
+
+use std::fmt;
 
 use serde::Serialize;
 
-use super::summary::{median_of_sorted, sorted};
-use super::{Interval, StatisticsError};
+use super::estimate::{median_of_sorted, sorted};
+use super::{Interval, IntervalKind, ORDER_STATISTIC_ROUNDS, StatisticsError};
 
-/// How many times larger one point is than another.
+/// Ratio of two points.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The exponential of the median of the rounds' log-ratios.
+    /// Exponential of the median of the logarithms of the rounds' ratios.
     pub ratio: f64,
-    /// Its interval, made on the log scale by the same rule as any median's.
+    /// Its interval, computed on the logarithmic scale like that of any median.
     pub interval: Interval,
-    /// How many rounds gave a pair.
+    /// Number of rounds with a pair.
     pub rounds: usize,
-    /// How many rounds gave none: a value was missing, or the covariate classes differed.
+    /// Number of rounds without a pair: a value is missing, or the classes differ.
     pub lost: usize,
 }
 
 impl Ratio {
-    /// Half the interval's width as a share of the ratio; see [`Interval::relative_half_width`].
+    /// Returns half the width of the interval as a share of the ratio; see
+    /// [`Interval::relative_half_width`].
     pub fn relative_half_width(&self) -> f64 {
         self.interval.relative_half_width(self.ratio)
     }
 }
 
-/// The ratio from one pair (numerator, denominator) for each round that has both in the same
-/// covariate class, and the number of rounds `lost` to that.
+/// Returns the ratio from one pair (numerator, denominator) per round. `lost` is the number of
+/// rounds without a pair.
+///
+/// # Errors
+/// Returns an error without pairs, or if a value is not finite and positive.
 pub fn paired_ratio(pairs: &[(f64, f64)], lost: usize) -> Result<Ratio, StatisticsError> {
     let logarithms = pairs
         .iter()
@@ -50,4 +56,87 @@ pub fn paired_ratio(pairs: &[(f64, f64)], lost: usize) -> Result<Ratio, Statisti
         rounds: pairs.len(),
         lost,
     })
+}
+
+/// Noise floor: the ratio of twins, two measurements of one point in each round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct NoiseFloor {
+    /// Interval of the ratio of the twins.
+    pub interval: Interval,
+    /// Maximum distance of its ends from 1, as the absolute value of a natural logarithm: 0.02 is
+    /// 2%.
+    pub floor: f64,
+}
+
+impl NoiseFloor {
+    /// Returns the highest floor of some twins; `None` if none has a 95% interval, which takes 6
+    /// rounds.
+    pub fn from_twins(twins: &[Ratio]) -> Option<Self> {
+        twins
+            .iter()
+            .filter(|twins| twins.rounds >= ORDER_STATISTIC_ROUNDS)
+            .map(|Ratio { interval, .. }| Self {
+                interval: *interval,
+                floor: interval.low.ln().abs().max(interval.high.ln().abs()),
+            })
+            .max_by(|a, b| a.floor.total_cmp(&b.floor))
+    }
+}
+
+/// Whether a ratio differs from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resolution {
+    /// The numerator is larger.
+    Higher,
+    /// The numerator is smaller.
+    Lower,
+    /// The rounds do not decide.
+    Unresolved {
+        /// The reason.
+        why: Unresolved,
+    },
+}
+
+/// Why a ratio is unresolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unresolved {
+    /// A single round has no interval.
+    SingleRound,
+    /// A range of 2 to 5 rounds is not a 95% interval.
+    TooFewRounds,
+    /// The interval includes 1.
+    IncludesOne,
+    /// The difference is smaller than that between twins.
+    BelowFloor,
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::SingleRound => "a single round has no interval",
+            Self::TooFewRounds => "too few rounds",
+            Self::IncludesOne => "the interval includes 1",
+            Self::BelowFloor => "the difference is below the noise floor",
+        })
+    }
+}
+
+/// Returns whether a ratio differs from 1: its interval must exclude 1, and the difference must be
+/// at least the noise floor, if there is one.
+pub fn resolve(ratio: &Ratio, floor: Option<&NoiseFloor>) -> Resolution {
+    let unresolved = |why| Resolution::Unresolved { why };
+    match ratio.interval.kind {
+        IntervalKind::Single => return unresolved(Unresolved::SingleRound),
+        IntervalKind::Range => return unresolved(Unresolved::TooFewRounds),
+        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => {}
+    }
+    if ratio.interval.includes(1.0) {
+        return unresolved(Unresolved::IncludesOne);
+    }
+    if floor.is_some_and(|noise| ratio.ratio.ln().abs() < noise.floor) {
+        return unresolved(Unresolved::BelowFloor);
+    }
+    if ratio.ratio > 1.0 { Resolution::Higher } else { Resolution::Lower }
 }

@@ -1,7 +1,8 @@
 //! Summaries of a run's samples: a row per point.
 //!
-//! If a run has several environments, the one that measured the experiment last is summarised, and the others are counted.
-//! The last sample of a point and round counts, void or not. Outliers are flagged and stay in the estimate.
+//! If a run has several environments, the one that measured the experiment last is summarised, and
+//! the others are counted. The last sample of a point and round counts, void or not. Outliers are
+//! flagged and stay in the estimate.
 
 mod observed;
 mod row;
@@ -81,8 +82,8 @@ pub struct Summary {
 /// Summarises one metric of an experiment.
 ///
 /// # Errors
-/// Returns an error if the run has no samples of the experiment or no such metric, or if the metric cannot be converted
-/// into the unit.
+/// Returns an error if the run has no samples of the experiment or no such metric, or if the metric
+/// cannot be converted into the unit.
 pub fn summarise(
     run: &Run,
     experiment: &str,

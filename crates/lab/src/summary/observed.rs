@@ -46,15 +46,16 @@ impl Observed {
         self.twins.iter().filter_map(ratio).collect()
     }
 
-    /// Returns the maximum number of rounds that a point and its twin have in common; 0 without twins.
+    /// Returns the maximum number of rounds that a point and its twin have in common; 0 without
+    /// twins.
     pub(crate) fn twin_rounds(&self) -> usize {
         let common = |(point, twin)| Some(pairs(self.points.get(point)?, twin).0.len());
         self.twins.iter().filter_map(common).max().unwrap_or(0)
     }
 }
 
-/// Returns the pairs of values of the rounds in which both points have the same class, and the number of rounds without a
-/// pair. A point without a class pairs with any.
+/// Returns the pairs of values of the rounds in which both points have the same class, and the
+/// number of rounds without a pair. A point without a class pairs with any.
 pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, usize) {
     let all: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
     let pair = |round| {
@@ -76,8 +77,8 @@ pub fn paired(numerator: &Rounds, denominator: &Rounds) -> Result<Ratio, Statist
     paired_ratio(&pairs, lost)
 }
 
-/// Noise floors of an experiment, one per pair of twins. They differ: a copy of 16 B varies by another share than one of
-/// 256 MiB.
+/// Noise floors of an experiment, one per pair of twins. They differ: a copy of 16 B varies by
+/// another share than one of 256 MiB.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Floors(Vec<(Point, NoiseFloor)>);
@@ -89,8 +90,9 @@ impl Floors {
         Self(observed.twin_ratios().into_iter().filter_map(floor).collect())
     }
 
-    /// Returns the floor for a comparison of these points: that of the nearest twins, which differ from one of them in the
-    /// fewest factors; of equally near ones, the highest. `None` without twins.
+    /// Returns the floor for a comparison of these points: that of the nearest twins, which differ
+    /// from one of them in the fewest factors; of equally near ones, the highest. `None` without
+    /// twins.
     pub fn near(&self, points: &[&Point]) -> Option<&NoiseFloor> {
         let distance = |twin: &Point| points.iter().map(|point| twin.differing(point)).min();
         let nearest = self.0.iter().map(|(twin, _)| distance(twin)).min()?;

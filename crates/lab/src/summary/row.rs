@@ -30,7 +30,8 @@ pub struct Row {
     pub errors: BTreeMap<FailureKind, FailureCount>,
     /// Number of valid rounds by level of each covariate.
     pub covariates: BTreeMap<String, Vec<(Level, usize)>>,
-    /// Estimates by proximity of the cores, if there are rounds of several classes: one median would hide two costs.
+    /// Estimates by proximity of the cores, if there are rounds of several classes: one median
+    /// would hide two costs.
     pub by_class: BTreeMap<String, Estimate>,
     /// Outliers, which stay in the estimate.
     pub outliers: Vec<Outlier>,
@@ -148,8 +149,8 @@ impl PointSamples<'_> {
         classes.into_iter().filter_map(estimated).collect()
     }
 
-    /// Returns the values with a modified z-score over 3.5 (Iglewicz and Hoaglin, 1993). If more than half of the values
-    /// are equal, the spread is 0 and no value is an outlier.
+    /// Returns the values with a modified z-score over 3.5 (Iglewicz and Hoaglin, 1993). If more
+    /// than half of the values are equal, the spread is 0 and no value is an outlier.
     fn outliers(&self, values: &[f64]) -> Vec<Outlier> {
         let (Some(centre), Some(mad)) = (median(values), mad(values)) else {
             return Vec::new();

@@ -14,7 +14,8 @@ pub const CLASS: &str = "proximity";
 
 /// Samples of one experiment that belong together, indexed by point, twin and round.
 ///
-/// These are the samples of one environment and, if factors of the experiment are chosen at boot, of its other boots.
+/// These are the samples of one environment and, if factors of the experiment are chosen at boot,
+/// of its other boots.
 pub struct Samples<'a> {
     /// The run.
     pub run: &'a Run,
@@ -31,7 +32,8 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Indexes the samples of an experiment in the environment that measured it last; `None` without samples.
+    /// Indexes the samples of an experiment in the environment that measured it last; `None`
+    /// without samples.
     pub fn newest(run: &'a Run, experiment: &'a str) -> Option<Self> {
         let last = run.samples.iter().rev().find(|s| s.experiment == experiment)?;
         Some(Self::in_environment(run, experiment, &last.environment))
@@ -93,8 +95,8 @@ impl<'a> Samples<'a> {
         self.last.get(&(point, false))?.get(&round).copied()
     }
 
-    /// Returns the values of a metric by point and round. A round whose sample is void or failed, or has no clock to
-    /// convert its value by, has none.
+    /// Returns the values of a metric by point and round. A round whose sample is void or failed,
+    /// or has no clock to convert its value by, has none.
     pub fn observed(&self, metric: &str, unit: Unit) -> Observed {
         let mut observed = Observed::default();
         for ((point, twin), samples) in &self.last {

@@ -23,7 +23,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit with a name, for a metric in `own`: `ticks`, `cycles`, or else the metric's unit.
+    /// Returns the unit with a name, for a metric in `own`: `ticks`, `cycles`, or else the metric's
+    /// unit.
     pub fn of(name: &str, own: &str) -> Self {
         match name {
             _ if name == own => Self::Own,
