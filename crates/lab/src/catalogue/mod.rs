@@ -2,6 +2,8 @@
 //!
 //! Every file is parsed once. Resolving checks names and levels against the methods of the suites.
 
+mod declared;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -9,9 +11,10 @@ use machine::file;
 use serde::Deserialize;
 use toml::Spanned;
 
+use self::declared::Declared;
 use crate::claim::{self, Claim};
 use crate::data::{DataError, MAX_FILE, MAX_TABLES, SourceLocation, line_of, read_toml};
-use crate::experiment::{Declared, Experiment, MAX_POINTS, Profile, suite_name};
+use crate::experiment::{Experiment, MAX_POINTS, Profile, suite_name};
 use crate::factor;
 use crate::figure::Figure;
 use crate::suite::{self, Suite};

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::limits::{MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, count};
-use super::{Effort, Experiment, Profile};
+use crate::experiment::{
+    Effort, Experiment, MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, Profile, check_count,
+};
 use crate::method::{AnyMethod, complete};
 use crate::point::{Filter, Level, OneOrMany, Point};
 use crate::quantity;
@@ -18,7 +19,7 @@ const MAX_NAME: usize = 64;
 /// An experiment as declared in a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Declared {
+pub(super) struct Declared {
     name: String,
     suite: Option<String>,
     method: Option<String>,
@@ -80,7 +81,7 @@ impl Default for Sweeps {
 
 impl Declared {
     /// Returns the ID: suite and name.
-    pub(crate) fn id(&self, suite: Option<&str>) -> String {
+    pub(super) fn id(&self, suite: Option<&str>) -> String {
         let suite = suite.or(self.suite.as_deref()).unwrap_or_default();
         format!("{suite}/{}", self.name)
     }
@@ -89,7 +90,7 @@ impl Declared {
     ///
     /// # Errors
     /// Returns an error for a name that is too long or contains other characters.
-    pub(crate) fn check_name(&self) -> Result<(), String> {
+    pub(super) fn check_name(&self) -> Result<(), String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if (1..=MAX_NAME).contains(&self.name.len()) && self.name.chars().all(plain) {
             return Ok(());
@@ -105,7 +106,7 @@ impl Declared {
     /// # Errors
     /// Returns an error for an unknown suite, method, metric, factor or level, or a number out of
     /// range.
-    pub(crate) fn resolve(
+    pub(super) fn resolve(
         &self,
         suite: Option<&str>,
         suites: &[&dyn Suite],
@@ -155,10 +156,10 @@ impl Declared {
             }
         }
         for (name, levels) in &factors.0 {
-            count(&format!("levels of '{name}'"), levels.levels().len(), 1, MAX_LEVELS)?;
+            check_count(&format!("levels of '{name}'"), levels.levels().len(), 1, MAX_LEVELS)?;
         }
-        count("filters of twins", self.twins.as_ref().map_or(0, Vec::len), 0, MAX_LISTED)?;
-        count("filters of exclude", self.exclude.len(), 0, MAX_LISTED)?;
+        check_count("filters of twins", self.twins.as_ref().map_or(0, Vec::len), 0, MAX_LISTED)?;
+        check_count("filters of exclude", self.exclude.len(), 0, MAX_LISTED)?;
         let baseline = self.baseline(method, &factors)?;
         let sweeps = self.swept(&factors)?;
         let made = made(&sweeps, &factors)?;
@@ -219,7 +220,7 @@ impl Declared {
             Sweeps::Word(word) if word == "all" => Ok(vec![factors.0.keys().cloned().collect()]),
             Sweeps::Word(word) => Err(format!("sweeps = '{word}'; use \"all\" or a list")),
             Sweeps::Around(sweeps) => {
-                count("sweeps", sweeps.len(), 0, MAX_LISTED)?;
+                check_count("sweeps", sweeps.len(), 0, MAX_LISTED)?;
                 for sweep in sweeps {
                     let mut seen = BTreeSet::new();
                     if let Some(twice) = sweep.iter().find(|name| !seen.insert(*name)) {
