@@ -5,7 +5,7 @@ use super::{Generator, Template};
 use crate::nic::layout::FLIT;
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
-use crate::wire::{Coming, Stretch};
+use crate::wire::{PacketRun, RxBurst};
 
 /// Packets that are sent together.
 pub struct Burst<'a> {
@@ -22,7 +22,7 @@ pub(super) struct Position {
     pub(super) round: u32,
 }
 
-impl Coming for Burst<'_> {
+impl RxBurst for Burst<'_> {
     #[inline(always)]
     fn count(&self) -> u32 {
         self.count
@@ -41,7 +41,7 @@ impl Coming for Burst<'_> {
     unsafe fn put<V: Vector>(
         self,
         order: &[u32],
-        stretches: &[Stretch],
+        runs: &[PacketRun],
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
     ) {
         let generator = self.generator;
@@ -49,20 +49,20 @@ impl Coming for Burst<'_> {
         let round = generator.position.round;
         let mut writing = Writing { round, timing: generator.timing.begin_burst() };
         let mut wire_bytes = 0;
-        for stretch in stretches {
-            let list = stretch.list.of(order);
-            if stretch.place.is_null() {
+        for run in runs {
+            let list = run.list.of(order);
+            if run.place.is_null() {
                 std::hint::cold_path();
-                generator.dropped += u64::from(stretch.count);
-                wire_bytes += nowhere(templates, list, stretch);
+                generator.dropped += u64::from(run.count);
+                wire_bytes += nowhere(templates, list, run);
                 continue;
             }
             // SAFETY: the order holds indices of the templates, and each place has room, by the caller's
             // word.
             wire_bytes += unsafe {
                 match list {
-                    [index] => writing.one::<V>(templates, *index, stretch, &mut next),
-                    _ => writing.several::<V>(templates, list, stretch, &mut next),
+                    [index] => writing.one::<V>(templates, *index, run, &mut next),
+                    _ => writing.several::<V>(templates, list, run, &mut next),
                 }
             };
         }
@@ -75,10 +75,10 @@ impl Coming for Burst<'_> {
 
 /// Bytes on the wire of packets that have no place.
 #[cold]
-fn nowhere(templates: &[Template], list: &[u32], stretch: &Stretch) -> u64 {
-    let indices = list.iter().cycle().skip(stretch.at as usize % list.len());
+fn nowhere(templates: &[Template], list: &[u32], run: &PacketRun) -> u64 {
+    let indices = list.iter().cycle().skip(run.at as usize % list.len());
     let each = indices.map(|index| u64::from(templates[*index as usize].wire_bytes));
-    each.take(stretch.count as usize).sum()
+    each.take(run.count as usize).sum()
 }
 
 /// Writes packets to where they go.
@@ -98,17 +98,17 @@ impl Writing {
         &mut self,
         templates: &[Template],
         index: u32,
-        stretch: &Stretch,
+        run: &PacketRun,
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
     ) -> u64 {
         // SAFETY: by the caller's word.
         let template = unsafe { *templates.get_unchecked(index as usize) };
         let step = template.flits as usize * FLIT;
-        let mut number = template.number(self.round.wrapping_add(stretch.at));
-        let mut place = stretch.place;
+        let mut number = template.number(self.round.wrapping_add(run.at));
+        let mut place = run.place;
         // SAFETY: the source is in the traffic, which the generator holds.
         let first = unsafe { V::load(template.source) };
-        let mut left = stretch.count;
+        let mut left = run.count;
         while left > 0 {
             let (stamp, count) = self.timing.next(left);
             left -= count;
@@ -121,7 +121,7 @@ impl Writing {
                 place = next(place, step);
             }
         }
-        u64::from(template.wire_bytes) * u64::from(stretch.count)
+        u64::from(template.wire_bytes) * u64::from(run.count)
     }
 
     /// Writes packets of a list in turn; gives their bytes on the wire.
@@ -133,12 +133,12 @@ impl Writing {
         &mut self,
         templates: &[Template],
         list: &[u32],
-        stretch: &Stretch,
+        run: &PacketRun,
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
     ) -> u64 {
-        let (mut at, mut round) = (stretch.at as usize, self.round);
-        let (mut place, mut wire_bytes) = (stretch.place, 0);
-        let mut left = stretch.count;
+        let (mut at, mut round) = (run.at as usize, self.round);
+        let (mut place, mut wire_bytes) = (run.place, 0);
+        let mut left = run.count;
         while left > 0 {
             let (stamp, count) = self.timing.next(left);
             left -= count;

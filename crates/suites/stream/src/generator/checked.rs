@@ -1,31 +1,14 @@
 //! What comes back is counted, put in order, and compared with what was sent.
 
-use super::look::{ALL, Expected, Look, NONE, ONE_WORD, Seen, WORD};
+use super::packet_checker::{
+    ALL, Check, CheckCounts, Expected, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
+};
 use super::times::Times;
 use super::trial::{Flows, Report, Trial};
 use crate::nic::layout::FLIT;
 use crate::wire::packet::{self, Walk};
 use crate::wire::traffic::Traffic;
-use crate::wire::{Left, Span};
-use lab::factor::LevelType;
-
-/// The byte of each packet to which the echo adds 1: the last of the shortest frame.
-pub const TOUCHED: usize = 59;
-/// What adding 1 to the byte adds to the word.
-pub(crate) const TOUCH: u64 = 1 << 56;
-
-/// What of each packet that comes back is compared with what was sent. Which packet it is, and so count
-/// and order, is always looked at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType)]
-pub enum Check {
-    /// Nothing more.
-    None,
-    /// The word that holds the byte that the application changes, and the length.
-    #[default]
-    OneWord,
-    /// Every byte.
-    All,
-}
+use crate::wire::{PacketRef, TxCount};
 
 /// What came back.
 #[derive(Default)]
@@ -104,16 +87,16 @@ impl Checked {
     /// # Safety
     /// As for [`Wire::leave`](crate::wire::Wire::leave).
     #[inline(always)]
-    pub(super) unsafe fn take(&mut self, start: *const u8, bytes: usize) -> Left {
+    pub(super) unsafe fn take(&mut self, start: *const u8, bytes: usize) -> TxCount {
         // SAFETY: by the caller's word.
         unsafe {
             match (self.check, self.times.is_some()) {
-                (Check::None, false) => self.look::<NONE, false>(start, bytes),
-                (Check::OneWord, false) => self.look::<ONE_WORD, false>(start, bytes),
-                (Check::All, false) => self.look::<ALL, false>(start, bytes),
-                (Check::None, true) => self.look::<NONE, true>(start, bytes),
-                (Check::OneWord, true) => self.look::<ONE_WORD, true>(start, bytes),
-                (Check::All, true) => self.look::<ALL, true>(start, bytes),
+                (Check::None, false) => self.check_packets::<NONE, false>(start, bytes),
+                (Check::OneWord, false) => self.check_packets::<ONE_WORD, false>(start, bytes),
+                (Check::All, false) => self.check_packets::<ALL, false>(start, bytes),
+                (Check::None, true) => self.check_packets::<NONE, true>(start, bytes),
+                (Check::OneWord, true) => self.check_packets::<ONE_WORD, true>(start, bytes),
+                (Check::All, true) => self.check_packets::<ALL, true>(start, bytes),
             }
         }
     }
@@ -121,28 +104,28 @@ impl Checked {
     /// The same for packets that lie apart.
     ///
     /// # Safety
-    /// As for [`Wire::leave_apart`](crate::wire::Wire::leave_apart).
+    /// As for [`Wire::on_transmit_scattered`](crate::wire::Wire::leave_apart).
     #[inline(always)]
-    pub(super) unsafe fn take_apart(&mut self, packets: &[Span]) {
+    pub(super) unsafe fn take_scattered(&mut self, packets: &[PacketRef]) {
         // SAFETY: by the caller's word.
         unsafe {
             match (self.check, self.times.is_some()) {
-                (Check::None, false) => self.look_apart::<NONE, false>(packets),
-                (Check::OneWord, false) => self.look_apart::<ONE_WORD, false>(packets),
-                (Check::All, false) => self.look_apart::<ALL, false>(packets),
-                (Check::None, true) => self.look_apart::<NONE, true>(packets),
-                (Check::OneWord, true) => self.look_apart::<ONE_WORD, true>(packets),
-                (Check::All, true) => self.look_apart::<ALL, true>(packets),
+                (Check::None, false) => self.check_scattered::<NONE, false>(packets),
+                (Check::OneWord, false) => self.check_scattered::<ONE_WORD, false>(packets),
+                (Check::All, false) => self.check_scattered::<ALL, false>(packets),
+                (Check::None, true) => self.check_scattered::<NONE, true>(packets),
+                (Check::OneWord, true) => self.check_scattered::<ONE_WORD, true>(packets),
+                (Check::All, true) => self.check_scattered::<ALL, true>(packets),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn look<const CHECK: u8, const TIMED: bool>(
+    unsafe fn check_packets<const CHECK: u8, const TIMED: bool>(
         &mut self,
         start: *const u8,
         all: usize,
-    ) -> Left {
+    ) -> TxCount {
         let (mut at, mut walk) = (0, self.walk);
         let mut look = self.begin_look();
         while at < all {
@@ -163,17 +146,20 @@ impl Checked {
         let seen = look.seen;
         self.walk = walk;
         self.count(&seen);
-        Left { packets: seen.packets, bytes: at }
+        TxCount { packets: seen.packets, bytes: at }
     }
 
     #[inline(always)]
-    unsafe fn look_apart<const CHECK: u8, const TIMED: bool>(&mut self, mut packets: &[Span]) {
+    unsafe fn check_scattered<const CHECK: u8, const TIMED: bool>(
+        &mut self,
+        mut packets: &[PacketRef],
+    ) {
         let mut look = self.begin_look();
         while let [packet, rest @ ..] = packets {
             // SAFETY: by the caller's word.
             unsafe {
                 let next = look.any::<CHECK, TIMED>(packet.start, packet.bytes as usize);
-                packets = look.following_apart::<CHECK, TIMED>(rest, next);
+                packets = look.following_scattered::<CHECK, TIMED>(rest, next);
             }
         }
         let seen = look.seen;
@@ -181,18 +167,18 @@ impl Checked {
     }
 
     #[inline(always)]
-    fn begin_look(&mut self) -> Look<'_> {
-        Look {
+    fn begin_look(&mut self) -> PacketChecker<'_> {
+        PacketChecker {
             expected: &self.expected,
             sequences: &mut self.sequences,
             touch: self.touch,
             times: self.times.as_mut(),
-            seen: Seen::default(),
+            seen: CheckCounts::default(),
         }
     }
 
     #[inline(always)]
-    fn count(&mut self, seen: &Seen) {
+    fn count(&mut self, seen: &CheckCounts) {
         self.received += seen.packets;
         self.bytes += seen.bytes;
         self.corrupted += seen.corrupted;

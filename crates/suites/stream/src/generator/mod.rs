@@ -7,12 +7,11 @@
 
 mod burst;
 mod checked;
-mod live;
-mod look;
+mod iteration_times;
 mod pace;
+mod packet_checker;
 mod times;
 mod trial;
-mod turns;
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -22,18 +21,16 @@ use machine::tsc::{Tsc, Unavailable};
 
 use crate::nic::ticks;
 use crate::wire::traffic::{Packet, Traffic};
-use crate::wire::{Left, Span, Wire};
+use crate::wire::{PacketRef, TxCount, Wire};
 use burst::{Burst, Position};
 use checked::Checked;
-pub(crate) use checked::TOUCH;
-pub use checked::{Check, TOUCHED};
-pub use live::{Live, Seen};
-pub(crate) use look::WORD;
+use iteration_times::IterationTimes;
 pub use pace::Pace;
 use pace::Paced;
+pub use packet_checker::{Check, TOUCHED};
+pub(crate) use packet_checker::{TOUCH, WORD};
 use times::Timing;
-pub use trial::{Report, Trial};
-use turns::Turns;
+pub use trial::{CounterSnapshot, LiveCounters, Report, Trial};
 
 /// How often others see how far it is.
 const SHOWN_EVERY: Duration = Duration::from_millis(1);
@@ -43,7 +40,7 @@ const SHOWN_EVERY: Duration = Duration::from_millis(1);
 const LEFT_OVER: Duration = Duration::from_millis(250);
 
 /// What the generator is told.
-pub enum Order {
+pub enum GeneratorCommand {
     /// Sends this from now on.
     Send(Arc<Traffic>),
     /// Starts a trial; its report comes when it is over.
@@ -84,10 +81,10 @@ pub struct Generator {
     state: State,
     trial: Trial,
     answer: Option<SyncSender<Report>>,
-    begun: u64,
-    turns: Turns,
+    start: u64,
+    turns: IterationTimes,
     /// The turns while packets were sent.
-    sending: Turns,
+    sending: IterationTimes,
     ended_sending: u64,
     sent: u64,
     dropped: u64,
@@ -95,8 +92,8 @@ pub struct Generator {
     timing: Timing,
     /// Bytes of a packet on the wire, in the mean.
     wire_bytes: f64,
-    ticks_a_second: f64,
-    live: Arc<Live>,
+    ticks_per_second: f64,
+    live: Arc<LiveCounters>,
     /// When it is shown next, and how often, ticks.
     show: u64,
     showing: u64,
@@ -112,7 +109,7 @@ impl Generator {
     ///
     /// # Errors
     /// Where no time can be told.
-    pub fn new(traffic: Arc<Traffic>, live: Arc<Live>) -> Result<Self, Unavailable> {
+    pub fn new(traffic: Arc<Traffic>, live: Arc<LiveCounters>) -> Result<Self, Unavailable> {
         let tsc = Tsc::get()?;
         let mut generator = Self {
             traffic: Arc::clone(&traffic),
@@ -123,16 +120,16 @@ impl Generator {
             state: State::Idle,
             trial: Trial::default(),
             answer: None,
-            begun: 0,
-            turns: Turns::default(),
-            sending: Turns::default(),
+            start: 0,
+            turns: IterationTimes::default(),
+            sending: IterationTimes::default(),
             ended_sending: 0,
             sent: 0,
             dropped: 0,
             checked: Checked::default(),
             timing: Timing::of_none(),
             wire_bytes: 0.0,
-            ticks_a_second: tsc.hertz,
+            ticks_per_second: tsc.hertz,
             live,
             show: 0,
             showing: tsc.ticks(SHOWN_EVERY),
@@ -190,21 +187,21 @@ impl Generator {
         (self.sent, self.dropped, self.position) = (0, 0, Position::default());
         self.checked.begin();
         self.timing = self.timed_every().map_or(Timing::of_none(), Timing::of_every);
-        self.begun = ticks();
-        self.paced = Paced::new(self.trial.pace, self.begun);
-        self.turns = Turns::from(self.begun);
+        self.start = ticks();
+        self.paced = Paced::new(self.trial.pace, self.start);
+        self.turns = IterationTimes::from(self.start);
         self.state = State::Sending;
     }
 
     /// Of how many packets one is timed; none where none is.
     fn timed_every(&self) -> Option<u32> {
         let (packets, pace) = (self.traffic.len(), self.trial.pace);
-        let every = || times::interval(pace, self.wire_bytes, packets, self.ticks_a_second);
+        let every = || times::interval(pace, self.wire_bytes, packets, self.ticks_per_second);
         self.trial.times.then(every)
     }
 
     fn stop_sending(&mut self, now: u64) {
-        self.turned_at(now);
+        self.end_iteration_at(now);
         self.sending = self.turns;
         self.ended_sending = now;
         self.state = State::Draining(now + self.trial.drain);
@@ -215,11 +212,11 @@ impl Generator {
         let report = Report {
             sent: self.sent,
             dropped: self.dropped,
-            begun: self.begun,
+            start: self.start,
             ended_sending: self.ended_sending,
             ended: now,
             gap: self.sending.longest,
-            stood: self.sending.stood,
+            stalled: self.sending.stalled,
             timed_every: self.timed_every().unwrap_or_default(),
             ..self.checked.report()
         };
@@ -230,14 +227,14 @@ impl Generator {
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> CounterSnapshot {
         let (received, corrupted) = (self.checked.received(), self.checked.corrupted());
-        Seen { sent: self.sent, received, corrupted }
+        CounterSnapshot { sent: self.sent, received, corrupted }
     }
 
     #[inline(always)]
-    fn turned_at(&mut self, now: u64) {
-        self.turns.turned(now, self.sent + self.checked.received(), &self.trial);
+    fn end_iteration_at(&mut self, now: u64) {
+        self.turns.end_iteration(now, self.sent + self.checked.received(), &self.trial);
     }
 
     /// Packets that the NIC took and that have not come back.
@@ -247,7 +244,7 @@ impl Generator {
 
     /// How many packets are to be sent by now.
     #[inline(always)]
-    fn due(&mut self, now: u64, most: u32) -> u32 {
+    fn packets_due(&mut self, now: u64, most: u32) -> u32 {
         match self.state {
             State::Sending => {}
             State::Waiting(until) => {
@@ -257,7 +254,7 @@ impl Generator {
             State::Idle | State::Draining(_) => return 0,
         }
         let left = self.trial.count - self.sent;
-        if now >= self.begun + self.trial.duration || left == 0 {
+        if now >= self.start + self.trial.duration || left == 0 {
             self.stop_sending(now);
             return 0;
         }
@@ -266,21 +263,21 @@ impl Generator {
             Some(window) => most.min(window.saturating_sub(self.under_way())) as u32,
             None => {
                 let wire_bytes = self.templates[self.position.index as usize].wire_bytes;
-                self.paced.due(now, most as u32, wire_bytes)
+                self.paced.packets_due(now, most as u32, wire_bytes)
             }
         }
     }
 }
 
 impl Wire for Generator {
-    type Order = Order;
-    type Coming<'a> = Burst<'a>;
+    type Command = GeneratorCommand;
+    type RxBurst<'a> = Burst<'a>;
 
-    fn order(&mut self, order: Order) {
+    fn command(&mut self, order: GeneratorCommand) {
         match order {
-            Order::Send(traffic) => self.load(traffic),
-            Order::Start(trial, answer) => self.start(trial, answer),
-            Order::Stop => {
+            GeneratorCommand::Send(traffic) => self.load(traffic),
+            GeneratorCommand::Start(trial, answer) => self.start(trial, answer),
+            GeneratorCommand::Stop => {
                 if let State::Waiting(_) = self.state {
                     self.begin();
                 }
@@ -296,26 +293,26 @@ impl Wire for Generator {
     }
 
     #[inline(always)]
-    fn coming(&mut self, now: u64, most: u32) -> Burst<'_> {
-        let count = self.due(now, most);
+    fn next_burst(&mut self, now: u64, most: u32) -> Burst<'_> {
+        let count = self.packets_due(now, most);
         Burst { count, generator: self }
     }
 
     #[inline(always)]
-    unsafe fn leave(&mut self, start: *const u8, bytes: usize) -> Left {
+    unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount {
         // SAFETY: by the caller's word.
         unsafe { self.checked.take(start, bytes) }
     }
 
     #[inline(always)]
-    unsafe fn leave_apart(&mut self, packets: &[Span]) {
+    unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]) {
         // SAFETY: by the caller's word.
-        unsafe { self.checked.take_apart(packets) };
+        unsafe { self.checked.take_scattered(packets) };
     }
 
     #[inline(always)]
-    fn turned(&mut self, now: u64) {
-        self.turned_at(now);
+    fn end_iteration(&mut self, now: u64) {
+        self.end_iteration_at(now);
         if let State::Draining(until) = self.state
             && (self.under_way() == 0 || now >= until)
         {
@@ -334,16 +331,16 @@ mod tests {
 
     use super::*;
     use crate::nic::layout::FLIT;
-    use crate::wire::sample::{Sample, Sizes};
-    use crate::wire::traffic::Line;
+    use crate::wire::sample::{SampleTraffic, Sizes};
+    use crate::wire::traffic::CacheLine;
     use crate::wire::vector::Plain;
-    use crate::wire::{Coming, List, Stretch};
+    use crate::wire::{List, PacketRun, RxBurst};
 
     const TOGETHER: usize = 16;
 
     fn wait(time: Duration) {
-        let begun = std::time::Instant::now();
-        while begun.elapsed() < time {
+        let start = std::time::Instant::now();
+        while start.elapsed() < time {
             std::hint::spin_loop();
         }
     }
@@ -354,9 +351,10 @@ mod tests {
         let Some(tsc) = machine::untested::tsc("round trips of packets sent together") else {
             return;
         };
-        let sample = Sample { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
+        let sample =
+            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
-        let mut generator = Generator::new(traffic, Arc::new(Live::default())).unwrap();
+        let mut generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
         let (answer, report) = sync_channel(1);
         let trial = Trial {
             pace: Pace::packets(1e6, 88.0, tsc.hertz),
@@ -366,27 +364,27 @@ mod tests {
             times: true,
             ..Trial::default()
         };
-        generator.order(Order::Start(trial, answer));
-        generator.coming(ticks(), 0);
+        generator.command(GeneratorCommand::Start(trial, answer));
+        generator.next_burst(ticks(), 0);
         // All are due.
         wait(Duration::from_millis(1));
-        let mut memory = [Line([0; FLIT]); TOGETHER];
+        let mut memory = [CacheLine([0; FLIT]); TOGETHER];
         let start = memory.as_mut_ptr().cast::<u8>();
-        let coming = generator.coming(ticks(), TOGETHER as u32);
-        assert_eq!(coming.count() as usize, TOGETHER);
+        let next_burst = generator.next_burst(ticks(), TOGETHER as u32);
+        assert_eq!(next_burst.count() as usize, TOGETHER);
         let list = List { start: 0, len: 1 };
-        let stretch = Stretch { place: start, count: TOGETHER as u32, list, at: 0 };
+        let run = PacketRun { place: start, count: TOGETHER as u32, list, at: 0 };
         // SAFETY: there is room for them all, and nobody else has it.
-        unsafe { coming.deliver::<Plain>(&[0], &[stretch]) };
+        unsafe { next_burst.deliver::<Plain>(&[0], &[run]) };
         for half in 0..2 {
             let bytes = TOGETHER / 2 * FLIT;
             // SAFETY: so many bytes of whole flits lie there.
-            let left = unsafe { generator.leave(start.wrapping_add(half * bytes), bytes) };
+            let left = unsafe { generator.on_transmit(start.wrapping_add(half * bytes), bytes) };
             assert_eq!(left.bytes, bytes);
             wait(late);
         }
-        generator.coming(ticks(), 1);
-        generator.turned(ticks());
+        generator.next_burst(ticks(), 1);
+        generator.end_iteration(ticks());
         let report = report.try_recv().unwrap();
         assert_eq!((report.received, report.corrupted, report.timed_every), (16, 0, 1));
         let times = report.times.unwrap();

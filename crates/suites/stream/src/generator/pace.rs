@@ -17,13 +17,13 @@ pub enum Pace {
 
 impl Pace {
     /// At so many bits a second on the wire, with check sequence, preamble and gap.
-    pub fn bits(a_second: f64, ticks_a_second: f64) -> Self {
-        Self::TicksAByte(ticks_a_second * 8.0 / a_second)
+    pub fn bits(a_second: f64, ticks_per_second: f64) -> Self {
+        Self::TicksAByte(ticks_per_second * 8.0 / a_second)
     }
 
     /// At so many packets a second, each of so many bytes on the wire.
-    pub fn packets(a_second: f64, wire_bytes: f64, ticks_a_second: f64) -> Self {
-        Self::TicksAByte(ticks_a_second / a_second / wire_bytes)
+    pub fn packets(a_second: f64, wire_bytes: f64, ticks_per_second: f64) -> Self {
+        Self::TicksAByte(ticks_per_second / a_second / wire_bytes)
     }
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Paced {
     window: Option<u64>,
     /// What a byte takes, in fractions of a tick.
     byte: u64,
-    begun: u64,
+    start: u64,
     /// When the next packet is due, in fractions of a tick since it began.
     next: u64,
 }
@@ -44,12 +44,12 @@ const LATE: u64 = 1 << 62;
 const LATER: u64 = LATE / 2;
 
 impl Paced {
-    pub(super) fn new(pace: Pace, begun: u64) -> Self {
+    pub(super) fn new(pace: Pace, start: u64) -> Self {
         match pace {
             Pace::TicksAByte(ticks) => {
-                Self { byte: (ticks * FRACTION).round() as u64, begun, ..Self::default() }
+                Self { byte: (ticks * FRACTION).round() as u64, start, ..Self::default() }
             }
-            Pace::Closed { window } => Self { window: Some(window), begun, ..Self::default() },
+            Pace::Closed { window } => Self { window: Some(window), start, ..Self::default() },
         }
     }
 
@@ -62,8 +62,8 @@ impl Paced {
     /// How many packets are due by now where each is like the next; those of other lengths are early or
     /// late by a burst at most, and even out.
     #[inline(always)]
-    pub(super) fn due(&self, now: u64, most: u32, wire_bytes: u32) -> u32 {
-        let now = (now - self.begun) << 16;
+    pub(super) fn packets_due(&self, now: u64, most: u32, wire_bytes: u32) -> u32 {
+        let now = (now - self.start) << 16;
         if now < self.next {
             return 0;
         }
@@ -83,7 +83,7 @@ impl Paced {
         if self.next >= LATE {
             std::hint::cold_path();
             self.next -= LATER;
-            self.begun += LATER >> 16;
+            self.start += LATER >> 16;
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         let mut paced = Paced::new(Pace::bits(100e9, 2.6e9), 1000);
         let mut sent = 0u64;
         for turn in 0..260_000 {
-            let due = paced.due(1000 + turn * 10, 64, 84);
+            let due = paced.packets_due(1000 + turn * 10, 64, 84);
             (0..due).for_each(|_| paced.sent(84));
             sent += u64::from(due);
         }
@@ -114,7 +114,7 @@ mod tests {
         let mut sent = 0u64;
         let seconds = 14 * 24 * 3600;
         for half in 0..2 * seconds {
-            let due = paced.due(77 + half * 2_500_000_000, 64, 84);
+            let due = paced.packets_due(77 + half * 2_500_000_000, 64, 84);
             assert!(due <= 1, "{due} at once after {half} half seconds");
             (0..due).for_each(|_| paced.sent(84));
             sent += u64::from(due);
@@ -129,7 +129,7 @@ mod tests {
             let (mut now, mut sent) = (0, 0u64);
             for gap in gaps {
                 now += gap;
-                let due = paced.due(now, 64, wire);
+                let due = paced.packets_due(now, 64, wire);
                 prop_assert!(due <= 64);
                 (0..due).for_each(|_| paced.sent(u64::from(wire)));
                 sent += u64::from(due);

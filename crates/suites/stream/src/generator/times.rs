@@ -21,9 +21,9 @@ const EVERY: [u32; 9] = [1, 2, 3, 5, 7, 11, 13, 17, 19];
 
 /// Of how many packets one is timed at a pace, where packets take so many bytes on the wire in the mean and the
 /// traffic has so many.
-pub(super) fn interval(pace: Pace, wire_bytes: f64, packets: usize, ticks_a_second: f64) -> u32 {
+pub(super) fn interval(pace: Pace, wire_bytes: f64, packets: usize, ticks_per_second: f64) -> u32 {
     let apart = match pace {
-        Pace::TicksAByte(ticks) => APART * ticks_a_second / (ticks * wire_bytes),
+        Pace::TicksAByte(ticks) => APART * ticks_per_second / (ticks * wire_bytes),
         Pace::Closed { .. } => f64::INFINITY,
     };
     // The last two are primes, of which a traffic that is a multiple of both has 323 packets.
@@ -101,10 +101,10 @@ impl Times {
     #[inline(always)]
     pub(super) fn take(&mut self, stamp: u32) {
         if stamp != UNTIMED {
-            let took = (ticks() as u32).wrapping_sub(stamp);
+            let elapsed = (ticks() as u32).wrapping_sub(stamp);
             // A packet that was sent this very tick has a time that is one tick late.
-            let took = if took == u32::MAX { 1 } else { took.max(1) };
-            self.0.saturating_record(u64::from(took));
+            let elapsed = if elapsed == u32::MAX { 1 } else { elapsed.max(1) };
+            self.0.saturating_record(u64::from(elapsed));
         }
     }
 
@@ -126,8 +126,8 @@ mod tests {
         for _ in 0..8 {
             times.take(sent);
         }
-        let begun = Instant::now();
-        while begun.elapsed() < late {
+        let start = Instant::now();
+        while start.elapsed() < late {
             std::hint::spin_loop();
         }
         for _ in 0..8 {

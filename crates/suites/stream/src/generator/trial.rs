@@ -1,11 +1,12 @@
 //! One trial: packets at a pace for a time, and what came back of them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 
-use super::checked::Check;
 use super::pace::Pace;
+use super::packet_checker::Check;
 use crate::wire::traffic::Traffic;
 
 /// What is sent, and what is looked at.
@@ -67,7 +68,7 @@ pub struct Report {
     /// Bytes that came back, without check sequences.
     pub bytes: u64,
     /// When it began, ticks.
-    pub begun: u64,
+    pub start: u64,
     /// When the last packet was sent, ticks.
     pub ended_sending: u64,
     /// When the last packet came back or was given up, ticks.
@@ -75,7 +76,7 @@ pub struct Report {
     /// The longest turn of the loop while packets were sent, ticks.
     pub gap: u64,
     /// Ticks of all turns in which it stood still meanwhile.
-    pub stood: u64,
+    pub stalled: u64,
     /// Round-trip times, ticks, each of one packet: from right before it was written to memory until it has
     /// left. None where they were not taken.
     pub times: Option<Histogram<u64>>,
@@ -91,12 +92,12 @@ impl Report {
 
     /// Packets sent a tick.
     pub fn offered(&self) -> f64 {
-        self.sent as f64 / (self.ended_sending - self.begun).max(1) as f64
+        self.sent as f64 / (self.ended_sending - self.start).max(1) as f64
     }
 
     /// Packets that came back a tick.
     pub fn rate(&self) -> f64 {
-        self.received as f64 / (self.ended - self.begun).max(1) as f64
+        self.received as f64 / (self.ended - self.start).max(1) as f64
     }
 }
 
@@ -116,4 +117,41 @@ pub(super) fn flows(traffic: &Traffic) -> Flows {
     };
     let of_packet = traffic.packets().iter().map(&mut flow_of).collect();
     Flows { of_packet, count: known.len() }
+}
+
+/// How far the generator is, as of a millisecond ago.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct LiveCounters {
+    sent: AtomicU64,
+    received: AtomicU64,
+    corrupted: AtomicU64,
+}
+
+/// What was seen of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CounterSnapshot {
+    /// Packets sent in the trial under way.
+    pub sent: u64,
+    /// Packets that came back in it.
+    pub received: u64,
+    /// Of them, those that were other than they should be.
+    pub corrupted: u64,
+}
+
+impl LiveCounters {
+    pub(super) fn show(&self, seen: CounterSnapshot) {
+        self.sent.store(seen.sent, Ordering::Relaxed);
+        self.received.store(seen.received, Ordering::Relaxed);
+        self.corrupted.store(seen.corrupted, Ordering::Relaxed);
+    }
+
+    /// How far it is.
+    pub fn seen(&self) -> CounterSnapshot {
+        CounterSnapshot {
+            sent: self.sent.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
+            corrupted: self.corrupted.load(Ordering::Relaxed),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::layout::{FLIT, PIPES};
 use super::notification::Words;
-use crate::wire::flow::Flow;
+use crate::wire::Flow;
 use crate::wire::packet;
 
 /// One change of the NIC's configuration.

@@ -4,70 +4,68 @@ use std::sync::Arc;
 
 use super::configuration::Configuration;
 use super::counters::Counters;
+use super::doorbells::DoorbellReceiver;
 use super::fallback::{Fallback, Policy};
-use super::flow_table::Full;
-use super::form::Form;
-use super::layout::FLIT;
-use super::limit::Limit;
-use super::owners::Owners;
-use super::posted::Arrivals;
-use super::region::{Program, Region, Regions};
+use super::flow_table::FlowTableFull;
+use super::interface_config::InterfaceConfig;
+use super::layout::{FLIT, FLITS_PER_SECOND};
+use super::pipe_ids::Owners;
+use super::region::{ClientId, Region, Regions};
 use super::steering::Steering;
-use crate::wire::Wire;
-use crate::wire::flow::Flow;
 use crate::wire::vector::Vector;
+use crate::wire::{Flow, Wire};
 
 /// The NIC's side of one interface.
 pub trait Engine: Send + 'static {
     /// What programs must lay out as it does.
-    fn form(&self) -> Form;
+    fn config(&self) -> InterfaceConfig;
 
     /// A core's registers come into being.
-    fn attach(&mut self, pair: u32, arrivals: ArrivalsOf);
+    fn attach(&mut self, pair: u32, arrivals: PairDoorbells);
 
     /// They go, with its pipes and all rules of those; what was written before counts first.
-    fn detach(&mut self, pair: u32, nic: &mut Common);
+    fn detach(&mut self, pair: u32, nic: &mut EngineContext);
 
     /// Takes what programs have written to registers.
-    fn doorbells(&mut self, now: u64, nic: &mut Common);
+    fn doorbells(&mut self, now: u64, nic: &mut EngineContext);
 
     /// Takes all that a program has written to registers so far, also what is modelled to be still on its way:
     /// memory of its is about to go.
-    fn settle(&mut self, program: Program, now: u64, nic: &mut Common);
+    fn drain_doorbells(&mut self, client: ClientId, now: u64, nic: &mut EngineContext);
 
     /// A pipe or queue goes, with all rules of its; nobody has it any more.
-    fn free(&mut self, pipe: u32, now: u64, nic: &mut Common);
+    fn free(&mut self, pipe: u32, now: u64, nic: &mut EngineContext);
 
     /// This memory goes: what lies in it is not there any more, whatever its program has said.
-    fn forget(&mut self, region: &Region, nic: &mut Common);
+    fn forget(&mut self, region: &Region, nic: &mut EngineContext);
 
     /// Sends what programs have asked to send.
-    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W);
+    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W);
 
     /// A program has no pair any more: what it has set for itself goes.
-    fn left(&mut self, _: Program) {}
+    fn left(&mut self, _: ClientId) {}
 
     /// Takes what is due from the wire.
-    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W);
+    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W);
 }
 
 /// Posted writes as they arrive; only the NIC reads them.
-pub struct ArrivalsOf(pub(crate) Arrivals);
+pub struct PairDoorbells(pub(crate) DoorbellReceiver);
 
 /// What all engines have in common.
-pub struct Common {
+pub struct EngineContext {
     /// What was counted.
     pub counters: Counters,
     /// Memory that may be touched.
     pub(crate) regions: Regions,
     /// Whose each pair of notification buffers is, or was last.
-    pub(crate) programs: Vec<Program>,
+    pub(crate) clients: Vec<ClientId>,
     /// Whose each pipe is.
     pub(crate) owners: Arc<Owners>,
     /// When a rule was last refused for want of a place, ticks: looking for one takes long.
     pub(crate) refused_at: u64,
     /// Who has said where packets of no flow go.
-    pub(crate) falls_back: Program,
+    pub(crate) falls_back: ClientId,
     /// How fast a program's packets may leave.
     pub(crate) limit: Option<Own<Limit>>,
     pub(crate) steering: Steering,
@@ -75,30 +73,30 @@ pub struct Common {
     pub(crate) doorbell: u64,
     /// How long a transfer takes, ticks; 0 where nothing is modelled.
     pub(crate) transfer: u64,
-    pub(crate) ticks_a_second: f64,
+    pub(crate) ticks_per_second: f64,
 }
 
-impl Common {
+impl EngineContext {
     /// Where a span of bus addresses lies, where the program that has the pair may have it touched.
     #[inline(always)]
-    pub(crate) fn reach(&self, pair: u32, bus: u64, length: usize) -> Option<*mut u8> {
+    pub(crate) fn resolve_dma(&self, pair: u32, bus: u64, length: usize) -> Option<*mut u8> {
         let region = self.region(pair, bus, length)?;
         Some(region.pointer().wrapping_add((bus - region.bus()) as usize))
     }
 
     /// A pair of notification buffers is a program's from now on.
-    pub(super) fn belongs(&mut self, pair: u32, program: Program) {
+    pub(super) fn belongs(&mut self, pair: u32, client: ClientId) {
         let index = pair as usize;
-        if self.programs.len() <= index {
-            self.programs.resize(index + 1, Program::default());
+        if self.clients.len() <= index {
+            self.clients.resize(index + 1, ClientId::default());
         }
-        self.programs[index] = program;
+        self.clients[index] = client;
     }
 
     /// The memory that holds a span of bus addresses, where it is of the program that has the pair.
     #[inline(always)]
     pub(crate) fn region(&self, pair: u32, bus: u64, length: usize) -> Option<&Region> {
-        self.regions.find(*self.programs.get(pair as usize)?, bus, length)
+        self.regions.find(*self.clients.get(pair as usize)?, bus, length)
     }
 
     /// Where a ring of so many bytes lies that the program with a pair names: null where it names none, or
@@ -108,20 +106,20 @@ impl Common {
             return std::ptr::null_mut();
         }
         let aligned = bus.is_multiple_of(FLIT as u64);
-        let ring = self.reach(pair, bus, length).filter(|_| aligned);
+        let ring = self.resolve_dma(pair, bus, length).filter(|_| aligned);
         self.counters.refused += u64::from(ring.is_none());
         ring.unwrap_or(std::ptr::null_mut())
     }
 
     /// The program that has a pair.
     #[inline(always)]
-    pub(crate) fn program(&self, pair: u32) -> Program {
-        self.programs.get(pair as usize).copied().unwrap_or_default()
+    pub(crate) fn client(&self, pair: u32) -> ClientId {
+        self.clients.get(pair as usize).copied().unwrap_or_default()
     }
 
     /// Whether the program with this pair has the pipe, and so may say where its ring lies.
     pub(crate) fn may_place(&self, pair: u32, pipe: u32) -> bool {
-        self.owners.of(pipe) == Some(self.program(pair))
+        self.owners.of(pipe) == Some(self.client(pair))
     }
 
     /// Whether enough time of this turn went by in looking for a place for a rule: what else is to be
@@ -141,16 +139,16 @@ impl Common {
         queue: u32,
         now: u64,
     ) -> Result<(), NotBound> {
-        let own = self.program(pair);
+        let own = self.client(pair);
         let bound = self.steering.table.find(&flow);
         if bound.is_some_and(|other| self.owners.of(other).is_some_and(|it| it != own)) {
             self.counters.refused += 1;
             return Err(NotBound::Taken);
         }
-        if let Err(Full { rules, .. }) = self.steering.table.insert(flow, queue) {
+        if let Err(FlowTableFull { rules, .. }) = self.steering.table.insert(flow, queue) {
             self.counters.rules_refused += 1;
             self.refused_at = now;
-            return Err(NotBound::Full(rules as u64));
+            return Err(NotBound::TableFull(rules as u64));
         }
         self.counters.rules += 1;
         self.steering.changed();
@@ -173,7 +171,7 @@ impl Common {
         queues: u32,
         round_robin: bool,
     ) -> Result<(), NotBound> {
-        let own = self.program(pair);
+        let own = self.client(pair);
         let is_free = self.steering.fallback.pipes().is_empty() || self.falls_back == own;
         let are_others = |queue| self.owners.of(queue).is_some_and(|owner| owner != own);
         if !is_free || (0..queues).any(are_others) {
@@ -189,24 +187,24 @@ impl Common {
 
     /// A pipe has got its ring: packets that another program wants there are not its.
     pub(crate) fn placed(&mut self, pair: u32, pipe: u32) {
-        if self.falls_back != self.program(pair) && self.steering.fallback.remove(pipe) {
+        if self.falls_back != self.client(pair) && self.steering.fallback.remove(pipe) {
             self.steering.changed();
         }
     }
 
     /// A pair has gone. With the last of its program goes what the program has set for itself; which program
     /// has gone so. The NIC's own process never does.
-    pub(super) fn left(&mut self, pair: u32) -> Option<Program> {
-        let program = std::mem::replace(self.programs.get_mut(pair as usize)?, Program::GONE);
-        if program == Program::default() || self.programs.contains(&program) {
+    pub(super) fn left(&mut self, pair: u32) -> Option<ClientId> {
+        let client = std::mem::replace(self.clients.get_mut(pair as usize)?, ClientId::GONE);
+        if client == ClientId::default() || self.clients.contains(&client) {
             return None;
         }
-        if self.falls_back == program {
+        if self.falls_back == client {
             self.steering.fallback = Fallback::default();
             self.steering.changed();
         }
-        self.limit.take_if(|of| of.program == program);
-        Some(program)
+        self.limit.take_if(|of| of.client == client);
+        Some(client)
     }
 
     /// Does what a core asks for that its pipes or queues have nothing to do with: to limit the rate of its
@@ -224,10 +222,10 @@ impl Common {
                 self.fall_back(pair, pipes, round_robin)
             }
             Configuration::RateLimit { numerator, denominator, enable } => {
-                let a_second = self.ticks_a_second;
+                let a_second = self.ticks_per_second;
                 let limit = enable.then(|| Limit::new(numerator, denominator, a_second));
-                let program = self.program(pair);
-                let set = Own::set(&mut self.limit, program, limit);
+                let client = self.client(pair);
+                let set = Own::set(&mut self.limit, client, limit);
                 self.counters.refused += u64::from(set.is_err());
                 set
             }
@@ -241,20 +239,20 @@ impl Common {
     /// Whether packets of the program with this pair may not leave yet.
     #[inline(always)]
     pub(crate) fn holds(&self, pair: u32, now: u64) -> bool {
-        Own::of(&self.limit, self.program(pair)).is_some_and(|limit| limit.holds(now))
+        Own::of(&self.limit, self.client(pair)).is_some_and(|limit| limit.holds(now))
     }
 
     /// Whether the rate of its packets is limited.
     #[inline(always)]
     pub(crate) fn is_limited(&self, pair: u32) -> bool {
-        Own::of(&self.limit, self.program(pair)).is_some()
+        Own::of(&self.limit, self.client(pair)).is_some()
     }
 
     /// So many flits of it leave.
     #[inline(always)]
     pub(crate) fn leave(&mut self, pair: u32, flits: u64, now: u64) {
-        let program = self.program(pair);
-        if let Some(limit) = Own::of_mut(&mut self.limit, program) {
+        let client = self.client(pair);
+        if let Some(limit) = Own::of_mut(&mut self.limit, client) {
             limit.leave(flits, now);
         }
     }
@@ -263,7 +261,7 @@ impl Common {
 /// What a program has set for its own packets. One program has it at a time.
 #[derive(Debug)]
 pub(crate) struct Own<T> {
-    pub(crate) program: Program,
+    pub(crate) client: ClientId,
     pub(crate) value: T,
 }
 
@@ -274,16 +272,16 @@ impl<T> Own<T> {
     /// If another program has it.
     pub(crate) fn set(
         of: &mut Option<Self>,
-        program: Program,
+        client: ClientId,
         value: Option<T>,
     ) -> Result<(), NotBound> {
         match of {
-            Some(other) if other.program != program => {
+            Some(other) if other.client != client => {
                 // To have none is what it has.
                 if value.is_some() { Err(NotBound::Taken) } else { Ok(()) }
             }
             _ => {
-                *of = value.map(|value| Self { program, value });
+                *of = value.map(|value| Self { client, value });
                 Ok(())
             }
         }
@@ -291,14 +289,14 @@ impl<T> Own<T> {
 
     /// What the program has set, if it is this one.
     #[inline(always)]
-    pub(crate) fn of(of: &Option<Self>, program: Program) -> Option<&T> {
-        of.as_ref().filter(|of| of.program == program).map(|of| &of.value)
+    pub(crate) fn of(of: &Option<Self>, client: ClientId) -> Option<&T> {
+        of.as_ref().filter(|of| of.client == client).map(|of| &of.value)
     }
 
     /// The same to change.
     #[inline(always)]
-    pub(crate) fn of_mut(of: &mut Option<Self>, program: Program) -> Option<&mut T> {
-        of.as_mut().filter(|of| of.program == program).map(|of| &mut of.value)
+    pub(crate) fn of_mut(of: &mut Option<Self>, client: ClientId) -> Option<&mut T> {
+        of.as_mut().filter(|of| of.client == client).map(|of| &mut of.value)
     }
 }
 
@@ -306,7 +304,42 @@ impl<T> Own<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotBound {
     /// The flow table has no place beside so many rules.
-    Full(u64),
+    TableFull(u64),
     /// Another program has it.
     Taken,
+}
+
+/// Of what a limited core sends late, because the NIC was busy, so many seconds are made up for.
+const MADE_UP: f64 = 100e-6;
+
+/// How fast packets may leave.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    ticks_per_flit: f64,
+    made_up: f64,
+    /// When the next may leave, ticks.
+    next: f64,
+}
+
+impl Limit {
+    /// So many flits in so many cycles of the hardware.
+    pub(super) fn new(numerator: u16, denominator: u16, ticks_per_second: f64) -> Self {
+        let share = f64::from(numerator) / f64::from(denominator);
+        Self {
+            ticks_per_flit: ticks_per_second / (FLITS_PER_SECOND * share),
+            made_up: ticks_per_second * MADE_UP,
+            next: 0.0,
+        }
+    }
+
+    /// Whether nothing may leave yet.
+    pub(super) fn holds(&self, now: u64) -> bool {
+        self.next > now as f64
+    }
+
+    /// So many flits leave.
+    pub(super) fn leave(&mut self, flits: u64, now: u64) {
+        let begins = self.next.max(now as f64 - self.made_up);
+        self.next = begins + self.ticks_per_flit * flits as f64;
+    }
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use crate::wire::flow::Flow;
+use crate::wire::Flow;
 use crate::wire::frame::{TCP, UDP};
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ const PLACES: usize = CAPACITY / TABLES;
     flow.destination,
     flow.destination_port
 )]
-pub struct Full {
+pub struct FlowTableFull {
     /// The rule that was refused.
     pub flow: Flow,
     /// Rules that the table holds.
@@ -79,14 +79,14 @@ impl FlowTable {
     ///
     /// # Errors
     /// Where there is no place for it, however the others move; nothing is changed then.
-    pub fn insert(&mut self, flow: Flow, pipe: u32) -> Result<(), Full> {
+    pub fn insert(&mut self, flow: Flow, pipe: u32) -> Result<(), FlowTableFull> {
         if let Some(place) = self.place(&flow) {
             if self.places[place].replace(Rule { flow, pipe }).is_none_or(|old| old.pipe != pipe) {
                 self.epoch += 1;
             }
             return Ok(());
         }
-        let way = self.way_to_free(&flow).ok_or(Full { flow, rules: self.rules })?;
+        let way = self.way_to_free(&flow).ok_or(FlowTableFull { flow, rules: self.rules })?;
         // From the free place back: each rule moves one step, and the last place left is the new rule's.
         for step in way.windows(2) {
             self.places[step[0]] = self.places[step[1]];

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Bytes that the NIC moves at once, and to which packets in a pipe are aligned.
-pub const FLIT: usize = 64;
+pub use crate::wire::packet::FLIT;
 /// Pipes that the NIC has.
 pub const PIPES: u32 = 8192;
 /// Pairs of notification buffers that it has, one for each core that uses it.
@@ -17,9 +17,9 @@ pub const NOTIFICATIONS: u32 = 16384;
 /// Bytes of a pipe's ring in the hardware.
 pub const RING: usize = 2 << 20;
 /// Bytes that one TX notification asks for at most.
-pub const LONGEST_TRANSFER: usize = 128 << 10;
+pub const MAX_TRANSFER: usize = 128 << 10;
 /// Flits that the hardware moves a second: its clock, in whose shares rates are limited.
-pub const FLITS_A_SECOND: f64 = 200e6;
+pub const FLITS_PER_SECOND: f64 = 200e6;
 
 /// A cycle of that clock, in which timestamps count.
 pub const CYCLE: Duration = Duration::from_nanos(5);

@@ -14,7 +14,7 @@ use super::Port;
 
 /// How memory lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum MemoryLayout {
     /// Rings of so many bytes each: what wraps around in one lies in one piece, for it is mapped twice.
     Rings {
         /// How many.
@@ -26,9 +26,9 @@ pub(super) enum Shape {
     Plain(usize),
 }
 
-impl Shape {
+impl MemoryLayout {
     /// Bytes of memory that it takes.
-    pub(super) fn bytes(self) -> Result<usize, SysError> {
+    pub(crate) fn bytes(self) -> Result<usize, SysError> {
         let (count, each) = match self {
             Self::Rings { count, each } => (count, each),
             Self::Plain(bytes) => (1, bytes),
@@ -41,7 +41,7 @@ impl Shape {
     }
 
     /// How many spans of address space it takes.
-    pub(super) fn mappings(self) -> usize {
+    pub(crate) fn mappings(self) -> usize {
         match self {
             Self::Rings { count, .. } => count.saturating_mul(2),
             Self::Plain(_) => 1,
@@ -49,7 +49,7 @@ impl Shape {
     }
 
     /// New memory of this process that lies that way.
-    pub(super) fn here(self) -> Result<Mapping, SysError> {
+    pub(crate) fn map_private(self) -> Result<Mapping, SysError> {
         let Self::Rings { .. } = self else {
             let bytes = self.bytes()?;
             let mapping =
@@ -61,7 +61,7 @@ impl Shape {
     }
 
     /// New memory that another process may map too.
-    pub(super) fn memfd(self) -> Result<Memfd, SysError> {
+    pub(crate) fn memfd(self) -> Result<Memfd, SysError> {
         let bytes = self.bytes()?;
         Memfd::sealed("tollgate-nic", bytes).map_err(|source| SysError {
             attempt: format!("make {bytes} B of memory for a NIC"),
@@ -71,7 +71,7 @@ impl Shape {
     }
 
     /// Maps a memfd's memory that way, and has all of it there.
-    pub(super) fn map(self, memfd: &Memfd) -> Result<Mapping, SysError> {
+    pub(crate) fn map(self, memfd: &Memfd) -> Result<Mapping, SysError> {
         let mapping = match self {
             Self::Rings { each, .. } => Mapping::mirrored_rings(memfd, each),
             Self::Plain(bytes) => Mapping::shared(memfd, bytes),
@@ -100,19 +100,19 @@ struct Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.port.take_back(self.bus);
+        self.port.deregister(self.bus);
     }
 }
 
 impl Memory {
     /// What the NIC behind this port was told that it has at an address.
-    pub(super) fn new(port: Port, mapping: Arc<Mapping>, bus: u64) -> Self {
+    pub(crate) fn new(port: Port, mapping: Arc<Mapping>, bus: u64) -> Self {
         let (pointer, length) = (mapping.as_mut_ptr(), mapping.len());
         Self { pointer, bus, length, lent: Arc::new(Lent { _mapping: mapping, bus, port }) }
     }
 
     /// A part of it.
-    pub(super) fn part(&self, offset: usize, length: usize) -> Self {
+    pub(crate) fn part(&self, offset: usize, length: usize) -> Self {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length), "a part lies inside");
         let lent = Arc::clone(&self.lent);

@@ -3,40 +3,40 @@
 //! It only copies what the hardware would copy. What a program and it share has the hardware's layout:
 //! see [`layout`].
 
+mod command_queue;
 pub mod configuration;
-mod control;
 pub mod counters;
+pub mod descriptor;
 pub mod descriptors;
+mod doorbell_mapping;
+pub(crate) mod doorbell_queue;
+pub(crate) mod doorbells;
 pub mod engine;
 pub mod fallback;
 pub mod flow_table;
-pub mod form;
-mod held;
+pub mod interface_config;
 pub mod layout;
-mod limit;
 pub mod memory;
 pub mod notification;
-mod numbers;
-mod owners;
+mod pipe_ids;
 pub mod pipes;
-mod placing;
+mod placement;
 mod port;
-pub(crate) mod posted;
 mod region;
+mod register_writes;
 pub mod remote;
 mod shared;
 mod steering;
 mod sync;
 mod tail;
 mod thread;
-mod writes;
 
 #[cfg(test)]
 mod tests;
 
 pub use counters::Counters;
-pub use form::Form;
+pub use interface_config::InterfaceConfig;
 pub use port::Port;
 pub use region::Region;
 pub(crate) use thread::ticks;
-pub use thread::{Access, Error, Nic, Settings};
+pub use thread::{Access, Error, Nic, NicParams};

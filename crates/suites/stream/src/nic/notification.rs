@@ -52,7 +52,7 @@ pub struct TxNotification {
     pub signal: AtomicU64,
     /// Where the packets lie, or which configuration.
     pub address: AtomicU64,
-    /// Bytes, at most [`LONGEST_TRANSFER`](super::layout::LONGEST_TRANSFER); or the configuration's first word.
+    /// Bytes, at most [`MAX_TRANSFER`](super::layout::LONGEST_TRANSFER); or the configuration's first word.
     pub length: AtomicU64,
     /// The configuration's further words. The last is the NIC's: how many rules its flow table has, where those
     /// leave no place for the one that it was asked for.

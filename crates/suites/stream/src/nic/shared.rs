@@ -7,64 +7,64 @@ use std::time::Duration;
 
 use machine::SysError;
 
-use super::control::{Command, Control};
+use super::command_queue::{Command, CommandQueue};
 use super::counters::Shown;
-use super::form::Form;
+use super::doorbells::DoorbellReceiver;
+use super::interface_config::InterfaceConfig;
 use super::layout::{BUFFERS, PIPES};
-use super::numbers::Numbers;
-use super::owners::Owners;
-use super::posted::Arrivals;
-use super::region::{Program, Region};
+use super::pipe_ids::IdAllocator;
+use super::pipe_ids::Owners;
+use super::region::{ClientId, Region};
 
 /// How often somebody who waits for the NIC looks whether it is still there.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a NIC and those who use it share.
 pub(super) struct Shared<O> {
-    pub(super) control: Control<O>,
+    pub(super) commands: CommandQueue<O>,
     pub(super) shown: Shown,
-    pub(super) longest_turn: AtomicU64,
-    form: Form,
+    pub(super) longest_iteration: AtomicU64,
+    config: InterfaceConfig,
     stamped: bool,
-    pairs: Numbers,
-    pipes: Numbers,
+    pairs: IdAllocator,
+    pipes: IdAllocator,
     /// Whose each pipe is.
     pub(super) owners: Arc<Owners>,
 }
 
 /// What is asked of a NIC for its programs, whatever its wire.
 pub(super) trait Served: Send + Sync {
-    fn form(&self) -> Form;
+    fn config(&self) -> InterfaceConfig;
     /// Whether doorbells say when they were written.
     fn stamped(&self) -> bool;
     /// A pair of notification buffers that nobody has.
     fn take_pair(&self) -> Result<u32, SysError>;
-    fn attach(&self, program: Program, pair: u32, arrivals: Arrivals);
+    fn attach(&self, client: ClientId, pair: u32, arrivals: DoorbellReceiver);
     /// It goes with all its pipes, and is nobody's.
     fn detach(&self, pair: u32);
     fn register(&self, region: Region);
     fn unregister(&self, bus: u64);
     /// All that a program has written to registers so far is taken.
-    fn settle(&self, program: Program);
+    fn drain_doorbells(&self, client: ClientId);
     /// A pipe that nobody has is the program's.
-    fn take_pipe(&self, program: Program) -> Result<u32, SysError>;
+    fn alloc_pipe(&self, client: ClientId) -> Result<u32, SysError>;
     /// It is nobody's any more; its ring has gone.
     fn give_pipe(&self, pipe: u32);
     /// Its ring goes, whatever its program has said, and it is nobody's any more.
     fn free_pipe(&self, pipe: u32);
-    fn gone(&self) -> bool;
+    fn is_closed(&self) -> bool;
 }
 
 impl<O> Shared<O> {
-    pub(super) fn new(form: Form, stamped: bool) -> Self {
+    pub(super) fn new(config: InterfaceConfig, stamped: bool) -> Self {
         Self {
-            control: Control::new(),
+            commands: CommandQueue::new(),
             shown: Shown::default(),
-            longest_turn: AtomicU64::new(0),
-            form,
+            longest_iteration: AtomicU64::new(0),
+            config,
             stamped,
-            pairs: Numbers::default(),
-            pipes: Numbers::default(),
+            pairs: IdAllocator::default(),
+            pipes: IdAllocator::default(),
             owners: Arc::default(),
         }
     }
@@ -72,9 +72,9 @@ impl<O> Shared<O> {
     /// Says something and waits until it is done, or the NIC has gone.
     fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command<O>) {
         let (done, answer): (_, Receiver<()>) = sync_channel(1);
-        self.control.say(command(done));
-        while !self.control.ended() {
-            if answer.recv_timeout(LOOK).is_ok() {
+        self.commands.send_command(command(done));
+        while !self.commands.ended() {
+            if answer.recv_timeout(POLL_INTERVAL).is_ok() {
                 return;
             }
         }
@@ -82,8 +82,8 @@ impl<O> Shared<O> {
 }
 
 impl<O: Send + 'static> Served for Shared<O> {
-    fn form(&self) -> Form {
-        self.form
+    fn config(&self) -> InterfaceConfig {
+        self.config
     }
 
     fn stamped(&self) -> bool {
@@ -94,8 +94,8 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.pairs.take(BUFFERS, "pairs of notification buffers")
     }
 
-    fn attach(&self, program: Program, pair: u32, arrivals: Arrivals) {
-        self.control.say(Command::Attach(program, pair, arrivals));
+    fn attach(&self, client: ClientId, pair: u32, arrivals: DoorbellReceiver) {
+        self.commands.send_command(Command::Attach(client, pair, arrivals));
     }
 
     fn detach(&self, pair: u32) {
@@ -112,13 +112,13 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.ask(|done| Command::Unregister(bus, done));
     }
 
-    fn settle(&self, program: Program) {
-        self.ask(|done| Command::Settle(program, done));
+    fn drain_doorbells(&self, client: ClientId) {
+        self.ask(|done| Command::DrainDoorbells(client, done));
     }
 
-    fn take_pipe(&self, program: Program) -> Result<u32, SysError> {
+    fn alloc_pipe(&self, client: ClientId) -> Result<u32, SysError> {
         let pipe = self.pipes.take(PIPES, "pipes")?;
-        self.owners.set(pipe, Some(program));
+        self.owners.set(pipe, Some(client));
         Ok(pipe)
     }
 
@@ -133,7 +133,7 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.pipes.give(pipe);
     }
 
-    fn gone(&self) -> bool {
-        self.control.ended()
+    fn is_closed(&self) -> bool {
+        self.commands.ended()
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// To be asked anew for every packet.
 const ASK: u32 = u32::MAX - 1;
 /// Packets that one run has at most.
-const LONGEST_RUN: u32 = 1 << 16;
+const MAX_RUN: u32 = 1 << 16;
 
 /// Where packets go, from one of them on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,11 +154,11 @@ fn count_runs(routes: &mut [Route]) {
         let (this, next) = (index % routes.len(), (index + 1) % routes.len());
         let Route { pipe, flits, run } = routes[next];
         let alike = routes[this].pipe == pipe && routes[this].flits == flits && pipe != ASK;
-        routes[this].run = if alike { (run + 1).min(LONGEST_RUN) } else { 1 };
+        routes[this].run = if alike { (run + 1).min(MAX_RUN) } else { 1 };
     }
     if routes.iter().all(|route| route.run > 1) {
         // All alike, and so without end.
-        routes.iter_mut().for_each(|route| route.run = LONGEST_RUN);
+        routes.iter_mut().for_each(|route| route.run = MAX_RUN);
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
             for (index, route) in routes.iter().enumerate() {
                 let follow = (index..).take(100).take_while(|at| pipes[at % all] == pipes[index]).count();
                 if follow == 100 {
-                    prop_assert_eq!(route.run, LONGEST_RUN);
+                    prop_assert_eq!(route.run, MAX_RUN);
                 } else {
                     prop_assert_eq!(route.run as usize, follow);
                 }

@@ -10,21 +10,21 @@ use machine::pin::spawn_pinned;
 use machine::tsc::{Tsc, Unavailable};
 
 use super::Port;
-use super::control::Command;
+use super::command_queue::Command;
 use super::counters::Counters;
-use super::engine::{ArrivalsOf, Common, Engine};
-use super::region::{Program, Regions};
+use super::engine::{Engine, EngineContext, PairDoorbells};
+use super::region::{ClientId, Regions};
 use super::shared::{Served, Shared};
 use super::steering::Steering;
 use crate::wire::Wire;
 use crate::wire::vector::{Avx2, Plain, Vector};
 
 /// How often other threads see the counters, ticks a second over this.
-const SHOWN_A_SECOND: f64 = 1000.0;
+const UPDATES_PER_SECOND: f64 = 1000.0;
 
 /// How the NIC is set up.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Settings {
+pub struct NicParams {
     /// The CPU on which its thread runs.
     pub cpu: usize,
     /// How long a write to a register is modelled to take; zero where nothing is.
@@ -67,31 +67,31 @@ impl<O: Send + 'static> Nic<O> {
     ///
     /// # Errors
     /// Where it can tell no time, or its thread cannot run there.
-    pub fn start<E: Engine, W: Wire<Order = O>>(
-        settings: Settings,
+    pub fn start<E: Engine, W: Wire<Command = O>>(
+        params: NicParams,
         engine: E,
         wire: W,
     ) -> Result<Self, Error> {
         let tsc = Tsc::get()?;
         let ticks = |time: Duration| if time.is_zero() { 0 } else { tsc.ticks(time) };
-        let shared = Arc::new(Shared::new(engine.form(), !settings.doorbell.is_zero()));
-        let common = Common {
+        let shared = Arc::new(Shared::new(engine.config(), !params.doorbell.is_zero()));
+        let context = EngineContext {
             counters: Counters::default(),
             regions: Regions::default(),
-            programs: Vec::new(),
+            clients: Vec::new(),
             owners: Arc::clone(&shared.owners),
             refused_at: 0,
-            falls_back: Program::default(),
+            falls_back: ClientId::default(),
             limit: None,
             steering: Steering::default(),
-            doorbell: ticks(settings.doorbell),
-            transfer: ticks(settings.transfer),
-            ticks_a_second: tsc.hertz,
+            doorbell: ticks(params.doorbell),
+            transfer: ticks(params.transfer),
+            ticks_per_second: tsc.hertz,
         };
-        let mut running = Running { engine, wire, common, shared: Arc::clone(&shared) };
-        let thread = spawn_pinned(settings.cpu, move || running.run())
-            .map_err(|why| Error::Thread(settings.cpu, why))?;
-        Ok(Self { shared, thread: Some(thread), cpu: settings.cpu })
+        let mut running = Running { engine, wire, context, shared: Arc::clone(&shared) };
+        let thread = spawn_pinned(params.cpu, move || running.run())
+            .map_err(|why| Error::Thread(params.cpu, why))?;
+        Ok(Self { shared, thread: Some(thread), cpu: params.cpu })
     }
 
     /// What it counted, as of a millisecond ago.
@@ -100,18 +100,18 @@ impl<O: Send + 'static> Nic<O> {
     }
 
     /// The longest turn since this was last asked, ticks: where it is long, others had the CPU.
-    pub fn longest_turn(&self) -> u64 {
-        self.shared.longest_turn.swap(0, Ordering::Relaxed)
+    pub fn longest_iteration(&self) -> u64 {
+        self.shared.longest_iteration.swap(0, Ordering::Relaxed)
     }
 
     /// Tells the wire something.
-    pub fn order(&self, order: O) {
-        self.shared.control.say(Command::Order(order));
+    pub fn command(&self, order: O) {
+        self.shared.commands.send_command(Command::Wire(order));
     }
 
     /// What a core needs to use it.
     pub fn port(&self) -> Port {
-        Port::here(Arc::clone(&self.shared) as Arc<dyn Served>)
+        Port::local(Arc::clone(&self.shared) as Arc<dyn Served>)
     }
 
     /// Whether a port or an access is somewhere.
@@ -128,7 +128,7 @@ impl<O: Send + 'static> Nic<O> {
 
 impl<O: Send + 'static> Drop for Nic<O> {
     fn drop(&mut self) {
-        self.shared.control.stop();
+        self.shared.commands.stop();
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed, and there is nothing more to do about it.
             let _ = thread.join();
@@ -140,8 +140,8 @@ impl<O: Send + 'static> Drop for Nic<O> {
 struct Running<E, W: Wire> {
     engine: E,
     wire: W,
-    common: Common,
-    shared: Arc<Shared<W::Order>>,
+    context: EngineContext,
+    shared: Arc<Shared<W::Command>>,
 }
 
 impl<E: Engine, W: Wire> Running<E, W> {
@@ -161,68 +161,68 @@ impl<E: Engine, W: Wire> Running<E, W> {
 
     #[inline(always)]
     fn run_by<V: Vector>(&mut self) {
-        let showing = (self.common.ticks_a_second / SHOWN_A_SECOND) as u64;
+        let showing = (self.context.ticks_per_second / UPDATES_PER_SECOND) as u64;
         let (mut show, mut longest) = (0, 0);
         let mut last = ticks();
-        while !self.shared.control.stopped() {
-            if let Some(commands) = self.shared.control.heard() {
+        while !self.shared.commands.stopped() {
+            if let Some(commands) = self.shared.commands.pending_commands() {
                 commands.into_iter().for_each(|command| self.obey(command));
                 last = ticks();
             }
             let now = ticks();
             longest = longest.max(now - last);
             last = now;
-            self.engine.doorbells(now, &mut self.common);
-            self.engine.transmit(now, &mut self.common, &mut self.wire);
-            self.engine.receive::<V, W>(now, &mut self.common, &mut self.wire);
-            self.wire.turned(now);
+            self.engine.doorbells(now, &mut self.context);
+            self.engine.transmit(now, &mut self.context, &mut self.wire);
+            self.engine.receive::<V, W>(now, &mut self.context, &mut self.wire);
+            self.wire.end_iteration(now);
             if now >= show {
                 show = now + showing;
-                self.shared.shown.show(&self.common.counters);
-                self.shared.longest_turn.fetch_max(longest, Ordering::Relaxed);
+                self.shared.shown.show(&self.context.counters);
+                self.shared.longest_iteration.fetch_max(longest, Ordering::Relaxed);
                 longest = 0;
             }
         }
-        self.shared.shown.show(&self.common.counters);
+        self.shared.shown.show(&self.context.counters);
     }
 
     #[cold]
-    fn obey(&mut self, command: Command<W::Order>) {
+    fn obey(&mut self, command: Command<W::Command>) {
         match command {
-            Command::Attach(program, pair, arrivals) => {
-                self.common.belongs(pair, program);
-                self.engine.attach(pair, ArrivalsOf(arrivals));
+            Command::Attach(client, pair, arrivals) => {
+                self.context.belongs(pair, client);
+                self.engine.attach(pair, PairDoorbells(arrivals));
             }
             Command::Detach(pair, done) => {
-                self.engine.detach(pair, &mut self.common);
-                if let Some(program) = self.common.left(pair) {
-                    self.engine.left(program);
+                self.engine.detach(pair, &mut self.context);
+                if let Some(client) = self.context.left(pair) {
+                    self.engine.left(client);
                 }
                 let _ = done.send(());
             }
             Command::Register(region, done) => {
-                self.common.regions.insert(region);
+                self.context.regions.insert(region);
                 let _ = done.send(());
             }
             Command::Unregister(bus, done) => {
-                if let Some(program) = self.common.regions.program_at(bus) {
+                if let Some(client) = self.context.regions.client_at(bus) {
                     // What it has written before may still use the memory.
-                    self.engine.settle(program, ticks(), &mut self.common);
+                    self.engine.drain_doorbells(client, ticks(), &mut self.context);
                 }
-                if let Some(region) = self.common.regions.remove(bus) {
-                    self.engine.forget(&region, &mut self.common);
+                if let Some(region) = self.context.regions.remove(bus) {
+                    self.engine.forget(&region, &mut self.context);
                 }
                 let _ = done.send(());
             }
-            Command::Settle(program, done) => {
-                self.engine.settle(program, ticks(), &mut self.common);
+            Command::DrainDoorbells(client, done) => {
+                self.engine.drain_doorbells(client, ticks(), &mut self.context);
                 let _ = done.send(());
             }
             Command::FreePipe(pipe, done) => {
-                self.engine.free(pipe, ticks(), &mut self.common);
+                self.engine.free(pipe, ticks(), &mut self.context);
                 let _ = done.send(());
             }
-            Command::Order(order) => self.wire.order(order),
+            Command::Wire(order) => self.wire.command(order),
         }
     }
 }
@@ -230,7 +230,7 @@ impl<E: Engine, W: Wire> Running<E, W> {
 impl<E, W: Wire> Drop for Running<E, W> {
     /// Nobody waits for it any more, also where it panicked.
     fn drop(&mut self) {
-        self.shared.control.end();
+        self.shared.commands.end();
     }
 }
 

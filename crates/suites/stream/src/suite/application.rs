@@ -1,141 +1,145 @@
-//! One core of the application, and what its loop says of itself.
+//! One core of the application, and the statistics of its loop.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use lab::sample::Failure;
+use machine::SysError;
 use machine::pin::spawn_pinned;
 
-use super::setting::Setting;
-use super::stall::Patience;
-use crate::echo::{Interface, work};
+use super::params::Interface;
+use super::stall::StallThreshold;
+use super::testbed_config::TestbedConfig;
+use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
+use crate::host;
 use crate::nic::{Port, ticks};
-use crate::wire::flow::Flow;
+use crate::wire::Flow;
 
-/// Said instead of a number: the loop ends.
+/// Request number that ends the loop.
 const END: u32 = u32::MAX;
 
-/// What one core's loop did since it was last asked.
+/// Statistics of one core's loop since they were last read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Figures {
-    /// Packets echoed in turns in which the loop did not stand still.
+pub(super) struct LoopStats {
+    /// Packets echoed in iterations that did not stall.
     pub worked: u64,
-    /// Ticks of those of these turns that brought packets.
+    /// Duration of those iterations that had packets, in ticks.
     pub busy: u64,
-    /// The longest turn, ticks.
+    /// Duration of the longest iteration, in ticks.
     pub gap: u64,
-    /// Ticks of all turns in which the loop stood still and packets came: they show in that turn or in
-    /// the next.
-    pub stood: u64,
-    /// Those of the last turn, where it stood still.
-    standing: u64,
-    /// The core clock when this was asked, Hz.
+    /// Duration of all stalled iterations with packets, in ticks. Packets that arrive during a stall show up in that
+    /// iteration or in the next.
+    pub stalled: u64,
+    /// Duration of the last iteration if it stalled, in ticks, or 0.
+    last_stall: u64,
+    /// Core clock when the statistics were read, in Hz.
     pub core_hertz: f64,
 }
 
-/// What the loop answers.
-type Answer = Result<Figures, Failure>;
+/// The loop's answer to a request.
+type Answer = Result<LoopStats, Failure>;
 
 /// One core of the application.
 pub(super) struct Application {
-    said: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Application {
-    /// Starts one, with a pipe for each flow, and waits until it runs.
+    /// Starts a core with one pipe or queue per flow, and waits until its loop runs.
     ///
     /// # Errors
-    /// Where it cannot be set up.
+    /// Returns why the thread or its echo cannot be set up.
     pub(super) fn start(
         cpu: usize,
         port: Port,
-        setting: &Setting,
+        config: &TestbedConfig,
         flows: Arc<[Flow]>,
-        patience: Patience,
+        threshold: StallThreshold,
     ) -> Result<Self, Failure> {
-        let said = Arc::new(AtomicU32::new(0));
+        let requests = Arc::new(AtomicU32::new(0));
         let (answer, answers) = sync_channel(1);
-        let setting = setting.clone();
+        let config = config.clone();
         let run = Loop {
-            said: Arc::clone(&said),
+            requests: Arc::clone(&requests),
             answer: answer.clone(),
-            cycles: setting.cycles,
-            patience,
+            cycles: config.cycles,
+            threshold,
         };
         let body = move || {
-            if let Err(why) = setting.interface.run(&port, &setting, &flows, run) {
-                // Who started it waits for this.
+            if let Err(why) = run_echo(&port, &config, &flows, run) {
+                // `start` waits for this.
                 let _ = answer.send(Err(why.into()));
             }
         };
         let thread = spawn_pinned(cpu, body).map_err(|why| {
             Failure::failed(format!("run the application on CPU {cpu}: {why}; name an allowed CPU"))
         })?;
-        let application = Self { said, answers, thread: Some(thread) };
-        application.heard()?;
+        let application = Self { requests, answers, thread: Some(thread) };
+        application.answer()?;
         Ok(application)
     }
 
-    /// What its loop did since this was last asked. It answers in a turn in which nothing has come.
+    /// Returns the loop's statistics since the last call. The loop answers in an iteration without packets.
     ///
     /// # Errors
-    /// Where it has ended.
-    pub(super) fn figures(&self) -> Result<Figures, Failure> {
-        self.said.fetch_add(1, Ordering::Relaxed);
-        self.heard()
+    /// Returns `failed` if the loop has ended.
+    pub(super) fn stats(&self) -> Result<LoopStats, Failure> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.answer()
     }
 
-    fn heard(&self) -> Result<Figures, Failure> {
-        let gone = || Failure::failed("the application ended before its time");
+    fn answer(&self) -> Result<LoopStats, Failure> {
+        let gone = || Failure::failed("the application ended early");
         self.answers.recv().map_err(|_| gone())?
     }
 }
 
 impl Drop for Application {
     fn drop(&mut self) {
-        self.said.store(END, Ordering::Relaxed);
+        self.requests.store(END, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed, and shows as an answer that never came.
+            // A panic has been printed, and shows as a missing answer.
             let _ = thread.join();
         }
     }
 }
 
-/// The loop of one core.
+/// The polling loop of one core.
 pub(super) struct Loop {
-    said: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
     answer: SyncSender<Answer>,
     cycles: u32,
-    patience: Patience,
+    threshold: StallThreshold,
 }
 
 impl Loop {
-    /// Echoes until it is told to end.
-    pub(super) fn run(self, mut echo: impl Interface) {
-        let Self { said, answer, cycles, patience } = self;
-        let mut known = 0;
-        // That it runs.
-        if answer.send(Ok(Figures::default())).is_err() {
+    /// Echoes packets until the application is dropped or the NIC closes.
+    pub(super) fn run(self, mut echo: impl Echo) {
+        let Self { requests, answer, cycles, threshold } = self;
+        let mut answered = 0;
+        // Reports that the loop runs.
+        if answer.send(Ok(LoopStats::default())).is_err() {
             return;
         }
-        let mut figures = Figures::default();
+        let mut stats = LoopStats::default();
         let mut last = ticks();
         loop {
-            let word = said.load(Ordering::Relaxed);
-            let Ok(packets) = echo.turn(|packet| work(packet, cycles)) else { return };
+            let request = requests.load(Ordering::Relaxed);
+            let Ok(packets) = echo.poll(|packet| work(packet, cycles)) else { return };
             let now = ticks();
-            let took = now - last;
+            let elapsed = now - last;
             last = now;
-            figures.turned(took, packets, &patience);
-            if word != known && (packets == 0 || word == END) {
+            stats.record(elapsed, packets, &threshold);
+            if request != answered && (packets == 0 || request == END) {
                 std::hint::cold_path();
-                known = word;
-                let asked = figures.taken();
-                if word == END || answer.send(asked).is_err() {
+                answered = request;
+                let taken = stats.take();
+                if request == END || answer.send(taken).is_err() {
                     return;
                 }
                 last = ticks();
@@ -144,25 +148,66 @@ impl Loop {
     }
 }
 
-impl Figures {
+/// Runs the echo of one core over the configured interface until the loop ends.
+///
+/// # Errors
+/// Returns why the echo cannot be set up.
+fn run_echo(
+    port: &Port,
+    config: &TestbedConfig,
+    flows: &Arc<[Flow]>,
+    echo_loop: Loop,
+) -> Result<(), SysError> {
+    match config.interface {
+        Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+            let sizes = host::Sizes { ring: config.ring, notifications: config.notifications };
+            let prefetch = config.interface == Interface::PipesPrefetch;
+            let echo = PipesEcho::new(port, sizes, flows, prefetch)?;
+            echo_loop.run(check_all_bound(echo, flows)?);
+        }
+        Interface::Descriptors => {
+            let sizes = host::descriptors::Sizes { rx: config.depth, tx: config.depth };
+            echo_loop.run(check_all_bound(DescriptorsEcho::new(port, sizes, flows)?, flows)?);
+        }
+    }
+    Ok(())
+}
+
+/// Returns `echo` if all its flows are bound. Otherwise the NIC would drop packets through no fault of the
+/// interface.
+fn check_all_bound<E: Echo>(echo: E, flows: &[Flow]) -> Result<E, SysError> {
+    let unbound = echo.unbound();
+    if unbound == 0 {
+        return Ok(echo);
+    }
+    Err(SysError {
+        attempt: format!("bind {} flows", flows.len()),
+        source: io::Error::other(format!(
+            "the NIC's flow table has no space for {unbound} of them"
+        )),
+        remedy: "use fewer pipes".into(),
+    })
+}
+
+impl LoopStats {
     #[inline(always)]
-    fn turned(&mut self, took: u64, packets: u64, patience: &Patience) {
-        let standing = if patience.ends(took, packets) { took } else { 0 };
+    fn record(&mut self, elapsed: u64, packets: u64, threshold: &StallThreshold) {
+        let stall = if threshold.is_stall(elapsed, packets) { elapsed } else { 0 };
         if packets > 0 {
-            self.stood += self.standing + standing;
-            if standing == 0 {
+            self.stalled += self.last_stall + stall;
+            if stall == 0 {
                 self.worked += packets;
-                self.busy += took;
+                self.busy += elapsed;
             }
         }
-        self.standing = standing;
-        if took > self.gap {
-            self.gap = took;
+        self.last_stall = stall;
+        if elapsed > self.gap {
+            self.gap = elapsed;
         }
     }
 
-    /// What stands here, from which all begins anew.
-    fn taken(&mut self) -> Answer {
+    /// Returns the statistics, with the current core clock, and resets them.
+    fn take(&mut self) -> Answer {
         let core_hertz = machine::core_clock::hertz()?;
         let taken = Self { core_hertz, ..*self };
         *self = Self::default();
@@ -175,28 +220,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_turns_with_packets_are_work() {
-        let patience = Patience { stall: 1000, allowed: 10 };
-        let mut figures = Figures::default();
-        figures.turned(50, 0, &patience);
-        figures.turned(80, 4, &patience);
-        figures.turned(1500, 100, &patience);
-        figures.turned(1500, 10, &patience);
-        let Figures { worked, busy, gap, stood, .. } = figures;
-        assert_eq!((worked, busy, gap, stood), (104, 1580, 1500, 1500));
+    fn only_iterations_with_packets_count_as_work() {
+        let threshold = StallThreshold { stall: 1000, allowed: 10 };
+        let mut stats = LoopStats::default();
+        stats.record(50, 0, &threshold);
+        stats.record(80, 4, &threshold);
+        stats.record(1500, 100, &threshold);
+        stats.record(1500, 10, &threshold);
+        let LoopStats { worked, busy, gap, stalled, .. } = stats;
+        assert_eq!((worked, busy, gap, stalled), (104, 1580, 1500, 1500));
     }
 
     #[test]
-    fn a_loop_that_stood_still_while_nothing_came_lost_nothing() {
-        let patience = Patience { stall: 1000, allowed: 10 };
-        let mut figures = Figures::default();
-        figures.turned(5000, 0, &patience);
-        figures.turned(20, 0, &patience);
-        figures.turned(20, 3, &patience);
-        assert_eq!((figures.gap, figures.stood), (5000, 0));
-        figures.turned(5000, 0, &patience);
-        figures.turned(20, 3, &patience);
-        figures.turned(20, 3, &patience);
-        assert_eq!(figures.stood, 5000, "what came meanwhile was there in the next turn");
+    fn a_stall_without_packets_loses_nothing() {
+        let threshold = StallThreshold { stall: 1000, allowed: 10 };
+        let mut stats = LoopStats::default();
+        stats.record(5000, 0, &threshold);
+        stats.record(20, 0, &threshold);
+        stats.record(20, 3, &threshold);
+        assert_eq!((stats.gap, stats.stalled), (5000, 0));
+        stats.record(5000, 0, &threshold);
+        stats.record(20, 3, &threshold);
+        stats.record(20, 3, &threshold);
+        assert_eq!(
+            stats.stalled, 5000,
+            "packets that came during the stall are in the next iteration"
+        );
     }
 }

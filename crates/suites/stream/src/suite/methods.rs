@@ -1,4 +1,4 @@
-//! The methods: the next packet as soon as one comes back, a load with and without times, and a search.
+//! The suite's methods.
 
 use std::time::Duration;
 
@@ -10,47 +10,53 @@ use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 use super::params::{ClosedParams, CommonParams, LoadParams, SearchParams};
-use super::setting::{Cpus, Setting};
-use super::{ceiling, closed, load, measured, metrics, search};
+use super::testbed_config::{Cpus, TestbedConfig};
+use super::{ceiling, metrics, search, single_trial};
 
-/// What a sample takes besides what it measures: threads, rings and their memory, how near the cores are.
-const BESIDES: Duration = Duration::from_millis(20);
-/// What each MiB of rings adds: all of it is made and touched first.
-const A_MEBIBYTE: Duration = Duration::from_millis(3);
-/// What a trial of a search takes besides its duration: it waits first, and for what is lost at its end.
-const A_TRIAL: Duration = Duration::from_millis(3);
-/// What a sample takes that cannot be measured here.
-const NONE: Duration = Duration::from_millis(1);
+/// Overhead of a sample: starting threads, mapping rings, measuring the proximity of the cores.
+const OVERHEAD: Duration = Duration::from_millis(20);
+/// Additional overhead per MiB of rings, all of which is allocated and touched first.
+const PER_MEBIBYTE: Duration = Duration::from_millis(3);
+/// Overhead of one trial of a search: the waits before and after it.
+const PER_TRIAL: Duration = Duration::from_millis(3);
+/// Duration of a sample that is unavailable on this machine.
+const UNAVAILABLE: Duration = Duration::from_millis(1);
 
-/// All of them.
-pub(super) static METHODS: &[&dyn AnyMethod] =
+/// All methods of the suite.
+pub(crate) static METHODS: &[&dyn AnyMethod] =
     &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT];
 
-/// Sends the next packet as soon as one comes back.
+/// Closed loop: sends the next packet as soon as one comes back.
 static INTERFACES: StreamMethod<ClosedParams> =
-    StreamMethod { name: "interfaces", timed: one_trial, measure: closed::measure };
+    StreamMethod { name: "interfaces", timed: one_trial, measure: single_trial::measure_window };
 
-/// Sends at a rate.
-static LINE_RATE: StreamMethod<LoadParams> =
-    StreamMethod { name: "line-rate", timed: one_trial, measure: load::measure::<false> };
+/// Open loop: sends at a fixed rate.
+static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
+    name: "line-rate",
+    timed: one_trial,
+    measure: single_trial::measure_rate::<false>,
+};
 
-/// Sends at a rate and takes round-trip times.
-static RTT_VS_LOAD: StreamMethod<LoadParams> =
-    StreamMethod { name: "rtt-vs-load", timed: one_trial, measure: load::measure::<true> };
+/// Open loop with round-trip times.
+static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
+    name: "rtt-vs-load",
+    timed: one_trial,
+    measure: single_trial::measure_rate::<true>,
+};
 
-/// Searches for the largest load without loss.
+/// Searches for the highest rate without loss.
 static THROUGHPUT: StreamMethod<SearchParams> =
     StreamMethod { name: "throughput", timed: trials, measure: search::measure };
 
-/// What a method differs in from the others.
+/// A method of this suite; only these fields differ between methods.
 struct StreamMethod<P> {
     name: &'static str,
-    /// How long it sends, from a sample's budget.
+    /// Computes the sending time of a sample from its budget.
     timed: fn(Duration) -> Duration,
     measure: Measure<P>,
 }
 
-type Measure<P> = fn(&P, &Setting, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
+type Measure<P> = fn(&P, &TestbedConfig, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
 
 impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
     type Params = P;
@@ -69,8 +75,8 @@ impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
 
     fn expected(&self, params: &P, budget: Duration) -> Duration {
         match available(params.as_ref()) {
-            Ok(()) => takes(params.as_ref(), (self.timed)(budget)),
-            Err(_) => NONE,
+            Ok(()) => sample_duration(params.as_ref(), (self.timed)(budget)),
+            Err(_) => UNAVAILABLE,
         }
     }
 
@@ -81,41 +87,41 @@ impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
 
 /// Checks whether the machine has the cores and the memory that a point needs.
 fn available(common: &CommonParams) -> Result<(), Failure> {
-    Setting::new(common).cpus(&machine::topology::allowed_cpus()).map(|_| ())
+    TestbedConfig::new(common).cpus(&machine::topology::allowed_cpus()).map(|_| ())
 }
 
-/// How long a sample takes on a machine that has what its point needs.
-fn takes(common: &CommonParams, timed: Duration) -> Duration {
-    let setting = Setting::new(common);
-    let mebibytes = u32::try_from(setting.interface.memory(&setting) >> 20);
-    let rings = A_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX));
-    rings.saturating_add(BESIDES).saturating_add(timed)
+/// Estimates how long a sample takes on a machine that supports its point.
+fn sample_duration(common: &CommonParams, timed: Duration) -> Duration {
+    let config = TestbedConfig::new(common);
+    let mebibytes = u32::try_from(config.memory() >> 20);
+    let rings = PER_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX));
+    rings.saturating_add(OVERHEAD).saturating_add(timed)
 }
 
-/// A trial and its warm-up.
+/// Returns the sending time of one trial and its warm-up.
 fn one_trial(budget: Duration) -> Duration {
     budget.saturating_mul(5) / 4
 }
 
-/// The trials of a search.
+/// Returns the sending time of all trials of a search.
 fn trials(budget: Duration) -> Duration {
-    budget.saturating_add(A_TRIAL).saturating_mul(search::TRIALS)
+    budget.saturating_add(PER_TRIAL).saturating_mul(search::TRIALS)
 }
 
-/// Measures points by one method.
+/// The probe of a [`StreamMethod`].
 struct StreamProbe<P>(Measure<P>);
 
 impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
     fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure> {
-        let setting = Setting::new(params.as_ref());
-        let cpus = setting.cpus(context.cpus)?;
+        let config = TestbedConfig::new(params.as_ref());
+        let cpus = config.cpus(context.cpus)?;
         let (tsc, budget) = (context.tsc()?, context.budget);
         proximity::among(cpus.nic, &cpus.applications, || {
-            // Before and after, as the CPUs may have come nearer.
+            // Measured before and after the trials because the proximity of the CPUs may change.
             let before = ceiling::measure(&cpus, tsc)?;
-            let measured = (self.0)(params, &setting, &cpus, budget, tsc)?;
-            let ceiling = ceiling::measure(&cpus, tsc)?.or(before);
-            Ok(measured::with_setting(measured, &setting, ceiling))
+            let measured = (self.0)(params, &config, &cpus, budget, tsc)?;
+            let ceiling = ceiling::measure(&cpus, tsc)?.max(before);
+            Ok(metrics::with_config(measured, &config, ceiling))
         })
     }
 }
@@ -130,14 +136,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quick_is_quick_and_standard_takes_two_hours_at_most() {
-        // On a machine that has what all points need.
+    fn quick_takes_seconds_and_standard_at_most_two_hours() {
+        // As on a machine that supports all points.
         let one = |experiment: &Experiment, item: &Item| {
             let timed = match experiment.method.as_str() {
                 "throughput" => trials(experiment.effort.budget),
                 _ => one_trial(experiment.effort.budget),
             };
-            takes(&CommonParams::from_point(&item.point).unwrap(), timed).as_secs_f64()
+            sample_duration(&CommonParams::from_point(&item.point).unwrap(), timed).as_secs_f64()
         };
         let of_experiment = |experiment: &Experiment| {
             let round: f64 = plan::items(experiment).iter().map(|item| one(experiment, item)).sum();

@@ -1,10 +1,17 @@
 //! The metrics of the suite.
 
+use lab::measure::Measurement;
 use lab::metric::{Better, Metric};
+use machine::tsc::Tsc;
 
-/// The unit of rates.
+use super::ceiling::Ceiling;
+use super::testbed::TrialReport;
+use super::testbed_config::TestbedConfig;
+use crate::wire::sample::MIN_SIZE;
+
+/// Unit of packet rates.
 pub const PACKETS: &str = "packets/s";
-/// The unit of rates on the wire.
+/// Unit of rates on the wire.
 pub const BITS: &str = "bit/s";
 
 const fn rate(name: &'static str, about: &'static str) -> Metric {
@@ -15,39 +22,87 @@ const fn share(name: &'static str, better: Better, about: &'static str) -> Metri
     Metric::new(name, "share", better, about)
 }
 
-/// The metrics.
+/// All metrics of the suite.
 pub const METRICS: &[Metric] = &[
-    rate("rate", "packets that came back, from the first sent until the last came"),
-    Metric::new("wire_rate", BITS, Better::Higher, "the same on the wire, with preamble and gap"),
-    share("of_ceiling", Better::Higher, "the rate over the ceiling of the same sample"),
-    rate("ceiling", "lines of 64 B that one core writes, the other adds 1 to, and the first reads"),
-    rate("ceiling_one_way", "lines of 64 B that one core writes and the other reads"),
+    rate("rate", "packets that came back, from the first sent to the last received"),
+    Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap"),
+    share("of_ceiling", Better::Higher, "rate as a share of the sample's ceiling"),
+    rate(
+        "ceiling",
+        "64 B lines that one core writes, the other adds 1 to, and the first reads back",
+    ),
+    rate("ceiling_one_way", "64 B lines that one core writes and the other reads"),
     Metric::new(
         "cycles_per_packet",
         "cycles",
         Better::Lower,
-        "core cycles of the application's core in turns that brought packets, for each of them",
+        "core cycles per packet of the application's core, in iterations with packets",
     ),
-    rate("offered", "packets that were sent"),
-    share("delivered", Better::Higher, "packets that came back, of those that were to be sent"),
-    Metric::new("lost", "1", Better::Lower, "packets that were to be sent and did not come back"),
-    Metric::new("dropped", "1", Better::Lower, "those of them for which the NIC had no room"),
-    Metric::time("rtt", "from before a packet is written to memory until it has left, median"),
-    Metric::time("rtt_p99", "the same, 99th percentile inside the round"),
-    Metric::time("rtt_p999", "the same, 99.9th percentile inside the round"),
-    rate("ndr", "the largest load that loses nothing, confirmed (MLRsearch)"),
-    rate("ndr_strict", "the same with void trials counted as loss"),
-    rate("pdr", "the largest load that loses no more than 0.5%, confirmed (MLRsearch)"),
-    rate("rfc2544", "the largest load that loses nothing, by the binary search of RFC 2544"),
+    rate("offered", "packets sent"),
+    share("delivered", Better::Higher, "packets that came back, as a share of those to be sent"),
+    Metric::new("lost", "1", Better::Lower, "packets to be sent that did not come back"),
+    Metric::new("dropped", "1", Better::Lower, "lost packets for which the NIC had no space"),
+    Metric::time("rtt", "round-trip time, from memory to memory: median"),
+    Metric::time("rtt_p99", "round-trip time: 99th percentile within the round"),
+    Metric::time("rtt_p999", "round-trip time: 99.9th percentile within the round"),
+    rate("ndr", "highest load without loss, confirmed (MLRsearch)"),
+    rate("ndr_strict", "highest load without loss, void trials counted as loss (MLRsearch)"),
+    rate("pdr", "highest load with at most 0.5% loss, confirmed (MLRsearch)"),
+    rate("rfc2544", "highest load without loss, by the binary search of RFC 2544"),
     Metric::new("ndr_wire", BITS, Better::Higher, "ndr on the wire, with preamble and gap"),
     Metric::new("rfc2544_wire", BITS, Better::Higher, "rfc2544 on the wire, with preamble and gap"),
-    Metric::count("trials", "trials of the searches, void ones too"),
-    Metric::time("gap_nic", "the longest turn of the loop of NIC and generator"),
-    Metric::time("gap_application", "the longest turn of the application's loop, of all cores"),
-    Metric::time("stood_nic", "for how long the loop of NIC and generator stood still"),
+    Metric::count("trials", "trials of both searches, including void ones"),
+    Metric::time("gap_nic", "longest iteration of the NIC and generator loop"),
+    Metric::time("gap_application", "longest iteration of the application's loops"),
+    Metric::time("stalled_nic", "stall time of the NIC and generator loop"),
     Metric::time(
-        "stood_application",
-        "for how long the loops of the application did while packets came",
+        "stalled_application",
+        "stall time of the application's loops in which packets came",
     ),
-    Metric::count("depth", "packets that each pipe or queue holds"),
+    Metric::count("depth", "packets that each pipe or queue can store"),
 ];
+
+/// Returns the metrics of one trial.
+pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc) -> Measurement {
+    let TrialReport { report, application, .. } = trial;
+    let rate = report.rate() * tsc.hertz;
+    let mut measurement = Measurement::default()
+        .value("rate", rate)
+        .value("wire_rate", rate * config.wire_bits())
+        .value("lost", trial.lost() as f64)
+        .value("dropped", report.dropped as f64)
+        .value("gap_nic", tsc.nanoseconds(report.gap as f64))
+        .value("gap_application", tsc.nanoseconds(application.gap as f64))
+        .value("stalled_nic", tsc.nanoseconds(report.stalled as f64))
+        .value("stalled_application", tsc.nanoseconds(application.stalled as f64));
+    if application.worked > 0 {
+        let seconds = application.busy as f64 / tsc.hertz;
+        let cycles = seconds * application.core_hertz / application.worked as f64;
+        measurement = measurement.value("cycles_per_packet", cycles);
+    }
+    measurement
+}
+
+/// Adds the metrics that describe the testbed: its ceiling and its depth.
+pub(super) fn with_config(
+    mut measurement: Measurement,
+    config: &TestbedConfig,
+    ceiling: Ceiling,
+) -> Measurement {
+    // The ceiling counts single lines and is no bound for packets of several lines.
+    let one_line = config.packet_bytes == MIN_SIZE;
+    if ceiling.back > 0.0 {
+        let rate = measurement.values.get("rate").copied().filter(|_| one_line);
+        measurement = match rate {
+            Some(rate) => measurement.value("of_ceiling", rate / ceiling.back),
+            None => measurement,
+        };
+        measurement = measurement.value("ceiling", ceiling.back);
+    }
+    if ceiling.one_way > 0.0 {
+        measurement = measurement.value("ceiling_one_way", ceiling.one_way);
+    }
+    measurement
+        .value("depth", f64::from(config.depth))
+        .covariate("modelled", config.modelled().as_str())
+}

@@ -1,4 +1,4 @@
-//! The factors of each method, parsed.
+//! The params of each method, with their factors and levels.
 
 use std::time::Duration;
 
@@ -6,83 +6,95 @@ use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 use lab::quantity;
 
-use super::interface::Interface;
 use crate::generator::Check;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
-use crate::wire::sample::{LARGEST, SMALLEST};
+use crate::wire::sample::{MAX_SIZE, MIN_SIZE};
 
-/// Bytes of the smallest and of the largest ring.
+/// Ring sizes, in bytes.
 const RINGS: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
 
-/// NOP instructions per packet at most: a packet then takes some 0.1 ms.
-pub(crate) const MOST_CYCLES: u32 = 1_000_000;
-/// The longest time that a doorbell or transfer is modelled to take.
-pub(crate) const MOST_MODELLED: Duration = Duration::from_millis(1);
+/// Maximum number of NOP instructions per packet: a packet then takes about 0.1 ms.
+pub(crate) const MAX_CYCLES: u32 = 1_000_000;
+/// Maximum modelled duration of a doorbell or transfer.
+pub(crate) const MAX_MODELLED: Duration = Duration::from_millis(1);
 
-/// Levels that all methods share.
+/// How packets reach the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum Interface {
+    /// Pipes with reactive notifications, each for all packets since the last one.
+    Pipes,
+    /// Pipes with one notification per packet.
+    PipesPerPacket,
+    /// Pipes with reactive notifications that the application requests before it needs them.
+    PipesPrefetch,
+    /// One descriptor and one buffer per packet.
+    Descriptors,
+}
+
+/// Params of all methods.
 #[derive(Debug, Clone, Params)]
 pub struct CommonParams {
-    /// how packets reach the application: pipes (notified reactively), pipes-per-packet (of every packet), pipes-prefetch, or descriptors (a descriptor and a buffer a packet)
+    /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, or descriptors (one descriptor and buffer per packet)
     #[factor(default = "pipes")]
     pub(super) interface: Interface,
-    /// bytes of each packet on the wire, check sequence counted: 64 to 1518
-    #[factor(default = "64", levels = Levels::Count(SMALLEST as u64, LARGEST as u64))]
+    /// packet size on the wire with its check sequence, in bytes: 64 to 1518
+    #[factor(default = "64", levels = Levels::Count(MIN_SIZE as u64, MAX_SIZE as u64))]
     pub(super) packet_bytes: u16,
-    /// pipes (or queues) of all cores together, each with a flow of its own
+    /// pipes (or queues) of all cores together, with one flow each
     #[factor(default = "1", levels = Levels::Count(1, PIPES as u64))]
     pub(super) pipes: u32,
-    /// cores of the application
+    /// application cores
     #[factor(default = "1", levels = Levels::Count(1, BUFFERS as u64))]
     pub(super) cores: usize,
-    /// what of each packet that comes back is compared with what was sent, besides count and order: none, one-word or all
+    /// how much of each echoed packet to verify besides count and order: none, one-word or all
     #[factor(default = "one-word")]
     pub(super) check: Check,
-    /// bytes of each pipe's ring: a power of two
+    /// size of each pipe's ring, in bytes: a power of two
     #[factor(default = "2 MiB", levels = Levels::Checked(ring))]
     pub(super) ring: usize,
-    /// packets that each pipe (or queue) holds: a power of two; 'ring': as many of 64 B as fit its ring
+    /// capacity of each pipe (or queue) in packets: a power of two, or 'ring' for as many 64 B packets as fit the ring
     #[factor(default = "ring")]
     pub(super) depth: Depth,
-    /// instructions that do nothing, for each packet
-    #[factor(default = "0", levels = Levels::Count(0, MOST_CYCLES as u64))]
+    /// NOP instructions per packet
+    #[factor(default = "0", levels = Levels::Count(0, MAX_CYCLES as u64))]
     pub(super) cycles: u32,
-    /// notifications that each buffer of a core holds: a power of two
+    /// capacity of each core's notification buffer: a power of two
     #[factor(default = "16384", levels = Levels::Checked(notifications))]
     pub(super) notifications: u32,
-    /// how long a write to the NIC's registers is modelled to take; none: as long as it takes
+    /// modelled duration of a write to the NIC's registers; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_doorbell: Modelled,
-    /// how long a transfer by the NIC is modelled to take; none: as long as it takes
+    /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
 }
 
-/// Levels of `interfaces`.
+/// Params of `interfaces`.
 #[derive(Debug, Clone, Params)]
 pub(crate) struct ClosedParams {
     #[factor(flatten)]
     pub(super) common: CommonParams,
-    /// packets under way at most, where they are sent as they come back; half of what the rings hold where that is less
+    /// maximum number of packets in flight, at most half of what the rings can store
     #[factor(default = "8192", levels = Levels::Count(1, 1 << 30))]
     pub(super) window: u64,
 }
 
-/// Levels of `line-rate` and `rtt-vs-load`.
+/// Params of `line-rate` and `rtt-vs-load`.
 #[derive(Debug, Clone, Params)]
 pub(crate) struct LoadParams {
     #[factor(flatten)]
     pub(super) common: CommonParams,
-    /// the rate at which packets are sent, Gbps on the wire with preamble and gap
+    /// sending rate on the wire with preamble and gap, in Gbps
     #[factor(default = "100")]
     pub(super) load: Gigabits,
 }
 
-/// Levels of `throughput`.
+/// Params of `throughput`.
 #[derive(Debug, Clone, Params)]
 pub(crate) struct SearchParams {
     #[factor(flatten)]
     pub(super) common: CommonParams,
-    /// the largest rate that a search tries, Gbps
+    /// highest rate that the search tries, in Gbps
     #[factor(default = "100")]
     pub(super) maximum: Gigabits,
 }
@@ -105,12 +117,12 @@ impl AsRef<CommonParams> for SearchParams {
     }
 }
 
-/// Packets that a pipe or queue holds.
+/// Capacity of a pipe or queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// As many of 64 B as fit the ring.
+    /// As many 64 B packets as fit the ring.
     Ring,
-    /// So many of any size.
+    /// This number of packets of the point's size.
     Packets(u32),
 }
 
@@ -125,7 +137,7 @@ impl LevelType for Depth {
     }
 }
 
-/// A rate in bits a second, whose levels are Gbps.
+/// A rate in bit/s, whose levels are in Gbps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gigabits(pub f64);
 
@@ -137,7 +149,7 @@ impl LevelType for Gigabits {
     }
 }
 
-/// How long something is modelled to take; zero if it is not modelled.
+/// A modelled duration; zero if nothing is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modelled(pub Duration);
 
@@ -152,18 +164,18 @@ impl LevelType for Modelled {
     }
 }
 
-/// A whole number in a range.
+/// Parses a whole number in `range`.
 fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<String, String> {
-    let (least, most) = (range.start(), range.end());
+    let (min, max) = (range.start(), range.end());
     let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
-    number.map(|n| n.to_string()).ok_or_else(|| format!("'{text}' is not from {least} to {most}"))
+    number.map(|n| n.to_string()).ok_or_else(|| format!("'{text}' is not in {min} to {max}"))
 }
 
-/// A power of two in a range.
+/// Parses a power of two in `range`.
 fn power(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<String, String> {
     let number = whole(text, range)?;
     let is = number.parse::<u64>().is_ok_and(u64::is_power_of_two);
-    if is { Ok(number) } else { Err(format!("{text} is no power of two")) }
+    if is { Ok(number) } else { Err(format!("{text} is not a power of two")) }
 }
 
 fn notifications(text: &str) -> Result<String, String> {
@@ -181,16 +193,16 @@ fn depth(text: &str) -> Result<String, String> {
 fn ring(text: &str) -> Result<String, String> {
     let bytes = quantity::bytes(text).map_err(|why| why.to_string())?;
     let fits = usize::try_from(bytes).is_ok_and(|bytes| RINGS.contains(&bytes));
-    let spelled = quantity::format_bytes(bytes);
+    let canonical = quantity::format_bytes(bytes);
     match bytes.is_power_of_two() && fits {
-        true => Ok(spelled),
-        false => Err(format!("{spelled} is no power of two from 4 KiB to 64 MiB")),
+        true => Ok(canonical),
+        false => Err(format!("{canonical} is not a power of two from 4 KiB to 64 MiB")),
     }
 }
 
 fn gigabits(text: &str) -> Result<String, String> {
     let number = text.parse::<f64>().ok().filter(|number| *number >= 0.001 && *number <= 10_000.0);
-    number.map(|n| n.to_string()).ok_or_else(|| format!("'{text}' is no rate in Gbps, as 100"))
+    number.map(|n| n.to_string()).ok_or_else(|| format!("'{text}' is not a rate in Gbps, e.g. 100"))
 }
 
 fn modelled(text: &str) -> Result<String, String> {
@@ -198,8 +210,8 @@ fn modelled(text: &str) -> Result<String, String> {
         return Ok(text.into());
     }
     let time = quantity::duration(text).map_err(|why| why.to_string())?;
-    match time.is_zero() || time > MOST_MODELLED {
-        true => Err(format!("{text} is not from 1 ns to 1 ms; say none where nothing is modelled")),
+    match time.is_zero() || time > MAX_MODELLED {
+        true => Err(format!("{text} is not in 1 ns to 1 ms; use 'none' for no delay")),
         false => Ok(format!("{} ns", time.as_nanos())),
     }
 }
@@ -209,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_have_one_spelling_or_say_what_is_wrong() {
+    fn levels_are_canonical_and_errors_name_the_factor() {
         let level = |name: &str, text: &str| {
             let all = [ClosedParams::FACTORS, LoadParams::FACTORS].concat();
             let factor = lab::factor::find(&all, name).unwrap();

@@ -1,8 +1,8 @@
-//! `search`: the largest load that loses nothing, or little.
+//! `throughput`: the highest load without loss, or with little loss.
 //!
-//! Two searches on the same stand: the binary search of RFC 2544 as the source runs it, and one after
-//! MLRsearch for the loads without loss (NDR) and with half a percent (PDR) together, whose results are
-//! confirmed. Every trial of both is kept.
+//! Two searches run on the same testbed: the binary search of RFC 2544 as in the Ensō evaluation, and one after
+//! MLRsearch that finds the loads without loss (NDR) and with 0.5% loss (PDR) together and confirms both. Every
+//! trial of both is recorded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,120 +13,120 @@ use lab::search::{self, Goal, LossRatios, Rfc2544, TrialOutcome};
 use machine::tsc::Tsc;
 
 use super::params::SearchParams;
-use super::setting::{Cpus, Setting};
 use super::stall;
-use super::stand::{Stand, Tried};
+use super::testbed::{Testbed, TrialReport};
+use super::testbed_config::{Cpus, TestbedConfig};
 
-/// How close RFC 2544's bounds come, bits a second: 0.1 Gbps, as the source's do.
+/// Precision of the RFC 2544 search, in bit/s: 0.1 Gbps, as in the Ensō evaluation.
 const PRECISION: f64 = 0.1 * 1e9;
-/// What the load with little loss may lose, as a share.
-const LITTLE: f64 = 0.005;
-/// How close the bounds of NDR and PDR come, as a share of the upper one.
+/// Loss ratio of the PDR.
+const PARTIAL_LOSS: f64 = 0.005;
+/// Width of the NDR and PDR intervals, as a share of their upper bound.
 const WIDTH: f64 = 0.005;
-/// The smallest load that is tried, as a share of the largest.
-const LEAST: f64 = 0.001;
-/// Further full trials that must hold at NDR and PDR.
+/// Lowest load tried, as a share of the highest.
+const MIN_LOAD: f64 = 0.001;
+/// Additional full trials that must succeed at the NDR and PDR.
 const CONFIRMATIONS: u32 = 2;
 /// Phases of shorter trials before the full ones.
 const SHORTER_PHASES: u32 = 2;
-/// How much shorter the shortest are.
-const SHORTEST: u32 = 4;
-/// By which name trials say which search tried them: 0 is RFC 2544, 1 MLRsearch.
+/// Divisor of the budget for the shortest trials.
+const SHORTENING: u32 = 4;
+/// Value of a trial that identifies its search: 0 is RFC 2544, 1 is MLRsearch.
 const SEARCH: &str = "search";
 
-/// Trials that both searches take together as a rule, for what a sample is expected to take.
+/// Typical number of trials of both searches, for the estimate of a sample's duration.
 pub(super) const TRIALS: u32 = 35;
 
-/// Measures one point. `budget` is how long a full trial lasts.
+/// Measures one point. `budget` is the duration of a full trial.
 ///
 /// # Errors
-/// What stands in the sample's place.
+/// Returns the failure to record in place of a sample.
 pub(super) fn measure(
     params: &SearchParams,
-    setting: &Setting,
+    config: &TestbedConfig,
     cpus: &Cpus,
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    let stand = Stand::new(setting, cpus, tsc)?;
-    // The source offers the maximum for 5 s first.
+    let testbed = Testbed::new(config, cpus, tsc)?;
+    // The warm-up; the Ensō evaluation offers the maximum for 5 s first.
     let maximum = params.maximum.0;
-    stand.offer(maximum, budget, false)?;
+    testbed.offer(maximum, budget, false)?;
     let mut trial = |load: f64, duration: Duration| {
-        let tried = stand.offer(load, duration, false)?;
-        Ok(outcome(&tried, tsc))
+        let trial = testbed.offer(load, duration, false)?;
+        Ok(outcome(&trial, tsc))
     };
     let search = Rfc2544 { maximum, precision: PRECISION.min(maximum / 10.0), duration: budget };
-    let edge = search::rfc2544(&search, &mut trial)?;
+    let rfc2544 = search::rfc2544(&search, &mut trial)?;
     let goal = |ratio| Goal { ratio, width: WIDTH };
     let search = LossRatios {
-        goals: vec![goal(0.0), goal(LITTLE)],
-        least: maximum * LEAST,
+        goals: vec![goal(0.0), goal(PARTIAL_LOSS)],
+        least: maximum * MIN_LOAD,
         largest: maximum,
         duration: budget,
         confirmations: CONFIRMATIONS,
-        shortest: budget / SHORTEST,
+        shortest: budget / SHORTENING,
         shorter_phases: SHORTER_PHASES,
     };
-    let edges = search::loss_ratios(&search, &mut trial)?;
-    let (ndr, pdr) = (edges.goals[0], edges.goals[1]);
-    // Where no load held, what can be carried without loss is nothing.
-    let packets = |load: Option<f64>| load.unwrap_or(0.0) / setting.wire_bits();
+    let mlrsearch = search::loss_ratios(&search, &mut trial)?;
+    let (ndr, pdr) = (mlrsearch.goals[0], mlrsearch.goals[1]);
+    // 0 if no load succeeded.
+    let packets = |load: Option<f64>| load.unwrap_or(0.0) / config.wire_bits();
     let mut measurement = Measurement::default()
-        .value("rfc2544", packets(edge.bounds.lower))
-        .value("rfc2544_wire", edge.bounds.lower.unwrap_or(0.0))
+        .value("rfc2544", packets(rfc2544.bounds.lower))
+        .value("rfc2544_wire", rfc2544.bounds.lower.unwrap_or(0.0))
         .value("ndr", packets(ndr.lower))
         .value("ndr_wire", ndr.lower.unwrap_or(0.0))
         .value("ndr_strict", packets(ndr.strict))
         .value("pdr", packets(pdr.lower))
-        .value("trials", (edge.trials.len() + edges.trials.len()) as f64);
-    let by = |search: f64| {
+        .value("trials", (rfc2544.trials.len() + mlrsearch.trials.len()) as f64);
+    let tag = |search: f64| {
         move |mut trial: Trial| {
             trial.values.insert(SEARCH.into(), search);
             trial
         }
     };
-    let all = edge.trials.into_iter().map(by(0.0)).chain(edges.trials.into_iter().map(by(1.0)));
-    measurement.trials = all.collect();
+    let trials = rfc2544.trials.into_iter().map(tag(0.0));
+    measurement.trials = trials.chain(mlrsearch.trials.into_iter().map(tag(1.0))).collect();
     Ok(measurement)
 }
 
-/// What a trial says to a search.
-fn outcome(tried: &Tried, tsc: &Tsc) -> TrialOutcome {
-    let Tried { report, application, asked, rate } = tried;
-    let lost = tried.lost();
+/// Converts a trial's report to the outcome that a search uses.
+fn outcome(trial: &TrialReport, tsc: &Tsc) -> TrialOutcome {
+    let TrialReport { report, application, asked, rate } = trial;
+    let lost = trial.lost();
     let values = BTreeMap::from([
         ("offered".to_string(), report.offered() * tsc.hertz),
         ("dropped".to_string(), report.dropped as f64),
         ("gap_nic".to_string(), tsc.nanoseconds(report.gap as f64)),
         ("gap_application".to_string(), tsc.nanoseconds(application.gap as f64)),
-        ("stood_nic".to_string(), tsc.nanoseconds(report.stood as f64)),
-        ("stood_application".to_string(), tsc.nanoseconds(application.stood as f64)),
+        ("stalled_nic".to_string(), tsc.nanoseconds(report.stalled as f64)),
+        ("stalled_application".to_string(), tsc.nanoseconds(application.stalled as f64)),
     ]);
-    let void = stall::void(lost, *rate, report, application.stood);
+    let void = stall::void(lost, *rate, report, application.stalled);
     TrialOutcome { sent: *asked, lost, void, values }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::application::Figures;
+    use super::super::application::LoopStats;
     use super::*;
     use crate::generator::Report;
 
     #[test]
-    fn what_was_not_sent_in_time_is_lost() {
-        let Some(tsc) = machine::untested::tsc("what was not sent in time") else { return };
+    fn packets_not_sent_in_time_are_lost() {
+        let Some(tsc) = machine::untested::tsc("stream: packets not sent in time") else { return };
         let report = Report { sent: 90, received: 90, ended_sending: 1000, ..Report::default() };
-        let tried = |asked, stood| Tried {
-            report: Report { stood, ..report.clone() },
+        let trial = |asked, stalled| TrialReport {
+            report: Report { stalled, ..report.clone() },
             asked,
             rate: 0.1,
-            application: Figures::default(),
+            application: LoopStats::default(),
         };
-        let late = outcome(&tried(100, 0), tsc);
+        let late = outcome(&trial(100, 0), tsc);
         assert_eq!((late.sent, late.lost, late.void), (100, 10, None));
-        // Had the NIC stood still for a tenth of the time, that would be why.
-        assert!(outcome(&tried(100, 120), tsc).void.is_some());
-        assert_eq!(outcome(&tried(90, 120), tsc).lost, 0);
+        // A stall of the NIC for a tenth of the time would explain the loss.
+        assert!(outcome(&trial(100, 120), tsc).void.is_some());
+        assert_eq!(outcome(&trial(90, 120), tsc).lost, 0);
     }
 }

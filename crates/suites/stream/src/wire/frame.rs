@@ -5,13 +5,13 @@
 
 use std::net::Ipv4Addr;
 
-use super::flow::Flow;
+use super::packet::Flow;
 
 /// Bytes of the shortest frame, without the check sequence; shorter ones are padded.
-pub const SHORTEST: u16 = 60;
+pub const MIN_LENGTH: u16 = 60;
 
 /// Bytes of the longest frame, without the check sequence.
-pub const LONGEST: u16 = 1514;
+pub const MAX_LENGTH: u16 = 1514;
 
 /// The number of TCP.
 pub const TCP: u8 = 6;
@@ -36,7 +36,7 @@ pub struct Head {
 
 /// Why a frame cannot be replayed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FrameError {
     /// It does not hold the two headers.
     #[error("its {0} B do not hold an Ethernet and an IPv4 header, 34 B: leave it out")]
     Short(usize),
@@ -90,20 +90,20 @@ pub enum Fault {
 ///
 /// # Errors
 /// The first thing for which the frame cannot be replayed.
-pub fn read(frame: &[u8]) -> Result<Head, Fault> {
-    if frame.len() > usize::from(LONGEST) {
-        return Err(Fault::Long(frame.len()));
+pub fn read(frame: &[u8]) -> Result<Head, FrameError> {
+    if frame.len() > usize::from(MAX_LENGTH) {
+        return Err(FrameError::Long(frame.len()));
     }
     let (Some(ethernet), Some(ip)) = (frame.first_chunk::<ETHERNET>(), frame.get(ETHERNET..))
     else {
-        return Err(Fault::Short(frame.len()));
+        return Err(FrameError::Short(frame.len()));
     };
     let ethertype = u16::from_be_bytes([ethernet[12], ethernet[13]]);
     if ethertype != 0x0800 {
-        return Err(Fault::NotIpv4 { ethertype });
+        return Err(FrameError::NotIpv4 { ethertype });
     }
     let Some(fixed) = ip.first_chunk::<IPV4>() else {
-        return Err(Fault::Short(frame.len()));
+        return Err(FrameError::Short(frame.len()));
     };
     let payload = payload(fixed, ip)?;
     let protocol = fixed[9];
@@ -119,23 +119,23 @@ pub fn read(frame: &[u8]) -> Result<Head, Fault> {
 }
 
 /// What is behind the IPv4 header, the Ethernet padding taken off.
-fn payload<'a>(fixed: &[u8; IPV4], ip: &'a [u8]) -> Result<&'a [u8], Fault> {
+fn payload<'a>(fixed: &[u8; IPV4], ip: &'a [u8]) -> Result<&'a [u8], FrameError> {
     let (version, header) = (fixed[0] >> 4, usize::from(fixed[0] & 15) * 4);
     if version != 4 || header < IPV4 {
-        return Err(Fault::Header { version, header });
+        return Err(FrameError::Header { version, header });
     }
     let said = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    let padded = ip.len() > said && ip.len().saturating_add(ETHERNET) <= usize::from(SHORTEST);
+    let padded = ip.len() > said && ip.len().saturating_add(ETHERNET) <= usize::from(MIN_LENGTH);
     let payload = ip.get(header..said).filter(|_| ip.len() == said || padded);
     // More fragments, or an offset; not the bit that forbids to fragment.
     if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
-        return Err(Fault::Fragment);
+        return Err(FrameError::Fragment);
     }
-    payload.ok_or(Fault::Length { said, has: ip.len() })
+    payload.ok_or(FrameError::Length { said, has: ip.len() })
 }
 
 /// The ports from and to, and whether SYN is set.
-fn ports(protocol: u8, payload: &[u8]) -> Result<(u16, u16, bool), Fault> {
+fn ports(protocol: u8, payload: &[u8]) -> Result<(u16, u16, bool), FrameError> {
     let header = match protocol {
         TCP => 20,
         UDP => 8,
@@ -143,7 +143,7 @@ fn ports(protocol: u8, payload: &[u8]) -> Result<(u16, u16, bool), Fault> {
     };
     let ports = payload.as_chunks().0;
     let &[source, destination, ..] = ports.get(..header / 2).unwrap_or_default() else {
-        return Err(Fault::Transport { protocol, has: payload.len() });
+        return Err(FrameError::Transport { protocol, has: payload.len() });
     };
     let syn = protocol == TCP && payload[13] & 2 != 0;
     Ok((u16::from_be_bytes(source), u16::from_be_bytes(destination), syn))

@@ -1,6 +1,5 @@
 //! What is on the wire: packets, their flows, and files of them.
 
-pub mod flow;
 pub mod frame;
 pub mod packet;
 pub mod pcap;
@@ -8,6 +7,7 @@ pub mod sample;
 pub mod traffic;
 pub mod vector;
 
+pub use packet::Flow;
 use traffic::Packet;
 use vector::Vector;
 
@@ -17,38 +17,38 @@ use vector::Vector;
 /// that writes to lines which another has can have few stores waiting.
 pub trait Wire: Send + 'static {
     /// What a person may tell it.
-    type Order: Send + 'static;
+    type Command: Send + 'static;
 
     /// Packets that come together.
-    type Coming<'a>: Coming;
+    type RxBurst<'a>: RxBurst;
 
     /// Takes an order.
-    fn order(&mut self, order: Self::Order);
+    fn command(&mut self, order: Self::Command);
 
     /// The packets that it has, and a number that changes when they do.
     fn packets(&self) -> (u64, &[Packet]);
 
     /// The packets that have come by now, at most `most`.
-    fn coming(&mut self, now: u64, most: u32) -> Self::Coming<'_>;
+    fn next_burst(&mut self, now: u64, most: u32) -> Self::RxBurst<'_>;
 
     /// Takes packets that leave the NIC: they lie one behind the other, each at a flit.
     ///
     /// # Safety
     /// `start` points to so many bytes, whole flits at whole flits, that nobody writes meanwhile.
-    unsafe fn leave(&mut self, start: *const u8, bytes: usize) -> Left;
+    unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount;
 
     /// Takes packets that leave the NIC, each from a place of its own; the first goes first.
     ///
     /// # Safety
     /// Each span has as many bytes as a frame may have, and nobody writes them meanwhile.
-    unsafe fn leave_apart(&mut self, packets: &[Span]);
+    unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]);
 
     /// One turn of the NIC is over.
-    fn turned(&mut self, now: u64);
+    fn end_iteration(&mut self, now: u64);
 }
 
-/// Packets that have come together. What is not [delivered](Coming::deliver) is as if it had not come.
-pub trait Coming: Sized {
+/// Packets that have come together. What is not [delivered](RxBurst::deliver) is as if it had not come.
+pub trait RxBurst: Sized {
     /// How many they are.
     fn count(&self) -> u32;
 
@@ -68,9 +68,9 @@ pub trait Coming: Sized {
     /// holds indices of the wire's packets. Each has room for the flits of its packets, aligned to one, that
     /// nobody reads or writes meanwhile. The processor has what the way of copying needs.
     #[inline(always)]
-    unsafe fn deliver<V: Vector>(self, order: &[u32], stretches: &[Stretch]) {
+    unsafe fn deliver<V: Vector>(self, order: &[u32], runs: &[PacketRun]) {
         // SAFETY: by the caller's word; each packet lies behind the one before it.
-        unsafe { self.put::<V>(order, stretches, |place, bytes| place.wrapping_add(bytes)) };
+        unsafe { self.put::<V>(order, runs, |place, bytes| place.wrapping_add(bytes)) };
     }
 
     /// Moves them into memory as [`deliver`](Self::deliver) does, each to a place of its own: `places` has
@@ -79,10 +79,10 @@ pub trait Coming: Sized {
     /// # Safety
     /// As for [`deliver`](Self::deliver); each place has room for the flits of its packet alone.
     #[inline(always)]
-    unsafe fn deliver_apart<V: Vector>(
+    unsafe fn deliver_scattered<V: Vector>(
         self,
         order: &[u32],
-        stretches: &[Stretch],
+        runs: &[PacketRun],
         places: &[*mut u8],
     ) {
         let mut placed = 0;
@@ -91,7 +91,7 @@ pub trait Coming: Sized {
             places.get(placed).copied().unwrap_or(std::ptr::null_mut())
         };
         // SAFETY: by the caller's word; each packet that has a place has the next.
-        unsafe { self.put::<V>(order, stretches, next) };
+        unsafe { self.put::<V>(order, runs, next) };
     }
 
     /// What both ways of delivering have in common: writes the first packet of each stretch to the stretch's
@@ -103,14 +103,14 @@ pub trait Coming: Sized {
     unsafe fn put<V: Vector>(
         self,
         order: &[u32],
-        stretches: &[Stretch],
+        runs: &[PacketRun],
         next: impl FnMut(*mut u8, usize) -> *mut u8,
     );
 }
 
 /// Packets that go to one queue, one after the other.
 #[derive(Debug, Clone, Copy)]
-pub struct Stretch {
+pub struct PacketRun {
     /// Where the first goes; null where there is no room for them.
     pub place: *mut u8,
     /// How many packets.
@@ -141,7 +141,7 @@ impl List {
 
 /// Where a packet that leaves lies.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub struct PacketRef {
     /// Its first byte.
     pub start: *const u8,
     /// Its bytes, without the check sequence.
@@ -150,7 +150,7 @@ pub struct Span {
 
 /// What left the NIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct TxCount {
     /// Packets.
     pub packets: u64,
     /// The bytes of their flits: less than there were where the last packet says that it is longer.

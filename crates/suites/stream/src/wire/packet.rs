@@ -1,15 +1,16 @@
 //! Where in a packet the lengths stand, and the next packet in a pipe.
 
+use std::net::Ipv4Addr;
 use std::ops::Range;
 
-use crate::nic::layout::FLIT;
-
+/// Size of a flit, the unit in which the NIC transfers packets, in bytes.
+pub const FLIT: usize = 64;
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
 /// Bytes of the shortest frame, without the check sequence.
-pub const SHORTEST: usize = 60;
+pub const MIN_LENGTH: usize = 60;
 /// Bytes of the longest frame, without the check sequence.
-pub const LONGEST: usize = 1514;
+pub const MAX_LENGTH: usize = 1514;
 /// Where the IPv4 total length stands.
 pub(crate) const TOTAL_LENGTH: Range<usize> = 16..18;
 
@@ -23,7 +24,7 @@ pub(crate) const TOTAL_LENGTH: Range<usize> = 16..18;
 pub unsafe fn length(packet: *const u8) -> usize {
     // SAFETY: by the caller's word.
     let total = unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_volatile() };
-    (u16::from_be(total) as usize + ETHERNET).max(SHORTEST)
+    (u16::from_be(total) as usize + ETHERNET).max(MIN_LENGTH)
 }
 
 /// The IPv4 total length as it stands in a frame, the high byte first.
@@ -66,7 +67,7 @@ pub struct Walk {
 
 impl Default for Walk {
     fn default() -> Self {
-        Self { like: SHORTEST, bytes: FLIT }
+        Self { like: MIN_LENGTH, bytes: FLIT }
     }
 }
 
@@ -87,4 +88,19 @@ impl Walk {
         }
         (self.like, self.bytes)
     }
+}
+
+/// The five fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Flow {
+    /// Where its packets come from.
+    pub source: Ipv4Addr,
+    /// Where they go.
+    pub destination: Ipv4Addr,
+    /// The port that they come from; 0 where the protocol has none.
+    pub source_port: u16,
+    /// The port that they go to; 0 where the protocol has none.
+    pub destination_port: u16,
+    /// The protocol's number: 6 is TCP, 17 UDP.
+    pub protocol: u8,
 }

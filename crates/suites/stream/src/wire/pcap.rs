@@ -14,7 +14,7 @@ use machine::file::{Output, remedy};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness};
 
-use super::frame::{self, Fault};
+use super::frame::{self, FrameError};
 use super::traffic::{Filling, Traffic, lines_of};
 
 mod records;
@@ -77,7 +77,7 @@ pub enum Reason {
     Form(String),
     /// The frame cannot be replayed.
     #[error(transparent)]
-    Frame(#[from] Fault),
+    Frame(#[from] FrameError),
     /// There is nothing in it.
     #[error("it holds no packets: capture some, or make a sample")]
     Empty,
@@ -114,7 +114,7 @@ impl PcapError {
 /// not kept.
 ///
 /// # Errors
-/// The first thing for which the file cannot be replayed: see [`Reason`] and [`Fault`].
+/// The first thing for which the file cannot be replayed: see [`Reason`] and [`FrameError`].
 pub fn read(path: &Path) -> Result<Traffic, PcapError> {
     let refuse = |(packet, reason)| PcapError { path: path.to_path_buf(), packet, reason };
     let most = (machine::memory::available() / 4).min(LARGEST);

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use machine::SysError;
 
-use super::flow::Flow;
-use super::frame::{ETHERNET, Head, IPV4, LONGEST, SHORTEST, UDP};
+use super::frame::{ETHERNET, Head, IPV4, MAX_LENGTH, MIN_LENGTH, UDP};
+use super::packet::Flow;
 use super::traffic::{Filling, Traffic, lines_of};
 
 #[cfg(test)]
@@ -23,10 +23,10 @@ pub const SOURCE_PORT: u16 = 8080;
 pub const DESTINATION_PORT: u16 = 80;
 
 /// Bytes of the smallest packet on the wire, with its check sequence.
-pub const SMALLEST: u16 = SHORTEST + CHECK_SEQUENCE;
+pub const MIN_SIZE: u16 = MIN_LENGTH + CHECK_SEQUENCE;
 
 /// Bytes of the largest packet on the wire, with its check sequence.
-pub const LARGEST: u16 = LONGEST + CHECK_SEQUENCE;
+pub const MAX_SIZE: u16 = MAX_LENGTH + CHECK_SEQUENCE;
 
 const CHECK_SEQUENCE: u16 = 4;
 
@@ -36,7 +36,7 @@ const MIX: [u16; 12] = [64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 64, 594];
 /// UDP packets over IPv4: packet i comes from source i modulo the sources and goes to destination i
 /// modulo the destinations, from port 8080 to port 80.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
+pub struct SampleTraffic {
     /// How many packets.
     pub packets: u32,
     /// How large they are.
@@ -65,7 +65,7 @@ impl Sizes {
         match self {
             Self::One(_) => 1,
             Self::Mixed => MIX.len() as u32,
-            Self::Each => u32::from(LARGEST - SMALLEST) + 1,
+            Self::Each => u32::from(MAX_SIZE - MIN_SIZE) + 1,
         }
     }
 
@@ -76,7 +76,7 @@ impl Sizes {
         match self {
             Self::One(size) => size,
             Self::Mixed => MIX[usize::from(step)],
-            Self::Each => SMALLEST + step,
+            Self::Each => MIN_SIZE + step,
         }
     }
 }
@@ -123,7 +123,7 @@ const PACKETS: u32 = 1 << 24;
 /// How many addresses there are from the first up.
 const ADDRESSES: u32 = u32::MAX - FIRST.to_bits() + 1;
 
-impl Sample {
+impl SampleTraffic {
     /// Makes the packets. The same sample is the same bytes, always.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Sample {
     fn check(&self) -> Result<(), SampleError> {
         let Self { packets, size, sources, destinations } = *self;
         if let Sizes::One(size) = size
-            && !(SMALLEST..=LARGEST).contains(&size)
+            && !(MIN_SIZE..=MAX_SIZE).contains(&size)
         {
             return Err(SampleError::Size(size));
         }
@@ -239,14 +239,14 @@ fn folded(sum: u32) -> u16 {
 }
 
 /// Its file's name: `2_64_1_2.pcap`.
-impl fmt::Display for Sample {
+impl fmt::Display for SampleTraffic {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}_{}_{}_{}.pcap", self.packets, self.size, self.sources, self.destinations)
     }
 }
 
 /// Of its file's name.
-impl FromStr for Sample {
+impl FromStr for SampleTraffic {
     type Err = SampleError;
 
     fn from_str(name: &str) -> Result<Self, SampleError> {

@@ -10,11 +10,11 @@ use std::net::Ipv4Addr;
 use machine::SysError;
 use machine::mapping::Mapping;
 
-use super::flow::Flow;
 use super::frame;
+use super::packet::Flow;
 
 /// Bytes of a line: what the NIC moves at a time, and where each packet begins.
-pub const LINE: usize = 64;
+pub const CACHE_LINE: usize = 64;
 
 /// Bytes that a frame takes on the wire over what it takes in memory: 4 of check sequence, 8 of
 /// preamble and 12 of gap.
@@ -23,7 +23,7 @@ pub const WIRE_OVERHEAD: u32 = 4 + 8 + 12;
 /// One line of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Line(pub [u8; LINE]);
+pub struct CacheLine(pub [u8; CACHE_LINE]);
 
 /// Where a packet lies, and what the NIC reads of it to find its pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Traffic {
     ///
     /// # Panics
     /// Where there is no such packet.
-    pub fn lines(&self, index: usize) -> &[Line] {
+    pub fn lines(&self, index: usize) -> &[CacheLine] {
         let packet = &self.packets[index];
         // SAFETY: the mapping begins at a page, `Filling::push` put this packet's lines inside it, and
         // nobody writes to it any more.
@@ -109,14 +109,14 @@ impl Traffic {
         each.into_iter().collect()
     }
 
-    fn first_line(&self, packet: &Packet) -> *const Line {
-        self.memory.as_ptr().cast::<Line>().wrapping_add(packet.offset as usize)
+    fn first_line(&self, packet: &Packet) -> *const CacheLine {
+        self.memory.as_ptr().cast::<CacheLine>().wrapping_add(packet.offset as usize)
     }
 }
 
 /// Lines of a packet of so many bytes.
 pub(crate) fn lines_of(length: u16) -> usize {
-    usize::from(length.max(frame::SHORTEST)).div_ceil(LINE)
+    usize::from(length.max(frame::MIN_LENGTH)).div_ceil(CACHE_LINE)
 }
 
 /// Traffic that is being made, in memory whose size is known before.
@@ -139,7 +139,7 @@ impl Filling {
                 remedy: "ask for fewer packets".into(),
             });
         }
-        let (bytes, free) = (lines.saturating_mul(LINE), machine::memory::available());
+        let (bytes, free) = (lines.saturating_mul(CACHE_LINE), machine::memory::available());
         // The kernel would give it, and end some process once all of it is used.
         if bytes as u64 > free / 2 {
             return Err(SysError {
@@ -157,11 +157,12 @@ impl Filling {
     /// # Panics
     /// Where it does not fit what was asked for, or is longer than a frame may be.
     pub(crate) fn push(&mut self, bytes: &[u8], head: frame::Head) {
-        assert!(bytes.len() <= usize::from(frame::LONGEST), "a frame of {} B", bytes.len());
-        let length = (bytes.len() as u16).max(frame::SHORTEST);
+        assert!(bytes.len() <= usize::from(frame::MAX_LENGTH), "a frame of {} B", bytes.len());
+        let length = (bytes.len() as u16).max(frame::MIN_LENGTH);
         let end = self.filled.saturating_add(lines_of(length));
-        assert!(end <= self.memory.len() / LINE, "more lines than were asked for");
-        let to = self.memory.as_mut_ptr().cast::<Line>().wrapping_add(self.filled).cast::<u8>();
+        assert!(end <= self.memory.len() / CACHE_LINE, "more lines than were asked for");
+        let to =
+            self.memory.as_mut_ptr().cast::<CacheLine>().wrapping_add(self.filled).cast::<u8>();
         // SAFETY: the bytes lie inside the mapping, which nobody else has; new memory is zero after them.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // There are fewer than 2^32 lines.

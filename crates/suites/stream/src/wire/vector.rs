@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use crate::nic::layout::FLIT;
+use super::packet::FLIT;
 
 /// A way to copy flits.
 pub trait Vector {
@@ -154,17 +154,17 @@ impl Vector for Avx2 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::traffic::Line;
+    use super::super::traffic::CacheLine;
     use super::*;
 
     #[test]
     fn both_ways_agree() {
-        let from = Line(std::array::from_fn(|byte| byte as u8 ^ 0x35));
+        let from = CacheLine(std::array::from_fn(|byte| byte as u8 ^ 0x35));
         let (mark, stamp) = (0x0102_0304_0506_0708, 0x1122_3344);
         let mut expected = from;
         expected.0[..8].copy_from_slice(&u64::to_le_bytes(mark));
         expected.0[8..12].copy_from_slice(&u32::to_le_bytes(stamp));
-        let mut to = Line([0; 64]);
+        let mut to = CacheLine([0; 64]);
         // SAFETY: both are whole lines, and AVX2 is used only where the processor has it.
         unsafe {
             Plain::store(
@@ -199,7 +199,7 @@ mod tests {
             if by_avx2 && !is_x86_feature_detected!("avx2") {
                 return machine::untested::note("stream: words by AVX2", &"the CPU has none");
             }
-            let mut to = Line([0x55; 64]);
+            let mut to = CacheLine([0x55; 64]);
             // SAFETY: a whole line, and AVX2 is used only where the processor has it.
             unsafe {
                 if by_avx2 {
@@ -208,7 +208,7 @@ mod tests {
                     Plain::tell(&words, to.0.as_mut_ptr());
                 }
             }
-            assert_eq!(to, Line(expected));
+            assert_eq!(to, CacheLine(expected));
         }
     }
 }

@@ -2,22 +2,22 @@
 
 use std::rc::Rc;
 
-use super::pool::{Buffer, Pool};
-use crate::nic::descriptors::layout::BUFFER;
+use super::pool::{Buffer, BufferPool};
+use crate::nic::descriptor::BUFFER;
 
 /// Packets of a burst at most.
 pub const BURST: usize = 32;
 
 /// Up to 32 packets, each in a buffer that is the program's until it is sent or [cleared](Self::clear).
 pub struct Burst {
-    pub(super) pool: Rc<Pool>,
+    pub(super) pool: Rc<BufferPool>,
     buffers: [Buffer; BURST],
     bytes: [u32; BURST],
     count: usize,
 }
 
 impl Burst {
-    pub(super) fn new(pool: &Rc<Pool>) -> Self {
+    pub(super) fn new(pool: &Rc<BufferPool>) -> Self {
         Self { pool: Rc::clone(pool), buffers: [0; BURST], bytes: [0; BURST], count: 0 }
     }
 
@@ -77,7 +77,7 @@ impl Burst {
 
     /// So many further packets are there, where there is room.
     #[inline(always)]
-    pub(super) fn came(&mut self, packets: usize) {
+    pub(super) fn commit_rx(&mut self, packets: usize) {
         self.count = (self.count + packets).min(BURST);
     }
 
@@ -98,7 +98,7 @@ impl Burst {
 
     /// The first so many packets are no longer its.
     #[inline(always)]
-    pub(super) fn gone(&mut self, packets: usize) {
+    pub(super) fn remove_sent(&mut self, packets: usize) {
         if packets < self.count {
             std::hint::cold_path();
             self.buffers.copy_within(packets..self.count, 0);

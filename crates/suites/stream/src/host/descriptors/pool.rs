@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use machine::SysError;
 
 use crate::nic::Port;
-use crate::nic::descriptors::layout::BUFFER;
+use crate::nic::descriptor::BUFFER;
 use crate::nic::layout::FLIT;
 use crate::nic::memory::Memory;
 
@@ -17,7 +17,7 @@ const APART: u32 = (BUFFER / FLIT) as u32 + 1;
 pub(super) type Buffer = u32;
 
 /// Buffers: their memory, and which of them nobody uses.
-pub(super) struct Pool {
+pub(super) struct BufferPool {
     /// Where it begins, kept at hand: asking the memory takes as long as a packet's work.
     start: *mut u8,
     bus: u64,
@@ -25,7 +25,7 @@ pub(super) struct Pool {
     free: RefCell<Stack>,
 }
 
-impl Pool {
+impl BufferPool {
     /// So many buffers, all free.
     pub(super) fn new(port: &Port, buffers: u32) -> Result<Self, SysError> {
         let lines = buffers as usize * APART as usize;
@@ -109,10 +109,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::generator::{Generator, Live};
+    use crate::generator::{Generator, LiveCounters};
     use crate::nic::descriptors::Descriptors;
-    use crate::nic::{Nic, Settings};
-    use crate::wire::sample::{Sample, Sizes};
+    use crate::nic::{Nic, NicParams};
+    use crate::wire::sample::{SampleTraffic, Sizes};
     use proptest::prelude::*;
 
     proptest! {
@@ -148,12 +148,13 @@ mod tests {
 
     #[test]
     fn buffers_lie_apart_and_at_flits() {
-        let sample = Sample { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
+        let sample =
+            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
-        let generator = Generator::new(traffic, Arc::new(Live::default())).unwrap();
-        let settings = Settings { cpu: machine::pin::current_cpu(), ..Settings::default() };
-        let nic = Nic::start(settings, Descriptors::new(64, 64), generator).unwrap();
-        let pool = Pool::new(&nic.port(), 100).unwrap();
+        let generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
+        let params = NicParams { cpu: machine::pin::current_cpu(), ..NicParams::default() };
+        let nic = Nic::start(params, Descriptors::new(64, 64), generator).unwrap();
+        let pool = BufferPool::new(&nic.port(), 100).unwrap();
         let mut buffers = [0; 100];
         assert_eq!(pool.take(&mut buffers), 100);
         assert_eq!(pool.count(), (0, 100));

@@ -5,17 +5,16 @@ use std::rc::Rc;
 use machine::SysError;
 
 use super::Burst;
-use super::device::Shared;
-use super::rx::Rx;
-use super::tx::Tx;
-use crate::host::not_configured::answer;
-use crate::host::{Gone, NotConfigured};
+use super::Shared;
+use super::rings::{Rx, Tx};
+use crate::host::answer;
+use crate::host::{ConfigError, NicClosed};
 use crate::nic::configuration::Configuration;
-use crate::nic::descriptors::layout::Descriptor;
+use crate::nic::descriptor::Descriptor;
 use crate::nic::layout::{FLIT, Queue as Which, Register};
 use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
-use crate::wire::flow::Flow;
+use crate::wire::Flow;
 
 /// A queue of the NIC, to receive from and to send by.
 pub struct Queue {
@@ -31,7 +30,7 @@ impl Queue {
         let sizes = shared.sizes;
         let bytes = (sizes.rx + sizes.tx) as usize * size_of::<Descriptor>();
         let memory = Rings::new(shared.port.plain(bytes)?);
-        let id = shared.port.take_pipe()?;
+        let id = shared.port.alloc_pipe()?;
         let (rx, tx) = (Rx::new(sizes.rx), Tx::new(sizes.tx));
         let mut queue = Self { shared, id, memory, rx, tx };
         let start = queue.memory.memory.bus();
@@ -52,7 +51,7 @@ impl Queue {
     ///
     /// # Errors
     /// Where the NIC has gone, its flow table has no place for the rule, or no buffer is free.
-    pub fn bind(&mut self, flow: Flow) -> Result<(), NotConfigured> {
+    pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.configure(Configuration::Bind { flow, pipe: self.id })
     }
 
@@ -77,15 +76,15 @@ impl Queue {
     /// # Panics
     /// Where the burst is of another device.
     #[inline(always)]
-    pub fn send(&mut self, burst: &mut Burst) -> Result<(), Gone> {
+    pub fn send(&mut self, burst: &mut Burst) -> Result<(), NicClosed> {
         loop {
             let sent = self.try_send(burst);
             if burst.is_empty() {
                 return Ok(());
             }
             std::hint::cold_path();
-            if sent == 0 && self.shared.port.gone() {
-                return Err(Gone);
+            if sent == 0 && self.shared.port.is_closed() {
+                return Err(NicClosed);
             }
             std::hint::spin_loop();
         }
@@ -113,13 +112,13 @@ impl Queue {
     ///
     /// # Errors
     /// Where the NIC has gone, no buffer is free, or it cannot be configured so.
-    pub fn configure(&mut self, configuration: Configuration) -> Result<(), NotConfigured> {
+    pub fn configure(&mut self, configuration: Configuration) -> Result<(), ConfigError> {
         if matches!(configuration, Configuration::Timestamp { .. }) {
-            return Err(NotConfigured::Timestamp);
+            return Err(ConfigError::Timestamp);
         }
         let mut buffer = [0];
         if self.shared.pool.take(&mut buffer) == 0 {
-            return Err(NotConfigured::NoBuffer);
+            return Err(ConfigError::NoBuffer);
         }
         let place = self.shared.pool.place(buffer[0]).cast::<TxNotification>();
         // SAFETY: the buffer is nobody else's, longer than a notification and aligned to a flit; all of its
@@ -140,7 +139,7 @@ impl Queue {
     }
 
     /// Waits until a descriptor that was to be reported is done.
-    fn wait_until_done(&mut self, slot: usize) -> Result<(), Gone> {
+    fn wait_until_done(&mut self, slot: usize) -> Result<(), NicClosed> {
         self.wait_for(|queue| {
             let ring = &rings(&queue.memory)[queue.shared.sizes.rx as usize..];
             Tx::is_done(ring, slot).then_some(())
@@ -148,20 +147,23 @@ impl Queue {
     }
 
     /// Waits for something of the NIC.
-    fn wait_for<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> Result<T, Gone> {
+    fn wait_for<T>(
+        &mut self,
+        mut what: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, NicClosed> {
         loop {
             if let Some(done) = what(self) {
                 return Ok(done);
             }
-            if self.shared.port.gone() {
-                return Err(Gone);
+            if self.shared.port.is_closed() {
+                return Err(NicClosed);
             }
             std::hint::spin_loop();
         }
     }
 
     /// Waits until all that was to be sent has been.
-    fn wait_until_sent(&mut self) -> Result<(), Gone> {
+    fn wait_until_sent(&mut self) -> Result<(), NicClosed> {
         let slot = self.wait_for(|queue| {
             let Self { memory, tx, shared, .. } = queue;
             let ring = &rings(memory)[shared.sizes.rx as usize..];
@@ -211,7 +213,7 @@ impl Drop for Queue {
         let _ = self.wait_until_sent();
         self.place(Register::RxMemoryLow, Register::RxMemoryHigh, 0);
         self.place(Register::TxMemoryLow, Register::TxMemoryHigh, 0);
-        self.shared.port.settle();
+        self.shared.port.drain_doorbells();
         self.rx.empty(&self.shared.pool);
         self.tx.empty(&self.shared.pool);
         self.shared.port.give_pipe(self.id);

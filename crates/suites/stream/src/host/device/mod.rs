@@ -1,21 +1,25 @@
 //! What one core has of a NIC: notification buffers, and what all its pipes share.
 
-mod asked;
-mod room;
-mod shared;
-mod told;
-
 use std::io;
 use std::rc::Rc;
 
 use machine::SysError;
+pub(super) use released_space::CompletionTarget;
 
-use super::{NotConfigured, RxPipe, RxTxPipe, TxPipe};
+use super::{ConfigError, RxPipe, RxTxPipe, TxPipe};
 use crate::nic::configuration::Configuration;
-use crate::nic::layout::{NOTIFICATIONS, RING};
-use crate::nic::{Form, Port};
-pub(super) use room::Owner;
-pub(super) use shared::Shared;
+use crate::nic::doorbells::DoorbellSender;
+use crate::nic::layout::{FLIT, NOTIFICATIONS, Queue, RING, Register};
+use crate::nic::memory::Memory;
+use crate::nic::{InterfaceConfig, Port};
+use crate::wire::Flow;
+use released_space::ReleasedSpace;
+use rx_notifications::RxNotificationState;
+use tx_notifications::TxNotificationState;
+
+mod released_space;
+mod rx_notifications;
+mod tx_notifications;
 
 /// Notifications taken, or completions looked at, before anything else is done: so many that packets of a pipe
 /// are sent together where each has a notification of its own and those of other pipes lie between.
@@ -39,7 +43,7 @@ impl Default for Sizes {
 /// The NIC has ended while something was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the NIC has gone; start it again")]
-pub struct Gone;
+pub struct NicClosed;
 
 /// What one core has of a NIC.
 pub struct Device {
@@ -116,15 +120,15 @@ impl Device {
     ///
     /// # Errors
     /// Where the NIC has gone, or has no place for a rule.
-    pub fn configure(&self, configuration: Configuration) -> Result<(), NotConfigured> {
+    pub fn configure(&self, configuration: Configuration) -> Result<(), ConfigError> {
         self.shared.configure(configuration)
     }
 }
 
 /// Whether the NIC lays out what it shares as a device of these sizes does.
 fn fits(port: &Port, sizes: Sizes) -> Result<(), SysError> {
-    match port.form() {
-        Form::Pipes { ring, notifications, .. }
+    match port.config() {
+        InterfaceConfig::Pipes { ring, notifications, .. }
             if (ring, notifications) == (sizes.ring, sizes.notifications) =>
         {
             Ok(())
@@ -138,5 +142,66 @@ fn fits(port: &Port, sizes: Sizes) -> Result<(), SysError> {
             source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {other}")),
             remedy: "ask for what it has".into(),
         }),
+    }
+}
+
+/// What a device's pipes share.
+pub(in crate::host) struct Shared {
+    pub(in crate::host) port: Port,
+    pub(in crate::host) doorbells: DoorbellSender,
+    pub(in crate::host) pair: u32,
+    pub(in crate::host) sizes: Sizes,
+    /// Notifications: those of the NIC, and then those of the program.
+    pub(super) buffers: Memory,
+    /// Notifications of each buffer, a power of two, less one.
+    pub(super) mask: u32,
+    rx_notifications: RxNotificationState,
+    tx_notifications: TxNotificationState,
+    released: ReleasedSpace,
+}
+
+impl Shared {
+    /// A pair of notification buffers, of which the NIC knows.
+    pub(super) fn new(port: &Port, sizes: Sizes) -> Result<Self, SysError> {
+        let each = sizes.notifications as usize * FLIT;
+        let buffers = port.plain(2 * each)?;
+        let (pair, doorbells) = port.attach()?;
+        let place = |register: Register, value| {
+            doorbells.write(register.of(Queue::Buffers(pair)), value);
+        };
+        let (rx, tx) = (buffers.bus(), buffers.bus() + each as u64);
+        place(Register::RxMemoryLow, rx as u32);
+        place(Register::RxMemoryHigh, (rx >> 32) as u32);
+        place(Register::TxMemoryLow, tx as u32);
+        place(Register::TxMemoryHigh, (tx >> 32) as u32);
+        Ok(Self {
+            port: port.clone(),
+            doorbells,
+            pair,
+            sizes,
+            buffers,
+            mask: sizes.notifications - 1,
+            rx_notifications: RxNotificationState::new(),
+            tx_notifications: TxNotificationState::new(sizes.notifications),
+            released: ReleasedSpace::new(),
+        })
+    }
+
+    /// A new pipe's number.
+    pub(in crate::host) fn number_pipe(&self) -> Result<u32, SysError> {
+        let pipe = self.port.alloc_pipe()?;
+        self.rx_notifications.place(pipe);
+        self.released.begin(pipe);
+        Ok(pipe)
+    }
+
+    pub(in crate::host) fn bind(&self, pipe: u32, flow: Flow) -> Result<(), ConfigError> {
+        self.configure(Configuration::Bind { flow, pipe })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.port.detach(self.pair);
     }
 }

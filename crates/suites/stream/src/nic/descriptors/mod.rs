@@ -4,26 +4,23 @@
 //! so in the descriptor. To send, the program fills another ring with descriptors of packets. This is what
 //! DPDK's drivers and the kernel's have of a NIC, and what pipes are compared with.
 
-pub mod layout;
 mod queue;
 mod receive;
 mod registers;
-#[cfg(test)]
-mod tests;
 mod transmit;
 
 use std::collections::VecDeque;
 
-use super::engine::{ArrivalsOf, Common, Engine};
-use super::form::Form;
-use super::posted::Arrivals;
-use super::region::{Program, Region};
+use super::descriptor::PER_LINE;
+use super::doorbells::DoorbellReceiver;
+use super::engine::{Engine, EngineContext, PairDoorbells};
+use super::interface_config::InterfaceConfig;
+use super::region::{ClientId, Region};
+use super::register_writes::Registers;
 use super::thread::ticks;
-use super::writes::Registers;
 use crate::wire::Wire;
 use crate::wire::vector::Vector;
-use layout::A_LINE;
-use queue::{Queue, Ring, Window};
+use queue::{DescriptorRing, Queue, Window};
 use receive::{Places, Written};
 use transmit::Leaving;
 
@@ -33,7 +30,7 @@ pub struct Descriptors {
     rx_mask: u32,
     /// Descriptors of each TX ring, a power of two, less one.
     tx_mask: u32,
-    pairs: Vec<Option<Arrivals>>,
+    pairs: Vec<Option<DoorbellReceiver>>,
     queues: Vec<Queue>,
     /// Queues of whose packets the program is to be told at the end of the turn.
     due: Vec<u32>,
@@ -53,7 +50,7 @@ impl Descriptors {
     /// No queue yet. Each will have so many descriptors in its RX ring and in its TX ring, both powers of two
     /// of at least a line.
     pub fn new(rx: u32, tx: u32) -> Self {
-        let sound = |size: u32| size.is_power_of_two() && size >= A_LINE as u32;
+        let sound = |size: u32| size.is_power_of_two() && size >= PER_LINE as u32;
         assert!(sound(rx) && sound(tx), "powers of two, 4 at least");
         Self {
             rx_mask: rx - 1,
@@ -70,11 +67,11 @@ impl Descriptors {
 }
 
 impl Engine for Descriptors {
-    fn form(&self) -> Form {
-        Form::Descriptors { rx: self.rx_mask + 1, tx: self.tx_mask + 1 }
+    fn config(&self) -> InterfaceConfig {
+        InterfaceConfig::Descriptors { rx: self.rx_mask + 1, tx: self.tx_mask + 1 }
     }
 
-    fn attach(&mut self, pair: u32, arrivals: ArrivalsOf) {
+    fn attach(&mut self, pair: u32, arrivals: PairDoorbells) {
         let index = pair as usize;
         if self.pairs.len() <= index {
             self.pairs.resize_with(index + 1, || None);
@@ -82,7 +79,7 @@ impl Engine for Descriptors {
         self.pairs[index] = Some(arrivals.0);
     }
 
-    fn detach(&mut self, pair: u32, nic: &mut Common) {
+    fn detach(&mut self, pair: u32, nic: &mut EngineContext) {
         self.take_all_writes(pair as usize, ticks(), nic);
         for id in 0..self.queues.len() as u32 {
             if self.queues[id as usize].pair == Some(pair) {
@@ -93,15 +90,15 @@ impl Engine for Descriptors {
     }
 
     #[inline(always)]
-    fn doorbells(&mut self, now: u64, nic: &mut Common) {
+    fn doorbells(&mut self, now: u64, nic: &mut EngineContext) {
         self.take_writes_of_all(now, nic);
     }
 
-    fn settle(&mut self, program: Program, now: u64, nic: &mut Common) {
-        self.settle_all_of(program, now, nic);
+    fn drain_doorbells(&mut self, client: ClientId, now: u64, nic: &mut EngineContext) {
+        self.drain_all_of(client, now, nic);
     }
 
-    fn free(&mut self, id: u32, now: u64, nic: &mut Common) {
+    fn free(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
         let Some(queue) = self.queues.get(id as usize) else { return };
         if let Some(pair) = queue.pair {
             self.take_all_writes(pair as usize, now, nic);
@@ -109,15 +106,15 @@ impl Engine for Descriptors {
         self.close(id, nic);
     }
 
-    fn forget(&mut self, region: &Region, nic: &mut Common) {
+    fn forget(&mut self, region: &Region, nic: &mut EngineContext) {
         for id in 0..self.queues.len() as u32 {
             let queue = &mut self.queues[id as usize];
             queue.window = Window::default();
             if region.has(queue.tx.descriptors) {
-                queue.tx = Ring::default();
+                queue.tx = DescriptorRing::default();
             }
             if region.has(queue.rx.descriptors) {
-                queue.rx = Ring::default();
+                queue.rx = DescriptorRing::default();
                 self.forget_packets(id);
                 nic.unbind(id);
             }
@@ -125,12 +122,12 @@ impl Engine for Descriptors {
     }
 
     #[inline(always)]
-    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         self.serve_all(now, nic, wire);
     }
 
     #[inline(always)]
-    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         self.take_packets::<V, W>(now, nic, wire);
         self.tell::<V>(now, nic);
     }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::engine::Common;
+use super::super::descriptor::{BUFFER, Descriptor, PER_LINE, received};
+use super::super::engine::EngineContext;
 use super::super::tail::Tail;
-use super::layout::{A_LINE, BUFFER, Descriptor, received};
 use crate::wire::vector::Vector;
 
 /// A ring of descriptors.
-pub(super) struct Ring {
+pub(super) struct DescriptorRing {
     /// Null where there is none.
     pub(super) descriptors: *const Descriptor,
     /// Up to where the NIC has used them.
@@ -19,13 +19,13 @@ pub(super) struct Ring {
     pub(super) low: u32,
 }
 
-impl Default for Ring {
+impl Default for DescriptorRing {
     fn default() -> Self {
         Self { descriptors: std::ptr::null(), head: 0, tail: Tail::default(), low: 0 }
     }
 }
 
-impl Ring {
+impl DescriptorRing {
     #[inline(always)]
     pub(super) fn is_none(&self) -> bool {
         self.descriptors.is_null()
@@ -60,8 +60,8 @@ impl Ring {
 pub(super) struct Queue {
     /// The core that has it.
     pub(super) pair: Option<u32>,
-    pub(super) rx: Ring,
-    pub(super) tx: Ring,
+    pub(super) rx: DescriptorRing,
+    pub(super) tx: DescriptorRing,
     /// The bytes of the packet of each RX descriptor, which it will say once the packet is there.
     pub(super) lengths: Box<[u16]>,
     /// Up to where they say it.
@@ -86,11 +86,11 @@ impl Queue {
             // SAFETY: the ring has as many descriptors as there are lengths.
             let descriptor = unsafe { self.rx.at(at) };
             let mut done = 1;
-            if let Some(line) = lengths.first_chunk::<A_LINE>()
-                && left >= A_LINE as u32
-                && (at as usize).is_multiple_of(A_LINE)
+            if let Some(line) = lengths.first_chunk::<PER_LINE>()
+                && left >= PER_LINE as u32
+                && (at as usize).is_multiple_of(PER_LINE)
             {
-                done = A_LINE as u32;
+                done = PER_LINE as u32;
                 let to = std::ptr::from_ref(descriptor).cast_mut().cast();
                 // SAFETY: a whole line of descriptors that are the NIC's until they say so; the thread runs
                 // with the way of copying that the processor has.
@@ -138,7 +138,7 @@ impl Window {
         pair: Option<u32>,
         bus: u64,
         length: usize,
-        nic: &Common,
+        nic: &EngineContext,
     ) -> Option<*mut u8> {
         let region = nic.region(pair?, bus, length)?;
         let starts = (region.length() + 1).saturating_sub(BUFFER);

@@ -2,19 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::engine::Common;
+use super::super::descriptor::{BUFFER, Descriptor};
+use super::super::engine::EngineContext;
 use super::super::layout::FLIT;
-use super::super::placing::{BURST, Bound, Rooms, coming};
+use super::super::placement::{BURST, FlowRun, RxPlacement, next_burst};
 use super::Descriptors;
-use super::layout::{BUFFER, Descriptor};
 use super::queue::{Queue, Window};
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
-use crate::wire::{Coming, Stretch, Wire};
+use crate::wire::{PacketRun, RxBurst, Wire};
 
 /// Where one burst's packets go; kept for the room that they have.
 pub(super) struct Places {
-    stretches: Vec<Stretch>,
+    runs: Vec<PacketRun>,
     each: Each,
 }
 
@@ -28,7 +28,7 @@ pub(in crate::nic) struct Each {
 impl Default for Places {
     fn default() -> Self {
         let places = vec![std::ptr::null_mut(); BURST as usize].into();
-        Self { stretches: Vec::new(), each: Each { places, count: 0 } }
+        Self { runs: Vec::new(), each: Each { places, count: 0 } }
     }
 }
 
@@ -46,27 +46,31 @@ impl Descriptors {
     pub(super) fn take_packets<V: Vector, W: Wire>(
         &mut self,
         now: u64,
-        nic: &mut Common,
+        nic: &mut EngineContext,
         wire: &mut W,
     ) {
-        let Some(coming) = coming(now, nic, wire) else { return };
+        let Some(next_burst) = next_burst(now, nic, wire) else { return };
         let Some(mut places) = self.places.take() else { return };
-        let Places { stretches, each } = &mut places;
-        self.choose_places(now, nic, &coming, stretches, each);
+        let Places { runs, each } = &mut places;
+        self.choose_places(now, nic, &next_burst, runs, each);
         // SAFETY: the buffers are registered, aligned to a flit, longer than any packet, and the NIC's until
         // their descriptors say that they have been written; the thread runs with the way of copying that
         // the processor has.
         unsafe {
-            coming.deliver_apart::<V>(nic.steering.order(), stretches, &each.places[..each.count]);
+            next_burst.deliver_scattered::<V>(
+                nic.steering.order(),
+                runs,
+                &each.places[..each.count],
+            );
         }
-        stretches.clear();
+        runs.clear();
         each.count = 0;
         self.places = Some(places);
     }
 
     /// Tells programs of their packets, after all of the turn.
     #[inline(always)]
-    pub(super) fn tell<V: Vector>(&mut self, now: u64, nic: &mut Common) {
+    pub(super) fn tell<V: Vector>(&mut self, now: u64, nic: &mut EngineContext) {
         for id in self.due.drain(..) {
             let queue = &mut self.queues[id as usize];
             queue.due = false;
@@ -86,31 +90,31 @@ impl Descriptors {
     }
 }
 
-impl Rooms for Descriptors {
+impl RxPlacement for Descriptors {
     type Kept = Each;
 
     #[inline(always)]
     fn room(
         &mut self,
-        Bound { queue: id, flits, stretch }: Bound,
+        FlowRun { queue: id, flits, run }: FlowRun,
         now: u64,
-        nic: &mut Common,
-        coming: &impl Coming,
+        nic: &mut EngineContext,
+        next_burst: &impl RxBurst,
         each: &mut Each,
     ) -> (*mut u8, u32) {
         let Some(queue) = self.queues.get_mut(id as usize).filter(|queue| !queue.rx.is_none())
         else {
-            nic.counters.no_queue += u64::from(stretch.count);
+            nic.counters.no_queue += u64::from(run.count);
             return (std::ptr::null_mut(), 0);
         };
         let free = queue.rx.tail.known(now).wrapping_sub(queue.rx.head) & self.rx_mask;
         let (first, slot) = (each.count, queue.rx.head);
-        let most = stretch.count.min(free);
+        let most = run.count.min(free);
         let taken = queue.take_buffers(most, each, nic);
-        let (list, packets) = (stretch.list.of(nic.steering.order()), coming.packets());
-        queue.set_lengths(slot, taken, list, stretch.at, packets);
+        let (list, packets) = (run.list.of(nic.steering.order()), next_burst.packets());
+        queue.set_lengths(slot, taken, list, run.at, packets);
         nic.counters.refused += u64::from(taken < most);
-        nic.counters.ring_full += u64::from(stretch.count - taken);
+        nic.counters.ring_full += u64::from(run.count - taken);
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
         if taken > 0 && !queue.due {
@@ -124,7 +128,7 @@ impl Rooms for Descriptors {
 impl Queue {
     /// Takes the next buffers, as many as asked for unless one is refused; how many.
     #[inline(always)]
-    fn take_buffers(&mut self, most: u32, each: &mut Each, nic: &Common) -> u32 {
+    fn take_buffers(&mut self, most: u32, each: &mut Each, nic: &EngineContext) -> u32 {
         let mask = self.lengths.len() as u32 - 1;
         let (mut taken, mut all_good) = (0, true);
         while taken < most && all_good {
@@ -144,7 +148,7 @@ impl Queue {
 
     /// A buffer that lies elsewhere than the last did; none where it is refused.
     #[cold]
-    fn other_buffer(&mut self, descriptor: &Descriptor, nic: &Common) -> Option<*mut u8> {
+    fn other_buffer(&mut self, descriptor: &Descriptor, nic: &EngineContext) -> Option<*mut u8> {
         let address = descriptor.address.load(Ordering::Relaxed);
         let place = self.window.find(self.pair, address, BUFFER, nic)?;
         is_at_flit(address).then_some(place)

@@ -1,15 +1,15 @@
 //! What happens when a program writes a register.
 
-use super::super::engine::Common;
+use super::super::descriptor::Descriptor;
+use super::super::doorbells::DoorbellReceiver;
+use super::super::engine::EngineContext;
 use super::super::layout::{Queue as Which, Register};
-use super::super::posted::Arrivals;
-use super::super::writes::{Registers, Write};
+use super::super::register_writes::{Registers, Write};
 use super::Descriptors;
-use super::layout::Descriptor;
-use super::queue::{Queue, Ring};
+use super::queue::{DescriptorRing, Queue};
 
 /// Packets whose lengths the NIC keeps for all queues together: those that their rings hold.
-const MOST_LENGTHS: usize = 1 << 26;
+const MAX_LENGTHS: usize = 1 << 26;
 
 impl Registers for Descriptors {
     #[inline(always)]
@@ -18,12 +18,12 @@ impl Registers for Descriptors {
     }
 
     #[inline(always)]
-    fn arrivals(&mut self, pair: usize) -> Option<&mut Arrivals> {
+    fn arrivals(&mut self, pair: usize) -> Option<&mut DoorbellReceiver> {
         self.pairs[pair].as_mut()
     }
 
     #[inline(always)]
-    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut Common) {
+    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
         let Which::Pipe(id) = write.queue else {
             nic.counters.refused += 1;
             return;
@@ -52,7 +52,14 @@ impl Registers for Descriptors {
 impl Descriptors {
     /// A core says where a ring of a queue lies, or that there is none.
     #[cold]
-    fn place(&mut self, pair: u32, id: u32, register: Register, value: u32, nic: &mut Common) {
+    fn place(
+        &mut self,
+        pair: u32,
+        id: u32,
+        register: Register,
+        value: u32,
+        nic: &mut EngineContext,
+    ) {
         if !nic.may_place(pair, id) {
             nic.counters.refused += 1;
             return;
@@ -87,10 +94,13 @@ impl Descriptors {
         let bytes = (mask as usize + 1) * size_of::<Descriptor>();
         // All queues may name the same ring, and the NIC has memory of its own for each.
         let receives = register == Register::RxMemoryHigh;
-        let is_too_many = receives && lengths + self.rx_mask as usize >= MOST_LENGTHS;
+        let is_too_many = receives && lengths + self.rx_mask as usize >= MAX_LENGTHS;
         let bus = if is_too_many { 0 } else { bus };
         nic.counters.refused += u64::from(is_too_many);
-        *ring = Ring { descriptors: nic.ring(pair, bus, bytes).cast(), ..Ring::default() };
+        *ring = DescriptorRing {
+            descriptors: nic.ring(pair, bus, bytes).cast(),
+            ..DescriptorRing::default()
+        };
         let has_none = ring.is_none();
         if register == Register::RxMemoryHigh {
             self.forget_packets(id);
@@ -117,7 +127,7 @@ impl Descriptors {
     }
 
     /// A queue goes.
-    pub(super) fn close(&mut self, id: u32, nic: &mut Common) {
+    pub(super) fn close(&mut self, id: u32, nic: &mut EngineContext) {
         self.due.retain(|due| *due != id);
         self.under_way.retain(|written| written.queue != id);
         self.sending.retain(|sending| *sending != id);

@@ -3,14 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use super::super::configuration::Configuration;
-use super::super::engine::{Common, NotBound};
+use super::super::descriptor::{
+    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes,
+};
+use super::super::engine::{EngineContext, NotBound};
 use super::super::layout::FLIT;
 use super::super::notification::{TAKEN, TxNotification};
 use super::Descriptors;
-use super::layout::{CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes};
 use super::queue::{Queue, Window};
-use crate::wire::packet::{self, LONGEST, SHORTEST};
-use crate::wire::{Span, Wire};
+use crate::wire::packet::{self, MAX_LENGTH, MIN_LENGTH};
+use crate::wire::{PacketRef, Wire};
 
 /// Descriptors of a queue served in one turn: long bursts keep the two cores apart.
 const TRANSMISSIONS: u32 = 1024;
@@ -20,7 +22,7 @@ const LIMITED: u32 = 32;
 /// What leaves together.
 pub(super) struct Leaving {
     /// Where packets lie, in an array that is never longer or shorter, as for those that come.
-    spans: Box<[Span]>,
+    spans: Box<[PacketRef]>,
     /// How many they are.
     packets: usize,
     /// Their flits.
@@ -33,7 +35,7 @@ pub(super) struct Leaving {
 
 impl Default for Leaving {
     fn default() -> Self {
-        let none = Span { start: std::ptr::null(), bytes: 0 };
+        let none = PacketRef { start: std::ptr::null(), bytes: 0 };
         let spans = vec![none; TRANSMISSIONS as usize].into();
         Self { spans, packets: 0, flits: 0, reports: Vec::new(), others: Vec::new() }
     }
@@ -51,7 +53,7 @@ impl Leaving {
             let buffer = window.buffer(descriptor.address.load(Ordering::Relaxed));
             let Some(start) = buffer.filter(|_| is_frame(word)) else { break };
             let bytes = sent_bytes(word);
-            *span = Span { start, bytes };
+            *span = PacketRef { start, bytes };
             flits += packet::flits(bytes as usize);
             read += 1;
             if word & REPORT != 0 {
@@ -66,7 +68,7 @@ impl Leaving {
     /// Whether a descriptor that is no packet's waits for the next turn: one that configures comes after those
     /// before it, and not where the NIC is busy with such.
     #[cold]
-    fn is_to_wait(&self, descriptor: &Descriptor, now: u64, nic: &Common) -> bool {
+    fn is_to_wait(&self, descriptor: &Descriptor, now: u64, nic: &EngineContext) -> bool {
         let kind = descriptor.word.load(Ordering::Relaxed) & KIND;
         let configures = self.others.iter().any(|(kind, _)| *kind == CONFIGURE);
         kind == CONFIGURE && (configures || nic.is_busy(now))
@@ -74,7 +76,13 @@ impl Leaving {
 
     /// Reads one that was not read with others.
     #[cold]
-    fn read_other(&mut self, descriptor: &Descriptor, slot: u32, queue: &mut Queue, nic: &Common) {
+    fn read_other(
+        &mut self,
+        descriptor: &Descriptor,
+        slot: u32,
+        queue: &mut Queue,
+        nic: &EngineContext,
+    ) {
         let word = descriptor.word.load(Ordering::Relaxed);
         let address = descriptor.address.load(Ordering::Relaxed);
         if word & REPORT != 0 {
@@ -86,7 +94,7 @@ impl Leaving {
             self.others.push((word & KIND, address));
             return;
         };
-        self.spans[self.packets] = Span { start, bytes };
+        self.spans[self.packets] = PacketRef { start, bytes };
         self.packets += 1;
         self.flits += packet::flits(bytes as usize) as u64;
     }
@@ -95,14 +103,14 @@ impl Leaving {
 /// Whether a descriptor is of a whole frame to send.
 #[inline(always)]
 fn is_frame(word: u64) -> bool {
-    let length = SHORTEST..=LONGEST;
+    let length = MIN_LENGTH..=MAX_LENGTH;
     word & (KIND | END) == SEND | END && length.contains(&(sent_bytes(word) as usize))
 }
 
 impl Descriptors {
     /// Serves the queues that have something to send.
     #[inline(always)]
-    pub(super) fn serve_all<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+    pub(super) fn serve_all<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         let mut place = 0;
         while let Some(id) = self.sending.get(place).copied() {
             let queue = &mut self.queues[id as usize];
@@ -123,7 +131,7 @@ impl Descriptors {
 
     /// Serves descriptors of a queue.
     #[inline(always)]
-    fn serve<W: Wire>(&mut self, id: u32, now: u64, nic: &mut Common, wire: &mut W) {
+    fn serve<W: Wire>(&mut self, id: u32, now: u64, nic: &mut EngineContext, wire: &mut W) {
         let queue = &mut self.queues[id as usize];
         let waiting = queue.tx.tail.known(now).wrapping_sub(queue.tx.head) & self.tx_mask;
         let is_limited = queue.pair.is_some_and(|pair| nic.is_limited(pair));
@@ -149,7 +157,7 @@ impl Descriptors {
         let spans = &leaving.spans[..leaving.packets];
         // SAFETY: registered memory of as many bytes as frames may have, which the program leaves to the NIC
         // until a descriptor says that it is done.
-        unsafe { wire.leave_apart(spans) };
+        unsafe { wire.on_transmit_scattered(spans) };
         nic.counters.out_packets += spans.len() as u64;
         nic.counters.flits_read += leaving.flits;
         nic.counters.transmissions += u64::from(count);
@@ -169,13 +177,13 @@ impl Descriptors {
 
     /// Does what a descriptor says that sends no packet.
     #[cold]
-    fn obey(&mut self, id: u32, kind: u64, address: u64, now: u64, nic: &mut Common) {
+    fn obey(&mut self, id: u32, kind: u64, address: u64, now: u64, nic: &mut EngineContext) {
         if kind == NOTHING {
             return;
         }
         let Some(pair) = self.queues[id as usize].pair else { return };
         let asked = (kind == CONFIGURE && address.is_multiple_of(FLIT as u64))
-            .then(|| nic.reach(pair, address, FLIT))
+            .then(|| nic.resolve_dma(pair, address, FLIT))
             .flatten()
             // SAFETY: registered memory, aligned as it must be; all its fields are atomic.
             .map(|place| unsafe { &*place.cast::<TxNotification>() });
@@ -195,7 +203,7 @@ impl Descriptors {
         let Some(asked) = asked else { return };
         match done {
             Ok(()) => {}
-            Err(NotBound::Full(rules)) => asked.refuse(rules),
+            Err(NotBound::TableFull(rules)) => asked.refuse(rules),
             Err(NotBound::Taken) => asked.refuse(TAKEN),
         }
     }

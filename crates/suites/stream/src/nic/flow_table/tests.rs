@@ -33,7 +33,7 @@ fn fill(flows: fn(u32) -> Flow) -> usize {
     let mut table = FlowTable::default();
     let refused = (0..=CAPACITY as u32).find_map(|n| table.insert(flows(n), n).err()).unwrap();
     let (rules, epoch) = (table.len(), table.epoch());
-    assert_eq!(refused, Full { flow: flows(rules as u32), rules });
+    assert_eq!(refused, FlowTableFull { flow: flows(rules as u32), rules });
     assert_eq!(epoch, rules as u64);
     for n in 0..rules as u32 {
         assert_eq!(table.find(&flows(n)), Some(n));
@@ -58,7 +58,7 @@ fn it_fills_as_far_as_four_places_a_rule_allow() {
 
 #[test]
 fn a_refusal_says_which_rule_and_what_to_do() {
-    let full = Full { flow: destination(7), rules: 8000 };
+    let full = FlowTableFull { flow: destination(7), rules: 8000 };
     let said = "the flow table has no place for a rule to 192.168.0.7:80 among 8000 of 8192: bind fewer flows";
     assert_eq!(full.to_string(), said);
 }

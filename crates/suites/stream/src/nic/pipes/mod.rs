@@ -4,33 +4,25 @@
 //! for a pipe in that state are only written: the program learns of them when it moves the head of the pipe
 //! and the NIC sees that there is more. So there are as many notifications as the program can take.
 
-mod cut;
 mod pair;
+mod partial_packet;
 mod receive;
 mod registers;
 mod timestamp;
 mod transmit;
 
-use super::engine::{ArrivalsOf, Common, Engine, Own};
-use super::form::Form;
+use super::engine::{Engine, EngineContext, Own, PairDoorbells};
+use super::interface_config::InterfaceConfig;
+pub use super::interface_config::Notify;
 use super::layout::{FLIT, PIPES};
-use super::region::{Program, Region};
+use super::region::{ClientId, Region};
+use super::register_writes::Registers;
 use super::thread::ticks;
-use super::writes::Registers;
 use crate::wire::Wire;
 use crate::wire::vector::Vector;
 use pair::{Pair, UnderWay};
 use receive::Places;
 use timestamp::Timestamp;
-
-/// When a program is notified of packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notify {
-    /// Of a pipe's first packet, and then when the program moves its head and there is more.
-    Reactively,
-    /// Of every packet.
-    EveryPacket,
-}
 
 /// The state of one pipe.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +95,7 @@ impl Pipes {
 
 impl Pipes {
     /// Some pipes go, with all rules of theirs.
-    fn remove_where(&mut self, goes: impl Fn(&Pipe) -> bool, nic: &mut Common) {
+    fn remove_where(&mut self, goes: impl Fn(&Pipe) -> bool, nic: &mut EngineContext) {
         let Self { pipes, due, .. } = self;
         let gone: Vec<_> = pipes.iter().map(|pipe| !pipe.ring.is_null() && goes(pipe)).collect();
         if !gone.contains(&true) {
@@ -119,12 +111,16 @@ impl Pipes {
 }
 
 impl Engine for Pipes {
-    fn form(&self) -> Form {
+    fn config(&self) -> InterfaceConfig {
         let ring = (self.mask as usize + 1) * FLIT;
-        Form::Pipes { notify: self.notify, ring, notifications: self.notifications_mask + 1 }
+        InterfaceConfig::Pipes {
+            notify: self.notify,
+            ring,
+            notifications: self.notifications_mask + 1,
+        }
     }
 
-    fn attach(&mut self, pair: u32, arrivals: ArrivalsOf) {
+    fn attach(&mut self, pair: u32, arrivals: PairDoorbells) {
         let index = pair as usize;
         if self.pairs.len() <= index {
             self.pairs.resize_with(index + 1, || None);
@@ -132,7 +128,7 @@ impl Engine for Pipes {
         self.pairs[index] = Some(Pair::new(arrivals.0));
     }
 
-    fn detach(&mut self, pair: u32, nic: &mut Common) {
+    fn detach(&mut self, pair: u32, nic: &mut EngineContext) {
         self.take_all_writes(pair as usize, ticks(), nic);
         self.under_way.forget_where(|notifications| notifications.pair == pair);
         self.remove_where(|pipe| pipe.pair == pair, nic);
@@ -140,26 +136,26 @@ impl Engine for Pipes {
     }
 
     #[inline(always)]
-    fn doorbells(&mut self, now: u64, nic: &mut Common) {
+    fn doorbells(&mut self, now: u64, nic: &mut EngineContext) {
         self.take_writes_of_all(now, nic);
     }
 
-    fn settle(&mut self, program: Program, now: u64, nic: &mut Common) {
-        self.settle_all_of(program, now, nic);
+    fn drain_doorbells(&mut self, client: ClientId, now: u64, nic: &mut EngineContext) {
+        self.drain_all_of(client, now, nic);
     }
 
-    fn free(&mut self, id: u32, now: u64, nic: &mut Common) {
+    fn free(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
         if let Some(pipe) = self.pipes.get(id as usize).filter(|pipe| pipe.pair != NOBODY) {
             self.take_all_writes(pipe.pair as usize, now, nic);
         }
         self.remove(id, nic);
     }
 
-    fn left(&mut self, program: Program) {
-        self.timestamp.take_if(|of| of.program == program);
+    fn left(&mut self, client: ClientId) {
+        self.timestamp.take_if(|of| of.client == client);
     }
 
-    fn forget(&mut self, region: &Region, nic: &mut Common) {
+    fn forget(&mut self, region: &Region, nic: &mut EngineContext) {
         self.remove_where(|pipe| region.has(pipe.ring), nic);
         self.under_way.forget_where(|notifications| region.has(notifications.buffer));
         for pair in self.pairs.iter_mut().flatten() {
@@ -173,14 +169,14 @@ impl Engine for Pipes {
     }
 
     #[inline(always)]
-    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+    fn transmit<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         for pair in 0..self.pairs.len() {
             self.serve(pair, now, nic, wire);
         }
     }
 
     #[inline(always)]
-    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut Common, wire: &mut W) {
+    fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         self.take_packets::<V, W>(now, nic, wire);
         self.notify_due(now, nic);
         self.under_way.arrive(now, nic);

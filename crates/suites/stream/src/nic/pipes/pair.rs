@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::super::engine::Common;
+use super::super::doorbells::DoorbellReceiver;
+use super::super::engine::EngineContext;
 use super::super::notification::{RxNotification, TxNotification};
-use super::super::posted::Arrivals;
 use super::super::tail::Tail;
-use super::cut::Cut;
+use super::partial_packet::PartialPacket;
 
 /// A core's pair of buffers, and its registers.
 pub(super) struct Pair {
-    pub(super) arrivals: Arrivals,
+    pub(super) arrivals: DoorbellReceiver,
     /// Null until the program says where it lies.
     pub(super) rx: *mut RxNotification,
     pub(super) rx_low: u32,
@@ -22,11 +22,11 @@ pub(super) struct Pair {
     pub(super) tx_head: u32,
     pub(super) tx_tail: Tail,
     /// What the last TX notification has of a packet that goes on in the next.
-    pub(super) cut: Cut,
+    pub(super) cut: PartialPacket,
 }
 
 impl Pair {
-    pub(super) fn new(arrivals: Arrivals) -> Self {
+    pub(super) fn new(arrivals: DoorbellReceiver) -> Self {
         Self {
             arrivals,
             rx: std::ptr::null_mut(),
@@ -37,7 +37,7 @@ impl Pair {
             tx_low: 0,
             tx_head: 0,
             tx_tail: Tail::default(),
-            cut: Cut::default(),
+            cut: PartialPacket::default(),
         }
     }
 
@@ -78,7 +78,7 @@ pub(crate) struct Notifications {
 impl Notifications {
     /// Writes them to memory, which is when they are counted.
     #[inline(always)]
-    fn write(&self, nic: &mut Common) {
+    fn write(&self, nic: &mut EngineContext) {
         nic.counters.notifications += u64::from(self.count);
         let mut tail = self.tail;
         for at in 0..self.count {
@@ -94,7 +94,7 @@ impl Notifications {
 impl UnderWay {
     /// Writes notifications, or has them travel first where that is modelled.
     #[inline(always)]
-    pub(super) fn notify(&mut self, notifications: Notifications, nic: &mut Common) {
+    pub(super) fn notify(&mut self, notifications: Notifications, nic: &mut EngineContext) {
         if nic.transfer == 0 {
             notifications.write(nic);
         } else {
@@ -104,7 +104,7 @@ impl UnderWay {
 
     /// Those whose time has come arrive.
     #[inline(always)]
-    pub(super) fn arrive(&mut self, now: u64, nic: &mut Common) {
+    pub(super) fn arrive(&mut self, now: u64, nic: &mut EngineContext) {
         while self.0.front().is_some_and(|first| first.arrives <= now) {
             if let Some(first) = self.0.pop_front() {
                 first.write(nic);
@@ -113,7 +113,7 @@ impl UnderWay {
     }
 
     /// Those for a core arrive now: a pipe of its goes, and its number may soon be another's.
-    pub(super) fn hurry(&mut self, pair: u32, nic: &mut Common) {
+    pub(super) fn hurry(&mut self, pair: u32, nic: &mut EngineContext) {
         self.0.retain(|notifications| {
             if notifications.pair == pair {
                 notifications.write(nic);

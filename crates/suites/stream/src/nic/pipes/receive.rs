@@ -1,17 +1,17 @@
 //! From the wire into pipes.
 
-use super::super::engine::{Common, Own};
+use super::super::engine::{EngineContext, Own};
 use super::super::layout::FLIT;
-use super::super::placing::{Bound, Rooms, coming};
+use super::super::placement::{FlowRun, RxPlacement, next_burst};
 use super::pair::Notifications;
 use super::{Notify, Pipes};
 use crate::wire::vector::Vector;
-use crate::wire::{Coming, Stretch, Wire};
+use crate::wire::{PacketRun, RxBurst, Wire};
 
 /// Where one burst's packets go, and the notifications of each; kept for the room that they have.
 #[derive(Default)]
 pub(super) struct Places {
-    stretches: Vec<Stretch>,
+    runs: Vec<PacketRun>,
     notifications: Vec<Notifications>,
 }
 
@@ -21,21 +21,21 @@ impl Pipes {
     pub(super) fn take_packets<V: Vector, W: Wire>(
         &mut self,
         now: u64,
-        nic: &mut Common,
+        nic: &mut EngineContext,
         wire: &mut W,
     ) {
-        let Some(coming) = coming(now, nic, wire) else { return };
+        let Some(next_burst) = next_burst(now, nic, wire) else { return };
         let mut places = std::mem::take(&mut self.places);
-        let Places { stretches, notifications } = &mut places;
-        self.choose_places(now, nic, &coming, stretches, notifications);
-        if let Some(Own { program, value: timestamp }) = &mut self.timestamp {
-            timestamp.expect(stretches, nic.steering.order(), coming.packets(), |place| {
-                nic.regions.find(*program, place as u64, FLIT).is_some()
+        let Places { runs, notifications } = &mut places;
+        self.choose_places(now, nic, &next_burst, runs, notifications);
+        if let Some(Own { client, value: timestamp }) = &mut self.timestamp {
+            timestamp.expect(runs, nic.steering.order(), next_burst.packets(), |place| {
+                nic.regions.find(*client, place as u64, FLIT).is_some()
             });
         }
         // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
         // are the NIC's; the thread runs with the way of copying that the processor has.
-        unsafe { coming.deliver::<V>(nic.steering.order(), &places.stretches) };
+        unsafe { next_burst.deliver::<V>(nic.steering.order(), &places.runs) };
         if let Some(Own { value: timestamp, .. }) = &self.timestamp {
             // SAFETY: they were just delivered there, and no program knows of them yet.
             unsafe { timestamp.arrive() };
@@ -43,14 +43,14 @@ impl Pipes {
         for notifications in places.notifications.drain(..) {
             self.under_way.notify(notifications, nic);
         }
-        places.stretches.clear();
+        places.runs.clear();
         self.places = places;
     }
 
     /// Writes the notifications that are due, after all packets of the turn. Those for which there is no
     /// room stay due.
     #[inline(always)]
-    pub(super) fn notify_due(&mut self, now: u64, nic: &mut Common) {
+    pub(super) fn notify_due(&mut self, now: u64, nic: &mut EngineContext) {
         if self.due.is_empty() {
             return;
         }
@@ -66,7 +66,7 @@ impl Pipes {
     }
 
     #[inline(always)]
-    fn notify_pipe(&mut self, id: u32, now: u64, nic: &mut Common) -> bool {
+    fn notify_pipe(&mut self, id: u32, now: u64, nic: &mut EngineContext) -> bool {
         let pipe = &mut self.pipes[id as usize];
         if pipe.head == pipe.tail {
             // The program has read everything since: it will not answer.
@@ -114,19 +114,19 @@ impl Pipes {
     }
 }
 
-impl Rooms for Pipes {
+impl RxPlacement for Pipes {
     type Kept = Vec<Notifications>;
 
     #[inline(always)]
     fn room(
         &mut self,
-        Bound { queue: id, flits, stretch }: Bound,
+        FlowRun { queue: id, flits, run }: FlowRun,
         now: u64,
-        nic: &mut Common,
-        _: &impl Coming,
+        nic: &mut EngineContext,
+        _: &impl RxBurst,
         kept: &mut Vec<Notifications>,
     ) -> (*mut u8, u32) {
-        let run = stretch.count;
+        let run = run.count;
         let Some(pipe) = self.pipes.get_mut(id as usize).filter(|pipe| !pipe.ring.is_null()) else {
             nic.counters.no_queue += u64::from(run);
             return (std::ptr::null_mut(), 0);

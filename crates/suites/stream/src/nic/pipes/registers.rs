@@ -1,10 +1,10 @@
 //! What happens when a program writes a register.
 
-use super::super::engine::Common;
+use super::super::doorbells::DoorbellReceiver;
+use super::super::engine::EngineContext;
 use super::super::layout::{FLIT, PIPES, Queue, Register};
-use super::super::posted::Arrivals;
+use super::super::register_writes::{Registers, Write};
 use super::super::tail::Tail;
-use super::super::writes::{Registers, Write};
 use super::{ABSENT, NOBODY, Pipes};
 
 impl Registers for Pipes {
@@ -14,12 +14,12 @@ impl Registers for Pipes {
     }
 
     #[inline(always)]
-    fn arrivals(&mut self, pair: usize) -> Option<&mut Arrivals> {
+    fn arrivals(&mut self, pair: usize) -> Option<&mut DoorbellReceiver> {
         self.pairs[pair].as_mut().map(|pair| &mut pair.arrivals)
     }
 
     #[inline(always)]
-    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut Common) {
+    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
         let Write { queue, register, value } = write;
         match (queue, register) {
             (Queue::Pipe(pipe), Register::RxHead) => self.head(pair, pipe, value, nic),
@@ -36,7 +36,7 @@ impl Pipes {
     /// The program has read a pipe up to there. Where there is more, it is notified again; writing the
     /// same head again asks for that.
     #[inline(always)]
-    fn head(&mut self, pair: u32, id: u32, value: u32, nic: &mut Common) {
+    fn head(&mut self, pair: u32, id: u32, value: u32, nic: &mut EngineContext) {
         let pipe = &mut self.pipes[id as usize];
         if pipe.pair != pair {
             std::hint::cold_path();
@@ -59,7 +59,7 @@ impl Pipes {
         register: Register,
         value: u32,
         now: u64,
-        nic: &mut Common,
+        nic: &mut EngineContext,
     ) {
         let mask = self.notifications_mask;
         let Some(one) = self.pairs[pair].as_mut() else { return };
@@ -92,7 +92,7 @@ impl Pipes {
         id: u32,
         register: Register,
         value: u32,
-        nic: &mut Common,
+        nic: &mut EngineContext,
     ) {
         debug_assert!(id < PIPES, "Register::at gives no other");
         let pipe = &mut self.pipes[id as usize];
@@ -114,7 +114,7 @@ impl Pipes {
                 }
                 // Mapped twice, so that what wraps around lies in one piece.
                 let bytes = (self.mask as usize + 1) * FLIT * 2;
-                match nic.reach(pair, bus, bytes) {
+                match nic.resolve_dma(pair, bus, bytes) {
                     Some(ring) if low & 0xfff == pair => {
                         let pipe = &mut self.pipes[id as usize];
                         (pipe.ring, pipe.pair) = (ring, pair);
@@ -132,13 +132,13 @@ impl Pipes {
     }
 
     /// A pipe goes, with all rules of its.
-    pub(super) fn remove(&mut self, id: u32, nic: &mut Common) {
+    pub(super) fn remove(&mut self, id: u32, nic: &mut EngineContext) {
         self.forget_ring(id, nic);
         nic.unbind(id);
     }
 
     /// A pipe has no ring any more.
-    fn forget_ring(&mut self, id: u32, nic: &mut Common) {
+    fn forget_ring(&mut self, id: u32, nic: &mut EngineContext) {
         let Some(pipe) = self.pipes.get_mut(id as usize) else { return };
         if !pipe.ring.is_null() {
             self.under_way.hurry(pipe.pair, nic);

@@ -4,11 +4,11 @@
 //! As in the hardware these are 32 bits in network order, in cycles of the NIC's clock. It is off unless a
 //! program asks for it, and stands apart from the loops over packets, so that they know nothing of it.
 
-use super::super::layout::{CYCLE, FLIT, LONGEST_TRANSFER};
+use super::super::layout::{CYCLE, FLIT, MAX_TRANSFER};
 use super::super::ticks;
 use crate::wire::packet::{self, Walk};
-use crate::wire::traffic::{Line, Packet};
-use crate::wire::{Left, Stretch, Wire};
+use crate::wire::traffic::{CacheLine, Packet};
+use crate::wire::{PacketRun, TxCount, Wire};
 
 /// Fractions of a cycle in one.
 const FRACTION: f64 = 4_294_967_296.0;
@@ -19,19 +19,19 @@ pub(super) struct Timestamp {
     /// Cycles of a tick, in fractions of one.
     cycles: u64,
     /// Packets as they leave: what lies in the program's memory stays as it is.
-    stamped: Box<[Line]>,
+    stamped: Box<[CacheLine]>,
     /// Where packets that are coming lie.
-    coming: Vec<*mut u8>,
+    next_burst: Vec<*mut u8>,
 }
 
 impl Timestamp {
-    pub(super) fn new(offset: u8, ticks_a_second: f64) -> Self {
-        let cycles = 1.0 / (CYCLE.as_secs_f64() * ticks_a_second);
+    pub(super) fn new(offset: u8, ticks_per_second: f64) -> Self {
+        let cycles = 1.0 / (CYCLE.as_secs_f64() * ticks_per_second);
         Self {
             offset: usize::from(offset),
             cycles: (cycles * FRACTION) as u64,
-            stamped: vec![Line([0; FLIT]); LONGEST_TRANSFER / FLIT].into(),
-            coming: Vec::new(),
+            stamped: vec![CacheLine([0; FLIT]); MAX_TRANSFER / FLIT].into(),
+            next_burst: Vec::new(),
         }
     }
 
@@ -43,7 +43,7 @@ impl Timestamp {
     /// Packets leave with the time.
     ///
     /// # Safety
-    /// As for [`Wire::leave`]; at most [`LONGEST_TRANSFER`] bytes.
+    /// As for [`Wire::leave`]; at most [`MAX_TRANSFER`] bytes.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn leave<W: Wire>(
@@ -51,10 +51,10 @@ impl Timestamp {
         start: *const u8,
         bytes: usize,
         wire: &mut W,
-    ) -> Left {
+    ) -> TxCount {
         let now = self.now();
         let stamped = self.stamped.as_mut_ptr().cast::<u8>();
-        debug_assert!(bytes <= LONGEST_TRANSFER, "there is no room for more");
+        debug_assert!(bytes <= MAX_TRANSFER, "there is no room for more");
         let (mut walk, mut at) = (Walk::default(), 0);
         // SAFETY: by the caller's word there are so many bytes, in whole flits, and there is room for them;
         // the timestamp lies in a packet's first flit.
@@ -65,7 +65,7 @@ impl Timestamp {
                 at += walk.step(packet).1;
                 packet.add(self.offset).cast::<u32>().write_unaligned(now.to_be());
             }
-            wire.leave(stamped, bytes)
+            wire.on_transmit(stamped, bytes)
         }
     }
 
@@ -75,19 +75,19 @@ impl Timestamp {
     #[inline(never)]
     pub(super) fn expect(
         &mut self,
-        stretches: &[Stretch],
+        runs: &[PacketRun],
         order: &[u32],
         packets: &[Packet],
         is_own: impl Fn(*mut u8) -> bool,
     ) {
-        self.coming.clear();
-        let have_place = |stretch: &&Stretch| !stretch.place.is_null() && is_own(stretch.place);
-        for stretch in stretches.iter().filter(have_place) {
-            let list = stretch.list.of(order).iter().cycle();
-            let from = stretch.at as usize % stretch.list.len as usize;
-            let mut place = stretch.place;
-            for index in list.skip(from).take(stretch.count as usize) {
-                self.coming.push(place);
+        self.next_burst.clear();
+        let have_place = |run: &&PacketRun| !run.place.is_null() && is_own(run.place);
+        for run in runs.iter().filter(have_place) {
+            let list = run.list.of(order).iter().cycle();
+            let from = run.at as usize % run.list.len as usize;
+            let mut place = run.place;
+            for index in list.skip(from).take(run.count as usize) {
+                self.next_burst.push(place);
                 let flits = packet::flits(usize::from(packets[*index as usize].length));
                 place = place.wrapping_add(flits * FLIT);
             }
@@ -102,7 +102,7 @@ impl Timestamp {
     #[inline(never)]
     pub(super) unsafe fn arrive(&self) {
         let now = self.now();
-        for packet in &self.coming {
+        for packet in &self.next_burst {
             // SAFETY: by the caller's word; the timestamp lies in a packet's first flit.
             unsafe {
                 let field = packet.add(self.offset).cast::<u32>();

@@ -1,13 +1,13 @@
 //! From memory to the wire.
 
 use super::super::configuration::Configuration;
-use super::super::engine::{Common, NotBound, Own};
-use super::super::layout::{FLIT, LONGEST_TRANSFER};
+use super::super::engine::{EngineContext, NotBound, Own};
+use super::super::layout::{FLIT, MAX_TRANSFER};
 use super::super::notification::{CONFIGURE, SEND, TAKEN, TxNotification};
 use super::Pipes;
 use super::pair::Pair;
 use super::timestamp::Timestamp;
-use crate::wire::{Left, Wire};
+use crate::wire::{TxCount, Wire};
 
 /// TX notifications of a core served in one turn.
 const TRANSMISSIONS: usize = 32;
@@ -15,7 +15,13 @@ const TRANSMISSIONS: usize = 32;
 impl Pipes {
     /// Serves the TX notifications of a core.
     #[inline(always)]
-    pub(super) fn serve<W: Wire>(&mut self, pair: usize, now: u64, nic: &mut Common, wire: &mut W) {
+    pub(super) fn serve<W: Wire>(
+        &mut self,
+        pair: usize,
+        now: u64,
+        nic: &mut EngineContext,
+        wire: &mut W,
+    ) {
         for _ in 0..TRANSMISSIONS {
             let Some(one) = self.pairs[pair].as_mut() else { return };
             if one.tx_head == one.tx_tail.known(now) || one.tx.is_null() {
@@ -48,21 +54,21 @@ impl Pipes {
         pair: usize,
         notification: &TxNotification,
         now: u64,
-        nic: &mut Common,
+        nic: &mut EngineContext,
         wire: &mut W,
     ) {
         let (bus, length) = notification.bytes();
         let length = length as usize;
-        let whole = length <= LONGEST_TRANSFER && length.is_multiple_of(FLIT);
+        let whole = length <= MAX_TRANSFER && length.is_multiple_of(FLIT);
         let Some(start) = nic
-            .reach(pair as u32, bus, length)
+            .resolve_dma(pair as u32, bus, length)
             .filter(|_| whole && bus.is_multiple_of(FLIT as u64))
         else {
             nic.counters.refused += 1;
             return;
         };
         let Some(Pair { cut, .. }) = self.pairs[pair].as_mut() else { return };
-        let mut timestamp = Own::of_mut(&mut self.timestamp, nic.program(pair as u32));
+        let mut timestamp = Own::of_mut(&mut self.timestamp, nic.client(pair as u32));
         let (mut at, mut packets) = (0, 0);
         if !cut.is_none() {
             // SAFETY: as below, and a whole packet lies where it says.
@@ -95,15 +101,21 @@ impl Pipes {
     }
 
     #[cold]
-    fn configure(&mut self, pair: u32, notification: &TxNotification, now: u64, nic: &mut Common) {
+    fn configure(
+        &mut self,
+        pair: u32,
+        notification: &TxNotification,
+        now: u64,
+        nic: &mut EngineContext,
+    ) {
         let configuration = Configuration::of(notification.get_words());
         let done = match configuration.filter(Configuration::is_possible) {
             Some(Configuration::Bind { flow, pipe }) if self.pipes[pipe as usize].pair == pair => {
                 nic.bind(pair, flow, pipe, now)
             }
             Some(Configuration::Timestamp { offset, enable }) => {
-                let timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_a_second));
-                let set = Own::set(&mut self.timestamp, nic.program(pair), timestamp);
+                let timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_per_second));
+                let set = Own::set(&mut self.timestamp, nic.client(pair), timestamp);
                 nic.counters.refused += u64::from(set.is_err());
                 set
             }
@@ -115,7 +127,7 @@ impl Pipes {
         };
         match done {
             Ok(()) => {}
-            Err(NotBound::Full(rules)) => notification.refuse(rules),
+            Err(NotBound::TableFull(rules)) => notification.refuse(rules),
             Err(NotBound::Taken) => notification.refuse(TAKEN),
         }
     }
@@ -124,18 +136,18 @@ impl Pipes {
 /// Packets leave, with the time where that is asked for.
 ///
 /// # Safety
-/// As for [`Wire::leave`]; at most [`LONGEST_TRANSFER`] bytes.
+/// As for [`Wire::leave`]; at most [`MAX_TRANSFER`] bytes.
 #[inline(always)]
 unsafe fn leave<W: Wire>(
     start: *const u8,
     bytes: usize,
     timestamp: Option<&mut Timestamp>,
     wire: &mut W,
-) -> Left {
+) -> TxCount {
     // SAFETY: by the caller's word.
     unsafe {
         match timestamp {
-            None => wire.leave(start, bytes),
+            None => wire.on_transmit(start, bytes),
             Some(timestamp) => timestamp.leave(start, bytes, wire),
         }
     }

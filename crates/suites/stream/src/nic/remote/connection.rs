@@ -16,17 +16,17 @@ use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
 use super::super::Port;
-use super::super::form::Form;
-use super::super::held::Held;
+use super::super::doorbell_mapping::DoorbellMapping;
+use super::super::doorbells::DoorbellSender;
+use super::super::interface_config::InterfaceConfig;
 use super::super::layout::{BUFFERS, PIPES};
-use super::super::memory::Shape;
-use super::super::posted::Doorbells;
-use super::fds::Patience;
+use super::super::memory::MemoryLayout;
+use super::fds::Timeout;
 use super::message::{Reply, Request, VERSION};
 
 /// How long the NIC may take to answer a hello, to end a message, and to read one: far longer than a busy
 /// machine does.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a program has no NIC.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum ConnectError {
 pub struct Connection {
     socket: UnixStream,
     path: PathBuf,
-    form: Form,
+    config: InterfaceConfig,
     cpu: usize,
     answers: Mutex<Receiver<Answer>>,
     /// Pipes that are the program's, and that it does not use yet.
@@ -61,11 +61,11 @@ type Answer = (Reply, Option<OwnedFd>);
 struct Shared {
     gone: AtomicBool,
     /// The doorbells of each pair of notification buffers.
-    queues: Mutex<BTreeMap<u32, Held>>,
+    queues: Mutex<BTreeMap<u32, DoorbellMapping>>,
 }
 
 impl Shared {
-    fn queues(&self) -> MutexGuard<'_, BTreeMap<u32, Held>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<u32, DoorbellMapping>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,12 +81,12 @@ impl Connection {
     ///
     /// # Errors
     /// Where there is none, or it has another form or comes from another version.
-    pub fn open(path: &Path, form: Form) -> Result<Arc<Self>, ConnectError> {
+    pub fn open(path: &Path, config: InterfaceConfig) -> Result<Arc<Self>, ConnectError> {
         let nobody = |why| ConnectError::Nobody(path.to_path_buf(), why);
         let refused = |why: &str| ConnectError::Refused(path.to_path_buf(), why.to_owned());
         let socket = UnixStream::connect(path).map_err(nobody)?;
-        Request::Hello(VERSION, Some(form)).send(&socket, None, PATIENCE).map_err(nobody)?;
-        let cpu = match Reply::receive(&socket, Patience::within(PATIENCE)) {
+        Request::Hello(VERSION, Some(config)).send(&socket, None, TIMEOUT).map_err(nobody)?;
+        let cpu = match Reply::receive(&socket, Timeout::within(TIMEOUT)) {
             Ok(Some((Reply::Welcome(cpu), _))) => cpu as usize,
             Ok(Some((Reply::Refused(why), _))) => return Err(refused(&why)),
             Ok(None) => return Err(refused("it ended; start it again")),
@@ -103,12 +103,12 @@ impl Connection {
             .map_err(nobody)?;
         let (path, answers) = (path.to_path_buf(), Mutex::new(answers.1));
         let spare = Mutex::default();
-        Ok(Arc::new(Self { socket, path, form, cpu, answers, spare, shared }))
+        Ok(Arc::new(Self { socket, path, config, cpu, answers, spare, shared }))
     }
 
     /// The way to the NIC.
     pub fn port(self: &Arc<Self>) -> Port {
-        Port::there(Arc::clone(self))
+        Port::remote(Arc::clone(self))
     }
 
     /// The CPU on which the NIC's thread runs.
@@ -131,25 +131,25 @@ impl Connection {
     }
 
     /// Whether the NIC has gone.
-    pub fn gone(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
     }
 
-    pub(in super::super) fn form(&self) -> Form {
-        self.form
+    pub(in super::super) fn config(&self) -> InterfaceConfig {
+        self.config
     }
 
-    pub(in super::super) fn attach(&self) -> Result<(u32, Doorbells), SysError> {
+    pub(in super::super) fn attach(&self) -> Result<(u32, DoorbellSender), SysError> {
         match self.ask(Request::Attach, None)? {
             (Reply::Attached(pair, stamped), Some(fd)) if pair < BUFFERS => {
                 let memfd =
                     Memfd::received(fd).map_err(|why| self.refusal("take doorbells", why))?;
-                let held = Held::received(&memfd)?;
+                let held = DoorbellMapping::received(&memfd)?;
                 self.shared.queues().insert(pair, held.clone());
-                if self.gone() {
+                if self.is_closed() {
                     held.close();
                 }
-                Ok((pair, Doorbells::new(held, stamped)))
+                Ok((pair, DoorbellSender::new(held, stamped)))
             }
             _ => Err(self.nonsense()),
         }
@@ -162,10 +162,10 @@ impl Connection {
     }
 
     /// Makes memory and lends it to the NIC: the memory, and where it lies there.
-    pub(in super::super) fn lend(&self, shape: Shape) -> Result<(Mapping, u64), SysError> {
-        let memfd = shape.memfd()?;
-        let mapping = shape.map(&memfd)?;
-        match self.ask(Request::Lend(shape), Some(memfd.as_fd()))? {
+    pub(crate) fn register_memory(&self, layout: MemoryLayout) -> Result<(Mapping, u64), SysError> {
+        let memfd = layout.memfd()?;
+        let mapping = layout.map(&memfd)?;
+        match self.ask(Request::Lend(layout), Some(memfd.as_fd()))? {
             // All of it has an address.
             (Reply::Lent(bus), _) if bus.checked_add(mapping.len() as u64).is_some() => {
                 Ok((mapping, bus))
@@ -174,12 +174,12 @@ impl Connection {
         }
     }
 
-    pub(in super::super) fn take_back(&self, bus: u64) {
+    pub(in super::super) fn deregister(&self, bus: u64) {
         let _ = self.ask(Request::TakeBack(bus), None);
     }
 
-    pub(in super::super) fn settle(&self) {
-        let _ = self.ask(Request::Settle, None);
+    pub(in super::super) fn drain_doorbells(&self) {
+        let _ = self.ask(Request::DrainDoorbells, None);
     }
 
     /// Takes so many pipes before they are used: all are asked for at once, where each would be waited for.
@@ -187,7 +187,7 @@ impl Connection {
     pub(in super::super) fn reserve_pipes(&self, count: usize) {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let asked =
-            (0..count).take_while(|_| Request::TakePipe.send(&self.socket, None, PATIENCE).is_ok());
+            (0..count).take_while(|_| Request::TakePipe.send(&self.socket, None, TIMEOUT).is_ok());
         let asked = asked.count();
         let taken = answers.iter().take(asked).filter_map(|answer| match answer {
             (Reply::Pipe(pipe), _) if pipe < PIPES => Some(pipe),
@@ -198,7 +198,7 @@ impl Connection {
         spare.sort_unstable_by(|one, other| other.cmp(one));
     }
 
-    pub(in super::super) fn take_pipe(&self) -> Result<u32, SysError> {
+    pub(in super::super) fn alloc_pipe(&self) -> Result<u32, SysError> {
         let lowest = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(pipe) = lowest {
             return Ok(pipe);
@@ -217,10 +217,10 @@ impl Connection {
     fn ask(&self, request: Request, fd: Option<BorrowedFd<'_>>) -> Result<Answer, SysError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let attempt = "ask it";
-        if self.gone() {
+        if self.is_closed() {
             return Err(self.refusal(attempt, io::ErrorKind::NotConnected.into()));
         }
-        request.send(&self.socket, fd, PATIENCE).map_err(|why| self.refusal(attempt, why))?;
+        request.send(&self.socket, fd, TIMEOUT).map_err(|why| self.refusal(attempt, why))?;
         let gone = |_| self.refusal(attempt, io::ErrorKind::ConnectionReset.into());
         match answers.recv().map_err(gone)? {
             (Reply::Refused(why), _) => Err(SysError {
@@ -238,7 +238,7 @@ impl Connection {
     }
 
     #[cfg(test)]
-    pub(super) fn socket(&self) -> &UnixStream {
+    pub(crate) fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
@@ -255,7 +255,7 @@ impl Drop for Connection {
 
 /// Hears the NIC until it goes.
 fn hear(socket: &UnixStream, answers: &Sender<Answer>, shared: &Shared) {
-    while let Ok(Some(answer)) = Reply::receive(socket, Patience::at_any_time(PATIENCE)) {
+    while let Ok(Some(answer)) = Reply::receive(socket, Timeout::at_any_time(TIMEOUT)) {
         if answers.send(answer).is_err() {
             break;
         }

@@ -13,21 +13,21 @@ struct Control([u8; 64]);
 /// How long a message may take. Another process that falls silent in the middle of one, or reads none, must
 /// not keep a thread for ever.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(crate) struct Timeout {
     /// Until when its first byte must have come; `None` if it may take any time.
-    pub(super) first: Option<Instant>,
+    pub(crate) first: Option<Instant>,
     /// How long the others may take after the first, and how long the other end may take to read a message.
-    pub(super) rest: Duration,
+    pub(crate) rest: Duration,
 }
 
-impl Patience {
+impl Timeout {
     /// A message that may begin at any time, and then comes at once.
-    pub(super) fn at_any_time(rest: Duration) -> Self {
+    pub(crate) fn at_any_time(rest: Duration) -> Self {
         Self { first: None, rest }
     }
 
     /// A message that comes within this time from now.
-    pub(super) fn within(time: Duration) -> Self {
+    pub(crate) fn within(time: Duration) -> Self {
         Self { first: Instant::now().checked_add(time), rest: time }
     }
 }
@@ -46,7 +46,7 @@ fn left(until: Option<Instant>) -> io::Result<Option<Duration>> {
 ///
 /// # Errors
 /// `TimedOut` if the other end reads too little, or what the system says.
-pub(super) fn send(
+pub(crate) fn send(
     socket: &UnixStream,
     bytes: &[u8],
     fd: Option<BorrowedFd<'_>>,
@@ -80,13 +80,13 @@ pub(super) fn send(
 /// # Errors
 /// `TimedOut` if they take too long, `InvalidData` if more than one descriptor came, all of which are closed
 /// again, or what the system says.
-pub(super) fn receive(
+pub(crate) fn receive(
     socket: &UnixStream,
     bytes: &mut [u8],
-    patience: Patience,
+    timeout: Timeout,
 ) -> io::Result<(usize, Option<OwnedFd>)> {
     let (mut come, mut fds) = (0_usize, Vec::new());
-    let mut until = patience.first;
+    let mut until = timeout.first;
     while come < bytes.len() {
         socket.set_read_timeout(left(until)?)?;
         let mut control = Control([0; 64]);
@@ -102,7 +102,7 @@ pub(super) fn receive(
             Ok(0) => break,
             Ok(done) => {
                 if come == 0 {
-                    let rest = Instant::now().checked_add(patience.rest);
+                    let rest = Instant::now().checked_add(timeout.rest);
                     until = [until, rest].into_iter().flatten().min();
                 }
                 come = come.saturating_add(done);
@@ -188,7 +188,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     const SOON: Duration = Duration::from_secs(60);
-    const PATIENCE: Patience = Patience { first: None, rest: SOON };
+    const TIMEOUT: Timeout = Timeout { first: None, rest: SOON };
 
     #[test]
     fn a_descriptor_comes_with_its_bytes() {
@@ -199,15 +199,15 @@ mod tests {
         send(&here, b"without", None, SOON).unwrap();
         send(&here, b"with", Some(file.as_fd()), SOON).unwrap();
         let mut bytes = [0; 7];
-        let (come, fd) = receive(&there, &mut bytes, PATIENCE).unwrap();
+        let (come, fd) = receive(&there, &mut bytes, TIMEOUT).unwrap();
         assert!(come == 7 && &bytes == b"without" && fd.is_none());
-        let (come, fd) = receive(&there, &mut bytes[..4], PATIENCE).unwrap();
+        let (come, fd) = receive(&there, &mut bytes[..4], TIMEOUT).unwrap();
         assert!(come == 4 && &bytes[..4] == b"with");
         let mut text = String::new();
         File::from(fd.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "seen by both");
         drop(here);
-        assert_eq!(receive(&there, &mut bytes, PATIENCE).unwrap().0, 0);
+        assert_eq!(receive(&there, &mut bytes, TIMEOUT).unwrap().0, 0);
         assert!(send(&there, b"nobody", None, SOON).is_err());
     }
 
@@ -219,7 +219,7 @@ mod tests {
         for part in [&b"on"[..], b"e"] {
             send(&here, part, Some(file.as_fd()), SOON).unwrap();
         }
-        let why = receive(&there, &mut [0; 3], PATIENCE).map(|_| ()).unwrap_err();
+        let why = receive(&there, &mut [0; 3], TIMEOUT).map(|_| ()).unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::InvalidData);
     }
 
@@ -230,9 +230,9 @@ mod tests {
         let timed_out = |ended: io::Result<()>| {
             assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
         };
-        timed_out(receive(&there, &mut [0; 3], Patience::within(short)).map(|_| ()));
+        timed_out(receive(&there, &mut [0; 3], Timeout::within(short)).map(|_| ()));
         send(&here, b"ha", None, SOON).unwrap();
-        timed_out(receive(&there, &mut [0; 3], Patience::at_any_time(short)).map(|_| ()));
+        timed_out(receive(&there, &mut [0; 3], Timeout::at_any_time(short)).map(|_| ()));
         // One byte now and then is not enough.
         let dripping = std::thread::spawn(move || {
             while here.peer_addr().is_ok() && send(&here, b"x", None, SOON).is_ok() {
@@ -240,7 +240,7 @@ mod tests {
             }
             here
         });
-        timed_out(receive(&there, &mut [0; 1 << 16], Patience::at_any_time(short)).map(|_| ()));
+        timed_out(receive(&there, &mut [0; 1 << 16], Timeout::at_any_time(short)).map(|_| ()));
         drop(there);
         dripping.join().unwrap();
         let (here, _there) = UnixStream::pair().unwrap();

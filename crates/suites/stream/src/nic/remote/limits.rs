@@ -17,7 +17,7 @@ pub struct Limits {
     pub pairs: usize,
     /// How long a program may take to say hello, to end a message, and to read an answer. One that has had
     /// nothing of the NIC for so long makes way for others.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// An amount of memory.

@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::super::form::Form;
-use super::super::memory::Shape;
-use super::fds::{self, Patience};
+use super::super::interface_config::InterfaceConfig;
+use super::super::memory::MemoryLayout;
+use super::fds::{self, Timeout};
 
 /// What they say and what they share is laid out as of this version.
-pub(super) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 2;
 /// How a program begins.
 const MAGIC: u64 = u64::from_le_bytes(*b"tollgate");
 /// Words of each message: what it is, what it says, and the bytes of the text that follows.
@@ -20,19 +20,19 @@ const LONGEST: u64 = 1024;
 
 /// What a program asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// Comes first: the version, and the form of NIC that it can use; none where it is not known here.
-    Hello(u64, Option<Form>),
+    Hello(u64, Option<InterfaceConfig>),
     /// One more core.
     Attach,
     /// It goes.
     Detach(u32),
     /// The NIC may touch the memory whose descriptor comes with this.
-    Lend(Shape),
+    Lend(MemoryLayout),
     /// It may not any more.
     TakeBack(u64),
     /// All that was written to registers is to be taken.
-    Settle,
+    DrainDoorbells,
     TakePipe,
     GivePipe(u32),
     /// Packets may come.
@@ -41,7 +41,7 @@ pub(super) enum Request {
 
 /// What it is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// To a hello: the CPU of the NIC.
     Welcome(u64),
     /// A pair of notification buffers, and whether its doorbells say when they were written; the memory of
@@ -58,16 +58,16 @@ pub(super) enum Reply {
 impl Request {
     fn words(self) -> [u64; WORDS] {
         match self {
-            Self::Hello(version, form) => {
-                let [a, b, c, d] = form.map_or([0; 4], Form::words);
+            Self::Hello(version, config) => {
+                let [a, b, c, d] = config.map_or([0; 4], InterfaceConfig::words);
                 [MAGIC, version, a, b, c, d, 0, 0]
             }
             Self::Attach => said(1, 0, 0),
             Self::Detach(pair) => said(2, pair.into(), 0),
-            Self::Lend(Shape::Rings { count, each }) => said(3, count as u64, each as u64),
-            Self::Lend(Shape::Plain(bytes)) => said(4, bytes as u64, 0),
+            Self::Lend(MemoryLayout::Rings { count, each }) => said(3, count as u64, each as u64),
+            Self::Lend(MemoryLayout::Plain(bytes)) => said(4, bytes as u64, 0),
             Self::TakeBack(bus) => said(5, bus, 0),
-            Self::Settle => said(6, 0, 0),
+            Self::DrainDoorbells => said(6, 0, 0),
             Self::TakePipe => said(7, 0, 0),
             Self::GivePipe(pipe) => said(8, pipe.into(), 0),
             Self::Ready => said(9, 0, 0),
@@ -77,13 +77,13 @@ impl Request {
     fn of(words: [u64; WORDS]) -> Option<Self> {
         let [kind, a, b, c, d, e, ..] = words;
         Some(match kind {
-            MAGIC => Self::Hello(a, Form::of([b, c, d, e])),
+            MAGIC => Self::Hello(a, InterfaceConfig::of([b, c, d, e])),
             1 => Self::Attach,
             2 => Self::Detach(a.try_into().ok()?),
-            3 => Self::Lend(Shape::Rings { count: a as usize, each: b as usize }),
-            4 => Self::Lend(Shape::Plain(a as usize)),
+            3 => Self::Lend(MemoryLayout::Rings { count: a as usize, each: b as usize }),
+            4 => Self::Lend(MemoryLayout::Plain(a as usize)),
             5 => Self::TakeBack(a),
-            6 => Self::Settle,
+            6 => Self::DrainDoorbells,
             7 => Self::TakePipe,
             8 => Self::GivePipe(a.try_into().ok()?),
             9 => Self::Ready,
@@ -91,7 +91,7 @@ impl Request {
         })
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         self,
         to: &UnixStream,
         fd: Option<BorrowedFd<'_>>,
@@ -105,11 +105,11 @@ impl Request {
     /// # Errors
     /// `InvalidData` if it means nothing or a descriptor came with it that it has no use for, and those of
     /// [`fds::receive`].
-    pub(super) fn receive(
+    pub(crate) fn receive(
         from: &UnixStream,
-        patience: Patience,
+        timeout: Timeout,
     ) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
-        let Some((words, fd)) = receive(from, patience)? else { return Ok(None) };
+        let Some((words, fd)) = receive(from, timeout)? else { return Ok(None) };
         let request = Self::of(words).ok_or(io::ErrorKind::InvalidData)?;
         match request {
             Self::Lend(_) => {}
@@ -132,7 +132,7 @@ impl Reply {
         }
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &self,
         to: &UnixStream,
         fd: Option<impl AsFd>,
@@ -149,16 +149,16 @@ impl Reply {
     ///
     /// # Errors
     /// As for [`Request::receive`].
-    pub(super) fn receive(
+    pub(crate) fn receive(
         from: &UnixStream,
-        patience: Patience,
+        timeout: Timeout,
     ) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
-        let Some((words, fd)) = receive(from, patience)? else { return Ok(None) };
+        let Some((words, fd)) = receive(from, timeout)? else { return Ok(None) };
         let [kind, a, b, .., length] = words;
         let reply = match kind {
             0 => {
                 let mut text = vec![0; LONGEST.min(length) as usize];
-                let (come, _) = fds::receive(from, &mut text, Patience::within(patience.rest))?;
+                let (come, _) = fds::receive(from, &mut text, Timeout::within(timeout.rest))?;
                 text.truncate(come);
                 // A person reads it: it stays one line, and moves no cursor.
                 let text = String::from_utf8_lossy(&text);
@@ -191,10 +191,10 @@ fn bytes(words: [u64; WORDS]) -> Vec<u8> {
 /// The words of one message; none where nothing comes any more.
 fn receive(
     from: &UnixStream,
-    patience: Patience,
+    timeout: Timeout,
 ) -> io::Result<Option<([u64; WORDS], Option<OwnedFd>)>> {
     let mut bytes = [[0; 8]; WORDS];
-    match fds::receive(from, bytes.as_flattened_mut(), patience)? {
+    match fds::receive(from, bytes.as_flattened_mut(), timeout)? {
         (0, _) => Ok(None),
         (come, fd) if come == WORDS * 8 => Ok(Some((bytes.map(u64::from_le_bytes), fd))),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -211,24 +211,28 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard() {
-        let patience = Patience::at_any_time(SOON);
+        let timeout = Timeout::at_any_time(SOON);
         let (here, there) = UnixStream::pair().unwrap();
-        let form = Form::Pipes { notify: Notify::EveryPacket, ring: 1 << 21, notifications: 64 };
+        let config = InterfaceConfig::Pipes {
+            notify: Notify::EveryPacket,
+            ring: 1 << 21,
+            notifications: 64,
+        };
         for request in [
-            Request::Hello(7, Some(form)),
+            Request::Hello(7, Some(config)),
             Request::Hello(7, None),
             Request::Attach,
             Request::Detach(3),
-            Request::Lend(Shape::Rings { count: 5, each: 4096 }),
-            Request::Lend(Shape::Plain(77)),
+            Request::Lend(MemoryLayout::Rings { count: 5, each: 4096 }),
+            Request::Lend(MemoryLayout::Plain(77)),
             Request::TakeBack(1 << 40),
-            Request::Settle,
+            Request::DrainDoorbells,
             Request::TakePipe,
             Request::GivePipe(8191),
             Request::Ready,
         ] {
             request.send(&here, None, SOON).unwrap();
-            assert_eq!(Request::receive(&there, patience).unwrap().unwrap().0, request);
+            assert_eq!(Request::receive(&there, timeout).unwrap().unwrap().0, request);
         }
         for reply in [
             Reply::Welcome(3),
@@ -240,10 +244,10 @@ mod tests {
             Reply::Refused(String::new()),
         ] {
             reply.send(&there, None::<OwnedFd>, SOON).unwrap();
-            assert_eq!(Reply::receive(&here, patience).unwrap().unwrap().0, reply);
+            assert_eq!(Reply::receive(&here, timeout).unwrap().unwrap().0, reply);
         }
         drop(here);
-        assert!(Request::receive(&there, patience).unwrap().is_none());
+        assert!(Request::receive(&there, timeout).unwrap().is_none());
     }
 
     proptest! {

@@ -13,14 +13,12 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod connection;
-mod fds;
+pub(crate) mod fds;
 mod limits;
-mod message;
-mod server;
+pub(crate) mod message;
+pub(crate) mod server;
 mod serving;
 mod socket_path;
-#[cfg(test)]
-mod tests;
 
 pub use connection::{ConnectError, Connection};
 pub use limits::{Lent, Limits};

@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 use machine::SysError;
 use machine::memfd::Memfd;
 
-use super::super::form::Form;
-use super::super::region::Program;
+use super::super::interface_config::InterfaceConfig;
+use super::super::region::ClientId;
 use super::super::thread::Access;
-use super::fds::Patience;
+use super::fds::Timeout;
 use super::limits::{Limits, Quota};
 use super::message::{Reply, Request, VERSION};
 use super::serving::Serving;
 use super::socket_path::{ServerError, SocketPath};
 
 /// Programs at a time.
-pub(super) const PROGRAMS: usize = 64;
+pub(crate) const MAX_CLIENTS: usize = 64;
 /// Connections at a time whose programs have not said hello; for one more, the oldest of them goes.
-pub(super) const STRANGERS: usize = 64;
+pub(crate) const MAX_STRANGERS: usize = 64;
 /// Threads at a time: those of programs, of strangers, and of connections that are about to end.
-const THREADS: usize = PROGRAMS + 2 * STRANGERS;
+const MAX_THREADS: usize = MAX_CLIENTS + 2 * MAX_STRANGERS;
 /// How long to wait after a connection that could not be accepted: it waits too, for a descriptor as a rule.
 const RETRY: Duration = Duration::from_millis(20);
 /// How long to wait at the end for programs' threads. One that closes what it was sent may be kept there.
@@ -43,20 +43,20 @@ pub struct Server {
 }
 
 /// Gives a program a NIC of the form that it needs, or says why not.
-type Open = dyn Fn(Form) -> Result<Access, String> + Send + Sync;
+type Open = dyn Fn(InterfaceConfig) -> Result<Access, String> + Send + Sync;
 
 struct Shared {
     open: Box<Open>,
     limits: Limits,
     /// What all programs lend.
     quota: Arc<Quota>,
-    programs: Mutex<Programs>,
+    clients: Mutex<Clients>,
     /// One has gone.
     gone: Condvar,
 }
 
 #[derive(Default)]
-struct Programs {
+struct Clients {
     next: u32,
     ready: usize,
     closed: bool,
@@ -77,8 +77,8 @@ struct Connected {
 
 impl Connected {
     /// Whether it is a program that was given time enough to attach something.
-    fn is_overdue(&self, patience: Duration) -> bool {
-        let overdue = self.bare.is_some_and(|since| since.elapsed() >= patience);
+    fn is_overdue(&self, timeout: Duration) -> bool {
+        let overdue = self.bare.is_some_and(|since| since.elapsed() >= timeout);
         self.is_program && overdue
     }
 
@@ -97,13 +97,13 @@ impl Server {
     pub fn open(
         path: &Path,
         limits: Limits,
-        open: impl Fn(Form) -> Result<Access, String> + Send + Sync + 'static,
+        open: impl Fn(InterfaceConfig) -> Result<Access, String> + Send + Sync + 'static,
     ) -> Result<Self, ServerError> {
         let failed = |why| ServerError::System(path.to_path_buf(), why);
         let (listener, socket_path) = SocketPath::listen(path)?;
         let quota = Quota::new(limits.all, "of all programs");
-        let (programs, gone) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { open: Box::new(open), limits, quota, programs, gone });
+        let (clients, gone) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { open: Box::new(open), limits, quota, clients, gone });
         let (accepting, all) = (listener.try_clone().map_err(failed)?, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("nic-server".into())
@@ -114,37 +114,37 @@ impl Server {
 
     /// How many programs have said that packets may come, and have not gone.
     pub fn ready(&self) -> usize {
-        self.shared.programs().ready
+        self.shared.clients().ready
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.programs().closed = true;
+        self.shared.clients().closed = true;
         // SAFETY: the descriptor is the listener's; who waits at it is told that nobody comes any more.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let programs = self.shared.programs();
-        for one in programs.connected.values() {
+        let clients = self.shared.clients();
+        for one in clients.connected.values() {
             let _ = one.socket.shutdown(Shutdown::Both);
         }
-        let are_there = |programs: &mut Programs| !programs.connected.is_empty();
-        let _gone = self.shared.gone.wait_timeout_while(programs, END, are_there);
+        let are_there = |clients: &mut Clients| !clients.connected.is_empty();
+        let _gone = self.shared.gone.wait_timeout_while(clients, END, are_there);
     }
 }
 
 impl Shared {
-    fn programs(&self) -> MutexGuard<'_, Programs> {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     for age in 0_u64.. {
         let accepted = listener.accept();
-        if shared.programs().closed {
+        if shared.clients().closed {
             return;
         }
         match accepted {
@@ -161,22 +161,22 @@ fn begin(socket: UnixStream, age: u64, shared: &Arc<Shared>) {
     let socket = Arc::new(socket);
     if let Err(why) = admit(&socket, age, shared) {
         // An empty socket takes it at once.
-        let _ = Reply::Refused(why).send(&socket, None::<OwnedFd>, shared.limits.patience);
+        let _ = Reply::Refused(why).send(&socket, None::<OwnedFd>, shared.limits.timeout);
     }
 }
 
 fn admit(socket: &Arc<UnixStream>, age: u64, shared: &Arc<Shared>) -> Result<(), String> {
-    let mut programs = shared.programs();
-    if programs.connected.len() >= THREADS {
+    let mut clients = shared.clients();
+    if clients.connected.len() >= MAX_THREADS {
         return Err("too many connect at once; try again".into());
     }
-    let strangers = || programs.connected.values().filter(|one| !one.is_program);
+    let strangers = || clients.connected.values().filter(|one| !one.is_program);
     let oldest = strangers().min_by_key(|one| one.age);
-    if let Some(oldest) = oldest.filter(|_| strangers().count() >= STRANGERS) {
+    if let Some(oldest) = oldest.filter(|_| strangers().count() >= MAX_STRANGERS) {
         // Its thread says why, and ends.
         let _ = oldest.socket.shutdown(Shutdown::Read);
     }
-    let number = programs.unused();
+    let number = clients.unused();
     let (all, own) = (Arc::clone(shared), Arc::clone(socket));
     let serve = move || {
         // It goes last, also where the thread panics.
@@ -185,10 +185,10 @@ fn admit(socket: &Arc<UnixStream>, age: u64, shared: &Arc<Shared>) -> Result<(),
     };
     let socket = Arc::clone(socket);
     let connected = Connected { socket, age, is_program: false, bare: None, evicted: false };
-    programs.connected.insert(number, connected);
+    clients.connected.insert(number, connected);
     let thread = std::thread::Builder::new().name("nic-program".into()).spawn(serve);
     if let Err(why) = thread {
-        programs.connected.remove(&number);
+        clients.connected.remove(&number);
         return Err(format!("no thread for another program ({why}); end one"));
     }
     Ok(())
@@ -202,12 +202,12 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shared.programs().connected.remove(&self.number);
+        self.shared.clients().connected.remove(&self.number);
         self.shared.gone.notify_all();
     }
 }
 
-impl Programs {
+impl Clients {
     /// A number that no program has. 0 is the NIC's own process, and the last is nobody's.
     fn unused(&mut self) -> u32 {
         loop {
@@ -224,8 +224,8 @@ impl Programs {
     }
 
     /// Ends programs that attached nothing in time; how many there were.
-    fn evict_overdue(&mut self, patience: Duration) -> usize {
-        let overdue = self.connected.values_mut().filter(|one| one.is_overdue(patience));
+    fn evict_overdue(&mut self, timeout: Duration) -> usize {
+        let overdue = self.connected.values_mut().filter(|one| one.is_overdue(timeout));
         overdue.map(Connected::evict).count()
     }
 
@@ -250,12 +250,12 @@ struct One<'a> {
 impl One<'_> {
     /// Does what it asks until it goes, says what makes no sense, or is silent where it must not be.
     fn serve(&mut self, socket: &UnixStream) {
-        let within = self.shared.limits.patience;
-        let hello = Patience::within(within);
+        let within = self.shared.limits.timeout;
+        let hello = Timeout::within(within);
         loop {
             let is_program = self.serving.is_some();
-            let patience = if is_program { Patience::at_any_time(within) } else { hello };
-            let answer = match Request::receive(socket, patience) {
+            let timeout = if is_program { Timeout::at_any_time(within) } else { hello };
+            let answer = match Request::receive(socket, timeout) {
                 Ok(Some((request, fd))) => self.answer(request, fd),
                 Ok(None) | Err(_) if !is_program => {
                     let why = "no hello came in time; start the program again";
@@ -269,8 +269,8 @@ impl One<'_> {
                 }
                 Ok(None) | Err(_) => {
                     if self.is_evicted() {
-                        let why = "it attached nothing in time, and another program came; start the \
-                                   program again";
+                        let why = "it attached nothing in time, and another client came; start the \
+                                   client again";
                         let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
                     }
                     return;
@@ -292,17 +292,17 @@ impl One<'_> {
         fd: Option<OwnedFd>,
     ) -> Result<(Reply, Option<Memfd>), String> {
         match (&mut self.serving, request) {
-            (None, Request::Hello(version, form)) => self.hello(version, form),
+            (None, Request::Hello(version, config)) => self.hello(version, config),
             (None, _) => Err("say hello first: start the program from the same tollgate".into()),
             (Some(serving), request) => {
                 let answer = serving.answer(request, fd);
                 let is_bare = serving.is_bare();
-                self.shared.programs().note(self.number, is_bare);
+                self.shared.clients().note(self.number, is_bare);
                 let answer = answer.map_err(|why: SysError| why.to_string())?;
                 if request == Request::Ready && !self.ready {
                     self.ready = true;
-                    let mut programs = self.shared.programs();
-                    programs.ready = programs.ready.saturating_add(1);
+                    let mut clients = self.shared.clients();
+                    clients.ready = clients.ready.saturating_add(1);
                 }
                 Ok(answer)
             }
@@ -312,73 +312,73 @@ impl One<'_> {
     fn hello(
         &mut self,
         version: u64,
-        form: Option<Form>,
+        config: Option<InterfaceConfig>,
     ) -> Result<(Reply, Option<Memfd>), String> {
         if version != VERSION {
             return Err(format!(
-                "the NIC speaks version {VERSION} and the program version {version}: start both \
+                "the NIC speaks version {VERSION} and the client version {version}: start both \
                  from the same tollgate"
             ));
         }
-        let form = form.ok_or("no NIC has that form: ask for rings of a power of two of bytes")?;
-        self.becomes_program()?;
-        let Access { nic, cpu } = self.open(form).inspect_err(|_| self.is_stranger())?;
+        let config =
+            config.ok_or("no NIC has that form: ask for rings of a power of two of bytes")?;
+        self.become_client()?;
+        let Access { nic, cpu } = self.open(config).inspect_err(|_| self.count_stranger())?;
         let Limits { each, pairs, .. } = self.shared.limits;
         let quotas = [Quota::new(each, "of one program"), Arc::clone(&self.shared.quota)];
-        self.serving = Some(Serving::new(nic, Program(self.number), pairs, quotas));
+        self.serving = Some(Serving::new(nic, ClientId(self.number), pairs, quotas));
         Ok((Reply::Welcome(cpu as u64), None))
     }
 
     /// It takes the place of a program, if there is one.
-    fn becomes_program(&self) -> Result<(), String> {
-        let mut programs = self.shared.programs();
-        if programs.taken() >= PROGRAMS {
-            programs.evict_overdue(self.shared.limits.patience);
+    fn become_client(&self) -> Result<(), String> {
+        let mut clients = self.shared.clients();
+        if clients.taken() >= MAX_CLIENTS {
+            clients.evict_overdue(self.shared.limits.timeout);
         }
-        let taken = programs.taken();
-        if taken >= PROGRAMS {
+        let taken = clients.taken();
+        if taken >= MAX_CLIENTS {
             return Err(format!("it serves {taken} programs and takes no more; end one"));
         }
-        if let Some(one) = programs.connected.get_mut(&self.number) {
+        if let Some(one) = clients.connected.get_mut(&self.number) {
             (one.is_program, one.bare) = (true, Some(Instant::now()));
         }
         Ok(())
     }
 
     /// The NIC, which programs that attached nothing in time do not keep from having this form.
-    fn open(&self, form: Form) -> Result<Access, String> {
+    fn open(&self, config: InterfaceConfig) -> Result<Access, String> {
         let open = &self.shared.open;
-        let refused = match open(form) {
+        let refused = match open(config) {
             Ok(access) => return Ok(access),
             Err(why) => why,
         };
-        let patience = self.shared.limits.patience;
-        let mut programs = self.shared.programs();
-        if programs.evict_overdue(patience) == 0 {
+        let timeout = self.shared.limits.timeout;
+        let mut clients = self.shared.clients();
+        if clients.evict_overdue(timeout) == 0 {
             return Err(refused);
         }
-        let are_there =
-            |programs: &mut Programs| programs.connected.values().any(|one| one.evicted);
-        drop(self.shared.gone.wait_timeout_while(programs, patience, are_there));
-        open(form)
+        let are_there = |clients: &mut Clients| clients.connected.values().any(|one| one.evicted);
+        drop(self.shared.gone.wait_timeout_while(clients, timeout, are_there));
+        open(config)
     }
 
-    fn is_stranger(&self) {
-        if let Some(one) = self.shared.programs().connected.get_mut(&self.number) {
+    fn count_stranger(&self) {
+        if let Some(one) = self.shared.clients().connected.get_mut(&self.number) {
             (one.is_program, one.bare) = (false, None);
         }
     }
 
     fn is_evicted(&self) -> bool {
-        self.shared.programs().connected.get(&self.number).is_some_and(|one| one.evicted)
+        self.shared.clients().connected.get(&self.number).is_some_and(|one| one.evicted)
     }
 }
 
 impl Drop for One<'_> {
     fn drop(&mut self) {
         if self.ready {
-            let mut programs = self.shared.programs();
-            programs.ready = programs.ready.saturating_sub(1);
+            let mut clients = self.shared.clients();
+            clients.ready = clients.ready.saturating_sub(1);
         }
     }
 }

@@ -9,10 +9,10 @@ use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
-use super::super::held::Held;
-use super::super::memory::Shape;
-use super::super::posted::Arrivals;
-use super::super::region::{Program, Region};
+use super::super::doorbell_mapping::DoorbellMapping;
+use super::super::doorbells::DoorbellReceiver;
+use super::super::memory::MemoryLayout;
+use super::super::region::{ClientId, Region};
 use super::super::shared::Served;
 use super::limits::{Lent, Quota, Taken};
 use super::message::{Reply, Request};
@@ -20,7 +20,7 @@ use super::message::{Reply, Request};
 /// What a program has; it goes with this.
 pub(super) struct Serving {
     nic: Arc<dyn Served>,
-    program: Program,
+    client: ClientId,
     most_pairs: usize,
     /// What the program may lend, and what all may.
     quotas: [Arc<Quota>; 2],
@@ -41,12 +41,12 @@ impl Serving {
     /// A program that has nothing yet, and may have so many pairs and what the quotas allow.
     pub(super) fn new(
         nic: Arc<dyn Served>,
-        program: Program,
+        client: ClientId,
         most_pairs: usize,
         quotas: [Arc<Quota>; 2],
     ) -> Self {
         let (pairs, pipes, lent) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { nic, program, most_pairs, quotas, pairs, pipes, lent }
+        Self { nic, client, most_pairs, quotas, pairs, pipes, lent }
     }
 
     /// Whether the program has nothing of the NIC: no pair, no pipe, no memory there.
@@ -62,9 +62,9 @@ impl Serving {
     ) -> Result<(Reply, Option<Memfd>), SysError> {
         let reply = match request {
             Request::Attach => return self.attach(),
-            Request::Lend(shape) => Reply::Lent(self.lend(shape, fd)?),
+            Request::Lend(layout) => Reply::Lent(self.register_memory(layout, fd)?),
             Request::TakePipe => {
-                let pipe = self.nic.take_pipe(self.program)?;
+                let pipe = self.nic.alloc_pipe(self.client)?;
                 self.pipes.insert(pipe);
                 Reply::Pipe(pipe)
             }
@@ -81,8 +81,8 @@ impl Serving {
                 self.lent.remove(&bus);
                 Reply::Done
             }
-            Request::Settle => {
-                self.nic.settle(self.program);
+            Request::DrainDoorbells => {
+                self.nic.drain_doorbells(self.client);
                 Reply::Done
             }
             Request::Ready => Reply::Done,
@@ -109,17 +109,21 @@ impl Serving {
                 remedy: "use fewer cores".into(),
             });
         }
-        let (held, memfd) = Held::shared()?;
+        let (held, memfd) = DoorbellMapping::shared()?;
         let pair = self.nic.take_pair()?;
         let stamped = self.nic.stamped();
-        self.nic.attach(self.program, pair, Arrivals::new(held, stamped));
+        self.nic.attach(self.client, pair, DoorbellReceiver::new(held, stamped));
         self.pairs.insert(pair);
         Ok((Reply::Attached(pair, stamped), Some(memfd)))
     }
 
-    fn lend(&mut self, shape: Shape, fd: Option<OwnedFd>) -> Result<u64, SysError> {
-        let bytes = shape.bytes()? as u64;
-        let part = Lent { bytes, spans: shape.mappings() };
+    fn register_memory(
+        &mut self,
+        layout: MemoryLayout,
+        fd: Option<OwnedFd>,
+    ) -> Result<u64, SysError> {
+        let bytes = layout.bytes()? as u64;
+        let part = Lent { bytes, spans: layout.mappings() };
         let [own, all] = &self.quotas;
         let taken = [own.take(part)?, all.take(part)?];
         let refused = |source, remedy: &str| SysError {
@@ -130,9 +134,9 @@ impl Serving {
         let sent = fd.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(Memfd::received);
         let memfd = sent.map_err(|why| refused(why, "send a memfd of a length that is sealed"))?;
         if memfd.length().is_ok_and(|length| length as u64 == bytes) {
-            let mapping = Arc::new(shape.map(&memfd)?);
+            let mapping = Arc::new(layout.map(&memfd)?);
             let bus = mapping.as_ptr() as u64;
-            self.nic.register(Region::new(self.program, Arc::clone(&mapping)));
+            self.nic.register(Region::new(self.client, Arc::clone(&mapping)));
             self.lent.insert(bus, LentMemory { _mapping: mapping, _taken: taken });
             return Ok(bus);
         }

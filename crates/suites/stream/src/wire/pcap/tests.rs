@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::cases;
-use crate::wire::flow::Flow;
+use crate::tests::cases;
+use crate::wire::Flow;
 use crate::wire::frame::{TCP, UDP};
-use crate::wire::sample::{Sample, Sizes};
+use crate::wire::sample::{SampleTraffic, Sizes};
 
 mod damaged;
 
@@ -175,7 +175,8 @@ fn padding_to_60_bytes_is_taken() {
 fn samples_of_every_size_come_back_from_their_files() {
     let folder = tempfile::tempdir().unwrap();
     for size in [Sizes::One(64), Sizes::Mixed, Sizes::Each, Sizes::One(1518)] {
-        let sample = Sample { packets: size.cycle() * 2, size, sources: 3, destinations: 16 };
+        let sample =
+            SampleTraffic { packets: size.cycle() * 2, size, sources: 3, destinations: 16 };
         let path = folder.path().join(sample.to_string());
         let traffic = sample.traffic().unwrap();
         write(&path, &traffic).unwrap();

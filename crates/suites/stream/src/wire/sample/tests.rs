@@ -4,10 +4,11 @@ use etherparse::{NetHeaders, PacketHeaders, PayloadSlice, TransportHeader};
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::frame::{self, SHORTEST};
-use crate::wire::traffic::LINE;
+use crate::wire::frame::{self, MIN_LENGTH};
+use crate::wire::traffic::CACHE_LINE;
 
-const ONE: Sample = Sample { packets: 2, size: Sizes::One(64), sources: 1, destinations: 2 };
+const ONE: SampleTraffic =
+    SampleTraffic { packets: 2, size: Sizes::One(64), sources: 1, destinations: 2 };
 
 /// Checks a frame with another's parser: lengths, checksums, addresses, ports.
 fn check(bytes: &[u8], flow: &Flow, size: u16) {
@@ -25,7 +26,7 @@ fn check(bytes: &[u8], flow: &Flow, size: u16) {
 }
 
 proptest! {
-    #![proptest_config(crate::testing::cases(64))]
+    #![proptest_config(crate::tests::cases(64))]
 
     #[test]
     fn packets_are_right(
@@ -34,8 +35,8 @@ proptest! {
         sources in 1..50_u32,
         destinations in 1..50_u32,
     ) {
-        let sample = Sample { packets, size, sources, destinations };
-        prop_assert_eq!(sample.to_string().parse::<Sample>().unwrap(), sample);
+        let sample = SampleTraffic { packets, size, sources, destinations };
+        prop_assert_eq!(sample.to_string().parse::<SampleTraffic>().unwrap(), sample);
         let traffic = sample.traffic().unwrap();
         prop_assert_eq!(traffic.len(), packets as usize);
         for (index, packet) in traffic.packets().iter().enumerate() {
@@ -57,22 +58,23 @@ proptest! {
 
     #[test]
     fn no_name_is_read_as_another(name in "[0-9a-z]{0,4}_?[0-9mixedach]{0,5}_[0-9]{0,3}_[0-9]{0,11}(.pcap)?") {
-        if let Ok(sample) = name.parse::<Sample>() {
-            prop_assert_eq!(sample.to_string().parse::<Sample>().unwrap(), sample);
+        if let Ok(sample) = name.parse::<SampleTraffic>() {
+            prop_assert_eq!(sample.to_string().parse::<SampleTraffic>().unwrap(), sample);
         }
     }
 }
 
 #[test]
 fn packets_lie_on_lines_of_their_own_and_zeros_follow_them() {
-    let sample = Sample { packets: 1455 * 2, size: Sizes::Each, sources: 1, destinations: 3 };
+    let sample =
+        SampleTraffic { packets: 1455 * 2, size: Sizes::Each, sources: 1, destinations: 3 };
     let traffic = sample.traffic().unwrap();
     let mut next = 0;
     for (index, packet) in traffic.packets().iter().enumerate() {
         assert_eq!(packet.offset, next);
         let (bytes, lines) = (traffic.bytes(index), traffic.lines(index));
-        assert_eq!(lines.as_ptr().addr() % LINE, 0);
-        assert_eq!(lines.len(), bytes.len().div_ceil(LINE));
+        assert_eq!(lines.as_ptr().addr() % CACHE_LINE, 0);
+        assert_eq!(lines.len(), bytes.len().div_ceil(CACHE_LINE));
         let all: Vec<_> = lines.iter().flat_map(|line| line.0).collect();
         assert_eq!(&all[..bytes.len()], bytes);
         assert!(all[bytes.len()..].iter().all(|byte| *byte == 0));
@@ -109,14 +111,14 @@ fn the_same_sample_is_the_same_bytes_and_two_packets_are_not() {
     for index in 0..2 {
         assert_eq!(one.bytes(index), again.bytes(index));
     }
-    let payload = usize::from(SHORTEST) - 18..usize::from(SHORTEST);
+    let payload = usize::from(MIN_LENGTH) - 18..usize::from(MIN_LENGTH);
     assert_ne!(one.bytes(0)[payload.clone()], one.bytes(1)[payload]);
 }
 
 #[test]
 fn names_are_read_and_what_cannot_be_made_is_refused_with_the_remedy() {
-    assert_eq!("2_64_1_2.pcap".parse::<Sample>().unwrap(), ONE);
-    let mixed = Sample { packets: 12, size: Sizes::Mixed, sources: 1, destinations: 1 };
+    assert_eq!("2_64_1_2.pcap".parse::<SampleTraffic>().unwrap(), ONE);
+    let mixed = SampleTraffic { packets: 12, size: Sizes::Mixed, sources: 1, destinations: 1 };
     assert_eq!(mixed.to_string(), "12_mixed_1_1.pcap");
     for (name, said) in [
         ("2_63_1_2.pcap", "packets of 63 B cannot be made: ask for 64 to 1518 B"),
@@ -131,10 +133,10 @@ fn names_are_read_and_what_cannot_be_made_is_refused_with_the_remedy() {
         ("2_small_1_2.pcap", "is not a sample's name"),
         ("", "is not a sample's name"),
     ] {
-        let refused = name.parse::<Sample>().unwrap_err().to_string();
+        let refused = name.parse::<SampleTraffic>().unwrap_err().to_string();
         assert!(refused.contains(said), "{refused}");
     }
-    let long = Sample { packets: u32::MAX, size: Sizes::One(1518), ..ONE };
+    let long = SampleTraffic { packets: u32::MAX, size: Sizes::One(1518), ..ONE };
     let refused = long.traffic().unwrap_err().to_string();
     assert!(refused.contains("4294967295 packets are too many"), "{refused}");
 }

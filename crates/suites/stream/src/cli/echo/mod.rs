@@ -1,0 +1,283 @@
+//! `tollgate stream echo`: the application, which finds its NIC in another process.
+
+mod core;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use lab::quantity;
+use lab::suite::UsageError;
+use machine::SysError;
+use machine::pin::spawn_pinned;
+use serde_json::json;
+
+use super::Error;
+use super::{Interrupted, say, until};
+use crate::nic::InterfaceConfig;
+use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
+use crate::nic::pipes::Notify;
+use crate::nic::remote::{ConnectError, Connection};
+use crate::suite::params::MAX_CYCLES;
+use crate::wire::Flow;
+use crate::wire::frame::UDP;
+use crate::wire::sample::{DESTINATION_PORT, FIRST};
+use core::{Core, Meetings, Shared};
+
+/// Memory that all rings take where nothing is said of them, at most.
+const ALL_RINGS: usize = 1 << 30;
+
+/// Options of `tollgate stream echo`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Cores
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cores: u32,
+    /// Pipes, or queues, of each core: the first takes packets to 192.168.0.0, port 80, the next those to
+    /// 192.168.0.1, and so on over all cores
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
+    pipes: u32,
+    /// Instructions that do nothing, for each packet
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_CYCLES)))]
+    cycles: u32,
+    /// How packets come and leave
+    #[arg(long, value_enum, default_value = "pipes")]
+    interface: EchoInterface,
+    /// Bytes of each pipe's ring [default: 2 MiB, and less where all would take more than 1 GiB]
+    #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
+    ring: Option<u64>,
+    /// Descriptors of each ring
+    #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
+    depth: u32,
+    /// Where the NIC is
+    #[arg(long, value_name = "SOCKET")]
+    nic: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How packets come and leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EchoInterface {
+    /// Pipes, and a notification of what has come since the last
+    Pipes,
+    /// Pipes, and a notification of every packet
+    PipesPerPacket,
+    /// Pipes, whose notifications are asked for before they are needed
+    PipesPrefetch,
+    /// A descriptor and a buffer a packet
+    Descriptors,
+}
+
+/// Echoes until it is told to end or the NIC ends, and prints how much.
+///
+/// # Errors
+/// One line: what, where, and what to do.
+pub(crate) fn main(options: &Options) -> Result<i32, Error> {
+    let config = options.config()?;
+    let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
+    let interrupted = Interrupted::listen()?;
+    let connection = connect(&path, config, &interrupted)?;
+    let cpus = cpus(connection.nic_cpu(), options.cores as usize)?;
+    let shared = Arc::new(Shared::new(cpus.len()));
+    let cores = (0..)
+        .zip(cpus)
+        .map(|(core, cpu)| options.start(core, cpu, config, &connection, &shared))
+        .collect::<Result<Vec<_>, Error>>()?;
+    shared.ready.wait();
+    let stopped = || shared.stop.load(Ordering::Relaxed) || interrupted.is_set();
+    if !stopped() && connection.ready().is_ok() {
+        say(&format!("ready: {}", options.about(config)));
+        let without = shared.unbound.load(Ordering::Relaxed);
+        if without > 0 {
+            let all = options.cores.saturating_mul(options.pipes);
+            say(&format!(
+                "{without} of {all} pipes get no packets: the NIC's flow table has no place for their \
+                 rules; ask for fewer pipes"
+            ));
+        }
+    }
+    let start = Instant::now();
+    let mut before = 0;
+    until(
+        || stopped() || connection.is_closed(),
+        |at, since| {
+            let all = shared.all();
+            let rate = all.saturating_sub(before) as f64 / since;
+            before = all;
+            say(&format!("{at:6.0} s  echoed {:8.3} Mpps  {all} packets", rate / 1e6));
+        },
+    );
+    let (seconds, gone) = (start.elapsed().as_secs_f64(), connection.is_closed());
+    shared.stop.store(true, Ordering::Relaxed);
+    for core in cores {
+        core.join().map_err(|_| "a core ended before its time; start the echo again")??;
+    }
+    options.print(&shared, config, seconds, gone)?;
+    Ok(0)
+}
+
+/// The NIC, once there is one: who starts the application first has it wait.
+fn connect(
+    path: &Path,
+    config: InterfaceConfig,
+    interrupted: &Interrupted,
+) -> Result<Arc<Connection>, Error> {
+    let mut told = false;
+    loop {
+        match Connection::open(path, config) {
+            Err(ConnectError::Nobody(..)) if !interrupted.is_set() => {}
+            connected => return Ok(connected?),
+        }
+        if !told {
+            let start = "tollgate stream generate PCAP RATE";
+            say(&format!("waits for a NIC at {}: {start}", path.display()));
+            told = true;
+        }
+        std::thread::sleep(super::POLL_INTERVAL);
+    }
+}
+
+/// A CPU for each core, none of them the NIC's; those that share its core last.
+fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
+    let topology = machine::topology::Topology::detect();
+    let mut cpus = machine::topology::allowed_cpus();
+    cpus.retain(|cpu| *cpu != nic);
+    cpus.sort_by_key(|cpu| topology.siblings(nic).contains(cpu));
+    if cpus.len() < cores {
+        return Err(format!(
+            "{cores} cores and one more for the NIC are {}, and {} may be used: ask for {} at most",
+            cores.saturating_add(1),
+            cpus.len().saturating_add(1),
+            cpus.len()
+        )
+        .into());
+    }
+    cpus.truncate(cores);
+    Ok(cpus)
+}
+
+impl Options {
+    /// The form of NIC that the interface needs.
+    fn config(&self) -> Result<InterfaceConfig, Error> {
+        let pipes = u64::from(self.cores).saturating_mul(self.pipes.into());
+        if pipes > u64::from(PIPES) {
+            let why = format!("{pipes} pipes: a NIC has {PIPES}; ask for fewer");
+            return Err(UsageError::new(why).into());
+        }
+        let config = match self.interface {
+            EchoInterface::Descriptors => {
+                InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth }
+            }
+            way => {
+                let each =
+                    ALL_RINGS.checked_div(pipes as usize).map_or(RING, |each| each.min(RING));
+                let usual = 1 << each.ilog2();
+                let ring = self.ring.map_or(usual, |ring| ring as usize);
+                let notify = match way {
+                    EchoInterface::PipesPerPacket => Notify::EveryPacket,
+                    _ => Notify::Reactively,
+                };
+                InterfaceConfig::Pipes { notify, ring, notifications: NOTIFICATIONS }
+            }
+        };
+        if !config.is_possible() {
+            let why = format!(
+                "{config}: sizes are powers of two; rings are 4 KiB to 1 GiB, or of 64 descriptors to \
+                 1048576"
+            );
+            return Err(UsageError::new(why).into());
+        }
+        let (needed, free) = (config.memory(pipes), machine::memory::available());
+        if needed > free / 2 {
+            let [needed, free] = [needed, free].map(quantity::format_bytes);
+            let why = format!(
+                "{pipes} pipes or queues with {config} take {needed} of memory, and {free} are free"
+            );
+            return Err(format!("{why}: ask for fewer or smaller ones").into());
+        }
+        Ok(config)
+    }
+
+    /// Starts a core; it echoes once all are ready.
+    fn start(
+        &self,
+        core: u32,
+        cpu: usize,
+        config: InterfaceConfig,
+        connection: &Arc<Connection>,
+        shared: &Arc<Shared>,
+    ) -> Result<JoinHandle<Result<(), SysError>>, Error> {
+        let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
+        let (port, cycles) = (connection.port(), self.cycles);
+        let prefetch = self.interface == EchoInterface::PipesPrefetch;
+        let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
+        let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
+        let body = move || {
+            let (count, meetings) = (&shared.packets[core as usize].0, Meetings::of(&shared));
+            let core = Core { count, meetings, cycles };
+            // The NIC takes back all at once, where each pipe would wait for it.
+            core.run(&port, config, &flows, prefetch, || connection.close())
+        };
+        spawn_pinned(cpu, body)
+            .map_err(|why| format!("run a core on CPU {cpu}: {why}; name allowed CPUs").into())
+    }
+
+    fn about(&self, config: InterfaceConfig) -> String {
+        let Self { cores, pipes, cycles, .. } = self;
+        let s = |count: &u32| if *count == 1 { "" } else { "s" };
+        let (core, pipe) = (s(cores), s(pipes));
+        format!(
+            "{cores} core{core} with {pipes} pipe{pipe} each, {cycles} cycles a packet, {config}"
+        )
+    }
+
+    fn print(
+        &self,
+        shared: &Shared,
+        config: InterfaceConfig,
+        seconds: f64,
+        gone: bool,
+    ) -> Result<(), Error> {
+        let cores: Vec<u64> =
+            shared.packets.iter().map(|one| one.0.load(Ordering::Relaxed)).collect();
+        let packets = shared.all();
+        let ended = if gone { "the NIC ended" } else { "interrupted" };
+        let mut out = lab::terminal::stdout();
+        if self.json {
+            let told = json!({
+                "packets": packets,
+                "cores": cores,
+                "pipes": self.pipes,
+                "cycles": self.cycles,
+                "interface": config.to_string(),
+                "seconds": seconds,
+                "ended": ended,
+            });
+            writeln!(out, "{told}")?;
+        } else {
+            writeln!(out, "{}", self.about(config))?;
+            writeln!(out, "echoed {packets} packets in {seconds:.1} s; {ended}")?;
+            for (core, packets) in cores.iter().enumerate().filter(|_| cores.len() > 1) {
+                writeln!(out, "  core {core}: {packets}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Packets to an address, as the source's samples have them.
+fn flow(destination: u32) -> Flow {
+    Flow {
+        source: 0.into(),
+        source_port: 0,
+        destination: destination.into(),
+        destination_port: DESTINATION_PORT,
+        protocol: UDP,
+    }
+}

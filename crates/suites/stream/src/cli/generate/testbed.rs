@@ -1,0 +1,145 @@
+//! A NIC that takes the form that programs need.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use machine::tsc::Tsc;
+
+use crate::cli::Error;
+use crate::generator::{Generator, GeneratorCommand, LiveCounters};
+use crate::nic::descriptors::Descriptors;
+use crate::nic::layout::FLIT;
+use crate::nic::pipes::Pipes;
+use crate::nic::{Access, Counters, InterfaceConfig, Nic, NicParams};
+use crate::suite::testbed_config::Cpus;
+use crate::wire::traffic::Traffic;
+
+/// A generator, and the NIC at whose wire it is.
+pub(super) struct Testbed {
+    settings: NicParams,
+    traffic: Arc<Traffic>,
+    live: Arc<LiveCounters>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// None until a program has come.
+    nic: Option<(Nic<GeneratorCommand>, InterfaceConfig)>,
+    /// Whether a trial has begun: from then on the NIC stays what it is.
+    start: bool,
+}
+
+impl Testbed {
+    /// Without a NIC as yet. Doorbells and transfers are modelled to take so long.
+    pub(super) fn new(
+        traffic: Arc<Traffic>,
+        live: Arc<LiveCounters>,
+        (doorbell, transfer): (Duration, Duration),
+    ) -> Result<Self, Error> {
+        let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.nic;
+        // Without the counter there is no NIC: that is said at once, not to the first program.
+        Tsc::get()?;
+        let settings = NicParams { cpu, doorbell, transfer };
+        Ok(Self { settings, traffic, live, state: Mutex::default() })
+    }
+
+    /// Gives a program the NIC. It has the form that the first program needed; another one where all that
+    /// had it are gone and no trial has begun.
+    pub(super) fn open(&self, config: InterfaceConfig) -> Result<Access, String> {
+        let mut state = self.state();
+        match &state.nic {
+            Some((nic, has)) if *has == config => return Ok(nic.access()),
+            Some((nic, has)) if state.start || nic.is_used() => {
+                return Err(format!("it has {has} and cannot have {config}; start another NIC"));
+            }
+            _ => {}
+        }
+        // Both are on one CPU, which the old one's thread would not leave by itself.
+        state.nic = None;
+        let nic = self.start(config).map_err(|why| why.to_string())?;
+        let access = nic.access();
+        state.nic = Some((nic, config));
+        Ok(access)
+    }
+
+    fn start(&self, config: InterfaceConfig) -> Result<Nic<GeneratorCommand>, Error> {
+        let generator = Generator::new(Arc::clone(&self.traffic), Arc::clone(&self.live))?;
+        let nic = match config {
+            InterfaceConfig::Pipes { notify, ring, notifications } => {
+                let engine = Pipes::new(notify, (ring / FLIT) as u32, notifications);
+                Nic::start(self.settings, engine, generator)
+            }
+            InterfaceConfig::Descriptors { rx, tx } => {
+                Nic::start(self.settings, Descriptors::new(rx, tx), generator)
+            }
+        };
+        Ok(nic?)
+    }
+
+    /// The form of the NIC, where there is one.
+    pub(super) fn config(&self) -> Option<InterfaceConfig> {
+        self.state().nic.as_ref().map(|(_, config)| *config)
+    }
+
+    pub(super) fn command(&self, command: GeneratorCommand) {
+        let mut state = self.state();
+        state.start = true;
+        if let Some((nic, _)) = &state.nic {
+            nic.command(command);
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.state().nic.as_ref().map(|(nic, _)| nic.counters()).unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::Trial;
+    use crate::nic::pipes::Notify;
+    use crate::wire::sample::{SampleTraffic, Sizes};
+
+    const PIPES: InterfaceConfig =
+        InterfaceConfig::Pipes { notify: Notify::Reactively, ring: 64 << 10, notifications: 64 };
+    const DESCRIPTORS: InterfaceConfig = InterfaceConfig::Descriptors { rx: 64, tx: 64 };
+
+    fn testbed() -> Option<Testbed> {
+        let sample = SampleTraffic { packets: 7, size: Sizes::Mixed, sources: 1, destinations: 1 };
+        let traffic = Arc::new(sample.traffic().unwrap());
+        let testbed = Testbed::new(traffic, Arc::default(), (Duration::ZERO, Duration::ZERO));
+        testbed.inspect_err(|why| machine::untested::note("stream: a generator's NIC", why)).ok()
+    }
+
+    #[test]
+    fn the_form_is_forgotten_with_the_last_program_that_had_it() {
+        let Some(testbed) = testbed() else { return };
+        let one = testbed.open(PIPES).unwrap();
+        let other = testbed.open(PIPES).unwrap();
+        drop(one);
+        let why = testbed.open(DESCRIPTORS).map(|_| ()).unwrap_err();
+        assert!(why.contains("start another NIC") && why.lines().count() == 1, "{why}");
+        drop(other);
+        let access = testbed.open(DESCRIPTORS).unwrap();
+        assert_eq!(testbed.config(), Some(DESCRIPTORS));
+        assert!(testbed.open(PIPES).is_err());
+        drop(access);
+    }
+
+    #[test]
+    fn the_form_stays_once_a_trial_has_begun() {
+        let Some(testbed) = testbed() else { return };
+        drop(testbed.open(PIPES).unwrap());
+        let (answer, _reports) = std::sync::mpsc::sync_channel(1);
+        testbed.command(GeneratorCommand::Start(Trial::default(), answer));
+        assert!(testbed.open(DESCRIPTORS).is_err());
+        assert_eq!(testbed.config(), Some(PIPES));
+        testbed.open(PIPES).unwrap();
+    }
+}

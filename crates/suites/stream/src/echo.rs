@@ -1,0 +1,161 @@
+//! The echo: an application that modifies every packet and sends it back to where it came from.
+
+use machine::SysError;
+
+use crate::generator::TOUCHED;
+use crate::host::descriptors::{self, Burst, Queue};
+use crate::host::{ConfigError, Device, NicClosed, RxTxPipe, Sizes};
+use crate::nic::Port;
+use crate::nic::layout::FLIT;
+use crate::wire::Flow;
+
+/// An echo on one application core, over either interface.
+pub trait Echo {
+    /// Polls once: takes received packets, passes each to `each`, and sends them back. Returns their number, 0 if there
+    /// were none.
+    ///
+    /// # Errors
+    /// Returns [`NicClosed`] if the NIC has ended.
+    fn poll(&mut self, each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed>;
+
+    /// Returns how many pipes or queues get no packets because the NIC's flow table has no space for their flows.
+    fn unbound(&self) -> usize;
+}
+
+/// Returns whether the flow table had no space for a flow to bind.
+fn is_unbound(bound: Result<(), ConfigError>) -> Result<bool, SysError> {
+    match bound {
+        Ok(()) => Ok(false),
+        Err(ConfigError::Full(_)) => Ok(true),
+        Err(why) => Err(SysError {
+            attempt: "bind a flow".into(),
+            source: std::io::Error::other(why),
+            remedy: "or start the NIC again".into(),
+        }),
+    }
+}
+
+/// Does the echo's work on a packet: adds 1 to a byte, then executes `cycles` NOP instructions.
+#[inline(always)]
+pub fn work(packet: &mut [u8], cycles: u32) {
+    if let Some(byte) = packet.get_mut(TOUCHED) {
+        *byte = byte.wrapping_add(1);
+    }
+    for _ in 0..cycles {
+        // SAFETY: NOP has no effect.
+        unsafe { std::arch::asm!("nop", options(nomem, nostack, preserves_flags)) };
+    }
+}
+
+/// Bytes of a pipe that are echoed at a time: enough to spread the cost of a notification over many packets, few
+/// enough that they are still in the L1 cache when they are sent.
+const CHUNK: usize = 256 * FLIT;
+
+/// The echo over the pipes of one core.
+pub struct PipesEcho {
+    device: Device,
+    pipes: Vec<RxTxPipe>,
+    /// Whether to request the next pipe's notification before processing this pipe's packets.
+    prefetch: bool,
+    unbound: usize,
+}
+
+impl PipesEcho {
+    /// Creates one pipe per flow and binds it; see [`unbound`](Echo::unbound).
+    ///
+    /// # Errors
+    /// Returns why memory or the NIC is unavailable.
+    pub fn new(
+        port: &Port,
+        sizes: Sizes,
+        flows: &[Flow],
+        prefetch: bool,
+    ) -> Result<Self, SysError> {
+        let device = Device::new(port, sizes)?;
+        let mut pipes = device.rx_tx_pipes(flows.len())?;
+        let mut unbound = 0;
+        for (pipe, flow) in pipes.iter_mut().zip(flows) {
+            unbound += usize::from(is_unbound(pipe.bind(*flow))?);
+        }
+        Ok(Self { device, pipes, prefetch, unbound })
+    }
+}
+
+impl Echo for PipesEcho {
+    fn unbound(&self) -> usize {
+        self.unbound
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
+        let Some(index) = self.device.next() else { return Ok(0) };
+        if self.prefetch {
+            // As in Ensō's echo: the pipe half-way round.
+            let other = (index + self.pipes.len() / 2) % self.pipes.len();
+            self.pipes[other].prefetch();
+        }
+        let pipe = &mut self.pipes[index];
+        let mut packets = 0;
+        loop {
+            let mut batch = pipe.peek_at_most(CHUNK).packets();
+            for packet in &mut batch {
+                each(packet);
+                packets += 1;
+            }
+            let bytes = batch.processed();
+            if bytes == 0 {
+                return Ok(packets);
+            }
+            pipe.confirm(bytes);
+            pipe.send_and_free(bytes)?;
+            self.device.complete();
+        }
+    }
+}
+
+/// The echo over the queues of one core, which it polls in turn.
+pub struct DescriptorsEcho {
+    // Dropped before the device, to whose pool its packets return.
+    burst: Burst,
+    queues: Vec<Queue>,
+    unbound: usize,
+    _device: descriptors::Device,
+}
+
+impl DescriptorsEcho {
+    /// Creates one queue per flow and binds it; see [`unbound`](Echo::unbound).
+    ///
+    /// # Errors
+    /// Returns why memory or the NIC is unavailable.
+    pub fn new(port: &Port, sizes: descriptors::Sizes, flows: &[Flow]) -> Result<Self, SysError> {
+        let device = descriptors::Device::new(port, sizes, flows.len() as u32)?;
+        let (mut queues, mut unbound) = (Vec::new(), 0);
+        for flow in flows {
+            let mut queue = device.queue()?;
+            unbound += usize::from(is_unbound(queue.bind(*flow))?);
+            queues.push(queue);
+        }
+        Ok(Self { burst: device.burst(), queues, unbound, _device: device })
+    }
+}
+
+impl Echo for DescriptorsEcho {
+    fn unbound(&self) -> usize {
+        self.unbound
+    }
+
+    /// Echoes one burst per queue.
+    #[inline(always)]
+    fn poll(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
+        let mut packets = 0;
+        for queue in &mut self.queues {
+            let received = queue.receive(&mut self.burst);
+            if received > 0 {
+                packets += received as u64;
+                self.burst.packets().for_each(&mut each);
+                queue.send(&mut self.burst)?;
+            }
+        }
+        Ok(packets)
+    }
+}

@@ -1,0 +1,83 @@
+//! Methods that run one trial per sample: a fixed window (closed loop) or a fixed rate (open loop).
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use lab::measure::Measurement;
+use lab::sample::Failure;
+use machine::tsc::Tsc;
+
+use super::params::{ClosedParams, LoadParams};
+use super::testbed::Testbed;
+use super::testbed_config::{Cpus, TestbedConfig};
+use super::{metrics, stall};
+
+/// Divisor of the budget for the uncounted warm-up, in which rings and caches reach their steady state.
+const WARM_UP: u32 = 4;
+/// Upper bound of the round-trip-time histogram, in ns.
+const MAX_RTT: u64 = 10_000_000_000;
+
+/// Measures one point of `interfaces`.
+///
+/// # Errors
+/// Returns the failure to record in place of a sample.
+pub(super) fn measure_window(
+    params: &ClosedParams,
+    config: &TestbedConfig,
+    cpus: &Cpus,
+    budget: Duration,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    let window = params.window.min(config.max_window());
+    let testbed = Testbed::new(config, cpus, tsc)?;
+    testbed.closed(window, budget / WARM_UP)?;
+    let trial = testbed.closed(window, budget)?;
+    let mut measurement = metrics::from_trial(&trial, config, tsc);
+    measurement.void = stall::void_rate(&trial.report, trial.application.stalled);
+    Ok(measurement)
+}
+
+/// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`. The sample is void if the host may
+/// have caused the loss.
+///
+/// # Errors
+/// Returns the failure to record in place of a sample.
+pub(super) fn measure_rate<const TIMES: bool>(
+    params: &LoadParams,
+    config: &TestbedConfig,
+    cpus: &Cpus,
+    budget: Duration,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    let testbed = Testbed::new(config, cpus, tsc)?;
+    testbed.offer(params.load.0, budget / WARM_UP, TIMES)?;
+    let trial = testbed.offer(params.load.0, budget, TIMES)?;
+    let (lost, report) = (trial.lost(), &trial.report);
+    let mut measurement = metrics::from_trial(&trial, config, tsc)
+        .value("offered", report.offered() * tsc.hertz)
+        .value("delivered", 1.0 - lost as f64 / trial.asked as f64);
+    measurement.void = stall::void(lost, trial.rate, report, trial.application.stalled);
+    match &report.times {
+        Some(times) if !times.is_empty() => with_times(measurement, times, tsc),
+        _ => Ok(measurement),
+    }
+}
+
+fn with_times(
+    measurement: Measurement,
+    ticks: &Histogram<u64>,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    let refused = |why: &dyn std::fmt::Display| Failure::failed(format!("round-trip times: {why}"));
+    let mut times = Histogram::new_with_bounds(1, MAX_RTT, 3).map_err(|why| refused(&why))?;
+    for one in ticks.iter_recorded() {
+        let nanoseconds = tsc.nanoseconds(one.value_iterated_to() as f64).round() as u64;
+        times.saturating_record_n(nanoseconds.max(1), one.count_at_value());
+    }
+    let at = |share| times.value_at_quantile(share) as f64;
+    measurement
+        .value("rtt", at(0.5))
+        .value("rtt_p99", at(0.99))
+        .value("rtt_p999", at(0.999))
+        .histogram("rtt", &times)
+}

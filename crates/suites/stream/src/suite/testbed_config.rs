@@ -1,0 +1,277 @@
+//! The configuration of a testbed: what all methods derive from a point's params.
+
+// Levels may be any number, and this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+use std::time::Duration;
+
+use lab::capability::{Capability, state_of};
+use lab::proximity;
+use lab::quantity;
+use lab::sample::Failure;
+use machine::topology::Topology;
+
+use super::params::{CommonParams, Depth, Interface};
+use crate::generator::Check;
+use crate::nic::layout::FLIT;
+use crate::wire::packet::flits;
+use crate::wire::traffic::WIRE_OVERHEAD;
+
+/// Size of the check sequence, which packets have on the wire but not in memory, in bytes.
+const CHECK_SEQUENCE: u16 = 4;
+/// Size of a descriptor's buffer with its padding, in bytes.
+const BUFFER: u64 = 2112;
+/// Size of preamble and gap, in bytes.
+const PREAMBLE_AND_GAP: u32 = WIRE_OVERHEAD - CHECK_SEQUENCE as u32;
+
+/// The configuration of a testbed.
+#[derive(Debug, Clone)]
+pub struct TestbedConfig {
+    /// How packets reach the application.
+    pub interface: Interface,
+    /// Packet size on the wire with check sequence, in bytes.
+    pub packet_bytes: u16,
+    /// Pipes of all cores.
+    pub pipes: u32,
+    /// Application cores.
+    pub cores: usize,
+    /// How much of each packet is verified.
+    pub check: Check,
+    /// Size of each pipe's ring, in bytes.
+    pub ring: usize,
+    /// Capacity of each pipe or queue, in packets.
+    pub depth: u32,
+    /// NOP instructions per packet.
+    pub cycles: u32,
+    /// Notifications of each buffer.
+    pub notifications: u32,
+    /// Modelled duration of a doorbell.
+    pub doorbell: Duration,
+    /// Modelled duration of a transfer.
+    pub transfer: Duration,
+}
+
+impl TestbedConfig {
+    /// Chooses the ring size for the packets of a point.
+    pub fn new(params: &CommonParams) -> Self {
+        let in_memory = params.packet_bytes.saturating_sub(CHECK_SEQUENCE);
+        let (ring, depth) = match params.depth {
+            Depth::Ring => (params.ring, u32::try_from(params.ring / FLIT).unwrap_or(u32::MAX)),
+            Depth::Packets(depth) => {
+                let flits = flits(in_memory.into()).saturating_mul(depth as usize);
+                let ring = flits.checked_next_power_of_two().unwrap_or(flits);
+                (ring.saturating_mul(FLIT), depth)
+            }
+        };
+        Self {
+            interface: params.interface,
+            packet_bytes: params.packet_bytes,
+            pipes: params.pipes,
+            cores: params.cores,
+            check: params.check,
+            ring,
+            depth,
+            cycles: params.cycles,
+            notifications: params.notifications,
+            doorbell: params.modelled_doorbell.0,
+            transfer: params.modelled_transfer.0,
+        }
+    }
+
+    /// Returns the maximum number of packets in flight. As many may have come back before the application frees their
+    /// space, and one slot stays free.
+    pub fn max_window(&self) -> u64 {
+        let each = self.depth.saturating_sub(1) / 2;
+        u64::from(self.pipes).saturating_mul(each.into()).max(1)
+    }
+
+    /// Returns the bits of a packet on the wire, with preamble and gap.
+    pub fn wire_bits(&self) -> f64 {
+        f64::from(u32::from(self.packet_bytes).saturating_add(PREAMBLE_AND_GAP)) * 8.0
+    }
+
+    /// Returns the size of all rings and buffers, in bytes.
+    pub fn memory(&self) -> u64 {
+        let each = match self.interface {
+            Interface::Descriptors => u64::from(self.depth).saturating_mul(2 * BUFFER),
+            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+                self.ring as u64
+            }
+        };
+        u64::from(self.pipes).saturating_mul(each)
+    }
+
+    /// Returns the number of pipes per core; the last core may have fewer.
+    pub fn pipes_per_core(&self) -> usize {
+        (self.pipes as usize).div_ceil(self.cores)
+    }
+
+    /// Describes the modelled delays, e.g. `doorbell 400 ns`, or `nothing`.
+    pub fn modelled(&self) -> String {
+        let part = |what: &str, time: Duration| match time.is_zero() {
+            true => None,
+            false => Some(format!("{what} {} ns", time.as_nanos())),
+        };
+        let parts = [part("doorbell", self.doorbell), part("transfer", self.transfer)];
+        let described: Vec<String> = parts.into_iter().flatten().collect();
+        if described.is_empty() { "nothing".into() } else { described.join(", ") }
+    }
+
+    /// Selects CPUs from `allowed`, after checking that this machine supports the configuration.
+    ///
+    /// # Errors
+    /// Returns `unavailable` with what is missing and the remedy.
+    pub fn cpus(&self, allowed: &[usize]) -> Result<Cpus, Failure> {
+        let cores = self.cores;
+        if self.pipes_per_core().saturating_mul(cores.saturating_sub(1)) >= self.pipes as usize {
+            return Err(Failure::unavailable(
+                format!("{} pipes are too few for {cores} cores", self.pipes),
+                "use at least one pipe per core",
+            ));
+        }
+        let cpus = Cpus::select(allowed, cores)?;
+        let (needed, free) = (self.memory(), machine::memory::available());
+        // Others need memory too, and a point's rings are freed only when the next point begins.
+        if needed > free / 2 {
+            return Err(Failure::unavailable(
+                format!(
+                    "its rings need {} of memory, and {} are free",
+                    quantity::format_bytes(needed),
+                    quantity::format_bytes(free)
+                ),
+                "use smaller rings, or a machine with more memory",
+            ));
+        }
+        Ok(cpus)
+    }
+}
+
+/// The CPUs of a testbed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpus {
+    /// CPU of the NIC and generator.
+    pub nic: usize,
+    /// CPUs of the application.
+    pub applications: Vec<usize>,
+}
+
+impl Cpus {
+    /// Selects a CPU for the NIC and `cores` for the application, each on a separate core.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if there are too few cores.
+    pub fn select(cpus: &[usize], cores: usize) -> Result<Self, Failure> {
+        // With a single application core, two threads of one core suffice.
+        let (nic, near) = proximity::pair(cpus)?;
+        if cores == 1 {
+            return Ok(Self { nic, applications: vec![near] });
+        }
+        let topology = Topology::detect();
+        let mut taken = vec![nic];
+        for cpu in cpus {
+            let separate = |other: &usize| !topology.siblings(*other).contains(cpu) && other != cpu;
+            if taken.iter().all(separate) {
+                taken.push(*cpu);
+            }
+        }
+        if taken.len() <= cores {
+            return Err(Failure::unavailable(
+                format!(
+                    "{cores} application cores and one for the NIC and generator are {}, and {} are \
+                     allowed",
+                    cores.saturating_add(1),
+                    taken.len()
+                ),
+                "measure on a machine with more cores",
+            ));
+        }
+        Ok(Self { nic, applications: taken[1..=cores].to_vec() })
+    }
+}
+
+/// Reports whether this machine can measure with `cores` application cores.
+pub fn capability(cores: usize) -> Capability {
+    // The lab assigns the last CPUs first.
+    let allowed: Vec<usize> = machine::topology::allowed_cpus().into_iter().rev().collect();
+    let report = Cpus::select(&allowed, cores).map(|cpus| {
+        let all: Vec<String> = cpus.applications.iter().map(ToString::to_string).collect();
+        format!("the NIC on CPU {}, the application on {}", cpus.nic, all.join(", "))
+    });
+    let word = if cores == 1 { "core" } else { "cores" };
+    Capability {
+        name: format!("stream-{cores}-{word}"),
+        about: format!("{cores} application {word} and one for the NIC"),
+        state: state_of(report),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::method::Params;
+    use lab::point::Point;
+
+    use super::super::params::LoadParams;
+    use super::*;
+    use crate::nic::layout::{NOTIFICATIONS, RING};
+
+    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
+        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
+    }
+
+    #[test]
+    fn defaults_are_the_hardwares() {
+        let plain = config(&[]);
+        assert_eq!((plain.ring, plain.depth, plain.notifications), (2 << 20, 32768, 16384));
+        assert_eq!((plain.pipes, plain.cores, plain.interface), (1, 1, Interface::Pipes));
+        assert_eq!((plain.ring, plain.notifications), (RING, NOTIFICATIONS));
+        let load = LoadParams::with_defaults(&Point::default()).unwrap().load;
+        assert_eq!(load.0 / plain.wire_bits(), 100e9 / 672.0);
+        assert_eq!(plain.modelled(), "nothing");
+    }
+
+    #[test]
+    fn depth_counts_packets_of_the_points_size() {
+        let at = |bytes| config(&[("depth", "1024"), ("packet_bytes", bytes)]);
+        let (small, large) = (at("64"), at("1518"));
+        assert_eq!((small.ring, small.depth), (64 << 10, 1024));
+        assert_eq!((large.ring, large.depth), (2 << 20, 1024), "24 flits each, rounded up");
+        assert_eq!(small.max_window(), 511, "half of what the ring holds");
+    }
+
+    #[test]
+    fn out_of_range_levels_are_refused() {
+        for (name, level) in [
+            ("packet_bytes", "3"),
+            ("cores", "0"),
+            ("depth", "4294967296"),
+            ("depth", "0"),
+            ("ring", "8192 TiB"),
+            ("ring", "2 MB"),
+            ("pipes", "4294967295"),
+        ] {
+            let failure = CommonParams::with_defaults(&Point::from([(name, level)])).unwrap_err();
+            assert!(failure.why.contains(name) && !failure.why.contains('\n'), "{failure}");
+        }
+        // The largest levels together.
+        let largest = [("depth", "1048576"), ("pipes", "8192"), ("packet_bytes", "1518")];
+        let largest = config(&largest);
+        assert_eq!((largest.ring, largest.memory()), (2 << 30, 16 << 40));
+    }
+
+    #[test]
+    fn modelled_delays_are_described() {
+        let both = [("modelled_doorbell", "400 ns"), ("modelled_transfer", "1 us")];
+        let both = config(&both);
+        assert_eq!(both.modelled(), "doorbell 400 ns, transfer 1000 ns");
+    }
+
+    #[test]
+    fn too_few_cores_are_reported() {
+        assert!(!capability(10_000).state.is_present());
+        let failure = Cpus::select(&[1, 0], 64).unwrap_err();
+        assert!(failure.why.contains("65") && failure.remedy.is_some(), "{failure}");
+        let few = config(&[("pipes", "2"), ("cores", "4")]);
+        assert!(few.cpus(&[1, 0]).unwrap_err().why.contains("2 pipes are too few for 4 cores"));
+    }
+}

@@ -1,0 +1,18 @@
+//! Unit tests that join several modules of this crate.
+
+use lab::soundness;
+use proptest::test_runner::Config;
+
+mod descriptors;
+mod remote;
+
+/// So many cases; `PROPTEST_CASES` in the environment asks for another number.
+pub(crate) fn cases(usual: u32) -> Config {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    Config { cases: asked.unwrap_or(usual), failure_persistence: None, ..Config::default() }
+}
+
+#[test]
+fn experiments_claims_and_figures_are_consistent() {
+    assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
+}

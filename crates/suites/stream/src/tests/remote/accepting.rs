@@ -1,0 +1,82 @@
+//! A NIC whose process has no descriptor left: in a process of its own, for the limit is a process's.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{FORM, Found, NO_FD, Raw, SOON};
+use crate::nic::remote::fds::Timeout;
+use crate::nic::remote::message::{Reply, Request, VERSION};
+
+/// Tells the process that it is the NIC's.
+const PART: &str = "TOLLGATE_TEST_NO_DESCRIPTORS";
+/// What comes before the path on the line that the NIC's process prints.
+const PATH: &str = "the NIC is at ";
+/// Descriptors that the NIC's process may have.
+const DESCRIPTORS: u64 = 256;
+
+#[test]
+#[ignore = "what another test starts in a process of its own"]
+fn the_nic_without_descriptors() {
+    if std::env::var_os(PART).is_none() {
+        return;
+    }
+    let found = Found::new();
+    let limit = Rlimit { current: Some(DESCRIPTORS), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut all = Vec::new();
+    let full = loop {
+        match File::open("/dev/null") {
+            Ok(file) => all.push(file),
+            Err(why) => break why,
+        }
+    };
+    assert_eq!(full.raw_os_error(), Some(libc::EMFILE));
+    println!("{PATH}{}", found.folder.path().join("nic").display());
+    let mut lines = std::io::stdin().lines();
+    lines.next().unwrap().unwrap();
+    drop(all);
+    // Until the other process has seen enough.
+    lines.next().unwrap().unwrap();
+}
+
+#[test]
+fn who_comes_while_no_descriptor_is_left_is_served_once_one_is() {
+    let mut nic = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "nic::remote::tests::accepting::the_nic_without_descriptors"])
+        .args(["--ignored", "--nocapture"])
+        .env(PART, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(nic.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let told = lines.find_map(|line| Some(line.split_once(PATH)?.1.to_owned()));
+    let path = told.expect("the NIC's process ended before its time");
+    let connect = || {
+        let raw = Raw(UnixStream::connect(Path::new(&path)).unwrap());
+        Request::Hello(VERSION, Some(FORM)).send(&raw.0, None, SOON).unwrap();
+        raw
+    };
+    // The kernel may have set one descriptor aside before it waited for whoever comes: the first may be served.
+    let (_first, second) = (connect(), connect());
+    let mut early = [0; 1];
+    second.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let why = std::io::Read::read(&mut &second.0, &mut early).unwrap_err();
+    assert_eq!(why.kind(), std::io::ErrorKind::WouldBlock, "it was not accepted: {why}");
+    let mut orders = nic.stdin.take().unwrap();
+    orders.write_all(b"free them\n").unwrap();
+    let answer = Reply::receive(&second.0, Timeout::within(SOON)).unwrap();
+    assert!(matches!(answer, Some((Reply::Welcome(_), None))), "{answer:?}");
+    let attached = second.ask(Request::Attach, NO_FD);
+    assert!(matches!(attached, Some((Reply::Attached(..), Some(_)))), "{attached:?}");
+    orders.write_all(b"end\n").unwrap();
+    let status = nic.wait().unwrap();
+    // It prints how its test ended.
+    assert!(status.success(), "{:?}", lines.collect::<Vec<_>>());
+}

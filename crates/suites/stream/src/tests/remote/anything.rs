@@ -1,0 +1,136 @@
+//! Registers, memory and lengths as chance has them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::{Found, SIZES};
+use crate::generator::{GeneratorCommand, Pace, Trial};
+use crate::host::Device;
+use crate::nic::descriptors::Descriptors;
+use crate::nic::doorbells::DoorbellSender;
+use crate::nic::layout::{BUFFERS, PIPES, Queue, Register};
+
+/// Numbers that look drawn by chance: SplitMix64.
+struct IdAllocator(u64);
+
+impl IdAllocator {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of some that mean something, or anything.
+    fn one_of(&mut self, these: &[u64]) -> u64 {
+        let number = self.next();
+        these.get(number as usize % (these.len() + 1)).copied().unwrap_or(number >> (number % 64))
+    }
+}
+
+#[test]
+fn the_nic_outlives_any_registers_and_any_memory() {
+    outlives_anything(&Found::new());
+    outlives_anything(&Found::with(Descriptors::new(64, 64)));
+}
+
+fn outlives_anything(found: &Found) {
+    let (answer, report) = std::sync::mpsc::sync_channel(1);
+    let Some(tsc) = machine::untested::tsc("the NIC and any registers") else { return };
+    let trial = Trial {
+        pace: Pace::packets(1e5, 88.0, tsc.hertz),
+        duration: tsc.ticks(Duration::from_secs(3600)),
+        ..Trial::default()
+    };
+    found.nic.command(GeneratorCommand::Start(trial, answer));
+    let mut numbers = IdAllocator(5);
+    for _ in 0..20 {
+        let port = found.connect().port();
+        let (pair, doorbells) = port.attach().unwrap();
+        let rings = port.rings(2, SIZES.ring).unwrap();
+        let pipes = [port.alloc_pipe().unwrap(), port.alloc_pipe().unwrap()];
+        let mut plain = Some(port.plain(2 * PLAIN).unwrap());
+        let spans = [rings[0].bus(), rings[1].bus(), plain.as_ref().unwrap().bus()];
+        let halves = spans.map(|bus| [bus, bus >> 32, bus & !0xfff | u64::from(pair)]);
+        let values = halves.concat();
+        let words = [values.as_slice(), &[1, 2, 64, 0x30 | 60 << 34, 131_072, 1 << 32]].concat();
+        let [one, two] = pipes.map(u64::from);
+        let queues = [u64::from(PIPES + pair), u64::from(PIPES + BUFFERS), one, two, two + 1];
+        for turn in 0..5000 {
+            match turn {
+                1000 => {
+                    // Where the NIC may read and write.
+                    place(&doorbells, Queue::Buffers(pair), spans[2]);
+                    place(&doorbells, Queue::Pipe(pipes[0]), spans[2]);
+                    place(&doorbells, Queue::Pipe(pipes[1]), spans[0] | u64::from(pair));
+                }
+                // It goes while it is used.
+                4000 => plain = None,
+                _ => {}
+            }
+            if let Some(plain) = &plain {
+                let place = 8 * (numbers.next() % (2 * PLAIN as u64 / 8)) as usize;
+                let word = plain.pointer().wrapping_add(place).cast();
+                // SAFETY: the word lies in the memory; the NIC reads and writes it by atomics too.
+                unsafe { AtomicU64::from_ptr(word) }.store(numbers.one_of(&words), Relaxed);
+            }
+            let (queue, register) = (numbers.one_of(&queues) as u32, numbers.next() as u32 % 8 * 4);
+            doorbells.write(
+                queue.wrapping_mul(4096).wrapping_add(register),
+                numbers.one_of(&values) as u32,
+            );
+        }
+    }
+    found.nic.command(GeneratorCommand::Stop);
+    report.recv().unwrap();
+    found.still_serves();
+    assert!(found.nic.counters().refused > 0);
+}
+
+/// Bytes of a buffer of notifications.
+const PLAIN: usize = SIZES.notifications as usize * 64;
+
+/// Says where both rings of a queue lie.
+fn place(doorbells: &DoorbellSender, queue: Queue, bus: u64) {
+    for (register, bus) in
+        [(Register::RxMemoryLow, bus), (Register::TxMemoryLow, bus + PLAIN as u64)]
+    {
+        doorbells.write(register.of(queue), bus as u32);
+        doorbells.write(register.of(queue) + 4, (bus >> 32) as u32);
+    }
+}
+
+#[test]
+fn lengths_may_change_while_the_nic_looks() {
+    let found = Found::new();
+    let connection = found.connect();
+    let port = connection.port();
+    let device = Device::new(&port, SIZES).unwrap();
+    let mut pipe = device.tx_pipe().unwrap();
+    let buffer = pipe.allocate(SIZES.ring).unwrap();
+    buffer.fill(0);
+    let start = buffer.as_mut_ptr() as usize;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let other = std::thread::spawn(move || {
+        let mut numbers = IdAllocator(9);
+        while !stopped.load(Relaxed) {
+            let number = numbers.next();
+            let flit = start + number as usize % (SIZES.ring / 64) * 64;
+            let length = (number >> 48) as u16 >> (number >> 40 & 15);
+            // SAFETY: the flit lies in the pipe's ring, which lives longer than this thread.
+            unsafe { ((flit + 16) as *mut u16).write_volatile(length.to_be()) };
+        }
+    });
+    let mut numbers = IdAllocator(11);
+    for _ in 0..20_000 {
+        let bytes = 64 * (1 + numbers.next() as usize % 40);
+        pipe.allocate(bytes).unwrap();
+        pipe.send_and_free(bytes).unwrap();
+    }
+    stop.store(true, Relaxed);
+    other.join().unwrap();
+    drop((pipe, device));
+    found.still_serves();
+}

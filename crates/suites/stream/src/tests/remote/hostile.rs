@@ -1,0 +1,379 @@
+//! Programs that mean harm to the NIC, or to the other programs of it.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use machine::memfd::Memfd;
+
+use super::{ANY, FORM, Found, LENT, LIMITS, NO_FD, Raw, SIZES, SOON};
+use crate::host::{ConfigError, Device, Sizes, descriptors};
+use crate::nic::configuration::Configuration;
+use crate::nic::descriptors::Descriptors;
+use crate::nic::doorbells::DoorbellSender;
+use crate::nic::layout::{FLIT, Queue, Register};
+use crate::nic::memory::MemoryLayout;
+use crate::nic::pipes::{Notify, Pipes};
+use crate::nic::remote::fds;
+use crate::nic::remote::message::{Reply, Request, VERSION};
+use crate::nic::remote::server::{MAX_CLIENTS, MAX_STRANGERS};
+use crate::nic::remote::{Connection, Lent, Limits};
+use crate::wire::Flow;
+
+/// Limits by which a program is not waited for long, and yet gets the CPU meanwhile.
+const SHORT: Limits = Limits { timeout: Duration::from_secs(3), ..LIMITS };
+
+fn pipes() -> Pipes {
+    Pipes::new(Notify::Reactively, (SIZES.ring / FLIT) as u32, SIZES.notifications)
+}
+
+fn flow(number: u8) -> Flow {
+    let destination = [192, 168, 0, number].into();
+    Flow { source: 0.into(), source_port: 0, destination, destination_port: 80, protocol: 17 }
+}
+
+/// Waits until something holds.
+fn until(mut holds: impl FnMut() -> bool, what: &str) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < SOON, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Why a connection ends.
+fn end(socket: &UnixStream) -> Option<String> {
+    let mut why = None;
+    while let Ok(Some((Reply::Refused(told), _))) = Reply::receive(socket, ANY) {
+        why = Some(told);
+    }
+    why
+}
+
+#[test]
+fn who_says_no_hello_makes_way_for_others() {
+    // They may take a minute, and so do not go by themselves.
+    let found = Found::new();
+    let silent: Vec<Raw> = (0..3 * MAX_STRANGERS).map(|_| found.raw()).collect();
+    found.still_serves();
+    let told = end(&silent[0].0).unwrap_or_default();
+    assert!(told.contains("no hello") && told.lines().count() == 1, "{told}");
+    drop(silent);
+    found.still_serves();
+}
+
+#[test]
+fn who_says_no_hello_is_told_so_and_goes() {
+    let found = Found::with_limits(pipes(), SHORT);
+    assert!(end(&found.raw().0).is_some_and(|why| why.contains("no hello")));
+    // Half of one, and one byte after another, is none.
+    let mut half = found.raw();
+    half.0.write_all(&[b't'; 3]).unwrap();
+    assert!(end(&half.0).is_some_and(|why| why.contains("no hello")));
+    found.still_serves();
+}
+
+#[test]
+fn one_program_too_many_is_told_so() {
+    let found = Found::new();
+    let mut programs: Vec<_> = (0..MAX_CLIENTS).map(|_| found.connect()).collect();
+    let why = Connection::open(&found.folder.path().join("nic"), FORM).map(|_| ()).unwrap_err();
+    let why = why.to_string();
+    assert!(why.contains("64 programs") && why.lines().count() == 1, "{why}");
+    programs.pop();
+    let again = || Connection::open(&found.folder.path().join("nic"), FORM).is_ok();
+    until(again, "the place of one that has gone is free");
+}
+
+#[test]
+fn programs_that_attach_nothing_make_way_for_others() {
+    let found = Found::with_limits(pipes(), SHORT);
+    let hello = Request::Hello(VERSION, Some(FORM));
+    let attached = found.raw();
+    attached.ask(hello, NO_FD);
+    assert!(matches!(attached.ask(Request::Attach, NO_FD), Some((Reply::Attached(..), Some(_)))));
+    let silent: Vec<Raw> = (1..MAX_CLIENTS).map(|_| found.raw()).collect();
+    for one in &silent {
+        assert!(matches!(one.ask(hello, NO_FD), Some((Reply::Welcome(_), None))));
+    }
+    // They are silent, and stay.
+    let path = found.folder.path().join("nic");
+    until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
+    let told = end(&silent[0].0).unwrap_or_default();
+    assert!(told.contains("attached nothing") && told.lines().count() == 1, "{told}");
+    // Who has something is kept, however long it is silent.
+    assert!(matches!(attached.ask(Request::TakePipe, NO_FD), Some((Reply::Pipe(_), None))));
+    found.still_serves();
+}
+
+#[test]
+fn half_a_message_and_answers_that_nobody_reads_end_the_connection_alone() {
+    let found = Found::with_limits(pipes(), SHORT);
+    let mut half = found.raw();
+    half.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
+    half.0.write_all(&[0; 10]).unwrap();
+    assert!(end(&half.0).is_some_and(|why| why.contains("half of a message")));
+    let deaf = found.raw();
+    deaf.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
+    let start = Instant::now();
+    while Request::TakePipe.send(&deaf.0, None, SOON).is_ok() {
+        assert!(
+            start.elapsed() < SOON,
+            "nobody reads the answers, and the NIC goes on writing them"
+        );
+    }
+    found.still_serves();
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_end_the_connection_alone() {
+    let found = Found::new();
+    let memfd = Memfd::sealed("test", 4096).unwrap();
+    let hello = Request::Hello(VERSION, Some(FORM));
+    let raw = found.raw();
+    hello.send(&raw.0, Some(memfd.as_fd()), SOON).unwrap();
+    assert!(end(&raw.0).is_some());
+    let raw = found.raw();
+    raw.ask(hello, NO_FD);
+    Request::DrainDoorbells.send(&raw.0, Some(memfd.as_fd()), SOON).unwrap();
+    assert_eq!(end(&raw.0), None);
+    // Two in one message.
+    let raw = found.raw();
+    raw.ask(hello, NO_FD);
+    for _ in 0..2 {
+        fds::send(&raw.0, &[0; 32], Some(memfd.as_fd()), SOON).unwrap();
+    }
+    assert_eq!(end(&raw.0), None);
+    found.still_serves();
+}
+
+#[test]
+fn all_programs_together_have_so_much_memory_and_so_many_cores() {
+    let all = Lent { bytes: LENT.bytes + 4096, spans: LENT.spans + 2 };
+    let found = Found::with_limits(pipes(), Limits { all, ..LIMITS });
+    let [one, other] = [found.connect().port(), found.connect().port()];
+    let lent = one.rings(16, 64 << 10).unwrap();
+    let why = other.ring(8192).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("of all programs") && why.lines().count() == 1, "{why}");
+    drop(other.ring(4096).unwrap());
+    drop(lent);
+    other.rings(16, 64 << 10).unwrap();
+    // A pair for each core.
+    let pairs: Vec<_> = (0..LIMITS.pairs).map(|_| one.attach().unwrap()).collect();
+    let why = one.attach().map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("use fewer cores"), "{why}");
+    one.detach(pairs[0].0);
+    one.attach().unwrap();
+}
+
+#[test]
+fn a_flow_is_the_programs_that_bound_it_until_that_goes() {
+    let found = Found::new();
+    let [owner, thief] = [found.connect(), found.connect()];
+    let device = Device::new(&owner.port(), SIZES).unwrap();
+    let (mut one, mut two) = (device.rx_pipe().unwrap(), device.rx_pipe().unwrap());
+    one.bind(flow(1)).unwrap();
+    two.bind(flow(1)).unwrap();
+    until(|| found.nic.counters().rules == 2, "a program may bind its own again");
+    let others = Device::new(&thief.port(), SIZES).unwrap();
+    let mut stolen = others.rx_pipe().unwrap();
+    assert_eq!(stolen.bind(flow(1)), Err(ConfigError::Taken));
+    stolen.bind(flow(2)).unwrap();
+    until(|| found.nic.counters().rules == 3, "one rule was set since");
+    drop((one, two, device));
+    drop(owner);
+    stolen.bind(flow(1)).unwrap();
+}
+
+#[test]
+fn a_flow_is_the_programs_that_bound_it_by_descriptors_too() {
+    let found = Found::with(Descriptors::new(64, 64));
+    let [owner, thief] = [found.connect(), found.connect()];
+    let sizes = descriptors::Sizes { rx: 64, tx: 64 };
+    let device = |of: &Connection_| descriptors::Device::new(&of.port(), sizes, 1).unwrap();
+    let (own, others) = (device(&owner), device(&thief));
+    let (mut mine, mut stolen) = (own.queue().unwrap(), others.queue().unwrap());
+    mine.bind(flow(1)).unwrap();
+    assert_eq!(stolen.bind(flow(1)), Err(ConfigError::Taken));
+    let limit = Configuration::RateLimit { numerator: 1, denominator: u16::MAX, enable: true };
+    mine.configure(limit).unwrap();
+    assert_eq!(stolen.configure(limit), Err(ConfigError::Taken));
+    // It holds for its own packets alone.
+    found.still_serves();
+    drop((mine, own));
+    drop(owner);
+    stolen.bind(flow(1)).unwrap();
+    stolen.configure(limit).unwrap();
+}
+
+type Connection_ = std::sync::Arc<Connection>;
+
+#[test]
+fn what_a_program_sets_holds_for_its_own_packets_and_goes_with_it() {
+    let found = Found::new();
+    let [owner, thief] = [found.connect(), found.connect()];
+    let device = |of: &Connection_| Device::new(&of.port(), SIZES).unwrap();
+    let (own, others) = (device(&owner), device(&thief));
+    let slow = Configuration::RateLimit { numerator: 1, denominator: u16::MAX, enable: true };
+    let stamps = Configuration::Timestamp { offset: 18, enable: true };
+    let fall_back = Configuration::Fallback { pipes: 1, round_robin: true };
+    let _pipe = own.rx_pipe().unwrap();
+    for setting in [slow, stamps, fall_back] {
+        own.configure(setting).unwrap();
+        assert_eq!(others.configure(setting), Err(ConfigError::Taken), "{setting:?}");
+    }
+    found.still_serves();
+    drop((_pipe, own));
+    drop(owner);
+    let _pipe = others.rx_pipe().unwrap();
+    for setting in [slow, stamps, fall_back] {
+        others.configure(setting).unwrap();
+    }
+    // Not to pipes that are another's.
+    let third = found.connect();
+    let third = device(&third);
+    let _others = third.rx_pipe().unwrap();
+    let both = Configuration::Fallback { pipes: 2, round_robin: false };
+    assert_eq!(others.configure(both), Err(ConfigError::Taken));
+}
+
+/// Says where the ring of a pipe lies.
+fn place(doorbells: &DoorbellSender, pipe: u32, bus: u64) {
+    doorbells.write(Register::RxMemoryLow.of(Queue::Pipe(pipe)), bus as u32);
+    doorbells.write(Register::RxMemoryHigh.of(Queue::Pipe(pipe)), (bus >> 32) as u32);
+}
+
+#[test]
+fn a_pipe_is_the_programs_that_took_it() {
+    for found in [Found::new(), Found::with(Descriptors::new(64, 64))] {
+        let [owner, thief] = [found.connect().port(), found.connect().port()];
+        let refused = || found.nic.counters().refused;
+        let (pair, doorbells) = thief.attach().unwrap();
+        let ring = thief.ring(SIZES.ring).unwrap();
+        let pipe = owner.alloc_pipe().unwrap();
+        let before = refused();
+        // Another's, and one that nobody has.
+        for pipe in [pipe, pipe + 1] {
+            place(&doorbells, pipe, ring.bus() | u64::from(pair));
+        }
+        thief.drain_doorbells();
+        until(|| refused() >= before + 4, "it may not say where they lie");
+        let pipe = thief.alloc_pipe().unwrap();
+        let before = refused();
+        place(&doorbells, pipe, ring.bus() | u64::from(pair));
+        thief.drain_doorbells();
+        // What was given back is no more its own, whatever it left there.
+        thief.give_pipe(pipe);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(refused(), before);
+        place(&doorbells, pipe, ring.bus() | u64::from(pair));
+        thief.drain_doorbells();
+        until(|| refused() >= before + 2, "it was given back");
+        found.still_serves();
+    }
+}
+
+#[test]
+fn a_pipe_that_comes_back_brings_no_rules_along() {
+    let found = Found::new();
+    let [hostile, sound] = [found.connect(), found.connect()];
+    let device = Device::new(&hostile.port(), SIZES).unwrap();
+    let mut pipe = device.rx_pipe().unwrap();
+    pipe.bind(flow(1)).unwrap();
+    // A second pair of the same program gives the pipe back without a word to the NIC.
+    Request::GivePipe(0).send(hostile.socket(), None, SOON).unwrap();
+    let device = Device::new(&sound.port(), SIZES).unwrap();
+    until(|| found.nic.counters().rules == 1, "the rule was set");
+    let mut other = device.rx_pipe().unwrap();
+    other.bind(flow(1)).unwrap();
+    other.bind(flow(2)).unwrap();
+    std::mem::forget(pipe);
+}
+
+#[test]
+fn queues_of_one_ring_take_no_memory_of_the_nics_without_end() {
+    let size = 1 << 20;
+    let found = Found::with_limits(
+        Descriptors::new(size, 64),
+        Limits { each: Lent { bytes: 64 << 20, spans: 100 }, ..LIMITS },
+    );
+    let connection = found.connect();
+    let port = connection.port();
+    let (_, doorbells) = port.attach().unwrap();
+    let ring = port.plain(16 << 20).unwrap();
+    port.reserve_pipes(200);
+    let before = found.nic.counters().refused;
+    for _ in 0..200 {
+        place(&doorbells, port.alloc_pipe().unwrap(), ring.bus());
+    }
+    port.drain_doorbells();
+    until(|| found.nic.counters().refused > before, "not as many as it likes");
+}
+
+#[test]
+fn flits_of_what_is_no_packet_are_not_counted_as_read() {
+    let found = Found::new();
+    let connection = found.connect();
+    let device = Device::new(&connection.port(), SIZES).unwrap();
+    let mut pipe = device.tx_pipe().unwrap();
+    let before = found.nic.counters();
+    let mut send = |length: u16| {
+        let buffer = pipe.allocate(2 * FLIT).unwrap();
+        buffer[..2 * FLIT].fill(0);
+        buffer[FLIT + 16..][..2].copy_from_slice(&length.to_be_bytes());
+        pipe.send_and_free(2 * FLIT).unwrap();
+    };
+    // A packet of one flit, and then what says that it is longer than packets are.
+    send(60_000);
+    until(|| found.nic.counters().refused > before.refused, "it is refused");
+    let since = found.nic.counters().since(&before);
+    assert_eq!((since.out_packets, since.flits_read), (1, 1));
+    send(46);
+    until(|| found.nic.counters().since(&before).out_packets == 3, "both leave");
+    assert_eq!(found.nic.counters().since(&before).flits_read, 3);
+}
+
+#[test]
+fn many_that_come_and_go_leave_nothing_behind() {
+    let found = Found::new();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let path = found.folder.path().join("nic");
+            std::thread::spawn(move || {
+                for turn in 0..100 {
+                    let raw = Raw(UnixStream::connect(&path).unwrap());
+                    if (turn + thread) % 3 == 0 {
+                        continue;
+                    }
+                    raw.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
+                    let memfd = Memfd::sealed("test", 8192).unwrap();
+                    let layout = MemoryLayout::Rings { count: 2, each: 4096 };
+                    let requests = [Request::Attach, Request::TakePipe, Request::Lend(layout)];
+                    for request in requests {
+                        let lends = matches!(request, Request::Lend(_));
+                        let fd = lends.then(|| memfd.as_fd());
+                        // Neither waits for an answer nor reads one.
+                        let _ = request.send(&raw.0, fd, SOON);
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    // Those that have gone make way one after another.
+    let path = found.folder.path().join("nic");
+    let again = || Connection::open(&path, FORM).is_ok();
+    until(again, "the places of those that have gone are free");
+    found.still_serves();
+    let connection = found.connect();
+    let port = connection.port();
+    let lowest = || {
+        let pipe = port.alloc_pipe().unwrap();
+        port.give_pipe(pipe);
+        pipe == 0
+    };
+    until(lowest, "the pipes of all that have gone came back");
+    let sizes = Sizes { ring: SIZES.ring, ..SIZES };
+    Device::new(&port, sizes).unwrap();
+}

@@ -1,0 +1,92 @@
+//! Descriptors: nothing is lost, repeated, reordered within a flow or corrupted, and no buffer leaks.
+
+mod come_and_go;
+mod loss;
+mod rings;
+mod slow;
+mod wrap;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use crate::testbed::cable::Wired;
+use crate::testbed::{Program, TestParams, flows};
+use stream::echo::{DescriptorsEcho, Echo, work};
+use stream::generator::{Generator, GeneratorCommand, LiveCounters, Report, Trial};
+use stream::host::descriptors::{Burst, Device, Queue, Sizes};
+use stream::nic::Nic;
+use stream::nic::configuration::Configuration;
+use stream::nic::descriptors::Descriptors;
+use stream::wire::traffic::Traffic;
+
+/// A NIC with a generator at its wire.
+struct Testbed {
+    nic: Nic<GeneratorCommand>,
+    sizes: Sizes,
+    traffic: Arc<Traffic>,
+}
+
+impl Testbed {
+    fn new(sizes: Sizes, traffic: &Arc<Traffic>) -> Self {
+        Self::with(TestParams::default(), sizes, traffic)
+    }
+
+    fn with(params: TestParams, sizes: Sizes, traffic: &Arc<Traffic>) -> Self {
+        let generator =
+            Generator::new(Arc::clone(traffic), Arc::new(LiveCounters::default())).unwrap();
+        let engine = Descriptors::new(sizes.rx, sizes.tx);
+        let nic = Nic::start(params.params(), engine, generator).unwrap();
+        Self { nic, sizes, traffic: Arc::clone(traffic) }
+    }
+
+    /// Starts a trial; its report comes when it is over.
+    fn begin(&self, trial: Trial) -> Receiver<Report> {
+        let (answer, report) = sync_channel(1);
+        self.nic.command(GeneratorCommand::Start(trial, answer));
+        report
+    }
+
+    /// Runs a trial.
+    fn run(&self, trial: Trial) -> Report {
+        self.begin(trial).recv().unwrap()
+    }
+
+    /// Starts an echo with a queue for each flow of the traffic.
+    fn echo(&self) -> Program<u64> {
+        let (sizes, flows) = (self.sizes, flows(&self.traffic));
+        Program::new(self.nic.port(), move |port, goes_on, ready| {
+            let mut echo = DescriptorsEcho::new(&port, sizes, &flows).unwrap();
+            ready();
+            let mut packets = 0;
+            while goes_on() {
+                packets += echo.poll(|packet| work(packet, 0)).unwrap();
+            }
+            packets
+        })
+    }
+}
+
+/// A NIC with a cable in the hands of the test.
+fn wired(sizes: Sizes) -> Wired {
+    Wired::with(TestParams::default(), Descriptors::new(sizes.rx, sizes.tx))
+}
+
+/// A burst of what has come to a queue is echoed; how many packets.
+fn echo(queue: &mut Queue, burst: &mut Burst) -> u64 {
+    let received = queue.receive(burst);
+    burst.packets().for_each(|packet| work(packet, 0));
+    queue.send(burst).unwrap();
+    received as u64
+}
+
+/// Waits until the NIC has taken all that was written to a queue.
+fn settle(queue: &mut Queue) {
+    let nothing = Configuration::RateLimit { numerator: 1, denominator: 1, enable: false };
+    queue.configure(nothing).unwrap();
+}
+
+/// Every buffer is in the pool.
+fn assert_whole(device: &Device) {
+    let (free, all) = device.buffers();
+    assert_eq!(free, all, "buffers are missing");
+}

@@ -1,0 +1,188 @@
+//! Rings and pool against a model of them: whatever a program does, and whatever comes.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use stream::host::descriptors::{BURST, Burst, Device, Queue, Sizes};
+
+use super::{assert_whole, settle, wired};
+use crate::testbed::alone;
+use crate::testbed::cable::{Wired, flow, frame, of_flits};
+
+const SIZES: Sizes = Sizes { rx: 64, tx: 64 };
+const QUEUES: usize = 2;
+/// Bursts of the program: no more than the pool has buffers for beyond the rings.
+const BURSTS: usize = 3;
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Packets of so many flits come to queues.
+    Come(Vec<(usize, usize)>),
+    /// A burst receives from a queue.
+    Receive(usize, usize),
+    /// A queue sends a burst.
+    Send(usize, usize),
+    /// A packet of so many flits is made in a burst.
+    Add(usize, usize),
+    /// A burst's packets are given up.
+    Clear(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let flits = || prop_oneof![4 => 1usize..4, 1 => 4usize..25];
+    prop_oneof![
+        3 => prop::collection::vec((0..QUEUES, flits()), 1..60).prop_map(Step::Come),
+        4 => (0..QUEUES, 0..BURSTS).prop_map(|(queue, burst)| Step::Receive(queue, burst)),
+        2 => (0..QUEUES, 0..BURSTS).prop_map(|(queue, burst)| Step::Send(queue, burst)),
+        1 => (0..BURSTS, flits()).prop_map(|(burst, flits)| Step::Add(burst, flits)),
+        1 => (0..BURSTS).prop_map(Step::Clear),
+    ]
+}
+
+/// A queue as it should be.
+struct Model {
+    waiting: VecDeque<Vec<u8>>,
+    /// Descriptors that the NIC may use.
+    free: usize,
+    /// Packets received for which there was no refill.
+    owed: usize,
+}
+
+impl Model {
+    fn comes(&mut self, packet: Vec<u8>) -> bool {
+        if self.free > 0 {
+            self.free -= 1;
+            self.waiting.push_back(packet);
+            return true;
+        }
+        false
+    }
+
+    /// What a burst with so much room receives.
+    fn received(&mut self, room: usize) -> Vec<Vec<u8>> {
+        let taken = room.min(self.waiting.len());
+        self.owed += taken;
+        if self.owed >= BURST {
+            self.owed -= BURST;
+            self.free += BURST;
+        }
+        self.waiting.drain(..taken).collect()
+    }
+}
+
+/// The real thing beside its model.
+struct Both {
+    wired: Wired,
+    device: Device,
+    queues: Vec<Queue>,
+    bursts: Vec<Burst>,
+    models: Vec<Model>,
+    held: Vec<Vec<Vec<u8>>>,
+    next: u32,
+    come: u64,
+    dropped: u64,
+    left: u64,
+}
+
+impl Both {
+    fn new() -> Self {
+        let wired = wired(SIZES);
+        let device = Device::new(&wired.nic.port(), SIZES, QUEUES as u32).unwrap();
+        let queue = |number| {
+            let mut queue = device.queue().unwrap();
+            queue.bind(flow(number)).unwrap();
+            queue
+        };
+        let queues = (0..QUEUES as u32).map(queue).collect();
+        let bursts = (0..BURSTS).map(|_| device.burst()).collect();
+        let model = || Model { waiting: VecDeque::new(), free: SIZES.rx as usize - 1, owed: 0 };
+        Self {
+            wired,
+            device,
+            queues,
+            bursts,
+            models: (0..QUEUES).map(|_| model()).collect(),
+            held: vec![Vec::new(); BURSTS],
+            next: 0,
+            come: 0,
+            dropped: 0,
+            left: 0,
+        }
+    }
+
+    fn packet(&mut self, queue: usize, flits: usize) -> Vec<u8> {
+        self.next += 1;
+        frame(queue as u32, of_flits(flits), self.next)
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Come(packets) => {
+                let mut frames = Vec::new();
+                for (queue, flits) in packets {
+                    let packet = self.packet(queue, flits);
+                    self.dropped += u64::from(!self.models[queue].comes(packet.clone()));
+                    frames.push(packet);
+                }
+                self.come += frames.len() as u64;
+                self.wired.arrive(frames);
+            }
+            Step::Receive(queue, burst) => {
+                let room = BURST - self.held[burst].len();
+                let expected = self.models[queue].received(room);
+                let received = self.queues[queue].receive(&mut self.bursts[burst]);
+                assert_eq!(received, expected.len());
+                self.held[burst].extend(expected);
+                // The NIC knows of the refill, where there was one.
+                settle(&mut self.queues[queue]);
+            }
+            Step::Send(queue, burst) => {
+                self.queues[queue].send(&mut self.bursts[burst]).unwrap();
+                for packet in self.held[burst].drain(..) {
+                    assert_eq!(self.wired.departed().bytes, packet);
+                    self.left += 1;
+                }
+            }
+            Step::Add(burst, flits) => {
+                let packet = self.packet(0, flits);
+                let added = self.bursts[burst].add(packet.len());
+                assert_eq!(added.is_some(), self.held[burst].len() < BURST);
+                if let Some(place) = added {
+                    place.copy_from_slice(&packet);
+                    self.held[burst].push(packet);
+                }
+            }
+            Step::Clear(burst) => {
+                self.bursts[burst].clear();
+                self.held[burst].clear();
+            }
+        }
+        for (burst, held) in self.bursts.iter_mut().zip(&self.held) {
+            assert_eq!(burst.len(), held.len());
+            assert!(burst.packets().eq(held.iter()), "a packet is not as it was");
+        }
+    }
+
+    fn end(self) {
+        let counters = self.wired.counters(self.come);
+        assert_eq!((counters.ring_full, counters.dropped()), (self.dropped, self.dropped));
+        assert_eq!((counters.out_packets, counters.refused), (self.left, 0));
+        drop((self.queues, self.bursts));
+        assert_whole(&self.device);
+        assert!(self.wired.nothing_departed());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
+    #[test]
+    fn do_as_their_model(steps in prop::collection::vec(step(), 1..120)) {
+        let _alone = alone();
+        let mut both = Both::new();
+        for step in steps {
+            both.take(step);
+        }
+        both.end();
+    }
+}

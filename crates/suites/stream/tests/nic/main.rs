@@ -1,0 +1,15 @@
+//! Tests of the software NIC and the host library, with a generator or a test-driven cable on the wire.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+
+mod descriptors;
+mod fallback;
+mod lifetimes;
+mod loss;
+mod modelled_delays;
+mod pipe_api;
+mod rate_limit;
+mod rings;
+mod slow_application;
+mod testbed;
+mod timestamps;
+mod wrap_around;

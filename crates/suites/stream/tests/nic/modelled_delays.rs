@@ -1,0 +1,94 @@
+//! What is modelled to take time takes it; how much longer it takes is the machine's matter.
+
+use std::time::Duration;
+
+use crate::testbed::cable::{Wired, flow, frame, until};
+use crate::testbed::{TestParams, alone, now, ticks};
+use stream::host::{Device, RxTxPipe, TxPipe};
+use stream::nic::pipes::Notify;
+
+const DOORBELL: Duration = Duration::from_millis(3);
+const TRANSFER: Duration = Duration::from_millis(5);
+
+fn wired(notify: Notify, doorbell: Duration, transfer: Duration) -> Wired {
+    Wired::new(TestParams { notify, doorbell, transfer, ..TestParams::ring(64) })
+}
+
+/// Waits until a pipe has packets; when it was seen to.
+fn seen(device: &Device, pipe: &mut RxTxPipe) -> u64 {
+    until(device, || !pipe.peek().is_empty());
+    now()
+}
+
+fn send(pipe: &mut TxPipe) {
+    pipe.allocate(64).unwrap()[..60].copy_from_slice(&frame(0, 60, 0));
+    pipe.send_and_free(60).unwrap();
+}
+
+#[test]
+fn a_doorbell_takes_its_time() {
+    let _alone = alone();
+    let wired = wired(Notify::Reactively, DOORBELL, Duration::ZERO);
+    let device = wired.device();
+    let mut pipe = device.tx_pipe().unwrap();
+    for _ in 0..3 {
+        let start = now();
+        send(&mut pipe);
+        let elapsed = wired.departed().at - start;
+        assert!(elapsed >= ticks(DOORBELL), "{elapsed} ticks");
+    }
+}
+
+#[test]
+fn the_nic_reads_a_notification_and_then_the_packets() {
+    let _alone = alone();
+    let wired = wired(Notify::Reactively, DOORBELL, TRANSFER);
+    let device = wired.device();
+    let mut pipe = device.tx_pipe().unwrap();
+    let start = now();
+    send(&mut pipe);
+    let elapsed = wired.departed().at - start;
+    assert!(elapsed >= ticks(DOORBELL + 2 * TRANSFER), "{elapsed} ticks");
+}
+
+#[test]
+fn a_notification_takes_a_transfer() {
+    let _alone = alone();
+    for notify in [Notify::Reactively, Notify::EveryPacket] {
+        let wired = wired(notify, Duration::ZERO, TRANSFER);
+        let device = wired.device();
+        let mut pipe = device.rx_tx_pipe().unwrap();
+        pipe.bind(flow(0)).unwrap();
+        let elsewhere = wired.device();
+        let start = now();
+        wired.arrive(vec![frame(0, 60, 0)]);
+        // A pipe that comes into being elsewhere changes nothing.
+        let _other = elsewhere.rx_pipe().unwrap();
+        let elapsed = seen(&device, &mut pipe) - start;
+        assert!(elapsed >= ticks(TRANSFER), "{notify:?}: {elapsed} ticks");
+    }
+}
+
+/// As the setting says of a round trip: what finds its pipe notified waits until the program has moved the
+/// pipe's head, which is one doorbell, and then for the one by which it is sent.
+#[test]
+fn a_packet_that_finds_its_pipe_notified_waits_for_two_doorbells() {
+    let _alone = alone();
+    let wired = wired(Notify::Reactively, DOORBELL, Duration::ZERO);
+    let device = wired.device();
+    let mut pipe = device.rx_tx_pipe().unwrap();
+    pipe.bind(flow(0)).unwrap();
+    wired.arrive(vec![frame(0, 60, 1)]);
+    seen(&device, &mut pipe);
+    wired.arrive(vec![frame(0, 60, 2)]);
+    pipe.confirm(64);
+    let start = now();
+    // Sends the first; when it has left, the head moves on.
+    pipe.send_and_free(64).unwrap();
+    let told = seen(&device, &mut pipe) - start;
+    assert!(told >= ticks(2 * DOORBELL), "{told} ticks");
+    pipe.confirm(64);
+    pipe.send_and_free(64).unwrap();
+    let left = [wired.departed().at - start, wired.departed().at - start];
+    assert!(left[0] >= ticks(DOORBELL) && left[1] >= ticks(3 * DOORBELL), "{left:?} ticks");
+}

@@ -1,0 +1,211 @@
+//! Each kind of pipe by itself, as a program uses it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::testbed::cable::{Wired, flow, frame, number, of_flits, settle, until};
+use crate::testbed::{TestParams, alone};
+use stream::host::{Device, RxPipe};
+use stream::wire::packet;
+
+/// A pipe that has packets of 1, 2, and 3 flits.
+fn received(wired: &Wired) -> (Device, RxPipe, Vec<Vec<u8>>) {
+    let device = wired.device();
+    let mut pipe = device.rx_pipe().unwrap();
+    pipe.bind(flow(0)).unwrap();
+    let sent: Vec<_> = (1..=3).map(|flits| frame(0, of_flits(flits), flits as u32)).collect();
+    wired.arrive(sent.clone());
+    until(&device, || pipe.peek().len() == 6 * 64);
+    (device, pipe, sent)
+}
+
+fn panics(what: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(what)).is_err()
+}
+
+#[test]
+fn what_is_peeked_is_given_again_until_it_is_confirmed() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let (_device, mut pipe, sent) = received(&wired);
+    for _ in 0..2 {
+        let packets: Vec<_> = pipe.peek().packets().map(|packet| packet.to_vec()).collect();
+        assert_eq!(packets, sent);
+    }
+    for most in [1 << 32, 1 << 38, usize::MAX] {
+        assert_eq!(pipe.peek_at_most(most).len(), 6 * 64);
+    }
+    // Whole flits, one at least; the second packet is cut.
+    assert_eq!(pipe.peek_at_most(0).len(), 64);
+    assert_eq!(pipe.peek_at_most(128).len(), 128);
+    let mut cut = pipe.peek_at_most(128).packets();
+    assert_eq!(cut.by_ref().count(), 1);
+    assert_eq!(cut.processed(), 64);
+    pipe.confirm(64);
+    let mut rest = pipe.peek().packets();
+    assert_eq!(rest.next().map(|packet| number(packet)), Some(2));
+    assert_eq!(rest.processed(), 128);
+    assert_eq!(pipe.recv().len(), 5 * 64);
+    assert!(pipe.recv().is_empty());
+}
+
+#[test]
+fn no_more_is_confirmed_than_came_nor_freed_than_was_confirmed() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let (device, mut pipe, _) = received(&wired);
+    for bytes in [6 * 64 + 1, 7 * 64, 1 << 38, usize::MAX] {
+        assert!(panics(|| pipe.confirm(bytes)), "{bytes}");
+        assert!(panics(|| pipe.free(bytes)), "{bytes}");
+    }
+    pipe.confirm(6 * 64);
+    assert!(panics(|| pipe.free(7 * 64)));
+    pipe.free(64);
+    pipe.clear();
+    assert!(panics(|| pipe.free(1)));
+    // It is whole nevertheless.
+    settle(&device);
+    wired.arrive((0..63).map(|it| frame(0, 60, it)).collect());
+    until(&device, || pipe.recv().packets().count() == 63);
+}
+
+#[test]
+fn what_is_held_keeps_its_place_and_a_pipe_tells_of_more_when_asked() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let (device, mut pipe, sent) = received(&wired);
+    pipe.recv();
+    // Room for 57 more.
+    wired.arrive((10..70).map(|it| frame(0, 60, it)).collect());
+    settle(&device);
+    while device.next().is_some() {}
+    assert!(pipe.peek().is_empty(), "nobody moved the head");
+    pipe.prefetch();
+    until(&device, || !pipe.peek().is_empty());
+    let came: Vec<_> = pipe.recv().packets().map(|packet| number(packet)).collect();
+    assert_eq!(came, (10..67).collect::<Vec<_>>());
+    assert_eq!(wired.counters(63).ring_full, 3);
+    pipe.free(6 * 64);
+    settle(&device);
+    wired.arrive(sent[..2].to_vec());
+    pipe.prefetch();
+    until(&device, || pipe.peek().len() == 3 * 64);
+    let packets: Vec<_> = pipe.recv().packets().map(|packet| packet.to_vec()).collect();
+    assert_eq!(packets, sent[..2]);
+}
+
+#[test]
+fn messages_are_as_long_as_a_program_says() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let (_device, mut pipe, sent) = received(&wired);
+    let mut seen = 0;
+    let messages = pipe.recv().messages(|flit: &[u8; 64]| {
+        seen += 1;
+        // The program's own way: the number, which here says how many flits there are.
+        number(flit) as usize * 64
+    });
+    let messages: Vec<_> = messages.map(|message| message.to_vec()).collect();
+    assert_eq!(messages.iter().map(Vec::len).collect::<Vec<_>>(), [64, 128, 192]);
+    for (message, packet) in messages.iter().zip(&sent) {
+        assert_eq!(message[..packet.len()], packet[..]);
+        assert!(message[packet.len()..].iter().all(|byte| *byte == 0), "padded with zeros");
+    }
+    assert_eq!(seen, 3);
+}
+
+#[test]
+fn memory_to_send_from_is_free_again_once_it_has_left() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let device = wired.device();
+    let mut pipe = device.tx_pipe().unwrap();
+    assert!(panics(|| drop(pipe.allocate(64 * 64 + 1))));
+    assert!(panics(|| pipe.send_and_free(64 * 64 + 1).unwrap()));
+    assert!(panics(|| pipe.send_and_free(1 << 38).unwrap()));
+    // Each time all of the ring, from another offset on; waits until the last has left.
+    for round in 0..10 {
+        let buffer = pipe.allocate(64 * 64).unwrap();
+        assert_eq!(buffer.len(), 64 * 64);
+        for (flit, it) in buffer.chunks_mut(64).zip(round * 64..) {
+            flit[..60].copy_from_slice(&frame(0, 60, it));
+        }
+        pipe.send_and_free(63 * 64).unwrap();
+    }
+    for expected in (0..640).filter(|it| it % 64 != 63) {
+        assert_eq!(wired.departed().bytes, frame(0, 60, expected));
+    }
+    settle(&device);
+    assert_eq!(pipe.extend().len(), 64 * 64);
+    // What was written and not sent is still there.
+    assert_eq!(pipe.extend()[..60], frame(0, 60, 639));
+}
+
+#[test]
+fn sending_nothing_does_nothing() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let device = wired.device();
+    let (mut tx, mut both) = (device.tx_pipe().unwrap(), device.rx_tx_pipe().unwrap());
+    both.bind(flow(0)).unwrap();
+    settle(&device);
+    // The binding, and the two that settled it.
+    let before = crate::testbed::counters(&wired.nic, |now| now.transmissions == 3);
+    (0..100).for_each(|_| tx.send_and_free(0).unwrap());
+    (0..100).for_each(|_| both.send_and_free(0).unwrap());
+    settle(&device);
+    let counters = crate::testbed::counters(&wired.nic, |now| now.transmissions == 5);
+    assert_eq!(counters.head_updates, before.head_updates);
+}
+
+#[test]
+fn a_pipe_sends_back_what_it_received_in_parts() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let device = wired.device();
+    let mut pipe = device.rx_tx_pipe().unwrap();
+    pipe.bind(flow(0)).unwrap();
+    for round in 0..3 {
+        let sent: Vec<_> =
+            (1..=6).map(|flits| frame(0, of_flits(flits), round * 8 + flits as u32)).collect();
+        wired.arrive(sent.clone());
+        until(&device, || pipe.peek().len() == 21 * 64);
+        assert!(panics(|| pipe.send_and_free(1).unwrap()), "nothing is confirmed");
+        for packet in pipe.recv().packets() {
+            packet[50] ^= 0xff;
+        }
+        // Two notifications have parts of the fourth packet each, the last ends inside its last flit.
+        for bytes in [6 * 64, 2 * 64, 12 * 64 + 1] {
+            pipe.send_and_free(bytes).unwrap();
+        }
+        for expected in &sent {
+            let mut left = wired.departed().bytes;
+            left[50] ^= 0xff;
+            assert_eq!(left, *expected);
+        }
+        settle(&device);
+    }
+    let flits = wired.counters(18).flits;
+    assert_eq!(flits, 3 * 21);
+    assert_eq!(packet::flits(of_flits(3)), 3);
+}
+
+/// As many pipes to send from as one likes, one after another.
+#[test]
+fn pipes_to_send_from_come_and_go() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let device = wired.device();
+    let mut kept = device.tx_pipe().unwrap();
+    for it in 0..20 {
+        let mut other = device.tx_pipe().unwrap();
+        for (pipe, it) in [(&mut kept, 2 * it), (&mut other, 2 * it + 1)] {
+            pipe.allocate(60).unwrap()[..60].copy_from_slice(&frame(0, 60, it));
+            pipe.send_and_free(60).unwrap();
+        }
+    }
+    for expected in 0..40 {
+        assert_eq!(wired.departed().bytes, frame(0, 60, expected));
+    }
+    settle(&device);
+    assert_eq!(kept.extend().len(), 64 * 64);
+}

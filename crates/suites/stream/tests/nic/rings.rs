@@ -1,0 +1,219 @@
+//! Rings against a model of them: whatever a program does, and whatever comes.
+
+use std::collections::VecDeque;
+
+use crate::testbed::cable::{Wired, flow, frame, of_flits, settle};
+use crate::testbed::{TestParams, alone, counters};
+use proptest::prelude::*;
+use stream::host::{Device, RxTxPipe, Sizes, TxPipe};
+use stream::nic::pipes::Notify;
+
+/// Flits of each ring.
+const RING: usize = 64;
+/// Pipes that receive.
+const PIPES: usize = 2;
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Packets of so many flits come to pipes.
+    Come(Vec<(usize, usize)>),
+    /// A program peeks a pipe, so many bytes at most, and confirms so many of the packets that it sees.
+    Take(usize, usize, usize),
+    /// It sends so many flits of what it confirmed.
+    SendBack(usize, usize),
+    /// It makes packets of so many flits and sends them, where they fit.
+    Send(Vec<usize>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let flits = || prop_oneof![4 => 1usize..4, 1 => 4usize..25];
+    prop_oneof![
+        3 => prop::collection::vec((0..PIPES, flits()), 1..40).prop_map(Step::Come),
+        3 => (0..PIPES, 0usize..6000, 0usize..40).prop_map(|(pipe, most, packets)| Step::Take(pipe, most, packets)),
+        2 => (0..PIPES, 0usize..64).prop_map(|(pipe, flits)| Step::SendBack(pipe, flits)),
+        1 => prop::collection::vec(flits(), 1..8).prop_map(Step::Send),
+    ]
+}
+
+/// A pipe as it should be: a queue of packets, those confirmed first.
+#[derive(Default)]
+struct Model {
+    /// Packets that are not confirmed.
+    waiting: VecDeque<Vec<u8>>,
+    /// Flits of those that are confirmed and not sent.
+    held: VecDeque<Vec<u8>>,
+    /// Flits of the first of them that are sent.
+    start: usize,
+}
+
+fn flits(packet: &[u8]) -> usize {
+    packet.len().div_ceil(64)
+}
+
+impl Model {
+    fn used(&self) -> usize {
+        self.waiting.iter().chain(&self.held).map(|one| flits(one)).sum::<usize>() - self.start
+    }
+
+    /// Whether there is room for a packet, which then waits.
+    fn comes(&mut self, packet: &[u8]) -> bool {
+        let room = self.used() + flits(packet) < RING;
+        if room {
+            self.waiting.push_back(packet.to_vec());
+        }
+        room
+    }
+
+    fn held(&self) -> usize {
+        self.held.iter().map(|one| flits(one)).sum::<usize>() - self.start
+    }
+
+    /// The packets that are whole after so many more flits are sent.
+    fn sent(&mut self, count: usize) -> Vec<Vec<u8>> {
+        self.start += count;
+        let mut whole = Vec::new();
+        while self.held.front().is_some_and(|first| flits(first) <= self.start) {
+            let first = self.held.pop_front().unwrap();
+            self.start -= flits(&first);
+            whole.push(first);
+        }
+        whole
+    }
+}
+
+/// The real thing beside its model.
+struct Both {
+    wired: Wired,
+    device: Device,
+    pipes: Vec<RxTxPipe>,
+    tx: TxPipe,
+    models: Vec<Model>,
+    next: u32,
+    come: u64,
+    dropped: u64,
+    left: u64,
+}
+
+impl Both {
+    fn new(notify: Notify) -> Self {
+        let sizes = Sizes { ring: RING * 64, notifications: 256 };
+        let wired = Wired::new(TestParams { notify, sizes, ..TestParams::default() });
+        let device = wired.device();
+        let pipe = |number| {
+            let mut pipe = device.rx_tx_pipe().unwrap();
+            pipe.bind(flow(number)).unwrap();
+            pipe
+        };
+        let pipes = (0..PIPES as u32).map(pipe).collect();
+        let tx = device.tx_pipe().unwrap();
+        let models = (0..PIPES).map(|_| Model::default()).collect();
+        Self { wired, device, pipes, tx, models, next: 0, come: 0, dropped: 0, left: 0 }
+    }
+
+    fn packet(&mut self, pipe: usize, flits: usize) -> Vec<u8> {
+        self.next += 1;
+        frame(pipe as u32, of_flits(flits), self.next)
+    }
+
+    /// Looks at what left: these, and no other.
+    fn leaves(&mut self, packets: &[Vec<u8>]) {
+        for packet in packets {
+            assert_eq!(self.wired.departed().bytes, *packet);
+        }
+        self.left += packets.len() as u64;
+    }
+
+    fn come(&mut self, packets: &[(usize, usize)]) {
+        let mut frames = Vec::new();
+        for (pipe, flits) in packets {
+            let packet = self.packet(*pipe, *flits);
+            self.dropped += u64::from(!self.models[*pipe].comes(&packet));
+            frames.push(packet);
+        }
+        self.come += frames.len() as u64;
+        self.wired.arrive(frames);
+    }
+
+    fn take(&mut self, pipe: usize, most: usize, packets: usize) {
+        let model = &mut self.models[pipe];
+        let all: Vec<u8> = model.waiting.iter().flat_map(|one| padded(one)).collect();
+        let seen = all.len().min((most / 64).max(1) * 64);
+        assert_eq!(self.pipes[pipe].peek_at_most(most).bytes(), &all[..seen]);
+        let mut batch = self.pipes[pipe].peek_at_most(most).packets();
+        for packet in batch.by_ref().take(packets) {
+            let expected = model.waiting.pop_front().unwrap();
+            assert_eq!(packet, expected);
+            model.held.push_back(expected);
+        }
+        let bytes = batch.processed();
+        self.pipes[pipe].confirm(bytes);
+    }
+
+    /// What goes on in the next notification must do so at once: no other pipe's comes between.
+    fn send_back(&mut self, pipe: usize, count: usize) {
+        let rest = self.models[pipe].held();
+        for part in [count.min(rest), rest.saturating_sub(count)] {
+            self.pipes[pipe].send_and_free(part * 64).unwrap();
+            let whole = self.models[pipe].sent(part);
+            self.leaves(&whole);
+        }
+    }
+
+    fn send(&mut self, sizes: &[usize]) {
+        let mut packets = Vec::new();
+        for flits in sizes {
+            packets.push(self.packet(9, *flits));
+        }
+        let mut all: Vec<u8> = packets.iter().flat_map(|one| padded(one)).collect();
+        while all.len() > RING * 64 {
+            all.truncate(all.len() - padded(&packets.pop().unwrap()).len());
+        }
+        self.tx.allocate(all.len()).unwrap()[..all.len()].copy_from_slice(&all);
+        self.tx.send_and_free(all.len()).unwrap();
+        self.leaves(&packets);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Come(packets) => self.come(packets),
+            Step::Take(pipe, most, packets) => return self.take(*pipe, *most, *packets),
+            Step::SendBack(pipe, count) => self.send_back(*pipe, *count),
+            Step::Send(sizes) => self.send(sizes),
+        }
+        settle(&self.device);
+        self.pipes.iter_mut().for_each(RxTxPipe::prefetch);
+        settle(&self.device);
+        while self.device.next().is_some() {}
+    }
+
+    fn end(self) {
+        let (come, left) = (self.come, self.left);
+        let all =
+            counters(&self.wired.nic, |now| now.in_packets == come && now.out_packets == left);
+        assert_eq!((all.ring_full, all.dropped(), all.refused), (self.dropped, self.dropped, 0));
+        assert_eq!(all.to_memory, come - self.dropped);
+        assert!(self.wired.nothing_departed());
+    }
+}
+
+/// A packet with what fills its last flit.
+fn padded(packet: &[u8]) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    bytes.resize(flits(packet) * 64, 0);
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(20), ..ProptestConfig::default() })]
+
+    #[test]
+    fn behave_as_queues_of_packets(
+        every_packet: bool, steps in prop::collection::vec(step(), 1..30),
+    ) {
+        let _alone = alone();
+        let mut both = Both::new(if every_packet { Notify::EveryPacket } else { Notify::Reactively });
+        steps.iter().for_each(|step| both.step(step));
+        both.end();
+    }
+}

@@ -1,0 +1,105 @@
+//! An application that is too slow backs up, and what is dropped is counted where it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::testbed::{
+    Program, TIMEOUT, TestParams, Testbed, alone, counters, flows, ticks, traffic,
+};
+use machine::tsc::Tsc;
+use stream::echo::{Echo, PipesEcho, work};
+use stream::generator::{Pace, Report, Trial};
+use stream::host::Sizes;
+use stream::nic::Counters;
+use stream::nic::pipes::Notify;
+use stream::wire::sample::Sizes as PacketSizes;
+
+/// At a rate that is no matter, and whatever becomes of them.
+fn at_a_rate(count: u64) -> Trial {
+    Trial {
+        pace: Pace::packets(2e6, 84.0, Tsc::get().unwrap().hertz),
+        count,
+        duration: ticks(Duration::from_secs(3600)),
+        drain: ticks(TIMEOUT),
+        ..Trial::default()
+    }
+}
+
+/// An echo of the first so many flows that waits until it is told to begin, and then takes its time.
+fn echo(testbed: &Testbed, pipes: usize, begin: &Arc<AtomicBool>) -> Program<u64> {
+    let (sizes, begin) = (testbed.params.sizes, Arc::clone(begin));
+    let flows = flows(&testbed.traffic)[..pipes].to_vec();
+    testbed.program(move |port, goes_on, ready| {
+        let mut echo = PipesEcho::new(&port, sizes, &flows, false).unwrap();
+        ready();
+        let mut packets = 0;
+        while goes_on() {
+            if begin.load(Ordering::Relaxed) {
+                packets += echo.poll(|packet| work(packet, 1000)).unwrap();
+            }
+        }
+        packets
+    })
+}
+
+/// Packets to two destinations at an echo that begins once the NIC has dropped some, as counted by `dropped`,
+/// and has pipes for the first so many. All that is not dropped comes back as it was.
+fn what_came(
+    params: TestParams,
+    pipes: usize,
+    count: u64,
+    dropped: impl Fn(&Counters) -> u64,
+) -> (Report, Counters) {
+    let testbed = Testbed::new(params, &traffic(2, PacketSizes::One(64), 2));
+    let begin = Arc::new(AtomicBool::new(false));
+    let echo = echo(&testbed, pipes, &begin);
+    let report = testbed.begin(at_a_rate(count));
+    let start = std::time::Instant::now();
+    while dropped(&testbed.nic.counters()) == 0 {
+        assert!(start.elapsed() < TIMEOUT, "nothing is dropped");
+        std::thread::yield_now();
+    }
+    begin.store(true, Ordering::Relaxed);
+    let report = report.recv().unwrap();
+    let all = |now: &Counters| now.in_packets == count && now.out_packets == report.received;
+    let counters = counters(&testbed.nic, all);
+    assert_eq!(echo.end(), report.received);
+    assert_eq!((report.sent, report.corrupted, report.late), (count, 0, 0));
+    assert_eq!(report.sent, report.received + report.dropped);
+    assert_eq!(report.dropped, counters.dropped());
+    assert_eq!(counters.to_memory, report.received);
+    assert_eq!(counters.refused, 0);
+    (report, counters)
+}
+
+#[test]
+fn where_its_ring_is_full() {
+    let _alone = alone();
+    let (report, counters) = what_came(TestParams::ring(64), 2, 100_000, |now| now.ring_full);
+    assert!(report.dropped > 0);
+    assert_eq!((counters.no_queue, counters.notifications_full), (0, 0));
+    assert_eq!(counters.ring_full, report.dropped);
+}
+
+#[test]
+fn where_its_notifications_are_full() {
+    let _alone = alone();
+    // Rings that hold all packets.
+    let sizes = Sizes { ring: 2 << 20, notifications: 16 };
+    let params = TestParams { notify: Notify::EveryPacket, sizes, ..TestParams::default() };
+    let (report, counters) = what_came(params, 2, 50_000, |now| now.notifications_full);
+    assert!(report.dropped > 0);
+    assert_eq!((counters.no_queue, counters.ring_full), (0, 0));
+    assert_eq!(counters.notifications_full, report.dropped);
+}
+
+#[test]
+fn where_a_flow_is_nobodys() {
+    let _alone = alone();
+    let count = 30_000;
+    let (report, counters) = what_came(TestParams::ring(32768), 1, count, |now| now.no_queue);
+    assert_eq!(counters.no_queue, count / 2);
+    assert_eq!((counters.ring_full, counters.notifications_full), (0, 0));
+    assert_eq!(report.received, count / 2);
+}

@@ -1,0 +1,300 @@
+//! A cable with nothing at its other end but the test: it says which packets come, and sees those that left.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::Instant;
+
+use stream::host::{Device, Sizes};
+use stream::nic::configuration::Configuration;
+use stream::nic::engine::Engine;
+use stream::nic::{Counters, Nic};
+use stream::wire::Flow;
+use stream::wire::traffic::{CacheLine, Packet};
+use stream::wire::vector::Vector;
+use stream::wire::{PacketRef, PacketRun, RxBurst, TxCount, Wire, frame, packet};
+
+use super::{TIMEOUT, TestParams, counters, now};
+
+/// What the test says to it.
+pub(crate) enum CableCommand {
+    /// These packets come, as soon as may be; when the last has, there is an answer.
+    Arrive(Vec<Vec<u8>>, SyncSender<u64>),
+    /// What leaves comes back from now on, so many ticks later.
+    LoopBack(u64),
+}
+
+/// A packet that left.
+pub(crate) struct Departed {
+    pub(crate) bytes: Vec<u8>,
+    /// When, ticks.
+    pub(crate) at: u64,
+}
+
+/// The cable.
+pub(crate) struct Cable {
+    epoch: u64,
+    packets: Vec<Packet>,
+    lines: Vec<Vec<CacheLine>>,
+    /// When the last packets came, ticks.
+    came: u64,
+    answer: Option<SyncSender<u64>>,
+    departed: Sender<Departed>,
+    loop_back: Option<u64>,
+    on_their_way: VecDeque<(u64, Vec<u8>)>,
+}
+
+impl Cable {
+    fn new(departed: Sender<Departed>) -> Self {
+        Self {
+            epoch: 0,
+            packets: Vec::new(),
+            lines: Vec::new(),
+            came: 0,
+            answer: None,
+            departed,
+            loop_back: None,
+            on_their_way: VecDeque::new(),
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        // The NIC looks at no fragments' fields, where timestamps usually lie.
+        let mut read = bytes.to_vec();
+        read[18..22].fill(0);
+        let head = frame::read(&read).unwrap();
+        let (flow, syn) = (head.flow, head.syn);
+        self.packets.push(Packet { offset: 0, length: bytes.len() as u16, flow, syn });
+        let lines = bytes.chunks(64).map(|chunk| {
+            let mut line = CacheLine([0; 64]);
+            line.0[..chunk.len()].copy_from_slice(chunk);
+            line
+        });
+        self.lines.push(lines.collect());
+        self.epoch += 1;
+    }
+
+    /// A packet has left the NIC.
+    fn depart(&mut self, bytes: Vec<u8>) {
+        let at = now();
+        match self.loop_back {
+            Some(later) => self.on_their_way.push_back((at + later, bytes)),
+            // The test may have ended.
+            None => drop(self.departed.send(Departed { bytes, at })),
+        }
+    }
+}
+
+impl Wire for Cable {
+    type Command = CableCommand;
+    type RxBurst<'a> = Burst<'a>;
+
+    fn command(&mut self, told: CableCommand) {
+        match told {
+            CableCommand::Arrive(packets, answer) => {
+                packets.iter().for_each(|packet| self.push(packet));
+                self.answer = Some(answer);
+            }
+            CableCommand::LoopBack(later) => self.loop_back = Some(later),
+        }
+    }
+
+    fn packets(&self) -> (u64, &[Packet]) {
+        (self.epoch, &self.packets)
+    }
+
+    fn next_burst(&mut self, _: u64, most: u32) -> Burst<'_> {
+        Burst { count: most.min(self.packets.len() as u32), cable: self }
+    }
+
+    unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount {
+        let mut left = TxCount::default();
+        while left.bytes < bytes {
+            let first = start.wrapping_add(left.bytes);
+            // SAFETY: a whole flit, by the caller's word.
+            let length = unsafe { packet::length(first) };
+            let flits = packet::flits(length) * 64;
+            if left.bytes + flits > bytes {
+                break;
+            }
+            // SAFETY: the packet has so many bytes in its flits, by the caller's word.
+            self.depart(unsafe { std::slice::from_raw_parts(first, length) }.to_vec());
+            left.bytes += flits;
+            left.packets += 1;
+        }
+        left
+    }
+
+    unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]) {
+        for packet in packets {
+            // SAFETY: by the caller's word.
+            let bytes = unsafe { std::slice::from_raw_parts(packet.start, packet.bytes as usize) };
+            self.depart(bytes.to_vec());
+        }
+    }
+
+    fn end_iteration(&mut self, now: u64) {
+        if self.packets.is_empty()
+            && let Some(answer) = self.answer.take()
+        {
+            let _ = answer.send(self.came);
+        }
+        while self.on_their_way.front().is_some_and(|(due, _)| *due <= now) {
+            let (_, bytes) = self.on_their_way.pop_front().unwrap();
+            self.push(&bytes);
+        }
+    }
+}
+
+/// Packets that come together.
+pub(crate) struct Burst<'a> {
+    count: u32,
+    cable: &'a mut Cable,
+}
+
+impl RxBurst for Burst<'_> {
+    fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn first(&self) -> u32 {
+        0
+    }
+
+    fn packets(&self) -> &[Packet] {
+        &self.cable.packets
+    }
+
+    unsafe fn put<V: Vector>(
+        self,
+        order: &[u32],
+        runs: &[PacketRun],
+        mut next: impl FnMut(*mut u8, usize) -> *mut u8,
+    ) {
+        let cable = self.cable;
+        cable.came = now();
+        for run in runs.iter().filter(|run| !run.place.is_null()) {
+            let list = run.list.of(order);
+            let mut place = run.place;
+            for number in run.at..run.at + run.count {
+                let lines = &cable.lines[list[number as usize] as usize];
+                for (line, at) in lines.iter().zip(0..) {
+                    // SAFETY: there is room for the packet's flits, by the caller's word.
+                    unsafe { V::copy(line.0.as_ptr(), place.add(at * 64)) };
+                }
+                place = next(place, lines.len() * 64);
+            }
+        }
+        cable.packets.drain(..self.count as usize);
+        cable.lines.drain(..self.count as usize);
+        cable.epoch += 1;
+    }
+}
+
+/// A NIC with a cable in the hands of the test, which is the program too.
+pub(crate) struct Wired {
+    pub(crate) nic: Nic<CableCommand>,
+    pub(crate) sizes: Sizes,
+    departed: Receiver<Departed>,
+}
+
+impl Wired {
+    pub(crate) fn new(params: TestParams) -> Self {
+        Self::with(params, params.engine())
+    }
+
+    /// By another engine than the setup's.
+    pub(crate) fn with(params: TestParams, engine: impl Engine) -> Self {
+        let (departing, departed) = channel();
+        let nic = Nic::start(params.params(), engine, Cable::new(departing)).unwrap();
+        Self { nic, sizes: params.sizes, departed }
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        Device::new(&self.nic.port(), self.sizes).unwrap()
+    }
+
+    /// Has packets come, and waits until the NIC has written or dropped them; when it did, ticks.
+    pub(crate) fn arrive(&self, packets: Vec<Vec<u8>>) -> u64 {
+        let (answer, all_came) = sync_channel(1);
+        self.nic.command(CableCommand::Arrive(packets, answer));
+        all_came.recv_timeout(TIMEOUT).unwrap()
+    }
+
+    /// The next packet that left.
+    pub(crate) fn departed(&self) -> Departed {
+        self.departed.recv_timeout(TIMEOUT).unwrap()
+    }
+
+    /// Whether no packet left that was not asked for.
+    pub(crate) fn nothing_departed(&self) -> bool {
+        self.departed.try_recv().is_err()
+    }
+
+    /// The counters once so many packets have come.
+    pub(crate) fn counters(&self, come: u64) -> Counters {
+        counters(&self.nic, |now| now.in_packets == come)
+    }
+}
+
+/// Waits until the NIC has taken all that this device wrote, and the device knows of all that was sent; not
+/// where anything is modelled to take time.
+pub(crate) fn settle(device: &Device) {
+    for _ in 0..2 {
+        let nothing = Configuration::RateLimit { numerator: 1, denominator: 1, enable: false };
+        device.configure(nothing).unwrap();
+        // Each call looks at 64 at most.
+        (0..8).for_each(|_| device.complete());
+    }
+}
+
+/// Waits until something holds, and hears of what has come meanwhile.
+pub(crate) fn until(device: &Device, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    loop {
+        while device.next().is_some() {}
+        if holds() {
+            return;
+        }
+        assert!(start.elapsed() < TIMEOUT, "it never holds");
+        std::thread::yield_now();
+    }
+}
+
+/// A UDP packet of so many bytes, without check sequence, to a destination; its payload tells its number.
+pub(crate) fn frame(destination: u32, length: usize, number: u32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..length).map(|at| (number as usize + at) as u8).collect();
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[14..34].fill(0);
+    (bytes[14], bytes[23]) = (0x45, frame::UDP);
+    bytes[16..18].copy_from_slice(&((length - 14) as u16).to_be_bytes());
+    bytes[30..34].copy_from_slice(&address(destination).octets());
+    bytes[34..42].copy_from_slice(&[0x1f, 0x90, 0, 80, 0, 0, 0, 0]);
+    bytes[42..46].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// The number in its payload.
+pub(crate) fn number(frame: &[u8]) -> u32 {
+    u32::from_le_bytes(frame[42..46].try_into().unwrap())
+}
+
+/// The flow of the packets to a destination, as a rule names it.
+pub(crate) fn flow(destination: u32) -> Flow {
+    Flow {
+        source: Ipv4Addr::UNSPECIFIED,
+        destination: address(destination),
+        source_port: 0,
+        destination_port: 80,
+        protocol: frame::UDP,
+    }
+}
+
+fn address(destination: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0a00_0000 + destination)
+}
+
+/// Bytes of a packet that takes so many flits.
+pub(crate) fn of_flits(flits: usize) -> usize {
+    (flits * 64 - 4).min(packet::MAX_LENGTH)
+}

@@ -1,0 +1,220 @@
+//! A NIC, a generator at its wire and an echo, as tests put them up.
+
+pub(crate) mod cable;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use machine::pin::spawn_pinned;
+use machine::tsc::Tsc;
+use stream::echo::{Echo, PipesEcho, work};
+use stream::generator::{Check, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
+use stream::host::Sizes;
+use stream::nic::flow_table::looked_up;
+use stream::nic::pipes::{Notify, Pipes};
+use stream::nic::{Counters, Nic, NicParams, Port};
+use stream::wire::Flow;
+use stream::wire::sample::{SampleTraffic, Sizes as PacketSizes};
+use stream::wire::traffic::Traffic;
+
+/// How long anything may take that takes a moment on a machine of one's own.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Each test has the machine's CPUs for itself: its threads never sleep.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The CPU of the NIC and that of the application: the first and the last that are allowed.
+pub(crate) fn cpus() -> (usize, usize) {
+    let set = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    let first = allowed.next().unwrap();
+    (first, allowed.next_back().unwrap_or(first))
+}
+
+/// Ticks of a time.
+pub(crate) fn ticks(time: Duration) -> u64 {
+    Tsc::get().unwrap().ticks(time)
+}
+
+/// The time, ticks.
+pub(crate) fn now() -> u64 {
+    machine::tsc::start()
+}
+
+/// How the NIC and the programs are set up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TestParams {
+    pub(crate) notify: Notify,
+    pub(crate) prefetch: bool,
+    pub(crate) sizes: Sizes,
+    pub(crate) doorbell: Duration,
+    pub(crate) transfer: Duration,
+}
+
+impl Default for TestParams {
+    fn default() -> Self {
+        Self {
+            notify: Notify::Reactively,
+            prefetch: false,
+            sizes: Sizes::default(),
+            doorbell: Duration::ZERO,
+            transfer: Duration::ZERO,
+        }
+    }
+}
+
+impl TestParams {
+    /// Rings of so many flits.
+    pub(crate) fn ring(flits: usize) -> Self {
+        let sizes = Sizes { ring: flits * 64, ..Sizes::default() };
+        Self { sizes, ..Self::default() }
+    }
+
+    pub(crate) fn engine(&self) -> Pipes {
+        Pipes::new(self.notify, (self.sizes.ring / 64) as u32, self.sizes.notifications)
+    }
+
+    pub(crate) fn params(&self) -> NicParams {
+        NicParams { cpu: cpus().0, doorbell: self.doorbell, transfer: self.transfer }
+    }
+}
+
+/// Packets to so many destinations.
+pub(crate) fn traffic(packets: u32, size: PacketSizes, destinations: u32) -> Arc<Traffic> {
+    Arc::new(SampleTraffic { packets, size, sources: 1, destinations }.traffic().unwrap())
+}
+
+/// The flows of some traffic as rules name them, each once, in the order of their first packets.
+pub(crate) fn flows(traffic: &Traffic) -> Vec<Flow> {
+    let mut flows = Vec::new();
+    for packet in traffic.packets() {
+        let flow = looked_up(&packet.flow, packet.syn);
+        if !flows.contains(&flow) {
+            flows.push(flow);
+        }
+    }
+    flows
+}
+
+/// A NIC with a generator at its wire.
+pub(crate) struct Testbed {
+    pub(crate) nic: Nic<GeneratorCommand>,
+    pub(crate) params: TestParams,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+impl Testbed {
+    pub(crate) fn new(params: TestParams, traffic: &Arc<Traffic>) -> Self {
+        let generator =
+            Generator::new(Arc::clone(traffic), Arc::new(LiveCounters::default())).unwrap();
+        let nic = Nic::start(params.params(), params.engine(), generator).unwrap();
+        Self { nic, params, traffic: Arc::clone(traffic) }
+    }
+
+    /// Starts a trial; its report comes when it is over.
+    pub(crate) fn begin(&self, trial: Trial) -> Receiver<Report> {
+        let (answer, report) = sync_channel(1);
+        self.nic.command(GeneratorCommand::Start(trial, answer));
+        report
+    }
+
+    /// Runs a trial.
+    pub(crate) fn run(&self, trial: Trial) -> Report {
+        self.begin(trial).recv().unwrap()
+    }
+
+    /// Starts an echo with a pipe for each flow of the traffic.
+    pub(crate) fn echo(&self) -> Program<u64> {
+        let (params, flows) = (self.params, flows(&self.traffic));
+        self.program(move |port, goes_on, ready| {
+            let mut echo = PipesEcho::new(&port, params.sizes, &flows, params.prefetch).unwrap();
+            ready();
+            let mut packets = 0;
+            while goes_on() {
+                packets += echo.poll(|packet| work(packet, 0)).unwrap();
+            }
+            packets
+        })
+    }
+
+    /// Starts a program on a core of its own, and waits until it is ready.
+    pub(crate) fn program<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(Port, &dyn Fn() -> bool, &dyn Fn()) -> T + Send + 'static,
+    ) -> Program<T> {
+        Program::new(self.nic.port(), body)
+    }
+}
+
+/// The counters once they are as expected and stand still.
+pub(crate) fn counters<O: Send>(nic: &Nic<O>, expected: impl Fn(&Counters) -> bool) -> Counters {
+    let start = Instant::now();
+    loop {
+        let before = nic.counters();
+        std::thread::sleep(Duration::from_millis(5));
+        let now = nic.counters();
+        if now == before && expected(&now) {
+            return now;
+        }
+        assert!(start.elapsed() < TIMEOUT, "{now:?}");
+    }
+}
+
+/// A program on a core of its own.
+pub(crate) struct Program<T> {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<T>>,
+}
+
+impl<T: Send + 'static> Program<T> {
+    /// Starts one, and waits until it calls its last argument. The second says whether it goes on.
+    pub(crate) fn new(
+        port: Port,
+        body: impl FnOnce(Port, &dyn Fn() -> bool, &dyn Fn()) -> T + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (ready, is_ready) = sync_channel(1);
+        let thread = spawn_pinned(cpus().1, move || {
+            body(port, &|| !stopped.load(Ordering::Relaxed), &|| ready.send(()).unwrap())
+        });
+        is_ready.recv().unwrap();
+        Self { stop, thread: Some(thread.unwrap()) }
+    }
+
+    /// Ends it; what it gives.
+    pub(crate) fn end(mut self) -> T {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl<T> Drop for Program<T> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// So many packets with so many under way, every byte of them looked at.
+pub(crate) fn closed(count: u64, window: u64) -> Trial {
+    Trial {
+        pace: Pace::Closed { window },
+        count,
+        duration: ticks(Duration::from_secs(3600)),
+        drain: ticks(TIMEOUT),
+        check: Check::All,
+        ..Trial::default()
+    }
+}
+
+/// All that was sent came back once, in order and as it was.
+pub(crate) fn nothing_is_lost(report: &Report, count: u64) {
+    let Report { sent, dropped, received, corrupted, late, .. } = *report;
+    assert_eq!((sent, dropped, received, corrupted, late), (count, 0, count, 0, 0));
+}
