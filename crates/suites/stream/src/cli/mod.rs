@@ -1,6 +1,6 @@
-//! The suite by hand: `tollgate stream`.
+//! The command `tollgate stream`, and what its subcommands share.
 
-// Arguments may be any numbers: this crate is compiled without overflow checks.
+// Arguments may be any number, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::fs::DirBuilder;
@@ -22,10 +22,10 @@ mod pcap;
 mod rate;
 mod search;
 
-/// What a person reads where something is wrong.
+/// An error to print.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// From the NIC to the application, by hand
+/// Run the NIC, its generator and the application directly
 #[derive(Debug, Parser)]
 #[command(name = "stream", disable_version_flag = true, max_term_width = 100)]
 struct Options {
@@ -35,25 +35,25 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Writes files of packets to send
+    /// Write packet files of sample traffic
     Pcap(pcap::Options),
-    /// The NIC, and packets of a file on its wire
+    /// Run the NIC and replay a packet file on its wire
     Generate(generate::Options),
-    /// The application, which sends packets back; its NIC is in another process
+    /// Run the application, which sends packets back to a NIC in another process
     Echo(echo::Options),
-    /// The largest load that loses nothing, and that which loses little
+    /// Find the zero-loss (NDR) and partial-loss (PDR) rates
     Search(search::Options),
 }
 
-/// Returns the clap command.
+/// Returns the clap definition of the command.
 pub(crate) fn command() -> clap::Command {
     Options::command()
 }
 
-/// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
+/// Runs a subcommand. Returns the exit status: 0, or 1 if measuring failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     match Options::from_arg_matches(matches)?.command {
         Command::Pcap(options) => pcap::main(&options),
@@ -63,10 +63,10 @@ pub(crate) fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     }
 }
 
-/// The socket in the runtime folder of this person, which is made where it is not there.
+/// Returns the default socket path, in the user's runtime directory, which is created if needed.
 ///
 /// # Errors
-/// Where the folder cannot be made, or others could put a socket there.
+/// Returns an error if the directory cannot be created, or if other users can write to it.
 pub(super) fn default_socket() -> Result<PathBuf, Error> {
     let user = rustix::process::geteuid().as_raw();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -74,10 +74,7 @@ pub(super) fn default_socket() -> Result<PathBuf, Error> {
         None => std::env::temp_dir().join(format!("tollgate-{user}")),
     };
     let refused = |why: &dyn std::fmt::Display| {
-        format!(
-            "{}: no NIC can be found there ({why}); name another socket with --nic",
-            folder.display()
-        )
+        format!("{}: cannot listen ({why}); choose another socket with --nic", folder.display())
     };
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(refused(&why).into()),
@@ -85,22 +82,22 @@ pub(super) fn default_socket() -> Result<PathBuf, Error> {
     }
     let metadata = folder.metadata().map_err(|why| refused(&why))?;
     if metadata.uid() != user || metadata.mode() & 0o022 != 0 {
-        return Err(refused(&"others may write to it").into());
+        return Err(refused(&"other users can write to it").into());
     }
     Ok(folder.join("nic.sock"))
 }
 
-/// How often is looked whether there is something to do.
+/// Interval at which conditions are polled.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether a person wants it to end. A second Ctrl-C ends the process at once.
+/// Set by the first Ctrl-C or SIGTERM. A second one ends the process immediately.
 pub(super) struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
-    /// From now on, Ctrl-C is a wish.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// Where the system refuses.
+    /// Returns why a handler cannot be installed.
     pub(super) fn listen() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -116,22 +113,21 @@ impl Interrupted {
     }
 }
 
-/// Waits until something holds; `told` hears of each second, with the seconds since the beginning and since it
-/// heard last.
-pub(super) fn until(mut holds: impl FnMut() -> bool, mut told: impl FnMut(f64, f64)) {
+/// Waits until `done` returns true. Calls `each_second` with the seconds since the start and since its last call.
+pub(super) fn until(mut done: impl FnMut() -> bool, mut each_second: impl FnMut(f64, f64)) {
     let start = Instant::now();
     let mut last = start;
-    while !holds() {
+    while !done() {
         std::thread::sleep(POLL_INTERVAL);
         let since = last.elapsed();
         if since >= Duration::from_secs(1) {
             last = Instant::now();
-            told(start.elapsed().as_secs_f64(), since.as_secs_f64());
+            each_second(start.elapsed().as_secs_f64(), since.as_secs_f64());
         }
     }
 }
 
-/// Tells a person. That nobody listens is no fault.
+/// Prints a line to standard error. A closed standard error is ignored.
 pub(super) fn say(line: &str) {
     let _ = writeln!(lab::terminal::stderr(), "{line}");
 }
@@ -141,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_negative_number_is_a_value_out_of_range() {
-        for (words, due) in [
+    fn negative_numbers_are_out_of_range() {
+        for (words, expected) in [
             (&["generate", "x.pcap", "1", "--count", "-1"][..], "-1 is not in 1.."),
-            (&["generate", "x.pcap", "-1"], "give a rate: "),
+            (&["generate", "x.pcap", "-1"], "not a rate; "),
             (&["generate", "x.pcap", "1", "--modelled-doorbell", "-1 ns"], "'--modelled-doorbell"),
             (&["echo", "-1", "2", "0"], "-1 is not in 1..=1024"),
             (&["echo", "1", "2", "-1"], "-1 is not in 0.."),
@@ -153,14 +149,14 @@ mod tests {
             (&["search", "--iters", "-1"], "-1 is not in 1..=10000"),
         ] {
             let words = [&["stream"], words].concat();
-            let told = Options::try_parse_from(words).unwrap_err().to_string();
-            assert!(told.contains(due) && !told.contains("unexpected argument"), "{told}");
+            let error = Options::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("unexpected argument"), "{error}");
         }
         assert!(Options::try_parse_from(["stream", "search", "--cores", "-1"]).is_ok());
     }
 
     #[test]
-    fn a_search_has_as_many_rounds_as_a_run_may_have() {
+    fn a_search_may_have_as_many_rounds_as_a_run() {
         for (rounds, fits) in [(0, true), (1, false)] {
             let iters = (lab::experiment::MAX_ROUNDS + rounds).to_string();
             let parsed = Options::try_parse_from(["stream", "search", "--iters", &iters]);
@@ -169,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_for_files_that_are_named_is_refused() {
+    fn a_folder_conflicts_with_named_files() {
         let words = ["stream", "pcap", "2_64_1_2.pcap", "--folder", "elsewhere"];
-        let told = Options::try_parse_from(words).unwrap_err();
-        assert_eq!(told.kind(), clap::error::ErrorKind::ArgumentConflict);
+        let error = Options::try_parse_from(words).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict);
         assert!(Options::try_parse_from(["stream", "pcap", "--folder", "elsewhere"]).is_ok());
     }
 }

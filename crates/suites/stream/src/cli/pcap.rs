@@ -1,4 +1,4 @@
-//! `tollgate stream pcap`: files of packets to send.
+//! `tollgate stream pcap`: writes files of sample traffic.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,43 +13,43 @@ use crate::wire::sample::{SampleError, SampleTraffic, Sizes};
 /// Options of `tollgate stream pcap`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Files by the source's names, <packets>_<size>_<sources>_<destinations>.pcap, as 2_64_1_2.pcap; sizes are
-    /// 64 to 1518, mixed, or each
+    /// Files named <packets>_<size>_<sources>_<destinations>.pcap, e.g. 2_64_1_2.pcap; sizes are 64 to 1518,
+    /// mixed, or each
     #[arg(value_name = "FILE", conflicts_with_all = ["packets", "size", "sources", "destinations", "folder"])]
     files: Vec<PathBuf>,
-    /// How many packets; as many as destinations where nothing is said
+    /// Number of packets [default: the number of destinations]
     #[arg(long, allow_negative_numbers = true)]
     packets: Option<u32>,
-    /// Bytes of each on the wire, with check sequence: 64 to 1518, mixed (7 of 64 B to 4 of 594 B and 1 of
-    /// 1518 B), or each
+    /// Packet size on the wire with check sequence: 64 to 1518 bytes, mixed (64 B, 594 B and 1518 B as 7:4:1),
+    /// or each
     #[arg(long, default_value = "64", allow_negative_numbers = true)]
     size: Sizes,
-    /// From how many addresses they come
+    /// Number of source addresses
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     sources: u32,
-    /// To how many addresses they go: 192.168.0.0 and up, the echo's first pipe and up
+    /// Number of destination addresses, from 192.168.0.0 up, one per pipe of the echo
     #[arg(long, default_value_t = 2, allow_negative_numbers = true)]
     destinations: u32,
-    /// Where the file goes whose name is made of these
+    /// Output folder for the generated file name
     #[arg(long, default_value = ".")]
     folder: PathBuf,
 }
 
-/// Writes the files, and prints where they are.
+/// Writes the files and prints their paths.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let mut out = lab::terminal::stdout();
     for (path, sample) in options.files()? {
-        pcap::write(&path, &sample.traffic().map_err(wrong)?)?;
+        pcap::write(&path, &sample.traffic().map_err(to_error)?)?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(0)
 }
 
-/// A sample that cannot be made is a slip on the command line, unless memory lacks.
-fn wrong(why: SampleError) -> Error {
+/// Converts an error to a usage error, except for a lack of memory.
+fn to_error(why: SampleError) -> Error {
     match why {
         SampleError::Memory(_) => why.into(),
         _ => UsageError::new(why.to_string()).into(),
@@ -66,7 +66,7 @@ impl Options {
         }
         let named = self.files.iter().map(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok((path.clone(), name.parse().map_err(wrong)?))
+            Ok((path.clone(), name.parse().map_err(to_error)?))
         });
         named.collect()
     }

@@ -1,24 +1,24 @@
-//! Rates as people write them.
+//! Parsing of rates.
 
 use std::str::FromStr;
 
 use crate::generator::Pace;
 
-/// How fast packets are sent.
+/// A sending rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Rate {
-    /// Bits a second on the wire, with check sequence, preamble and gap.
+    /// In bit/s on the wire, with check sequence, preamble and gap.
     Bits(f64),
-    /// Packets a second.
+    /// In packets per second.
     Packets(f64),
 }
 
 impl Rate {
-    /// As the generator takes it, for packets of so many bytes on the wire in the mean.
+    /// Converts the rate for packets with a mean size of `wire_bytes` on the wire.
     pub(super) fn pace(self, wire_bytes: f64, ticks_per_second: f64) -> Pace {
         match self {
-            Self::Bits(a_second) => Pace::bits(a_second, ticks_per_second),
-            Self::Packets(a_second) => Pace::packets(a_second, wire_bytes, ticks_per_second),
+            Self::Bits(rate) => Pace::bits(rate, ticks_per_second),
+            Self::Packets(rate) => Pace::packets(rate, wire_bytes, ticks_per_second),
         }
     }
 }
@@ -35,12 +35,12 @@ impl FromStr for Rate {
             None => (lower.as_str(), 1e9),
         };
         let rate = digits.parse::<f64>().ok().map(|number| number * unit);
-        // Slower than a packet in minutes, or faster than any wire, is a slip.
+        // Rates of less than a packet per minutes, or above any wire, are typing errors.
         let in_packets = suffix.is_some_and(|(suffix, _)| suffix.ends_with("pps"));
         let range = if in_packets { 0.01..=1e12 } else { 100.0..=1e15 };
         let rate = rate.filter(|rate| range.contains(rate)).ok_or(
-            "give a rate: as 100, which are Gbps with preamble and gap (100 bit/s to 1e6 Gbps), or as \
-             148.8Mpps (0.01 pps to 1e6 Mpps)",
+            "not a rate; use e.g. 100 for Gbps with preamble and gap (100 bit/s to 1e6 Gbps), or \
+             148.8Mpps for packets per second (0.01 pps to 1e6 Mpps)",
         )?;
         Ok(if in_packets { Self::Packets(rate) } else { Self::Bits(rate) })
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_gigabits_or_what_they_say() {
+    fn rates_are_in_gigabits_unless_they_have_a_unit() {
         let rate = |text: &str| text.parse::<Rate>();
         assert_eq!(rate("100"), Ok(Rate::Bits(100e9)));
         assert_eq!(rate("0.5 Gbps"), Ok(Rate::Bits(0.5e9)));

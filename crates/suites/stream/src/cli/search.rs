@@ -1,4 +1,4 @@
-//! `tollgate stream search`: the largest load that loses nothing, and that which loses little.
+//! `tollgate stream search`: finds the highest loads with zero and with partial loss (NDR and PDR).
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,67 +22,68 @@ use super::Error;
 use crate::SUITE;
 use crate::suite::params::SearchParams;
 
-/// How long a full trial may last.
+/// Allowed durations of a full trial.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
-/// The name that the experiment has in the journal, and how it is measured.
+/// Name of the experiment in the journal.
 const NAME: &str = "search";
-const MEASURED_AS: &str = "throughput";
+/// Method of the experiment.
+const METHOD: &str = "throughput";
 /// Metrics to print, with their descriptions.
-const SHOWN: [(&str, &str); 4] = [
-    ("ndr", "NDR, nothing lost, confirmed"),
+const PRINTED: [(&str, &str); 4] = [
+    ("ndr", "NDR: no loss, confirmed"),
     ("ndr_strict", "NDR with void trials counted as loss"),
-    ("pdr", "PDR, at most 0.5% lost, confirmed"),
-    ("rfc2544", "RFC 2544, one trial a load"),
+    ("pdr", "PDR: at most 0.5% loss, confirmed"),
+    ("rfc2544", "RFC 2544: one trial per load"),
 ];
 
 /// Options of `tollgate stream search`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How packets reach the application: pipes, pipes-per-packet, pipes-prefetch, descriptors
+    /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch or descriptors
     #[arg(long, default_value = "pipes")]
     interface: String,
-    /// Bytes of each packet on the wire, with check sequence
+    /// Packet size on the wire with check sequence, in bytes
     #[arg(long, default_value = "64", allow_negative_numbers = true)]
     packet_bytes: String,
-    /// Cores of the application
+    /// Application cores
     #[arg(long, default_value = "1", allow_negative_numbers = true)]
     cores: String,
-    /// Pipes of all cores together; two a core where nothing is said
+    /// Pipes of all cores together [default: two per core]
     #[arg(long, allow_negative_numbers = true)]
     pipes: Option<String>,
-    /// Bytes of each pipe's ring
+    /// Size of each pipe's ring
     #[arg(long, default_value = "2 MiB", allow_hyphen_values = true)]
     ring: String,
-    /// Packets that each pipe or queue holds; 'ring': as many as the ring does
+    /// Capacity of each pipe or queue in packets, or 'ring' for that of the ring
     #[arg(long, default_value = "ring", allow_negative_numbers = true)]
     depth: String,
-    /// What of each packet that comes back is compared: none, one-word, all
+    /// How much of each echoed packet to verify: none, one-word or all
     #[arg(long, default_value = "one-word")]
     check: String,
-    /// Instructions that do nothing, for each packet
+    /// NOP instructions per packet
     #[arg(long, default_value = "0", allow_negative_numbers = true)]
     cycles: String,
-    /// The largest rate that is tried, Gbps
+    /// Highest rate to try, in Gbps
     #[arg(long, default_value = "100", allow_negative_numbers = true)]
     maximum: String,
-    /// How long a full trial lasts; the source's last 1 s
+    /// Duration of a full trial; 1 s in the Ensō evaluation
     #[arg(long, default_value = "100 ms", allow_hyphen_values = true)]
     duration: String,
-    /// How often the whole search is repeated, each time in a fresh process
+    /// Repetitions of the whole search, each in a fresh process
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     iters: u32,
-    /// The folder of results
+    /// Folder of results
     #[arg(long, default_value = "results")]
     results: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Searches and prints what was found. Gives the exit status: 0, or 1 where measuring failed.
+/// Runs both searches and prints the results. Returns the exit status: 0, or 1 if measuring failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let given = options.point()?;
     let point = complete(SearchParams::FACTORS, &given);
@@ -95,29 +96,27 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     };
     let measured = adhoc.measure(lab, Duration::ZERO)?;
     let Measured { run, status } = &measured;
-    let gathered = PointValues::of(&run.samples);
-    if gathered.median(&point, SHOWN[0].0).is_none() {
-        return Err(format!(
-            "nothing was found: {}",
-            missing_reason(&gathered, &run.samples, &point)
-        )
-        .into());
+    let values = PointValues::of(&run.samples);
+    if values.median(&point, PRINTED[0].0).is_none() {
+        let reason = missing_reason(&values, &run.samples, &point);
+        return Err(format!("no result: {reason}").into());
     }
     if options.output.json {
         return Ok(measured.print_json()?);
     }
-    let found = Found { gathered: &gathered, samples: &run.samples, point: &point, given: &given };
+    let result =
+        SearchResult { values: &values, samples: &run.samples, point: &point, given: &given };
     let mut out = lab::terminal::stdout();
-    write!(out, "{}", found.text())?;
-    writeln!(out, "every trial: {}", run.folder.join("samples.jsonl").display())?;
+    write!(out, "{}", result.text())?;
+    writeln!(out, "all trials: {}", run.folder.join("samples.jsonl").display())?;
     Ok(*status)
 }
 
-/// Why no sample counts.
-fn missing_reason(gathered: &PointValues, samples: &[Sample], point: &Point) -> String {
+/// Returns why there is no valid sample.
+fn missing_reason(values: &PointValues, samples: &[Sample], point: &Point) -> String {
     let void = samples.iter().rev().find_map(|sample| sample.void.as_ref());
     void.map_or_else(
-        || gathered.missing_reason(point),
+        || values.missing_reason(point),
         |cause| format!("every sample is void: {cause}"),
     )
 }
@@ -151,16 +150,17 @@ impl Options {
             .map_err(|why| UsageError::new(format!("--duration: {why}")))?;
         if !DURATIONS.contains(&budget) {
             let given = &self.duration;
-            let why = format!("--duration: '{given}' is not from 1 ms to 10 min; give another");
+            let why =
+                format!("--duration: '{given}' is not in 1 ms to 10 min; use another duration");
             return Err(UsageError::new(why).into());
         }
         let rounds = self.iters;
         Ok(Experiment {
             suite: lab::suite::Suite::name(&SUITE).into(),
             name: NAME.into(),
-            method: MEASURED_AS.into(),
-            about: "The largest load without loss, by hand".into(),
-            metric: SHOWN[0].0.into(),
+            method: METHOD.into(),
+            about: "Highest load without loss".into(),
+            metric: PRINTED[0].0.into(),
             baseline: point.clone(),
             defaults: Point::default(),
             sweeps: Vec::new(),
@@ -175,30 +175,30 @@ impl Options {
     }
 }
 
-/// What was found, for printing.
-struct Found<'a> {
-    gathered: &'a PointValues,
+/// Results of the searches, for printing.
+struct SearchResult<'a> {
+    values: &'a PointValues,
     samples: &'a [Sample],
     point: &'a Point,
-    /// The levels that options set.
+    /// The levels set by options.
     given: &'a Point,
 }
 
-impl Found<'_> {
-    /// A metric in Mpps, the median of the iterations.
+impl SearchResult<'_> {
+    /// Returns the median of a metric over the iterations, in Mpps.
     fn mpps(&self, metric: &str) -> Option<f64> {
-        self.gathered.median(self.point, metric).map(|packets| packets / 1e6)
+        self.values.median(self.point, metric).map(|packets| packets / 1e6)
     }
 
-    /// How near the cores were in each iteration that counts.
+    /// Returns the proximity class of the cores in each valid iteration.
     fn classes(&self) -> Vec<&str> {
-        let counted = self.samples.iter().filter(|sample| sample.is_valid());
-        counted.filter_map(|sample| sample.covariates.get(CLASS)).map(|it| it.as_str()).collect()
+        let valid = self.samples.iter().filter(|sample| sample.is_valid());
+        valid.filter_map(|sample| sample.covariates.get(CLASS)).map(|it| it.as_str()).collect()
     }
 
     fn text(&self) -> String {
         let mut text = format!("{}; cores {}\n", self.given, self.classes().join(", "));
-        for (metric, about) in SHOWN {
+        for (metric, about) in PRINTED {
             let value = self.mpps(metric).map_or("—".into(), |mpps| format!("{mpps:.2}"));
             text += &format!("{value:>9} Mpps  {about}\n");
         }

@@ -220,7 +220,7 @@ impl Generator {
             timed_every: self.timed_every().unwrap_or_default(),
             ..self.checked.report()
         };
-        self.live.show(self.seen());
+        self.live.publish(self.seen());
         if let Some(answer) = self.answer.take() {
             // Nobody waits any more: then nobody wants it.
             let _ = answer.send(report);
@@ -320,7 +320,7 @@ impl Wire for Generator {
         }
         if now >= self.show {
             self.show = now + self.showing;
-            self.live.show(self.seen());
+            self.live.publish(self.seen());
         }
     }
 }

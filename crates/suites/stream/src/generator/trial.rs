@@ -140,14 +140,14 @@ pub struct CounterSnapshot {
 }
 
 impl LiveCounters {
-    pub(super) fn show(&self, seen: CounterSnapshot) {
-        self.sent.store(seen.sent, Ordering::Relaxed);
-        self.received.store(seen.received, Ordering::Relaxed);
-        self.corrupted.store(seen.corrupted, Ordering::Relaxed);
+    pub(super) fn publish(&self, now: CounterSnapshot) {
+        self.sent.store(now.sent, Ordering::Relaxed);
+        self.received.store(now.received, Ordering::Relaxed);
+        self.corrupted.store(now.corrupted, Ordering::Relaxed);
     }
 
     /// How far it is.
-    pub fn seen(&self) -> CounterSnapshot {
+    pub fn read(&self) -> CounterSnapshot {
         CounterSnapshot {
             sent: self.sent.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),

@@ -22,7 +22,7 @@ use crate::nic::memory::MemoryLayout;
 use crate::nic::pipes::{Notify, Pipes};
 use crate::nic::remote::fds::Timeout;
 use crate::nic::remote::message::{Reply, Request, VERSION};
-use crate::nic::remote::{ConnectError, Connection, Lent, Limits, Server};
+use crate::nic::remote::{ConnectError, Connection, Limits, MemoryUse, Server};
 use crate::nic::{Nic, NicParams};
 use crate::wire::sample::{SampleTraffic, Sizes as PacketSizes};
 
@@ -32,9 +32,13 @@ const FORM: InterfaceConfig = InterfaceConfig::Pipes {
     ring: SIZES.ring,
     notifications: SIZES.notifications,
 };
-const LENT: Lent = Lent { bytes: 1 << 20, spans: 100 };
-const LIMITS: Limits =
-    Limits { each: LENT, all: Lent { bytes: 64 << 20, spans: 6400 }, pairs: 2, timeout: SOON };
+const LENT: MemoryUse = MemoryUse { bytes: 1 << 20, regions: 100 };
+const LIMITS: Limits = Limits {
+    each: LENT,
+    all: MemoryUse { bytes: 64 << 20, regions: 6400 },
+    pairs: 2,
+    timeout: SOON,
+};
 /// Far longer than a busy machine takes.
 const SOON: Duration = Duration::from_secs(60);
 /// Any time, and then at once.

@@ -105,7 +105,7 @@ type Refused = (Option<u64>, Reason);
 
 impl PcapError {
     /// Whether the file is wrong, and not the system that it is read or written on.
-    pub fn is_the_files(&self) -> bool {
+    pub fn is_usage(&self) -> bool {
         !matches!(self.reason, Reason::Memory(_) | Reason::Unwritable(_))
     }
 }

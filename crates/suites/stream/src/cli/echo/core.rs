@@ -1,4 +1,4 @@
-//! A core that echoes, and what it shares with who watches it.
+//! One core of the echo command, and the state that all cores share.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,89 +10,90 @@ use crate::host::{self, descriptors};
 use crate::nic::{InterfaceConfig, Port};
 use crate::wire::Flow;
 
-/// What the cores share with who watches them.
+/// State that the cores share with the main thread.
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Packets that each core has echoed.
     pub(super) packets: Vec<Count>,
-    /// Pipes that get none, for the NIC has no place for their flows.
+    /// Pipes without packets because the NIC's flow table has no space for their flows.
     pub(super) unbound: AtomicUsize,
-    /// Where all wait until the last is ready, and the cores until the last has come to its end.
+    /// Passed by the cores and the main thread once all cores are ready.
     pub(super) ready: Barrier,
+    /// Passed by the cores once all have stopped echoing.
     pub(super) end: Barrier,
 }
 
-/// On lines of its own, for it is written often.
+/// A packet counter on separate cache lines, because its core writes it often.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Count(pub(super) AtomicU64);
 
 impl Shared {
-    /// Of so many cores, none of which has begun.
+    /// Creates the state of `cores` cores.
     pub(super) fn new(cores: usize) -> Self {
         Self {
             stop: AtomicBool::new(false),
             packets: (0..cores).map(|_| Count::default()).collect(),
             unbound: AtomicUsize::new(0),
-            // Who watches them waits too.
+            // Plus the main thread.
             ready: Barrier::new(cores.saturating_add(1)),
             end: Barrier::new(cores),
         }
     }
 
-    /// Packets that all have echoed.
+    /// Returns the number of packets that all cores have echoed.
     pub(super) fn all(&self) -> u64 {
         self.packets.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// The meetings of a core with the others. It comes to each, even if it fails or panics before: they would wait
-/// for ever.
-pub(super) struct Meetings<'a> {
+/// A core's passage through the barriers. It passes both even if it fails or panics, or the other cores would wait
+/// forever.
+pub(super) struct Barriers<'a> {
     shared: &'a Shared,
-    was_ready: bool,
-    was_at_end: bool,
+    passed_ready: bool,
+    passed_end: bool,
 }
 
-impl<'a> Meetings<'a> {
-    /// None was yet.
-    pub(super) fn of(shared: &'a Shared) -> Self {
-        Self { shared, was_ready: false, was_at_end: false }
+impl<'a> Barriers<'a> {
+    /// Creates it before the first barrier.
+    pub(super) fn new(shared: &'a Shared) -> Self {
+        Self { shared, passed_ready: false, passed_end: false }
     }
 
     fn ready(&mut self) {
-        self.was_ready = true;
+        self.passed_ready = true;
         self.shared.ready.wait();
     }
 
     fn end(&mut self) {
-        self.was_at_end = true;
+        self.passed_end = true;
         self.shared.end.wait();
     }
 }
 
-impl Drop for Meetings<'_> {
+impl Drop for Barriers<'_> {
     fn drop(&mut self) {
-        if self.was_at_end {
+        if self.passed_end {
             return;
         }
         self.shared.stop.store(true, Ordering::Relaxed);
-        if !self.was_ready {
+        if !self.passed_ready {
             self.ready();
         }
         self.end();
     }
 }
 
-/// One core.
+/// One core of the echo.
 pub(super) struct Core<'a> {
     pub(super) count: &'a AtomicU64,
-    pub(super) meetings: Meetings<'a>,
+    pub(super) barriers: Barriers<'a>,
     pub(super) cycles: u32,
 }
 
 impl Core<'_> {
-    /// Echoes until all stop; does the last thing before its pipes go. One that ends before its time stops all.
+    /// Echoes until all cores stop, then calls `last` before its pipes are freed. A core that ends early stops all.
     pub(super) fn run(
         mut self,
         port: &Port,
@@ -115,19 +116,19 @@ impl Core<'_> {
     }
 
     fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) {
-        let shared = self.meetings.shared;
+        let shared = self.barriers.shared;
         shared.unbound.fetch_add(echo.unbound(), Ordering::Relaxed);
-        self.meetings.ready();
+        self.barriers.ready();
         let (mut echoed, cycles) = (0_u64, self.cycles);
         while !shared.stop.load(Ordering::Relaxed) {
-            // Where the NIC has gone, who watches sees it too.
+            // The main thread notices a closed NIC too.
             let Ok(packets) = echo.poll(|packet| work(packet, cycles)) else { break };
             if packets > 0 {
                 echoed = echoed.wrapping_add(packets);
                 self.count.store(echoed, Ordering::Relaxed);
             }
         }
-        self.meetings.end();
+        self.barriers.end();
         last();
     }
 }
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
     use crate::host::NicClosed;
 
-    /// Where a core panics.
+    /// An echo that panics at a given step.
     #[derive(Clone, Copy, PartialEq)]
     enum Panics {
         Nowhere,
@@ -179,16 +180,16 @@ mod tests {
                 let mut interface = if core == 1 { panics } else { Panics::Nowhere };
                 std::thread::spawn(move || {
                     let echoed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                        let meetings = Meetings::of(&shared);
+                        let barriers = Barriers::new(&shared);
                         let count = &shared.packets[core].0;
-                        Core { count, meetings, cycles: 0 }.echo(&mut interface, || {});
+                        Core { count, barriers, cycles: 0 }.echo(&mut interface, || {});
                     }));
                     ended.send((core, echoed.is_ok())).unwrap();
                 });
             }
-            // Who watches comes too; a hang must fail the test.
-            let watching = Arc::clone(&shared);
-            std::thread::spawn(move || watching.ready.wait());
+            // Stands in for the main thread; a hang must fail the test.
+            let main = Arc::clone(&shared);
+            std::thread::spawn(move || main.ready.wait());
             let mut all: Vec<_> =
                 (0..3).map(|_| ends.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
             all.sort_unstable();

@@ -1,4 +1,4 @@
-//! `tollgate stream echo`: the application, which finds its NIC in another process.
+//! `tollgate stream echo`: the application, whose NIC is in another process.
 
 mod core;
 
@@ -26,34 +26,34 @@ use crate::suite::params::MAX_CYCLES;
 use crate::wire::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
-use core::{Core, Meetings, Shared};
+use core::{Barriers, Core, Shared};
 
-/// Memory that all rings take where nothing is said of them, at most.
-const ALL_RINGS: usize = 1 << 30;
+/// Maximum size of all rings together unless `--ring` is given, in bytes.
+const MAX_DEFAULT_RINGS: usize = 1 << 30;
 
 /// Options of `tollgate stream echo`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Cores
+    /// Number of cores
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
-    /// Pipes, or queues, of each core: the first takes packets to 192.168.0.0, port 80, the next those to
+    /// Pipes (or queues) per core: the first receives packets to 192.168.0.0, port 80, the next those to
     /// 192.168.0.1, and so on over all cores
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     pipes: u32,
-    /// Instructions that do nothing, for each packet
+    /// NOP instructions per packet
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_CYCLES)))]
     cycles: u32,
-    /// How packets come and leave
+    /// Interface between NIC and application
     #[arg(long, value_enum, default_value = "pipes")]
     interface: EchoInterface,
-    /// Bytes of each pipe's ring [default: 2 MiB, and less where all would take more than 1 GiB]
+    /// Size of each pipe's ring [default: 2 MiB, less if all rings would exceed 1 GiB]
     #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
-    /// Descriptors of each ring
+    /// Descriptors per ring
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
     depth: u32,
-    /// Where the NIC is
+    /// Socket of the NIC [default: in the runtime directory]
     #[arg(long, value_name = "SOCKET")]
     nic: Option<PathBuf>,
     /// Print JSON
@@ -61,23 +61,23 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// How packets come and leave.
+/// Interface between NIC and application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum EchoInterface {
-    /// Pipes, and a notification of what has come since the last
+    /// Pipes with reactive notifications
     Pipes,
-    /// Pipes, and a notification of every packet
+    /// Pipes with one notification per packet
     PipesPerPacket,
-    /// Pipes, whose notifications are asked for before they are needed
+    /// Pipes with reactive notifications requested in advance
     PipesPrefetch,
-    /// A descriptor and a buffer a packet
+    /// One descriptor and one buffer per packet
     Descriptors,
 }
 
-/// Echoes until it is told to end or the NIC ends, and prints how much.
+/// Echoes until interrupted or the NIC ends, and prints the number of packets.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let config = options.config()?;
     let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
@@ -92,13 +92,13 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     shared.ready.wait();
     let stopped = || shared.stop.load(Ordering::Relaxed) || interrupted.is_set();
     if !stopped() && connection.ready().is_ok() {
-        say(&format!("ready: {}", options.about(config)));
-        let without = shared.unbound.load(Ordering::Relaxed);
-        if without > 0 {
+        say(&format!("ready: {}", options.describe(config)));
+        let unbound = shared.unbound.load(Ordering::Relaxed);
+        if unbound > 0 {
             let all = options.cores.saturating_mul(options.pipes);
             say(&format!(
-                "{without} of {all} pipes get no packets: the NIC's flow table has no place for their \
-                 rules; ask for fewer pipes"
+                "{unbound} of {all} pipes get no packets: the NIC's flow table has no space for their \
+                 rules; use fewer pipes"
             ));
         }
     }
@@ -113,37 +113,37 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
             say(&format!("{at:6.0} s  echoed {:8.3} Mpps  {all} packets", rate / 1e6));
         },
     );
-    let (seconds, gone) = (start.elapsed().as_secs_f64(), connection.is_closed());
+    let (seconds, closed) = (start.elapsed().as_secs_f64(), connection.is_closed());
     shared.stop.store(true, Ordering::Relaxed);
     for core in cores {
-        core.join().map_err(|_| "a core ended before its time; start the echo again")??;
+        core.join().map_err(|_| "a core ended early; start the echo again")??;
     }
-    options.print(&shared, config, seconds, gone)?;
+    options.print(&shared, config, seconds, closed)?;
     Ok(0)
 }
 
-/// The NIC, once there is one: who starts the application first has it wait.
+/// Connects to the NIC, waiting until there is one.
 fn connect(
     path: &Path,
     config: InterfaceConfig,
     interrupted: &Interrupted,
 ) -> Result<Arc<Connection>, Error> {
-    let mut told = false;
+    let mut said = false;
     loop {
         match Connection::open(path, config) {
-            Err(ConnectError::Nobody(..)) if !interrupted.is_set() => {}
+            Err(ConnectError::NoServer(..)) if !interrupted.is_set() => {}
             connected => return Ok(connected?),
         }
-        if !told {
+        if !said {
             let start = "tollgate stream generate PCAP RATE";
-            say(&format!("waits for a NIC at {}: {start}", path.display()));
-            told = true;
+            say(&format!("waiting for a NIC at {}; start it with: {start}", path.display()));
+            said = true;
         }
         std::thread::sleep(super::POLL_INTERVAL);
     }
 }
 
-/// A CPU for each core, none of them the NIC's; those that share its core last.
+/// Selects a CPU for each core, none of them the NIC's. Those that share the NIC's core come last.
 fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
     let topology = machine::topology::Topology::detect();
     let mut cpus = machine::topology::allowed_cpus();
@@ -151,7 +151,7 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
     cpus.sort_by_key(|cpu| topology.siblings(nic).contains(cpu));
     if cpus.len() < cores {
         return Err(format!(
-            "{cores} cores and one more for the NIC are {}, and {} may be used: ask for {} at most",
+            "{cores} cores and one for the NIC are {}, and {} CPUs are allowed; use at most {}",
             cores.saturating_add(1),
             cpus.len().saturating_add(1),
             cpus.len()
@@ -163,24 +163,24 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
 }
 
 impl Options {
-    /// The form of NIC that the interface needs.
+    /// Returns the NIC configuration that the options need.
     fn config(&self) -> Result<InterfaceConfig, Error> {
         let pipes = u64::from(self.cores).saturating_mul(self.pipes.into());
         if pipes > u64::from(PIPES) {
-            let why = format!("{pipes} pipes: a NIC has {PIPES}; ask for fewer");
+            let why = format!("{pipes} pipes: a NIC has {PIPES}; use fewer");
             return Err(UsageError::new(why).into());
         }
         let config = match self.interface {
             EchoInterface::Descriptors => {
                 InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth }
             }
-            way => {
-                let each =
-                    ALL_RINGS.checked_div(pipes as usize).map_or(RING, |each| each.min(RING));
-                let usual = 1 << each.ilog2();
-                let ring = self.ring.map_or(usual, |ring| ring as usize);
-                let notify = match way {
-                    EchoInterface::PipesPerPacket => Notify::EveryPacket,
+            pipes_interface => {
+                let each = MAX_DEFAULT_RINGS
+                    .checked_div(pipes as usize)
+                    .map_or(RING, |each| each.min(RING));
+                let default = 1 << each.ilog2();
+                let ring = self.ring.map_or(default, |ring| ring as usize);
+                let notify = match pipes_interface {
                     _ => Notify::Reactively,
                 };
                 InterfaceConfig::Pipes { notify, ring, notifications: NOTIFICATIONS }
@@ -188,8 +188,8 @@ impl Options {
         };
         if !config.is_possible() {
             let why = format!(
-                "{config}: sizes are powers of two; rings are 4 KiB to 1 GiB, or of 64 descriptors to \
-                 1048576"
+                "{config}: sizes must be powers of two; rings have 4 KiB to 1 GiB, or 64 to 1048576 \
+                 descriptors"
             );
             return Err(UsageError::new(why).into());
         }
@@ -197,14 +197,14 @@ impl Options {
         if needed > free / 2 {
             let [needed, free] = [needed, free].map(quantity::format_bytes);
             let why = format!(
-                "{pipes} pipes or queues with {config} take {needed} of memory, and {free} are free"
+                "{pipes} pipes or queues with {config} need {needed} of memory, and {free} are free"
             );
-            return Err(format!("{why}: ask for fewer or smaller ones").into());
+            return Err(format!("{why}; use fewer or smaller ones").into());
         }
         Ok(config)
     }
 
-    /// Starts a core; it echoes once all are ready.
+    /// Starts a core; it echoes once all cores are ready.
     fn start(
         &self,
         core: u32,
@@ -219,21 +219,21 @@ impl Options {
         let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
         let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {
-            let (count, meetings) = (&shared.packets[core as usize].0, Meetings::of(&shared));
-            let core = Core { count, meetings, cycles };
-            // The NIC takes back all at once, where each pipe would wait for it.
+            let (count, barriers) = (&shared.packets[core as usize].0, Barriers::new(&shared));
+            let core = Core { count, barriers, cycles };
+            // Closing the connection frees all pipes at once; each pipe on its own would wait for the NIC.
             core.run(&port, config, &flows, prefetch, || connection.close())
         };
         spawn_pinned(cpu, body)
             .map_err(|why| format!("run a core on CPU {cpu}: {why}; name allowed CPUs").into())
     }
 
-    fn about(&self, config: InterfaceConfig) -> String {
+    fn describe(&self, config: InterfaceConfig) -> String {
         let Self { cores, pipes, cycles, .. } = self;
         let s = |count: &u32| if *count == 1 { "" } else { "s" };
         let (core, pipe) = (s(cores), s(pipes));
         format!(
-            "{cores} core{core} with {pipes} pipe{pipe} each, {cycles} cycles a packet, {config}"
+            "{cores} core{core} with {pipes} pipe{pipe} each, {cycles} NOPs per packet, {config}"
         )
     }
 
@@ -242,15 +242,15 @@ impl Options {
         shared: &Shared,
         config: InterfaceConfig,
         seconds: f64,
-        gone: bool,
+        closed: bool,
     ) -> Result<(), Error> {
         let cores: Vec<u64> =
             shared.packets.iter().map(|one| one.0.load(Ordering::Relaxed)).collect();
         let packets = shared.all();
-        let ended = if gone { "the NIC ended" } else { "interrupted" };
+        let ended = if closed { "the NIC ended" } else { "interrupted" };
         let mut out = lab::terminal::stdout();
         if self.json {
-            let told = json!({
+            let result = json!({
                 "packets": packets,
                 "cores": cores,
                 "pipes": self.pipes,
@@ -259,9 +259,9 @@ impl Options {
                 "seconds": seconds,
                 "ended": ended,
             });
-            writeln!(out, "{told}")?;
+            writeln!(out, "{result}")?;
         } else {
-            writeln!(out, "{}", self.about(config))?;
+            writeln!(out, "{}", self.describe(config))?;
             writeln!(out, "echoed {packets} packets in {seconds:.1} s; {ended}")?;
             for (core, packets) in cores.iter().enumerate().filter(|_| cores.len() > 1) {
                 writeln!(out, "  core {core}: {packets}")?;
@@ -271,7 +271,7 @@ impl Options {
     }
 }
 
-/// Packets to an address, as the source's samples have them.
+/// Returns the flow of packets to an address, as in the sample traffic.
 fn flow(destination: u32) -> Flow {
     Flow {
         source: 0.into(),

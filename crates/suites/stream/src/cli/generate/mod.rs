@@ -1,4 +1,4 @@
-//! `tollgate stream generate`: the NIC, and packets of a file on its wire.
+//! `tollgate stream generate`: the NIC, and a generator that replays a packet file on its wire.
 
 mod output;
 mod testbed;
@@ -21,58 +21,58 @@ use super::rate::Rate;
 use super::{Interrupted, say, until};
 use crate::generator::{Check, GeneratorCommand, LiveCounters, Report, Trial};
 use crate::nic::Counters;
-use crate::nic::remote::{Lent, Limits, Server};
+use crate::nic::remote::{Limits, MemoryUse, Server};
 use crate::suite::params::MAX_MODELLED;
 use crate::wire::pcap;
-use output::{Ended, Second};
+use output::{RunResult, Second};
 use testbed::Testbed;
 
-/// How long is waited for the last packets, once all are sent.
+/// Wait for the last packets once all are sent.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long a run lasts at most.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Spans of memory that one program may lend: those of 8192 rings, twice.
-const SPANS: usize = 40_000;
-/// Spans that all may lend: the kernel gives a process 65,530, and some are the NIC's own.
-const ALL_SPANS: usize = 60_000;
-/// Pairs of notification buffers that a program may have on a machine of few CPUs.
+/// Maximum duration of a run.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+/// Memory regions that one client may register: those of 8192 rings, with a margin.
+const CLIENT_REGIONS: usize = 40_000;
+/// Memory regions of all clients: the kernel allows a process 65,530 mappings, and the NIC needs some itself.
+const ALL_REGIONS: usize = 60_000;
+/// Minimum for the number of notification-buffer pairs that a client may have.
 const PAIRS: usize = 64;
-/// How long a program may take to say hello, to end a message, and to read an answer, and for how long it may
-/// have nothing of the NIC where others want its place.
+/// Time limit for a client to say hello, to complete a message and to read an answer. A client that has allocated
+/// nothing for longer makes way for others.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of `tollgate stream generate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The packets, which are sent again and again
+    /// Packet file, which is replayed endlessly
     #[arg(value_name = "PCAP")]
     pcap: PathBuf,
-    /// How fast: Gbps on the wire, with preamble and gap, or packets a second as 148.8Mpps
+    /// Gbps on the wire with preamble and gap, or packets per second, e.g. 148.8Mpps
     #[arg(allow_negative_numbers = true)]
     rate: Rate,
-    /// Ends after so many packets; without, Ctrl-C or a day ends it
-    #[arg(long, allow_negative_numbers = true,
+    /// Stop after N packets [default: Ctrl-C or 24 h]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = RangedI64ValueParser::<u64>::new().range(1..))]
     count: Option<u64>,
-    /// Takes round-trip times: of each packet, or of one in up to 19 where they come too fast
+    /// Measure round-trip times, at high rates of one packet in up to 19
     #[arg(long)]
     rtt: bool,
-    /// Writes how often each round-trip time was seen
+    /// Write a round-trip-time histogram
     #[arg(long, value_name = "FILE")]
     rtt_hist: Option<PathBuf>,
-    /// Writes a line for each second, as CSV
+    /// Write one line per second, as CSV
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// What of each packet that comes back is compared, besides count and order
+    /// How much of each echoed packet to verify besides count and order
     #[arg(long, value_enum, default_value = "all")]
-    check: Compared,
-    /// How long doorbells are modelled to take, as '400 ns'
+    check: CheckArgument,
+    /// Modelled duration of a doorbell, e.g. '400 ns'
     #[arg(long, default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_doorbell: Duration,
-    /// How long transfers are modelled to take
+    /// Modelled duration of a transfer, e.g. '400 ns'
     #[arg(long, default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_transfer: Duration,
-    /// Where programs find the NIC
+    /// Socket of the NIC [default: in the runtime directory]
     #[arg(long, value_name = "SOCKET")]
     nic: Option<PathBuf>,
     /// Print JSON
@@ -80,47 +80,47 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// How long something is modelled to take.
+/// Parses a modelled duration.
 fn modelled(text: &str) -> Result<Duration, String> {
     let time = lab::quantity::duration(text).map_err(|why| why.to_string())?;
     if time > MAX_MODELLED {
-        return Err(format!("'{text}' is longer than 1 ms; give less"));
+        return Err(format!("'{text}' is longer than 1 ms; use at most 1 ms"));
     }
     Ok(time)
 }
 
-/// What is compared.
+/// [`Check`] as a command-line argument.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Compared {
+enum CheckArgument {
     None,
     OneWord,
     All,
 }
 
-impl From<Compared> for Check {
-    fn from(compared: Compared) -> Self {
-        match compared {
-            Compared::None => Self::None,
-            Compared::OneWord => Self::OneWord,
-            Compared::All => Self::All,
+impl From<CheckArgument> for Check {
+    fn from(argument: CheckArgument) -> Self {
+        match argument {
+            CheckArgument::None => Self::None,
+            CheckArgument::OneWord => Self::OneWord,
+            CheckArgument::All => Self::All,
         }
     }
 }
 
-/// Sends until it is told to end, and prints what came of it. Gives the exit status: 1 where packets came back
-/// other than they should be.
+/// Sends until the count is reached or it is interrupted, and prints the result. Returns the exit status: 1 if
+/// packets came back corrupted, duplicated or out of order.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
-    let traffic = pcap::read(&options.pcap).map_err(|why| match why.is_the_files() {
+    let traffic = pcap::read(&options.pcap).map_err(|why| match why.is_usage() {
         true => Error::from(UsageError::new(why.to_string())),
         false => why.into(),
     })?;
     let traffic = Arc::new(traffic);
     let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
     let saved = options.save.as_deref().map(output::Save::create).transpose()?;
-    // What cannot be written is said before anything is measured.
+    // Unwritable files are reported before the run.
     let histogram = options.rtt_hist.as_deref().map(|path| {
         let refused = |why| unwritten(path, &why, "--rtt-hist");
         Output::create(path).map_err(refused)
@@ -133,8 +133,8 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let testbed = Arc::new(Testbed::new(traffic, Arc::clone(&live), times)?);
     let free = machine::memory::available();
     let limits = Limits {
-        each: Lent { bytes: free / 2, spans: SPANS },
-        all: Lent { bytes: (free / 4).saturating_mul(3), spans: ALL_SPANS },
+        each: MemoryUse { bytes: free / 2, regions: CLIENT_REGIONS },
+        all: MemoryUse { bytes: (free / 4).saturating_mul(3), regions: ALL_REGIONS },
         pairs: PAIRS.max(machine::topology::allowed_cpus().len()),
         timeout: TIMEOUT,
     };
@@ -145,56 +145,56 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         false => why.into(),
     })?;
     say(&format!(
-        "a NIC is at {}; packets are sent once a program is ready: tollgate stream echo 1 2 0",
+        "NIC at {}; sending starts once a program is ready: tollgate stream echo 1 2 0",
         path.display()
     ));
     until(|| server.ready() > 0 || interrupted.is_set(), |_, _| {});
-    let mut unsaved = None;
-    let ended = if interrupted.is_set() {
-        Ended::default()
+    let mut save_error = None;
+    let result = if interrupted.is_set() {
+        RunResult::default()
     } else {
         let run =
             Run { options, interrupted: &interrupted, testbed: &testbed, live: &live, wire_bytes };
-        run.run(saved, &mut unsaved)?
+        run.run(saved, &mut save_error)?
     };
-    // Programs hear of the end before it is told.
+    // Programs are notified of the end before the result is printed.
     drop(server);
-    let ended = Ended { wire_bytes, config: testbed.config(), modelled: times, ..ended };
-    // A failing file loses no report.
-    print(options, &ended)?;
-    if let (Some(path), Some(why)) = (&options.save, unsaved) {
+    let result = RunResult { wire_bytes, config: testbed.config(), modelled: times, ..result };
+    // A failing file must not lose the result.
+    print(options, &result)?;
+    if let (Some(path), Some(why)) = (&options.save, save_error) {
         return Err(unwritten(path, &why, "--save"));
     }
     if let (Some(path), Some(file), Some(times)) =
-        (&options.rtt_hist, histogram, &ended.report.times)
+        (&options.rtt_hist, histogram, &result.report.times)
     {
-        save(&ended, times, file).map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
+        save(&result, times, file).map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
     }
-    Ok(i32::from(ended.report.corrupted > 0 || ended.report.late > 0))
+    Ok(i32::from(result.report.corrupted > 0 || result.report.late > 0))
 }
 
-/// Why a file was not written.
 fn unwritten(path: &Path, why: &std::io::Error, option: &str) -> Error {
-    format!("{}: it cannot be written ({why}); name another with {option}", path.display()).into()
+    format!("{}: cannot be written ({why}); choose another file with {option}", path.display())
+        .into()
 }
 
-/// Writes how often each round-trip time was seen.
-fn save(ended: &Ended, times: &Histogram<u64>, mut file: Output) -> std::io::Result<()> {
-    ended.histogram(times, &mut file)?;
+/// Writes the round-trip-time histogram.
+fn save(result: &RunResult, times: &Histogram<u64>, mut file: Output) -> std::io::Result<()> {
+    result.histogram(times, &mut file)?;
     file.finish()
 }
 
-fn print(options: &Options, ended: &Ended) -> Result<(), Error> {
+fn print(options: &Options, result: &RunResult) -> Result<(), Error> {
     let mut out = lab::terminal::stdout();
     if options.json {
-        writeln!(out, "{}", ended.json())?;
+        writeln!(out, "{}", result.json())?;
     } else {
-        write!(out, "{}", ended.text())?;
+        write!(out, "{}", result.text())?;
     }
     Ok(())
 }
 
-/// One run.
+/// One run of the generator.
 struct Run<'a> {
     options: &'a Options,
     interrupted: &'a Interrupted,
@@ -204,17 +204,17 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// `unsaved` is why not all seconds were saved.
+    /// Runs until the report arrives. Sets `save_error` if the lines of `saved` cannot be written.
     fn run(
         &self,
         mut saved: Option<output::Save>,
-        unsaved: &mut Option<std::io::Error>,
-    ) -> Result<Ended, Error> {
+        save_error: &mut Option<std::io::Error>,
+    ) -> Result<RunResult, Error> {
         let tsc = Tsc::get()?;
         let trial = Trial {
             pace: self.options.rate.pace(self.wire_bytes, tsc.hertz),
             count: self.options.count.unwrap_or(u64::MAX),
-            duration: tsc.ticks(LONGEST),
+            duration: tsc.ticks(MAX_DURATION),
             drain: tsc.ticks(DRAIN),
             check: self.options.check.into(),
             times: self.options.rtt || self.options.rtt_hist.is_some(),
@@ -222,44 +222,44 @@ impl Run<'_> {
         };
         let (answer, reports) = sync_channel(1);
         self.testbed.command(GeneratorCommand::Start(trial, answer));
-        let (mut report, mut gone, mut stopping) = (None::<Report>, false, false);
-        let mut before = self.live.seen();
+        let (mut report, mut closed, mut stopping) = (None::<Report>, false, false);
+        let mut before = self.live.read();
         until(
             || {
                 match reports.try_recv() {
                     Ok(ended) => report = Some(ended),
-                    Err(TryRecvError::Disconnected) => gone = true,
+                    Err(TryRecvError::Disconnected) => closed = true,
                     Err(TryRecvError::Empty) => {}
                 }
                 if self.interrupted.is_set() && !stopping {
                     self.testbed.command(GeneratorCommand::Stop);
                     stopping = true;
                 }
-                report.is_some() || gone
+                report.is_some() || closed
             },
             |at, since| {
-                let now = self.live.seen();
+                let now = self.live.read();
                 let counters = self.testbed.counters();
                 let second =
                     Second { at, since, before, now, counters, wire_bytes: self.wire_bytes };
                 before = now;
                 say(&second.text());
                 if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&second)) {
-                    // It is given up, and the first cause is told.
-                    (saved, *unsaved) = (None, Some(why));
+                    // Stops saving; the first error is reported.
+                    (saved, *save_error) = (None, Some(why));
                 }
             },
         );
         if let Some(Err(why)) = saved.map(output::Save::finish) {
-            *unsaved = Some(why);
+            *save_error = Some(why);
         }
-        let report = report.ok_or("the NIC ended before its time; start it again")?;
-        let counters = self.counted(&report);
-        Ok(Ended { report, counters, hertz: tsc.hertz, ..Ended::default() })
+        let report = report.ok_or("the NIC ended early; start it again")?;
+        let counters = self.final_counters(&report);
+        Ok(RunResult { report, counters, hertz: tsc.hertz, ..RunResult::default() })
     }
 
-    /// The counters, once they say what the report says: they are shown once a millisecond.
-    fn counted(&self, report: &Report) -> Counters {
+    /// Returns the NIC's counters once they agree with the report: they are updated every millisecond.
+    fn final_counters(&self, report: &Report) -> Counters {
         let start = std::time::Instant::now();
         loop {
             let counters = self.testbed.counters();

@@ -1,4 +1,4 @@
-//! What a person reads of a run.
+//! The output of a run: progress lines, CSV, and the result.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,28 +12,28 @@ use crate::cli::Error;
 use crate::generator::{CounterSnapshot, Report};
 use crate::nic::{Counters, InterfaceConfig};
 
-/// What happened in a second.
+/// Progress since the last line, about a second ago.
 pub(super) struct Second {
-    /// Seconds since the first packet.
+    /// Time since the first packet, in seconds.
     pub(super) at: f64,
-    /// Seconds since what was seen before.
+    /// Time since `before`, in seconds.
     pub(super) since: f64,
     pub(super) before: CounterSnapshot,
     pub(super) now: CounterSnapshot,
     pub(super) counters: Counters,
-    /// Bytes of a packet on the wire, in the mean.
+    /// Mean size of a packet on the wire, in bytes.
     pub(super) wire_bytes: f64,
 }
 
 impl Second {
-    /// Packets a second that were sent, and that came back.
+    /// Returns the packets sent and received per second.
     fn rates(&self) -> [f64; 2] {
         let Self { before, now, since, .. } = self;
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since;
         [rate(now.sent, before.sent), rate(now.received, before.received)]
     }
 
-    fn not_back(&self) -> u64 {
+    fn outstanding(&self) -> u64 {
         self.now.sent.saturating_sub(self.now.received)
     }
 
@@ -43,21 +43,21 @@ impl Second {
         };
         let [sent, received] = self.rates().map(rate);
         let mut text = format!(
-            "{:6.0} s  sent {sent}  received {received}  lost or under way {}  dropped by the NIC {}  \
+            "{:6.0} s  sent {sent}  received {received}  lost or in flight {}  dropped by the NIC {}  \
              corrupted {}",
             self.at,
-            self.not_back(),
+            self.outstanding(),
             self.counters.dropped(),
             self.now.corrupted
         );
         if self.counters.rules_refused > 0 {
-            text += &format!("  rules without place {}", self.counters.rules_refused);
+            text += &format!("  refused rules {}", self.counters.rules_refused);
         }
         text
     }
 }
 
-/// A file with a line for each second, which is in its place at the end.
+/// A CSV file with one line per second, which is moved into place at the end.
 pub(super) struct Save(Output);
 
 impl Save {
@@ -65,15 +65,18 @@ impl Save {
         let start = Output::create(path).and_then(|mut file| {
             writeln!(
                 file,
-                "seconds,sent,received,lost_or_under_way,dropped,corrupted,sent_mpps,received_mpps,\
+                "seconds,sent,received,lost_or_in_flight,dropped,corrupted,sent_mpps,received_mpps,\
                  sent_gbps,received_gbps"
             )?;
             file.flush()?;
             Ok(Self(file))
         });
         start.map_err(|why| {
-            format!("{}: it cannot be written ({why}); name another with --save", path.display())
-                .into()
+            format!(
+                "{}: cannot be written ({why}); choose another file with --save",
+                path.display()
+            )
+            .into()
         })
     }
 
@@ -86,14 +89,14 @@ impl Save {
             "{at:.3},{},{},{},{dropped},{},{:.6},{:.6},{:.6},{:.6}",
             now.sent,
             now.received,
-            second.not_back(),
+            second.outstanding(),
             now.corrupted,
             sent / 1e6,
             received / 1e6,
             sent * wire_bytes * 8e-9,
             received * wire_bytes * 8e-9
         )?;
-        // Who reads a FIFO sees each second.
+        // The reader of a FIFO gets each line immediately.
         self.0.flush()
     }
 
@@ -102,25 +105,25 @@ impl Save {
     }
 }
 
-/// What came of it all.
+/// Result of a run.
 #[derive(Default)]
-pub(super) struct Ended {
+pub(super) struct RunResult {
     pub(super) report: Report,
     pub(super) counters: Counters,
-    /// Ticks a second.
+    /// Ticks per second.
     pub(super) hertz: f64,
     pub(super) wire_bytes: f64,
-    /// The NIC's form; none where no program came.
+    /// Configuration of the NIC; `None` if no program connected.
     pub(super) config: Option<InterfaceConfig>,
-    /// How long doorbells and transfers were modelled to take.
+    /// Modelled durations of doorbells and transfers.
     pub(super) modelled: (Duration, Duration),
 }
 
-/// The shares of round trips that are told.
+/// Quantiles of the round-trip times that are printed.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-impl Ended {
-    /// Packets a second that were sent, and that came back.
+impl RunResult {
+    /// Returns the packets sent and received per second.
     fn rates(&self) -> [f64; 2] {
         let Report { start, ended_sending, ended, sent, received, .. } = self.report;
         let rate = |packets: u64, ticks: u64| packets as f64 * self.hertz / ticks.max(1) as f64;
@@ -134,13 +137,13 @@ impl Ended {
         ticks as f64 / self.hertz * 1e9
     }
 
-    /// Round-trip times by name, ns.
+    /// Returns round-trip times by name, in ns.
     fn times(&self, times: &Histogram<u64>) -> Vec<(&'static str, f64)> {
         let quantile = |(name, share)| (name, self.ns(times.value_at_quantile(share)));
-        let mut told: Vec<_> = vec![("min", self.ns(times.min()))];
-        told.extend(QUANTILES.map(quantile));
-        told.push(("max", self.ns(times.max())));
-        told
+        let mut named: Vec<_> = vec![("min", self.ns(times.min()))];
+        named.extend(QUANTILES.map(quantile));
+        named.push(("max", self.ns(times.max())));
+        named
     }
 
     fn modelled(&self) -> String {
@@ -154,10 +157,10 @@ impl Ended {
 
     pub(super) fn text(&self) -> String {
         let Report { sent, dropped, received, corrupted, late, .. } = &self.report;
-        let config = self.config.map_or("no program came".into(), |config| config.to_string());
+        let config = self.config.map_or("no program connected".into(), |config| config.to_string());
         let mut text = format!("NIC: {config}; modelled: {}\n", self.modelled());
-        let told = ["sent", "received"].into_iter().zip([sent, received]).zip(self.rates());
-        for ((what, packets), rate) in told {
+        let lines = ["sent", "received"].into_iter().zip([sent, received]).zip(self.rates());
+        for ((what, packets), rate) in lines {
             let gigabits = rate * self.wire_bytes * 8e-9;
             text += &format!(
                 "{what:>10} {packets} packets, {:.3} Mpps, {gigabits:.3} Gbps\n",
@@ -169,15 +172,16 @@ impl Ended {
             "lost",
             self.report.lost()
         );
-        text += &format!("{:>10} {corrupted} packets, and {late} late or again\n", "corrupted");
+        text +=
+            &format!("{:>10} {corrupted} packets, and {late} late or duplicated\n", "corrupted");
         if let Some(times) = self.report.times.as_ref().filter(|times| !times.is_empty()) {
-            let told = self.times(times).into_iter().map(|(name, ns)| format!("{name} {ns:.0}"));
-            let told = told.collect::<Vec<_>>().join(", ");
+            let named = self.times(times).into_iter().map(|(name, ns)| format!("{name} {ns:.0}"));
+            let named = named.collect::<Vec<_>>().join(", ");
             let of = match self.report.timed_every {
                 0 | 1 => String::new(),
                 every => format!(", of one packet in {every}"),
             };
-            text += &format!("{:>10} {told} ns{of}\n", "round trip");
+            text += &format!("{:>10} {named} ns{of}\n", "round trip");
         }
         for (name, count) in self.counters.named() {
             text += &format!("{name:>24}: {count}\n");
@@ -220,7 +224,7 @@ impl Ended {
         })
     }
 
-    /// How often each round-trip time was seen.
+    /// Writes the round-trip-time histogram as CSV.
     pub(super) fn histogram(&self, times: &Histogram<u64>, mut to: impl Write) -> io::Result<()> {
         writeln!(to, "ns,packets")?;
         for value in times.iter_recorded() {

@@ -1,4 +1,4 @@
-//! A NIC that takes the form that programs need.
+//! A NIC that takes the configuration of its first program.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::nic::{Access, Counters, InterfaceConfig, Nic, NicParams};
 use crate::suite::testbed_config::Cpus;
 use crate::wire::traffic::Traffic;
 
-/// A generator, and the NIC at whose wire it is.
+/// A generator and its NIC.
 pub(super) struct Testbed {
-    settings: NicParams,
+    params: NicParams,
     traffic: Arc<Traffic>,
     live: Arc<LiveCounters>,
     state: Mutex<State>,
@@ -24,38 +24,41 @@ pub(super) struct Testbed {
 
 #[derive(Default)]
 struct State {
-    /// None until a program has come.
+    /// `None` until a program has connected.
     nic: Option<(Nic<GeneratorCommand>, InterfaceConfig)>,
-    /// Whether a trial has begun: from then on the NIC stays what it is.
-    start: bool,
+    /// Whether a trial has started; from then on the configuration is fixed.
+    started: bool,
 }
 
 impl Testbed {
-    /// Without a NIC as yet. Doorbells and transfers are modelled to take so long.
+    /// Creates a testbed without a NIC. `doorbell` and `transfer` are modelled durations.
     pub(super) fn new(
         traffic: Arc<Traffic>,
         live: Arc<LiveCounters>,
         (doorbell, transfer): (Duration, Duration),
     ) -> Result<Self, Error> {
         let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.nic;
-        // Without the counter there is no NIC: that is said at once, not to the first program.
+        // A missing time-stamp counter is reported now, not to the first program.
         Tsc::get()?;
-        let settings = NicParams { cpu, doorbell, transfer };
-        Ok(Self { settings, traffic, live, state: Mutex::default() })
+        let params = NicParams { cpu, doorbell, transfer };
+        Ok(Self { params, traffic, live, state: Mutex::default() })
     }
 
-    /// Gives a program the NIC. It has the form that the first program needed; another one where all that
-    /// had it are gone and no trial has begun.
+    /// Gives a program access to the NIC. A program with another configuration replaces the NIC if no program uses
+    /// it and no trial has started.
+    ///
+    /// # Errors
+    /// Returns why the NIC cannot have the configuration.
     pub(super) fn open(&self, config: InterfaceConfig) -> Result<Access, String> {
         let mut state = self.state();
         match &state.nic {
             Some((nic, has)) if *has == config => return Ok(nic.access()),
-            Some((nic, has)) if state.start || nic.is_used() => {
+            Some((nic, has)) if state.started || nic.is_used() => {
                 return Err(format!("it has {has} and cannot have {config}; start another NIC"));
             }
             _ => {}
         }
-        // Both are on one CPU, which the old one's thread would not leave by itself.
+        // Both NICs use the same CPU, on which the old thread would continue to poll.
         state.nic = None;
         let nic = self.start(config).map_err(|why| why.to_string())?;
         let access = nic.access();
@@ -68,23 +71,23 @@ impl Testbed {
         let nic = match config {
             InterfaceConfig::Pipes { notify, ring, notifications } => {
                 let engine = Pipes::new(notify, (ring / FLIT) as u32, notifications);
-                Nic::start(self.settings, engine, generator)
+                Nic::start(self.params, engine, generator)
             }
             InterfaceConfig::Descriptors { rx, tx } => {
-                Nic::start(self.settings, Descriptors::new(rx, tx), generator)
+                Nic::start(self.params, Descriptors::new(rx, tx), generator)
             }
         };
         Ok(nic?)
     }
 
-    /// The form of the NIC, where there is one.
+    /// Returns the configuration of the NIC, if there is one.
     pub(super) fn config(&self) -> Option<InterfaceConfig> {
         self.state().nic.as_ref().map(|(_, config)| *config)
     }
 
     pub(super) fn command(&self, command: GeneratorCommand) {
         let mut state = self.state();
-        state.start = true;
+        state.started = true;
         if let Some((nic, _)) = &state.nic {
             nic.command(command);
         }
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_forgotten_with_the_last_program_that_had_it() {
+    fn the_configuration_is_dropped_with_its_last_program() {
         let Some(testbed) = testbed() else { return };
         let one = testbed.open(PIPES).unwrap();
         let other = testbed.open(PIPES).unwrap();
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_stays_once_a_trial_has_begun() {
+    fn the_configuration_is_fixed_once_a_trial_has_started() {
         let Some(testbed) = testbed() else { return };
         drop(testbed.open(PIPES).unwrap());
         let (answer, _reports) = std::sync::mpsc::sync_channel(1);

@@ -31,12 +31,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Why a program has no NIC.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody is there.
+    /// NoServer is there.
     #[error(
         "no NIC at {} ({}): start one with tollgate stream generate PCAP RATE, or name its socket with \
          --nic", .0.display(), .1
     )]
-    Nobody(PathBuf, io::Error),
+    NoServer(PathBuf, io::Error),
     /// It does not want the program.
     #[error("the NIC at {}: {}", .0.display(), .1)]
     Refused(PathBuf, String),
@@ -82,7 +82,7 @@ impl Connection {
     /// # Errors
     /// Where there is none, or it has another form or comes from another version.
     pub fn open(path: &Path, config: InterfaceConfig) -> Result<Arc<Self>, ConnectError> {
-        let nobody = |why| ConnectError::Nobody(path.to_path_buf(), why);
+        let nobody = |why| ConnectError::NoServer(path.to_path_buf(), why);
         let refused = |why: &str| ConnectError::Refused(path.to_path_buf(), why.to_owned());
         let socket = UnixStream::connect(path).map_err(nobody)?;
         Request::Hello(VERSION, Some(config)).send(&socket, None, TIMEOUT).map_err(nobody)?;

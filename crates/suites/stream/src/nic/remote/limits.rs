@@ -10,9 +10,9 @@ use machine::SysError;
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Memory that one program may lend.
-    pub each: Lent,
+    pub each: MemoryUse,
     /// Memory that all programs together may lend. The kernel gives a process some 65,000 spans.
-    pub all: Lent,
+    pub all: MemoryUse,
     /// Pairs of notification buffers of one program, one for each of its cores.
     pub pairs: usize,
     /// How long a program may take to say hello, to end a message, and to read an answer. One that has had
@@ -22,18 +22,18 @@ pub struct Limits {
 
 /// An amount of memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Lent {
+pub struct MemoryUse {
     /// Bytes.
     pub bytes: u64,
     /// Spans of address space; a ring has two.
-    pub spans: usize,
+    pub regions: usize,
 }
 
-impl Lent {
+impl MemoryUse {
     fn and(self, more: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(more.bytes),
-            spans: self.spans.saturating_add(more.spans),
+            regions: self.regions.saturating_add(more.regions),
         }
     }
 }
@@ -41,14 +41,14 @@ impl Lent {
 /// What was lent so far, and how much may be.
 #[derive(Debug)]
 pub(super) struct Quota {
-    most: Lent,
-    lent: Mutex<Lent>,
+    most: MemoryUse,
+    lent: Mutex<MemoryUse>,
     /// Whose it is, for people.
     whose: &'static str,
 }
 
 impl Quota {
-    pub(super) fn new(most: Lent, whose: &'static str) -> Arc<Self> {
+    pub(super) fn new(most: MemoryUse, whose: &'static str) -> Arc<Self> {
         Arc::new(Self { most, lent: Mutex::default(), whose })
     }
 
@@ -56,7 +56,7 @@ impl Quota {
     ///
     /// # Errors
     /// If less is left.
-    pub(super) fn take(self: &Arc<Self>, part: Lent) -> Result<Taken, SysError> {
+    pub(super) fn take(self: &Arc<Self>, part: MemoryUse) -> Result<Taken, SysError> {
         let mut lent = self.lent();
         let (then, Self { most, whose, .. }) = (lent.and(part), &**self);
         let refused = |attempt: String, most: String| SysError {
@@ -71,15 +71,16 @@ impl Quota {
             let attempt = format!("lend a NIC {} B where it has {}", part.bytes, lent.bytes);
             return Err(refused(attempt, format!("{} B", most.bytes)));
         }
-        if then.spans > most.spans {
-            let attempt = format!("lend a NIC {} spans where it has {}", part.spans, lent.spans);
-            return Err(refused(attempt, format!("{} spans", most.spans)));
+        if then.regions > most.regions {
+            let attempt =
+                format!("lend a NIC {} regions where it has {}", part.regions, lent.regions);
+            return Err(refused(attempt, format!("{} spans", most.regions)));
         }
         *lent = then;
         Ok(Taken { of: Arc::clone(self), part })
     }
 
-    fn lent(&self) -> MutexGuard<'_, Lent> {
+    fn lent(&self) -> MutexGuard<'_, MemoryUse> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,14 +89,14 @@ impl Quota {
 #[derive(Debug)]
 pub(super) struct Taken {
     of: Arc<Quota>,
-    part: Lent,
+    part: MemoryUse,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut lent = self.of.lent();
         lent.bytes = lent.bytes.saturating_sub(self.part.bytes);
-        lent.spans = lent.spans.saturating_sub(self.part.spans);
+        lent.regions = lent.regions.saturating_sub(self.part.regions);
     }
 }
 
@@ -105,16 +106,18 @@ mod tests {
 
     #[test]
     fn what_is_taken_comes_back() {
-        let quota = Quota::new(Lent { bytes: 10, spans: 3 }, "of all programs");
-        let one = quota.take(Lent { bytes: 6, spans: 2 }).unwrap();
+        let quota = Quota::new(MemoryUse { bytes: 10, regions: 3 }, "of all programs");
+        let one = quota.take(MemoryUse { bytes: 6, regions: 2 }).unwrap();
         let why = |part| quota.take(part).unwrap_err().to_string();
-        assert!(why(Lent { bytes: 5, spans: 1 }).contains("it takes 10 B of all programs"));
-        assert!(why(Lent { bytes: 1, spans: 2 }).contains("it takes 3 spans of all programs"));
-        assert!(why(Lent { bytes: u64::MAX, spans: usize::MAX }).contains("10 B"));
-        let two = quota.take(Lent { bytes: 4, spans: 1 }).unwrap();
+        assert!(why(MemoryUse { bytes: 5, regions: 1 }).contains("it takes 10 B of all programs"));
+        assert!(
+            why(MemoryUse { bytes: 1, regions: 2 }).contains("it takes 3 regions of all programs")
+        );
+        assert!(why(MemoryUse { bytes: u64::MAX, regions: usize::MAX }).contains("10 B"));
+        let two = quota.take(MemoryUse { bytes: 4, regions: 1 }).unwrap();
         drop(one);
-        quota.take(Lent { bytes: 6, spans: 2 }).unwrap();
+        quota.take(MemoryUse { bytes: 6, regions: 2 }).unwrap();
         drop(two);
-        assert_eq!(*quota.lent(), Lent::default());
+        assert_eq!(*quota.lent(), MemoryUse::default());
     }
 }

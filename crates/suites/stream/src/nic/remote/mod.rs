@@ -21,6 +21,6 @@ mod serving;
 mod socket_path;
 
 pub use connection::{ConnectError, Connection};
-pub use limits::{Lent, Limits};
+pub use limits::{Limits, MemoryUse};
 pub use server::Server;
 pub use socket_path::ServerError;

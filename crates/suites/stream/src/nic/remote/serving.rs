@@ -14,7 +14,7 @@ use super::super::doorbells::DoorbellReceiver;
 use super::super::memory::MemoryLayout;
 use super::super::region::{ClientId, Region};
 use super::super::shared::Served;
-use super::limits::{Lent, Quota, Taken};
+use super::limits::{MemoryUse, Quota, Taken};
 use super::message::{Reply, Request};
 
 /// What a program has; it goes with this.
@@ -123,7 +123,7 @@ impl Serving {
         fd: Option<OwnedFd>,
     ) -> Result<u64, SysError> {
         let bytes = layout.bytes()? as u64;
-        let part = Lent { bytes, spans: layout.mappings() };
+        let part = MemoryUse { bytes, regions: layout.mappings() };
         let [own, all] = &self.quotas;
         let taken = [own.take(part)?, all.take(part)?];
         let refused = |source, remedy: &str| SysError {

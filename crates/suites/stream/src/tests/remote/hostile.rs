@@ -18,7 +18,7 @@ use crate::nic::pipes::{Notify, Pipes};
 use crate::nic::remote::fds;
 use crate::nic::remote::message::{Reply, Request, VERSION};
 use crate::nic::remote::server::{MAX_CLIENTS, MAX_STRANGERS};
-use crate::nic::remote::{Connection, Lent, Limits};
+use crate::nic::remote::{Connection, Limits, MemoryUse};
 use crate::wire::Flow;
 
 /// Limits by which a program is not waited for long, and yet gets the CPU meanwhile.
@@ -150,7 +150,7 @@ fn descriptors_that_nobody_asked_for_end_the_connection_alone() {
 
 #[test]
 fn all_programs_together_have_so_much_memory_and_so_many_cores() {
-    let all = Lent { bytes: LENT.bytes + 4096, spans: LENT.spans + 2 };
+    let all = MemoryUse { bytes: LENT.bytes + 4096, regions: LENT.regions + 2 };
     let found = Found::with_limits(pipes(), Limits { all, ..LIMITS });
     let [one, other] = [found.connect().port(), found.connect().port()];
     let lent = one.rings(16, 64 << 10).unwrap();
@@ -296,7 +296,7 @@ fn queues_of_one_ring_take_no_memory_of_the_nics_without_end() {
     let size = 1 << 20;
     let found = Found::with_limits(
         Descriptors::new(size, 64),
-        Limits { each: Lent { bytes: 64 << 20, spans: 100 }, ..LIMITS },
+        Limits { each: MemoryUse { bytes: 64 << 20, regions: 100 }, ..LIMITS },
     );
     let connection = found.connect();
     let port = connection.port();
