@@ -1,50 +1,50 @@
-//! Bytes that came, and the messages in them.
+//! Received bytes, and the messages in them.
 
 use crate::nic::layout::FLIT;
 use crate::wire::packet;
 
-/// Bytes that a pipe received: whole messages, each at a flit.
+/// Bytes that a pipe received: whole messages, each aligned to a flit.
 #[derive(Debug)]
 pub struct Batch<'a> {
     bytes: &'a mut [u8],
 }
 
 impl<'a> Batch<'a> {
-    /// Bytes in whole flits.
+    /// Creates a batch from whole flits.
     pub(super) fn new(bytes: &'a mut [u8]) -> Self {
         debug_assert!(bytes.len().is_multiple_of(FLIT));
         Self { bytes }
     }
 
-    /// All of them.
+    /// Returns all bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// How many there are, with the padding between messages.
+    /// Returns the number of bytes, including the padding between messages.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing came.
+    /// Returns whether the batch has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Its packets, one after the other.
+    /// Iterates over the batch as packets.
     pub fn packets(self) -> Messages<'a, Packets> {
         self.messages(Packets)
     }
 
-    /// Its messages, of the length that their first flit tells.
+    /// Iterates over the batch as messages whose length `length` reads from their first flit.
     pub fn messages<F: Length>(self, length: F) -> Messages<'a, F> {
         Messages { left: self.bytes, processed: 0, length, like: FLIT, stride: FLIT }
     }
 }
 
-/// How long a message is, by its first flit.
+/// Determines the length of a message from its first flit.
 pub trait Length {
-    /// Its bytes.
+    /// Returns the length of a message, in bytes.
     fn of(&mut self, flit: &[u8; FLIT]) -> usize;
 }
 
@@ -55,32 +55,32 @@ impl<F: FnMut(&[u8; FLIT]) -> usize> Length for F {
     }
 }
 
-/// Messages are packets: IPv4 in Ethernet.
+/// [`Length`] of IPv4 packets in Ethernet frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Packets;
 
 impl Length for Packets {
     #[inline(always)]
     fn of(&mut self, flit: &[u8; FLIT]) -> usize {
-        // SAFETY: a flit holds an Ethernet and an IPv4 header.
+        // SAFETY: a flit contains an Ethernet and an IPv4 header.
         unsafe { packet::length(flit.as_ptr()) }
     }
 }
 
-/// The messages of a batch. A message that would reach beyond the batch ends it.
+/// Iterator over the messages of a batch. It ends before a message that exceeds the batch.
 #[derive(Debug)]
 pub struct Messages<'a, F> {
     left: &'a mut [u8],
     processed: usize,
     length: F,
-    /// How long the last message was, and the bytes of its flits. Most are like the one before: going on
-    /// as if they were lets the processor fetch many at once.
+    /// Length of the last message, and the same rounded up to flits. Most messages have the length of the one before:
+    /// speculating on that lets the processor fetch many at once.
     like: usize,
     stride: usize,
 }
 
 impl<F> Messages<'_, F> {
-    /// Bytes of the messages given so far, with their padding: what may be freed or sent.
+    /// Returns the bytes of the messages returned so far, with their padding, which may be freed or sent.
     pub fn processed(&self) -> usize {
         self.processed
     }
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_message_once_and_nothing_beyond(lengths in proptest::collection::vec(1usize..700, 0..50), cut in 0usize..20) {
+        fn each_message_is_returned_once(lengths in proptest::collection::vec(1usize..700, 0..50), cut in 0usize..20) {
             let mut bytes = Vec::new();
             for (length, number) in lengths.iter().zip(1u8..) {
                 let at = bytes.len();

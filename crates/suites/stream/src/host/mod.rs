@@ -1,10 +1,10 @@
-//! The library: pipes as a program uses them.
+//! The host library for pipes.
 //!
-//! A [`Device`] is what one core has of a NIC: a pair of notification buffers, shared by all its pipes.
-//! An [`RxPipe`] gives the bytes of many packets at once, where the NIC wrote them; a [`TxPipe`] gives
-//! memory to write packets to; an [`RxTxPipe`] sends back from where it received. Nothing is copied.
+//! A [`Device`] is one core's access to a NIC: a pair of notification buffers, shared by all its pipes. An [`RxPipe`]
+//! returns the bytes of many packets at once, where the NIC wrote them; a [`TxPipe`] provides memory to write packets
+//! to; an [`RxTxPipe`] sends packets back from its receive ring. Nothing is copied.
 //!
-//! A program of one's own, here beside a NIC whose wire has a generator at its end:
+//! An application, here in the process of a NIC with a generator on its wire:
 //!
 //! ```
 //! # use std::time::Duration;
@@ -19,17 +19,17 @@
 //! use stream::wire::sample::SampleTraffic;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Two packets of 64 B to two destinations, again and again.
+//! // Two packets of 64 B to two destinations, repeated.
 //! let traffic = Arc::new("2_64_1_2.pcap".parse::<SampleTraffic>()?.traffic()?);
 //! let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()))?;
 //!
-//! // The NIC, on a CPU of its own where there is one.
+//! // The NIC, on a separate CPU if there is one.
 //! let sizes = Sizes::default();
 //! let engine = Pipes::new(Notify::Reactively, (sizes.ring / 64) as u32, sizes.notifications);
 //! let params = NicParams { cpu: machine::pin::current_cpu(), ..NicParams::default() };
 //! let nic = Nic::start(params, engine, generator)?;
 //!
-//! // This core's pipes, one for each destination.
+//! // This core's pipes, one per destination.
 //! let device = Device::new(&nic.port(), sizes)?;
 //! let mut pipes = Vec::new();
 //! for packet in traffic.packets() {
@@ -38,7 +38,7 @@
 //!     pipes.push(pipe);
 //! }
 //!
-//! // 10,000 packets, 100 of them under way at a time.
+//! // 10,000 packets, 100 of them in flight at a time.
 //! # let hour = machine::tsc::Tsc::get()?.ticks(Duration::from_secs(3600));
 //! let trial = Trial {
 //!     pace: Pace::Closed { window: 100 },
@@ -51,14 +51,14 @@
 //! let (answer, report) = sync_channel(1);
 //! nic.command(GeneratorCommand::Start(trial, answer));
 //!
-//! // The program: it counts each destination's bytes, and sends the packets back.
+//! // The application counts the bytes to each destination and sends the packets back.
 //! let mut bytes = [0; 2];
 //! let report = loop {
-//!     if let Some(place) = device.next() {
-//!         let pipe = &mut pipes[place];
+//!     if let Some(index) = device.next() {
+//!         let pipe = &mut pipes[index];
 //!         let mut packets = pipe.recv().packets();
 //!         for packet in &mut packets {
-//!             bytes[place] += packet.len();
+//!             bytes[index] += packet.len();
 //!         }
 //!         let all = packets.processed();
 //!         pipe.send_and_free(all)?;
@@ -91,36 +91,38 @@ pub mod descriptors;
 mod device;
 mod pipe;
 
-/// How long ago a packet left this NIC that now came back, where
-/// [timestamps](crate::nic::configuration::Configuration::Timestamp) lie at this offset; what did not leave
-/// this NIC says nothing, or anything. None where the packet is too short. It begins anew after 21 seconds.
+/// Returns the round-trip time in an echoed packet, which the NIC wrote at `offset` in
+/// [timestamp mode](crate::nic::configuration::Configuration::Timestamp). Returns `None` if the packet is too short. The
+/// value is undefined if the packet was not sent by this NIC, and wraps after 21 seconds.
 pub fn round_trip(packet: &[u8], offset: u8) -> Option<Duration> {
     let field = packet.get(usize::from(offset)..)?.first_chunk()?;
     Some(CYCLE * u32::from_be_bytes(*field))
 }
 
-/// Why the NIC was not configured.
+/// Why a configuration was not applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// It has ended.
+    /// The NIC has ended.
     #[error(transparent)]
     NicClosed(#[from] NicClosed),
-    /// A flow was to be bound, and its packets go where they went before.
+    /// The flow table has no space for the flow, whose packets go where they went before.
     #[error(transparent)]
     Full(#[from] FlowTableFull),
-    /// Another program has the flow, or what was to be set.
-    #[error("another program of this NIC has the flow or setting; end it, or ask for another")]
+    /// Another client has the flow or setting.
+    #[error(
+        "the flow or setting belongs to another program of this NIC; end it, or choose another"
+    )]
     Taken,
-    /// It has descriptors.
-    #[error("a NIC with descriptors writes no timestamps into packets; use pipes for them")]
+    /// Timestamps on a NIC with descriptors.
+    #[error("timestamps are not available with descriptors; use pipes")]
     Timestamp,
-    /// It has descriptors, and all buffers for them are in bursts or with the NIC.
-    #[error("no buffer is free to configure the NIC by; clear a burst first")]
+    /// No buffer is free for the request to a NIC with descriptors.
+    #[error("no buffer is free for the request; clear a burst first")]
     NoBuffer,
 }
 
-/// What the NIC, which is done with it, says of a configuration.
-pub(super) fn answer(
+/// Converts the NIC's answer to a configuration request.
+pub(super) fn config_result(
     configuration: Configuration,
     notification: &TxNotification,
 ) -> Result<(), ConfigError> {

@@ -1,4 +1,4 @@
-//! The three kinds of pipes: receive, transmit, and echo.
+//! The three kinds of pipes: receive, transmit, and both.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,46 +12,46 @@ use crate::nic::layout::{FLIT, Queue, Register};
 use crate::nic::memory::Memory;
 use crate::wire::Flow;
 
-/// A ring of the NIC into which packets of the flows bound to it come.
+/// A receive ring for packets of the flows bound to it.
 pub struct RxPipe {
     pub(super) shared: Rc<Shared>,
     pub(super) id: u32,
     pub(super) ring: Memory,
-    /// Up to where the program has confirmed, flits.
+    /// Position up to which bytes are confirmed, in flits.
     pub(super) confirmed: u32,
-    /// Flits confirmed and not yet freed or sent.
+    /// Confirmed flits that are not yet freed or sent.
     pub(super) held: u32,
     mask: u32,
 }
 
 impl RxPipe {
     pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, SysError> {
-        let id = shared.number_pipe()?;
-        let place = |register: Register, value| {
+        let id = shared.new_pipe_id()?;
+        let write = |register: Register, value| {
             shared.doorbells.write(register.of(Queue::Pipe(id)), value);
         };
-        // The low bits say whose it is: the ring lies at a page.
-        place(Register::RxMemoryLow, ring.bus() as u32 | shared.pair);
-        place(Register::RxMemoryHigh, (ring.bus() >> 32) as u32);
+        // The low bits of the page-aligned address contain the pair of notification buffers.
+        write(Register::RxMemoryLow, ring.bus() as u32 | shared.pair);
+        write(Register::RxMemoryHigh, (ring.bus() >> 32) as u32);
         let mask = (shared.sizes.ring / FLIT - 1) as u32;
         Ok(Self { shared, id, ring, confirmed: 0, held: 0, mask })
     }
 
-    /// The number that the NIC has for it.
+    /// Returns the NIC's ID of the pipe.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Has packets of a flow come here. What the NIC looks up of a flow depends on its protocol: see
+    /// Directs packets of a flow to this pipe. Which fields the NIC matches depends on the protocol: see
     /// [`flow_table::looked_up`](crate::nic::flow_table::looked_up).
     ///
     /// # Errors
-    /// Where the NIC has gone, or its flow table has no place for the rule.
+    /// Returns an error if the NIC has ended or its flow table has no space for the rule.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.shared.bind(self.id, flow)
     }
 
-    /// All that has come and was not confirmed, as far as the program was notified, and confirms it.
+    /// Returns and confirms all unconfirmed bytes of which the NIC has notified.
     #[inline(always)]
     pub fn recv(&mut self) -> Batch<'_> {
         let flits = self.arrived();
@@ -60,24 +60,24 @@ impl RxPipe {
         self.batch(start, flits)
     }
 
-    /// The same, and confirms nothing: what is not [confirmed](Self::confirm) is given again.
+    /// Returns the same bytes as [`recv`](Self::recv) without [confirming](Self::confirm) them.
     #[inline(always)]
     pub fn peek(&mut self) -> Batch<'_> {
         self.peek_at_most(usize::MAX)
     }
 
-    /// The same, of so many bytes at most; in whole flits, so that the last message may be cut.
+    /// Returns at most `bytes` of them, in whole flits, so the last message may be cut.
     #[inline(always)]
     pub fn peek_at_most(&mut self, bytes: usize) -> Batch<'_> {
-        let most = u32::try_from(bytes / FLIT).unwrap_or(u32::MAX).max(1);
-        let flits = self.arrived().min(most);
+        let max = u32::try_from(bytes / FLIT).unwrap_or(u32::MAX).max(1);
+        let flits = self.arrived().min(max);
         self.batch(self.confirmed, flits)
     }
 
-    /// Takes the first so many bytes of what was peeked as received.
+    /// Confirms the first `bytes` bytes of a peek as received.
     ///
     /// # Panics
-    /// Where they are more than have arrived.
+    /// Panics if fewer bytes have arrived.
     #[inline(always)]
     pub fn confirm(&mut self, bytes: usize) {
         let flits = flits(bytes);
@@ -85,11 +85,11 @@ impl RxPipe {
         self.confirm_flits(flits);
     }
 
-    /// Gives the oldest so many confirmed bytes back to the NIC. Only then, or when it is
-    /// [asked](Self::prefetch), does the NIC tell of more, where it tells reactively.
+    /// Frees the oldest `bytes` confirmed bytes. With reactive notifications the NIC notifies of further packets only
+    /// after this or a [request](Self::prefetch).
     ///
     /// # Panics
-    /// Where they are more than were confirmed.
+    /// Panics if fewer bytes are confirmed.
     #[inline(always)]
     pub fn free(&mut self, bytes: usize) {
         let flits = flits(bytes);
@@ -97,18 +97,18 @@ impl RxPipe {
         self.shared.free(self.id, flits);
     }
 
-    /// Gives all confirmed bytes back.
+    /// Frees all confirmed bytes.
     pub fn clear(&mut self) {
         self.free(self.held as usize * FLIT);
     }
 
-    /// Asks the NIC to tell of what has come since it told last.
+    /// Requests a notification of packets received since the last one.
     #[inline(always)]
     pub fn prefetch(&mut self) {
-        self.shared.ask_for_more(self.id);
+        self.shared.request_notification(self.id);
     }
 
-    /// Flits that have arrived and are not confirmed.
+    /// Returns the flits that have arrived and are not confirmed.
     #[inline(always)]
     pub(super) fn arrived(&self) -> u32 {
         self.shared.tail(self.id).wrapping_sub(self.confirmed) & self.mask
@@ -120,14 +120,14 @@ impl RxPipe {
         self.held += flits;
     }
 
-    /// Takes flits from those that are held.
+    /// Removes flits from the confirmed ones.
     #[inline(always)]
     pub(super) fn release(&mut self, flits: u32) {
         assert!(flits <= self.held, "more bytes than were confirmed");
         self.held -= flits;
     }
 
-    /// Where the oldest flit that is held lies.
+    /// Returns the position of the oldest confirmed flit that is not freed.
     #[inline(always)]
     pub(super) fn oldest(&self) -> u32 {
         self.confirmed.wrapping_sub(self.held) & self.mask
@@ -136,13 +136,13 @@ impl RxPipe {
     #[inline(always)]
     fn batch(&mut self, start: u32, flits: u32) -> Batch<'_> {
         let start = self.ring.pointer().wrapping_add(start as usize * FLIT);
-        // SAFETY: the flits have arrived and were not given back, so the NIC leaves them alone; the ring
-        // is mapped twice, so they lie in one piece; and the pipe is borrowed for as long as they are.
+        // SAFETY: the NIC does not write to flits that have arrived and are not freed; they are contiguous because the
+        // ring is mapped twice; and the pipe is borrowed as long as the slice.
         Batch::new(unsafe { std::slice::from_raw_parts_mut(start, flits as usize * FLIT) })
     }
 }
 
-/// The flits that so many bytes take; more than any ring has where there is no such number.
+/// Returns the flits that `bytes` need, or `u32::MAX` if they exceed any ring.
 #[inline(always)]
 pub(super) fn flits(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(FLIT)).unwrap_or(u32::MAX)
@@ -150,29 +150,29 @@ pub(super) fn flits(bytes: usize) -> u32 {
 
 impl Drop for RxPipe {
     fn drop(&mut self) {
-        let place = |register: Register| {
+        let clear = |register: Register| {
             self.shared.doorbells.write(register.of(Queue::Pipe(self.id)), 0);
         };
-        // What is being sent from the ring is sent first.
+        // Packets being sent from the ring are sent first.
         let _ = self.shared.wait_until_sent();
-        place(Register::RxMemoryLow);
-        place(Register::RxMemoryHigh);
-        // Whoever gets the number next writes to its registers later than this.
+        clear(Register::RxMemoryLow);
+        clear(Register::RxMemoryHigh);
+        // The next pipe with this ID writes to its registers only after these writes.
         self.shared.port.drain_doorbells();
-        self.shared.forget(self.id);
-        self.shared.port.give_pipe(self.id);
+        self.shared.discard(self.id);
+        self.shared.port.free_pipe(self.id);
     }
 }
 
-/// Memory of the program's own from which packets are sent, as a ring.
+/// A ring of the application from which packets are sent.
 pub struct TxPipe {
     shared: Rc<Shared>,
-    /// Its place among the device's TX pipes.
-    place: u32,
+    /// Index within the device's transmit pipes.
+    index: u32,
     ring: Memory,
-    /// Where the next packet goes, flits.
+    /// Position of the next packet, in flits.
     next: u32,
-    /// Flits sent in all, and of them those that came back.
+    /// Total number of flits sent, and of those released after sending.
     sent: u32,
     returned: Rc<Cell<u32>>,
 }
@@ -180,17 +180,17 @@ pub struct TxPipe {
 impl TxPipe {
     pub(super) fn new(shared: Rc<Shared>) -> Result<Self, SysError> {
         let ring = shared.port.ring(shared.sizes.ring)?;
-        let (place, returned) = shared.place_tx_pipe();
-        Ok(Self { shared, place, ring, next: 0, sent: 0, returned })
+        let (index, returned) = shared.add_tx_pipe();
+        Ok(Self { shared, index, ring, next: 0, sent: 0, returned })
     }
 
-    /// Memory for so many bytes at least, in one piece: all that is free. Waits until there is as much.
+    /// Returns all free memory, contiguous and at least `bytes` long. Waits until that much is free.
     ///
     /// # Errors
-    /// Where the NIC has gone.
+    /// Returns [`NicClosed`] if the NIC has ended.
     ///
     /// # Panics
-    /// Where the ring has fewer bytes.
+    /// Panics if `bytes` exceeds the size of the ring.
     pub fn allocate(&mut self, bytes: usize) -> Result<&mut [u8], NicClosed> {
         assert!(bytes <= self.shared.sizes.ring, "more bytes than the ring has");
         if self.free() < bytes {
@@ -199,20 +199,20 @@ impl TxPipe {
         Ok(self.buffer())
     }
 
-    /// The same memory, with all that has become free meanwhile; does not wait.
+    /// Returns all free memory, including what was released since, without waiting.
     pub fn extend(&mut self) -> &mut [u8] {
         self.shared.complete();
         self.buffer()
     }
 
-    /// Sends the first so many bytes of the memory: packets, each at a flit. They are free again once they
-    /// have left. Nothing is done for none.
+    /// Sends the first `bytes` bytes of the free memory: packets, each aligned to a flit. They are free again once they
+    /// have been sent. Does nothing for 0 bytes.
     ///
     /// # Errors
-    /// Where the NIC has gone.
+    /// Returns [`NicClosed`] if the NIC has ended.
     ///
     /// # Panics
-    /// Where fewer bytes are free.
+    /// Panics if fewer bytes are free.
     pub fn send_and_free(&mut self, bytes: usize) -> Result<(), NicClosed> {
         assert!(bytes <= self.free(), "more bytes than are free");
         let flits = bytes.div_ceil(FLIT) as u32;
@@ -223,19 +223,19 @@ impl TxPipe {
         let start = self.next;
         self.sent = self.sent.wrapping_add(flits);
         self.next = (self.next + flits) & mask;
-        self.shared.send(&self.ring, start, flits, CompletionTarget::Tx(self.place, flits))
+        self.shared.send(&self.ring, start, flits, CompletionTarget::Tx(self.index, flits))
     }
 
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     fn free(&self) -> usize {
-        let under_way = self.sent.wrapping_sub(self.returned.get());
-        self.shared.sizes.ring - under_way as usize * FLIT
+        let in_flight = self.sent.wrapping_sub(self.returned.get());
+        self.shared.sizes.ring - in_flight as usize * FLIT
     }
 
     fn buffer(&mut self) -> &mut [u8] {
         let start = self.ring.pointer().wrapping_add(self.next as usize * FLIT);
-        // SAFETY: free flits are the program's; the ring is mapped twice, so they lie in one piece; and the
-        // pipe is borrowed for as long as they are.
+        // SAFETY: the NIC does not read free flits; they are contiguous because the ring is mapped twice; and the pipe
+        // is borrowed as long as the slice.
         unsafe { std::slice::from_raw_parts_mut(start, self.free()) }
     }
 }
@@ -243,14 +243,14 @@ impl TxPipe {
 impl Drop for TxPipe {
     fn drop(&mut self) {
         if self.shared.wait_until_sent().is_ok() {
-            self.shared.free_tx_place(self.place);
+            self.shared.remove_tx_pipe(self.index);
         }
-        // Then the ring goes.
+        // The ring is dropped afterwards.
     }
 }
 
-/// A pipe that sends back from where it receives: what was received, changed or not, leaves again, and only
-/// then may the NIC write there.
+/// A pipe that sends packets back from its receive ring, modified or not. Their space is freed once they have been
+/// sent.
 pub struct RxTxPipe(RxPipe);
 
 impl RxTxPipe {
@@ -266,7 +266,7 @@ impl RxTxPipe {
     /// As [`RxPipe::bind`].
     ///
     /// # Errors
-    /// Where the NIC has gone, or its flow table has no place for the rule.
+    /// Returns an error if the NIC has ended or its flow table has no space for the rule.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.0.bind(flow)
     }
@@ -292,7 +292,7 @@ impl RxTxPipe {
     /// As [`RxPipe::confirm`].
     ///
     /// # Panics
-    /// Where the bytes are more than have arrived.
+    /// Panics if fewer bytes have arrived.
     #[inline(always)]
     pub fn confirm(&mut self, bytes: usize) {
         self.0.confirm(bytes);
@@ -304,14 +304,14 @@ impl RxTxPipe {
         self.0.prefetch();
     }
 
-    /// Sends the oldest so many confirmed bytes; they go back to the NIC once they have left. Nothing is done
-    /// for none: see [`RxTxPipe::prefetch`].
+    /// Sends the oldest `bytes` confirmed bytes and frees them once they have been sent. Does nothing for 0 bytes, not
+    /// even request a notification: see [`RxTxPipe::prefetch`].
     ///
     /// # Errors
-    /// Where the NIC has gone.
+    /// Returns [`NicClosed`] if the NIC has ended.
     ///
     /// # Panics
-    /// Where they are more than were confirmed.
+    /// Panics if fewer bytes are confirmed.
     #[inline(always)]
     pub fn send_and_free(&mut self, bytes: usize) -> Result<(), NicClosed> {
         let flits = flits(bytes);

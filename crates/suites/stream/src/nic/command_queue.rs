@@ -20,7 +20,7 @@ pub(crate) enum Command<O> {
     /// All that a program has written to registers so far is to be taken.
     DrainDoorbells(ClientId, SyncSender<()>),
     /// A pipe goes, whose program has given it back.
-    FreePipe(u32, SyncSender<()>),
+    RemovePipe(u32, SyncSender<()>),
     /// The wire has an order.
     Wire(O),
 }

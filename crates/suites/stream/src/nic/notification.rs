@@ -73,14 +73,14 @@ pub(crate) type Words = [u64; 7];
 impl TxNotification {
     /// The program asks for bytes to be sent.
     #[inline(always)]
-    pub(crate) fn ask_to_send(&self, address: u64, length: u64) {
+    pub(crate) fn request_send(&self, address: u64, length: u64) {
         self.address.store(address, Ordering::Relaxed);
         self.length.store(length, Ordering::Relaxed);
         self.signal.store(SEND, Ordering::Release);
     }
 
     /// The program asks for a configuration.
-    pub(crate) fn ask_to_configure(&self, words: Words) {
+    pub(crate) fn request_configure(&self, words: Words) {
         self.set_words(words);
         self.signal.store(CONFIGURE, Ordering::Release);
     }

@@ -134,10 +134,10 @@ impl Port {
     }
 
     /// Nobody has it any more.
-    pub(crate) fn give_pipe(&self, pipe: u32) {
+    pub(crate) fn free_pipe(&self, pipe: u32) {
         match &self.0 {
-            PortKind::Local(nic) => nic.give_pipe(pipe),
-            PortKind::Remote(nic) => nic.give_pipe(pipe),
+            PortKind::Local(nic) => nic.free_pipe(pipe),
+            PortKind::Remote(nic) => nic.free_pipe(pipe),
         }
     }
 

@@ -49,9 +49,9 @@ pub(super) trait Served: Send + Sync {
     /// A pipe that nobody has is the program's.
     fn alloc_pipe(&self, client: ClientId) -> Result<u32, SysError>;
     /// It is nobody's any more; its ring has gone.
-    fn give_pipe(&self, pipe: u32);
-    /// Its ring goes, whatever its program has said, and it is nobody's any more.
     fn free_pipe(&self, pipe: u32);
+    /// Its ring goes, whatever its program has said, and it is nobody's any more.
+    fn remove_pipe(&self, pipe: u32);
     fn is_closed(&self) -> bool;
 }
 
@@ -122,14 +122,14 @@ impl<O: Send + 'static> Served for Shared<O> {
         Ok(pipe)
     }
 
-    fn give_pipe(&self, pipe: u32) {
+    fn free_pipe(&self, pipe: u32) {
         self.owners.set(pipe, None);
         self.pipes.give(pipe);
     }
 
-    fn free_pipe(&self, pipe: u32) {
+    fn remove_pipe(&self, pipe: u32) {
         self.owners.set(pipe, None);
-        self.ask(|done| Command::FreePipe(pipe, done));
+        self.ask(|done| Command::RemovePipe(pipe, done));
         self.pipes.give(pipe);
     }
 

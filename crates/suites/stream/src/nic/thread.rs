@@ -218,7 +218,7 @@ impl<E: Engine, W: Wire> Running<E, W> {
                 self.engine.drain_doorbells(client, ticks(), &mut self.context);
                 let _ = done.send(());
             }
-            Command::FreePipe(pipe, done) => {
+            Command::RemovePipe(pipe, done) => {
                 self.engine.free(pipe, ticks(), &mut self.context);
                 let _ = done.send(());
             }

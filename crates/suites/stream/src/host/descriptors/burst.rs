@@ -1,14 +1,14 @@
-//! Packets that are received or sent together.
+//! A burst: packets that are received or sent together.
 
 use std::rc::Rc;
 
 use super::pool::{Buffer, BufferPool};
 use crate::nic::descriptor::BUFFER;
 
-/// Packets of a burst at most.
+/// Maximum number of packets in a burst.
 pub const BURST: usize = 32;
 
-/// Up to 32 packets, each in a buffer that is the program's until it is sent or [cleared](Self::clear).
+/// Up to 32 packets in buffers that belong to the program until they are sent or [cleared](Self::clear).
 pub struct Burst {
     pub(super) pool: Rc<BufferPool>,
     buffers: [Buffer; BURST],
@@ -21,67 +21,67 @@ impl Burst {
         Self { pool: Rc::clone(pool), buffers: [0; BURST], bytes: [0; BURST], count: 0 }
     }
 
-    /// How many packets it has.
+    /// Returns the number of packets.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no packets.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Its packets.
+    /// Iterates over the packets.
     #[inline(always)]
     pub fn packets(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let Self { pool, buffers, bytes, count } = self;
         buffers[..*count].iter().zip(&bytes[..*count]).map(|(buffer, bytes)| {
-            // SAFETY: a buffer that is in a burst is in no other place, and those of a burst differ; it is
-            // as long as a packet may say; and the burst is borrowed for as long as it is.
-            unsafe { std::slice::from_raw_parts_mut(pool.place(*buffer), *bytes as usize) }
+            // SAFETY: a buffer is in one place at a time, so the buffers of a burst differ and nothing else uses them;
+            // `push` limits the length to that of a buffer; and the burst is borrowed as long as the slice.
+            unsafe { std::slice::from_raw_parts_mut(pool.address(*buffer), *bytes as usize) }
         })
     }
 
-    /// Adds a packet of so many bytes, to be written; whatever the buffer held before is in it. None where the
-    /// burst is full or the pool empty.
+    /// Adds a packet of `bytes` bytes to be written; it contains what its buffer contained before. Returns `None` if
+    /// the burst is full or the pool is empty.
     ///
     /// # Panics
-    /// Where a buffer has fewer bytes.
+    /// Panics if `bytes` exceeds the size of a buffer.
     pub fn add(&mut self, bytes: usize) -> Option<&mut [u8]> {
         assert!(bytes <= BUFFER, "more bytes than a buffer has");
         let mut buffer = [0];
-        if self.count == BURST || self.pool.take(&mut buffer) == 0 {
+        if self.count == BURST || self.pool.alloc(&mut buffer) == 0 {
             return None;
         }
         self.push(buffer[0], bytes as u32);
         self.packets().last()
     }
 
-    /// Gives all buffers back to the pool.
+    /// Returns all buffers to the pool.
     pub fn clear(&mut self) {
-        self.pool.give(&self.buffers[..self.count]);
+        self.pool.free(&self.buffers[..self.count]);
         self.count = 0;
     }
 
-    /// How many more packets it has room for.
+    /// Returns the number of packets that can be added.
     #[inline(always)]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn space(&self) -> usize {
         BURST - self.count
     }
 
-    /// Where further packets go: their buffers and bytes.
+    /// Iterates over the unused entries: their buffers and lengths.
     #[inline(always)]
-    pub(super) fn rest(&mut self) -> impl Iterator<Item = (&mut Buffer, &mut u32)> {
+    pub(super) fn unused(&mut self) -> impl Iterator<Item = (&mut Buffer, &mut u32)> {
         self.buffers[self.count..].iter_mut().zip(&mut self.bytes[self.count..])
     }
 
-    /// So many further packets are there, where there is room.
+    /// Adds the first `packets` unused entries, which have been filled.
     #[inline(always)]
     pub(super) fn commit_rx(&mut self, packets: usize) {
         self.count = (self.count + packets).min(BURST);
     }
 
-    /// Puts a packet in, where there is room: as many bytes of this buffer.
+    /// Adds a packet; the burst must have space.
     #[inline(always)]
     pub(super) fn push(&mut self, buffer: Buffer, bytes: u32) {
         self.buffers[self.count] = buffer;
@@ -89,14 +89,14 @@ impl Burst {
         self.count += 1;
     }
 
-    /// Its packets, as buffers and bytes.
+    /// Iterates over the packets as buffers and lengths.
     #[inline(always)]
     pub(super) fn each(&self) -> impl Iterator<Item = (Buffer, u32)> {
         let buffers = self.buffers[..self.count].iter().copied();
         buffers.zip(self.bytes[..self.count].iter().copied())
     }
 
-    /// The first so many packets are no longer its.
+    /// Removes the first `packets` packets, whose buffers now belong to the NIC.
     #[inline(always)]
     pub(super) fn remove_sent(&mut self, packets: usize) {
         if packets < self.count {

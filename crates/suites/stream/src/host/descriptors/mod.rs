@@ -1,13 +1,13 @@
-//! The library: descriptors as a program uses them, a packet a buffer.
+//! The host library for descriptors: one descriptor and one buffer per packet.
 //!
-//! A [`Device`] is what one core has of a NIC: a pool of buffers, shared by all its queues. A [`Queue`] receives
-//! and sends a [`Burst`] of up to 32 packets at a time. A buffer is always in one place: in the pool, in a
-//! burst, or with the NIC. Nothing is copied: to send what was received, send the burst.
+//! A [`Device`] is one core's access to a NIC: a pool of buffers, shared by all its queues. A [`Queue`] receives and
+//! sends a [`Burst`] of up to 32 packets at a time. A buffer is always in one place: in the pool, in a burst, or with
+//! the NIC. Nothing is copied: to send what was received, send the burst.
 //!
-//! It is made as DPDK's drivers are: buffers of 2 KiB from a pool whose last ones in are the first out, so that
-//! they are still in the cache; rings refilled 32 at a time; a doorbell for each burst; and a report of what was
-//! sent for every 32 packets. What DPDK keeps in a header before each buffer, whose line it touches for each
-//! packet, is here in arrays, and there is no headroom before packets, for nobody here puts anything before them.
+//! The design follows DPDK's drivers: buffers of 2 KiB from a LIFO pool, so that they are still in the cache; rings
+//! refilled 32 at a time; one doorbell per burst; and one completion report per 32 sent packets. DPDK keeps metadata in
+//! a header before each buffer and touches its cache line for every packet; here it is in arrays. Packets have no
+//! headroom because nothing is prepended.
 
 use std::io;
 use std::rc::Rc;
@@ -25,28 +25,28 @@ mod pool;
 mod queue;
 mod rings;
 
-/// How many descriptors the rings of a queue have; powers of two, 64 at least.
+/// Ring sizes of a queue, in descriptors: powers of two, at least 64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// To receive: one less than as many packets can wait for the program.
+    /// Receive ring; it can store one packet less.
     pub rx: u32,
-    /// To send.
+    /// Transmit ring.
     pub tx: u32,
 }
 
 impl Default for Sizes {
-    /// As DPDK's examples have them.
+    /// The sizes of DPDK's examples.
     fn default() -> Self {
         Self { rx: 1024, tx: 1024 }
     }
 }
 
-/// What one core has of a NIC.
+/// One core's access to a NIC.
 pub struct Device {
     shared: Rc<Shared>,
 }
 
-/// What a device's queues share.
+/// State that a device's queues share.
 pub(super) struct Shared {
     pub(super) port: Port,
     pub(super) doorbells: DoorbellSender,
@@ -56,24 +56,24 @@ pub(super) struct Shared {
 }
 
 impl Device {
-    /// Registers of a NIC, and buffers for so many queues: as many as all their rings can hold, and two bursts
-    /// for each.
+    /// Attaches to a NIC and allocates buffers for `queues` queues: enough to fill all their rings, and two bursts for
+    /// each.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if the NIC has another configuration, or memory or buffer pairs are exhausted.
     pub fn new(port: &Port, sizes: Sizes, queues: u32) -> Result<Self, SysError> {
         match port.config() {
             InterfaceConfig::Descriptors { rx, tx } if (rx, tx) == (sizes.rx, sizes.tx) => {}
-            other => return Err(unfit(sizes, other)),
+            other => return Err(mismatch(sizes, other)),
         }
-        let sound = |size: u32| size.is_power_of_two() && size as usize >= 2 * BURST;
-        assert!(sound(sizes.rx) && sound(sizes.tx), "powers of two, 64 at least");
+        let is_valid = |size: u32| size.is_power_of_two() && size as usize >= 2 * BURST;
+        assert!(is_valid(sizes.rx) && is_valid(sizes.tx), "powers of two, at least 64");
         let each = u64::from(sizes.rx) + u64::from(sizes.tx) + 2 * BURST as u64;
         let buffers = u32::try_from(each * u64::from(queues)).ok().filter(|all| *all < 1 << 26);
         let buffers = buffers.ok_or_else(|| SysError {
-            attempt: format!("make buffers for {queues} queues of {} + {}", sizes.rx, sizes.tx),
+            attempt: format!("allocate buffers for {queues} queues of {} + {}", sizes.rx, sizes.tx),
             source: io::ErrorKind::OutOfMemory.into(),
-            remedy: "ask for fewer queues or shorter rings".into(),
+            remedy: "use fewer queues or shorter rings".into(),
         })?;
         let pool = BufferPool::new(port, buffers)?;
         let (pair, doorbells) = port.attach()?;
@@ -81,34 +81,34 @@ impl Device {
         Ok(Self { shared: Rc::new(shared) })
     }
 
-    /// A queue to receive from and to send by.
+    /// Creates a queue.
     ///
     /// # Errors
-    /// Where there is not enough memory, or the NIC has no queue left.
+    /// Returns an error if memory or the NIC's queues are exhausted.
     pub fn queue(&self) -> Result<Queue, SysError> {
         Queue::new(Rc::clone(&self.shared))
     }
 
-    /// An empty burst, for this device's queues.
+    /// Creates an empty burst for this device's queues.
     pub fn burst(&self) -> Burst {
         Burst::new(&self.shared.pool)
     }
 
-    /// How many buffers are in the pool, and how many there are: as many once no burst and no queue has any.
+    /// Returns the number of buffers in the pool and in total. They are equal if no burst and no queue has any.
     pub fn buffers(&self) -> (u32, u32) {
         self.shared.pool.count()
     }
 }
 
-/// The NIC lays out what it shares in another way.
-fn unfit(sizes: Sizes, has: InterfaceConfig) -> SysError {
+/// Returns the error for a NIC with another configuration.
+fn mismatch(sizes: Sizes, has: InterfaceConfig) -> SysError {
     SysError {
         attempt: format!(
-            "use rings of {} descriptors to receive and {} to send",
+            "use rings of {} descriptors for receiving and {} for sending",
             sizes.rx, sizes.tx
         ),
         source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {has}")),
-        remedy: "ask for what it has".into(),
+        remedy: "use the NIC's configuration".into(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A queue: a ring each way.
+//! A queue: a receive and a transmit ring.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use machine::SysError;
 use super::Burst;
 use super::Shared;
 use super::rings::{Rx, Tx};
-use crate::host::answer;
+use crate::host::config_result;
 use crate::host::{ConfigError, NicClosed};
 use crate::nic::configuration::Configuration;
 use crate::nic::descriptor::Descriptor;
@@ -16,7 +16,7 @@ use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 use crate::wire::Flow;
 
-/// A queue of the NIC, to receive from and to send by.
+/// A queue of the NIC.
 pub struct Queue {
     shared: Rc<Shared>,
     id: u32,
@@ -34,47 +34,47 @@ impl Queue {
         let (rx, tx) = (Rx::new(sizes.rx), Tx::new(sizes.tx));
         let mut queue = Self { shared, id, memory, rx, tx };
         let start = queue.memory.memory.bus();
-        queue.place(Register::RxMemoryLow, Register::RxMemoryHigh, start);
+        queue.set_address(Register::RxMemoryLow, Register::RxMemoryHigh, start);
         let start = start + u64::from(sizes.rx) * size_of::<Descriptor>() as u64;
-        queue.place(Register::TxMemoryLow, Register::TxMemoryHigh, start);
+        queue.set_address(Register::TxMemoryLow, Register::TxMemoryHigh, start);
         while queue.refill() {}
         Ok(queue)
     }
 
-    /// The number that the NIC has for it.
+    /// Returns the NIC's ID of the queue.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Has packets of a flow come here. What the NIC looks up of a flow depends on its protocol: see
+    /// Directs packets of a flow to this queue. Which fields the NIC matches depends on the protocol: see
     /// [`flow_table::looked_up`](crate::nic::flow_table::looked_up).
     ///
     /// # Errors
-    /// Where the NIC has gone, its flow table has no place for the rule, or no buffer is free.
+    /// Returns an error if the NIC has ended, its flow table is full, or no buffer is free.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.configure(Configuration::Bind { flow, pipe: self.id })
     }
 
-    /// Adds packets that have come to a burst, as many as it has room for; how many they were.
+    /// Adds received packets to a burst as far as it has space. Returns their number.
     ///
     /// # Panics
-    /// Where the burst is of another device.
+    /// Panics if the burst belongs to another device.
     #[inline(always)]
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.assert_ours(burst);
+        self.assert_same_device(burst);
         let Self { memory, rx, shared, .. } = self;
         let received = rx.take(&rings(memory)[..shared.sizes.rx as usize], burst);
         self.refill();
         received
     }
 
-    /// Sends all packets of a burst. Waits where the ring is full.
+    /// Sends all packets of a burst. Waits while the ring is full.
     ///
     /// # Errors
-    /// Where the NIC has gone: what was not sent is still in the burst.
+    /// Returns [`NicClosed`] if the NIC has ended; unsent packets remain in the burst.
     ///
     /// # Panics
-    /// Where the burst is of another device.
+    /// Panics if the burst belongs to another device.
     #[inline(always)]
     pub fn send(&mut self, burst: &mut Burst) -> Result<(), NicClosed> {
         loop {
@@ -90,14 +90,14 @@ impl Queue {
         }
     }
 
-    /// Sends the first packets of a burst, as many as the ring has room for; how many they were. The others are
-    /// still in the burst.
+    /// Sends the first packets of a burst as far as the ring has space, and removes them from the burst. Returns their
+    /// number.
     ///
     /// # Panics
-    /// Where the burst is of another device.
+    /// Panics if the burst belongs to another device.
     #[inline(always)]
     pub fn try_send(&mut self, burst: &mut Burst) -> usize {
-        self.assert_ours(burst);
+        self.assert_same_device(burst);
         let Self { memory, tx, shared, .. } = self;
         let ring = &rings(memory)[shared.sizes.rx as usize..];
         tx.clean(ring, &shared.pool);
@@ -108,37 +108,37 @@ impl Queue {
         put
     }
 
-    /// Changes the NIC's configuration, and waits until it is done.
+    /// Changes the NIC's configuration and waits until it is done.
     ///
     /// # Errors
-    /// Where the NIC has gone, no buffer is free, or it cannot be configured so.
+    /// Returns an error if the NIC has ended or refuses the configuration, or no buffer is free.
     pub fn configure(&mut self, configuration: Configuration) -> Result<(), ConfigError> {
         if matches!(configuration, Configuration::Timestamp { .. }) {
             return Err(ConfigError::Timestamp);
         }
         let mut buffer = [0];
-        if self.shared.pool.take(&mut buffer) == 0 {
+        if self.shared.pool.alloc(&mut buffer) == 0 {
             return Err(ConfigError::NoBuffer);
         }
-        let place = self.shared.pool.place(buffer[0]).cast::<TxNotification>();
-        // SAFETY: the buffer is nobody else's, longer than a notification and aligned to a flit; all of its
-        // fields are atomic. The pool has the memory for as long as the queue is there.
-        let asked = unsafe { &*place };
-        asked.set_words(configuration.words());
+        let address = self.shared.pool.address(buffer[0]).cast::<TxNotification>();
+        // SAFETY: the buffer is allocated to this function, is larger than a notification and aligned to a flit; all
+        // fields are atomic. The pool keeps the memory mapped as long as the queue exists.
+        let request = unsafe { &*address };
+        request.set_words(configuration.words());
         let slot = self.wait_for(|queue| {
             let Self { memory, tx, shared, .. } = queue;
             let ring = &rings(memory)[shared.sizes.rx as usize..];
             tx.clean(ring, &shared.pool);
             tx.configure(ring, &shared.pool, buffer[0])
         });
-        let slot = slot.inspect_err(|_| self.shared.pool.give(&buffer))?;
+        let slot = slot.inspect_err(|_| self.shared.pool.free(&buffer))?;
         self.ring();
         self.wait_until_done(slot)?;
-        // The buffer goes back to the pool with what is sent next.
-        answer(configuration, asked)
+        // The buffer returns to the pool with the next completion report.
+        config_result(configuration, request)
     }
 
-    /// Waits until a descriptor that was to be reported is done.
+    /// Waits until the NIC has reported a descriptor.
     fn wait_until_done(&mut self, slot: usize) -> Result<(), NicClosed> {
         self.wait_for(|queue| {
             let ring = &rings(&queue.memory)[queue.shared.sizes.rx as usize..];
@@ -146,13 +146,13 @@ impl Queue {
         })
     }
 
-    /// Waits for something of the NIC.
+    /// Polls until `poll` returns a value.
     fn wait_for<T>(
         &mut self,
-        mut what: impl FnMut(&mut Self) -> Option<T>,
+        mut poll: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, NicClosed> {
         loop {
-            if let Some(done) = what(self) {
+            if let Some(done) = poll(self) {
                 return Ok(done);
             }
             if self.shared.port.is_closed() {
@@ -162,20 +162,20 @@ impl Queue {
         }
     }
 
-    /// Waits until all that was to be sent has been.
+    /// Waits until all packets have been sent.
     fn wait_until_sent(&mut self) -> Result<(), NicClosed> {
         let slot = self.wait_for(|queue| {
             let Self { memory, tx, shared, .. } = queue;
             let ring = &rings(memory)[shared.sizes.rx as usize..];
             tx.clean(ring, &shared.pool);
-            tx.ask(ring)
+            tx.request_report(ring)
         })?;
         let tail = (slot as u32 + 1) & (self.shared.sizes.tx - 1);
         self.shared.doorbells.write(Register::TxTail.of(Which::Pipe(self.id)), tail);
         self.wait_until_done(slot)
     }
 
-    /// Gives the NIC buffers for a burst where it has room for them; whether it did.
+    /// Gives the NIC one burst of buffers if the ring has space. Returns whether it did.
     #[inline(always)]
     fn refill(&mut self) -> bool {
         let Self { memory, rx, shared, .. } = self;
@@ -186,15 +186,15 @@ impl Queue {
         tail.is_some()
     }
 
-    /// Tells the NIC up to where there is something to send.
+    /// Notifies the NIC of new descriptors to send.
     #[inline(always)]
     fn ring(&self) {
         let register = Register::TxTail.of(Which::Pipe(self.id));
         self.shared.doorbells.write(register, self.tx.tail());
     }
 
-    /// Tells the NIC where a ring lies, or by 0 that there is none.
-    fn place(&self, low: Register, high: Register, bus: u64) {
+    /// Writes the address of a ring to the NIC; 0 removes the ring.
+    fn set_address(&self, low: Register, high: Register, bus: u64) {
         let write = |register: Register, value| {
             self.shared.doorbells.write(register.of(Which::Pipe(self.id)), value);
         };
@@ -203,26 +203,26 @@ impl Queue {
     }
 
     #[inline(always)]
-    fn assert_ours(&self, burst: &Burst) {
-        assert!(Rc::ptr_eq(&burst.pool, &self.shared.pool), "a burst of another device");
+    fn assert_same_device(&self, burst: &Burst) {
+        assert!(Rc::ptr_eq(&burst.pool, &self.shared.pool), "the burst belongs to another device");
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         let _ = self.wait_until_sent();
-        self.place(Register::RxMemoryLow, Register::RxMemoryHigh, 0);
-        self.place(Register::TxMemoryLow, Register::TxMemoryHigh, 0);
+        self.set_address(Register::RxMemoryLow, Register::RxMemoryHigh, 0);
+        self.set_address(Register::TxMemoryLow, Register::TxMemoryHigh, 0);
         self.shared.port.drain_doorbells();
-        self.rx.empty(&self.shared.pool);
-        self.tx.empty(&self.shared.pool);
-        self.shared.port.give_pipe(self.id);
+        self.rx.free_all(&self.shared.pool);
+        self.tx.free_all(&self.shared.pool);
+        self.shared.port.free_pipe(self.id);
     }
 }
 
-/// The descriptors of both rings, those to receive first.
+/// The descriptors of both rings, the receive ring first.
 struct Rings {
-    /// Where they begin, kept at hand as the pool's memory is.
+    /// Start of the memory, cached as in the pool.
     start: *const Descriptor,
     count: usize,
     memory: Memory,
@@ -237,7 +237,7 @@ impl Rings {
 
 #[inline(always)]
 fn rings(rings: &Rings) -> &[Descriptor] {
-    // SAFETY: the memory holds so many, aligned to a page, as long as it is borrowed; all fields are atomic.
+    // SAFETY: the memory contains `count` page-aligned descriptors as long as it is borrowed; all fields are atomic.
     unsafe { std::slice::from_raw_parts(rings.start, rings.count) }
 }
 

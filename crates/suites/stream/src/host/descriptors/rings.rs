@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::pool::{Buffer, BufferPool, place};
+use super::pool::{Buffer, BufferPool, address};
 use super::{BURST, Burst};
 use crate::nic::descriptor::{
     BUFFER, CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, PER_LINE, RECEIVED, REPORT,
@@ -11,19 +11,19 @@ use crate::nic::descriptor::{
 use crate::nic::layout::FLIT;
 use crate::wire::vector::{prefetch, prefetch_to_write};
 
-/// The program's side of an RX ring. Counts go on without end; their lowest bits are places.
+/// The host's side of a receive ring. Counts increase without limit; their low bits are slots.
 pub(super) struct Rx {
-    /// The buffer of each descriptor.
+    /// Buffer of each descriptor.
     buffers: Box<[Buffer]>,
-    /// The next to be received.
+    /// Count of the next packet to receive.
     next: u32,
-    /// Up to where there are buffers, a multiple of a burst. The NIC knows of all but the last: where it has used
-    /// up to what it knows, it has none.
+    /// Count up to which there are buffers, a multiple of a burst. The NIC is given all but the last, because it
+    /// considers a ring empty when it reaches the tail.
     filled: u32,
 }
 
 impl Rx {
-    /// A ring of so many descriptors, a power of two, without buffers.
+    /// Creates the state of a ring of `size` descriptors, a power of two, without buffers.
     pub(super) fn new(size: u32) -> Self {
         Self { buffers: vec![0; size as usize].into(), next: 0, filled: 0 }
     }
@@ -32,43 +32,43 @@ impl Rx {
         self.buffers.len() as u32 - 1
     }
 
-    /// Takes packets that have come, as many as the burst has room for; how many.
+    /// Takes received packets as far as the burst has space. Returns their number.
     #[inline(always)]
     pub(super) fn take(&mut self, ring: &[Descriptor], burst: &mut Burst) -> usize {
-        let most = (self.filled.wrapping_sub(self.next) as usize).min(burst.room());
+        let max = (self.filled.wrapping_sub(self.next) as usize).min(burst.space());
         let first = (self.next & self.mask()) as usize;
-        // Up to the ring's end, and then from its beginning.
-        let one = most.min(ring.len() - first);
-        let mut taken = self.take_from(&ring[first..first + one], first, burst);
-        if taken == one && one < most {
-            taken += self.take_from(&ring[..most - one], 0, burst);
+        // Up to the end of the ring, then from its start.
+        let before_wrap = max.min(ring.len() - first);
+        let mut taken = self.take_from(&ring[first..first + before_wrap], first, burst);
+        if taken == before_wrap && before_wrap < max {
+            taken += self.take_from(&ring[..max - before_wrap], 0, burst);
         }
         self.next = self.next.wrapping_add(taken as u32);
         taken
     }
 
-    /// Takes packets by descriptors that lie one behind the other; how many.
+    /// Takes packets of contiguous descriptors. Returns their number.
     #[inline(always)]
     fn take_from(&self, ring: &[Descriptor], first: usize, burst: &mut Burst) -> usize {
         let start = burst.pool.start();
         let mut taken = 0;
-        let (buffers, room) = (&self.buffers[first..first + ring.len()], burst.rest());
-        for ((descriptor, buffer), (into, bytes)) in ring.iter().zip(buffers).zip(room) {
+        let (buffers, unused) = (&self.buffers[first..first + ring.len()], burst.unused());
+        for ((descriptor, buffer), (into, bytes)) in ring.iter().zip(buffers).zip(unused) {
             let word = descriptor.word.load(Ordering::Acquire);
             if word & RECEIVED == 0 {
                 break;
             }
-            // No packet is as long as its buffer; one that is said to be longer stays within it.
+            // Packets are shorter than buffers; a length from another process is limited to the buffer.
             (*into, *bytes) = (*buffer, received_bytes(word) % BUFFER as u32);
-            // All of a burst are under way together, where one after the other would be waited for.
-            prefetch(place(start, *buffer));
+            // Overlaps the fetches of all packets of a burst.
+            prefetch(address(start, *buffer));
             taken += 1;
         }
         burst.commit_rx(taken);
         taken
     }
 
-    /// Gives the NIC buffers for a burst, where as many were received; the tail to write, where it did.
+    /// Gives the NIC one burst of buffers if as many were received. Returns the tail to write if it did.
     #[inline(always)]
     pub(super) fn refill(&mut self, ring: &[Descriptor], pool: &BufferPool) -> Option<u32> {
         let mask = self.mask();
@@ -77,43 +77,43 @@ impl Rx {
         }
         let first = (self.filled & mask) as usize;
         let buffers = &mut self.buffers[first..first + BURST];
-        let taken = pool.take(buffers);
+        let taken = pool.alloc(buffers);
         if taken < BURST {
             std::hint::cold_path();
-            pool.give(&buffers[..taken]);
+            pool.free(&buffers[..taken]);
             return None;
         }
         for (descriptor, buffer) in ring[first..first + BURST].iter().zip(buffers) {
-            // What the descriptor said of the packet before is gone with it.
+            // Also clears the status of the previous packet.
             descriptor.set(pool.bus(*buffer), 0);
         }
         self.filled = self.filled.wrapping_add(BURST as u32);
         Some(self.filled.wrapping_sub(1) & mask)
     }
 
-    /// Gives all buffers back, which the NIC has no more.
-    pub(super) fn empty(&mut self, pool: &BufferPool) {
+    /// Frees all buffers, after the NIC has stopped using them.
+    pub(super) fn free_all(&mut self, pool: &BufferPool) {
         while self.next != self.filled {
-            pool.give(&[self.buffers[(self.next & self.mask()) as usize]]);
+            pool.free(&[self.buffers[(self.next & self.mask()) as usize]]);
             self.next = self.next.wrapping_add(1);
         }
     }
 }
 
-/// The program's side of a TX ring. Counts go on without end; their lowest bits are places.
+/// The host's side of a transmit ring. Counts increase without limit; their low bits are slots.
 ///
-/// The NIC reports every 32nd descriptor, the last of each 32: so many buffers come back at once.
+/// The NIC reports the last of each 32 descriptors, which frees 32 buffers at once.
 pub(super) struct Tx {
-    /// The buffer of each descriptor.
+    /// Buffer of each descriptor.
     buffers: Box<[Buffer]>,
-    /// The next to be filled.
+    /// Count of the next descriptor to fill.
     next: u32,
-    /// Up to where buffers have come back, a multiple of a burst.
+    /// Count up to which buffers have been freed, a multiple of a burst.
     cleaned: u32,
 }
 
 impl Tx {
-    /// A ring of so many descriptors, a power of two, with nothing to send.
+    /// Creates the state of a ring of `size` descriptors, a power of two, with nothing to send.
     pub(super) fn new(size: u32) -> Self {
         Self { buffers: vec![0; size as usize].into(), next: 0, cleaned: 0 }
     }
@@ -122,13 +122,13 @@ impl Tx {
         self.buffers.len() as u32 - 1
     }
 
-    /// Up to where the ring is filled, as the NIC's register has it.
+    /// Returns the tail for the NIC's register.
     #[inline(always)]
     pub(super) fn tail(&self) -> u32 {
         self.next & self.mask()
     }
 
-    /// Gives back the buffers of what was sent.
+    /// Frees the buffers of sent packets.
     #[inline(always)]
     pub(super) fn clean(&mut self, ring: &[Descriptor], pool: &BufferPool) {
         while self.next.wrapping_sub(self.cleaned) as usize >= BURST {
@@ -137,12 +137,12 @@ impl Tx {
             if word & KIND != DONE {
                 return;
             }
-            pool.give(&self.buffers[first..first + BURST]);
+            pool.free(&self.buffers[first..first + BURST]);
             self.cleaned = self.cleaned.wrapping_add(BURST as u32);
         }
     }
 
-    /// Fills descriptors with the packets of a burst, as many as there is room for; how many.
+    /// Fills descriptors with packets of a burst as far as the ring has space. Returns their number.
     #[inline(always)]
     pub(super) fn put(
         &mut self,
@@ -150,12 +150,12 @@ impl Tx {
         pool: &BufferPool,
         burst: &mut Burst,
     ) -> usize {
-        let put = burst.len().min(self.room());
+        let put = burst.len().min(self.space());
         let first = self.tail() as usize;
-        let one = put.min(ring.len() - first);
-        self.put_into(&ring[first..first + one], first, pool, burst.each());
-        if one < put {
-            self.put_into(&ring[..put - one], 0, pool, burst.each().skip(one));
+        let before_wrap = put.min(ring.len() - first);
+        self.put_into(&ring[first..first + before_wrap], first, pool, burst.each());
+        if before_wrap < put {
+            self.put_into(&ring[..put - before_wrap], 0, pool, burst.each().skip(before_wrap));
         }
         self.next = self.next.wrapping_add(put as u32);
         self.fetch_next(ring);
@@ -163,7 +163,7 @@ impl Tx {
         put
     }
 
-    /// Has the descriptors of the next burst fetched: the NIC read them last, and far away they are waited for.
+    /// Prefetches the descriptors of the next burst, which are in the cache of the NIC's core.
     #[inline(always)]
     fn fetch_next(&self, ring: &[Descriptor]) {
         for line in 0..BURST / PER_LINE {
@@ -172,7 +172,7 @@ impl Tx {
         }
     }
 
-    /// Fills descriptors that lie one behind the other.
+    /// Fills contiguous descriptors.
     #[inline(always)]
     fn put_into(
         &mut self,
@@ -182,20 +182,19 @@ impl Tx {
         packets: impl Iterator<Item = (Buffer, u32)>,
     ) {
         let bus = pool.bus(0);
-        let own = &mut self.buffers[first..first + ring.len()];
-        for ((descriptor, own), (buffer, bytes)) in ring.iter().zip(own).zip(packets) {
-            *own = buffer;
+        let slots = &mut self.buffers[first..first + ring.len()];
+        for ((descriptor, slot), (buffer, bytes)) in ring.iter().zip(slots).zip(packets) {
+            *slot = buffer;
             descriptor.set(bus + u64::from(buffer) * FLIT as u64, send(bytes));
         }
-        // The last of each burst is to be reported; they are few, so not each is asked whether it is.
+        // Requests a report for the last descriptor of each burst, in a separate loop because they are few.
         for slot in (first | (BURST - 1)..first + ring.len()).step_by(BURST) {
             let word = &ring[slot - first].word;
             word.store(word.load(Ordering::Relaxed) | REPORT, Ordering::Relaxed);
         }
     }
 
-    /// Fills a descriptor by which the NIC is configured, as the buffer says; its place. None where there is no
-    /// room.
+    /// Fills a descriptor that configures the NIC from `buffer`. Returns its slot, or `None` if the ring is full.
     pub(super) fn configure(
         &mut self,
         ring: &[Descriptor],
@@ -203,7 +202,7 @@ impl Tx {
         buffer: Buffer,
     ) -> Option<usize> {
         let slot = self.tail() as usize;
-        (self.room() > 0).then(|| {
+        (self.space() > 0).then(|| {
             self.buffers[slot] = buffer;
             ring[slot].set(pool.bus(buffer), CONFIGURE | END | REPORT);
             self.next = self.next.wrapping_add(1);
@@ -211,32 +210,32 @@ impl Tx {
         })
     }
 
-    /// Whether a descriptor that was to be reported is done.
+    /// Returns whether the NIC has reported a descriptor.
     pub(super) fn is_done(ring: &[Descriptor], slot: usize) -> bool {
         ring[slot].word.load(Ordering::Acquire) & KIND == DONE
     }
 
-    /// Fills a descriptor of nothing, by which the NIC reports all before it: its place. None where there is no
-    /// room. It has no buffer: after it, nothing but [`empty`](Self::empty) may follow.
-    pub(super) fn ask(&mut self, ring: &[Descriptor]) -> Option<usize> {
+    /// Fills an empty descriptor that makes the NIC report all descriptors before it. Returns its slot, or `None` if
+    /// the ring is full. It has no buffer, so only [`free_all`](Self::free_all) may follow.
+    pub(super) fn request_report(&mut self, ring: &[Descriptor]) -> Option<usize> {
         let slot = self.tail() as usize;
-        (self.room() > 0).then(|| {
+        (self.space() > 0).then(|| {
             ring[slot].set(0, NOTHING | REPORT);
             slot
         })
     }
 
-    /// Gives all buffers back, which the NIC has no more.
-    pub(super) fn empty(&mut self, pool: &BufferPool) {
+    /// Frees all buffers, after the NIC has stopped using them.
+    pub(super) fn free_all(&mut self, pool: &BufferPool) {
         while self.cleaned != self.next {
-            pool.give(&[self.buffers[(self.cleaned & self.mask()) as usize]]);
+            pool.free(&[self.buffers[(self.cleaned & self.mask()) as usize]]);
             self.cleaned = self.cleaned.wrapping_add(1);
         }
     }
 
-    /// One descriptor stays free, so that a full ring differs from an empty one.
+    /// Returns the number of free descriptors, less the one that distinguishes a full ring from an empty one.
     #[inline(always)]
-    fn room(&self) -> usize {
+    fn space(&self) -> usize {
         self.buffers.len() - 1 - self.next.wrapping_sub(self.cleaned) as usize
     }
 }

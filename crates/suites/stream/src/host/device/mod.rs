@@ -1,4 +1,4 @@
-//! What one core has of a NIC: notification buffers, and what all its pipes share.
+//! One core's access to a NIC by pipes: notification buffers and the state that its pipes share.
 
 use std::io;
 use std::rc::Rc;
@@ -21,16 +21,16 @@ mod released_space;
 mod rx_notifications;
 mod tx_notifications;
 
-/// Notifications taken, or completions looked at, before anything else is done: so many that packets of a pipe
-/// are sent together where each has a notification of its own and those of other pipes lie between.
+/// Maximum number of notifications or completions handled at a time: enough that packets of a pipe are sent together
+/// even if each has its own notification and notifications of other pipes are between them.
 const BATCH: u32 = 2048;
 
-/// How large everything is; as the hardware has it unless said otherwise. All are powers of two.
+/// Sizes of rings and buffers, by default those of the hardware. All are powers of two.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// Bytes of each pipe's ring.
+    /// Size of each pipe's ring, in bytes.
     pub ring: usize,
-    /// Notifications of each buffer.
+    /// Capacity of each notification buffer.
     pub notifications: u32,
 }
 
@@ -40,50 +40,50 @@ impl Default for Sizes {
     }
 }
 
-/// The NIC has ended while something was waited for.
+/// The NIC has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the NIC has gone; start it again")]
+#[error("the NIC has ended; start it again")]
 pub struct NicClosed;
 
-/// What one core has of a NIC.
+/// One core's access to a NIC by pipes.
 pub struct Device {
     pub(super) shared: Rc<Shared>,
 }
 
 impl Device {
-    /// A pair of notification buffers of a NIC.
+    /// Attaches to a NIC with a pair of notification buffers.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if the NIC has another configuration, or memory or buffer pairs are exhausted.
     pub fn new(port: &Port, sizes: Sizes) -> Result<Self, SysError> {
         assert!(
             sizes.ring.is_power_of_two() && sizes.notifications.is_power_of_two(),
-            "powers of two"
+            "sizes are powers of two"
         );
-        assert!(sizes.notifications > 1, "one notification always stays free");
-        fits(port, sizes)?;
+        assert!(sizes.notifications > 1, "one notification slot always stays free");
+        check_config(port, sizes)?;
         let shared = Shared::new(port, sizes)?;
         Ok(Self { shared: Rc::new(shared) })
     }
 
-    /// A pipe to receive from.
+    /// Creates a receive pipe.
     ///
     /// # Errors
-    /// Where there is not enough memory, or the NIC has no pipe left.
+    /// Returns an error if memory or the NIC's pipes are exhausted.
     pub fn rx_pipe(&self) -> Result<RxPipe, SysError> {
         let ring = self.shared.port.ring(self.shared.sizes.ring)?;
         RxPipe::new(Rc::clone(&self.shared), ring)
     }
 
-    /// A pipe to send from.
+    /// Creates a transmit pipe.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns an error if memory is exhausted.
     pub fn tx_pipe(&self) -> Result<TxPipe, SysError> {
         TxPipe::new(Rc::clone(&self.shared))
     }
 
-    /// A pipe that sends back from where it receives.
+    /// Creates a pipe that sends packets back from its receive ring.
     ///
     /// # Errors
     /// As for [`Device::rx_pipe`].
@@ -92,8 +92,7 @@ impl Device {
         RxTxPipe::new(Rc::clone(&self.shared), ring)
     }
 
-    /// So many of them, made together: that is faster where they are many, and their memory goes with the
-    /// last of them.
+    /// Creates `count` such pipes. This is faster than one at a time; their memory is freed with the last of them.
     ///
     /// # Errors
     /// As for [`Device::rx_pipe`].
@@ -103,30 +102,30 @@ impl Device {
         rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
     }
 
-    /// The place, among the pipes of this device in the order in which they were made, of the next pipe
-    /// that has received something; none where nothing has come.
+    /// Returns the next pipe that has received packets, as an index in the order of creation. Returns `None` if no pipe
+    /// has.
     #[inline(always)]
     pub fn next(&self) -> Option<usize> {
         self.shared.next()
     }
 
-    /// Takes note of what the NIC has sent. [`Device::next`] and waiting do so too.
+    /// Processes the NIC's completions of sent packets. [`Device::next`] and waiting do so too.
     #[inline(always)]
     pub fn complete(&self) {
         self.shared.complete();
     }
 
-    /// Changes the NIC's configuration, and waits until it is done.
+    /// Changes the NIC's configuration and waits until it is done.
     ///
     /// # Errors
-    /// Where the NIC has gone, or has no place for a rule.
+    /// Returns an error if the NIC has ended or refuses the configuration.
     pub fn configure(&self, configuration: Configuration) -> Result<(), ConfigError> {
         self.shared.configure(configuration)
     }
 }
 
-/// Whether the NIC lays out what it shares as a device of these sizes does.
-fn fits(port: &Port, sizes: Sizes) -> Result<(), SysError> {
+/// Checks that the NIC has the configuration of a device with these sizes.
+fn check_config(port: &Port, sizes: Sizes) -> Result<(), SysError> {
     match port.config() {
         InterfaceConfig::Pipes { ring, notifications, .. }
             if (ring, notifications) == (sizes.ring, sizes.notifications) =>
@@ -140,20 +139,20 @@ fn fits(port: &Port, sizes: Sizes) -> Result<(), SysError> {
                 sizes.notifications
             ),
             source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {other}")),
-            remedy: "ask for what it has".into(),
+            remedy: "use the NIC's configuration".into(),
         }),
     }
 }
 
-/// What a device's pipes share.
+/// State that a device's pipes share.
 pub(in crate::host) struct Shared {
     pub(in crate::host) port: Port,
     pub(in crate::host) doorbells: DoorbellSender,
     pub(in crate::host) pair: u32,
     pub(in crate::host) sizes: Sizes,
-    /// Notifications: those of the NIC, and then those of the program.
+    /// Receive notifications, followed by transmit notifications.
     pub(super) buffers: Memory,
-    /// Notifications of each buffer, a power of two, less one.
+    /// Capacity of each notification buffer, minus 1.
     pub(super) mask: u32,
     rx_notifications: RxNotificationState,
     tx_notifications: TxNotificationState,
@@ -161,19 +160,19 @@ pub(in crate::host) struct Shared {
 }
 
 impl Shared {
-    /// A pair of notification buffers, of which the NIC knows.
+    /// Allocates a pair of notification buffers and registers it with the NIC.
     pub(super) fn new(port: &Port, sizes: Sizes) -> Result<Self, SysError> {
         let each = sizes.notifications as usize * FLIT;
         let buffers = port.plain(2 * each)?;
         let (pair, doorbells) = port.attach()?;
-        let place = |register: Register, value| {
+        let write = |register: Register, value| {
             doorbells.write(register.of(Queue::Buffers(pair)), value);
         };
         let (rx, tx) = (buffers.bus(), buffers.bus() + each as u64);
-        place(Register::RxMemoryLow, rx as u32);
-        place(Register::RxMemoryHigh, (rx >> 32) as u32);
-        place(Register::TxMemoryLow, tx as u32);
-        place(Register::TxMemoryHigh, (tx >> 32) as u32);
+        write(Register::RxMemoryLow, rx as u32);
+        write(Register::RxMemoryHigh, (rx >> 32) as u32);
+        write(Register::TxMemoryLow, tx as u32);
+        write(Register::TxMemoryHigh, (tx >> 32) as u32);
         Ok(Self {
             port: port.clone(),
             doorbells,
@@ -187,11 +186,11 @@ impl Shared {
         })
     }
 
-    /// A new pipe's number.
-    pub(in crate::host) fn number_pipe(&self) -> Result<u32, SysError> {
+    /// Allocates the ID of a new pipe.
+    pub(in crate::host) fn new_pipe_id(&self) -> Result<u32, SysError> {
         let pipe = self.port.alloc_pipe()?;
-        self.rx_notifications.place(pipe);
-        self.released.begin(pipe);
+        self.rx_notifications.add(pipe);
+        self.released.reset(pipe);
         Ok(pipe)
     }
 

@@ -1,4 +1,4 @@
-//! Room that comes back: to the NIC where packets were read, to TX pipes where they were sent.
+//! Ring space that is released: to the NIC after reading, to transmit pipes after sending.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,25 +6,25 @@ use std::rc::Rc;
 use super::Shared;
 use crate::nic::layout::{FLIT, PIPES, Queue, Register};
 
-/// Whose room comes back when something was sent.
+/// Who gets the ring space of a completed transmission.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::host) enum CompletionTarget {
-    /// Nobody waits for it: another part of the same request follows, or it configured.
-    Nobody,
-    /// The head of this pipe moves on by so many flits.
+    /// No one: another part of the same request follows, or it was a configuration.
+    None,
+    /// The head of this pipe of the NIC advances by this number of flits.
     Pipe(u32, u32),
-    /// This TX pipe gets so many flits back.
+    /// This transmit pipe of the device gets this number of flits.
     Tx(u32, u32),
 }
 
-/// What has come back.
+/// Released ring space.
 pub(super) struct ReleasedSpace {
-    /// Up to where the NIC may write again, by pipe of the NIC, flits.
+    /// Head of each pipe of the NIC, up to which the NIC may write again, in flits.
     heads: Box<[Cell<u32>]>,
-    /// Flits that came back, by TX pipe of this device.
+    /// Total number of flits released to each transmit pipe of this device.
     returned: RefCell<Vec<Rc<Cell<u32>>>>,
-    /// Places among them of TX pipes that have gone.
-    free_places: RefCell<Vec<u32>>,
+    /// Unused indices of `returned`.
+    free_indices: RefCell<Vec<u32>>,
 }
 
 impl ReleasedSpace {
@@ -32,48 +32,48 @@ impl ReleasedSpace {
         Self {
             heads: (0..PIPES).map(|_| Cell::new(0)).collect(),
             returned: RefCell::new(Vec::new()),
-            free_places: RefCell::new(Vec::new()),
+            free_indices: RefCell::new(Vec::new()),
         }
     }
 
-    /// All of a new pipe's ring is the NIC's.
-    pub(super) fn begin(&self, pipe: u32) {
+    /// Resets the head of a new pipe, whose whole ring belongs to the NIC.
+    pub(super) fn reset(&self, pipe: u32) {
         self.heads[pipe as usize].set(0);
     }
 }
 
 impl Shared {
-    /// A place for a new TX pipe, and where its flits come back.
-    pub(in crate::host) fn place_tx_pipe(&self) -> (u32, Rc<Cell<u32>>) {
+    /// Adds a transmit pipe. Returns its index and its count of released flits.
+    pub(in crate::host) fn add_tx_pipe(&self) -> (u32, Rc<Cell<u32>>) {
         let returned = Rc::new(Cell::new(0));
         let mut all = self.released.returned.borrow_mut();
-        let place = self.released.free_places.borrow_mut().pop().unwrap_or_else(|| {
+        let index = self.released.free_indices.borrow_mut().pop().unwrap_or_else(|| {
             all.push(Rc::clone(&returned));
             all.len() as u32 - 1
         });
-        all[place as usize] = Rc::clone(&returned);
-        (place, returned)
+        all[index as usize] = Rc::clone(&returned);
+        (index, returned)
     }
 
-    /// Nothing more comes back for the TX pipe that has this place.
-    pub(in crate::host) fn free_tx_place(&self, place: u32) {
-        self.released.free_places.borrow_mut().push(place);
+    /// Removes a transmit pipe for which no completions are pending.
+    pub(in crate::host) fn remove_tx_pipe(&self, index: u32) {
+        self.released.free_indices.borrow_mut().push(index);
     }
 
-    /// Gives room back for something that was sent.
+    /// Releases the space of a completed transmission.
     #[inline(always)]
-    pub(super) fn give_back(&self, owner: CompletionTarget) {
-        match owner {
-            CompletionTarget::Nobody => {}
+    pub(super) fn release(&self, target: CompletionTarget) {
+        match target {
+            CompletionTarget::None => {}
             CompletionTarget::Pipe(pipe, flits) => self.free(pipe, flits),
-            CompletionTarget::Tx(place, flits) => {
-                let returned = &self.released.returned.borrow()[place as usize];
+            CompletionTarget::Tx(index, flits) => {
+                let returned = &self.released.returned.borrow()[index as usize];
                 returned.set(returned.get().wrapping_add(flits));
             }
         }
     }
 
-    /// Moves the head of a pipe on.
+    /// Advances the head of a pipe.
     #[inline(always)]
     pub(in crate::host) fn free(&self, pipe: u32, flits: u32) {
         let mask = (self.sizes.ring / FLIT - 1) as u32;
@@ -83,9 +83,9 @@ impl Shared {
         self.write_head(pipe, next);
     }
 
-    /// Tells the NIC once more where the head of a pipe is, which asks for what has come since.
+    /// Writes the unchanged head of a pipe, which makes the NIC notify of packets received since.
     #[inline(always)]
-    pub(in crate::host) fn ask_for_more(&self, pipe: u32) {
+    pub(in crate::host) fn request_notification(&self, pipe: u32) {
         self.write_head(pipe, self.released.heads[pipe as usize].get());
     }
 

@@ -1,4 +1,4 @@
-//! What the NIC tells of pipes, by RX notifications.
+//! Receive notifications.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,19 +7,19 @@ use super::{BATCH, Shared};
 use crate::nic::layout::{PIPES, Queue, Register};
 use crate::nic::notification::RxNotification;
 
-/// What was told of the NIC's pipes.
+/// Receive-notification state of one device.
 pub(super) struct RxNotificationState {
-    /// The next notification.
+    /// Slot of the next notification.
     head: Cell<u32>,
-    /// Up to where each pipe of the NIC is known to hold packets, flits.
+    /// Tail of each pipe of the NIC, up to which packets were received, in flits.
     tails: Box<[Cell<u32>]>,
-    /// The place that each pipe of the NIC has among this device's.
-    places: Box<[Cell<u32>]>,
-    /// How many pipes this device has had.
+    /// Index of each pipe of the NIC within this device.
+    indices: Box<[Cell<u32>]>,
+    /// Number of pipes created on this device.
     pipes: Cell<u32>,
-    /// Pipes of which the NIC told and that [`Device::next`](super::Device::next) has not given yet.
+    /// Pipes with notifications that [`Device::next`](super::Device::next) has not returned yet.
     ready: RefCell<VecDeque<u32>>,
-    /// Whether each pipe of the NIC is among them: several notifications of one make it ready but once.
+    /// Whether each pipe of the NIC is in `ready`, where it is only once.
     is_ready: Box<[Cell<bool>]>,
 }
 
@@ -29,29 +29,29 @@ impl RxNotificationState {
         Self {
             head: Cell::new(0),
             tails: cells(),
-            places: cells(),
+            indices: cells(),
             pipes: Cell::new(0),
             ready: RefCell::new(VecDeque::with_capacity(BATCH as usize)),
             is_ready: (0..PIPES).map(|_| Cell::new(false)).collect(),
         }
     }
 
-    /// A new pipe gets its place among this device's; nothing was told of it.
-    pub(super) fn place(&self, pipe: u32) {
-        self.places[pipe as usize].set(self.pipes.get());
+    /// Adds a new pipe, without notifications.
+    pub(super) fn add(&self, pipe: u32) {
+        self.indices[pipe as usize].set(self.pipes.get());
         self.pipes.set(self.pipes.get() + 1);
         self.tails[pipe as usize].set(0);
     }
 }
 
 impl Shared {
-    /// Up to where a pipe is known to hold packets, flits.
+    /// Returns the tail of a pipe, up to which packets were received, in flits.
     #[inline(always)]
     pub(in crate::host) fn tail(&self, pipe: u32) -> u32 {
         self.rx_notifications.tails[pipe as usize].get()
     }
 
-    /// The place of the next pipe that has received something.
+    /// Returns the index of the next pipe that has received packets.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<usize> {
         let rx_notifications = &self.rx_notifications;
@@ -62,10 +62,10 @@ impl Shared {
         }
         let pipe = ready.pop_front()?;
         rx_notifications.is_ready[pipe as usize].set(false);
-        Some(rx_notifications.places[pipe as usize].get() as usize)
+        Some(rx_notifications.indices[pipe as usize].get() as usize)
     }
 
-    /// Takes notifications, a batch at most; how many.
+    /// Takes up to one batch of notifications. Returns their number.
     #[inline(always)]
     fn take_notifications(&self, ready: &mut VecDeque<u32>) -> u32 {
         let rx_notifications = &self.rx_notifications;
@@ -83,14 +83,14 @@ impl Shared {
         }
         if taken > 0 {
             rx_notifications.head.set(head);
-            // The doorbell also orders the signals, which are 0 now, before the NIC's next lap.
+            // The doorbell also orders the cleared signals before the NIC's next lap.
             self.doorbells.write(Register::RxHead.of(Queue::Buffers(self.pair)), head);
         }
         taken
     }
 
-    /// Notifications of a pipe that goes are of no use to the next that gets its number.
-    pub(in crate::host) fn forget(&self, pipe: u32) {
+    /// Discards notifications of a removed pipe, so that the next pipe with its ID does not get them.
+    pub(in crate::host) fn discard(&self, pipe: u32) {
         let rx_notifications = &self.rx_notifications;
         let mut ready = rx_notifications.ready.borrow_mut();
         while self.take_notifications(&mut ready) > 0 {}
@@ -101,7 +101,7 @@ impl Shared {
 
     #[inline(always)]
     fn rx(&self, index: u32) -> &RxNotification {
-        // SAFETY: the buffers hold so many notifications of each kind, at whole flits, and the index is masked;
+        // SAFETY: the buffers contain `mask + 1` notifications of each kind, aligned to flits, and the index is masked;
         // all fields that both sides use are atomic.
         unsafe { &*self.buffers.pointer().cast::<RxNotification>().wrapping_add(index as usize) }
     }

@@ -1,73 +1,72 @@
-//! What the NIC is asked for by TX notifications: to send, and to be configured.
+//! Transmit notifications: requests to the NIC to send or to change its configuration.
 
 use std::cell::Cell;
 
 use super::{BATCH, CompletionTarget, NicClosed, Shared};
-use crate::host::ConfigError;
-use crate::host::answer;
+use crate::host::{ConfigError, config_result};
 use crate::nic::configuration::Configuration;
 use crate::nic::layout::{FLIT, MAX_TRANSFER, Queue, Register};
 use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 
-/// TX notifications under way.
+/// Transmit-notification state of one device.
 pub(super) struct TxNotificationState {
-    /// The oldest.
+    /// Slot of the oldest request in flight.
     head: Cell<u32>,
-    /// Where the next goes.
+    /// Slot of the next request.
     tail: Cell<u32>,
-    /// Whom each of them is for.
-    owners: Box<[Cell<CompletionTarget>]>,
+    /// Who gets the space that each request releases.
+    targets: Box<[Cell<CompletionTarget>]>,
 }
 
 impl TxNotificationState {
     pub(super) fn new(notifications: u32) -> Self {
-        let owners = (0..notifications).map(|_| Cell::new(CompletionTarget::Nobody)).collect();
-        Self { head: Cell::new(0), tail: Cell::new(0), owners }
+        let targets = (0..notifications).map(|_| Cell::new(CompletionTarget::None)).collect();
+        Self { head: Cell::new(0), tail: Cell::new(0), targets }
     }
 }
 
 impl Shared {
-    /// Asks the NIC to send flits of a ring of this device: one at least.
+    /// Requests that the NIC send at least one flit of a ring of this device.
     #[inline(always)]
     pub(in crate::host) fn send(
         &self,
         ring: &Memory,
         start: u32,
         flits: u32,
-        owner: CompletionTarget,
+        target: CompletionTarget,
     ) -> Result<(), NicClosed> {
         let mut at = start as usize * FLIT;
-        let mut left = flits as usize * FLIT;
+        let mut remaining = flits as usize * FLIT;
         loop {
-            // As the card has no use for a ring that is mapped twice, no part goes beyond its end.
-            let part = left.min(MAX_TRANSFER).min(self.sizes.ring - at);
-            let last = part == left;
+            // No part exceeds the end of the ring: the card does not see the mirrored mapping.
+            let part = remaining.min(MAX_TRANSFER).min(self.sizes.ring - at);
+            let last = part == remaining;
             let slot = self.slot()?;
-            self.tx(slot).ask_to_send(ring.bus() + at as u64, part as u64);
-            self.put(slot, if last { owner } else { CompletionTarget::Nobody });
+            self.tx(slot).request_send(ring.bus() + at as u64, part as u64);
+            self.put(slot, if last { target } else { CompletionTarget::None });
             if last {
                 break;
             }
-            left -= part;
+            remaining -= part;
             at = (at + part) % self.sizes.ring;
         }
         self.ring();
         Ok(())
     }
 
-    /// Changes the NIC's configuration, and waits until it is done.
+    /// Changes the NIC's configuration and waits until it is done.
     pub(super) fn configure(&self, configuration: Configuration) -> Result<(), ConfigError> {
         let slot = self.slot()?;
         let notification = self.tx(slot);
-        notification.ask_to_configure(configuration.words());
-        self.put(slot, CompletionTarget::Nobody);
+        notification.request_configure(configuration.words());
+        self.put(slot, CompletionTarget::None);
         self.ring();
         self.wait(|| notification.is_done())?;
-        answer(configuration, notification)
+        config_result(configuration, notification)
     }
 
-    /// Takes note of what was sent, and gives its room back.
+    /// Processes completions and releases their space.
     #[inline(always)]
     pub(in crate::host) fn complete(&self) {
         let tx_notifications = &self.tx_notifications;
@@ -77,18 +76,18 @@ impl Shared {
             if head == tail || !self.tx(head).is_done() {
                 break;
             }
-            self.give_back(tx_notifications.owners[head as usize].get());
+            self.release(tx_notifications.targets[head as usize].get());
             head = (head + 1) & self.mask;
         }
         tx_notifications.head.set(head);
     }
 
-    /// Takes note of completions until something holds.
+    /// Processes completions until `done` returns true.
     #[cold]
-    pub(in crate::host) fn wait(&self, holds: impl Fn() -> bool) -> Result<(), NicClosed> {
+    pub(in crate::host) fn wait(&self, done: impl Fn() -> bool) -> Result<(), NicClosed> {
         loop {
             self.complete();
-            if holds() {
+            if done() {
                 return Ok(());
             }
             if self.port.is_closed() {
@@ -98,31 +97,31 @@ impl Shared {
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no request is in flight.
     pub(in crate::host) fn wait_until_sent(&self) -> Result<(), NicClosed> {
         self.wait(|| self.tx_notifications.head.get() == self.tx_notifications.tail.get())
     }
 
-    /// The next free TX notification. Waits where all are under way.
+    /// Returns the next free slot. Waits while all are in flight.
     #[inline(always)]
     fn slot(&self) -> Result<u32, NicClosed> {
         let slot = self.tx_notifications.tail.get();
         if (slot + 1) & self.mask == self.tx_notifications.head.get() {
-            // The NIC may not know of the first parts of what is being sent.
+            // The NIC may not have been notified of the first parts of the current transmission.
             self.ring();
             self.wait(|| (slot + 1) & self.mask != self.tx_notifications.head.get())?;
         }
         Ok(slot)
     }
 
-    /// The notification in the next slot is there.
+    /// Adds the request in the next slot.
     #[inline(always)]
-    fn put(&self, slot: u32, owner: CompletionTarget) {
-        self.tx_notifications.owners[slot as usize].set(owner);
+    fn put(&self, slot: u32, target: CompletionTarget) {
+        self.tx_notifications.targets[slot as usize].set(target);
         self.tx_notifications.tail.set((slot + 1) & self.mask);
     }
 
-    /// Tells the NIC how many TX notifications there are.
+    /// Notifies the NIC of new requests.
     #[inline(always)]
     fn ring(&self) {
         self.doorbells.write(
@@ -134,8 +133,8 @@ impl Shared {
     #[inline(always)]
     fn tx(&self, index: u32) -> &TxNotification {
         let index = (self.sizes.notifications + index) as usize;
-        // SAFETY: the buffers hold so many notifications of each kind, at whole flits, and the index is masked;
-        // all fields are atomic.
+        // SAFETY: the buffers contain `notifications` notifications of each kind, aligned to flits, and the index is
+        // masked; all fields are atomic.
         unsafe { &*self.buffers.pointer().cast::<TxNotification>().wrapping_add(index) }
     }
 }

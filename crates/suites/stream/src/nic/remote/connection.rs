@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    pub(in super::super) fn give_pipe(&self, pipe: u32) {
+    pub(in super::super) fn free_pipe(&self, pipe: u32) {
         let _ = self.ask(Request::GivePipe(pipe), None);
     }
 

@@ -69,7 +69,7 @@ impl Serving {
                 Reply::Pipe(pipe)
             }
             Request::GivePipe(pipe) if self.pipes.remove(&pipe) => {
-                self.nic.free_pipe(pipe);
+                self.nic.remove_pipe(pipe);
                 Reply::Done
             }
             Request::Detach(pair) if self.pairs.remove(&pair) => {
@@ -148,7 +148,7 @@ impl Drop for Serving {
     /// Nobody else has it: first the NIC hears no more from it, then its memory goes.
     fn drop(&mut self) {
         self.pairs.iter().for_each(|pair| self.nic.detach(*pair));
-        self.pipes.iter().for_each(|pipe| self.nic.give_pipe(*pipe));
+        self.pipes.iter().for_each(|pipe| self.nic.free_pipe(*pipe));
         self.lent.keys().for_each(|bus| self.nic.unregister(*bus));
     }
 }

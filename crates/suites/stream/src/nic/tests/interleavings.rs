@@ -159,7 +159,7 @@ fn what_is_sent_is_what_was_written() {
         for number in 0..PACKETS {
             // SAFETY: as above.
             memory.with_mut(|packet| unsafe { *packet = number + 5 });
-            slot.ask_to_send(0x1000, 64 + u64::from(number));
+            slot.request_send(0x1000, 64 + u64::from(number));
             doorbells.write(16, number);
             wait(|| slot.is_done().then_some(()));
         }
@@ -173,7 +173,7 @@ fn what_was_refused_is_told_before_it_is_done() {
     loom::model(|| {
         let slot: Arc<TxNotification> = Arc::default();
         let nic_slot = Arc::clone(&slot);
-        slot.ask_to_configure([1, 2, 3, 4, 0, 0, 0]);
+        slot.request_configure([1, 2, 3, 4, 0, 0, 0]);
         let nic = thread::spawn(move || {
             assert_eq!(nic_slot.asked(), CONFIGURE);
             nic_slot.refuse(8032);

@@ -264,7 +264,7 @@ fn a_pipe_is_the_programs_that_took_it() {
         place(&doorbells, pipe, ring.bus() | u64::from(pair));
         thief.drain_doorbells();
         // What was given back is no more its own, whatever it left there.
-        thief.give_pipe(pipe);
+        thief.free_pipe(pipe);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(refused(), before);
         place(&doorbells, pipe, ring.bus() | u64::from(pair));
@@ -370,7 +370,7 @@ fn many_that_come_and_go_leave_nothing_behind() {
     let port = connection.port();
     let lowest = || {
         let pipe = port.alloc_pipe().unwrap();
-        port.give_pipe(pipe);
+        port.free_pipe(pipe);
         pipe == 0
     };
     until(lowest, "the pipes of all that have gone came back");

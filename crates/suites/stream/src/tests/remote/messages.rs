@@ -175,7 +175,7 @@ fn a_program_outlives_anything_that_calls_itself_a_nic() {
         let port = program.port();
         port.reserve_pipes(2);
         if let Ok(pipe) = port.alloc_pipe() {
-            port.give_pipe(pipe);
+            port.free_pipe(pipe);
         }
         if let Ok((pair, doorbells)) = port.attach() {
             doorbells.write(0, 1);
