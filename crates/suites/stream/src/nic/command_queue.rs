@@ -1,4 +1,4 @@
-//! What is said to the NIC's thread outside of its registers: which memory it may touch, what the wire does.
+//! Commands to the NIC's thread that do not come through registers: memory registration, and commands to the wire.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -7,23 +7,25 @@ use std::sync::{Mutex, PoisonError};
 use super::doorbells::DoorbellReceiver;
 use super::region::{ClientId, Region};
 
-/// What is said.
+/// A command to the NIC's thread. The sender, if any, is answered once it is done.
 pub(crate) enum Command<O> {
-    /// A core of a program will write to the registers of this pair of notification buffers and of its pipes.
+    /// Receives register writes for a pair of notification buffers and its pipes.
     Attach(ClientId, u32, DoorbellReceiver),
-    /// It will not any more, and its pipes go.
+    /// Removes a pair and its pipes.
     Detach(u32, SyncSender<()>),
-    /// The NIC may touch this memory.
+    /// Allows the NIC to access a region.
     Register(Region, SyncSender<()>),
-    /// It may not any more: what it holds no longer is used once the answer comes.
-    Unregister(u64, SyncSender<()>),
-    /// All that a program has written to registers so far is to be taken.
+    /// Ends the NIC's access to the region at a bus address.
+    Deregister(u64, SyncSender<()>),
+    /// Processes all register writes that a client has made so far.
     DrainDoorbells(ClientId, SyncSender<()>),
-    /// A pipe goes, whose program has given it back.
+    /// Removes a pipe that its client has freed.
     RemovePipe(u32, SyncSender<()>),
-    /// The wire has an order.
+    /// A command to the wire.
     Wire(O),
 }
+
+/// A queue of commands to the NIC's thread.
 
 /// Where it is said.
 pub(crate) struct CommandQueue<O> {
@@ -43,7 +45,7 @@ impl<O> CommandQueue<O> {
         }
     }
 
-    /// Says something. A NIC that has ended hears nothing: the command goes, and with it what waits for it.
+    /// Sends a command. If the NIC has ended the command is dropped, and with it the sender for its answer.
     pub(crate) fn send_command(&self, command: Command<O>) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         if self.ended() {
@@ -58,7 +60,7 @@ impl<O> CommandQueue<O> {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// What was said since; looked at by the NIC in every turn, so it costs one load that hits.
+    /// Takes all pending commands. Costs one load that hits the cache if there are none.
     #[inline(always)]
     pub(crate) fn pending_commands(&self) -> Option<Vec<Command<O>>> {
         if !self.waiting.load(Ordering::Relaxed) {
@@ -73,7 +75,7 @@ impl<O> CommandQueue<O> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The NIC has ended, and obeys no more; not what was said and not heard either.
+    /// Marks the NIC as ended and drops all pending commands.
     pub(crate) fn end(&self) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.store(true, Ordering::Release);

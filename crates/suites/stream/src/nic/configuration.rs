@@ -1,4 +1,4 @@
-//! How a program configures the NIC: a TX notification that holds no packets.
+//! Configuration requests: transmit notifications without packets.
 
 use std::net::Ipv4Addr;
 
@@ -7,45 +7,44 @@ use super::notification::Words;
 use crate::wire::Flow;
 use crate::wire::packet;
 
-/// One change of the NIC's configuration.
+/// A change of the NIC's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Configuration {
-    /// Packets of a flow go to a pipe. What is 0 in the flow's source means any.
+    /// Directs packets of a flow to a pipe. Source fields that are 0 match any source.
     Bind {
         /// The flow.
         flow: Flow,
         /// The pipe.
         pipe: u32,
     },
-    /// Packets leave at most at this share of the hardware's rate of flits.
+    /// Limits the rate of sent packets to a share of the hardware's flit rate.
     RateLimit {
-        /// Flits that leave...
+        /// Flits...
         numerator: u16,
-        /// ...in so many cycles.
+        /// ...per this number of cycles.
         denominator: u16,
-        /// Whether there is a limit at all.
+        /// Whether the limit is on.
         enable: bool,
     },
-    /// Packets of no flow go to the first pipes.
+    /// Directs packets without a matching rule to the first pipes.
     Fallback {
-        /// How many pipes.
+        /// Number of pipes.
         pipes: u32,
-        /// In turn, and not by the hash of their flow.
+        /// Whether to choose pipes in turn instead of by the hash of the flow.
         round_robin: bool,
     },
-    /// Packets that leave get the time, and in those that come the time is replaced by how long ago it was:
+    /// Writes the time into sent packets, and replaces it in received ones by the time elapsed since:
     /// see [`round_trip`](crate::host::round_trip).
     Timestamp {
-        /// Where in the packet the four bytes lie; [`TIMESTAMP`](super::layout::TIMESTAMP) is as good a place
-        /// as any.
+        /// Offset of the four bytes in the packet, e.g. [`TIMESTAMP`](super::layout::TIMESTAMP).
         offset: u8,
-        /// Whether they do.
+        /// Whether timestamps are on.
         enable: bool,
     },
 }
 
 impl Configuration {
-    /// As the hardware lays it out. The last word is the NIC's, for its answer.
+    /// Encodes the request in the hardware's layout. The last word is for the NIC's answer.
     pub(crate) fn words(self) -> Words {
         match self {
             Self::Bind { flow, pipe } => {
@@ -67,7 +66,7 @@ impl Configuration {
         }
     }
 
-    /// What the words mean; none where they mean nothing.
+    /// Decodes a request. Returns `None` if the words are not one.
     pub(crate) fn of(words: Words) -> Option<Self> {
         let [id, first, second, third, ..] = words;
         Some(match id {
@@ -92,8 +91,8 @@ impl Configuration {
         })
     }
 
-    /// Whether the NIC can do it: it has the pipes, the rate is one, the timestamp lies in the first flit and
-    /// not over the length, by which packets are told apart.
+    /// Returns whether the NIC supports the request: the pipe exists, the rate is valid, and the timestamp is in the
+    /// first flit and does not overlap the length, which delimits packets.
     pub(crate) fn is_possible(&self) -> bool {
         match *self {
             Self::Bind { pipe, .. } => pipe < PIPES,
@@ -102,16 +101,16 @@ impl Configuration {
             }
             Self::Fallback { pipes, .. } => pipes <= PIPES,
             Self::Timestamp { offset, enable } => {
-                let place = usize::from(offset);
-                !enable || place + 4 <= packet::TOTAL_LENGTH.start || {
-                    place >= packet::TOTAL_LENGTH.end && place + 4 <= FLIT
+                let start = usize::from(offset);
+                !enable || start + 4 <= packet::TOTAL_LENGTH.start || {
+                    start >= packet::TOTAL_LENGTH.end && start + 4 <= FLIT
                 }
             }
         }
     }
 }
 
-/// As the hardware says yes.
+/// Encodes a flag as the hardware does.
 fn all(yes: bool) -> u64 {
     if yes { u64::MAX } else { 0 }
 }
@@ -124,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn encoded_requests_are_decoded(
             source: u32, destination: u32, ports: (u16, u16), protocol: u8, pipe: u32, yes: bool,
         ) {
             let flow = Flow {
@@ -138,14 +137,14 @@ mod tests {
                 Configuration::Timestamp { offset: protocol, enable: yes },
             ] {
                 let notification = TxNotification::default();
-                prop_assert_eq!(one.words()[6], 0, "the NIC has said nothing yet");
+                prop_assert_eq!(one.words()[6], 0, "space for the answer");
                 notification.set_words(one.words());
                 prop_assert_eq!(Configuration::of(notification.get_words()), Some(one));
             }
         }
 
         #[test]
-        fn no_words_are_a_fault(words: [u64; 7]) {
+        fn decoding_never_panics(words: [u64; 7]) {
             let _ = Configuration::of(words);
         }
     }

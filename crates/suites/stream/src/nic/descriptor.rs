@@ -1,87 +1,86 @@
-//! What a program and the NIC agree on where each packet has a descriptor: the descriptors of Intel's 700
-//! series (i40e), as far as they are used, and its tail registers.
+//! Packet descriptors: the parts in use of the descriptors of Intel's 700 series (i40e), and its tail registers.
 //!
-//! Registers are those of [`nic::layout`](crate::nic::layout), those of a queue at a pipe's place. `RxTail` and
-//! `TxTail` are the program's: up to where it has filled a ring.
+//! The registers are those of [`nic::layout`](crate::nic::layout), with a queue in place of a pipe. The host writes
+//! `RxTail` and `TxTail`, up to which it has filled a ring.
 
 use std::arch::asm;
 use std::arch::x86_64::{__m128i, _mm_set_epi64x};
 use std::sync::atomic::AtomicU64;
 
-/// Bytes of the buffer that an RX descriptor points to.
+/// Size of the buffer of a receive descriptor, in bytes.
 pub const BUFFER: usize = 2048;
 
-/// A descriptor: of a buffer to receive into, of a packet received, or of one to send.
+/// A descriptor of a buffer to receive into, of a received packet, or of a packet to send.
 #[derive(Debug, Default)]
 #[repr(C, align(16))]
 pub struct Descriptor {
-    /// Where the buffer lies. The NIC overwrites it once it has written a packet there.
+    /// Bus address of the buffer. The NIC overwrites it when it has written a packet there.
     pub address: AtomicU64,
-    /// What is to be done, or was.
+    /// Command or status.
     pub word: AtomicU64,
 }
 
-/// Descriptors of a cache line.
+/// Descriptors per cache line.
 pub const PER_LINE: usize = 4;
 
-/// RX: the packet is there (DD).
+/// Receive: the buffer contains a packet (DD).
 pub const RECEIVED: u64 = 1;
-/// RX: the packet ends in this buffer (EOF).
+/// Receive: the packet ends in this buffer (EOF).
 const WHOLE: u64 = 1 << 1;
-/// RX: where the packet's bytes stand, 14 bits.
+/// Receive: shift of the packet's length, 14 bits.
 const RECEIVED_BYTES: u32 = 38;
 
-/// TX: the bits that say what is to be done (DTYPE).
+/// Transmit: mask of the command (DTYPE).
 pub const KIND: u64 = 0xf;
-/// TX: a packet is to be sent.
+/// Transmit: send a packet.
 pub const SEND: u64 = 0;
-/// TX: nothing is to be done (NOP).
+/// Transmit: no operation (NOP).
 pub const NOTHING: u64 = 1;
-/// TX: the NIC is to be configured, by the
-/// [notification](crate::nic::notification::TxNotification) in the buffer. The card's own words for it are other.
+/// Transmit: configure the NIC by the [notification](crate::nic::notification::TxNotification) in the buffer. The
+/// card's own encoding differs.
 pub const CONFIGURE: u64 = 8;
-/// TX: it is done; the NIC's answer to [`REPORT`].
+/// Transmit: done; the NIC's answer to [`REPORT`].
 pub const DONE: u64 = 0xf;
-/// TX: the packet ends in this buffer (EOP).
+/// Transmit: the packet ends in this buffer (EOP).
 pub const END: u64 = 1 << 4;
-/// TX: the NIC is to say when this descriptor, and so all before it, is done (RS).
+/// Transmit: request a report when this descriptor and all before it are done (RS).
 pub const REPORT: u64 = 1 << 5;
-/// TX: where the buffer's bytes stand, 14 bits.
+/// Transmit: shift of the packet's length, 14 bits.
 const SENT_BYTES: u32 = 34;
-/// What both counts of bytes have room for.
+/// Mask of both lengths.
 const BYTES: u64 = 0x3fff;
 
-/// The word of a descriptor into whose buffer a packet of so many bytes was written.
+/// Returns the word of a descriptor whose buffer contains a received packet of `bytes` bytes.
 #[inline(always)]
 pub fn received(bytes: u16) -> u64 {
     RECEIVED | WHOLE | u64::from(bytes) << RECEIVED_BYTES
 }
 
-/// The bytes of the packet that was written.
+/// Returns the length of a received packet.
 #[inline(always)]
 pub fn received_bytes(word: u64) -> u32 {
     (word >> RECEIVED_BYTES & BYTES) as u32
 }
 
-/// The word of a descriptor of a packet to send.
+/// Returns the word of a descriptor for a packet to send.
 #[inline(always)]
 pub fn send(bytes: u32) -> u64 {
     SEND | END | u64::from(bytes) << SENT_BYTES
 }
 
-/// The bytes of the packet to send.
+/// Returns the length of a packet to send.
 #[inline(always)]
 pub fn sent_bytes(word: u64) -> u32 {
     (word >> SENT_BYTES & BYTES) as u32
 }
 
 impl Descriptor {
-    /// Writes both words by one store, as few to a line that another core has can wait. The doorbell that
-    /// follows orders it.
+    /// Writes both words with a single store, because only few stores to a line of another core can be pending. The
+    /// doorbell that follows orders it.
     #[inline(always)]
     pub(crate) fn set(&self, address: u64, word: u64) {
-        // SAFETY: every processor has these instructions; the descriptor is aligned to their 16 bytes, and
-        // others may see half of it at most, as of two atomic stores.
+        // SAFETY: every x86-64 CPU has these instructions; the descriptor is aligned to 16 bytes; other threads may see
+        // half of the store, as with two atomic stores.
         unsafe {
             let words: __m128i = _mm_set_epi64x(word as i64, address as i64);
             asm!(
@@ -112,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(bytes in 0u16..=1514, address: u64, word: u64) {
+        fn encoded_words_are_decoded(bytes in 0u16..=1514, address: u64, word: u64) {
             prop_assert_eq!(received_bytes(received(bytes)), u32::from(bytes));
             prop_assert_eq!(sent_bytes(send(u32::from(bytes)) | REPORT), u32::from(bytes));
             let descriptor = Descriptor::default();

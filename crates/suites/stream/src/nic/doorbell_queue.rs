@@ -2,18 +2,21 @@
 
 use super::sync::{AtomicU32, AtomicU64, CREDIT, Ordering};
 
-/// The queue of one core, as it lies in memory; where all is zero, it is empty.
+/// The doorbell queue of one core. Zeroed memory is an empty queue.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct DoorbellQueue {
+    /// Packed writes: see [`doorbells`](super::doorbells).
     pub(crate) slots: [AtomicU64; CREDIT as usize],
-    /// When each write was made, where doorbells are modelled to take time.
+    /// Time of each write in ticks, if doorbell delays are modelled.
     pub(crate) stamps: [AtomicU64; CREDIT as usize],
+    /// Number of writes that the NIC has taken.
     pub(crate) taken: CachePadded<AtomicU32>,
-    /// Not 0 once the NIC has gone.
+    /// Not 0 once the NIC has ended.
     pub(crate) closed: CachePadded<AtomicU32>,
 }
 
+/// A value on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct CachePadded<T>(pub(super) T);
@@ -31,7 +34,7 @@ impl Default for DoorbellQueue {
 }
 
 impl DoorbellQueue {
-    /// The NIC has gone: nobody waits for it.
+    /// Marks the NIC as ended, so that senders stop waiting.
     pub(crate) fn close(&self) {
         self.closed.0.store(1, Ordering::Relaxed);
     }

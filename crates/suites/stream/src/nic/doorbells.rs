@@ -1,53 +1,52 @@
-//! Posted writes: how a program's writes to registers reach the NIC, in order, as over PCIe.
+//! Doorbells: ordered delivery of register writes to the NIC, as over PCIe.
 //!
-//! A card has its registers changed under it; a thread would have to look at all of thousands for those that
-//! changed. So writes travel as PCIe carries them: a queue of address and value, with credit for as many as
-//! it holds. Only this queue would go where a card stands.
+//! A card sees writes to its registers; a thread would have to poll thousands of registers for changes. So writes
+//! travel as PCIe carries them: in a queue of addresses and values, with credit for as many as it has slots. With a
+//! card in place of the thread, only this queue would be omitted.
 //!
-//! How the memory is held is not its matter, so that it may be shared with another process: whatever lies
-//! there, the NIC reads each word once and makes a write of it.
+//! The queue may be shared with another process. The NIC reads each word once, and any word is a valid write.
 
 use std::cell::Cell;
 
 use super::doorbell_mapping::DoorbellMapping;
 use super::sync::{CREDIT, Ordering, spin_loop};
 
-/// The two ends of an empty queue.
+/// Returns the two ends of an empty queue.
 pub(super) fn ends(queue: DoorbellMapping, stamped: bool) -> (DoorbellSender, DoorbellReceiver) {
     (DoorbellSender::new(queue.clone(), stamped), DoorbellReceiver::new(queue, stamped))
 }
 
-/// A write in a slot: its address, its value, and in the lowest bit the parity of the queue's lap, by which
-/// the other end sees that it is new.
+/// Packs a write: its address, its value, and in the lowest bit the parity of the queue's lap, by which the receiver
+/// recognises a new write.
 #[inline(always)]
 fn packed(address: u32, value: u32, next: u32) -> u64 {
     u64::from(address) << 33 | u64::from(value) << 1 | lap(next)
 }
 
-/// 1 in the first lap, so that an empty queue holds nothing new.
+/// Returns the parity of a lap: 1 in the first, so that a zeroed queue has no new writes.
 #[inline(always)]
 fn lap(next: u32) -> u64 {
     u64::from((next / CREDIT).is_multiple_of(2))
 }
 
-/// The program's end.
+/// The host's end of a doorbell queue.
 #[derive(Debug)]
 pub(crate) struct DoorbellSender {
     queue: DoorbellMapping,
     stamped: bool,
     next: Cell<u32>,
-    /// Up to where the NIC was known to have taken them.
+    /// Last known number of writes that the NIC has taken.
     known: Cell<u32>,
 }
 
 impl DoorbellSender {
-    /// That of an empty queue.
+    /// Creates the end of an empty queue.
     pub(super) fn new(queue: DoorbellMapping, stamped: bool) -> Self {
         Self { queue, stamped, next: Cell::new(0), known: Cell::new(0) }
     }
 
-    /// Writes a register. Waits where the NIC has taken none of the last 4096 writes; a NIC that has gone
-    /// takes no more, and the write is lost as on a card that was pulled.
+    /// Writes a register. Waits while the NIC has taken none of the last 4096 writes. If the NIC has ended the write is
+    /// lost, as with a removed card.
     #[inline(always)]
     pub(crate) fn write(&self, address: u32, value: u32) {
         let next = self.next.get();
@@ -56,7 +55,7 @@ impl DoorbellSender {
         }
         let slot = (next % CREDIT) as usize;
         if self.stamped {
-            // SAFETY: the counter may be read; it has no effect.
+            // SAFETY: RDTSC has no side effect.
             let now = unsafe { std::arch::x86_64::_rdtsc() };
             self.queue.stamps[slot].store(now, Ordering::Relaxed);
         }
@@ -80,23 +79,23 @@ impl DoorbellSender {
     }
 }
 
-/// The NIC's end.
+/// The NIC's end of a doorbell queue.
 #[derive(Debug)]
 pub(crate) struct DoorbellReceiver {
     queue: DoorbellMapping,
     stamped: bool,
     next: u32,
-    /// What the program was told of.
-    told: u32,
+    /// Number of taken writes last published to the sender.
+    published: u32,
 }
 
 impl DoorbellReceiver {
-    /// That of an empty queue.
+    /// Creates the end of an empty queue.
     pub(super) fn new(queue: DoorbellMapping, stamped: bool) -> Self {
-        Self { queue, stamped, next: 0, told: 0 }
+        Self { queue, stamped, next: 0, published: 0 }
     }
 
-    /// The next write that has arrived: address and value. Those made after `before`, ticks, have not.
+    /// Takes the next write as address and value. Writes made after `before`, in ticks, have not arrived yet.
     #[inline(always)]
     pub(crate) fn take(&mut self, before: u64) -> Option<(u32, u32)> {
         let slot = (self.next % CREDIT) as usize;
@@ -108,8 +107,8 @@ impl DoorbellReceiver {
             return None;
         }
         self.next = self.next.wrapping_add(1);
-        if self.next.wrapping_sub(self.told) >= CREDIT / 4 {
-            self.told = self.next;
+        if self.next.wrapping_sub(self.published) >= CREDIT / 4 {
+            self.published = self.next;
             self.queue.taken.0.store(self.next, Ordering::Release);
         }
         Some(((write >> 33) as u32, (write >> 1) as u32))

@@ -1,4 +1,4 @@
-//! What differs between interfaces: how packets reach a program's memory, and how they leave it.
+//! What differs between interfaces: how the NIC moves packets to and from a client's memory.
 
 use std::sync::Arc;
 
@@ -17,75 +17,75 @@ use crate::wire::{Flow, Wire};
 
 /// The NIC's side of one interface.
 pub trait Engine: Send + 'static {
-    /// What programs must lay out as it does.
+    /// Returns the configuration that clients must match.
     fn config(&self) -> InterfaceConfig;
 
-    /// A core's registers come into being.
-    fn attach(&mut self, pair: u32, arrivals: PairDoorbells);
+    /// Adds the registers of a pair of notification buffers.
+    fn attach(&mut self, pair: u32, doorbells: PairDoorbells);
 
-    /// They go, with its pipes and all rules of those; what was written before counts first.
+    /// Removes a pair with its pipes and their rules, after processing earlier writes.
     fn detach(&mut self, pair: u32, nic: &mut EngineContext);
 
-    /// Takes what programs have written to registers.
-    fn doorbells(&mut self, now: u64, nic: &mut EngineContext);
+    /// Processes register writes.
+    fn poll_doorbells(&mut self, now: u64, nic: &mut EngineContext);
 
-    /// Takes all that a program has written to registers so far, also what is modelled to be still on its way:
-    /// memory of its is about to go.
+    /// Processes all register writes that a client has made so far, including those delayed by the model, because its
+    /// memory is about to be removed.
     fn drain_doorbells(&mut self, client: ClientId, now: u64, nic: &mut EngineContext);
 
-    /// A pipe or queue goes, with all rules of its; nobody has it any more.
-    fn free(&mut self, pipe: u32, now: u64, nic: &mut EngineContext);
+    /// Removes a pipe or queue with its rules.
+    fn remove_queue(&mut self, pipe: u32, now: u64, nic: &mut EngineContext);
 
-    /// This memory goes: what lies in it is not there any more, whatever its program has said.
-    fn forget(&mut self, region: &Region, nic: &mut EngineContext);
+    /// Stops using the memory of a region.
+    fn remove_region(&mut self, region: &Region, nic: &mut EngineContext);
 
-    /// Sends what programs have asked to send.
+    /// Sends packets as requested.
     fn transmit<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W);
 
-    /// A program has no pair any more: what it has set for itself goes.
-    fn left(&mut self, _: ClientId) {}
+    /// Resets the settings of a client that has no pair left.
+    fn client_gone(&mut self, _: ClientId) {}
 
-    /// Takes what is due from the wire.
+    /// Receives packets that are due from the wire.
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W);
 }
 
-/// Posted writes as they arrive; only the NIC reads them.
+/// The NIC's end of a pair's doorbell queue.
 pub struct PairDoorbells(pub(crate) DoorbellReceiver);
 
-/// What all engines have in common.
+/// State and operations that all engines share.
 pub struct EngineContext {
-    /// What was counted.
+    /// The NIC's counters.
     pub counters: Counters,
-    /// Memory that may be touched.
+    /// Memory that the NIC may access.
     pub(crate) regions: Regions,
-    /// Whose each pair of notification buffers is, or was last.
+    /// Client of each pair of notification buffers.
     pub(crate) clients: Vec<ClientId>,
-    /// Whose each pipe is.
+    /// Client of each pipe.
     pub(crate) owners: Arc<Owners>,
-    /// When a rule was last refused for want of a place, ticks: looking for one takes long.
+    /// Time of the last rule refused for lack of space, in ticks: the search for space takes long.
     pub(crate) refused_at: u64,
-    /// Who has said where packets of no flow go.
-    pub(crate) falls_back: ClientId,
-    /// How fast a program's packets may leave.
-    pub(crate) limit: Option<Own<Limit>>,
+    /// Client that has set the fallback.
+    pub(crate) fallback_client: ClientId,
+    /// Rate limit of one client's packets.
+    pub(crate) limit: Option<Owned<RateLimiter>>,
     pub(crate) steering: Steering,
-    /// How long doorbells take, ticks; 0 where nothing is modelled.
+    /// Modelled duration of a doorbell, in ticks; 0 if not modelled.
     pub(crate) doorbell: u64,
-    /// How long a transfer takes, ticks; 0 where nothing is modelled.
+    /// Modelled duration of a transfer, in ticks; 0 if not modelled.
     pub(crate) transfer: u64,
     pub(crate) ticks_per_second: f64,
 }
 
 impl EngineContext {
-    /// Where a span of bus addresses lies, where the program that has the pair may have it touched.
+    /// Translates a range of bus addresses. Returns `None` unless the pair's client has registered all of it.
     #[inline(always)]
     pub(crate) fn resolve_dma(&self, pair: u32, bus: u64, length: usize) -> Option<*mut u8> {
         let region = self.region(pair, bus, length)?;
         Some(region.pointer().wrapping_add((bus - region.bus()) as usize))
     }
 
-    /// A pair of notification buffers is a program's from now on.
-    pub(super) fn belongs(&mut self, pair: u32, client: ClientId) {
+    /// Assigns a pair of notification buffers to a client.
+    pub(super) fn assign_pair(&mut self, pair: u32, client: ClientId) {
         let index = pair as usize;
         if self.clients.len() <= index {
             self.clients.resize(index + 1, ClientId::default());
@@ -93,15 +93,14 @@ impl EngineContext {
         self.clients[index] = client;
     }
 
-    /// The memory that holds a span of bus addresses, where it is of the program that has the pair.
+    /// Returns the region of a range of bus addresses. Returns `None` unless the pair's client has registered it.
     #[inline(always)]
     pub(crate) fn region(&self, pair: u32, bus: u64, length: usize) -> Option<&Region> {
         self.regions.find(*self.clients.get(pair as usize)?, bus, length)
     }
 
-    /// Where a ring of so many bytes lies that the program with a pair names: null where it names none, or
-    /// one that the NIC refuses.
-    pub(crate) fn ring(&mut self, pair: u32, bus: u64, length: usize) -> *mut u8 {
+    /// Translates the address of a ring. Returns null if the address is 0 or the NIC refuses it.
+    pub(crate) fn resolve_ring(&mut self, pair: u32, bus: u64, length: usize) -> *mut u8 {
         if bus == 0 {
             return std::ptr::null_mut();
         }
@@ -111,95 +110,95 @@ impl EngineContext {
         ring.unwrap_or(std::ptr::null_mut())
     }
 
-    /// The program that has a pair.
+    /// Returns the client of a pair.
     #[inline(always)]
     pub(crate) fn client(&self, pair: u32) -> ClientId {
         self.clients.get(pair as usize).copied().unwrap_or_default()
     }
 
-    /// Whether the program with this pair has the pipe, and so may say where its ring lies.
-    pub(crate) fn may_place(&self, pair: u32, pipe: u32) -> bool {
+    /// Returns whether a pair's client owns a pipe, and so may set its ring.
+    pub(crate) fn owns_pipe(&self, pair: u32, pipe: u32) -> bool {
         self.owners.of(pipe) == Some(self.client(pair))
     }
 
-    /// Whether enough time of this turn went by in looking for a place for a rule: what else is to be
-    /// configured waits for the next turn, so that packets of others do not wait for it.
+    /// Returns whether this iteration has already searched space for a rule in vain. Further configuration requests wait
+    /// for the next iteration, so that they do not delay packets.
     pub(crate) fn is_busy(&self, now: u64) -> bool {
         self.refused_at == now
     }
 
-    /// Packets of a flow go to a queue.
+    /// Directs packets of a flow to a queue.
     ///
     /// # Errors
-    /// If the flow is another program's, or the flow table has no place for the rule.
+    /// Returns an error if the flow belongs to another client or the flow table is full.
     pub(crate) fn bind(
         &mut self,
         pair: u32,
         flow: Flow,
         queue: u32,
         now: u64,
-    ) -> Result<(), NotBound> {
-        let own = self.client(pair);
+    ) -> Result<(), ConfigRefused> {
+        let client = self.client(pair);
         let bound = self.steering.table.find(&flow);
-        if bound.is_some_and(|other| self.owners.of(other).is_some_and(|it| it != own)) {
+        if bound.is_some_and(|other| self.owners.of(other).is_some_and(|it| it != client)) {
             self.counters.refused += 1;
-            return Err(NotBound::Taken);
+            return Err(ConfigRefused::Taken);
         }
         if let Err(FlowTableFull { rules, .. }) = self.steering.table.insert(flow, queue) {
             self.counters.rules_refused += 1;
             self.refused_at = now;
-            return Err(NotBound::TableFull(rules as u64));
+            return Err(ConfigRefused::TableFull(rules as u64));
         }
         self.counters.rules += 1;
         self.steering.changed();
         Ok(())
     }
 
-    /// No packets go to a queue any more.
+    /// Removes all rules of a queue.
     pub(crate) fn unbind(&mut self, queue: u32) {
         self.steering.table.remove_all_of(queue);
         self.steering.changed();
     }
 
-    /// Packets of no flow go to the first queues, none of which may be another program's.
+    /// Directs packets without a matching rule to the first queues.
     ///
     /// # Errors
-    /// If one is, or another program has said where such packets go.
-    pub(crate) fn fall_back(
+    /// Returns an error if one of them belongs to another client, or another client has set the fallback.
+    pub(crate) fn set_fallback(
         &mut self,
         pair: u32,
         queues: u32,
         round_robin: bool,
-    ) -> Result<(), NotBound> {
-        let own = self.client(pair);
-        let is_free = self.steering.fallback.pipes().is_empty() || self.falls_back == own;
-        let are_others = |queue| self.owners.of(queue).is_some_and(|owner| owner != own);
-        if !is_free || (0..queues).any(are_others) {
+    ) -> Result<(), ConfigRefused> {
+        let client = self.client(pair);
+        let is_free = self.steering.fallback.pipes().is_empty() || self.fallback_client == client;
+        let is_others = |queue| self.owners.of(queue).is_some_and(|owner| owner != client);
+        if !is_free || (0..queues).any(is_others) {
             self.counters.refused += 1;
-            return Err(NotBound::Taken);
+            return Err(ConfigRefused::Taken);
         }
         let policy = if round_robin { Policy::RoundRobin } else { Policy::Hash };
         self.steering.fallback = Fallback::new((0..queues).collect(), policy);
-        self.falls_back = own;
+        self.fallback_client = client;
         self.steering.changed();
         Ok(())
     }
 
-    /// A pipe has got its ring: packets that another program wants there are not its.
-    pub(crate) fn placed(&mut self, pair: u32, pipe: u32) {
-        if self.falls_back != self.client(pair) && self.steering.fallback.remove(pipe) {
+    /// Removes a pipe from another client's fallback when the pipe gets its ring.
+    pub(crate) fn ring_set(&mut self, pair: u32, pipe: u32) {
+        if self.fallback_client != self.client(pair) && self.steering.fallback.remove(pipe) {
             self.steering.changed();
         }
     }
 
-    /// A pair has gone. With the last of its program goes what the program has set for itself; which program
-    /// has gone so. The NIC's own process never does.
-    pub(super) fn left(&mut self, pair: u32) -> Option<ClientId> {
+    /// Removes the client of a pair. If it was the client's last pair, resets the client's settings and returns the
+    /// client. The NIC's own process is never returned.
+    pub(super) fn remove_pair(&mut self, pair: u32) -> Option<ClientId> {
         let client = std::mem::replace(self.clients.get_mut(pair as usize)?, ClientId::GONE);
         if client == ClientId::default() || self.clients.contains(&client) {
             return None;
         }
-        if self.falls_back == client {
+        if self.fallback_client == client {
             self.steering.fallback = Fallback::default();
             self.steering.changed();
         }
@@ -207,25 +206,24 @@ impl EngineContext {
         Some(client)
     }
 
-    /// Does what a core asks for that its pipes or queues have nothing to do with: to limit the rate of its
-    /// program's packets, or to say where those of no flow go.
+    /// Applies a configuration that concerns no pipe or queue: the rate limit or the fallback.
     ///
     /// # Errors
-    /// If another program has it.
+    /// Returns an error if the setting belongs to another client.
     pub(crate) fn configure(
         &mut self,
         pair: u32,
         configuration: Configuration,
-    ) -> Result<(), NotBound> {
+    ) -> Result<(), ConfigRefused> {
         match configuration {
             Configuration::Fallback { pipes, round_robin } => {
-                self.fall_back(pair, pipes, round_robin)
+                self.set_fallback(pair, pipes, round_robin)
             }
             Configuration::RateLimit { numerator, denominator, enable } => {
-                let a_second = self.ticks_per_second;
-                let limit = enable.then(|| Limit::new(numerator, denominator, a_second));
+                let per_second = self.ticks_per_second;
+                let limit = enable.then(|| RateLimiter::new(numerator, denominator, per_second));
                 let client = self.client(pair);
-                let set = Own::set(&mut self.limit, client, limit);
+                let set = Owned::set(&mut self.limit, client, limit);
                 self.counters.refused += u64::from(set.is_err());
                 set
             }
@@ -236,49 +234,49 @@ impl EngineContext {
         }
     }
 
-    /// Whether packets of the program with this pair may not leave yet.
+    /// Returns whether the rate limit delays packets of a pair's client.
     #[inline(always)]
-    pub(crate) fn holds(&self, pair: u32, now: u64) -> bool {
-        Own::of(&self.limit, self.client(pair)).is_some_and(|limit| limit.holds(now))
+    pub(crate) fn is_throttled(&self, pair: u32, now: u64) -> bool {
+        Owned::of(&self.limit, self.client(pair)).is_some_and(|limit| limit.is_throttled(now))
     }
 
-    /// Whether the rate of its packets is limited.
+    /// Returns whether packets of a pair's client are rate-limited.
     #[inline(always)]
     pub(crate) fn is_limited(&self, pair: u32) -> bool {
-        Own::of(&self.limit, self.client(pair)).is_some()
+        Owned::of(&self.limit, self.client(pair)).is_some()
     }
 
-    /// So many flits of it leave.
+    /// Accounts for sent flits of a pair's client.
     #[inline(always)]
-    pub(crate) fn leave(&mut self, pair: u32, flits: u64, now: u64) {
+    pub(crate) fn count_sent(&mut self, pair: u32, flits: u64, now: u64) {
         let client = self.client(pair);
-        if let Some(limit) = Own::of_mut(&mut self.limit, client) {
-            limit.leave(flits, now);
+        if let Some(limit) = Owned::of_mut(&mut self.limit, client) {
+            limit.count_sent(flits, now);
         }
     }
 }
 
-/// What a program has set for its own packets. One program has it at a time.
+/// A setting that applies to one client's packets. One client can have it at a time.
 #[derive(Debug)]
-pub(crate) struct Own<T> {
+pub(crate) struct Owned<T> {
     pub(crate) client: ClientId,
     pub(crate) value: T,
 }
 
-impl<T> Own<T> {
-    /// Sets it for a program, or removes it.
+impl<T> Owned<T> {
+    /// Sets or removes the value for a client.
     ///
     /// # Errors
-    /// If another program has it.
+    /// Returns an error if another client has it.
     pub(crate) fn set(
         of: &mut Option<Self>,
         client: ClientId,
         value: Option<T>,
-    ) -> Result<(), NotBound> {
+    ) -> Result<(), ConfigRefused> {
         match of {
             Some(other) if other.client != client => {
-                // To have none is what it has.
-                if value.is_some() { Err(NotBound::Taken) } else { Ok(()) }
+                // Removing what the client does not have succeeds.
+                if value.is_some() { Err(ConfigRefused::Taken) } else { Ok(()) }
             }
             _ => {
                 *of = value.map(|value| Self { client, value });
@@ -287,59 +285,59 @@ impl<T> Own<T> {
         }
     }
 
-    /// What the program has set, if it is this one.
+    /// Returns the value if `client` has set it.
     #[inline(always)]
     pub(crate) fn of(of: &Option<Self>, client: ClientId) -> Option<&T> {
         of.as_ref().filter(|of| of.client == client).map(|of| &of.value)
     }
 
-    /// The same to change.
+    /// Returns the value mutably if `client` has set it.
     #[inline(always)]
     pub(crate) fn of_mut(of: &mut Option<Self>, client: ClientId) -> Option<&mut T> {
         of.as_mut().filter(|of| of.client == client).map(|of| &mut of.value)
     }
 }
 
-/// Why a configuration was refused.
+/// Why a configuration request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotBound {
-    /// The flow table has no place beside so many rules.
+pub(crate) enum ConfigRefused {
+    /// The flow table has no space besides this number of rules.
     TableFull(u64),
-    /// Another program has it.
+    /// The flow or setting belongs to another client.
     Taken,
 }
 
-/// Of what a limited core sends late, because the NIC was busy, so many seconds are made up for.
-const MADE_UP: f64 = 100e-6;
+/// Maximum delay for which a rate-limited client may catch up, in seconds: the NIC was busy.
+const MAX_CATCH_UP: f64 = 100e-6;
 
-/// How fast packets may leave.
+/// A rate limit.
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub(crate) struct RateLimiter {
     ticks_per_flit: f64,
-    made_up: f64,
-    /// When the next may leave, ticks.
+    max_catch_up: f64,
+    /// Earliest time of the next packet, in ticks.
     next: f64,
 }
 
-impl Limit {
-    /// So many flits in so many cycles of the hardware.
+impl RateLimiter {
+    /// Creates a limit of `numerator` flits per `denominator` cycles of the hardware.
     pub(super) fn new(numerator: u16, denominator: u16, ticks_per_second: f64) -> Self {
         let share = f64::from(numerator) / f64::from(denominator);
         Self {
             ticks_per_flit: ticks_per_second / (FLITS_PER_SECOND * share),
-            made_up: ticks_per_second * MADE_UP,
+            max_catch_up: ticks_per_second * MAX_CATCH_UP,
             next: 0.0,
         }
     }
 
-    /// Whether nothing may leave yet.
-    pub(super) fn holds(&self, now: u64) -> bool {
+    /// Returns whether the next packet must wait.
+    pub(super) fn is_throttled(&self, now: u64) -> bool {
         self.next > now as f64
     }
 
-    /// So many flits leave.
-    pub(super) fn leave(&mut self, flits: u64, now: u64) {
-        let begins = self.next.max(now as f64 - self.made_up);
-        self.next = begins + self.ticks_per_flit * flits as f64;
+    /// Accounts for sent flits.
+    pub(super) fn count_sent(&mut self, flits: u64, now: u64) {
+        let start = self.next.max(now as f64 - self.max_catch_up);
+        self.next = start + self.ticks_per_flit * flits as f64;
     }
 }

@@ -1,18 +1,18 @@
-//! Where a packet goes that matches no rule of the flow table.
+//! The fallback: pipes for packets that match no rule of the flow table.
 //!
-//! The hardware takes its flow table's hash of what it looked up, so that all UDP packets to one destination
-//! go to one pipe, and asks for a power of two of pipes. Here the hash is that of receive-side scaling, as
-//! other NICs compute it, over what the packet says of both ends, and any number of pipes will do.
+//! The hardware uses its flow table's hash of the looked-up fields, so that all UDP packets to one destination go to
+//! one pipe, and requires a power of two of pipes. Here the hash is that of receive-side scaling, as in other NICs, over
+//! both endpoints of the packet, and any number of pipes is allowed.
 
 use crate::wire::Flow;
 
-/// How a packet's pipe is chosen.
+/// How the pipe of a packet is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// By its flow's [`hash`], so that a flow stays on one pipe.
+    /// By the flow's [`hash`], so that a flow stays on one pipe.
     #[default]
     Hash,
-    /// One pipe after another, packet by packet.
+    /// In turn, packet by packet.
     RoundRobin,
 }
 
@@ -25,22 +25,22 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// These pipes, the first of them the first in turn.
+    /// Creates a fallback that starts with the first pipe.
     pub fn new(pipes: Vec<u32>, policy: Policy) -> Self {
         Self { pipes, policy, next: 0 }
     }
 
-    /// The pipes.
+    /// Returns the pipes.
     pub fn pipes(&self) -> &[u32] {
         &self.pipes
     }
 
-    /// How one is chosen.
+    /// Returns the policy.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// A pipe is none of them any more; whether it was.
+    /// Removes a pipe. Returns whether it was one of them.
     pub(crate) fn remove(&mut self, pipe: u32) -> bool {
         let before = self.pipes.len();
         self.pipes.retain(|other| *other != pipe);
@@ -48,7 +48,7 @@ impl Fallback {
         self.pipes.len() < before
     }
 
-    /// The pipe for the next packet; none where it is dropped.
+    /// Returns the pipe for the next packet, or `None` to drop it.
     pub fn pipe(&mut self, flow: &Flow) -> Option<u32> {
         if self.pipes.is_empty() {
             return None;
@@ -56,16 +56,16 @@ impl Fallback {
         let index = match self.policy {
             Policy::Hash => hash(flow) as usize % self.pipes.len(),
             Policy::RoundRobin => {
-                let turn = self.next;
-                self.next = (turn + 1) % self.pipes.len();
-                turn
+                let next = self.next;
+                self.next = (next + 1) % self.pipes.len();
+                next
             }
         };
         Some(self.pipes[index])
     }
 }
 
-/// Bytes that are hashed: both addresses and both ports.
+/// Length of the hash input: both addresses and both ports.
 const INPUT: usize = 12;
 
 /// The key that Microsoft published with its description of receive-side scaling.
@@ -75,11 +75,11 @@ const KEY: [u8; 40] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// What each byte at each place adds to the hash.
+/// Contribution of each byte value at each position to the hash.
 static PARTS: [[u32; 256]; INPUT] = parts();
 
-/// The Toeplitz hash of receive-side scaling over addresses and ports. Ports of 0 add nothing, so protocols
-/// without ports are hashed by their addresses, as NICs do; the protocol is not hashed.
+/// Returns the Toeplitz hash of receive-side scaling over addresses and ports. Ports of 0 contribute nothing, so
+/// protocols without ports are hashed by their addresses, as in NICs. The protocol is not hashed.
 pub fn hash(flow: &Flow) -> u32 {
     let mut input = [0; INPUT];
     input[..4].copy_from_slice(&flow.source.octets());
@@ -89,7 +89,7 @@ pub fn hash(flow: &Flow) -> u32 {
     input.iter().zip(&PARTS).fold(0, |hash, (byte, part)| hash ^ part[usize::from(*byte)])
 }
 
-/// For each bit that is set, the 32 bits of the key that begin where it stands.
+/// Computes the table: for each set bit, the 32 bits of the key that start at its position.
 const fn parts() -> [[u32; 256]; INPUT] {
     let mut parts = [[0; 256]; INPUT];
     let mut place = 0;
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Source, destination, and the two hashes that Microsoft published for them: with ports and without.
+    /// Source, destination, and Microsoft's published hashes with and without ports.
     const PUBLISHED: [(&str, u16, &str, u16, u32, u32); 5] = [
         ("66.9.149.187", 2794, "161.142.100.80", 1766, 0x51cc_c178, 0x323e_8fc2),
         ("199.92.111.2", 14230, "65.69.140.83", 4739, 0xc626_b0ea, 0xd718_262a),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_takes_the_pipes_in_turn_whatever_the_flow() {
+    fn round_robin_takes_the_pipes_in_turn_for_any_flow() {
         let mut fallback = Fallback::new(vec![7, 9, 4], Policy::RoundRobin);
         let flow = flow("10.0.0.1", 8080, "10.0.0.2", 80);
         let pipes: Vec<_> = (0..7).filter_map(|_| fallback.pipe(&flow)).collect();

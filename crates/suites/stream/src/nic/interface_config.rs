@@ -1,6 +1,6 @@
-//! What a program and the NIC must lay out alike.
+//! The configuration of a NIC's interface, on which NIC and host must agree.
 
-// Sizes may be another process's: this crate is compiled without overflow checks.
+// Sizes may come from another process, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::fmt;
@@ -9,38 +9,38 @@ use machine::mapping::PAGE;
 
 use super::descriptor::{BUFFER, Descriptor, PER_LINE};
 
-/// When a program is notified of packets.
+/// When the NIC notifies of received packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
-    /// Of a pipe's first packet, and then when the program moves its head and there is more.
+    /// For the first packet of a pipe, then whenever the host moves the head and there are more packets.
     Reactively,
-    /// Of every packet.
+    /// For every packet.
     EveryPacket,
 }
 
-/// The interface that a NIC has, and how large its parts are.
+/// The interface of a NIC and the sizes of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterfaceConfig {
     /// Pipes.
     Pipes {
-        /// When programs are notified.
+        /// When the NIC notifies.
         notify: Notify,
-        /// Bytes of each ring.
+        /// Size of each ring, in bytes.
         ring: usize,
-        /// Notifications of each buffer.
+        /// Capacity of each notification buffer.
         notifications: u32,
     },
-    /// A descriptor and a buffer a packet.
+    /// One descriptor and one buffer per packet.
     Descriptors {
-        /// Descriptors of each ring to receive.
+        /// Descriptors of each receive ring.
         rx: u32,
-        /// Of each ring to send.
+        /// Descriptors of each transmit ring.
         tx: u32,
     },
 }
 
 impl InterfaceConfig {
-    /// As it is told to another process.
+    /// Encodes the configuration for another process.
     pub(super) fn words(self) -> [u64; 4] {
         match self {
             Self::Pipes { notify, ring, notifications } => {
@@ -50,7 +50,7 @@ impl InterfaceConfig {
         }
     }
 
-    /// What another process said; none where it is no form that a NIC can have.
+    /// Decodes the configuration from another process. Returns `None` if no NIC can have it.
     pub(super) fn of(words: [u64; 4]) -> Option<Self> {
         let notify = |each| if each == 0 { Notify::Reactively } else { Notify::EveryPacket };
         let config = match words {
@@ -67,7 +67,7 @@ impl InterfaceConfig {
         config.is_possible().then_some(config)
     }
 
-    /// Bytes of memory that so many pipes or queues take, without notification buffers.
+    /// Returns the memory that `queues` pipes or queues need, in bytes, without notification buffers.
     pub(crate) fn memory(self, queues: u64) -> u64 {
         match self {
             Self::Pipes { ring, .. } => queues.saturating_mul(ring as u64),
@@ -79,7 +79,7 @@ impl InterfaceConfig {
         }
     }
 
-    /// Whether a NIC can have it.
+    /// Returns whether a NIC can have the configuration.
     pub(crate) fn is_possible(self) -> bool {
         match self {
             Self::Pipes { ring, notifications, .. } => {
@@ -97,11 +97,11 @@ impl fmt::Display for InterfaceConfig {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pipes { notify, ring, notifications } => {
-                let each = if *notify == Notify::EveryPacket { " for every packet" } else { "" };
+                let each = if *notify == Notify::EveryPacket { " per packet" } else { "" };
                 write!(to, "pipes of {} KiB with {notifications} notifications{each}", ring / 1024)
             }
             Self::Descriptors { rx, tx } => {
-                write!(to, "rings of {rx} descriptors to receive and {tx} to send")
+                write!(to, "rings of {rx} descriptors for receiving and {tx} for sending")
             }
         }
     }

@@ -1,54 +1,54 @@
-//! What a program and the NIC agree on: registers, notifications, sizes. They are those of the hardware, so
-//! that the card could stand where the software NIC stands.
+//! What NIC and host agree on: registers and sizes. They are those of the hardware, so that the card could replace the
+//! software NIC.
 
-// Sizes may be another process's: this crate is compiled without overflow checks.
+// Sizes may come from another process, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::time::Duration;
 
-/// Bytes that the NIC moves at once, and to which packets in a pipe are aligned.
+/// Size of a flit, in which the NIC transfers data and to which packets in a pipe are aligned, in bytes.
 pub use crate::wire::packet::FLIT;
-/// Pipes that the NIC has.
+/// Number of pipes.
 pub const PIPES: u32 = 8192;
-/// Pairs of notification buffers that it has, one for each core that uses it.
+/// Number of pairs of notification buffers, one per core.
 pub const BUFFERS: u32 = 1024;
-/// Notifications that each buffer of a pair holds in the hardware.
+/// Capacity of each notification buffer in the hardware.
 pub const NOTIFICATIONS: u32 = 16384;
-/// Bytes of a pipe's ring in the hardware.
+/// Size of a pipe's ring in the hardware, in bytes.
 pub const RING: usize = 2 << 20;
-/// Bytes that one TX notification asks for at most.
+/// Maximum size of one transmit request, in bytes.
 pub const MAX_TRANSFER: usize = 128 << 10;
-/// Flits that the hardware moves a second: its clock, in whose shares rates are limited.
+/// Flits that the hardware transfers per second: its clock, to which rate limits are relative.
 pub const FLITS_PER_SECOND: f64 = 200e6;
 
-/// A cycle of that clock, in which timestamps count.
+/// Cycle time of that clock, the unit of timestamps.
 pub const CYCLE: Duration = Duration::from_nanos(5);
 
-/// Where in a packet timestamps lie unless said otherwise: what IPv4 tells fragments by.
+/// Default offset of timestamps in a packet: the identification field of IPv4.
 pub const TIMESTAMP: u8 = 18;
 
-/// Bytes of register space that a pipe or a pair of buffers has.
+/// Size of the register space of a pipe or a pair of buffers, in bytes.
 const QUEUE_SPACE: u32 = 4096;
 
-/// A register of a pipe, or of a pair of notification buffers, by its place in the queue's space.
+/// A register of a pipe or of a pair of notification buffers, with its offset in the queue's register space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Register {
-    /// Where the NIC writes next; only the NIC changes it.
+    /// Position of the NIC's next write; read-only.
     RxTail = 0,
-    /// Up to where the program has read.
+    /// Position up to which the host has read.
     RxHead = 4,
-    /// Where the ring lies, low half. A pipe's has the number of its pair of buffers in the low bits.
+    /// Address of the ring, low half. For a pipe the low bits contain the pair of buffers.
     RxMemoryLow = 8,
-    /// Where the ring lies, high half; the one that enables, or disables where both are 0.
+    /// Address of the ring, high half. Writing it enables the queue, or disables it if both halves are 0.
     RxMemoryHigh = 12,
-    /// Up to where the program has written TX notifications.
+    /// Position up to which the host has written transmit notifications.
     TxTail = 16,
-    /// Up to where the NIC has read them; only the NIC changes it.
+    /// Position up to which the NIC has read them; read-only.
     TxHead = 20,
-    /// Where the ring of TX notifications lies, low half.
+    /// Address of the ring of transmit notifications, low half.
     TxMemoryLow = 24,
-    /// Where it lies, high half.
+    /// Address of the ring of transmit notifications, high half.
     TxMemoryHigh = 28,
 }
 
@@ -64,33 +64,33 @@ impl Register {
         Self::TxMemoryHigh,
     ];
 
-    /// Its address in the space of a queue: pipes come first, then pairs of buffers.
+    /// Returns the address of the register for a queue: pipes come first, then pairs of buffers.
     pub fn of(self, queue: Queue) -> u32 {
         let index = match queue {
             Queue::Pipe(pipe) => pipe,
             Queue::Buffers(pair) => PIPES.wrapping_add(pair),
         };
-        // Nothing wraps: numbers of queues are compared with `PIPES` and `BUFFERS` where they come in.
+        // Does not wrap: queue numbers are checked against `PIPES` and `BUFFERS` when they are received.
         index.wrapping_mul(QUEUE_SPACE).wrapping_add(self as u32)
     }
 
-    /// The register and queue at an address; none where there is no register.
+    /// Returns the register and queue at an address, or `None` if there is none.
     pub fn at(address: u32) -> Option<(Queue, Self)> {
         let index = address / QUEUE_SPACE;
         let pair = index.wrapping_sub(PIPES);
         let queue = if index < PIPES { Queue::Pipe(index) } else { Queue::Buffers(pair) };
-        let place = address % QUEUE_SPACE;
-        let register = Self::ALL.into_iter().find(|one| *one as u32 == place)?;
+        let offset = address % QUEUE_SPACE;
+        let register = Self::ALL.into_iter().find(|one| *one as u32 == offset)?;
         (index < PIPES + BUFFERS).then_some((queue, register))
     }
 }
 
-/// Whose registers they are.
+/// The queue to which a register belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// A pipe's.
+    /// A pipe.
     Pipe(u32),
-    /// A pair of notification buffers'.
+    /// A pair of notification buffers.
     Buffers(u32),
 }
 

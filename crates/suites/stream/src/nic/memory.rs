@@ -1,6 +1,6 @@
-//! Memory of a program that its NIC reads and writes.
+//! Memory that the host shares with the NIC.
 
-// Sizes may be another process's: this crate is compiled without overflow checks.
+// Sizes may come from another process, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::io;
@@ -12,35 +12,35 @@ use machine::memfd::Memfd;
 
 use super::Port;
 
-/// How memory lies.
+/// Layout of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryLayout {
-    /// Rings of so many bytes each: what wraps around in one lies in one piece, for it is mapped twice.
+    /// Rings, each mapped twice in a row, so that data that wraps is contiguous.
     Rings {
-        /// How many.
+        /// Number of rings.
         count: usize,
-        /// Bytes of each, whole pages.
+        /// Size of each, in bytes: whole pages.
         each: usize,
     },
-    /// So many bytes, once.
+    /// This number of bytes, mapped once.
     Plain(usize),
 }
 
 impl MemoryLayout {
-    /// Bytes of memory that it takes.
+    /// Returns the size of the memory, in bytes.
     pub(crate) fn bytes(self) -> Result<usize, SysError> {
         let (count, each) = match self {
             Self::Rings { count, each } => (count, each),
             Self::Plain(bytes) => (1, bytes),
         };
         count.checked_mul(each).ok_or_else(|| SysError {
-            attempt: format!("make {count} rings of {each} B"),
+            attempt: format!("allocate {count} rings of {each} B"),
             source: io::ErrorKind::InvalidInput.into(),
-            remedy: "ask for fewer or shorter ones".into(),
+            remedy: "use fewer or shorter rings".into(),
         })
     }
 
-    /// How many spans of address space it takes.
+    /// Returns the number of mappings.
     pub(crate) fn mappings(self) -> usize {
         match self {
             Self::Rings { count, .. } => count.saturating_mul(2),
@@ -48,7 +48,7 @@ impl MemoryLayout {
         }
     }
 
-    /// New memory of this process that lies that way.
+    /// Allocates memory for this process.
     pub(crate) fn map_private(self) -> Result<Mapping, SysError> {
         let Self::Rings { .. } = self else {
             let bytes = self.bytes()?;
@@ -60,17 +60,17 @@ impl MemoryLayout {
         self.map(&self.memfd()?)
     }
 
-    /// New memory that another process may map too.
+    /// Allocates memory that another process can map.
     pub(crate) fn memfd(self) -> Result<Memfd, SysError> {
         let bytes = self.bytes()?;
         Memfd::sealed("tollgate-nic", bytes).map_err(|source| SysError {
-            attempt: format!("make {bytes} B of memory for a NIC"),
+            attempt: format!("allocate {bytes} B for a NIC"),
             source,
-            remedy: "free memory or ask for less".into(),
+            remedy: "free memory or use smaller rings".into(),
         })
     }
 
-    /// Maps a memfd's memory that way, and has all of it there.
+    /// Maps and prefaults a memfd.
     pub(crate) fn map(self, memfd: &Memfd) -> Result<Mapping, SysError> {
         let mapping = match self {
             Self::Rings { each, .. } => Mapping::mirrored_rings(memfd, each),
@@ -81,61 +81,62 @@ impl MemoryLayout {
     }
 }
 
-/// Memory that the NIC may touch for as long as this is there, or a part of the same.
+/// Memory, or a part of it, that the NIC may access as long as this value lives.
 #[derive(Clone)]
 pub struct Memory {
-    /// Kept apart, so that they are found with one load.
+    /// Cached, so that it is found with one load.
     pointer: *mut u8,
     bus: u64,
     length: usize,
-    lent: Arc<Lent>,
+    registration: Arc<Registration>,
 }
 
-/// What the NIC was told of.
-struct Lent {
+/// A memory registration with the NIC, which ends when it is dropped.
+struct Registration {
     _mapping: Arc<Mapping>,
     bus: u64,
     port: Port,
 }
 
-impl Drop for Lent {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.port.deregister(self.bus);
     }
 }
 
 impl Memory {
-    /// What the NIC behind this port was told that it has at an address.
+    /// Wraps memory that was registered at bus address `bus`.
     pub(crate) fn new(port: Port, mapping: Arc<Mapping>, bus: u64) -> Self {
         let (pointer, length) = (mapping.as_mut_ptr(), mapping.len());
-        Self { pointer, bus, length, lent: Arc::new(Lent { _mapping: mapping, bus, port }) }
+        let registration = Arc::new(Registration { _mapping: mapping, bus, port });
+        Self { pointer, bus, length, registration }
     }
 
-    /// A part of it.
+    /// Returns a part of the memory.
     pub(crate) fn part(&self, offset: usize, length: usize) -> Self {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length), "a part lies inside");
-        let lent = Arc::clone(&self.lent);
+        assert!(end.is_some_and(|end| end <= self.length), "the part exceeds the memory");
+        let registration = Arc::clone(&self.registration);
         Self {
             pointer: self.pointer.wrapping_add(offset),
             bus: self.bus.saturating_add(offset as u64),
             length,
-            lent,
+            registration,
         }
     }
 
-    /// Where it lies for the NIC.
+    /// Returns the bus address.
     pub fn bus(&self) -> u64 {
         self.bus
     }
 
-    /// Bytes; those of a ring count twice.
+    /// Returns the mapped length in bytes, twice the size for a ring.
     #[inline(always)]
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Where it lies here.
+    /// Returns the address in this process.
     #[inline(always)]
     pub(crate) fn pointer(&self) -> *mut u8 {
         self.pointer

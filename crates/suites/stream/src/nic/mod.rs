@@ -1,6 +1,6 @@
-//! The software NIC: a thread that behaves, as a program sees it, as the hardware does.
+//! The software NIC: a thread that behaves like the hardware, as seen by the host.
 //!
-//! It only copies what the hardware would copy. What a program and it share has the hardware's layout:
+//! It only copies what the hardware would transfer. Data shared with the host has the hardware's layout:
 //! see [`layout`].
 
 mod command_queue;

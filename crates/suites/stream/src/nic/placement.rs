@@ -1,14 +1,13 @@
-//! Which of the packets that came together go to which queue, and where.
+//! Placement of a burst's packets in the memory of their queues.
 
 use super::engine::EngineContext;
 use crate::wire::{List, PacketRun, RxBurst, Wire};
 
-/// Packets taken from the wire in one turn at most. Lines that another core reads right after they were
-/// written cost both more than those that have left the nearest cache: long bursts, where there is so much to
-/// do, keep the two apart, and what each of many queues costs a turn is spread over more packets.
+/// Maximum number of packets received per iteration. Reading lines right after another core wrote them is expensive for
+/// both, unless they have left the L1 cache. Long bursts under load keep the two apart and amortise the cost per queue.
 pub(super) const BURST: u32 = 4096;
 
-/// The packets that have come, of which it is known where they go; none where none has.
+/// Takes the packets that have arrived and updates their routes. Returns `None` if there are none.
 #[inline(always)]
 pub(super) fn next_burst<'a, W: Wire>(
     now: u64,
@@ -16,64 +15,63 @@ pub(super) fn next_burst<'a, W: Wire>(
     wire: &'a mut W,
 ) -> Option<W::RxBurst<'a>> {
     let (epoch, _) = wire.packets();
-    let next_burst = wire.next_burst(now, BURST);
-    if next_burst.count() == 0 {
+    let burst = wire.next_burst(now, BURST);
+    if burst.count() == 0 {
         return None;
     }
-    nic.steering.refresh(epoch, next_burst.packets());
-    nic.counters.in_packets += u64::from(next_burst.count());
-    Some(next_burst)
+    nic.steering.refresh(epoch, burst.packets());
+    nic.counters.in_packets += u64::from(burst.count());
+    Some(burst)
 }
 
-/// Packets of a burst that all go to one queue and have as many flits.
+/// Packets of a burst that go to one queue and have the same number of flits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowRun {
     /// The queue.
     pub(super) queue: u32,
     /// Flits of each packet.
     pub(super) flits: u32,
-    /// The packets, which have no place yet.
+    /// The packets, not yet placed.
     pub(super) run: PacketRun,
 }
 
-/// An engine's queues, as they make room for packets.
+/// Allocation of ring space or buffers, implemented by each engine.
 pub(super) trait RxPlacement {
-    /// What else is kept of a burst's packets until they are delivered.
-    type Kept;
+    /// What the engine records about a burst until it is delivered.
+    type Record;
 
-    /// Makes room: where the first of some packets goes, and for how many there is room.
-    fn room(
+    /// Allocates space for a run. Returns the address of the first packet and the number of packets that fit.
+    fn allocate(
         &mut self,
-        bound: FlowRun,
+        run: FlowRun,
         now: u64,
         nic: &mut EngineContext,
         packets: &impl RxBurst,
-        kept: &mut Self::Kept,
+        record: &mut Self::Record,
     ) -> (*mut u8, u32);
 
-    /// Where each packet of a burst goes, as long as there is room.
+    /// Places all packets of a burst as far as there is space.
     ///
-    /// A burst of more than all packets of the wire is written queue by queue: which queue's come first
-    /// nobody sees, and what lies together is written together.
+    /// A burst that is longer than the replayed traffic is written queue by queue: the order between queues is not
+    /// observable, and contiguous packets are written together.
     #[inline(always)]
-    fn choose_places(
+    fn place_burst(
         &mut self,
         now: u64,
         nic: &mut EngineContext,
-        next_burst: &impl RxBurst,
+        burst: &impl RxBurst,
         runs: &mut Vec<PacketRun>,
-        kept: &mut Self::Kept,
+        record: &mut Self::Record,
     ) {
-        let packets = next_burst.packets();
-        let (mut index, mut left, all) =
-            (next_burst.first(), next_burst.count(), packets.len() as u32);
+        let packets = burst.packets();
+        let (mut index, mut left, all) = (burst.first(), burst.count(), packets.len() as u32);
         if left > all && !nic.steering.groups().is_empty() {
-            for place in 0..nic.steering.groups().len() {
-                let group = nic.steering.groups()[place];
+            for number in 0..nic.steering.groups().len() {
+                let group = nic.steering.groups()[number];
                 let (at, count) = group.among(nic.steering.order(), index, left, all);
                 let run = PacketRun { place: std::ptr::null_mut(), count, list: group.list, at };
-                let bound = FlowRun { queue: group.pipe, flits: group.flits, run };
-                self.choose_place(bound, now, nic, next_burst, runs, kept);
+                let run = FlowRun { queue: group.pipe, flits: group.flits, run };
+                self.place_run(run, now, nic, burst, runs, record);
             }
             return;
         }
@@ -82,27 +80,27 @@ pub(super) trait RxPlacement {
             let route = nic.steering.route(index % all, packets);
             let count = route.run.min(left);
             let run = PacketRun { place: std::ptr::null_mut(), count, list, at: index };
-            let bound = FlowRun { queue: route.pipe, flits: route.flits, run };
-            self.choose_place(bound, now, nic, next_burst, runs, kept);
+            let run = FlowRun { queue: route.pipe, flits: route.flits, run };
+            self.place_run(run, now, nic, burst, runs, record);
             left -= count;
-            // Beyond the last it is the next round.
+            // An index beyond the last packet denotes the next round.
             index += count;
         }
     }
 
-    /// Where packets go that go to one queue. Those for which there is no room stay without a place.
+    /// Places one run. Packets without space keep a null address.
     #[inline(always)]
-    fn choose_place(
+    fn place_run(
         &mut self,
-        bound: FlowRun,
+        flow_run: FlowRun,
         now: u64,
         nic: &mut EngineContext,
-        next_burst: &impl RxBurst,
+        burst: &impl RxBurst,
         runs: &mut Vec<PacketRun>,
-        kept: &mut Self::Kept,
+        record: &mut Self::Record,
     ) {
-        let (place, taken) = self.room(bound, now, nic, next_burst, kept);
-        let mut run = bound.run;
+        let (place, taken) = self.allocate(flow_run, now, nic, burst, record);
+        let mut run = flow_run.run;
         let lost = run.count - taken;
         if taken > 0 {
             runs.push(PacketRun { place, count: taken, ..run });

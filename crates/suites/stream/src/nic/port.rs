@@ -1,6 +1,6 @@
-//! The way of a program to a NIC.
+//! A host's access to a NIC in this or in another process.
 
-// Sizes may be another process's: this crate is compiled without overflow checks.
+// Sizes may come from another process, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::region::{ClientId, Region};
 use super::remote::Connection;
 use super::shared::Served;
 
-/// The way to a NIC for the programs that use it.
+/// A host's access to a NIC.
 #[derive(Clone)]
 pub struct Port(PortKind);
 
@@ -23,22 +23,22 @@ pub struct Port(PortKind);
 enum PortKind {
     /// In this process.
     Local(Arc<dyn Served>),
-    /// In another.
+    /// In another process.
     Remote(Arc<Connection>),
 }
 
 impl Port {
-    /// That of the threads of the NIC's own process.
+    /// Creates the access of threads in the NIC's process.
     pub(super) fn local(nic: Arc<dyn Served>) -> Self {
         Self(PortKind::Local(nic))
     }
 
-    /// That of another process.
+    /// Creates the access of another process.
     pub(super) fn remote(nic: Arc<Connection>) -> Self {
         Self(PortKind::Remote(nic))
     }
 
-    /// What its programs must lay out as it does.
+    /// Returns the NIC's configuration.
     pub fn config(&self) -> InterfaceConfig {
         match &self.0 {
             PortKind::Local(nic) => nic.config(),
@@ -46,16 +46,16 @@ impl Port {
         }
     }
 
-    /// Registers for one more core: its number and its doorbells.
+    /// Allocates a pair of notification buffers. Returns its ID and its doorbells.
     pub(crate) fn attach(&self) -> Result<(u32, DoorbellSender), SysError> {
         let nic = match &self.0 {
             PortKind::Local(nic) => nic,
             PortKind::Remote(nic) => return nic.attach(),
         };
-        let held = DoorbellMapping::new()?;
-        let pair = nic.take_pair()?;
-        let (doorbells, arrivals) = doorbells::ends(held, nic.stamped());
-        nic.attach(ClientId::default(), pair, arrivals);
+        let mapping = DoorbellMapping::new()?;
+        let pair = nic.alloc_pair()?;
+        let (doorbells, receiver) = doorbells::ends(mapping, nic.is_stamped());
+        nic.attach(ClientId::default(), pair, receiver);
         Ok((pair, doorbells))
     }
 
@@ -66,12 +66,12 @@ impl Port {
         }
     }
 
-    /// A ring of so many bytes: what wraps around in it lies in one piece, for it is mapped twice.
+    /// Allocates a ring, mapped twice in a row so that data that wraps is contiguous.
     pub(crate) fn ring(&self, bytes: usize) -> Result<Memory, SysError> {
         self.register_memory(MemoryLayout::Rings { count: 1, each: bytes })
     }
 
-    /// Rings of so many bytes each. The NIC hears of them once, which matters where they are thousands.
+    /// Allocates rings of `each` bytes. Registers all of them in one request, which is faster for thousands.
     pub(crate) fn rings(&self, count: usize, each: usize) -> Result<Vec<Memory>, SysError> {
         if count == 0 {
             return Ok(Vec::new());
@@ -81,7 +81,7 @@ impl Port {
         Ok((0..count).map(|ring| memory.part(twice.saturating_mul(ring), twice)).collect())
     }
 
-    /// Plain memory of so many bytes.
+    /// Allocates `bytes` bytes of plain memory.
     pub(crate) fn plain(&self, bytes: usize) -> Result<Memory, SysError> {
         self.register_memory(MemoryLayout::Plain(bytes))
     }
@@ -102,15 +102,15 @@ impl Port {
         Ok(Memory::new(self.clone(), mapping, bus))
     }
 
-    /// The NIC no longer touches the memory at this address.
+    /// Ends the NIC's access to the memory at a bus address.
     pub(super) fn deregister(&self, bus: u64) {
         match &self.0 {
-            PortKind::Local(nic) => nic.unregister(bus),
+            PortKind::Local(nic) => nic.deregister(bus),
             PortKind::Remote(nic) => nic.deregister(bus),
         }
     }
 
-    /// Waits until the NIC has taken all that was written to registers so far.
+    /// Waits until the NIC has processed all register writes made so far.
     pub(crate) fn drain_doorbells(&self) {
         match &self.0 {
             PortKind::Local(nic) => nic.drain_doorbells(ClientId::default()),
@@ -118,14 +118,14 @@ impl Port {
         }
     }
 
-    /// So many pipes will be taken.
+    /// Announces the allocation of `count` pipes.
     pub(crate) fn reserve_pipes(&self, count: usize) {
         if let PortKind::Remote(nic) = &self.0 {
             nic.reserve_pipes(count);
         }
     }
 
-    /// A pipe that nobody has.
+    /// Allocates an unused pipe ID.
     pub(crate) fn alloc_pipe(&self) -> Result<u32, SysError> {
         match &self.0 {
             PortKind::Local(nic) => nic.alloc_pipe(ClientId::default()),
@@ -133,7 +133,7 @@ impl Port {
         }
     }
 
-    /// Nobody has it any more.
+    /// Frees a pipe ID.
     pub(crate) fn free_pipe(&self, pipe: u32) {
         match &self.0 {
             PortKind::Local(nic) => nic.free_pipe(pipe),
@@ -141,7 +141,7 @@ impl Port {
         }
     }
 
-    /// Whether the NIC has ended.
+    /// Returns whether the NIC has ended.
     pub(crate) fn is_closed(&self) -> bool {
         match &self.0 {
             PortKind::Local(nic) => nic.is_closed(),

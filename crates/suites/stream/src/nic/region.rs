@@ -1,20 +1,20 @@
-//! Memory that the NIC may read and write: each span of it is one program's, and no other's requests reach it.
+//! Memory that the NIC may access. Each region belongs to one client, and requests of other clients cannot reach it.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use machine::mapping::Mapping;
 
-/// Who uses the NIC: all threads of its own process are one.
+/// A client of the NIC. All threads of the NIC's own process are one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientId(pub(crate) u32);
 
 impl ClientId {
-    /// None: it had a pair, which has gone.
+    /// No client, for a pair that was removed.
     pub(super) const GONE: Self = Self(u32::MAX);
 }
 
-/// A program's memory, as the NIC has it. Its bus address is where it lies in the process of the NIC.
+/// Memory of a client. Its bus address is its address in the NIC's process.
 #[derive(Debug)]
 pub struct Region {
     client: ClientId,
@@ -29,27 +29,27 @@ impl Region {
         Self { client, bus, length, mapping }
     }
 
-    /// Where it lies for the NIC.
+    /// Returns the bus address.
     pub(crate) fn bus(&self) -> u64 {
         self.bus
     }
 
-    /// Where it lies here.
+    /// Returns the address in this process.
     pub(crate) fn pointer(&self) -> *mut u8 {
         self.mapping.as_mut_ptr()
     }
 
-    /// Bytes; those of a ring count twice.
+    /// Returns the mapped length in bytes, twice the size for a ring.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether an address of this process lies in it.
+    /// Returns whether an address of this process is in the region.
     pub(crate) fn has<T>(&self, pointer: *const T) -> bool {
         (pointer as u64).wrapping_sub(self.bus) < self.length as u64
     }
 
-    /// Whether a span of bus addresses lies in it, and is the program's.
+    /// Returns whether a range of bus addresses is in the region and the region belongs to `client`.
     #[inline(always)]
     fn holds(&self, client: ClientId, bus: u64, length: usize) -> bool {
         let offset = bus.wrapping_sub(self.bus) as usize;
@@ -57,47 +57,47 @@ impl Region {
     }
 }
 
-/// All that the NIC may touch.
+/// All registered regions.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    /// By address; no two of them overlap.
+    /// Sorted by address; they do not overlap.
     all: Vec<Region>,
-    /// Which was found last: mostly it is asked for again.
+    /// Index of the last region found, which is usually the next one requested.
     last: Cell<usize>,
 }
 
 impl Regions {
     pub(crate) fn insert(&mut self, region: Region) {
-        let place = self.after(region.bus);
-        self.all.insert(place, region);
+        let index = self.after(region.bus);
+        self.all.insert(index, region);
     }
 
-    /// Takes one away, by its first address.
+    /// Removes the region that starts at `bus`.
     pub(crate) fn remove(&mut self, bus: u64) -> Option<Region> {
-        let place = self.after(bus).checked_sub(1)?;
-        (self.all[place].bus == bus).then(|| self.all.remove(place))
+        let index = self.after(bus).checked_sub(1)?;
+        (self.all[index].bus == bus).then(|| self.all.remove(index))
     }
 
-    /// Whose the region is that begins at an address.
+    /// Returns the client of the region that starts at `bus`.
     pub(crate) fn client_at(&self, bus: u64) -> Option<ClientId> {
         let region = &self.all[self.after(bus).checked_sub(1)?];
         (region.bus == bus).then_some(region.client)
     }
 
-    /// The region in which a span of bus addresses lies, where it is the program's.
+    /// Returns the region of a range of bus addresses, if it belongs to `client`.
     #[inline(always)]
     pub(crate) fn find(&self, client: ClientId, bus: u64, length: usize) -> Option<&Region> {
         let last = self.all.get(self.last.get());
         if let Some(region) = last.filter(|region| region.holds(client, bus, length)) {
             return Some(region);
         }
-        let place = self.after(bus).checked_sub(1)?;
-        let region = self.all.get(place).filter(|region| region.holds(client, bus, length))?;
-        self.last.set(place);
+        let index = self.after(bus).checked_sub(1)?;
+        let region = self.all.get(index).filter(|region| region.holds(client, bus, length))?;
+        self.last.set(index);
         Some(region)
     }
 
-    /// Where the first region lies that begins beyond an address.
+    /// Returns the index of the first region that starts after `bus`.
     fn after(&self, bus: u64) -> usize {
         self.all.partition_point(|region| region.bus <= bus)
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_program_reaches_its_own_memory_and_nothing_beyond() {
+    fn a_client_reaches_only_its_memory() {
         let mappings = [1, 2, 3].map(|pages| Arc::new(Mapping::anonymous(pages * 4096).unwrap()));
         let mut regions = Regions::default();
         for (mapping, client) in mappings.iter().zip(0..) {
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(regions.find(ClientId(0), 0, 0).map(Region::bus), None);
         let bus = mappings[1].as_ptr() as u64;
         assert!(regions.remove(bus + 1).is_none());
-        let whose = [bus, bus + 1, 0].map(|bus| regions.client_at(bus));
-        assert_eq!(whose, [Some(ClientId(1)), None, None]);
+        let clients = [bus, bus + 1, 0].map(|bus| regions.client_at(bus));
+        assert_eq!(clients, [Some(ClientId(1)), None, None]);
         assert!(regions.remove(bus).is_some_and(|region| region.has(mappings[1].as_ptr())));
         assert_eq!(regions.find(ClientId(1), bus, 1).map(Region::bus), None);
     }

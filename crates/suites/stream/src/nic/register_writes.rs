@@ -1,4 +1,4 @@
-//! How an engine takes what programs write to registers: each core's writes in their order, some at a time.
+//! Processing of register writes: in order per core, a limited number at a time.
 
 use super::doorbells::DoorbellReceiver;
 use super::engine::EngineContext;
@@ -6,66 +6,72 @@ use super::layout::{Queue, Register};
 use super::region::ClientId;
 use super::sync::CREDIT;
 
-/// Writes of one core taken in one turn: a core that writes without end must not keep the others waiting.
+/// Maximum number of writes per core and iteration, so that no core can starve the others.
 const WRITES: usize = 256;
 
-/// An engine's registers.
+/// The registers of an engine.
 pub(super) trait Registers {
-    /// Cores there may be.
+    /// Returns the number of possible pairs of notification buffers.
     fn pairs(&self) -> usize;
 
-    /// What a core writes; none where there is no such core.
-    fn arrivals(&mut self, pair: usize) -> Option<&mut DoorbellReceiver>;
+    /// Returns the doorbells of a pair, or `None` if the pair does not exist.
+    fn doorbells_of(&mut self, pair: usize) -> Option<&mut DoorbellReceiver>;
 
-    /// A core has written a register. Whether it is the core's is not known yet.
-    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext);
+    /// Applies a register write. The implementation checks that the register belongs to the pair.
+    fn apply_write(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext);
 
-    /// Takes some of the writes of each core that have arrived by now.
+    /// Processes arrived writes of all pairs, a limited number of each.
     #[inline(always)]
-    fn take_writes_of_all(&mut self, now: u64, nic: &mut EngineContext) {
+    fn process_writes(&mut self, now: u64, nic: &mut EngineContext) {
         for pair in 0..self.pairs() {
-            self.take_writes(pair, now, nic);
+            self.process_pair(pair, now, nic);
         }
     }
 
-    /// Takes all writes that a program has made, also those on their way.
-    fn drain_all_of(&mut self, client: ClientId, now: u64, nic: &mut EngineContext) {
+    /// Processes all writes that a client has made, including delayed ones.
+    fn drain_client(&mut self, client: ClientId, now: u64, nic: &mut EngineContext) {
         for pair in 0..self.pairs() {
             if nic.client(pair as u32) == client {
-                self.take_all_writes(pair, now, nic);
+                self.drain_pair(pair, now, nic);
             }
         }
     }
 
-    /// Takes some of the writes of a core that have arrived by now.
+    /// Processes arrived writes of a pair, a limited number.
     #[inline(always)]
-    fn take_writes(&mut self, pair: usize, now: u64, nic: &mut EngineContext) {
+    fn process_pair(&mut self, pair: usize, now: u64, nic: &mut EngineContext) {
         let before = now.saturating_sub(nic.doorbell);
         for _ in 0..WRITES {
-            if !self.take_write(pair, before, now, nic) {
+            if !self.process_write(pair, before, now, nic) {
                 return;
             }
         }
     }
 
-    /// Takes all writes that a core has made, also those on their way: there is no credit for more.
+    /// Processes all writes of a pair, including delayed ones, at most as many as there is credit for.
     #[cold]
-    fn take_all_writes(&mut self, pair: usize, now: u64, nic: &mut EngineContext) {
+    fn drain_pair(&mut self, pair: usize, now: u64, nic: &mut EngineContext) {
         for _ in 0..CREDIT {
-            if !self.take_write(pair, u64::MAX, now, nic) {
+            if !self.process_write(pair, u64::MAX, now, nic) {
                 return;
             }
         }
     }
 
-    /// Takes the next write that a core made before a time; whether there was one.
+    /// Processes the next write made before a time. Returns whether there was one.
     #[inline(always)]
-    fn take_write(&mut self, pair: usize, before: u64, now: u64, nic: &mut EngineContext) -> bool {
-        let Some(arrivals) = self.arrivals(pair) else { return false };
-        let Some((address, value)) = arrivals.take(before) else { return false };
+    fn process_write(
+        &mut self,
+        pair: usize,
+        before: u64,
+        now: u64,
+        nic: &mut EngineContext,
+    ) -> bool {
+        let Some(doorbells) = self.doorbells_of(pair) else { return false };
+        let Some((address, value)) = doorbells.take(before) else { return false };
         match Register::at(address) {
             Some((queue, register)) => {
-                self.written(pair as u32, Write { queue, register, value }, now, nic);
+                self.apply_write(pair as u32, Write { queue, register, value }, now, nic);
             }
             None => nic.counters.refused += 1,
         }
@@ -73,7 +79,7 @@ pub(super) trait Registers {
     }
 }
 
-/// One write to a register.
+/// A write to a register.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Write {
     pub(super) queue: Queue,

@@ -1,4 +1,4 @@
-//! What a NIC's thread and those who use it share.
+//! State that a NIC's thread shares with its users.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use machine::SysError;
 
 use super::command_queue::{Command, CommandQueue};
-use super::counters::Shown;
+use super::counters::PublishedCounters;
 use super::doorbells::DoorbellReceiver;
 use super::interface_config::InterfaceConfig;
 use super::layout::{BUFFERS, PIPES};
@@ -16,41 +16,41 @@ use super::pipe_ids::IdAllocator;
 use super::pipe_ids::Owners;
 use super::region::{ClientId, Region};
 
-/// How often somebody who waits for the NIC looks whether it is still there.
+/// Interval at which a waiting thread checks whether the NIC has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a NIC and those who use it share.
+/// State that a NIC's thread shares with its users.
 pub(super) struct Shared<O> {
     pub(super) commands: CommandQueue<O>,
-    pub(super) shown: Shown,
+    pub(super) published: PublishedCounters,
     pub(super) longest_iteration: AtomicU64,
     config: InterfaceConfig,
     stamped: bool,
     pairs: IdAllocator,
     pipes: IdAllocator,
-    /// Whose each pipe is.
+    /// Client of each pipe.
     pub(super) owners: Arc<Owners>,
 }
 
-/// What is asked of a NIC for its programs, whatever its wire.
+/// Operations of a NIC for its clients, independent of its wire.
 pub(super) trait Served: Send + Sync {
     fn config(&self) -> InterfaceConfig;
-    /// Whether doorbells say when they were written.
-    fn stamped(&self) -> bool;
-    /// A pair of notification buffers that nobody has.
-    fn take_pair(&self) -> Result<u32, SysError>;
-    fn attach(&self, client: ClientId, pair: u32, arrivals: DoorbellReceiver);
-    /// It goes with all its pipes, and is nobody's.
+    /// Returns whether doorbells carry their time.
+    fn is_stamped(&self) -> bool;
+    /// Allocates a pair of notification buffers.
+    fn alloc_pair(&self) -> Result<u32, SysError>;
+    fn attach(&self, client: ClientId, pair: u32, doorbells: DoorbellReceiver);
+    /// Removes and frees a pair with all its pipes.
     fn detach(&self, pair: u32);
     fn register(&self, region: Region);
-    fn unregister(&self, bus: u64);
-    /// All that a program has written to registers so far is taken.
+    fn deregister(&self, bus: u64);
+    /// Waits until all register writes of a client are processed.
     fn drain_doorbells(&self, client: ClientId);
-    /// A pipe that nobody has is the program's.
+    /// Allocates a pipe ID for a client.
     fn alloc_pipe(&self, client: ClientId) -> Result<u32, SysError>;
-    /// It is nobody's any more; its ring has gone.
+    /// Frees the ID of a pipe whose ring the client has removed.
     fn free_pipe(&self, pipe: u32);
-    /// Its ring goes, whatever its program has said, and it is nobody's any more.
+    /// Removes a pipe's ring, whatever state its client left it in, and frees the ID.
     fn remove_pipe(&self, pipe: u32);
     fn is_closed(&self) -> bool;
 }
@@ -59,7 +59,7 @@ impl<O> Shared<O> {
     pub(super) fn new(config: InterfaceConfig, stamped: bool) -> Self {
         Self {
             commands: CommandQueue::new(),
-            shown: Shown::default(),
+            published: PublishedCounters::default(),
             longest_iteration: AtomicU64::new(0),
             config,
             stamped,
@@ -69,7 +69,7 @@ impl<O> Shared<O> {
         }
     }
 
-    /// Says something and waits until it is done, or the NIC has gone.
+    /// Sends a command and waits until it is done or the NIC has ended.
     fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command<O>) {
         let (done, answer): (_, Receiver<()>) = sync_channel(1);
         self.commands.send_command(command(done));
@@ -86,30 +86,30 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.config
     }
 
-    fn stamped(&self) -> bool {
+    fn is_stamped(&self) -> bool {
         self.stamped
     }
 
-    fn take_pair(&self) -> Result<u32, SysError> {
-        self.pairs.take(BUFFERS, "pairs of notification buffers")
+    fn alloc_pair(&self) -> Result<u32, SysError> {
+        self.pairs.alloc(BUFFERS, "pairs of notification buffers")
     }
 
-    fn attach(&self, client: ClientId, pair: u32, arrivals: DoorbellReceiver) {
-        self.commands.send_command(Command::Attach(client, pair, arrivals));
+    fn attach(&self, client: ClientId, pair: u32, doorbells: DoorbellReceiver) {
+        self.commands.send_command(Command::Attach(client, pair, doorbells));
     }
 
     fn detach(&self, pair: u32) {
         self.ask(|done| Command::Detach(pair, done));
-        self.pairs.give(pair);
+        self.pairs.free(pair);
     }
 
     fn register(&self, region: Region) {
-        // A write to a register that needs the region must not overtake it.
+        // Waits, because a later register write may refer to the region.
         self.ask(|done| Command::Register(region, done));
     }
 
-    fn unregister(&self, bus: u64) {
-        self.ask(|done| Command::Unregister(bus, done));
+    fn deregister(&self, bus: u64) {
+        self.ask(|done| Command::Deregister(bus, done));
     }
 
     fn drain_doorbells(&self, client: ClientId) {
@@ -117,20 +117,20 @@ impl<O: Send + 'static> Served for Shared<O> {
     }
 
     fn alloc_pipe(&self, client: ClientId) -> Result<u32, SysError> {
-        let pipe = self.pipes.take(PIPES, "pipes")?;
+        let pipe = self.pipes.alloc(PIPES, "pipes")?;
         self.owners.set(pipe, Some(client));
         Ok(pipe)
     }
 
     fn free_pipe(&self, pipe: u32) {
         self.owners.set(pipe, None);
-        self.pipes.give(pipe);
+        self.pipes.free(pipe);
     }
 
     fn remove_pipe(&self, pipe: u32) {
         self.owners.set(pipe, None);
         self.ask(|done| Command::RemovePipe(pipe, done));
-        self.pipes.give(pipe);
+        self.pipes.free(pipe);
     }
 
     fn is_closed(&self) -> bool {

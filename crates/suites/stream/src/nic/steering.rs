@@ -1,4 +1,4 @@
-//! Which pipe a packet goes to.
+//! Steering: the pipe of each packet.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,14 @@ use crate::wire::{List, packet};
 use super::fallback::{Fallback, Policy};
 use super::flow_table::FlowTable;
 
-/// No pipe.
+/// The pipe of packets to drop.
 pub(crate) const NONE: u32 = u32::MAX;
-/// To be asked anew for every packet.
-const ASK: u32 = u32::MAX - 1;
-/// Packets that one run has at most.
+/// The pipe of packets that are routed one by one.
+const PER_PACKET: u32 = u32::MAX - 1;
+/// Maximum length of a run, in packets.
 const MAX_RUN: u32 = 1 << 16;
+
+/// The route of a packet and of those that follow it.
 
 /// Where packets go, from one of them on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +24,11 @@ pub(crate) struct Route {
     pub(crate) pipe: u32,
     /// Flits of each packet.
     pub(crate) flits: u32,
-    /// Packets, one after the other, that go there and have as many flits.
+    /// Number of consecutive packets with the same pipe and number of flits.
     pub(crate) run: u32,
 }
 
-/// All packets of the wire that go to one pipe, where they have as many flits each.
+/// All packets of the traffic that go to one pipe, if they have the same number of flits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
     pub(crate) pipe: u32,
@@ -35,8 +37,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Of so many packets of the wire, from an index on: those that go there, as a place in the list and a
-    /// count.
+    /// Returns which of `count` packets, starting at packet `first` of `all`, belong to the group: an index into its
+    /// list and a number.
     #[inline(always)]
     pub(crate) fn among(&self, order: &[u32], first: u32, count: u32, all: u32) -> (u32, u32) {
         let list = self.list.of(order);
@@ -44,18 +46,18 @@ impl Group {
             [one] => u32::from(*one < index),
             list => list.partition_point(|other| *other < index) as u32,
         };
-        let (rounds, rest) = (count / all, count % all);
-        let (at, end) = (before(first), first + rest);
-        let in_rest =
+        let (rounds, remainder) = (count / all, count % all);
+        let (at, end) = (before(first), first + remainder);
+        let in_remainder =
             if end <= all { before(end) - at } else { self.list.len - at + before(end - all) };
-        (at, rounds * self.list.len + in_rest)
+        (at, rounds * self.list.len + in_remainder)
     }
 }
 
-/// The flow table and the fallback, with what they said of each packet of the wire.
+/// The flow table and the fallback, with the routes of all packets of the traffic.
 ///
-/// The hardware looks every packet up at no cost to the host. Here a packet that is sent again and again is
-/// looked up once for each state of the table.
+/// The hardware looks up every packet at no cost to the host. Here packets are replayed, and each is looked up once per
+/// state of the table.
 #[derive(Default)]
 pub(crate) struct Steering {
     pub(crate) table: FlowTable,
@@ -64,34 +66,34 @@ pub(crate) struct Steering {
     known: Option<(u64, u64)>,
     routes: Vec<Route>,
     groups: Vec<Group>,
-    /// All packets in order, and then those of each group.
+    /// All packets in order, followed by the lists of all groups.
     order: Vec<u32>,
 }
 
 impl Steering {
-    /// Table or fallback have changed.
+    /// Invalidates the routes after a change of table or fallback.
     pub(crate) fn changed(&mut self) {
         self.changes += 1;
     }
 
-    /// Looks the wire's packets, whose number this is, up anew where anything has changed; to be called
-    /// for a burst, so that thousands of rules that are set before it cost one look.
+    /// Updates the routes if the traffic (identified by `epoch`) or the rules have changed. Called once per burst, so
+    /// that setting thousands of rules costs one update.
     #[inline(always)]
     pub(crate) fn refresh(&mut self, epoch: u64, packets: &[Packet]) {
         if self.known != Some((self.changes, epoch)) {
-            self.look_up(packets);
+            self.route_all(packets);
             self.known = Some((self.changes, epoch));
         }
     }
 
     #[cold]
-    fn look_up(&mut self, packets: &[Packet]) {
+    fn route_all(&mut self, packets: &[Packet]) {
         let Self { table, fallback, routes, groups, order, .. } = self;
         routes.clear();
         routes.extend(packets.iter().map(|packet| Route {
             pipe: match table.steer(&packet.flow, packet.syn) {
                 Some(pipe) => pipe,
-                None if fallback.policy() == Policy::RoundRobin => ASK,
+                None if fallback.policy() == Policy::RoundRobin => PER_PACKET,
                 None => fallback.pipe(&packet.flow).unwrap_or(NONE),
             },
             flits: packet::flits(usize::from(packet.length)) as u32,
@@ -103,23 +105,23 @@ impl Steering {
         *groups = group(routes, order).unwrap_or_default();
     }
 
-    /// All packets of the wire, a group for each pipe; none where that is not known beforehand.
+    /// Returns the groups, or an empty slice if the traffic cannot be grouped.
     #[inline(always)]
     pub(crate) fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// What the lists of groups are of; it begins with all packets in order.
+    /// Returns the list of which group lists are parts; it starts with all packets in order.
     #[inline(always)]
     pub(crate) fn order(&self) -> &[u32] {
         &self.order
     }
 
-    /// Where the wire's packets go from this index on.
+    /// Returns the route of the packet at `index`.
     #[inline(always)]
     pub(crate) fn route(&mut self, index: u32, packets: &[Packet]) -> Route {
         let route = self.routes[index as usize];
-        if route.pipe == ASK {
+        if route.pipe == PER_PACKET {
             let flow = &packets[index as usize].flow;
             return Route { pipe: self.fallback.pipe(flow).unwrap_or(NONE), ..route };
         }
@@ -127,8 +129,8 @@ impl Steering {
     }
 }
 
-/// Groups packets by their pipes, and adds their lists to the order; none where a pipe gets packets of
-/// different flits, or where it is not known which it is.
+/// Groups packets by pipe, and appends the groups' lists to `order`. Returns `None` if packets of a pipe differ in
+/// their number of flits, or are routed one by one.
 fn group(routes: &[Route], order: &mut Vec<u32>) -> Option<Vec<Group>> {
     let mut by_pipe: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (route, index) in routes.iter().zip(0..) {
@@ -137,7 +139,8 @@ fn group(routes: &[Route], order: &mut Vec<u32>) -> Option<Vec<Group>> {
     let mut groups = Vec::new();
     for (pipe, indices) in by_pipe {
         let flits = routes[indices[0] as usize].flits;
-        if pipe == ASK || indices.iter().any(|index| routes[*index as usize].flits != flits) {
+        if pipe == PER_PACKET || indices.iter().any(|index| routes[*index as usize].flits != flits)
+        {
             return None;
         }
         let list = List { start: order.len() as u32, len: indices.len() as u32 };
@@ -147,17 +150,17 @@ fn group(routes: &[Route], order: &mut Vec<u32>) -> Option<Vec<Group>> {
     Some(groups)
 }
 
-/// Counts how many packets follow each that go to the same place, the first after the last.
+/// Sets the length of all runs; the first packet follows the last.
 fn count_runs(routes: &mut [Route]) {
-    // Twice round, so that the last know of the first.
+    // Twice round, so that runs continue past the end.
     for index in (0..2 * routes.len()).rev() {
         let (this, next) = (index % routes.len(), (index + 1) % routes.len());
         let Route { pipe, flits, run } = routes[next];
-        let alike = routes[this].pipe == pipe && routes[this].flits == flits && pipe != ASK;
+        let alike = routes[this].pipe == pipe && routes[this].flits == flits && pipe != PER_PACKET;
         routes[this].run = if alike { (run + 1).min(MAX_RUN) } else { 1 };
     }
     if routes.iter().all(|route| route.run > 1) {
-        // All alike, and so without end.
+        // All alike: the run is endless.
         routes.iter_mut().for_each(|route| route.run = MAX_RUN);
     }
 }
@@ -169,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_ends_where_a_packet_goes_elsewhere(pipes in proptest::collection::vec(0u32..3, 1..20)) {
+        fn a_run_ends_at_a_packet_with_another_route(pipes in proptest::collection::vec(0u32..3, 1..20)) {
             let mut routes: Vec<_> =
                 pipes.iter().map(|pipe| Route { pipe: *pipe, flits: 1, run: 0 }).collect();
             count_runs(&mut routes);
@@ -185,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn groups_take_each_packet_of_a_burst_once_and_in_order(
+        fn groups_contain_each_packet_of_a_burst_once_and_in_order(
             pipes in proptest::collection::vec(0u32..4, 1..20), first in 0u32..20, count in 1u32..90,
         ) {
             let all = pipes.len() as u32;

@@ -1,4 +1,4 @@
-//! The queue of doorbells as it is, with real threads.
+//! Tests of the doorbell queue with real threads.
 
 mod interleavings;
 
@@ -34,7 +34,7 @@ fn a_delayed_write_has_not_arrived() {
 }
 
 #[test]
-fn a_nic_that_has_gone_takes_no_credit() {
+fn doorbells_do_not_block_once_the_nic_has_ended() {
     let (doorbells, arrivals) = ends(DoorbellMapping::new().unwrap(), false);
     drop(arrivals);
     for number in 0..10_000 {

@@ -1,4 +1,4 @@
-//! The thread that is the NIC.
+//! The NIC's thread.
 
 use std::io;
 use std::sync::Arc;
@@ -19,43 +19,43 @@ use super::steering::Steering;
 use crate::wire::Wire;
 use crate::wire::vector::{Avx2, Plain, Vector};
 
-/// How often other threads see the counters, ticks a second over this.
+/// Frequency at which the counters are published to other threads.
 const UPDATES_PER_SECOND: f64 = 1000.0;
 
-/// How the NIC is set up.
+/// Params of the NIC's thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NicParams {
-    /// The CPU on which its thread runs.
+    /// CPU of the thread.
     pub cpu: usize,
-    /// How long a write to a register is modelled to take; zero where nothing is.
+    /// Modelled duration of a write to a register; zero if not modelled.
     ///
-    /// A packet that comes alone waits for one, that by which it is sent. One that finds its pipe notified, as
-    /// each does that is sent when the last has come back, waits for two where the NIC notifies reactively: it
-    /// learns only by a write to the pipe's head, after the last has left, that the program may be told of more.
+    /// A single packet waits for one doorbell, by which it is sent. A packet that arrives at a notified pipe, like each
+    /// packet of a closed loop, waits for two with reactive notifications: the NIC may notify again only after the host
+    /// has moved the pipe's head, following the previous packet.
     pub doorbell: Duration,
-    /// How long a transfer is modelled to take; zero where nothing is.
+    /// Modelled duration of a transfer; zero if not modelled.
     pub transfer: Duration,
 }
 
-/// Why there is no NIC.
+/// Why a NIC cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its time cannot be told.
+    /// The time-stamp counter cannot be used.
     #[error(transparent)]
     Time(#[from] Unavailable),
-    /// Its thread cannot run.
+    /// The thread cannot run.
     #[error("run the NIC on CPU {0}: {1}; name an allowed CPU")]
     Thread(usize, io::Error),
 }
 
-/// A NIC, which runs until this is dropped.
+/// A NIC, which runs until it is dropped.
 pub struct Nic<O: Send + 'static> {
     shared: Arc<Shared<O>>,
     thread: Option<JoinHandle<()>>,
     cpu: usize,
 }
 
-/// A NIC that other processes may be given.
+/// Access to a NIC for a server of other processes.
 #[derive(Clone)]
 pub struct Access {
     pub(super) nic: Arc<dyn Served>,
@@ -63,10 +63,10 @@ pub struct Access {
 }
 
 impl<O: Send + 'static> Nic<O> {
-    /// Starts one between a wire and the memory of programs.
+    /// Starts a NIC between a wire and the memory of its clients.
     ///
     /// # Errors
-    /// Where it can tell no time, or its thread cannot run there.
+    /// Returns why the time-stamp counter or the CPU cannot be used.
     pub fn start<E: Engine, W: Wire<Command = O>>(
         params: NicParams,
         engine: E,
@@ -81,7 +81,7 @@ impl<O: Send + 'static> Nic<O> {
             clients: Vec::new(),
             owners: Arc::clone(&shared.owners),
             refused_at: 0,
-            falls_back: ClientId::default(),
+            fallback_client: ClientId::default(),
             limit: None,
             steering: Steering::default(),
             doorbell: ticks(params.doorbell),
@@ -94,33 +94,33 @@ impl<O: Send + 'static> Nic<O> {
         Ok(Self { shared, thread: Some(thread), cpu: params.cpu })
     }
 
-    /// What it counted, as of a millisecond ago.
+    /// Returns the counters as of a millisecond ago.
     pub fn counters(&self) -> Counters {
-        self.shared.shown.read()
+        self.shared.published.read()
     }
 
-    /// The longest turn since this was last asked, ticks: where it is long, others had the CPU.
+    /// Returns the longest iteration since the last call, in ticks. A long one means that the thread lost its CPU.
     pub fn longest_iteration(&self) -> u64 {
         self.shared.longest_iteration.swap(0, Ordering::Relaxed)
     }
 
-    /// Tells the wire something.
-    pub fn command(&self, order: O) {
-        self.shared.commands.send_command(Command::Wire(order));
+    /// Sends a command to the wire.
+    pub fn command(&self, command: O) {
+        self.shared.commands.send_command(Command::Wire(command));
     }
 
-    /// What a core needs to use it.
+    /// Returns access for a thread of this process.
     pub fn port(&self) -> Port {
         Port::local(Arc::clone(&self.shared) as Arc<dyn Served>)
     }
 
-    /// Whether a port or an access is somewhere.
+    /// Returns whether there is a port or an access.
     pub fn is_used(&self) -> bool {
-        // Its own, and its thread's.
+        // Besides the NIC's and its thread's own references.
         Arc::strong_count(&self.shared) > 2
     }
 
-    /// What a server needs to give it to other processes.
+    /// Returns access for a server of other processes.
     pub fn access(&self) -> Access {
         Access { nic: Arc::clone(&self.shared) as Arc<dyn Served>, cpu: self.cpu }
     }
@@ -130,13 +130,13 @@ impl<O: Send + 'static> Drop for Nic<O> {
     fn drop(&mut self) {
         self.shared.commands.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed, and there is nothing more to do about it.
+            // A panic has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// What runs.
+/// The state of the NIC's thread.
 struct Running<E, W: Wire> {
     engine: E,
     wire: W,
@@ -147,56 +147,56 @@ struct Running<E, W: Wire> {
 impl<E: Engine, W: Wire> Running<E, W> {
     fn run(&mut self) {
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has it.
-            unsafe { self.run_by_avx2() }
+            // SAFETY: the CPU has AVX2.
+            unsafe { self.run_with_avx2() }
         } else {
-            self.run_by::<Plain>();
+            self.run_with::<Plain>();
         }
     }
 
     #[target_feature(enable = "avx2")]
-    unsafe fn run_by_avx2(&mut self) {
-        self.run_by::<Avx2>();
+    unsafe fn run_with_avx2(&mut self) {
+        self.run_with::<Avx2>();
     }
 
     #[inline(always)]
-    fn run_by<V: Vector>(&mut self) {
-        let showing = (self.context.ticks_per_second / UPDATES_PER_SECOND) as u64;
-        let (mut show, mut longest) = (0, 0);
+    fn run_with<V: Vector>(&mut self) {
+        let interval = (self.context.ticks_per_second / UPDATES_PER_SECOND) as u64;
+        let (mut next_update, mut longest) = (0, 0);
         let mut last = ticks();
         while !self.shared.commands.stopped() {
             if let Some(commands) = self.shared.commands.pending_commands() {
-                commands.into_iter().for_each(|command| self.obey(command));
+                commands.into_iter().for_each(|command| self.execute(command));
                 last = ticks();
             }
             let now = ticks();
             longest = longest.max(now - last);
             last = now;
-            self.engine.doorbells(now, &mut self.context);
+            self.engine.poll_doorbells(now, &mut self.context);
             self.engine.transmit(now, &mut self.context, &mut self.wire);
             self.engine.receive::<V, W>(now, &mut self.context, &mut self.wire);
             self.wire.end_iteration(now);
-            if now >= show {
-                show = now + showing;
-                self.shared.shown.show(&self.context.counters);
+            if now >= next_update {
+                next_update = now + interval;
+                self.shared.published.publish(&self.context.counters);
                 self.shared.longest_iteration.fetch_max(longest, Ordering::Relaxed);
                 longest = 0;
             }
         }
-        self.shared.shown.show(&self.context.counters);
+        self.shared.published.publish(&self.context.counters);
     }
 
     #[cold]
-    fn obey(&mut self, command: Command<W::Command>) {
+    fn execute(&mut self, command: Command<W::Command>) {
         match command {
-            Command::Attach(client, pair, arrivals) => {
-                self.context.belongs(pair, client);
-                self.engine.attach(pair, PairDoorbells(arrivals));
+            Command::Attach(client, pair, doorbells) => {
+                self.context.assign_pair(pair, client);
+                self.engine.attach(pair, PairDoorbells(doorbells));
             }
             Command::Detach(pair, done) => {
                 self.engine.detach(pair, &mut self.context);
-                if let Some(client) = self.context.left(pair) {
-                    self.engine.left(client);
+                if let Some(client) = self.context.remove_pair(pair) {
+                    self.engine.client_gone(client);
                 }
                 let _ = done.send(());
             }
@@ -204,13 +204,13 @@ impl<E: Engine, W: Wire> Running<E, W> {
                 self.context.regions.insert(region);
                 let _ = done.send(());
             }
-            Command::Unregister(bus, done) => {
+            Command::Deregister(bus, done) => {
                 if let Some(client) = self.context.regions.client_at(bus) {
-                    // What it has written before may still use the memory.
+                    // Earlier writes may still use the memory.
                     self.engine.drain_doorbells(client, ticks(), &mut self.context);
                 }
                 if let Some(region) = self.context.regions.remove(bus) {
-                    self.engine.forget(&region, &mut self.context);
+                    self.engine.remove_region(&region, &mut self.context);
                 }
                 let _ = done.send(());
             }
@@ -219,24 +219,24 @@ impl<E: Engine, W: Wire> Running<E, W> {
                 let _ = done.send(());
             }
             Command::RemovePipe(pipe, done) => {
-                self.engine.free(pipe, ticks(), &mut self.context);
+                self.engine.remove_queue(pipe, ticks(), &mut self.context);
                 let _ = done.send(());
             }
-            Command::Wire(order) => self.wire.command(order),
+            Command::Wire(command) => self.wire.command(command),
         }
     }
 }
 
 impl<E, W: Wire> Drop for Running<E, W> {
-    /// Nobody waits for it any more, also where it panicked.
+    /// Releases waiting threads, also after a panic.
     fn drop(&mut self) {
         self.shared.commands.end();
     }
 }
 
-/// The counter as it is, unfenced: what is timed here is far longer than what a fence would order.
+/// Reads the time-stamp counter without a fence: timed intervals are far longer than what a fence would order.
 #[inline(always)]
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: the counter may be read; it has no effect.
+    // SAFETY: RDTSC has no side effect.
     unsafe { std::arch::x86_64::_rdtsc() }
 }

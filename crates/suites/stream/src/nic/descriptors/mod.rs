@@ -71,16 +71,16 @@ impl Engine for Descriptors {
         InterfaceConfig::Descriptors { rx: self.rx_mask + 1, tx: self.tx_mask + 1 }
     }
 
-    fn attach(&mut self, pair: u32, arrivals: PairDoorbells) {
+    fn attach(&mut self, pair: u32, doorbells: PairDoorbells) {
         let index = pair as usize;
         if self.pairs.len() <= index {
             self.pairs.resize_with(index + 1, || None);
         }
-        self.pairs[index] = Some(arrivals.0);
+        self.pairs[index] = Some(doorbells.0);
     }
 
     fn detach(&mut self, pair: u32, nic: &mut EngineContext) {
-        self.take_all_writes(pair as usize, ticks(), nic);
+        self.drain_pair(pair as usize, ticks(), nic);
         for id in 0..self.queues.len() as u32 {
             if self.queues[id as usize].pair == Some(pair) {
                 self.close(id, nic);
@@ -90,23 +90,23 @@ impl Engine for Descriptors {
     }
 
     #[inline(always)]
-    fn doorbells(&mut self, now: u64, nic: &mut EngineContext) {
-        self.take_writes_of_all(now, nic);
+    fn poll_doorbells(&mut self, now: u64, nic: &mut EngineContext) {
+        self.process_writes(now, nic);
     }
 
     fn drain_doorbells(&mut self, client: ClientId, now: u64, nic: &mut EngineContext) {
-        self.drain_all_of(client, now, nic);
+        self.drain_client(client, now, nic);
     }
 
-    fn free(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
+    fn remove_queue(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
         let Some(queue) = self.queues.get(id as usize) else { return };
         if let Some(pair) = queue.pair {
-            self.take_all_writes(pair as usize, now, nic);
+            self.drain_pair(pair as usize, now, nic);
         }
         self.close(id, nic);
     }
 
-    fn forget(&mut self, region: &Region, nic: &mut EngineContext) {
+    fn remove_region(&mut self, region: &Region, nic: &mut EngineContext) {
         for id in 0..self.queues.len() as u32 {
             let queue = &mut self.queues[id as usize];
             queue.window = Window::default();

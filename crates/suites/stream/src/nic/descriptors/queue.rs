@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::descriptor::{BUFFER, Descriptor, PER_LINE, received};
 use super::super::engine::EngineContext;
-use super::super::tail::Tail;
+use super::super::tail::DelayedTail;
 use crate::wire::vector::Vector;
 
 /// A ring of descriptors.
@@ -14,14 +14,14 @@ pub(super) struct DescriptorRing {
     /// Up to where the NIC has used them.
     pub(super) head: u32,
     /// Up to where the program has filled them.
-    pub(super) tail: Tail,
+    pub(super) tail: DelayedTail,
     /// The lower half of its address, until the upper one comes.
     pub(super) low: u32,
 }
 
 impl Default for DescriptorRing {
     fn default() -> Self {
-        Self { descriptors: std::ptr::null(), head: 0, tail: Tail::default(), low: 0 }
+        Self { descriptors: std::ptr::null(), head: 0, tail: DelayedTail::default(), low: 0 }
     }
 }
 

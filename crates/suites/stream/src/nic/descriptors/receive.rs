@@ -12,7 +12,7 @@ use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
 use crate::wire::{PacketRun, RxBurst, Wire};
 
-/// Where one burst's packets go; kept for the room that they have.
+/// Where one burst's packets go; record for the room that they have.
 pub(super) struct Places {
     runs: Vec<PacketRun>,
     each: Each,
@@ -52,7 +52,7 @@ impl Descriptors {
         let Some(next_burst) = next_burst(now, nic, wire) else { return };
         let Some(mut places) = self.places.take() else { return };
         let Places { runs, each } = &mut places;
-        self.choose_places(now, nic, &next_burst, runs, each);
+        self.place_burst(now, nic, &next_burst, runs, each);
         // SAFETY: the buffers are registered, aligned to a flit, longer than any packet, and the NIC's until
         // their descriptors say that they have been written; the thread runs with the way of copying that
         // the processor has.
@@ -91,10 +91,10 @@ impl Descriptors {
 }
 
 impl RxPlacement for Descriptors {
-    type Kept = Each;
+    type Record = Each;
 
     #[inline(always)]
-    fn room(
+    fn allocate(
         &mut self,
         FlowRun { queue: id, flits, run }: FlowRun,
         now: u64,

@@ -18,12 +18,12 @@ impl Registers for Descriptors {
     }
 
     #[inline(always)]
-    fn arrivals(&mut self, pair: usize) -> Option<&mut DoorbellReceiver> {
+    fn doorbells_of(&mut self, pair: usize) -> Option<&mut DoorbellReceiver> {
         self.pairs[pair].as_mut()
     }
 
     #[inline(always)]
-    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
+    fn apply_write(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
         let Which::Pipe(id) = write.queue else {
             nic.counters.refused += 1;
             return;
@@ -60,7 +60,7 @@ impl Descriptors {
         value: u32,
         nic: &mut EngineContext,
     ) {
-        if !nic.may_place(pair, id) {
+        if !nic.owns_pipe(pair, id) {
             nic.counters.refused += 1;
             return;
         }
@@ -98,7 +98,7 @@ impl Descriptors {
         let bus = if is_too_many { 0 } else { bus };
         nic.counters.refused += u64::from(is_too_many);
         *ring = DescriptorRing {
-            descriptors: nic.ring(pair, bus, bytes).cast(),
+            descriptors: nic.resolve_ring(pair, bus, bytes).cast(),
             ..DescriptorRing::default()
         };
         let has_none = ring.is_none();
@@ -108,7 +108,7 @@ impl Descriptors {
                 nic.unbind(id);
             } else {
                 self.queues[id as usize].lengths = vec![0; self.rx_mask as usize + 1].into();
-                nic.placed(pair, id);
+                nic.ring_set(pair, id);
             }
         }
         let queue = &mut self.queues[id as usize];

@@ -6,7 +6,7 @@ use super::super::configuration::Configuration;
 use super::super::descriptor::{
     CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes,
 };
-use super::super::engine::{EngineContext, NotBound};
+use super::super::engine::{ConfigRefused, EngineContext};
 use super::super::layout::FLIT;
 use super::super::notification::{TAKEN, TxNotification};
 use super::Descriptors;
@@ -114,7 +114,7 @@ impl Descriptors {
         let mut place = 0;
         while let Some(id) = self.sending.get(place).copied() {
             let queue = &mut self.queues[id as usize];
-            if queue.pair.is_some_and(|pair| nic.holds(pair, now)) {
+            if queue.pair.is_some_and(|pair| nic.is_throttled(pair, now)) {
                 place += 1;
                 continue;
             }
@@ -162,11 +162,11 @@ impl Descriptors {
         nic.counters.flits_read += leaving.flits;
         nic.counters.transmissions += u64::from(count);
         if let Some(pair) = queue.pair {
-            nic.leave(pair, leaving.flits, now);
+            nic.count_sent(pair, leaving.flits, now);
         }
         (leaving.packets, leaving.flits) = (0, 0);
         for (kind, address) in std::mem::take(&mut leaving.others) {
-            self.obey(id, kind, address, now, nic);
+            self.execute(id, kind, address, now, nic);
         }
         let queue = &self.queues[id as usize];
         for slot in self.leaving.reports.drain(..) {
@@ -177,7 +177,7 @@ impl Descriptors {
 
     /// Does what a descriptor says that sends no packet.
     #[cold]
-    fn obey(&mut self, id: u32, kind: u64, address: u64, now: u64, nic: &mut EngineContext) {
+    fn execute(&mut self, id: u32, kind: u64, address: u64, now: u64, nic: &mut EngineContext) {
         if kind == NOTHING {
             return;
         }
@@ -203,8 +203,8 @@ impl Descriptors {
         let Some(asked) = asked else { return };
         match done {
             Ok(()) => {}
-            Err(NotBound::TableFull(rules)) => asked.refuse(rules),
-            Err(NotBound::Taken) => asked.refuse(TAKEN),
+            Err(ConfigRefused::TableFull(rules)) => asked.refuse(rules),
+            Err(ConfigRefused::Taken) => asked.refuse(TAKEN),
         }
     }
 }

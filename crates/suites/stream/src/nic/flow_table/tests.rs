@@ -40,7 +40,7 @@ fn fill(flows: fn(u32) -> Flow) -> usize {
     }
     assert_eq!(table.find(&flows(rules as u32)), None);
     assert_eq!((table.insert(flows(rules as u32), 0).is_err(), table.epoch()), (true, epoch));
-    assert_eq!(table.places.iter().flatten().count(), rules);
+    assert_eq!(table.slots.iter().flatten().count(), rules);
     rules
 }
 

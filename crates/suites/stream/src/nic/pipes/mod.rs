@@ -11,7 +11,7 @@ mod registers;
 mod timestamp;
 mod transmit;
 
-use super::engine::{Engine, EngineContext, Own, PairDoorbells};
+use super::engine::{Engine, EngineContext, Owned, PairDoorbells};
 use super::interface_config::InterfaceConfig;
 pub use super::interface_config::Notify;
 use super::layout::{FLIT, PIPES};
@@ -69,7 +69,7 @@ pub struct Pipes {
     due: Vec<u32>,
     places: Places,
     under_way: UnderWay,
-    timestamp: Option<Own<Timestamp>>,
+    timestamp: Option<Owned<Timestamp>>,
 }
 
 // SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
@@ -120,42 +120,42 @@ impl Engine for Pipes {
         }
     }
 
-    fn attach(&mut self, pair: u32, arrivals: PairDoorbells) {
+    fn attach(&mut self, pair: u32, doorbells: PairDoorbells) {
         let index = pair as usize;
         if self.pairs.len() <= index {
             self.pairs.resize_with(index + 1, || None);
         }
-        self.pairs[index] = Some(Pair::new(arrivals.0));
+        self.pairs[index] = Some(Pair::new(doorbells.0));
     }
 
     fn detach(&mut self, pair: u32, nic: &mut EngineContext) {
-        self.take_all_writes(pair as usize, ticks(), nic);
+        self.drain_pair(pair as usize, ticks(), nic);
         self.under_way.forget_where(|notifications| notifications.pair == pair);
         self.remove_where(|pipe| pipe.pair == pair, nic);
         self.pairs[pair as usize] = None;
     }
 
     #[inline(always)]
-    fn doorbells(&mut self, now: u64, nic: &mut EngineContext) {
-        self.take_writes_of_all(now, nic);
+    fn poll_doorbells(&mut self, now: u64, nic: &mut EngineContext) {
+        self.process_writes(now, nic);
     }
 
     fn drain_doorbells(&mut self, client: ClientId, now: u64, nic: &mut EngineContext) {
-        self.drain_all_of(client, now, nic);
+        self.drain_client(client, now, nic);
     }
 
-    fn free(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
+    fn remove_queue(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
         if let Some(pipe) = self.pipes.get(id as usize).filter(|pipe| pipe.pair != NOBODY) {
-            self.take_all_writes(pipe.pair as usize, now, nic);
+            self.drain_pair(pipe.pair as usize, now, nic);
         }
         self.remove(id, nic);
     }
 
-    fn left(&mut self, client: ClientId) {
+    fn client_gone(&mut self, client: ClientId) {
         self.timestamp.take_if(|of| of.client == client);
     }
 
-    fn forget(&mut self, region: &Region, nic: &mut EngineContext) {
+    fn remove_region(&mut self, region: &Region, nic: &mut EngineContext) {
         self.remove_where(|pipe| region.has(pipe.ring), nic);
         self.under_way.forget_where(|notifications| region.has(notifications.buffer));
         for pair in self.pairs.iter_mut().flatten() {

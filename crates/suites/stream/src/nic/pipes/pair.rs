@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::notification::{RxNotification, TxNotification};
-use super::super::tail::Tail;
+use super::super::tail::DelayedTail;
 use super::partial_packet::PartialPacket;
 
 /// A core's pair of buffers, and its registers.
 pub(super) struct Pair {
-    pub(super) arrivals: DoorbellReceiver,
+    pub(super) doorbells: DoorbellReceiver,
     /// Null until the program says where it lies.
     pub(super) rx: *mut RxNotification,
     pub(super) rx_low: u32,
@@ -20,15 +20,15 @@ pub(super) struct Pair {
     pub(super) tx: *mut TxNotification,
     pub(super) tx_low: u32,
     pub(super) tx_head: u32,
-    pub(super) tx_tail: Tail,
+    pub(super) tx_tail: DelayedTail,
     /// What the last TX notification has of a packet that goes on in the next.
     pub(super) cut: PartialPacket,
 }
 
 impl Pair {
-    pub(super) fn new(arrivals: DoorbellReceiver) -> Self {
+    pub(super) fn new(doorbells: DoorbellReceiver) -> Self {
         Self {
-            arrivals,
+            doorbells,
             rx: std::ptr::null_mut(),
             rx_low: 0,
             rx_head: 0,
@@ -36,7 +36,7 @@ impl Pair {
             tx: std::ptr::null_mut(),
             tx_low: 0,
             tx_head: 0,
-            tx_tail: Tail::default(),
+            tx_tail: DelayedTail::default(),
             cut: PartialPacket::default(),
         }
     }
@@ -85,7 +85,7 @@ impl Notifications {
             let slot = self.buffer.wrapping_add(((self.first + at) & self.mask) as usize);
             // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets those of
             // cores that go, and of memory that goes. All its fields are atomic.
-            unsafe { &*slot }.tell(self.pipe, tail);
+            unsafe { &*slot }.notify(self.pipe, tail);
             tail = (tail + self.step) & self.ring_mask;
         }
     }

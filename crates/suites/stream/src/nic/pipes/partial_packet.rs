@@ -28,7 +28,7 @@ impl PartialPacket {
     }
 
     /// Keeps the beginning of a packet; not one that says it is longer than packets are, or no longer than
-    /// this. What it says is read from what is kept: its program may write there meanwhile.
+    /// this. What it says is read from what is record: its program may write there meanwhile.
     ///
     /// # Safety
     /// `start` points to so many bytes, one flit or more.

@@ -1,6 +1,6 @@
 //! From the wire into pipes.
 
-use super::super::engine::{EngineContext, Own};
+use super::super::engine::{EngineContext, Owned};
 use super::super::layout::FLIT;
 use super::super::placement::{FlowRun, RxPlacement, next_burst};
 use super::pair::Notifications;
@@ -8,7 +8,7 @@ use super::{Notify, Pipes};
 use crate::wire::vector::Vector;
 use crate::wire::{PacketRun, RxBurst, Wire};
 
-/// Where one burst's packets go, and the notifications of each; kept for the room that they have.
+/// Where one burst's packets go, and the notifications of each; record for the room that they have.
 #[derive(Default)]
 pub(super) struct Places {
     runs: Vec<PacketRun>,
@@ -27,8 +27,8 @@ impl Pipes {
         let Some(next_burst) = next_burst(now, nic, wire) else { return };
         let mut places = std::mem::take(&mut self.places);
         let Places { runs, notifications } = &mut places;
-        self.choose_places(now, nic, &next_burst, runs, notifications);
-        if let Some(Own { client, value: timestamp }) = &mut self.timestamp {
+        self.place_burst(now, nic, &next_burst, runs, notifications);
+        if let Some(Owned { client, value: timestamp }) = &mut self.timestamp {
             timestamp.expect(runs, nic.steering.order(), next_burst.packets(), |place| {
                 nic.regions.find(*client, place as u64, FLIT).is_some()
             });
@@ -36,7 +36,7 @@ impl Pipes {
         // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
         // are the NIC's; the thread runs with the way of copying that the processor has.
         unsafe { next_burst.deliver::<V>(nic.steering.order(), &places.runs) };
-        if let Some(Own { value: timestamp, .. }) = &self.timestamp {
+        if let Some(Owned { value: timestamp, .. }) = &self.timestamp {
             // SAFETY: they were just delivered there, and no program knows of them yet.
             unsafe { timestamp.arrive() };
         }
@@ -115,16 +115,16 @@ impl Pipes {
 }
 
 impl RxPlacement for Pipes {
-    type Kept = Vec<Notifications>;
+    type Record = Vec<Notifications>;
 
     #[inline(always)]
-    fn room(
+    fn allocate(
         &mut self,
         FlowRun { queue: id, flits, run }: FlowRun,
         now: u64,
         nic: &mut EngineContext,
         _: &impl RxBurst,
-        kept: &mut Vec<Notifications>,
+        record: &mut Vec<Notifications>,
     ) -> (*mut u8, u32) {
         let run = run.count;
         let Some(pipe) = self.pipes.get_mut(id as usize).filter(|pipe| !pipe.ring.is_null()) else {
@@ -145,7 +145,7 @@ impl RxPlacement for Pipes {
             let told = each.as_ref().map_or(0, |each| each.count);
             nic.counters.notifications_full += u64::from(taken - told);
             taken = told;
-            kept.extend(each);
+            record.extend(each);
         } else if taken > 0 && !pipe.notified && !pipe.due {
             pipe.due = true;
             self.due.push(id);

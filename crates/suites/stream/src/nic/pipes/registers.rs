@@ -4,7 +4,7 @@ use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::layout::{FLIT, PIPES, Queue, Register};
 use super::super::register_writes::{Registers, Write};
-use super::super::tail::Tail;
+use super::super::tail::DelayedTail;
 use super::{ABSENT, NOBODY, Pipes};
 
 impl Registers for Pipes {
@@ -14,12 +14,12 @@ impl Registers for Pipes {
     }
 
     #[inline(always)]
-    fn arrivals(&mut self, pair: usize) -> Option<&mut DoorbellReceiver> {
-        self.pairs[pair].as_mut().map(|pair| &mut pair.arrivals)
+    fn doorbells_of(&mut self, pair: usize) -> Option<&mut DoorbellReceiver> {
+        self.pairs[pair].as_mut().map(|pair| &mut pair.doorbells)
     }
 
     #[inline(always)]
-    fn written(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
+    fn apply_write(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
         let Write { queue, register, value } = write;
         match (queue, register) {
             (Queue::Pipe(pipe), Register::RxHead) => self.head(pair, pipe, value, nic),
@@ -75,12 +75,12 @@ impl Pipes {
             Register::RxMemoryLow => one.rx_low = value,
             Register::TxMemoryLow => one.tx_low = value,
             Register::RxMemoryHigh => {
-                one.rx = nic.ring(pair as u32, bus(one.rx_low), bytes).cast();
+                one.rx = nic.resolve_ring(pair as u32, bus(one.rx_low), bytes).cast();
                 (one.rx_head, one.rx_tail) = (0, 0);
             }
             Register::TxMemoryHigh => {
-                one.tx = nic.ring(pair as u32, bus(one.tx_low), bytes).cast();
-                (one.tx_head, one.tx_tail) = (0, Tail::default());
+                one.tx = nic.resolve_ring(pair as u32, bus(one.tx_low), bytes).cast();
+                (one.tx_head, one.tx_tail) = (0, DelayedTail::default());
             }
             Register::RxTail | Register::TxHead => nic.counters.refused += 1,
         }
@@ -97,7 +97,7 @@ impl Pipes {
         debug_assert!(id < PIPES, "Register::at gives no other");
         let pipe = &mut self.pipes[id as usize];
         // Each core has its own pipes, and those of its program that no core has.
-        if !nic.may_place(pair, id) || pipe.pair != pair && pipe.pair != NOBODY {
+        if !nic.owns_pipe(pair, id) || pipe.pair != pair && pipe.pair != NOBODY {
             nic.counters.refused += 1;
             return;
         }
@@ -118,7 +118,7 @@ impl Pipes {
                     Some(ring) if low & 0xfff == pair => {
                         let pipe = &mut self.pipes[id as usize];
                         (pipe.ring, pipe.pair) = (ring, pair);
-                        nic.placed(pair, id);
+                        nic.ring_set(pair, id);
                     }
                     _ => {
                         nic.counters.refused += 1;

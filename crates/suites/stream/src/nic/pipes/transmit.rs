@@ -1,7 +1,7 @@
 //! From memory to the wire.
 
 use super::super::configuration::Configuration;
-use super::super::engine::{EngineContext, NotBound, Own};
+use super::super::engine::{ConfigRefused, EngineContext, Owned};
 use super::super::layout::{FLIT, MAX_TRANSFER};
 use super::super::notification::{CONFIGURE, SEND, TAKEN, TxNotification};
 use super::Pipes;
@@ -27,12 +27,12 @@ impl Pipes {
             if one.tx_head == one.tx_tail.known(now) || one.tx.is_null() {
                 return;
             }
-            if nic.holds(pair as u32, now) {
+            if nic.is_throttled(pair as u32, now) {
                 return;
             }
             // SAFETY: the buffer is registered and has as many notifications; all fields are atomic.
             let notification = unsafe { &*one.tx.wrapping_add(one.tx_head as usize) };
-            let asked = notification.asked();
+            let asked = notification.request();
             if asked != SEND && nic.is_busy(now) {
                 return;
             }
@@ -68,7 +68,7 @@ impl Pipes {
             return;
         };
         let Some(Pair { cut, .. }) = self.pairs[pair].as_mut() else { return };
-        let mut timestamp = Own::of_mut(&mut self.timestamp, nic.client(pair as u32));
+        let mut timestamp = Owned::of_mut(&mut self.timestamp, nic.client(pair as u32));
         let (mut at, mut packets) = (0, 0);
         if !cut.is_none() {
             // SAFETY: as below, and a whole packet lies where it says.
@@ -97,7 +97,7 @@ impl Pipes {
         let flits = (at / FLIT) as u64;
         nic.counters.out_packets += packets + left.packets;
         nic.counters.flits_read += flits;
-        nic.leave(pair as u32, flits, now);
+        nic.count_sent(pair as u32, flits, now);
     }
 
     #[cold]
@@ -115,7 +115,7 @@ impl Pipes {
             }
             Some(Configuration::Timestamp { offset, enable }) => {
                 let timestamp = enable.then(|| Timestamp::new(offset, nic.ticks_per_second));
-                let set = Own::set(&mut self.timestamp, nic.client(pair), timestamp);
+                let set = Owned::set(&mut self.timestamp, nic.client(pair), timestamp);
                 nic.counters.refused += u64::from(set.is_err());
                 set
             }
@@ -127,8 +127,8 @@ impl Pipes {
         };
         match done {
             Ok(()) => {}
-            Err(NotBound::TableFull(rules)) => notification.refuse(rules),
-            Err(NotBound::Taken) => notification.refuse(TAKEN),
+            Err(ConfigRefused::TableFull(rules)) => notification.refuse(rules),
+            Err(ConfigRefused::Taken) => notification.refuse(TAKEN),
         }
     }
 }

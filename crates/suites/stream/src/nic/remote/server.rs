@@ -30,7 +30,7 @@ pub(crate) const MAX_STRANGERS: usize = 64;
 const MAX_THREADS: usize = MAX_CLIENTS + 2 * MAX_STRANGERS;
 /// How long to wait after a connection that could not be accepted: it waits too, for a descriptor as a rule.
 const RETRY: Duration = Duration::from_millis(20);
-/// How long to wait at the end for programs' threads. One that closes what it was sent may be kept there.
+/// How long to wait at the end for programs' threads. One that closes what it was sent may be record there.
 const END: Duration = Duration::from_secs(5);
 
 /// Where programs find a NIC; they lose it when this goes.

@@ -77,7 +77,7 @@ impl Serving {
                 Reply::Done
             }
             Request::TakeBack(bus) if self.lent.contains_key(&bus) => {
-                self.nic.unregister(bus);
+                self.nic.deregister(bus);
                 self.lent.remove(&bus);
                 Reply::Done
             }
@@ -110,8 +110,8 @@ impl Serving {
             });
         }
         let (held, memfd) = DoorbellMapping::shared()?;
-        let pair = self.nic.take_pair()?;
-        let stamped = self.nic.stamped();
+        let pair = self.nic.alloc_pair()?;
+        let stamped = self.nic.is_stamped();
         self.nic.attach(self.client, pair, DoorbellReceiver::new(held, stamped));
         self.pairs.insert(pair);
         Ok((Reply::Attached(pair, stamped), Some(memfd)))
@@ -149,6 +149,6 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.pairs.iter().for_each(|pair| self.nic.detach(*pair));
         self.pipes.iter().for_each(|pipe| self.nic.free_pipe(*pipe));
-        self.lent.keys().for_each(|bus| self.nic.unregister(*bus));
+        self.lent.keys().for_each(|bus| self.nic.deregister(*bus));
     }
 }

@@ -28,7 +28,7 @@ pub enum ServerError {
     #[error("{}: another NIC or service is there; end it, or name another socket with --nic", .0.display())]
     Taken(PathBuf),
     /// The path names a file that is not a socket.
-    #[error("{}: {} is there, which is kept; name another socket with --nic", .0.display(), .1)]
+    #[error("{}: {} is there, which is record; name another socket with --nic", .0.display(), .1)]
     NoSocket(PathBuf, &'static str),
     /// The lock file is not one of ours.
     #[error("{}: not an empty file of this user's, so it is no lock; name another socket with --nic", .0.display())]
@@ -233,9 +233,9 @@ mod tests {
     fn only_a_socket_that_refuses_connections_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nic");
-        fs::write(&path, "kept").unwrap();
+        fs::write(&path, "record").unwrap();
         assert!(refused(&path).contains("a regular file"));
-        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        assert_eq!(fs::read(&path).unwrap(), b"record");
         assert_eq!(names(folder.path()), ["nic"], "the lock goes too");
         fs::remove_file(&path).unwrap();
 

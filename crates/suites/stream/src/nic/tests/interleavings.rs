@@ -122,7 +122,7 @@ fn packets_are_there_when_the_program_is_told_and_no_notification_is_lost() {
                 let slot = tail as usize % SLOTS;
                 // SAFETY: loom sees to it that nobody else has it.
                 nic_ring[slot].with_mut(|packet| unsafe { *packet = tail + 100 });
-                nic_slots[slot].tell(7, tail + 1);
+                nic_slots[slot].notify(7, tail + 1);
             }
         });
         for head in 0..PACKETS {
@@ -149,7 +149,7 @@ fn what_is_sent_is_what_was_written() {
         let nic = thread::spawn(move || {
             for number in 0..PACKETS {
                 assert_eq!(wait(|| arrivals.take(u64::MAX)), (16, number));
-                assert_eq!(nic_slot.asked(), SEND);
+                assert_eq!(nic_slot.request(), SEND);
                 assert_eq!(nic_slot.bytes(), (0x1000, 64 + u64::from(number)));
                 // SAFETY: loom sees to it that nobody changes it.
                 assert_eq!(nic_memory.with(|packet| unsafe { *packet }), number + 5);
@@ -175,7 +175,7 @@ fn what_was_refused_is_told_before_it_is_done() {
         let nic_slot = Arc::clone(&slot);
         slot.request_configure([1, 2, 3, 4, 0, 0, 0]);
         let nic = thread::spawn(move || {
-            assert_eq!(nic_slot.asked(), CONFIGURE);
+            assert_eq!(nic_slot.request(), CONFIGURE);
             nic_slot.refuse(8032);
             nic_slot.finish();
         });

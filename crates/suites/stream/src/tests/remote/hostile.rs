@@ -102,7 +102,7 @@ fn programs_that_attach_nothing_make_way_for_others() {
     until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
     let told = end(&silent[0].0).unwrap_or_default();
     assert!(told.contains("attached nothing") && told.lines().count() == 1, "{told}");
-    // Who has something is kept, however long it is silent.
+    // Who has something is record, however long it is silent.
     assert!(matches!(attached.ask(Request::TakePipe, NO_FD), Some((Reply::Pipe(_), None))));
     found.still_serves();
 }
