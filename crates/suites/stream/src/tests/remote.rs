@@ -220,7 +220,7 @@ fn memory_that_could_become_shorter_is_refused() {
     let found = Found::new();
     let raw = found.raw();
     raw.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
-    let lend = Request::Lend(MemoryLayout::Rings { count: 1, each: 8192 });
+    let lend = Request::RegisterMemory(MemoryLayout::Rings { count: 1, each: 8192 });
     let unsealed = Memfd::create("test", 8192).unwrap();
     assert!(raw.refused(lend, Some(&unsealed)).contains("sealed"));
     let shorter = Memfd::sealed("test", 4096).unwrap();
@@ -229,14 +229,14 @@ fn memory_that_could_become_shorter_is_refused() {
     file.set_len(8192).unwrap();
     assert!(raw.refused(lend, Some(&file)).contains("sealed"));
     assert!(raw.refused(lend, NO_FD).contains("sealed"));
-    let odd = Request::Lend(MemoryLayout::Rings { count: 2, each: 100 });
+    let odd = Request::RegisterMemory(MemoryLayout::Rings { count: 2, each: 100 });
     assert!(raw.refused(odd, Some(&Memfd::sealed("test", 200).unwrap())).contains("pages"));
     for nothing in [MemoryLayout::Plain(0), MemoryLayout::Rings { count: 0, each: 4096 }] {
         let memfd = Memfd::sealed("test", 0).unwrap();
-        raw.refused(Request::Lend(nothing), Some(&memfd));
+        raw.refused(Request::RegisterMemory(nothing), Some(&memfd));
     }
     let sound = Memfd::sealed("test", 8192).unwrap();
-    assert!(matches!(raw.ask(lend, Some(&sound)), Some((Reply::Lent(_), None))));
+    assert!(matches!(raw.ask(lend, Some(&sound)), Some((Reply::Registered(_), None))));
     found.still_serves();
 }
 
@@ -249,16 +249,16 @@ fn nobody_gives_back_what_is_anothers() {
         Some((Reply::Attached(pair, _), Some(_))) => pair,
         other => panic!("{other:?}"),
     };
-    let pipe = match owner.ask(Request::TakePipe, NO_FD) {
+    let pipe = match owner.ask(Request::AllocPipe, NO_FD) {
         Some((Reply::Pipe(pipe), None)) => pipe,
         other => panic!("{other:?}"),
     };
     let memfd = Memfd::sealed("test", 4096).unwrap();
-    let bus = match owner.ask(Request::Lend(MemoryLayout::Plain(4096)), Some(&memfd)) {
-        Some((Reply::Lent(bus), None)) => bus,
+    let bus = match owner.ask(Request::RegisterMemory(MemoryLayout::Plain(4096)), Some(&memfd)) {
+        Some((Reply::Registered(bus), None)) => bus,
         other => panic!("{other:?}"),
     };
-    let back = [Request::Detach(pair), Request::GivePipe(pipe), Request::TakeBack(bus)];
+    let back = [Request::Detach(pair), Request::FreePipe(pipe), Request::Deregister(bus)];
     let thief = found.raw();
     thief.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
     for request in back {

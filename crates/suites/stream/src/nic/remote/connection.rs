@@ -1,4 +1,4 @@
-//! The program's side.
+//! A client's connection to a NIC in another process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,43 +24,43 @@ use super::super::memory::MemoryLayout;
 use super::fds::Timeout;
 use super::message::{Reply, Request, VERSION};
 
-/// How long the NIC may take to answer a hello, to end a message, and to read one: far longer than a busy
-/// machine does.
+/// Time limit for the NIC to answer a hello, to complete a message, and to read one: far longer than a busy machine
+/// needs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a program has no NIC.
+/// Why a program cannot connect to a NIC.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// NoServer is there.
+    /// There is no NIC at the path.
     #[error(
-        "no NIC at {} ({}): start one with tollgate stream generate PCAP RATE, or name its socket with \
+        "no NIC at {} ({}); start one with tollgate stream generate PCAP RATE, or name its socket with \
          --nic", .0.display(), .1
     )]
     NoServer(PathBuf, io::Error),
-    /// It does not want the program.
+    /// The NIC refuses the program.
     #[error("the NIC at {}: {}", .0.display(), .1)]
     Refused(PathBuf, String),
 }
 
-/// A program's connection to a NIC in another process. When it goes, the NIC takes everything back.
+/// A client's connection to a NIC in another process. When it ends the NIC frees all that the client has.
 pub struct Connection {
     socket: UnixStream,
     path: PathBuf,
     config: InterfaceConfig,
     cpu: usize,
     answers: Mutex<Receiver<Answer>>,
-    /// Pipes that are the program's, and that it does not use yet.
+    /// Reserved pipes that are not in use yet.
     spare: Mutex<Vec<u32>>,
     shared: Arc<Shared>,
 }
 
 type Answer = (Reply, Option<OwnedFd>);
 
-/// What the thread that hears the NIC shares with the others.
+/// State that the receiving thread shares with the others.
 #[derive(Default)]
 struct Shared {
-    gone: AtomicBool,
-    /// The doorbells of each pair of notification buffers.
+    closed: AtomicBool,
+    /// Doorbells of each pair of notification buffers.
     queues: Mutex<BTreeMap<u32, DoorbellMapping>>,
 }
 
@@ -69,23 +69,23 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The NIC has gone: nobody waits for it.
+    /// Marks the NIC as ended, so that no thread waits for it.
     fn close(&self) {
-        self.gone.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::Release);
         self.queues().values().for_each(|queue| queue.close());
     }
 }
 
 impl Connection {
-    /// Connects to a NIC that has this form, or takes it.
+    /// Connects to a NIC that has, or can take, a configuration.
     ///
     /// # Errors
-    /// Where there is none, or it has another form or comes from another version.
+    /// Returns why there is no such NIC.
     pub fn open(path: &Path, config: InterfaceConfig) -> Result<Arc<Self>, ConnectError> {
-        let nobody = |why| ConnectError::NoServer(path.to_path_buf(), why);
+        let no_server = |why| ConnectError::NoServer(path.to_path_buf(), why);
         let refused = |why: &str| ConnectError::Refused(path.to_path_buf(), why.to_owned());
-        let socket = UnixStream::connect(path).map_err(nobody)?;
-        Request::Hello(VERSION, Some(config)).send(&socket, None, TIMEOUT).map_err(nobody)?;
+        let socket = UnixStream::connect(path).map_err(no_server)?;
+        Request::Hello(VERSION, Some(config)).send(&socket, None, TIMEOUT).map_err(no_server)?;
         let cpu = match Reply::receive(&socket, Timeout::within(TIMEOUT)) {
             Ok(Some((Reply::Welcome(cpu), _))) => cpu as usize,
             Ok(Some((Reply::Refused(why), _))) => return Err(refused(&why)),
@@ -93,46 +93,48 @@ impl Connection {
             Err(why) if why.kind() == io::ErrorKind::TimedOut => {
                 return Err(refused("it does not answer; name a NIC's socket with --nic"));
             }
-            Ok(_) | Err(_) => return Err(refused("its words make no sense; name a NIC's socket")),
+            Ok(_) | Err(_) => {
+                return Err(refused("invalid answer; name a NIC's socket with --nic"));
+            }
         };
         let (answers, shared) = (channel(), Arc::new(Shared::default()));
-        let (heard, all) = (socket.try_clone().map_err(nobody)?, Arc::clone(&shared));
+        let (receiving, all) = (socket.try_clone().map_err(no_server)?, Arc::clone(&shared));
         std::thread::Builder::new()
-            .name("nic-hearing".into())
-            .spawn(move || hear(&heard, &answers.0, &all))
-            .map_err(nobody)?;
+            .name("nic-client".into())
+            .spawn(move || receive_all(&receiving, &answers.0, &all))
+            .map_err(no_server)?;
         let (path, answers) = (path.to_path_buf(), Mutex::new(answers.1));
         let spare = Mutex::default();
         Ok(Arc::new(Self { socket, path, config, cpu, answers, spare, shared }))
     }
 
-    /// The way to the NIC.
+    /// Returns access to the NIC.
     pub fn port(self: &Arc<Self>) -> Port {
         Port::remote(Arc::clone(self))
     }
 
-    /// The CPU on which the NIC's thread runs.
+    /// Returns the CPU of the NIC's thread.
     pub fn nic_cpu(&self) -> usize {
         self.cpu
     }
 
-    /// Says that packets may come.
+    /// Reports that the program is ready to receive packets.
     ///
     /// # Errors
-    /// Where the NIC has gone.
+    /// Returns an error if the NIC has ended.
     pub fn ready(&self) -> Result<(), SysError> {
         self.ask(Request::Ready, None).map(|_| ())
     }
 
-    /// Leaves: the NIC takes back at once all that the program has, where its parts would each wait for it.
+    /// Disconnects. The NIC frees all resources of the client at once; each on its own would wait for the NIC.
     pub fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
         self.shared.close();
     }
 
-    /// Whether the NIC has gone.
+    /// Returns whether the NIC has ended.
     pub fn is_closed(&self) -> bool {
-        self.shared.gone.load(Ordering::Acquire)
+        self.shared.closed.load(Ordering::Acquire)
     }
 
     pub(in super::super) fn config(&self) -> InterfaceConfig {
@@ -143,58 +145,58 @@ impl Connection {
         match self.ask(Request::Attach, None)? {
             (Reply::Attached(pair, stamped), Some(fd)) if pair < BUFFERS => {
                 let memfd =
-                    Memfd::received(fd).map_err(|why| self.refusal("take doorbells", why))?;
-                let held = DoorbellMapping::received(&memfd)?;
-                self.shared.queues().insert(pair, held.clone());
+                    Memfd::received(fd).map_err(|why| self.error("receive doorbells", why))?;
+                let mapping = DoorbellMapping::received(&memfd)?;
+                self.shared.queues().insert(pair, mapping.clone());
                 if self.is_closed() {
-                    held.close();
+                    mapping.close();
                 }
-                Ok((pair, DoorbellSender::new(held, stamped)))
+                Ok((pair, DoorbellSender::new(mapping, stamped)))
             }
-            _ => Err(self.nonsense()),
+            _ => Err(self.invalid_answer()),
         }
     }
 
     pub(in super::super) fn detach(&self, pair: u32) {
-        // A NIC that has gone has let go.
+        // A NIC that has ended has already freed it.
         let _ = self.ask(Request::Detach(pair), None);
         self.shared.queues().remove(&pair);
     }
 
-    /// Makes memory and lends it to the NIC: the memory, and where it lies there.
+    /// Allocates memory and registers it with the NIC. Returns the memory and its bus address.
     pub(crate) fn register_memory(&self, layout: MemoryLayout) -> Result<(Mapping, u64), SysError> {
         let memfd = layout.memfd()?;
         let mapping = layout.map(&memfd)?;
-        match self.ask(Request::Lend(layout), Some(memfd.as_fd()))? {
-            // All of it has an address.
-            (Reply::Lent(bus), _) if bus.checked_add(mapping.len() as u64).is_some() => {
+        match self.ask(Request::RegisterMemory(layout), Some(memfd.as_fd()))? {
+            // The whole range must be valid addresses.
+            (Reply::Registered(bus), _) if bus.checked_add(mapping.len() as u64).is_some() => {
                 Ok((mapping, bus))
             }
-            _ => Err(self.nonsense()),
+            _ => Err(self.invalid_answer()),
         }
     }
 
     pub(in super::super) fn deregister(&self, bus: u64) {
-        let _ = self.ask(Request::TakeBack(bus), None);
+        let _ = self.ask(Request::Deregister(bus), None);
     }
 
     pub(in super::super) fn drain_doorbells(&self) {
         let _ = self.ask(Request::DrainDoorbells, None);
     }
 
-    /// Takes so many pipes before they are used: all are asked for at once, where each would be waited for.
-    /// Where the NIC has fewer, whoever takes one too many hears of it.
+    /// Reserves pipes before they are used, with all requests in flight at once. If the NIC has too few, the later
+    /// allocation of the missing ones fails.
     pub(in super::super) fn reserve_pipes(&self, count: usize) {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked =
-            (0..count).take_while(|_| Request::TakePipe.send(&self.socket, None, TIMEOUT).is_ok());
-        let asked = asked.count();
-        let taken = answers.iter().take(asked).filter_map(|answer| match answer {
+        let sent =
+            (0..count).take_while(|_| Request::AllocPipe.send(&self.socket, None, TIMEOUT).is_ok());
+        let sent = sent.count();
+        let pipes = answers.iter().take(sent).filter_map(|answer| match answer {
             (Reply::Pipe(pipe), _) if pipe < PIPES => Some(pipe),
             _ => None,
         });
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.extend(taken);
+        spare.extend(pipes);
         spare.sort_unstable_by(|one, other| other.cmp(one));
     }
 
@@ -203,26 +205,26 @@ impl Connection {
         if let Some(pipe) = lowest {
             return Ok(pipe);
         }
-        match self.ask(Request::TakePipe, None)? {
+        match self.ask(Request::AllocPipe, None)? {
             (Reply::Pipe(pipe), _) if pipe < PIPES => Ok(pipe),
-            _ => Err(self.nonsense()),
+            _ => Err(self.invalid_answer()),
         }
     }
 
     pub(in super::super) fn free_pipe(&self, pipe: u32) {
-        let _ = self.ask(Request::GivePipe(pipe), None);
+        let _ = self.ask(Request::FreePipe(pipe), None);
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     fn ask(&self, request: Request, fd: Option<BorrowedFd<'_>>) -> Result<Answer, SysError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let attempt = "ask it";
+        let attempt = "send a request";
         if self.is_closed() {
-            return Err(self.refusal(attempt, io::ErrorKind::NotConnected.into()));
+            return Err(self.error(attempt, io::ErrorKind::NotConnected.into()));
         }
-        request.send(&self.socket, fd, TIMEOUT).map_err(|why| self.refusal(attempt, why))?;
-        let gone = |_| self.refusal(attempt, io::ErrorKind::ConnectionReset.into());
-        match answers.recv().map_err(gone)? {
+        request.send(&self.socket, fd, TIMEOUT).map_err(|why| self.error(attempt, why))?;
+        let closed = |_| self.error(attempt, io::ErrorKind::ConnectionReset.into());
+        match answers.recv().map_err(closed)? {
             (Reply::Refused(why), _) => Err(SysError {
                 attempt: format!("the NIC at {}", self.path.display()),
                 source: io::Error::other(why),
@@ -232,7 +234,7 @@ impl Connection {
         }
     }
 
-    fn refusal(&self, attempt: &str, source: io::Error) -> SysError {
+    fn error(&self, attempt: &str, source: io::Error) -> SysError {
         let attempt = format!("the NIC at {}: {attempt}", self.path.display());
         SysError { attempt, source, remedy: "start it again".into() }
     }
@@ -242,8 +244,8 @@ impl Connection {
         &self.socket
     }
 
-    fn nonsense(&self) -> SysError {
-        self.refusal("understand it", io::ErrorKind::InvalidData.into())
+    fn invalid_answer(&self) -> SysError {
+        self.error("understand its answer", io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -253,8 +255,8 @@ impl Drop for Connection {
     }
 }
 
-/// Hears the NIC until it goes.
-fn hear(socket: &UnixStream, answers: &Sender<Answer>, shared: &Shared) {
+/// Receives answers until the NIC ends.
+fn receive_all(socket: &UnixStream, answers: &Sender<Answer>, shared: &Shared) {
     while let Ok(Some(answer)) = Reply::receive(socket, Timeout::at_any_time(TIMEOUT)) {
         if answers.send(answer).is_err() {
             break;

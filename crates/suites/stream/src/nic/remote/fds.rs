@@ -1,4 +1,4 @@
-//! Bytes over a Unix socket, and with them a file descriptor, within a time.
+//! Messages with file descriptors over a Unix socket, with timeouts.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -6,46 +6,46 @@ use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Room for the descriptor, and for what the kernel puts around it.
+/// Buffer for one descriptor and its header.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// How long a message may take. Another process that falls silent in the middle of one, or reads none, must
-/// not keep a thread for ever.
+/// Timeout of a message. A process that stops in the middle of one, or does not read, must not block a thread
+/// forever.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeout {
-    /// Until when its first byte must have come; `None` if it may take any time.
+    /// Deadline for the first byte; `None` for no deadline.
     pub(crate) first: Option<Instant>,
-    /// How long the others may take after the first, and how long the other end may take to read a message.
+    /// Time limit for the remaining bytes after the first, and for the other end to read a message.
     pub(crate) rest: Duration,
 }
 
 impl Timeout {
-    /// A message that may begin at any time, and then comes at once.
+    /// Creates the timeout of a message that may start at any time.
     pub(crate) fn at_any_time(rest: Duration) -> Self {
         Self { first: None, rest }
     }
 
-    /// A message that comes within this time from now.
+    /// Creates the timeout of a message that is due within `time` from now.
     pub(crate) fn within(time: Duration) -> Self {
         Self { first: Instant::now().checked_add(time), rest: time }
     }
 }
 
-/// What is left until a time; `None` if it is never.
+/// Returns the time left until a deadline, or `None` if there is no deadline.
 ///
 /// # Errors
-/// `TimedOut` after it.
+/// Returns `TimedOut` after the deadline.
 fn left(until: Option<Instant>) -> io::Result<Option<Duration>> {
     let Some(until) = until else { return Ok(None) };
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
 }
 
-/// Sends all bytes within a time, and with the first of them a descriptor if there is one.
+/// Sends all bytes, and a descriptor with the first of them.
 ///
 /// # Errors
-/// `TimedOut` if the other end reads too little, or what the system says.
+/// Returns `TimedOut` if the other end reads too little, or the error of `sendmsg(2)`.
 pub(crate) fn send(
     socket: &UnixStream,
     bytes: &[u8],
@@ -63,62 +63,62 @@ pub(crate) fn send(
         if let Some(fd) = fd {
             attach(&mut message, &mut control, fd);
         }
-        // SAFETY: the message points to bytes and control that live through the call.
+        // SAFETY: the message points to bytes and control data that live through the call.
         let done =
             unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
         match usize::try_from(done) {
             Ok(done) => (rest, fd) = (rest.get(done..).unwrap_or_default(), None),
-            Err(_) => again(io::Error::last_os_error())?,
+            Err(_) => retry(io::Error::last_os_error())?,
         }
     }
     Ok(())
 }
 
-/// Receives until the bytes are full or the other end has closed: how many came, and the descriptor that
-/// came with them. None if there was no room for it in this process.
+/// Receives until `bytes` is full or the other end has closed. Returns the number of bytes and the descriptor that
+/// came with them. The descriptor is missing if this process has no free one.
 ///
 /// # Errors
-/// `TimedOut` if they take too long, `InvalidData` if more than one descriptor came, all of which are closed
-/// again, or what the system says.
+/// Returns `TimedOut` if they take too long, `InvalidData` if there was more than one descriptor (all are closed
+/// again), or the error of `recvmsg(2)`.
 pub(crate) fn receive(
     socket: &UnixStream,
     bytes: &mut [u8],
     timeout: Timeout,
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let (mut come, mut fds) = (0_usize, Vec::new());
+    let (mut received, mut fds) = (0_usize, Vec::new());
     let mut until = timeout.first;
-    while come < bytes.len() {
+    while received < bytes.len() {
         socket.set_read_timeout(left(until)?)?;
         let mut control = Control([0; 64]);
-        let rest = &mut bytes[come..];
+        let rest = &mut bytes[received..];
         let mut part = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
         let mut message = empty(&mut part);
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = size_of::<Control>();
-        // SAFETY: the message points to bytes and control that live through the call, and may be written.
+        // SAFETY: the message points to writable bytes and control data that live through the call.
         let done =
             unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         match usize::try_from(done) {
             Ok(0) => break,
             Ok(done) => {
-                if come == 0 {
+                if received == 0 {
                     let rest = Instant::now().checked_add(timeout.rest);
                     until = [until, rest].into_iter().flatten().min();
                 }
-                come = come.saturating_add(done);
+                received = received.saturating_add(done);
                 fds.extend(descriptors(&message));
                 if fds.len() > 1 {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
-            Err(_) => again(io::Error::last_os_error())?,
+            Err(_) => retry(io::Error::last_os_error())?,
         }
     }
-    Ok((come, fds.pop()))
+    Ok((received, fds.pop()))
 }
 
-/// An interrupted call is made again; one that has waited long enough has timed out.
-fn again(error: io::Error) -> io::Result<()> {
+/// Returns `Ok` if a call that failed with `error` is to be repeated: the deadline is checked before the next call.
+fn retry(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Ok(()),
         _ => Err(error),
@@ -138,13 +138,13 @@ fn empty(part: &mut libc::iovec) -> libc::msghdr {
 }
 
 fn attach(message: &mut libc::msghdr, control: &mut Control, fd: RawFd) {
-    // SAFETY: it only computes.
-    let (room, length) = unsafe {
+    // SAFETY: the functions only compute sizes.
+    let (space, length) = unsafe {
         (libc::CMSG_SPACE(size_of::<RawFd>() as u32), libc::CMSG_LEN(size_of::<RawFd>() as u32))
     };
     message.msg_control = ptr::from_mut(control).cast();
-    message.msg_controllen = room as usize;
-    // SAFETY: there is room for one header and a descriptor, aligned to 8.
+    message.msg_controllen = space as usize;
+    // SAFETY: the buffer has space for one header and one descriptor, and is aligned to 8.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(message);
         (*header).cmsg_level = libc::SOL_SOCKET;
@@ -154,23 +154,23 @@ fn attach(message: &mut libc::msghdr, control: &mut Control, fd: RawFd) {
     }
 }
 
-/// Bytes of a descriptor.
+/// Size of a descriptor, in bytes.
 const FD: usize = size_of::<RawFd>();
 
-/// The descriptors that the kernel put into a message.
+/// Returns the descriptors in a received message.
 fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
     let mut received = Vec::new();
-    // SAFETY: the kernel has filled the control bytes in, and said how many they are.
+    // SAFETY: the kernel has filled the control buffer and set its length.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
-        // SAFETY: the header lies in the control bytes; those of descriptors are followed by as many as its
-        // length says, each new and owned by nobody else.
+        // SAFETY: the header is in the control buffer; a header of descriptors is followed by as many as its length
+        // says, each new and owned by this function.
         unsafe {
             if ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let first = libc::CMSG_DATA(header).cast::<RawFd>();
-                for place in 0..bytes / FD {
-                    let fd = first.add(place).read_unaligned();
+                for index in 0..bytes / FD {
+                    let fd = first.add(index).read_unaligned();
                     received.push(OwnedFd::from_raw_fd(fd));
                 }
             }
@@ -191,7 +191,7 @@ mod tests {
     const TIMEOUT: Timeout = Timeout { first: None, rest: SOON };
 
     #[test]
-    fn a_descriptor_comes_with_its_bytes() {
+    fn a_descriptor_is_received_with_its_bytes() {
         let (here, there) = UnixStream::pair().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"seen by both").unwrap();
@@ -212,10 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn one_message_has_one_descriptor() {
+    fn more_than_one_descriptor_per_message_is_refused() {
         let (here, there) = UnixStream::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
-        // The kernel parts what was sent with different descriptors.
+        // The kernel does not merge data with different descriptors.
         for part in [&b"on"[..], b"e"] {
             send(&here, part, Some(file.as_fd()), SOON).unwrap();
         }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_half_or_reads_nothing_is_not_waited_for() {
+    fn incomplete_messages_and_slow_readers_time_out() {
         let short = Duration::from_millis(20);
         let (here, there) = UnixStream::pair().unwrap();
         let timed_out = |ended: io::Result<()>| {
@@ -233,7 +233,7 @@ mod tests {
         timed_out(receive(&there, &mut [0; 3], Timeout::within(short)).map(|_| ()));
         send(&here, b"ha", None, SOON).unwrap();
         timed_out(receive(&there, &mut [0; 3], Timeout::at_any_time(short)).map(|_| ()));
-        // One byte now and then is not enough.
+        // A byte from time to time does not extend the deadline.
         let dripping = std::thread::spawn(move || {
             while here.peer_addr().is_ok() && send(&here, b"x", None, SOON).is_ok() {
                 std::thread::sleep(Duration::from_millis(2));

@@ -1,4 +1,4 @@
-//! What programs may have of a NIC: each one, and all together.
+//! Limits on the resources of clients, per client and for all together.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use machine::SysError;
 
-/// What programs may have.
+/// Limits on the resources of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Memory that one program may lend.
+    /// Memory that one client may register.
     pub each: MemoryUse,
-    /// Memory that all programs together may lend. The kernel gives a process some 65,000 spans.
+    /// Memory that all clients together may register. The kernel allows a process about 65,000 mappings.
     pub all: MemoryUse,
-    /// Pairs of notification buffers of one program, one for each of its cores.
+    /// Pairs of notification buffers per client, one for each of its cores.
     pub pairs: usize,
-    /// How long a program may take to say hello, to end a message, and to read an answer. One that has had
-    /// nothing of the NIC for so long makes way for others.
+    /// Time limit for a client to say hello, to complete a message, and to read an answer. A client that has allocated
+    /// nothing for longer makes way for others.
     pub timeout: Duration,
 }
 
@@ -24,8 +24,9 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes.
+    /// Size, in bytes.
     pub bytes: u64,
-    /// Spans of address space; a ring has two.
+    /// Number of mappings; a ring has two.
     pub regions: usize,
 }
 
@@ -38,65 +39,65 @@ impl MemoryUse {
     }
 }
 
-/// What was lent so far, and how much may be.
+/// A quota of registered memory.
 #[derive(Debug)]
 pub(super) struct Quota {
-    most: MemoryUse,
-    lent: Mutex<MemoryUse>,
-    /// Whose it is, for people.
+    max: MemoryUse,
+    used: Mutex<MemoryUse>,
+    /// Who shares the quota, for error messages.
     whose: &'static str,
 }
 
 impl Quota {
-    pub(super) fn new(most: MemoryUse, whose: &'static str) -> Arc<Self> {
-        Arc::new(Self { most, lent: Mutex::default(), whose })
+    pub(super) fn new(max: MemoryUse, whose: &'static str) -> Arc<Self> {
+        Arc::new(Self { max, used: Mutex::default(), whose })
     }
 
-    /// Takes a part, which comes back when it is dropped.
+    /// Reserves a part until the reservation is dropped.
     ///
     /// # Errors
-    /// If less is left.
-    pub(super) fn take(self: &Arc<Self>, part: MemoryUse) -> Result<Taken, SysError> {
-        let mut lent = self.lent();
-        let (then, Self { most, whose, .. }) = (lent.and(part), &**self);
-        let refused = |attempt: String, most: String| SysError {
+    /// Returns an error if less is left.
+    pub(super) fn reserve(self: &Arc<Self>, part: MemoryUse) -> Result<Reservation, SysError> {
+        let mut used = self.used();
+        let (then, Self { max, whose, .. }) = (used.and(part), &**self);
+        let refused = |attempt: String, max: String| SysError {
             attempt,
             source: io::Error::new(
                 io::ErrorKind::QuotaExceeded,
-                format!("it takes {most} {whose}"),
+                format!("the limit is {max} {whose}"),
             ),
             remedy: "use fewer pipes or shorter rings".into(),
         };
-        if then.bytes > most.bytes {
-            let attempt = format!("lend a NIC {} B where it has {}", part.bytes, lent.bytes);
-            return Err(refused(attempt, format!("{} B", most.bytes)));
+        if then.bytes > max.bytes {
+            let attempt = format!("register {} B after {} B with a NIC", part.bytes, used.bytes);
+            return Err(refused(attempt, format!("{} B", max.bytes)));
         }
-        if then.regions > most.regions {
+        if then.regions > max.regions {
             let attempt =
-                format!("lend a NIC {} regions where it has {}", part.regions, lent.regions);
-            return Err(refused(attempt, format!("{} spans", most.regions)));
+                format!("register {} regions after {} with a NIC", part.regions, used.regions);
+            return Err(refused(attempt, format!("{} regions", max.regions)));
         }
-        *lent = then;
-        Ok(Taken { of: Arc::clone(self), part })
+        *used = then;
+        Ok(Reservation { of: Arc::clone(self), part })
     }
 
-    fn lent(&self) -> MutexGuard<'_, MemoryUse> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn used(&self) -> MutexGuard<'_, MemoryUse> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A part of a quota.
+/// A reserved part of a quota.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct Reservation {
     of: Arc<Quota>,
     part: MemoryUse,
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut lent = self.of.lent();
-        lent.bytes = lent.bytes.saturating_sub(self.part.bytes);
-        lent.regions = lent.regions.saturating_sub(self.part.regions);
+        let mut used = self.of.used();
+        used.bytes = used.bytes.saturating_sub(self.part.bytes);
+        used.regions = used.regions.saturating_sub(self.part.regions);
     }
 }
 
@@ -105,19 +106,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_comes_back() {
-        let quota = Quota::new(MemoryUse { bytes: 10, regions: 3 }, "of all programs");
-        let one = quota.take(MemoryUse { bytes: 6, regions: 2 }).unwrap();
-        let why = |part| quota.take(part).unwrap_err().to_string();
-        assert!(why(MemoryUse { bytes: 5, regions: 1 }).contains("it takes 10 B of all programs"));
-        assert!(
-            why(MemoryUse { bytes: 1, regions: 2 }).contains("it takes 3 regions of all programs")
-        );
+    fn reservations_are_returned() {
+        let quota = Quota::new(MemoryUse { bytes: 10, regions: 3 }, "for all programs");
+        let one = quota.reserve(MemoryUse { bytes: 6, regions: 2 }).unwrap();
+        let why = |part| quota.reserve(part).unwrap_err().to_string();
+        assert!(why(MemoryUse { bytes: 5, regions: 1 }).contains("is 10 B for all programs"));
+        assert!(why(MemoryUse { bytes: 1, regions: 2 }).contains("is 3 regions for all programs"));
         assert!(why(MemoryUse { bytes: u64::MAX, regions: usize::MAX }).contains("10 B"));
-        let two = quota.take(MemoryUse { bytes: 4, regions: 1 }).unwrap();
+        let two = quota.reserve(MemoryUse { bytes: 4, regions: 1 }).unwrap();
         drop(one);
-        quota.take(MemoryUse { bytes: 6, regions: 2 }).unwrap();
+        quota.reserve(MemoryUse { bytes: 6, regions: 2 }).unwrap();
         drop(two);
-        assert_eq!(*quota.lent(), MemoryUse::default());
+        assert_eq!(*quota.used(), MemoryUse::default());
     }
 }

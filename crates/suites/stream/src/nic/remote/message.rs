@@ -1,4 +1,4 @@
-//! What a program and the process of a NIC say to each other: words of 8 bytes, and for people a text.
+//! The protocol between clients and a NIC's process: messages of 8 words of 8 bytes, and error texts.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,49 +9,53 @@ use super::super::interface_config::InterfaceConfig;
 use super::super::memory::MemoryLayout;
 use super::fds::{self, Timeout};
 
-/// What they say and what they share is laid out as of this version.
+/// Version of the protocol and of the layout of shared memory.
 pub(crate) const VERSION: u64 = 2;
-/// How a program begins.
+/// First word of a hello.
 const MAGIC: u64 = u64::from_le_bytes(*b"tollgate");
-/// Words of each message: what it is, what it says, and the bytes of the text that follows.
+/// Words per message: its kind, its values, and the length of the text that follows.
 const WORDS: usize = 8;
-/// Bytes of a text at most.
-const LONGEST: u64 = 1024;
+/// Maximum length of a text, in bytes.
+const MAX_TEXT: u64 = 1024;
 
-/// What a program asks.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Comes first: the version, and the form of NIC that it can use; none where it is not known here.
+    /// Must be first: the version, and the configuration that the client needs; `None` if it is invalid.
     Hello(u64, Option<InterfaceConfig>),
-    /// One more core.
+    /// Allocates a pair of notification buffers.
     Attach,
-    /// It goes.
+    /// Frees a pair.
     Detach(u32),
-    /// The NIC may touch the memory whose descriptor comes with this.
-    Lend(MemoryLayout),
-    /// It may not any more.
-    TakeBack(u64),
-    /// All that was written to registers is to be taken.
+    /// Registers the memory whose descriptor comes with this.
+    RegisterMemory(MemoryLayout),
+    /// Ends the registration of memory at a bus address.
+    Deregister(u64),
+    /// Waits until all register writes are processed.
     DrainDoorbells,
-    TakePipe,
-    GivePipe(u32),
-    /// Packets may come.
+    /// Allocates a pipe.
+    AllocPipe,
+    /// Frees a pipe.
+    FreePipe(u32),
+    /// The client is ready to receive packets.
     Ready,
 }
 
-/// What it is answered.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// To a hello: the CPU of the NIC.
+    /// Answer to a hello: the CPU of the NIC.
     Welcome(u64),
-    /// A pair of notification buffers, and whether its doorbells say when they were written; the memory of
-    /// their queue comes with this.
+    /// A pair of notification buffers, and whether its doorbells carry their time. The memfd of its doorbell queue comes
+    /// with this.
     Attached(u32, bool),
-    /// Where the memory lies for the NIC.
-    Lent(u64),
+    /// Bus address of registered memory.
+    Registered(u64),
+    /// An allocated pipe.
     Pipe(u32),
+    /// The request was executed.
     Done,
-    /// Why not.
+    /// The request was refused, with cause and fix.
     Refused(String),
 }
 
@@ -62,30 +66,32 @@ impl Request {
                 let [a, b, c, d] = config.map_or([0; 4], InterfaceConfig::words);
                 [MAGIC, version, a, b, c, d, 0, 0]
             }
-            Self::Attach => said(1, 0, 0),
-            Self::Detach(pair) => said(2, pair.into(), 0),
-            Self::Lend(MemoryLayout::Rings { count, each }) => said(3, count as u64, each as u64),
-            Self::Lend(MemoryLayout::Plain(bytes)) => said(4, bytes as u64, 0),
-            Self::TakeBack(bus) => said(5, bus, 0),
-            Self::DrainDoorbells => said(6, 0, 0),
-            Self::TakePipe => said(7, 0, 0),
-            Self::GivePipe(pipe) => said(8, pipe.into(), 0),
-            Self::Ready => said(9, 0, 0),
+            Self::Attach => message(1, 0, 0),
+            Self::Detach(pair) => message(2, pair.into(), 0),
+            Self::RegisterMemory(MemoryLayout::Rings { count, each }) => {
+                message(3, count as u64, each as u64)
+            }
+            Self::RegisterMemory(MemoryLayout::Plain(bytes)) => message(4, bytes as u64, 0),
+            Self::Deregister(bus) => message(5, bus, 0),
+            Self::DrainDoorbells => message(6, 0, 0),
+            Self::AllocPipe => message(7, 0, 0),
+            Self::FreePipe(pipe) => message(8, pipe.into(), 0),
+            Self::Ready => message(9, 0, 0),
         }
     }
 
-    fn of(words: [u64; WORDS]) -> Option<Self> {
+    fn decode(words: [u64; WORDS]) -> Option<Self> {
         let [kind, a, b, c, d, e, ..] = words;
         Some(match kind {
             MAGIC => Self::Hello(a, InterfaceConfig::of([b, c, d, e])),
             1 => Self::Attach,
             2 => Self::Detach(a.try_into().ok()?),
-            3 => Self::Lend(MemoryLayout::Rings { count: a as usize, each: b as usize }),
-            4 => Self::Lend(MemoryLayout::Plain(a as usize)),
-            5 => Self::TakeBack(a),
+            3 => Self::RegisterMemory(MemoryLayout::Rings { count: a as usize, each: b as usize }),
+            4 => Self::RegisterMemory(MemoryLayout::Plain(a as usize)),
+            5 => Self::Deregister(a),
             6 => Self::DrainDoorbells,
-            7 => Self::TakePipe,
-            8 => Self::GivePipe(a.try_into().ok()?),
+            7 => Self::AllocPipe,
+            8 => Self::FreePipe(a.try_into().ok()?),
             9 => Self::Ready,
             _ => return None,
         })
@@ -100,19 +106,19 @@ impl Request {
         fds::send(to, &bytes(self.words()), fd, within)
     }
 
-    /// The next; none where the program has gone.
+    /// Receives the next request. Returns `None` if the client has disconnected.
     ///
     /// # Errors
-    /// `InvalidData` if it means nothing or a descriptor came with it that it has no use for, and those of
+    /// Returns `InvalidData` if it is not a request or has an unexpected descriptor, or the error of
     /// [`fds::receive`].
     pub(crate) fn receive(
         from: &UnixStream,
         timeout: Timeout,
     ) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
         let Some((words, fd)) = receive(from, timeout)? else { return Ok(None) };
-        let request = Self::of(words).ok_or(io::ErrorKind::InvalidData)?;
+        let request = Self::decode(words).ok_or(io::ErrorKind::InvalidData)?;
         match request {
-            Self::Lend(_) => {}
+            Self::RegisterMemory(_) => {}
             _ if fd.is_none() => {}
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -123,12 +129,12 @@ impl Request {
 impl Reply {
     fn words(&self) -> [u64; WORDS] {
         match self {
-            Self::Refused(text) => [0, 0, 0, 0, 0, 0, 0, LONGEST.min(text.len() as u64)],
-            Self::Welcome(cpu) => said(1, *cpu, 0),
-            Self::Attached(pair, stamped) => said(2, u64::from(*pair), u64::from(*stamped)),
-            Self::Lent(bus) => said(3, *bus, 0),
-            Self::Pipe(pipe) => said(4, u64::from(*pipe), 0),
-            Self::Done => said(5, 0, 0),
+            Self::Refused(text) => [0, 0, 0, 0, 0, 0, 0, MAX_TEXT.min(text.len() as u64)],
+            Self::Welcome(cpu) => message(1, *cpu, 0),
+            Self::Attached(pair, stamped) => message(2, u64::from(*pair), u64::from(*stamped)),
+            Self::Registered(bus) => message(3, *bus, 0),
+            Self::Pipe(pipe) => message(4, u64::from(*pipe), 0),
+            Self::Done => message(5, 0, 0),
         }
     }
 
@@ -140,12 +146,12 @@ impl Reply {
     ) -> io::Result<()> {
         let mut all = bytes(self.words());
         if let Self::Refused(text) = self {
-            all.extend(text.bytes().take(LONGEST as usize));
+            all.extend(text.bytes().take(MAX_TEXT as usize));
         }
         fds::send(to, &all, fd.as_ref().map(AsFd::as_fd), within)
     }
 
-    /// The next; none where the NIC has gone.
+    /// Receives the next answer. Returns `None` if the NIC has ended.
     ///
     /// # Errors
     /// As for [`Request::receive`].
@@ -157,17 +163,17 @@ impl Reply {
         let [kind, a, b, .., length] = words;
         let reply = match kind {
             0 => {
-                let mut text = vec![0; LONGEST.min(length) as usize];
-                let (come, _) = fds::receive(from, &mut text, Timeout::within(timeout.rest))?;
-                text.truncate(come);
-                // A person reads it: it stays one line, and moves no cursor.
+                let mut text = vec![0; MAX_TEXT.min(length) as usize];
+                let (received, _) = fds::receive(from, &mut text, Timeout::within(timeout.rest))?;
+                text.truncate(received);
+                // The text is printed: it is limited to one line without control characters.
                 let text = String::from_utf8_lossy(&text);
                 Self::Refused(lab::terminal::one_line(&text).into_owned())
             }
             1 => Self::Welcome(a),
-            2 => Self::Attached(number(a)?, b != 0),
-            3 => Self::Lent(a),
-            4 => Self::Pipe(number(a)?),
+            2 => Self::Attached(id(a)?, b != 0),
+            3 => Self::Registered(a),
+            4 => Self::Pipe(id(a)?),
             5 => Self::Done,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
@@ -175,12 +181,12 @@ impl Reply {
     }
 }
 
-/// A number of a pipe or a pair, which has 32 bits.
-fn number(word: u64) -> io::Result<u32> {
+/// Converts an ID, which has 32 bits.
+fn id(word: u64) -> io::Result<u32> {
     word.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-fn said(kind: u64, a: u64, b: u64) -> [u64; WORDS] {
+fn message(kind: u64, a: u64, b: u64) -> [u64; WORDS] {
     [kind, a, b, 0, 0, 0, 0, 0]
 }
 
@@ -188,7 +194,7 @@ fn bytes(words: [u64; WORDS]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The words of one message; none where nothing comes any more.
+/// Receives the words of one message. Returns `None` if the other end has closed.
 fn receive(
     from: &UnixStream,
     timeout: Timeout,
@@ -196,7 +202,7 @@ fn receive(
     let mut bytes = [[0; 8]; WORDS];
     match fds::receive(from, bytes.as_flattened_mut(), timeout)? {
         (0, _) => Ok(None),
-        (come, fd) if come == WORDS * 8 => Ok(Some((bytes.map(u64::from_le_bytes), fd))),
+        (received, fd) if received == WORDS * 8 => Ok(Some((bytes.map(u64::from_le_bytes), fd))),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -210,7 +216,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn sent_messages_are_received() {
         let timeout = Timeout::at_any_time(SOON);
         let (here, there) = UnixStream::pair().unwrap();
         let config = InterfaceConfig::Pipes {
@@ -223,12 +229,12 @@ mod tests {
             Request::Hello(7, None),
             Request::Attach,
             Request::Detach(3),
-            Request::Lend(MemoryLayout::Rings { count: 5, each: 4096 }),
-            Request::Lend(MemoryLayout::Plain(77)),
-            Request::TakeBack(1 << 40),
+            Request::RegisterMemory(MemoryLayout::Rings { count: 5, each: 4096 }),
+            Request::RegisterMemory(MemoryLayout::Plain(77)),
+            Request::Deregister(1 << 40),
             Request::DrainDoorbells,
-            Request::TakePipe,
-            Request::GivePipe(8191),
+            Request::AllocPipe,
+            Request::FreePipe(8191),
             Request::Ready,
         ] {
             request.send(&here, None, SOON).unwrap();
@@ -237,7 +243,7 @@ mod tests {
         for reply in [
             Reply::Welcome(3),
             Reply::Attached(9, true),
-            Reply::Lent(1 << 46),
+            Reply::Registered(1 << 46),
             Reply::Pipe(4),
             Reply::Done,
             Reply::Refused("no: ask for less".into()),
@@ -252,12 +258,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_words_are_a_fault(words: [u64; WORDS]) {
-            let _ = Request::of(words);
+        fn decoding_never_panics(words: [u64; WORDS]) {
+            let _ = Request::decode(words);
             for kind in 0..20 {
                 let mut words = words;
                 words[0] = kind;
-                let _ = Request::of(words);
+                let _ = Request::decode(words);
             }
         }
     }

@@ -1,23 +1,23 @@
-//! A NIC used from other processes: they ask for what they need over a Unix socket, and share memory with it
-//! as the threads of its own process do.
+//! Access to a NIC from other processes: clients request resources over a Unix socket, and share memory with the NIC
+//! like the threads of its own process.
 //!
-//! The NIC outlives whatever they do. What is shared has a length that nobody can change, the NIC reads each
-//! word of it once, and it touches only what the program itself has lent it. A program that dies takes its
-//! pipes, their rules, its notification buffers and its memory with it.
+//! The NIC is robust against its clients. Shared memory has a sealed length, the NIC reads each word of it once, and it
+//! accesses only memory that the client itself has registered. When a client dies, its pipes, their rules, its
+//! notification buffers and its memory are freed.
 //!
-//! Nothing that a program says, or does not say, keeps others from the NIC: messages have a time to come in and
-//! to be read, who says no hello makes way for others, and what one program may have is limited. A program
-//! changes only what it owns: its pipes, the rules that lead to them, and what the NIC does to its packets.
+//! No client can block others: messages have timeouts for sending and reading, connections without a hello make way for
+//! others, and the resources of a client are limited. A client changes only what it owns: its pipes, the rules that
+//! lead to them, and the NIC's treatment of its packets.
 
-// Another process may say anything: this crate is compiled without overflow checks.
+// Clients may send any values, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod client_resources;
 mod connection;
 pub(crate) mod fds;
 mod limits;
 pub(crate) mod message;
 pub(crate) mod server;
-mod serving;
 mod socket_path;
 
 pub use connection::{ConnectError, Connection};

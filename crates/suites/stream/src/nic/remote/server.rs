@@ -1,4 +1,4 @@
-//! The NIC's side: who connects is served by a thread of its own.
+//! The server of a NIC: one thread per connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,42 +16,42 @@ use machine::memfd::Memfd;
 use super::super::interface_config::InterfaceConfig;
 use super::super::region::ClientId;
 use super::super::thread::Access;
+use super::client_resources::ClientResources;
 use super::fds::Timeout;
 use super::limits::{Limits, Quota};
 use super::message::{Reply, Request, VERSION};
-use super::serving::Serving;
 use super::socket_path::{ServerError, SocketPath};
 
-/// Programs at a time.
+/// Maximum number of clients.
 pub(crate) const MAX_CLIENTS: usize = 64;
-/// Connections at a time whose programs have not said hello; for one more, the oldest of them goes.
+/// Maximum number of connections without a hello; one more ends the oldest.
 pub(crate) const MAX_STRANGERS: usize = 64;
-/// Threads at a time: those of programs, of strangers, and of connections that are about to end.
+/// Maximum number of threads: for clients, for connections without a hello, and for connections about to end.
 const MAX_THREADS: usize = MAX_CLIENTS + 2 * MAX_STRANGERS;
-/// How long to wait after a connection that could not be accepted: it waits too, for a descriptor as a rule.
+/// Wait after a connection that could not be accepted, usually for lack of a file descriptor.
 const RETRY: Duration = Duration::from_millis(20);
-/// How long to wait at the end for programs' threads. One that closes what it was sent may be record there.
+/// Time limit for connections' threads to end with the server. Closing a descriptor that a client sent may block.
 const END: Duration = Duration::from_secs(5);
 
-/// Where programs find a NIC; they lose it when this goes.
+/// A server that gives other processes access to a NIC until it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
     listener: UnixListener,
-    // The name goes last, once nobody is served any more.
+    // Dropped last, when no connection is served any more.
     _path: SocketPath,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Gives a program a NIC of the form that it needs, or says why not.
+/// Returns access to a NIC with a given configuration, or why there is none.
 type Open = dyn Fn(InterfaceConfig) -> Result<Access, String> + Send + Sync;
 
 struct Shared {
     open: Box<Open>,
     limits: Limits,
-    /// What all programs lend.
+    /// Memory of all clients.
     quota: Arc<Quota>,
     clients: Mutex<Clients>,
-    /// One has gone.
+    /// Notified when a connection ends.
     gone: Condvar,
 }
 
@@ -63,37 +63,37 @@ struct Clients {
     connected: BTreeMap<u32, Connected>,
 }
 
-/// A program's connection, or that of somebody who has not said hello yet.
+/// A connection, of a client or without a hello so far.
 struct Connected {
     socket: Arc<UnixStream>,
-    /// How many came before it.
+    /// Number of connections before this one.
     age: u64,
-    is_program: bool,
-    /// Since when a program has had nothing of the NIC; `None` while it has something.
-    bare: Option<Instant>,
-    /// Whether its place is another's now.
+    is_client: bool,
+    /// Since when a client has no resources of the NIC; `None` while it has some.
+    idle_since: Option<Instant>,
+    /// Whether the connection was evicted for another client.
     evicted: bool,
 }
 
 impl Connected {
-    /// Whether it is a program that was given time enough to attach something.
+    /// Returns whether this is a client that had enough time to allocate something.
     fn is_overdue(&self, timeout: Duration) -> bool {
-        let overdue = self.bare.is_some_and(|since| since.elapsed() >= timeout);
-        self.is_program && overdue
+        let overdue = self.idle_since.is_some_and(|since| since.elapsed() >= timeout);
+        self.is_client && overdue
     }
 
-    /// Its thread says why, and ends.
+    /// Evicts the connection, whose thread then sends the reason and ends.
     fn evict(&mut self) {
-        (self.is_program, self.evicted) = (false, true);
+        (self.is_client, self.evicted) = (false, true);
         let _ = self.socket.shutdown(Shutdown::Read);
     }
 }
 
 impl Server {
-    /// Waits for programs at a path. `open` is asked for a NIC whenever one says what form it needs.
+    /// Listens at a path. Calls `open` for access to the NIC whenever a client requests a configuration.
     ///
     /// # Errors
-    /// If another NIC or a file is there, or the system refuses.
+    /// Returns an error if the path is in use or cannot be listened at.
     pub fn open(
         path: &Path,
         limits: Limits,
@@ -101,7 +101,7 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let failed = |why| ServerError::System(path.to_path_buf(), why);
         let (listener, socket_path) = SocketPath::listen(path)?;
-        let quota = Quota::new(limits.all, "of all programs");
+        let quota = Quota::new(limits.all, "for all programs");
         let (clients, gone) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { open: Box::new(open), limits, quota, clients, gone });
         let (accepting, all) = (listener.try_clone().map_err(failed)?, Arc::clone(&shared));
@@ -112,7 +112,7 @@ impl Server {
         Ok(Self { shared, listener, _path: socket_path, thread: Some(thread) })
     }
 
-    /// How many programs have said that packets may come, and have not gone.
+    /// Returns the number of connected clients that are ready to receive packets.
     pub fn ready(&self) -> usize {
         self.shared.clients().ready
     }
@@ -121,7 +121,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.clients().closed = true;
-        // SAFETY: the descriptor is the listener's; who waits at it is told that nobody comes any more.
+        // SAFETY: the descriptor is the listener's; this wakes the accepting thread.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -130,8 +130,8 @@ impl Drop for Server {
         for one in clients.connected.values() {
             let _ = one.socket.shutdown(Shutdown::Both);
         }
-        let are_there = |clients: &mut Clients| !clients.connected.is_empty();
-        let _gone = self.shared.gone.wait_timeout_while(clients, END, are_there);
+        let has_connections = |clients: &mut Clients| !clients.connected.is_empty();
+        let _gone = self.shared.gone.wait_timeout_while(clients, END, has_connections);
     }
 }
 
@@ -156,11 +156,11 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves whoever connected, or says why not.
+/// Serves a connection, or sends why it cannot be served.
 fn begin(socket: UnixStream, age: u64, shared: &Arc<Shared>) {
     let socket = Arc::new(socket);
     if let Err(why) = admit(&socket, age, shared) {
-        // An empty socket takes it at once.
+        // Does not block: the socket's buffer is empty.
         let _ = Reply::Refused(why).send(&socket, None::<OwnedFd>, shared.limits.timeout);
     }
 }
@@ -168,39 +168,39 @@ fn begin(socket: UnixStream, age: u64, shared: &Arc<Shared>) {
 fn admit(socket: &Arc<UnixStream>, age: u64, shared: &Arc<Shared>) -> Result<(), String> {
     let mut clients = shared.clients();
     if clients.connected.len() >= MAX_THREADS {
-        return Err("too many connect at once; try again".into());
+        return Err("too many connections; try again".into());
     }
-    let strangers = || clients.connected.values().filter(|one| !one.is_program);
+    let strangers = || clients.connected.values().filter(|one| !one.is_client);
     let oldest = strangers().min_by_key(|one| one.age);
     if let Some(oldest) = oldest.filter(|_| strangers().count() >= MAX_STRANGERS) {
-        // Its thread says why, and ends.
+        // Its thread sends the reason and ends.
         let _ = oldest.socket.shutdown(Shutdown::Read);
     }
     let number = clients.unused();
-    let (all, own) = (Arc::clone(shared), Arc::clone(socket));
+    let (all, served) = (Arc::clone(shared), Arc::clone(socket));
     let serve = move || {
-        // It goes last, also where the thread panics.
-        let _place = Place { shared: &all, number };
-        One { shared: &all, number, serving: None, ready: false }.serve(&own);
+        // Dropped last, also after a panic.
+        let _guard = ConnectionGuard { shared: &all, number };
+        Session { shared: &all, number, resources: None, ready: false }.serve(&served);
     };
     let socket = Arc::clone(socket);
-    let connected = Connected { socket, age, is_program: false, bare: None, evicted: false };
+    let connected = Connected { socket, age, is_client: false, idle_since: None, evicted: false };
     clients.connected.insert(number, connected);
-    let thread = std::thread::Builder::new().name("nic-program".into()).spawn(serve);
+    let thread = std::thread::Builder::new().name("nic-connection".into()).spawn(serve);
     if let Err(why) = thread {
         clients.connected.remove(&number);
-        return Err(format!("no thread for another program ({why}); end one"));
+        return Err(format!("no thread for another program ({why}); end one of them"));
     }
     Ok(())
 }
 
-/// The place of a connection among those that are served.
-struct Place<'a> {
+/// Removes a connection from the table when its thread ends.
+struct ConnectionGuard<'a> {
     shared: &'a Shared,
     number: u32,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         self.shared.clients().connected.remove(&self.number);
         self.shared.gone.notify_all();
@@ -208,7 +208,7 @@ impl Drop for Place<'_> {
 }
 
 impl Clients {
-    /// A number that no program has. 0 is the NIC's own process, and the last is nobody's.
+    /// Returns an unused client number. 0 is the NIC's own process, and the last number means no client.
     fn unused(&mut self) -> u32 {
         loop {
             self.next = (self.next % (u32::MAX - 1)).saturating_add(1);
@@ -218,59 +218,59 @@ impl Clients {
         }
     }
 
-    /// How many are programs.
+    /// Returns the number of clients.
     fn taken(&self) -> usize {
-        self.connected.values().filter(|one| one.is_program).count()
+        self.connected.values().filter(|one| one.is_client).count()
     }
 
-    /// Ends programs that attached nothing in time; how many there were.
+    /// Evicts clients that allocated nothing in time. Returns their number.
     fn evict_overdue(&mut self, timeout: Duration) -> usize {
         let overdue = self.connected.values_mut().filter(|one| one.is_overdue(timeout));
         overdue.map(Connected::evict).count()
     }
 
-    /// A program has nothing of the NIC, or has something.
-    fn note(&mut self, number: u32, is_bare: bool) {
+    /// Records whether a client has resources of the NIC.
+    fn note(&mut self, number: u32, is_idle: bool) {
         if let Some(one) = self.connected.get_mut(&number)
-            && one.bare.is_some() != is_bare
+            && one.idle_since.is_some() != is_idle
         {
-            one.bare = is_bare.then(Instant::now);
+            one.idle_since = is_idle.then(Instant::now);
         }
     }
 }
 
-/// One program.
-struct One<'a> {
+/// The thread of one connection.
+struct Session<'a> {
     shared: &'a Shared,
     number: u32,
-    serving: Option<Serving>,
+    resources: Option<ClientResources>,
     ready: bool,
 }
 
-impl One<'_> {
-    /// Does what it asks until it goes, says what makes no sense, or is silent where it must not be.
+impl Session<'_> {
+    /// Serves requests until the client disconnects, sends an invalid message, or times out.
     fn serve(&mut self, socket: &UnixStream) {
         let within = self.shared.limits.timeout;
         let hello = Timeout::within(within);
         loop {
-            let is_program = self.serving.is_some();
-            let timeout = if is_program { Timeout::at_any_time(within) } else { hello };
+            let is_client = self.resources.is_some();
+            let timeout = if is_client { Timeout::at_any_time(within) } else { hello };
             let answer = match Request::receive(socket, timeout) {
                 Ok(Some((request, fd))) => self.answer(request, fd),
-                Ok(None) | Err(_) if !is_program => {
-                    let why = "no hello came in time; start the program again";
+                Ok(None) | Err(_) if !is_client => {
+                    let why = "no hello in time; start the program again";
                     let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
                     return;
                 }
                 Err(why) if why.kind() == io::ErrorKind::TimedOut => {
-                    let why = "half of a message came; start the program again";
+                    let why = "incomplete message; start the program again";
                     let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
                     return;
                 }
                 Ok(None) | Err(_) => {
                     if self.is_evicted() {
-                        let why = "it attached nothing in time, and another client came; start the \
-                                   client again";
+                        let why = "nothing attached in time, and another program came; start the \
+                                   program again";
                         let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
                     }
                     return;
@@ -291,13 +291,13 @@ impl One<'_> {
         request: Request,
         fd: Option<OwnedFd>,
     ) -> Result<(Reply, Option<Memfd>), String> {
-        match (&mut self.serving, request) {
+        match (&mut self.resources, request) {
             (None, Request::Hello(version, config)) => self.hello(version, config),
-            (None, _) => Err("say hello first: start the program from the same tollgate".into()),
-            (Some(serving), request) => {
-                let answer = serving.answer(request, fd);
-                let is_bare = serving.is_bare();
-                self.shared.clients().note(self.number, is_bare);
+            (None, _) => Err("no hello; start the program from the same tollgate".into()),
+            (Some(resources), request) => {
+                let answer = resources.answer(request, fd);
+                let is_idle = resources.is_idle();
+                self.shared.clients().note(self.number, is_idle);
                 let answer = answer.map_err(|why: SysError| why.to_string())?;
                 if request == Request::Ready && !self.ready {
                     self.ready = true;
@@ -316,21 +316,21 @@ impl One<'_> {
     ) -> Result<(Reply, Option<Memfd>), String> {
         if version != VERSION {
             return Err(format!(
-                "the NIC speaks version {VERSION} and the client version {version}: start both \
-                 from the same tollgate"
+                "the NIC has version {VERSION} and the program version {version}; start both from the \
+                 same tollgate"
             ));
         }
-        let config =
-            config.ok_or("no NIC has that form: ask for rings of a power of two of bytes")?;
+        let config = config
+            .ok_or("no NIC can have that configuration; use rings of a power of two of bytes")?;
         self.become_client()?;
-        let Access { nic, cpu } = self.open(config).inspect_err(|_| self.count_stranger())?;
+        let Access { nic, cpu } = self.open(config).inspect_err(|_| self.become_stranger())?;
         let Limits { each, pairs, .. } = self.shared.limits;
-        let quotas = [Quota::new(each, "of one program"), Arc::clone(&self.shared.quota)];
-        self.serving = Some(Serving::new(nic, ClientId(self.number), pairs, quotas));
+        let quotas = [Quota::new(each, "for one program"), Arc::clone(&self.shared.quota)];
+        self.resources = Some(ClientResources::new(nic, ClientId(self.number), pairs, quotas));
         Ok((Reply::Welcome(cpu as u64), None))
     }
 
-    /// It takes the place of a program, if there is one.
+    /// Counts the connection as a client, if there is space.
     fn become_client(&self) -> Result<(), String> {
         let mut clients = self.shared.clients();
         if clients.taken() >= MAX_CLIENTS {
@@ -338,15 +338,15 @@ impl One<'_> {
         }
         let taken = clients.taken();
         if taken >= MAX_CLIENTS {
-            return Err(format!("it serves {taken} programs and takes no more; end one"));
+            return Err(format!("the limit is {taken} programs; end one"));
         }
         if let Some(one) = clients.connected.get_mut(&self.number) {
-            (one.is_program, one.bare) = (true, Some(Instant::now()));
+            (one.is_client, one.idle_since) = (true, Some(Instant::now()));
         }
         Ok(())
     }
 
-    /// The NIC, which programs that attached nothing in time do not keep from having this form.
+    /// Returns access to the NIC. Clients that allocated nothing in time do not keep it from taking a configuration.
     fn open(&self, config: InterfaceConfig) -> Result<Access, String> {
         let open = &self.shared.open;
         let refused = match open(config) {
@@ -358,14 +358,14 @@ impl One<'_> {
         if clients.evict_overdue(timeout) == 0 {
             return Err(refused);
         }
-        let are_there = |clients: &mut Clients| clients.connected.values().any(|one| one.evicted);
-        drop(self.shared.gone.wait_timeout_while(clients, timeout, are_there));
+        let has_evicted = |clients: &mut Clients| clients.connected.values().any(|one| one.evicted);
+        drop(self.shared.gone.wait_timeout_while(clients, timeout, has_evicted));
         open(config)
     }
 
-    fn count_stranger(&self) {
+    fn become_stranger(&self) {
         if let Some(one) = self.shared.clients().connected.get_mut(&self.number) {
-            (one.is_program, one.bare) = (false, None);
+            (one.is_client, one.idle_since) = (false, None);
         }
     }
 
@@ -374,7 +374,7 @@ impl One<'_> {
     }
 }
 
-impl Drop for One<'_> {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
         if self.ready {
             let mut clients = self.shared.clients();

@@ -1,8 +1,8 @@
-//! A listening socket under a name in the file system, which one process has at a time.
+//! A listening socket with a name in the file system, which belongs to one process at a time.
 //!
-//! A process that is killed leaves its socket behind. It may be removed only if it is certain that no
-//! process listens there, so all servers take an exclusive lock on `PATH.lock` first and keep it as long
-//! as they live. Anything but a socket that refuses connections is left alone.
+//! A killed process leaves its socket behind. It may be removed only if certainly no process listens at it, so all
+//! servers first take an exclusive lock on `PATH.lock` and keep it as long as they live. Anything but a socket that
+//! refuses connections is left alone.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -18,34 +18,34 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// Connections that the kernel accepts before the server does.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why no socket can be made at a path.
+/// Why a server cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Another server listens there, or holds its lock.
-    #[error("{}: another NIC or service is there; end it, or name another socket with --nic", .0.display())]
+    /// Another server listens there, or has its lock.
+    #[error("{}: another NIC or service is there; end it, or choose another socket with --nic", .0.display())]
     Taken(PathBuf),
     /// The path names a file that is not a socket.
-    #[error("{}: {} is there, which is record; name another socket with --nic", .0.display(), .1)]
+    #[error("{}: {} is there and is kept; choose another socket with --nic", .0.display(), .1)]
     NoSocket(PathBuf, &'static str),
-    /// The lock file is not one of ours.
-    #[error("{}: not an empty file of this user's, so it is no lock; name another socket with --nic", .0.display())]
+    /// The lock file is not an empty file of this user.
+    #[error("{}: not an empty file of this user, so not a lock; choose another socket with --nic", .0.display())]
     NoLock(PathBuf),
-    /// The system refuses.
-    #[error("{}: no NIC can listen there ({}); name another socket with --nic", .0.display(), .1)]
+    /// A system call failed.
+    #[error("{}: cannot listen ({}); choose another socket with --nic", .0.display(), .1)]
     System(PathBuf, io::Error),
 }
 
 impl ServerError {
-    /// Whether the path is wrong, and not what is there at the moment.
+    /// Returns whether the path itself is wrong, rather than temporarily in use.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::NoSocket(..) | Self::NoLock(_))
     }
 }
 
-/// A listening socket, its name, and the lock on the name.
+/// The name of a listening socket, and the lock on the name.
 #[derive(Debug)]
 pub(super) struct SocketPath {
     // Declared in this order: the socket is removed before its lock.
@@ -57,17 +57,17 @@ impl SocketPath {
     /// Listens at a path. Only this user may connect.
     ///
     /// # Errors
-    /// If something is there that is not a socket which refuses connections, or the system refuses.
+    /// Returns an error if the path is in use or a system call fails.
     pub(super) fn listen(path: &Path) -> Result<(UnixListener, Self), ServerError> {
         let failed = |why: io::Error| ServerError::System(path.to_path_buf(), why);
         let lock = Lock::take(path)?;
         remove_dead(path)?;
         let socket = socket().map_err(|why| failed(why.into()))?;
-        // The file gets the mode that the socket has when it is bound.
+        // The file gets the mode of the socket when it is bound.
         fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|why| failed(why.into()))?;
         let address = SocketAddrUnix::new(path).map_err(|why| failed(why.into()))?;
         bind(&socket, &address).map_err(|why| match why {
-            // It came since we looked.
+            // Created since the check.
             Errno::ADDRINUSE => ServerError::Taken(path.to_path_buf()),
             why => failed(why.into()),
         })?;
@@ -79,13 +79,13 @@ impl SocketPath {
     }
 }
 
-/// A stream socket whose calls do not block.
+/// Creates a non-blocking stream socket.
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Removes what a process left that was killed: a socket that refuses connections, and nothing else.
+/// Removes the socket of a killed process, which refuses connections.
 fn remove_dead(path: &Path) -> Result<(), ServerError> {
     let failed = |why: io::Error| ServerError::System(path.to_path_buf(), why);
     let found = match fs::symlink_metadata(path) {
@@ -100,7 +100,7 @@ fn remove_dead(path: &Path) -> Result<(), ServerError> {
     let answer = socket().and_then(|socket| connect(&socket, &address));
     match answer {
         Err(Errno::CONNREFUSED) => {}
-        // It listens: EAGAIN if as many wait already as it allows, EPROTOTYPE if it is another type.
+        // A process listens: EAGAIN if its backlog is full, EPROTOTYPE if the socket has another type.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE | Errno::ACCESS) => {
             return Err(ServerError::Taken(path.to_path_buf()));
         }
@@ -124,7 +124,7 @@ fn kind_of(found: &Metadata) -> &'static str {
     }
 }
 
-/// What tells a file from all others that exist at the same time.
+/// Device and inode, which identify a file among all that exist at the same time.
 type Inode = (u64, u64);
 
 fn inode(of: &Metadata) -> Inode {
@@ -139,7 +139,7 @@ struct Removed {
 }
 
 impl Removed {
-    /// Removes a name if it is this file's; whether it was.
+    /// Removes a name if it names `file`. Returns whether it did.
     fn now(path: &Path, file: Inode) -> io::Result<bool> {
         let is = inode(&fs::symlink_metadata(path)?) == file;
         if is {
@@ -151,7 +151,7 @@ impl Removed {
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        // A name that is gone, or cannot be removed, is no reason to fail at the end.
+        // A missing or undeletable name is ignored at the end.
         let _ = Self::now(&self.path, self.inode);
     }
 }
@@ -178,8 +178,8 @@ impl Lock {
             }
             let failed = |why| ServerError::System(name.clone(), why);
             let ours = inode(&file.metadata().map_err(failed)?);
-            // Its last owner may have removed the name after we opened it: then others open a new file,
-            // and ours locks nothing.
+            // The last owner may have removed the name after it was opened here. Then others create a new file, and this
+            // lock protects nothing.
             match fs::symlink_metadata(&name) {
                 Ok(named) if inode(&named) == ours => {
                     return Ok(Self { _name: Removed { path: name, inode: ours }, _file: file });
@@ -191,7 +191,7 @@ impl Lock {
         }
     }
 
-    /// Opens or makes the file. One that is not empty, or is another user's, is not a lock of ours.
+    /// Opens or creates the file. A file that is not empty, or belongs to another user, is not a lock.
     fn open(name: &Path, path: &Path) -> Result<File, ServerError> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut options = OpenOptions::new();
@@ -233,10 +233,10 @@ mod tests {
     fn only_a_socket_that_refuses_connections_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nic");
-        fs::write(&path, "record").unwrap();
+        fs::write(&path, "kept").unwrap();
         assert!(refused(&path).contains("a regular file"));
-        assert_eq!(fs::read(&path).unwrap(), b"record");
-        assert_eq!(names(folder.path()), ["nic"], "the lock goes too");
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        assert_eq!(names(folder.path()), ["nic"], "the lock is removed too");
         fs::remove_file(&path).unwrap();
 
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
@@ -253,7 +253,7 @@ mod tests {
         drop(other);
         fs::remove_file(&path).unwrap();
 
-        // As a process leaves it that is killed.
+        // As left by a killed process.
         drop(UnixListener::bind(&path).unwrap());
         let (_listener, socket) = SocketPath::listen(&path).unwrap();
         assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_took_the_name_is_left_alone_at_the_end() {
+    fn a_socket_that_took_the_name_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nic");
         let (listener, socket) = SocketPath::listen(&path).unwrap();
@@ -296,29 +296,29 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_lock_of_ours_is_left_alone() {
+    fn a_file_that_is_not_a_lock_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let (path, lock) = (folder.path().join("nic"), folder.path().join("nic.lock"));
-        fs::write(&lock, "somebody's").unwrap();
+        fs::write(&lock, "foreign").unwrap();
         assert!(refused(&path).contains("nic.lock"));
-        assert_eq!(fs::read(&lock).unwrap(), b"somebody's");
+        assert_eq!(fs::read(&lock).unwrap(), b"foreign");
         fs::remove_file(&lock).unwrap();
         std::os::unix::fs::symlink(&path, &lock).unwrap();
         assert!(refused(&path).contains("nic.lock"));
         assert!(!path.exists());
         fs::remove_file(&lock).unwrap();
-        // One that a dead server left is taken.
+        // The lock of a killed server is taken.
         fs::write(&lock, "").unwrap();
         drop(SocketPath::listen(&path).unwrap());
         assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 
     #[test]
-    fn of_many_servers_at_once_one_has_the_name() {
+    fn of_many_concurrent_servers_one_gets_the_name() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nic");
-        // A dead socket that all may remove.
+        // A dead socket that each of them may remove.
         drop(UnixListener::bind(&path).unwrap());
         let (listening, served) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -328,7 +328,7 @@ mod tests {
                         match SocketPath::listen(&path) {
                             Ok(mine) => {
                                 assert_eq!(listening.fetch_add(1, Ordering::SeqCst), 0);
-                                UnixStream::connect(&path).expect("nobody removed it");
+                                UnixStream::connect(&path).expect("the socket is still there");
                                 listening.fetch_sub(1, Ordering::SeqCst);
                                 served.fetch_add(1, Ordering::SeqCst);
                                 drop(mine);

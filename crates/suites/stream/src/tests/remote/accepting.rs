@@ -48,7 +48,7 @@ fn the_nic_without_descriptors() {
 #[test]
 fn who_comes_while_no_descriptor_is_left_is_served_once_one_is() {
     let mut nic = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "nic::remote::tests::accepting::the_nic_without_descriptors"])
+        .args(["--exact", "tests::remote::accepting::the_nic_without_descriptors"])
         .args(["--ignored", "--nocapture"])
         .env(PART, "1")
         .stdin(Stdio::piped())

@@ -103,7 +103,7 @@ fn programs_that_attach_nothing_make_way_for_others() {
     let told = end(&silent[0].0).unwrap_or_default();
     assert!(told.contains("attached nothing") && told.lines().count() == 1, "{told}");
     // Who has something is record, however long it is silent.
-    assert!(matches!(attached.ask(Request::TakePipe, NO_FD), Some((Reply::Pipe(_), None))));
+    assert!(matches!(attached.ask(Request::AllocPipe, NO_FD), Some((Reply::Pipe(_), None))));
     found.still_serves();
 }
 
@@ -117,7 +117,7 @@ fn half_a_message_and_answers_that_nobody_reads_end_the_connection_alone() {
     let deaf = found.raw();
     deaf.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
     let start = Instant::now();
-    while Request::TakePipe.send(&deaf.0, None, SOON).is_ok() {
+    while Request::AllocPipe.send(&deaf.0, None, SOON).is_ok() {
         assert!(
             start.elapsed() < SOON,
             "nobody reads the answers, and the NIC goes on writing them"
@@ -282,7 +282,7 @@ fn a_pipe_that_comes_back_brings_no_rules_along() {
     let mut pipe = device.rx_pipe().unwrap();
     pipe.bind(flow(1)).unwrap();
     // A second pair of the same program gives the pipe back without a word to the NIC.
-    Request::GivePipe(0).send(hostile.socket(), None, SOON).unwrap();
+    Request::FreePipe(0).send(hostile.socket(), None, SOON).unwrap();
     let device = Device::new(&sound.port(), SIZES).unwrap();
     until(|| found.nic.counters().rules == 1, "the rule was set");
     let mut other = device.rx_pipe().unwrap();
@@ -349,9 +349,10 @@ fn many_that_come_and_go_leave_nothing_behind() {
                     raw.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
                     let memfd = Memfd::sealed("test", 8192).unwrap();
                     let layout = MemoryLayout::Rings { count: 2, each: 4096 };
-                    let requests = [Request::Attach, Request::TakePipe, Request::Lend(layout)];
+                    let requests =
+                        [Request::Attach, Request::AllocPipe, Request::RegisterMemory(layout)];
                     for request in requests {
-                        let lends = matches!(request, Request::Lend(_));
+                        let lends = matches!(request, Request::RegisterMemory(_));
                         let fd = lends.then(|| memfd.as_fd());
                         // Neither waits for an answer nor reads one.
                         let _ = request.send(&raw.0, fd, SOON);

@@ -29,7 +29,7 @@ fn memory_behind_the_last_address_is_nonsense() {
     let listener = UnixListener::bind(&path).unwrap();
     let nic = std::thread::spawn(move || {
         let socket = listener.accept().unwrap().0;
-        for reply in [Reply::Welcome(0), Reply::Lent(u64::MAX - 4095)] {
+        for reply in [Reply::Welcome(0), Reply::Registered(u64::MAX - 4095)] {
             Request::receive(&socket, Timeout::within(SOON)).unwrap().unwrap();
             reply.send(&socket, None::<OwnedFd>, SOON).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What one program has of a NIC, and what it is given.
+//! The resources of one client, and the execution of its requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,47 +14,48 @@ use super::super::doorbells::DoorbellReceiver;
 use super::super::memory::MemoryLayout;
 use super::super::region::{ClientId, Region};
 use super::super::shared::Served;
-use super::limits::{MemoryUse, Quota, Taken};
+use super::limits::{MemoryUse, Quota, Reservation};
 use super::message::{Reply, Request};
 
-/// What a program has; it goes with this.
-pub(super) struct Serving {
+/// The resources of a client, which are freed when this is dropped.
+pub(super) struct ClientResources {
     nic: Arc<dyn Served>,
     client: ClientId,
-    most_pairs: usize,
-    /// What the program may lend, and what all may.
+    max_pairs: usize,
+    /// Quotas of the client and of all clients.
     quotas: [Arc<Quota>; 2],
     pairs: BTreeSet<u32>,
     pipes: BTreeSet<u32>,
-    lent: BTreeMap<u64, LentMemory>,
+    /// Registered memory by bus address.
+    memory: BTreeMap<u64, ClientMemory>,
 }
 
-/// Memory of the program's.
-struct LentMemory {
-    /// The last one to hold it, so that the NIC's thread need not wait until it is unmapped.
+/// Registered memory of the client.
+struct ClientMemory {
+    /// The last reference, so that the NIC's thread need not wait for the unmapping.
     _mapping: Arc<Mapping>,
-    /// Its parts of the quotas, which come back once it is unmapped.
-    _taken: [Taken; 2],
+    /// Returned once the memory is unmapped.
+    _reservations: [Reservation; 2],
 }
 
-impl Serving {
-    /// A program that has nothing yet, and may have so many pairs and what the quotas allow.
+impl ClientResources {
+    /// Creates the state of a client without resources.
     pub(super) fn new(
         nic: Arc<dyn Served>,
         client: ClientId,
-        most_pairs: usize,
+        max_pairs: usize,
         quotas: [Arc<Quota>; 2],
     ) -> Self {
-        let (pairs, pipes, lent) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { nic, client, most_pairs, quotas, pairs, pipes, lent }
+        let (pairs, pipes, memory) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        Self { nic, client, max_pairs, quotas, pairs, pipes, memory }
     }
 
-    /// Whether the program has nothing of the NIC: no pair, no pipe, no memory there.
-    pub(super) fn is_bare(&self) -> bool {
-        self.pairs.is_empty() && self.pipes.is_empty() && self.lent.is_empty()
+    /// Returns whether the client has no pair, no pipe and no memory.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pairs.is_empty() && self.pipes.is_empty() && self.memory.is_empty()
     }
 
-    /// Does what is asked: the answer, and what comes with it.
+    /// Executes a request. Returns the answer and the memfd that comes with it.
     pub(super) fn answer(
         &mut self,
         request: Request,
@@ -62,13 +63,13 @@ impl Serving {
     ) -> Result<(Reply, Option<Memfd>), SysError> {
         let reply = match request {
             Request::Attach => return self.attach(),
-            Request::Lend(layout) => Reply::Lent(self.register_memory(layout, fd)?),
-            Request::TakePipe => {
+            Request::RegisterMemory(layout) => Reply::Registered(self.register_memory(layout, fd)?),
+            Request::AllocPipe => {
                 let pipe = self.nic.alloc_pipe(self.client)?;
                 self.pipes.insert(pipe);
                 Reply::Pipe(pipe)
             }
-            Request::GivePipe(pipe) if self.pipes.remove(&pipe) => {
+            Request::FreePipe(pipe) if self.pipes.remove(&pipe) => {
                 self.nic.remove_pipe(pipe);
                 Reply::Done
             }
@@ -76,9 +77,9 @@ impl Serving {
                 self.nic.detach(pair);
                 Reply::Done
             }
-            Request::TakeBack(bus) if self.lent.contains_key(&bus) => {
+            Request::Deregister(bus) if self.memory.contains_key(&bus) => {
                 self.nic.deregister(bus);
-                self.lent.remove(&bus);
+                self.memory.remove(&bus);
                 Reply::Done
             }
             Request::DrainDoorbells => {
@@ -88,12 +89,12 @@ impl Serving {
             Request::Ready => Reply::Done,
             Request::Hello(..)
             | Request::Detach(_)
-            | Request::GivePipe(_)
-            | Request::TakeBack(_) => {
+            | Request::FreePipe(_)
+            | Request::Deregister(_) => {
                 return Err(SysError {
                     attempt: format!("{request:?}"),
                     source: io::ErrorKind::InvalidInput.into(),
-                    remedy: "give back what was given, once".into(),
+                    remedy: "free only what was allocated, once".into(),
                 });
             }
         };
@@ -101,18 +102,18 @@ impl Serving {
     }
 
     fn attach(&mut self) -> Result<(Reply, Option<Memfd>), SysError> {
-        let most = self.most_pairs;
-        if self.pairs.len() >= most {
+        let max = self.max_pairs;
+        if self.pairs.len() >= max {
             return Err(SysError {
-                attempt: format!("take one more pair of notification buffers than {most}"),
-                source: io::Error::new(io::ErrorKind::QuotaExceeded, "one program has no more"),
+                attempt: format!("allocate another pair of notification buffers after {max}"),
+                source: io::Error::new(io::ErrorKind::QuotaExceeded, "the limit of one program"),
                 remedy: "use fewer cores".into(),
             });
         }
-        let (held, memfd) = DoorbellMapping::shared()?;
+        let (mapping, memfd) = DoorbellMapping::shared()?;
         let pair = self.nic.alloc_pair()?;
         let stamped = self.nic.is_stamped();
-        self.nic.attach(self.client, pair, DoorbellReceiver::new(held, stamped));
+        self.nic.attach(self.client, pair, DoorbellReceiver::new(mapping, stamped));
         self.pairs.insert(pair);
         Ok((Reply::Attached(pair, stamped), Some(memfd)))
     }
@@ -124,31 +125,32 @@ impl Serving {
     ) -> Result<u64, SysError> {
         let bytes = layout.bytes()? as u64;
         let part = MemoryUse { bytes, regions: layout.mappings() };
-        let [own, all] = &self.quotas;
-        let taken = [own.take(part)?, all.take(part)?];
+        let [one, all] = &self.quotas;
+        let reservations = [one.reserve(part)?, all.reserve(part)?];
         let refused = |source, remedy: &str| SysError {
-            attempt: format!("lend a NIC {bytes} B"),
+            attempt: format!("register {bytes} B with a NIC"),
             source,
             remedy: remedy.into(),
         };
         let sent = fd.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(Memfd::received);
-        let memfd = sent.map_err(|why| refused(why, "send a memfd of a length that is sealed"))?;
+        let memfd = sent.map_err(|why| refused(why, "send a memfd with a sealed length"))?;
         if memfd.length().is_ok_and(|length| length as u64 == bytes) {
             let mapping = Arc::new(layout.map(&memfd)?);
             let bus = mapping.as_ptr() as u64;
             self.nic.register(Region::new(self.client, Arc::clone(&mapping)));
-            self.lent.insert(bus, LentMemory { _mapping: mapping, _taken: taken });
+            self.memory
+                .insert(bus, ClientMemory { _mapping: mapping, _reservations: reservations });
             return Ok(bus);
         }
-        Err(refused(io::ErrorKind::InvalidInput.into(), "send as much as is said"))
+        Err(refused(io::ErrorKind::InvalidInput.into(), "send a memfd of the requested length"))
     }
 }
 
-impl Drop for Serving {
-    /// Nobody else has it: first the NIC hears no more from it, then its memory goes.
+impl Drop for ClientResources {
+    /// Detaches the pairs first, so that the NIC processes no more requests, then frees pipes and memory.
     fn drop(&mut self) {
         self.pairs.iter().for_each(|pair| self.nic.detach(*pair));
         self.pipes.iter().for_each(|pipe| self.nic.free_pipe(*pipe));
-        self.lent.keys().for_each(|bus| self.nic.deregister(*bus));
+        self.memory.keys().for_each(|bus| self.nic.deregister(*bus));
     }
 }
