@@ -1,4 +1,4 @@
-//! Packets that are sent together.
+//! Bursts: packets that the generator sends together.
 
 use super::times::Timing;
 use super::{Generator, Template};
@@ -7,18 +7,18 @@ use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
 use crate::wire::{PacketRun, RxBurst};
 
-/// Packets that are sent together.
+/// A burst of the generator's packets.
 pub struct Burst<'a> {
     pub(super) count: u32,
     pub(super) generator: &'a mut Generator,
 }
 
-/// How far the generator is in its traffic, which it sends round after round.
+/// Position of the generator in its traffic, which it replays round after round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Position {
-    /// The next packet's index.
+    /// Index of the next packet.
     pub(super) index: u32,
-    /// Rounds before this one.
+    /// Number of complete rounds.
     pub(super) round: u32,
 }
 
@@ -47,73 +47,73 @@ impl RxBurst for Burst<'_> {
         let generator = self.generator;
         let templates = generator.templates.as_slice();
         let round = generator.position.round;
-        let mut writing = Writing { round, timing: generator.timing.begin_burst() };
+        let mut writer = BurstWriter { round, timing: generator.timing.begin_burst() };
         let mut wire_bytes = 0;
         for run in runs {
             let list = run.list.of(order);
             if run.place.is_null() {
                 std::hint::cold_path();
                 generator.dropped += u64::from(run.count);
-                wire_bytes += nowhere(templates, list, run);
+                wire_bytes += dropped_wire_bytes(templates, list, run);
                 continue;
             }
-            // SAFETY: the order holds indices of the templates, and each place has room, by the caller's
-            // word.
+            // SAFETY: the caller guarantees that the lists contain indices of the templates, and that each address has
+            // space for its packet.
             wire_bytes += unsafe {
                 match list {
-                    [index] => writing.one::<V>(templates, *index, run, &mut next),
-                    _ => writing.several::<V>(templates, list, run, &mut next),
+                    [index] => writer.write_one::<V>(templates, *index, run, &mut next),
+                    _ => writer.write_list::<V>(templates, list, run, &mut next),
                 }
             };
         }
-        generator.timing = writing.timing;
+        generator.timing = writer.timing;
         generator.position.advance(self.count, templates.len() as u32);
         generator.sent += u64::from(self.count);
         generator.paced.sent(wire_bytes);
     }
 }
 
-/// Bytes on the wire of packets that have no place.
+/// Returns the size on the wire of dropped packets, in bytes.
 #[cold]
-fn nowhere(templates: &[Template], list: &[u32], run: &PacketRun) -> u64 {
+fn dropped_wire_bytes(templates: &[Template], list: &[u32], run: &PacketRun) -> u64 {
     let indices = list.iter().cycle().skip(run.at as usize % list.len());
     let each = indices.map(|index| u64::from(templates[*index as usize].wire_bytes));
     each.take(run.count as usize).sum()
 }
 
-/// Writes packets to where they go.
-struct Writing {
-    /// The round of the traffic that the burst begins in.
+/// Writes the packets of a burst to memory.
+struct BurstWriter {
+    /// Round in which the burst starts.
     round: u32,
     timing: Timing,
 }
 
-impl Writing {
-    /// Writes the same packet again and again, which so stays in registers; gives its bytes on the wire.
+impl BurstWriter {
+    /// Writes one packet repeatedly, which keeps it in registers. Returns the size on the wire, in bytes.
     ///
     /// # Safety
-    /// There is such a template, and room for the packets.
+    /// `index` is an index of `templates`, and there is space for the packets.
     #[inline(always)]
-    unsafe fn one<V: Vector>(
+    unsafe fn write_one<V: Vector>(
         &mut self,
         templates: &[Template],
         index: u32,
         run: &PacketRun,
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
     ) -> u64 {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees that the index is valid.
         let template = unsafe { *templates.get_unchecked(index as usize) };
         let step = template.flits as usize * FLIT;
         let mut number = template.number(self.round.wrapping_add(run.at));
         let mut place = run.place;
-        // SAFETY: the source is in the traffic, which the generator holds.
+        // SAFETY: the source is in the traffic, which the generator keeps.
         let first = unsafe { V::load(template.source) };
         let mut left = run.count;
         while left > 0 {
             let (stamp, count) = self.timing.next(left);
             left -= count;
             for _ in 0..count {
-                // SAFETY: there is room, by the caller's word; the template has so many flits.
+                // SAFETY: the caller guarantees the space; `source` has as many flits as the template says.
                 unsafe {
                     template.put::<V>(V::marked(first, mark(index, number), stamp), place);
                 }
@@ -124,12 +124,12 @@ impl Writing {
         u64::from(template.wire_bytes) * u64::from(run.count)
     }
 
-    /// Writes packets of a list in turn; gives their bytes on the wire.
+    /// Writes the packets of a list in turn. Returns the size on the wire, in bytes.
     ///
     /// # Safety
-    /// There are such templates, and room for the packets.
+    /// The list contains indices of `templates`, and there is space for the packets.
     #[inline(always)]
-    unsafe fn several<V: Vector>(
+    unsafe fn write_list<V: Vector>(
         &mut self,
         templates: &[Template],
         list: &[u32],
@@ -148,11 +148,11 @@ impl Writing {
                 }
                 let index = list[at];
                 at += 1;
-                // SAFETY: by the caller's word.
+                // SAFETY: the caller guarantees that the index is valid.
                 let template = unsafe { templates.get_unchecked(index as usize) };
                 wire_bytes += u64::from(template.wire_bytes);
                 let mark = mark(index, template.number(round));
-                // SAFETY: as in `one`.
+                // SAFETY: as in `write_one`.
                 unsafe {
                     template.put::<V>(V::marked(V::load(template.source), mark, stamp), place);
                 }
@@ -172,26 +172,26 @@ impl Position {
     }
 }
 
-/// What a packet says of itself: its number in its flow, and which it is.
+/// Returns the mark that identifies a packet: its sequence number in its flow, and its index in the traffic.
 #[inline(always)]
 pub(super) fn mark(index: u32, number: u32) -> u64 {
     u64::from(number) | u64::from(index) << 32
 }
 
 impl Template {
-    /// The packet's number in its flow, in a round of the traffic.
+    /// Returns the packet's sequence number in its flow, in a round of the traffic.
     #[inline(always)]
     fn number(&self, round: u32) -> u32 {
         self.first.wrapping_add(self.each.wrapping_mul(round))
     }
 
-    /// Writes the packet, whose first flit is at hand.
+    /// Writes the packet. `first` is its first flit, already marked.
     ///
     /// # Safety
-    /// `place` has room for its flits, aligned to one; the processor has what the way of copying needs.
+    /// `place` is aligned to a flit and has space for the packet; the CPU supports `V`.
     #[inline(always)]
     unsafe fn put<V: Vector>(&self, first: V::Flit, place: *mut u8) {
-        // SAFETY: the source is in the traffic, which the generator holds; the rest is the caller's word.
+        // SAFETY: the source is in the traffic, which the generator keeps; the caller guarantees the rest.
         unsafe {
             V::store(first, place);
             for flit in 1..self.flits as usize {

@@ -1,4 +1,4 @@
-//! What comes back is counted, put in order, and compared with what was sent.
+//! Counting and verification of the packets that come back.
 
 use super::packet_checker::{
     ALL, Check, CheckCounts, Expected, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
@@ -10,11 +10,11 @@ use crate::wire::packet::{self, Walk};
 use crate::wire::traffic::Traffic;
 use crate::wire::{PacketRef, TxCount};
 
-/// What came back.
+/// Verification state of a trial.
 #[derive(Default)]
 pub(super) struct Checked {
     expected: Vec<Expected>,
-    /// The sequence number with which each flow goes on.
+    /// Next expected sequence number of each flow.
     sequences: Vec<u32>,
     check: Check,
     touch: u64,
@@ -42,13 +42,13 @@ impl Checked {
                     flow: flows.of_packet[index],
                     next: 0,
                     length,
-                    // SAFETY: each packet in the traffic has a whole flit at least.
+                    // SAFETY: each packet in the traffic has at least one flit.
                     total_length: unsafe { packet::total_length(source) },
                     step: (packet::flits(usize::from(length)) * FLIT) as u16,
                 }
             })
             .collect();
-        // Backwards, so that each finds the one behind it; the last of a flow, the first.
+        // Backwards, so that each packet finds its successor in the flow; the last one's successor is the first.
         let mut following = vec![0; flows.count];
         for index in (0..expected.len()).rev().chain((0..expected.len()).rev()) {
             let known = &mut following[expected[index].flow as usize];
@@ -57,14 +57,14 @@ impl Checked {
         Self { expected, sequences: vec![0; flows.count], ..Self::default() }
     }
 
-    /// Makes ready for a trial: what takes long.
+    /// Prepares a trial: does what takes long.
     pub(super) fn prepare(&mut self, trial: &Trial) {
         self.check = trial.check;
         self.touch = if trial.touched { TOUCH } else { 0 };
         self.times = trial.times.then(Times::new).flatten();
     }
 
-    /// Begins the trial: nothing has come yet.
+    /// Resets all counts when the trial starts.
     pub(super) fn begin(&mut self) {
         self.sequences.fill(0);
         (self.received, self.bytes, self.corrupted, self.late) = (0, 0, 0, 0);
@@ -82,13 +82,13 @@ impl Checked {
         self.corrupted
     }
 
-    /// Takes packets that come back together; each way of looking at them has a loop of its own.
+    /// Verifies contiguous packets, with a specialised loop for each kind of check.
     ///
     /// # Safety
-    /// As for [`Wire::leave`](crate::wire::Wire::leave).
+    /// As for [`Wire::on_transmit`](crate::wire::Wire::on_transmit).
     #[inline(always)]
     pub(super) unsafe fn take(&mut self, start: *const u8, bytes: usize) -> TxCount {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the same.
         unsafe {
             match (self.check, self.times.is_some()) {
                 (Check::None, false) => self.check_packets::<NONE, false>(start, bytes),
@@ -101,13 +101,13 @@ impl Checked {
         }
     }
 
-    /// The same for packets that lie apart.
+    /// Verifies scattered packets.
     ///
     /// # Safety
-    /// As for [`Wire::on_transmit_scattered`](crate::wire::Wire::leave_apart).
+    /// As for [`Wire::on_transmit_scattered`](crate::wire::Wire::on_transmit_scattered).
     #[inline(always)]
     pub(super) unsafe fn take_scattered(&mut self, packets: &[PacketRef]) {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the same.
         unsafe {
             match (self.check, self.times.is_some()) {
                 (Check::None, false) => self.check_scattered::<NONE, false>(packets),
@@ -127,26 +127,26 @@ impl Checked {
         all: usize,
     ) -> TxCount {
         let (mut at, mut walk) = (0, self.walk);
-        let mut look = self.begin_look();
+        let mut checker = self.checker();
         while at < all {
             let packet = start.wrapping_add(at);
-            // SAFETY: a whole flit, by the caller's word.
+            // SAFETY: the caller guarantees that a whole flit follows.
             let (length, step) = unsafe { walk.step(packet) };
             if at + step > all {
                 std::hint::cold_path();
                 break;
             }
             at += step;
-            // SAFETY: all of its flits are here, and whole flits follow.
+            // SAFETY: all flits of the packet are in memory, and whole flits follow.
             unsafe {
-                let next = look.any::<CHECK, TIMED>(packet, length);
-                at += look.following::<CHECK, TIMED>(start.wrapping_add(at), all - at, next);
+                let next = checker.any::<CHECK, TIMED>(packet, length);
+                at += checker.following::<CHECK, TIMED>(start.wrapping_add(at), all - at, next);
             }
         }
-        let seen = look.seen;
+        let counts = checker.counts;
         self.walk = walk;
-        self.count(&seen);
-        TxCount { packets: seen.packets, bytes: at }
+        self.add(&counts);
+        TxCount { packets: counts.packets, bytes: at }
     }
 
     #[inline(always)]
@@ -154,35 +154,35 @@ impl Checked {
         &mut self,
         mut packets: &[PacketRef],
     ) {
-        let mut look = self.begin_look();
+        let mut checker = self.checker();
         while let [packet, rest @ ..] = packets {
-            // SAFETY: by the caller's word.
+            // SAFETY: the caller guarantees the size of each packet.
             unsafe {
-                let next = look.any::<CHECK, TIMED>(packet.start, packet.bytes as usize);
-                packets = look.following_scattered::<CHECK, TIMED>(rest, next);
+                let next = checker.any::<CHECK, TIMED>(packet.start, packet.bytes as usize);
+                packets = checker.following_scattered::<CHECK, TIMED>(rest, next);
             }
         }
-        let seen = look.seen;
-        self.count(&seen);
+        let counts = checker.counts;
+        self.add(&counts);
     }
 
     #[inline(always)]
-    fn begin_look(&mut self) -> PacketChecker<'_> {
+    fn checker(&mut self) -> PacketChecker<'_> {
         PacketChecker {
             expected: &self.expected,
             sequences: &mut self.sequences,
             touch: self.touch,
             times: self.times.as_mut(),
-            seen: CheckCounts::default(),
+            counts: CheckCounts::default(),
         }
     }
 
     #[inline(always)]
-    fn count(&mut self, seen: &CheckCounts) {
-        self.received += seen.packets;
-        self.bytes += seen.bytes;
-        self.corrupted += seen.corrupted;
-        self.late += seen.late;
+    fn add(&mut self, counts: &CheckCounts) {
+        self.received += counts.packets;
+        self.bytes += counts.bytes;
+        self.corrupted += counts.corrupted;
+        self.late += counts.late;
     }
 
     pub(super) fn report(&mut self) -> Report {

@@ -1,20 +1,20 @@
-//! How long the turns of the loop take: one that takes far longer than what it did needs stood still, for
-//! others had the CPU.
+//! Iteration times of the polling loop. An iteration that takes far longer than its packets need counts as a stall: the
+//! thread had lost its CPU.
 
 use super::Trial;
 
-/// The turns of a trial.
+/// Iteration times of a trial.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IterationTimes {
-    /// When the turn under way began, ticks.
+    /// Start of the current iteration, in ticks.
     start: u64,
-    /// Packets sent and received up to the end of the last turn.
+    /// Packets sent and received up to the end of the last iteration.
     moved: u64,
-    /// Those of the last turn.
+    /// Packets sent and received in the last iteration.
     packets: u64,
-    /// The longest turn, ticks.
+    /// Duration of the longest iteration, in ticks.
     pub(super) longest: u64,
-    /// Ticks of all turns in which the loop stood still.
+    /// Duration of all stalled iterations, in ticks.
     pub(super) stalled: u64,
 }
 
@@ -23,8 +23,8 @@ impl IterationTimes {
         Self { start: now, ..Self::default() }
     }
 
-    /// At the end of a turn that began at `now`, when so many packets have been sent and received in all.
-    /// What is judged is the turn before, which ended then.
+    /// Ends an iteration that started at `now`, with the total number of packets sent and received. This evaluates the
+    /// iteration before, which ended at `now`.
     #[inline(always)]
     pub(super) fn end_iteration(&mut self, now: u64, moved: u64, trial: &Trial) {
         let elapsed = now.saturating_sub(self.start);
@@ -36,7 +36,7 @@ impl IterationTimes {
             std::hint::cold_path();
             self.stalled += elapsed;
         }
-        // Less where what is sent was changed meanwhile.
+        // Less if the traffic was replaced since.
         self.packets = moved.saturating_sub(self.moved);
         self.moved = moved;
     }
@@ -47,24 +47,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_that_takes_longer_than_its_packets_stood_still() {
+    fn an_iteration_that_exceeds_its_allowance_is_a_stall() {
         let trial = Trial { stall: 1000, allowed: 10, ..Trial::default() };
-        let mut turns = IterationTimes::from(100);
-        // Began at 100, moved 200 packets, and took 2900: fewer than 1000 and 10 each.
-        turns.end_iteration(100, 200, &trial);
-        turns.end_iteration(3000, 200, &trial);
-        assert_eq!((turns.longest, turns.stalled), (2900, 0));
-        // Nothing moved in this one, and it took as long.
-        turns.end_iteration(5900, 500, &trial);
-        assert_eq!((turns.longest, turns.stalled), (2900, 2900));
-        turns.end_iteration(9000, 500, &trial);
-        assert_eq!((turns.longest, turns.stalled), (3100, 2900), "300 packets take 3000 more");
+        let mut times = IterationTimes::from(100);
+        // From 100 to 3000 with 200 packets, less than the allowance of 1000 and 10 per packet.
+        times.end_iteration(100, 200, &trial);
+        times.end_iteration(3000, 200, &trial);
+        assert_eq!((times.longest, times.stalled), (2900, 0));
+        // As long without packets.
+        times.end_iteration(5900, 500, &trial);
+        assert_eq!((times.longest, times.stalled), (2900, 2900));
+        times.end_iteration(9000, 500, &trial);
+        assert_eq!((times.longest, times.stalled), (3100, 2900), "300 packets may take 3000 more");
     }
 
     #[test]
-    fn a_turn_that_began_before_the_trial_is_none() {
-        let mut turns = IterationTimes::from(100);
-        turns.end_iteration(40, 0, &Trial::default());
-        assert_eq!((turns.longest, turns.stalled), (0, 0));
+    fn an_iteration_that_started_before_the_trial_is_ignored() {
+        let mut times = IterationTimes::from(100);
+        times.end_iteration(40, 0, &Trial::default());
+        assert_eq!((times.longest, times.stalled), (0, 0));
     }
 }

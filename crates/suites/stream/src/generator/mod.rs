@@ -1,9 +1,8 @@
-//! The generator: it sits at the other end of the wire, sends packets at a rate and checks what comes back.
+//! The generator at the other end of the wire: it sends packets at a given pace and verifies those that come back.
 //!
-//! Each packet says in its Ethernet addresses which it is: the first four bytes count the packets of its
-//! flow, the next four say which packet of the traffic it is, the last four when it was sent, or 0 where
-//! round-trip times are taken and not this packet's. A link between
-//! two machines needs no addresses, and everything from the IPv4 header on is as in the file.
+//! The Ethernet addresses of each packet identify it: the first four bytes are its sequence number in its flow, the next
+//! four its index in the traffic, the last four its sending time, or 0 if it is not timed. A link between two machines
+//! needs no addresses, and everything from the IPv4 header on is as in the file.
 
 mod burst;
 mod checked;
@@ -32,46 +31,45 @@ pub(crate) use packet_checker::{TOUCH, WORD};
 use times::Timing;
 pub use trial::{CounterSnapshot, LiveCounters, Report, Trial};
 
-/// How often others see how far it is.
-const SHOWN_EVERY: Duration = Duration::from_millis(1);
+/// Interval at which the live counters are updated.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a trial waits at most for packets of the one before. Those that come later still are of no
-/// trial, and disturb this one.
-const LEFT_OVER: Duration = Duration::from_millis(250);
+/// Maximum wait for packets of the previous trial. Packets that come even later disturb the next one.
+const MAX_LEFT_OVER_WAIT: Duration = Duration::from_millis(250);
 
-/// What the generator is told.
+/// A command to the generator.
 pub enum GeneratorCommand {
-    /// Sends this from now on.
+    /// Replaces the traffic.
     Send(Arc<Traffic>),
-    /// Starts a trial; its report comes when it is over.
+    /// Starts a trial, whose report is sent when it ends.
     Start(Trial, SyncSender<Report>),
-    /// Ends the trial under way early.
+    /// Ends the running trial early.
     Stop,
 }
 
-/// What a packet looks like before it is sent.
+/// A packet of the traffic, prepared for sending.
 #[derive(Debug, Clone, Copy)]
 struct Template {
     source: *const u8,
     flits: u32,
     wire_bytes: u32,
-    /// The number that the packet has in its flow in the first round of the traffic.
+    /// Sequence number in its flow in the first round.
     first: u32,
-    /// How many packets of its flow each round has.
+    /// Packets of its flow per round.
     each: u32,
 }
 
 /// What the generator is doing.
 enum State {
     Idle,
-    /// A trial begins then.
+    /// Waiting until this time before a trial starts.
     Waiting(u64),
     Sending,
-    /// Everything is sent; what is under way may still come back, until then.
+    /// Everything is sent; packets may come back until this time.
     Draining(u64),
 }
 
-/// The generator.
+/// A traffic generator and verifier.
 pub struct Generator {
     traffic: Arc<Traffic>,
     epoch: u64,
@@ -82,33 +80,33 @@ pub struct Generator {
     trial: Trial,
     answer: Option<SyncSender<Report>>,
     start: u64,
-    turns: IterationTimes,
-    /// The turns while packets were sent.
+    iterations: IterationTimes,
+    /// Iteration times up to the last sent packet.
     sending: IterationTimes,
     ended_sending: u64,
     sent: u64,
     dropped: u64,
     checked: Checked,
     timing: Timing,
-    /// Bytes of a packet on the wire, in the mean.
+    /// Mean size of a packet on the wire, in bytes.
     wire_bytes: f64,
     ticks_per_second: f64,
     live: Arc<LiveCounters>,
-    /// When it is shown next, and how often, ticks.
-    show: u64,
-    showing: u64,
-    /// How long the next trial waits at most for what is left over, ticks.
+    /// Time of the next update of the live counters, and the interval, in ticks.
+    next_update: u64,
+    update_interval: u64,
+    /// Maximum wait for packets of the previous trial, in ticks.
     left_over: u64,
 }
 
-// SAFETY: the templates' pointers lead into the traffic, which nobody changes and this holds.
+// SAFETY: the templates' pointers refer to the traffic, which is immutable and kept by the generator.
 unsafe impl Send for Generator {}
 
 impl Generator {
-    /// One that has this traffic and waits for orders. What it is doing is shown in `live`.
+    /// Creates a generator without a trial. Its progress is published in `live`.
     ///
     /// # Errors
-    /// Where no time can be told.
+    /// Returns why the time-stamp counter cannot be used.
     pub fn new(traffic: Arc<Traffic>, live: Arc<LiveCounters>) -> Result<Self, Unavailable> {
         let tsc = Tsc::get()?;
         let mut generator = Self {
@@ -121,7 +119,7 @@ impl Generator {
             trial: Trial::default(),
             answer: None,
             start: 0,
-            turns: IterationTimes::default(),
+            iterations: IterationTimes::default(),
             sending: IterationTimes::default(),
             ended_sending: 0,
             sent: 0,
@@ -131,9 +129,9 @@ impl Generator {
             wire_bytes: 0.0,
             ticks_per_second: tsc.hertz,
             live,
-            show: 0,
-            showing: tsc.ticks(SHOWN_EVERY),
-            left_over: tsc.ticks(LEFT_OVER),
+            next_update: 0,
+            update_interval: tsc.ticks(UPDATE_INTERVAL),
+            left_over: tsc.ticks(MAX_LEFT_OVER_WAIT),
         };
         generator.load(traffic);
         Ok(generator)
@@ -172,28 +170,28 @@ impl Generator {
         self.state = State::Waiting(ticks() + trial.wait);
     }
 
-    /// Begins to send where it has waited long enough, and what was under way has come.
+    /// Starts sending once the wait is over and packets of the previous trial have come back.
     #[inline(never)]
     fn begin_after(&mut self, waiting: u64, now: u64) {
-        let left_over = self.under_way() > 0 && now < waiting + self.left_over;
+        let left_over = self.in_flight() > 0 && now < waiting + self.left_over;
         if now < waiting || left_over {
             return;
         }
         self.begin();
     }
 
-    /// Begins to send. What came until now is of no trial.
+    /// Starts sending. Packets received before are ignored.
     fn begin(&mut self) {
         (self.sent, self.dropped, self.position) = (0, 0, Position::default());
         self.checked.begin();
         self.timing = self.timed_every().map_or(Timing::of_none(), Timing::of_every);
         self.start = ticks();
         self.paced = Paced::new(self.trial.pace, self.start);
-        self.turns = IterationTimes::from(self.start);
+        self.iterations = IterationTimes::from(self.start);
         self.state = State::Sending;
     }
 
-    /// Of how many packets one is timed; none where none is.
+    /// Returns the timing interval in packets, or `None` if round-trip times are not measured.
     fn timed_every(&self) -> Option<u32> {
         let (packets, pace) = (self.traffic.len(), self.trial.pace);
         let every = || times::interval(pace, self.wire_bytes, packets, self.ticks_per_second);
@@ -202,7 +200,7 @@ impl Generator {
 
     fn stop_sending(&mut self, now: u64) {
         self.end_iteration_at(now);
-        self.sending = self.turns;
+        self.sending = self.iterations;
         self.ended_sending = now;
         self.state = State::Draining(now + self.trial.drain);
     }
@@ -220,31 +218,31 @@ impl Generator {
             timed_every: self.timed_every().unwrap_or_default(),
             ..self.checked.report()
         };
-        self.live.publish(self.seen());
+        self.live.publish(self.snapshot());
         if let Some(answer) = self.answer.take() {
-            // Nobody waits any more: then nobody wants it.
+            // The receiver may have gone.
             let _ = answer.send(report);
         }
     }
 
-    fn seen(&self) -> CounterSnapshot {
+    fn snapshot(&self) -> CounterSnapshot {
         let (received, corrupted) = (self.checked.received(), self.checked.corrupted());
         CounterSnapshot { sent: self.sent, received, corrupted }
     }
 
     #[inline(always)]
     fn end_iteration_at(&mut self, now: u64) {
-        self.turns.end_iteration(now, self.sent + self.checked.received(), &self.trial);
+        self.iterations.end_iteration(now, self.sent + self.checked.received(), &self.trial);
     }
 
-    /// Packets that the NIC took and that have not come back.
-    fn under_way(&self) -> u64 {
+    /// Returns the number of packets that the NIC has accepted and that have not come back.
+    fn in_flight(&self) -> u64 {
         (self.sent - self.dropped).saturating_sub(self.checked.received())
     }
 
-    /// How many packets are to be sent by now.
+    /// Returns the number of packets to send by now, at most `max`.
     #[inline(always)]
-    fn packets_due(&mut self, now: u64, most: u32) -> u32 {
+    fn packets_due(&mut self, now: u64, max: u32) -> u32 {
         match self.state {
             State::Sending => {}
             State::Waiting(until) => {
@@ -258,12 +256,12 @@ impl Generator {
             self.stop_sending(now);
             return 0;
         }
-        let most = u64::from(most).min(left);
+        let max = u64::from(max).min(left);
         match self.paced.window() {
-            Some(window) => most.min(window.saturating_sub(self.under_way())) as u32,
+            Some(window) => max.min(window.saturating_sub(self.in_flight())) as u32,
             None => {
                 let wire_bytes = self.templates[self.position.index as usize].wire_bytes;
-                self.paced.packets_due(now, most as u32, wire_bytes)
+                self.paced.packets_due(now, max as u32, wire_bytes)
             }
         }
     }
@@ -273,8 +271,8 @@ impl Wire for Generator {
     type Command = GeneratorCommand;
     type RxBurst<'a> = Burst<'a>;
 
-    fn command(&mut self, order: GeneratorCommand) {
-        match order {
+    fn command(&mut self, command: GeneratorCommand) {
+        match command {
             GeneratorCommand::Send(traffic) => self.load(traffic),
             GeneratorCommand::Start(trial, answer) => self.start(trial, answer),
             GeneratorCommand::Stop => {
@@ -293,20 +291,20 @@ impl Wire for Generator {
     }
 
     #[inline(always)]
-    fn next_burst(&mut self, now: u64, most: u32) -> Burst<'_> {
-        let count = self.packets_due(now, most);
+    fn next_burst(&mut self, now: u64, max: u32) -> Burst<'_> {
+        let count = self.packets_due(now, max);
         Burst { count, generator: self }
     }
 
     #[inline(always)]
     unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the same.
         unsafe { self.checked.take(start, bytes) }
     }
 
     #[inline(always)]
     unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]) {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the same.
         unsafe { self.checked.take_scattered(packets) };
     }
 
@@ -314,13 +312,13 @@ impl Wire for Generator {
     fn end_iteration(&mut self, now: u64) {
         self.end_iteration_at(now);
         if let State::Draining(until) = self.state
-            && (self.under_way() == 0 || now >= until)
+            && (self.in_flight() == 0 || now >= until)
         {
             self.finish(now);
         }
-        if now >= self.show {
-            self.show = now + self.showing;
-            self.live.publish(self.seen());
+        if now >= self.next_update {
+            self.next_update = now + self.update_interval;
+            self.live.publish(self.snapshot());
         }
     }
 }
@@ -336,7 +334,7 @@ mod tests {
     use crate::wire::vector::Plain;
     use crate::wire::{List, PacketRun, RxBurst};
 
-    const TOGETHER: usize = 16;
+    const COUNT: usize = 16;
 
     fn wait(time: Duration) {
         let start = std::time::Instant::now();
@@ -346,9 +344,9 @@ mod tests {
     }
 
     #[test]
-    fn of_packets_sent_together_each_has_its_own_round_trip_time() {
+    fn packets_of_a_burst_have_separate_round_trip_times() {
         let late = Duration::from_millis(30);
-        let Some(tsc) = machine::untested::tsc("round trips of packets sent together") else {
+        let Some(tsc) = machine::untested::tsc("stream: round trips of a burst") else {
             return;
         };
         let sample =
@@ -358,7 +356,7 @@ mod tests {
         let (answer, report) = sync_channel(1);
         let trial = Trial {
             pace: Pace::packets(1e6, 88.0, tsc.hertz),
-            count: TOGETHER as u64,
+            count: COUNT as u64,
             duration: u64::MAX / 4,
             touched: false,
             times: true,
@@ -366,21 +364,21 @@ mod tests {
         };
         generator.command(GeneratorCommand::Start(trial, answer));
         generator.next_burst(ticks(), 0);
-        // All are due.
+        // All packets become due.
         wait(Duration::from_millis(1));
-        let mut memory = [CacheLine([0; FLIT]); TOGETHER];
+        let mut memory = [CacheLine([0; FLIT]); COUNT];
         let start = memory.as_mut_ptr().cast::<u8>();
-        let next_burst = generator.next_burst(ticks(), TOGETHER as u32);
-        assert_eq!(next_burst.count() as usize, TOGETHER);
+        let burst = generator.next_burst(ticks(), COUNT as u32);
+        assert_eq!(burst.count() as usize, COUNT);
         let list = List { start: 0, len: 1 };
-        let run = PacketRun { place: start, count: TOGETHER as u32, list, at: 0 };
-        // SAFETY: there is room for them all, and nobody else has it.
-        unsafe { next_burst.deliver::<Plain>(&[0], &[run]) };
+        let run = PacketRun { place: start, count: COUNT as u32, list, at: 0 };
+        // SAFETY: the local memory has space for all packets.
+        unsafe { burst.deliver::<Plain>(&[0], &[run]) };
         for half in 0..2 {
-            let bytes = TOGETHER / 2 * FLIT;
-            // SAFETY: so many bytes of whole flits lie there.
-            let left = unsafe { generator.on_transmit(start.wrapping_add(half * bytes), bytes) };
-            assert_eq!(left.bytes, bytes);
+            let bytes = COUNT / 2 * FLIT;
+            // SAFETY: the memory contains this many bytes of whole flits.
+            let taken = unsafe { generator.on_transmit(start.wrapping_add(half * bytes), bytes) };
+            assert_eq!(taken.bytes, bytes);
             wait(late);
         }
         generator.next_burst(ticks(), 1);
@@ -389,7 +387,7 @@ mod tests {
         assert_eq!((report.received, report.corrupted, report.timed_every), (16, 0, 1));
         let times = report.times.unwrap();
         let late = (tsc.ticks(late) as f64 * 0.998) as u64;
-        // The first half came at once, or as late as the host let it, but before the other.
+        // The first half came back immediately, or as late as the host allowed, but before the second.
         assert!(times.len() == 16 && times.count_between(late, u64::MAX / 2) >= 8);
         assert!(times.min() + late <= times.max() + late / 100, "{} {}", times.min(), times.max());
     }

@@ -1,4 +1,4 @@
-//! Looks at packets that come back together.
+//! Verification of packets that come back.
 
 use lab::factor::LevelType;
 
@@ -9,53 +9,52 @@ use crate::wire::PacketRef;
 use crate::wire::packet;
 use crate::wire::vector::prefetch;
 
-/// The byte of each packet to which the echo adds 1: the last of the shortest frame.
+/// Offset of the byte of each packet to which the echo adds 1: the last byte of the shortest frame.
 pub const TOUCHED: usize = 59;
-/// What adding 1 to the byte adds to the word.
+/// Change of the word that contains this byte.
 pub(crate) const TOUCH: u64 = 1 << 56;
 
-/// What of each packet that comes back is compared with what was sent. Which packet it is, and so count
-/// and order, is always looked at.
+/// How much of each packet is verified. Its identity, and so count and order, is always verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType)]
 pub enum Check {
-    /// Nothing more.
+    /// Nothing else.
     None,
-    /// The word that holds the byte that the application changes, and the length.
+    /// The length, and the word with the byte that the application modifies.
     #[default]
     OneWord,
     /// Every byte.
     All,
 }
 
-/// Where the word lies that holds the byte that the application touches.
+/// Offset of the word with the byte that the application modifies.
 pub(crate) const WORD: usize = 52;
-/// Bytes at the front of a packet that say which it is.
+/// Length of the mark and time stamp at the start of a packet, in bytes.
 const MARKED: usize = 12;
 
-/// How many packets further on those that lie apart are fetched: no processor guesses where they are.
+/// Prefetch distance for scattered packets, whose addresses no hardware prefetcher predicts.
 const AHEAD: usize = 16;
 
-/// The ways to check, as the loops know them: each does what those before it do.
+/// The levels of [`Check`] as const parameters; each includes those before it.
 pub(super) const NONE: u8 = Check::None as u8;
 pub(super) const ONE_WORD: u8 = Check::OneWord as u8;
 pub(super) const ALL: u8 = Check::All as u8;
 
-/// What is known of a packet before it comes back.
+/// Expected contents of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) word: u64,
     pub(super) source: *const u8,
     pub(super) flow: u32,
-    /// The packet of the flow that comes after it.
+    /// Index of the flow's next packet.
     pub(super) next: u32,
     pub(super) length: u16,
-    /// Its length as its header has it.
+    /// Total length in the IPv4 header.
     pub(super) total_length: u16,
-    /// The bytes of its flits.
+    /// Length rounded up to flits, in bytes.
     pub(super) step: u16,
 }
 
-/// What was seen of them.
+/// Counts of verified packets.
 #[derive(Default)]
 pub(super) struct CheckCounts {
     pub(super) packets: u64,
@@ -64,67 +63,67 @@ pub(super) struct CheckCounts {
     pub(super) late: u64,
 }
 
-/// Which packet comes next where none is lost.
+/// Identity of the packet that follows unless packets are lost.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Next {
     index: u32,
     number: u32,
 }
 
-/// A look at packets: what a loop keeps in registers.
+/// A verification loop's state, which it keeps in registers.
 pub(super) struct PacketChecker<'a> {
     pub(super) expected: &'a [Expected],
     pub(super) sequences: &'a mut [u32],
     pub(super) touch: u64,
     pub(super) times: Option<&'a mut Times>,
-    pub(super) seen: CheckCounts,
+    pub(super) counts: CheckCounts,
 }
 
 impl PacketChecker<'_> {
-    /// Looks at a packet, whichever it is; which one follows.
+    /// Verifies any packet. Returns the identity of the packet that should follow.
     ///
     /// # Safety
-    /// It has so many bytes, as many as a frame may have.
+    /// `packet` has `length` bytes, and `length` is that of a valid frame.
     #[inline(always)]
     pub(super) unsafe fn any<const CHECK: u8, const TIMED: bool>(
         &mut self,
         packet: *const u8,
         length: usize,
     ) -> Option<Next> {
-        // SAFETY: the words lie in the shortest frame.
+        // SAFETY: the words are within the shortest frame.
         let (mark, word) = unsafe { (read_mark(packet), read_word(packet)) };
-        // Indices are made of it, and its program may write there meanwhile.
+        // Read once: indices derive from it, and the sender may change it concurrently.
         let mark = packet::once(mark);
-        self.seen.packets += 1;
-        self.seen.bytes += length as u64;
+        self.counts.packets += 1;
+        self.counts.bytes += length as u64;
         let Some(expected) = self.expected.get((mark >> 32) as usize) else {
             std::hint::cold_path();
-            self.seen.corrupted += 1;
+            self.counts.corrupted += 1;
             return None;
         };
         // SAFETY: there are as many sequences as there are flows.
         let sequence = unsafe { self.sequences.get_unchecked_mut(expected.flow as usize) };
         if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
-            // Those between, where there are any, are lost, or late.
+            // Skipped packets are lost or late.
             *sequence = (mark as u32).wrapping_add(1);
         } else {
             std::hint::cold_path();
-            self.seen.late += 1;
+            self.counts.late += 1;
         }
         let next = Next { index: expected.next, number: *sequence };
-        let mut sound = true;
+        let mut is_intact = true;
         if CHECK >= ONE_WORD {
-            sound = word == expected.word.wrapping_add(self.touch)
+            is_intact = word == expected.word.wrapping_add(self.touch)
                 && length == usize::from(expected.length);
         }
         if CHECK >= ALL {
-            // SAFETY: the packet has so many bytes, and where the lengths agree the template has as many;
-            // the traffic that it lies in is held by the generator.
-            sound = sound && unsafe { same(packet, expected.source, length) };
+            // SAFETY: the packet has `length` bytes, and the source too if the lengths agree; the generator keeps the
+            // traffic.
+            is_intact = is_intact && unsafe { same(packet, expected.source, length) };
         }
-        if !sound {
+        if !is_intact {
             std::hint::cold_path();
-            self.seen.corrupted += 1;
+            self.counts.corrupted += 1;
         }
         if TIMED && let Some(times) = &mut self.times {
             // SAFETY: as above.
@@ -133,11 +132,11 @@ impl PacketChecker<'_> {
         Some(next)
     }
 
-    /// Looks at packets as long as they are those of one flow, in order and sound: what each must be is
-    /// known before it is read, so that the processor reads many at once. Gives the bytes of their flits.
+    /// Verifies packets as long as they are of one flow, in order and intact. Each packet's contents are known before it
+    /// is read, so that the processor reads many at once. Returns the number of bytes in their flits.
     ///
     /// # Safety
-    /// There are so many bytes of whole flits.
+    /// `start` has `all` bytes of whole flits.
     #[inline(always)]
     pub(super) unsafe fn following<const CHECK: u8, const TIMED: bool>(
         &mut self,
@@ -152,21 +151,21 @@ impl PacketChecker<'_> {
             if at + usize::from(expected.step) > all {
                 break;
             }
-            // SAFETY: so many flits lie there, by the caller's word.
+            // SAFETY: the caller guarantees that the flits of the expected packet are within the memory.
             if !unsafe { self.is::<CHECK, TIMED>(start.wrapping_add(at), next, &expected) } {
                 break;
             }
             at += usize::from(expected.step);
             next.follow(&expected);
         }
-        self.goes_on_with(next);
+        self.continue_with(next);
         at
     }
 
-    /// The same for packets that lie apart; gives those that are others.
+    /// Does the same as [`following`](Self::following) for scattered packets. Returns the remaining packets.
     ///
     /// # Safety
-    /// Each has so many bytes, as many as a frame may have.
+    /// Each packet has `bytes` bytes, and `bytes` is that of a valid frame.
     #[inline(always)]
     pub(super) unsafe fn following_scattered<'a, const CHECK: u8, const TIMED: bool>(
         &mut self,
@@ -176,7 +175,7 @@ impl PacketChecker<'_> {
         let Some(mut next) = next else { return packets };
         while let [packet, rest @ ..] = packets {
             let expected = self.expected_of(next);
-            // SAFETY: it has so many bytes, by the caller's word.
+            // SAFETY: the caller guarantees the size, which is that of the expected packet.
             let as_expected = packet.bytes == u32::from(expected.length)
                 && unsafe { self.is::<CHECK, TIMED>(packet.start, next, &expected) };
             if !as_expected {
@@ -188,28 +187,28 @@ impl PacketChecker<'_> {
             }
             next.follow(&expected);
         }
-        self.goes_on_with(next);
+        self.continue_with(next);
         packets
     }
 
     #[inline(always)]
     fn expected_of(&self, next: Next) -> Expected {
-        // SAFETY: whoever made them gave each packet one that follows.
+        // SAFETY: the constructor gave each packet a valid successor.
         unsafe { *self.expected.get_unchecked(next.index as usize) }
     }
 
-    /// Its flow goes on with this packet.
+    /// Sets the sequence number with which the packet's flow continues.
     #[inline(always)]
-    fn goes_on_with(&mut self, next: Next) {
+    fn continue_with(&mut self, next: Next) {
         let flow = self.expected_of(next).flow;
         // SAFETY: there are as many sequences as there are flows.
         unsafe { *self.sequences.get_unchecked_mut(flow as usize) = next.number };
     }
 
-    /// Whether a packet is that one, and sound; then it has been seen.
+    /// Returns whether a packet is the expected one and intact, and counts it if so.
     ///
     /// # Safety
-    /// It has so many bytes as are expected.
+    /// `packet` has as many bytes as expected.
     #[inline(always)]
     unsafe fn is<const CHECK: u8, const TIMED: bool>(
         &mut self,
@@ -217,7 +216,7 @@ impl PacketChecker<'_> {
         next: Next,
         expected: &Expected,
     ) -> bool {
-        // SAFETY: the words lie in the shortest frame.
+        // SAFETY: the words are within the shortest frame.
         let (found, word, total_length) =
             unsafe { (read_mark(packet), read_word(packet), packet::total_length(packet)) };
         if found != mark(next.index, next.number)
@@ -227,7 +226,7 @@ impl PacketChecker<'_> {
             return false;
         }
         let length = usize::from(expected.length);
-        // SAFETY: the packet and the template have so many bytes.
+        // SAFETY: packet and source have `length` bytes.
         if CHECK >= ALL && unsafe { !same(packet, expected.source, length) } {
             return false;
         }
@@ -235,8 +234,8 @@ impl PacketChecker<'_> {
             // SAFETY: as above.
             times.take(unsafe { read_stamp(packet) });
         }
-        self.seen.packets += 1;
-        self.seen.bytes += length as u64;
+        self.counts.packets += 1;
+        self.counts.bytes += length as u64;
         true
     }
 }
@@ -252,7 +251,7 @@ impl Next {
 /// `packet` points to a frame.
 #[inline(always)]
 unsafe fn read_mark(packet: *const u8) -> u64 {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees that the frame contains it.
     unsafe { packet.cast::<u64>().read_unaligned() }
 }
 
@@ -260,7 +259,7 @@ unsafe fn read_mark(packet: *const u8) -> u64 {
 /// As for [`read_mark`].
 #[inline(always)]
 unsafe fn read_stamp(packet: *const u8) -> u32 {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees that the frame contains it.
     unsafe { packet.add(8).cast::<u32>().read_unaligned() }
 }
 
@@ -268,16 +267,16 @@ unsafe fn read_stamp(packet: *const u8) -> u32 {
 /// As for [`read_mark`].
 #[inline(always)]
 unsafe fn read_word(packet: *const u8) -> u64 {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees that the frame contains it.
     unsafe { packet.add(WORD).cast::<u64>().read_unaligned() }
 }
 
-/// Whether all but the mark and the touched word is the same.
+/// Returns whether two packets agree except for the mark and the word of the modified byte.
 ///
 /// # Safety
-/// Both have so many bytes, 60 at least.
+/// Both have `length` bytes, at least 60.
 unsafe fn same(packet: *const u8, source: *const u8, length: usize) -> bool {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the length of both.
     let (packet, source) = unsafe {
         (std::slice::from_raw_parts(packet, length), std::slice::from_raw_parts(source, length))
     };

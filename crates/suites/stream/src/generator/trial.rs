@@ -1,4 +1,4 @@
-//! One trial: packets at a pace for a time, and what came back of them.
+//! Trials: their params, reports and progress.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,29 +9,29 @@ use super::pace::Pace;
 use super::packet_checker::Check;
 use crate::wire::traffic::Traffic;
 
-/// What is sent, and what is looked at.
+/// Params of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// How fast packets are sent.
+    /// The pace at which packets are sent.
     pub pace: Pace,
-    /// How many are sent at most.
+    /// Maximum number of packets.
     pub count: u64,
-    /// How long they are sent at most, ticks.
+    /// Maximum duration of sending, in ticks.
     pub duration: u64,
-    /// How long to wait first, ticks: what is left of what was before comes to rest meanwhile.
+    /// Wait before sending, in ticks, in which packets of earlier trials come back.
     pub wait: u64,
-    /// How long to wait afterwards for those under way, ticks.
+    /// Maximum wait after sending for packets in flight, in ticks.
     pub drain: u64,
-    /// What of each packet that comes back is compared with what was sent, besides its number.
+    /// How much of each packet is verified besides its identity.
     pub check: Check,
     /// Whether the application adds 1 to the byte [`TOUCHED`](super::TOUCHED) of each packet.
     pub touched: bool,
-    /// Whether round-trip times are taken: of all packets, or of one of so many where they come too fast.
+    /// Whether round-trip times are measured, of all packets or of one in several.
     pub times: bool,
-    /// A turn of the loop that takes this long, ticks, and [`allowed`](Self::allowed) for each of its
-    /// packets, stood still.
+    /// An iteration of the loop that takes longer than this, in ticks, plus [`allowed`](Self::allowed) for each of its
+    /// packets, is a stall.
     pub stall: u64,
-    /// What a packet may take, ticks.
+    /// Allowance per packet, in ticks.
     pub allowed: u64,
 }
 
@@ -52,60 +52,60 @@ impl Default for Trial {
     }
 }
 
-/// What came of a trial.
+/// Result of a trial.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Packets sent.
     pub sent: u64,
-    /// Of them, those for which the NIC had no room.
+    /// Sent packets for which the NIC had no space.
     pub dropped: u64,
     /// Packets that came back.
     pub received: u64,
-    /// Packets that came back other than they should be.
+    /// Packets that came back with wrong contents.
     pub corrupted: u64,
-    /// Packets that came back after a later one of their flow, or again.
+    /// Packets that came back after a later one of their flow, or twice.
     pub late: u64,
     /// Bytes that came back, without check sequences.
     pub bytes: u64,
-    /// When it began, ticks.
+    /// Start of the trial, in ticks.
     pub start: u64,
-    /// When the last packet was sent, ticks.
+    /// Time of the last sent packet, in ticks.
     pub ended_sending: u64,
-    /// When the last packet came back or was given up, ticks.
+    /// Time of the last packet that came back, or of the end of the wait for it, in ticks.
     pub ended: u64,
-    /// The longest turn of the loop while packets were sent, ticks.
+    /// Longest iteration of the loop while packets were sent, in ticks.
     pub gap: u64,
-    /// Ticks of all turns in which it stood still meanwhile.
+    /// Duration of all stalled iterations while packets were sent, in ticks.
     pub stalled: u64,
-    /// Round-trip times, ticks, each of one packet: from right before it was written to memory until it has
-    /// left. None where they were not taken.
+    /// Round-trip times in ticks, from just before a packet is written to memory until it has been read back. `None` if
+    /// not measured.
     pub times: Option<Histogram<u64>>,
-    /// Of how many packets one was timed; 0 where none was.
+    /// Timing interval in packets; 0 if no packet was timed.
     pub timed_every: u32,
 }
 
 impl Report {
-    /// Packets that never came back.
+    /// Returns the number of packets that never came back.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Packets sent a tick.
+    /// Returns the packets sent per tick.
     pub fn offered(&self) -> f64 {
         self.sent as f64 / (self.ended_sending - self.start).max(1) as f64
     }
 
-    /// Packets that came back a tick.
+    /// Returns the packets received per tick.
     pub fn rate(&self) -> f64 {
         self.received as f64 / (self.ended - self.start).max(1) as f64
     }
 }
 
-/// Which packets of the traffic belong to one flow.
+/// The flows of the traffic.
 pub(super) struct Flows {
-    /// The flow of each packet.
+    /// Flow of each packet.
     pub(super) of_packet: Vec<u32>,
-    /// How many flows there are.
+    /// Number of flows.
     pub(super) count: usize,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn flows(traffic: &Traffic) -> Flows {
     Flows { of_packet, count: known.len() }
 }
 
-/// How far the generator is, as of a millisecond ago.
+/// Progress of the generator, updated every millisecond.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct LiveCounters {
@@ -128,14 +128,14 @@ pub struct LiveCounters {
     corrupted: AtomicU64,
 }
 
-/// What was seen of it.
+/// Progress of the generator at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
-    /// Packets sent in the trial under way.
+    /// Packets sent in the current trial.
     pub sent: u64,
     /// Packets that came back in it.
     pub received: u64,
-    /// Of them, those that were other than they should be.
+    /// Packets that came back with wrong contents.
     pub corrupted: u64,
 }
 
@@ -146,7 +146,7 @@ impl LiveCounters {
         self.corrupted.store(now.corrupted, Ordering::Relaxed);
     }
 
-    /// How far it is.
+    /// Returns the current progress.
     pub fn read(&self) -> CounterSnapshot {
         CounterSnapshot {
             sent: self.sent.load(Ordering::Relaxed),
