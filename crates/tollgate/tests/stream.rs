@@ -174,7 +174,7 @@ fn by_hand_a_sample_is_written_and_one_cut_off_is_refused_by_packet() {
     assert!(output.stdout.is_empty() && !bench.path().join("nic").exists());
     // Without end, but of another kind: only its beginning is read.
     let line = bench.refused(&["stream", "generate", "/dev/zero", "1", "--nic", "nic"], 2);
-    assert!(line.contains("does not begin as a pcap or pcapng"), "{line}");
+    assert!(line.contains("not a pcap or pcapng file"), "{line}");
 }
 
 #[test]

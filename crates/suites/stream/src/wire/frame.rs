@@ -1,34 +1,34 @@
-//! A frame: what of it tells the flow, and what makes it one that cannot be replayed.
+//! Parsing of frames: their flow, and why a frame cannot be replayed.
 
-// What a file says is no size until it is checked: this crate is compiled without overflow checks.
+// Values in a file are unchecked sizes, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::net::Ipv4Addr;
 
-use super::packet::Flow;
+use super::packet::{self, Flow};
 
-/// Bytes of the shortest frame, without the check sequence; shorter ones are padded.
-pub const MIN_LENGTH: u16 = 60;
+/// Length of the shortest frame without the check sequence, in bytes; shorter ones are padded.
+pub const MIN_LENGTH: u16 = packet::MIN_LENGTH as u16;
 
-/// Bytes of the longest frame, without the check sequence.
-pub const MAX_LENGTH: u16 = 1514;
+/// Length of the longest frame without the check sequence, in bytes.
+pub const MAX_LENGTH: u16 = packet::MAX_LENGTH as u16;
 
-/// The number of TCP.
+/// Protocol number of TCP.
 pub const TCP: u8 = 6;
 
-/// The number of UDP.
+/// Protocol number of UDP.
 pub const UDP: u8 = 17;
 
-/// Bytes of an Ethernet header.
-pub(crate) const ETHERNET: usize = 14;
+/// Length of an Ethernet header, in bytes.
+pub(crate) const ETHERNET: usize = packet::ETHERNET;
 
-/// Bytes of an IPv4 header without options.
+/// Length of an IPv4 header without options, in bytes.
 pub(crate) const IPV4: usize = 20;
 
-/// What the NIC reads of a frame.
+/// The parts of a frame's headers that the NIC uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Its five fields.
+    /// The flow.
     pub flow: Flow,
     /// Whether it is TCP with SYN set.
     pub syn: bool,
@@ -37,59 +37,63 @@ pub struct Head {
 /// Why a frame cannot be replayed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It does not hold the two headers.
-    #[error("its {0} B do not hold an Ethernet and an IPv4 header, 34 B: leave it out")]
+    /// Too short for both headers.
+    #[error("{0} B are too short for an Ethernet and an IPv4 header, 34 B; leave the packet out")]
     Short(usize),
-    /// It is longer than Ethernet's frames.
+    /// Longer than an Ethernet frame.
     #[error(
-        "its {0} B are over 1514, the longest frame without check sequence: capture on the wire, or with \
+        "{0} B exceed 1514, the longest frame without check sequence; capture on the wire, or with \
          offloads off (ethtool -K IFACE gro off gso off tso off)"
     )]
     Long(usize),
-    /// It is ARP, IPv6, tagged, or anything else but IPv4.
+    /// ARP, IPv6, VLAN, or anything else but IPv4.
     #[error(
-        "it is {} (EtherType 0x{ethertype:04x}), not IPv4: keep IPv4 alone (tcpdump -r IN -w OUT ip)",
+        "{} (EtherType 0x{ethertype:04x}), not IPv4; keep only IPv4 (tcpdump -r IN -w OUT ip)",
         kind(*ethertype)
     )]
     NotIpv4 {
-        /// What the frame says that it is; under 0x0600 a length.
+        /// The frame's EtherType; a length if below 0x0600.
         ethertype: u16,
     },
-    /// The header contradicts itself.
-    #[error("its IPv4 header says version {version} and {header} B of header: leave it out")]
+    /// An inconsistent IPv4 header.
+    #[error(
+        "the IPv4 header has version {version} and a length of {header} B; leave the packet out"
+    )]
     Header {
-        /// The version that it says.
+        /// Version in the header.
         version: u8,
-        /// Bytes of header that it says.
+        /// Length of the header in the header, in bytes.
         header: usize,
     },
-    /// A part of a packet.
-    #[error(
-        "it is a fragment, which has no ports: keep whole packets (tcpdump 'ip[6:2] & 0x3fff = 0')"
-    )]
+    /// A fragment.
+    #[error("a fragment, which has no ports; keep whole packets (tcpdump 'ip[6:2] & 0x3fff = 0')")]
     Fragment,
-    /// The header says another length than the frame has.
-    #[error("its IPv4 header says {said} B and the frame has {has} B for it: leave it out")]
+    /// The length in the IPv4 header differs from the frame's.
+    #[error(
+        "the IPv4 header says {said} B, but the frame has {has} B for it; leave the packet out"
+    )]
     Length {
-        /// Bytes that the header says.
+        /// Length in the header, in bytes.
         said: usize,
-        /// Bytes of the frame behind its Ethernet header.
+        /// Length of the frame after its Ethernet header, in bytes.
         has: usize,
     },
-    /// It is TCP or UDP by name, and too short for it.
-    #[error("its {has} B of payload do not hold the header of protocol {protocol}: leave it out")]
+    /// Too short for the TCP or UDP header.
+    #[error(
+        "{has} B of payload are too short for the header of protocol {protocol}; leave the packet out"
+    )]
     Transport {
-        /// The protocol's number.
+        /// Protocol number.
         protocol: u8,
-        /// Bytes behind the IPv4 header.
+        /// Length of the payload, in bytes.
         has: usize,
     },
 }
 
-/// Reads a frame without its check sequence. Check sums are not looked at, as the NIC does not.
+/// Parses a frame without its check sequence. Checksums are not verified, as in the NIC.
 ///
 /// # Errors
-/// The first thing for which the frame cannot be replayed.
+/// Returns the first reason why the frame cannot be replayed.
 pub fn read(frame: &[u8]) -> Result<Head, FrameError> {
     if frame.len() > usize::from(MAX_LENGTH) {
         return Err(FrameError::Long(frame.len()));
@@ -118,7 +122,7 @@ pub fn read(frame: &[u8]) -> Result<Head, FrameError> {
     Ok(Head { flow, syn })
 }
 
-/// What is behind the IPv4 header, the Ethernet padding taken off.
+/// Returns the payload of the IPv4 packet, without Ethernet padding.
 fn payload<'a>(fixed: &[u8; IPV4], ip: &'a [u8]) -> Result<&'a [u8], FrameError> {
     let (version, header) = (fixed[0] >> 4, usize::from(fixed[0] & 15) * 4);
     if version != 4 || header < IPV4 {
@@ -127,14 +131,14 @@ fn payload<'a>(fixed: &[u8; IPV4], ip: &'a [u8]) -> Result<&'a [u8], FrameError>
     let said = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
     let padded = ip.len() > said && ip.len().saturating_add(ETHERNET) <= usize::from(MIN_LENGTH);
     let payload = ip.get(header..said).filter(|_| ip.len() == said || padded);
-    // More fragments, or an offset; not the bit that forbids to fragment.
+    // The more-fragments flag and the offset, but not the don't-fragment flag.
     if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
         return Err(FrameError::Fragment);
     }
     payload.ok_or(FrameError::Length { said, has: ip.len() })
 }
 
-/// The ports from and to, and whether SYN is set.
+/// Returns source port, destination port, and whether SYN is set.
 fn ports(protocol: u8, payload: &[u8]) -> Result<(u16, u16, bool), FrameError> {
     let header = match protocol {
         TCP => 20,
@@ -149,7 +153,7 @@ fn ports(protocol: u8, payload: &[u8]) -> Result<(u16, u16, bool), FrameError> {
     Ok((u16::from_be_bytes(source), u16::from_be_bytes(destination), syn))
 }
 
-/// What frames of an EtherType are called.
+/// Returns the name of an EtherType.
 fn kind(ethertype: u16) -> &'static str {
     match ethertype {
         0..0x0600 => "an IEEE 802.3 frame",

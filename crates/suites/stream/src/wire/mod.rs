@@ -1,4 +1,4 @@
-//! What is on the wire: packets, their flows, and files of them.
+//! The wire: its interface to the NIC, packets and flows, and packet files.
 
 pub mod frame;
 pub mod packet;
@@ -11,73 +11,73 @@ pub use packet::Flow;
 use traffic::Packet;
 use vector::Vector;
 
-/// The other end of the NIC's cable. The NIC's thread moves its packets, so a generator is one.
+/// The other end of the NIC's wire. The NIC's thread moves its packets, so a generator runs on that thread.
 ///
-/// What comes and goes is handed over in bursts, whose state a processor can keep in its registers: a core
-/// that writes to lines which another has can have few stores waiting.
+/// Packets are passed in bursts, whose state can stay in registers: a core can have only few stores pending to cache
+/// lines of another core.
 pub trait Wire: Send + 'static {
-    /// What a person may tell it.
+    /// Commands to the wire.
     type Command: Send + 'static;
 
-    /// Packets that come together.
+    /// A burst of packets to the NIC.
     type RxBurst<'a>: RxBurst;
 
-    /// Takes an order.
+    /// Executes a command.
     fn command(&mut self, order: Self::Command);
 
-    /// The packets that it has, and a number that changes when they do.
+    /// Returns the traffic, and a number that changes with it.
     fn packets(&self) -> (u64, &[Packet]);
 
-    /// The packets that have come by now, at most `most`.
-    fn next_burst(&mut self, now: u64, most: u32) -> Self::RxBurst<'_>;
+    /// Returns the packets that have arrived by now, at most `max`.
+    fn next_burst(&mut self, now: u64, max: u32) -> Self::RxBurst<'_>;
 
-    /// Takes packets that leave the NIC: they lie one behind the other, each at a flit.
+    /// Takes packets that the NIC sends: contiguous, each aligned to a flit.
     ///
     /// # Safety
-    /// `start` points to so many bytes, whole flits at whole flits, that nobody writes meanwhile.
+    /// `start` points to `bytes` bytes of whole aligned flits that no thread of this process writes during the call.
     unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount;
 
-    /// Takes packets that leave the NIC, each from a place of its own; the first goes first.
+    /// Takes packets that the NIC sends from separate addresses, in order.
     ///
     /// # Safety
-    /// Each span has as many bytes as a frame may have, and nobody writes them meanwhile.
+    /// Each packet has a valid frame length, and no thread of this process writes it during the call.
     unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]);
 
-    /// One turn of the NIC is over.
+    /// Ends an iteration of the NIC's loop.
     fn end_iteration(&mut self, now: u64);
 }
 
-/// Packets that have come together. What is not [delivered](RxBurst::deliver) is as if it had not come.
+/// A burst of packets to the NIC. Unless it is [delivered](RxBurst::deliver), its packets have not arrived.
 pub trait RxBurst: Sized {
-    /// How many they are.
+    /// Returns the number of packets.
     fn count(&self) -> u32;
 
-    /// The index of the first among the wire's packets; the others follow it, and the first follows the last.
+    /// Returns the index of the first packet in the traffic. The others follow, and the first follows the last.
     fn first(&self) -> u32;
 
-    /// All packets of the wire.
+    /// Returns all packets of the traffic.
     fn packets(&self) -> &[Packet];
 
-    /// Moves them into memory, stretch by stretch, each packet behind the one before it.
+    /// Writes the packets to memory, run by run, each packet after the one before it.
     ///
-    /// All places are known before the first is written, so that the few stores which a processor lets wait
-    /// are those to lines that another core has.
+    /// All addresses are known before the first write, so that the few pending stores that a CPU allows are those to
+    /// cache lines of another core.
     ///
     /// # Safety
-    /// The stretches take each packet once, and those of a flow in order; their lists lie in `order`, which
-    /// holds indices of the wire's packets. Each has room for the flits of its packets, aligned to one, that
-    /// nobody reads or writes meanwhile. The processor has what the way of copying needs.
+    /// The runs contain each packet once, and those of a flow in order. Their lists are parts of `order`, which contains
+    /// indices of the traffic. Each run has aligned space for the flits of its packets, which no thread accesses during
+    /// the call. The CPU supports `V`.
     #[inline(always)]
     unsafe fn deliver<V: Vector>(self, order: &[u32], runs: &[PacketRun]) {
-        // SAFETY: by the caller's word; each packet lies behind the one before it.
+        // SAFETY: the caller guarantees the same; each packet follows the one before it.
         unsafe { self.put::<V>(order, runs, |place, bytes| place.wrapping_add(bytes)) };
     }
 
-    /// Moves them into memory as [`deliver`](Self::deliver) does, each to a place of its own: `places` has
-    /// those of all packets that have one, stretch by stretch. A stretch's place is that of its first packet.
+    /// Writes the packets to memory like [`deliver`](Self::deliver), each to a separate address. `places` contains those
+    /// of all packets that have space, run by run; a run's own address is that of its first packet.
     ///
     /// # Safety
-    /// As for [`deliver`](Self::deliver); each place has room for the flits of its packet alone.
+    /// As for [`deliver`](Self::deliver), where each address has space for its packet.
     #[inline(always)]
     unsafe fn deliver_scattered<V: Vector>(
         self,
@@ -90,16 +90,16 @@ pub trait RxBurst: Sized {
             placed += 1;
             places.get(placed).copied().unwrap_or(std::ptr::null_mut())
         };
-        // SAFETY: by the caller's word; each packet that has a place has the next.
+        // SAFETY: the caller guarantees the same; each packet with space has the next address.
         unsafe { self.put::<V>(order, runs, next) };
     }
 
-    /// What both ways of delivering have in common: writes the first packet of each stretch to the stretch's
-    /// place, and each other to where `next` says. That is told the place and the bytes of the one before, and
-    /// asked after each packet that was written; what it says after a stretch's last is not used.
+    /// Writes the packets: the first of each run to the run's address, each other to the address that `next` returns.
+    /// `next` is called after each written packet with its address and size; its result after the last packet of a run
+    /// is not used.
     ///
     /// # Safety
-    /// As for [`deliver`](Self::deliver), and of the places that `next` gives within a stretch.
+    /// As for [`deliver`](Self::deliver), including the addresses that `next` returns within a run.
     unsafe fn put<V: Vector>(
         self,
         order: &[u32],
@@ -108,51 +108,51 @@ pub trait RxBurst: Sized {
     );
 }
 
-/// Packets that go to one queue, one after the other.
+/// Consecutive packets that go to one queue.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketRun {
-    /// Where the first goes; null where there is no room for them.
+    /// Address of the first packet; null if there is no space.
     pub place: *mut u8,
-    /// How many packets.
+    /// Number of packets.
     pub count: u32,
-    /// Which they are.
+    /// The list of packets.
     pub list: List,
-    /// The first one's place in the list. The others follow it, and the first in the list follows the last,
-    /// in the next round of the wire's packets.
+    /// Index of the first packet in the list. The others follow it, and the first in the list follows the last, in the
+    /// next round of the traffic.
     pub at: u32,
 }
 
-/// Some of the wire's packets, in the order in which they come.
+/// A list of packets of the traffic, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List {
-    /// Where it begins in the order.
+    /// Start of the list within the order.
     pub start: u32,
-    /// How many there are; one at least.
+    /// Number of packets, at least one.
     pub len: u32,
 }
 
 impl List {
-    /// The packets' indices.
+    /// Returns the packets' indices.
     #[inline(always)]
     pub fn of(self, order: &[u32]) -> &[u32] {
         &order[self.start as usize..][..self.len as usize]
     }
 }
 
-/// Where a packet that leaves lies.
+/// A packet to send.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketRef {
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: *const u8,
-    /// Its bytes, without the check sequence.
+    /// Length without the check sequence, in bytes.
     pub bytes: u32,
 }
 
-/// What left the NIC.
+/// Packets taken by the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TxCount {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// The bytes of their flits: less than there were where the last packet says that it is longer.
+    /// Size of their flits, in bytes. Less than offered if the last packet is incomplete.
     pub bytes: usize,
 }

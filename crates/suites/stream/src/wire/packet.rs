@@ -1,64 +1,62 @@
-//! Where in a packet the lengths stand, and the next packet in a pipe.
+//! Packets in memory: flows, lengths, and iteration over contiguous packets.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
 /// Size of a flit, the unit in which the NIC transfers packets, in bytes.
 pub const FLIT: usize = 64;
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header, in bytes.
 pub const ETHERNET: usize = 14;
-/// Bytes of the shortest frame, without the check sequence.
+/// Length of the shortest frame without the check sequence, in bytes.
 pub const MIN_LENGTH: usize = 60;
-/// Bytes of the longest frame, without the check sequence.
+/// Length of the longest frame without the check sequence, in bytes.
 pub const MAX_LENGTH: usize = 1514;
-/// Where the IPv4 total length stands.
+/// Offset of the IPv4 total length.
 pub(crate) const TOTAL_LENGTH: Range<usize> = 16..18;
 
-/// Bytes of a frame, without the check sequence, by its IPv4 header.
+/// Returns the length of a frame without the check sequence, in bytes, from its IPv4 header.
 ///
-/// Another process may write there meanwhile, so it is read once, whatever is done with it.
+/// Another process may change it concurrently, so it is read exactly once.
 ///
 /// # Safety
 /// `packet` points to 18 readable bytes at an even address.
 #[inline(always)]
 pub unsafe fn length(packet: *const u8) -> usize {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees that the bytes are readable.
     let total = unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_volatile() };
     (u16::from_be(total) as usize + ETHERNET).max(MIN_LENGTH)
 }
 
-/// The IPv4 total length as it stands in a frame, the high byte first.
+/// Returns the IPv4 total length of a frame in network byte order.
 ///
 /// # Safety
 /// `packet` points to 18 readable bytes.
 #[inline(always)]
 pub unsafe fn total_length(packet: *const u8) -> u16 {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees that the bytes are readable.
     unsafe { packet.add(TOTAL_LENGTH.start).cast::<u16>().read_unaligned() }
 }
 
-/// A value that was read from memory which another process may write: it is not read again, whatever is done
-/// with it.
+/// Returns a value read from memory that another process may change, such that the compiler cannot read it again.
 #[inline(always)]
 pub(crate) fn once(mut value: u64) -> u64 {
-    // SAFETY: it does nothing; the compiler does not know that.
+    // SAFETY: the empty assembly has no effect, which the compiler does not know.
     unsafe {
         std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
     }
     value
 }
 
-/// The flits that so many bytes take.
+/// Returns the number of flits that `length` bytes need.
 #[inline(always)]
 pub fn flits(length: usize) -> usize {
     length.div_ceil(FLIT)
 }
 
-/// Walks over packets that lie one after the other, each at a flit.
+/// Iteration over contiguous packets, each aligned to a flit.
 ///
-/// Where the next packet begins is known only once the length of this one has come from memory. Most
-/// packets are as long as the one before: going on as if it were so, and looking afterwards, lets the
-/// processor fetch many at once.
+/// The start of the next packet depends on the length of this one, which must be read from memory. Most packets have the
+/// length of the one before: speculating on that lets the processor fetch many at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Walk {
     like: usize,
@@ -72,16 +70,16 @@ impl Default for Walk {
 }
 
 impl Walk {
-    /// The length of a packet and the bytes of its flits.
+    /// Returns the length of a packet, and the same rounded up to flits, in bytes.
     ///
     /// # Safety
     /// `packet` points to a whole flit.
     #[inline(always)]
     pub unsafe fn step(&mut self, packet: *const u8) -> (usize, usize) {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees a whole flit.
         let length = unsafe { length(packet) };
         if length != self.like {
-            // A branch, which the processor guesses, and no conditional move, for which it would wait.
+            // A branch, which is predicted; a conditional move would wait for the length.
             std::hint::cold_path();
             self.like = length;
             self.bytes = flits(length) * FLIT;
@@ -90,17 +88,17 @@ impl Walk {
     }
 }
 
-/// The five fields.
+/// A flow: the five fields that identify a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// Where its packets come from.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// Where they go.
+    /// Destination address.
     pub destination: Ipv4Addr,
-    /// The port that they come from; 0 where the protocol has none.
+    /// Source port; 0 if the protocol has no ports.
     pub source_port: u16,
-    /// The port that they go to; 0 where the protocol has none.
+    /// Destination port; 0 if the protocol has no ports.
     pub destination_port: u16,
-    /// The protocol's number: 6 is TCP, 17 UDP.
+    /// Protocol number, e.g. 6 for TCP and 17 for UDP.
     pub protocol: u8,
 }

@@ -1,6 +1,6 @@
-//! Files of packets. What cannot be replayed as it was captured is refused, never mended or left out.
+//! Packet files. A file that cannot be replayed exactly as captured is refused, not repaired or filtered.
 
-// What a file says is no size until it is checked: this crate is compiled without overflow checks.
+// Values in a file are unchecked sizes, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness};
 
 use super::frame::{self, FrameError};
-use super::traffic::{Filling, Traffic, lines_of};
+use super::traffic::{Traffic, TrafficBuilder, lines_of};
 
 mod records;
 #[cfg(test)]
@@ -23,121 +23,120 @@ mod tests;
 
 use records::{Record, Records};
 
-/// Why a file of packets was refused: where, why, and what to do.
+/// Why a packet file was refused: file, packet, cause and fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {reason}", path.display(), packet.map(|n| format!(": packet {n}")).unwrap_or_default())]
 pub struct PcapError {
     /// The file.
     pub path: PathBuf,
-    /// The packet, counted from 1; none where it is the file itself.
+    /// Number of the packet, from 1; `None` if the error concerns the whole file.
     pub packet: Option<u64>,
-    /// What is wrong, and the remedy.
+    /// Cause and fix.
     pub reason: Reason,
 }
 
-/// What is wrong with a file of packets, and the remedy.
+/// Cause and fix of a [`PcapError`].
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
-    /// The system does not let it be read.
-    #[error("it cannot be read ({0}): {fix}", fix = fix(.0))]
+    /// The file cannot be read.
+    #[error("cannot be read ({0}); {fix}", fix = fix(.0))]
     Unreadable(io::Error),
-    /// It holds more bytes than are read.
-    #[error("it holds more than {}: cut it, e.g. editcap -c 1000000 IN OUT", quantity::format_bytes(*.0))]
+    /// The file exceeds the size limit.
+    #[error("larger than {}; cut it, e.g. editcap -c 1000000 IN OUT", quantity::format_bytes(*.0))]
     Large(u64),
-    /// The system does not let it be written.
-    #[error("it cannot be written ({0}): {fix}", fix = remedy(.0))]
+    /// The file cannot be written.
+    #[error("cannot be written ({0}); {fix}", fix = remedy(.0))]
     Unwritable(io::Error),
-    /// It is another kind of file.
-    #[error("it does not begin as a pcap or pcapng file does: give one, as tcpdump -w writes it")]
+    /// The file is not a packet file.
+    #[error("not a pcap or pcapng file; use one, e.g. as written by tcpdump -w")]
     Magic,
-    /// The link is not Ethernet, or its frames hold the check sequence.
-    #[error("its link type is {0}, not Ethernet, 1: capture on an Ethernet interface")]
+    /// The link type is not Ethernet, or its frames contain the check sequence.
+    #[error("link type {0} instead of Ethernet, 1; capture on an Ethernet interface")]
     LinkType(u32),
-    /// The file ends inside its head, a packet, or a block.
-    #[error("it is cut off by the file's end: copy or capture the file again")]
+    /// The file ends inside its header, a packet, or a block.
+    #[error("cut off by the end of the file; copy or capture the file again")]
     Cut,
-    /// The capture kept a part only.
-    #[error("{captured} of its {original} B were captured: capture whole packets (tcpdump -s 0)")]
+    /// The packet was captured in part.
+    #[error("{captured} of {original} B were captured; capture whole packets (tcpdump -s 0)")]
     Snapped {
-        /// Bytes in the file.
+        /// Captured length, in bytes.
         captured: u32,
-        /// Bytes that it had.
+        /// Original length, in bytes.
         original: u32,
     },
-    /// The file says that more was captured than there was.
-    #[error("{captured} B were captured of {original}, which cannot be: capture the file again")]
+    /// The captured length exceeds the original length.
+    #[error("{captured} B were captured of only {original} B; capture the file again")]
     Swollen {
-        /// Bytes in the file.
+        /// Captured length, in bytes.
         captured: u32,
-        /// Bytes that it had.
+        /// Original length, in bytes.
         original: u32,
     },
-    /// A pcapng file that is not as the format says, or is of an old form.
-    #[error("{0}: write it as classic pcap (editcap -F pcap IN OUT), or capture it again")]
+    /// A pcapng file that is invalid or of an old format.
+    #[error("{0}; convert the file to classic pcap (editcap -F pcap IN OUT), or capture it again")]
     Form(String),
     /// The frame cannot be replayed.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// There is nothing in it.
-    #[error("it holds no packets: capture some, or make a sample")]
+    /// The file contains no packets.
+    #[error("no packets; capture some, or generate sample traffic")]
     Empty,
-    /// There is no memory for its packets.
+    /// Memory for the packets is exhausted.
     #[error(transparent)]
     Memory(#[from] SysError),
 }
 
-/// Bytes of a file at most: it is read as a whole.
-const LARGEST: u64 = 1 << 30;
+/// Size limit of a file, which is read as a whole, in bytes.
+const MAX_FILE: u64 = 1 << 30;
 
-/// What helps if a file cannot be read.
+/// Returns the fix if a file cannot be read.
 fn fix(why: &io::Error) -> &'static str {
     match why.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => "name a file that is there",
-        ErrorKind::PermissionDenied => "name a file that you may read",
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "name an existing file",
+        ErrorKind::PermissionDenied => "name a readable file",
         ErrorKind::IsADirectory => "name a file in it",
         ErrorKind::OutOfMemory => "free memory, or cut the file, e.g. editcap -c 1000000 IN OUT",
         _ => "copy it to another place, or name another file",
     }
 }
 
-/// A reason, and the packet that it is about.
+/// A cause, and the number of the packet that it concerns.
 type Refused = (Option<u64>, Reason);
 
 impl PcapError {
-    /// Whether the file is wrong, and not the system that it is read or written on.
+    /// Returns whether the file is wrong, rather than the system.
     pub fn is_usage(&self) -> bool {
         !matches!(self.reason, Reason::Memory(_) | Reason::Unwritable(_))
     }
 }
 
-/// Reads a file: classic pcap of either byte order, in microseconds or nanoseconds, or pcapng. Times are
-/// not kept.
+/// Reads a file: classic pcap of either byte order, in microseconds or nanoseconds, or pcapng. Times are ignored.
 ///
 /// # Errors
-/// The first thing for which the file cannot be replayed: see [`Reason`] and [`FrameError`].
+/// Returns the first reason why the file cannot be replayed: see [`Reason`] and [`FrameError`].
 pub fn read(path: &Path) -> Result<Traffic, PcapError> {
     let refuse = |(packet, reason)| PcapError { path: path.to_path_buf(), packet, reason };
-    let most = (machine::memory::available() / 4).min(LARGEST);
-    let bytes = File::open(path).map_err(Reason::Unreadable).and_then(|file| load(file, most));
+    let max = (machine::memory::available() / 4).min(MAX_FILE);
+    let bytes = File::open(path).map_err(Reason::Unreadable).and_then(|file| load(file, max));
     decode(&bytes.map_err(|reason| refuse((None, reason)))?).map_err(refuse)
 }
 
-/// Reads a file of `most` bytes or fewer, and of another kind of file only its beginning.
-fn load(mut file: impl Read, most: u64) -> Result<Vec<u8>, Reason> {
+/// Reads a file of at most `max` bytes. Reads only the start of files that are not packet files.
+fn load(mut file: impl Read, max: u64) -> Result<Vec<u8>, Reason> {
     let mut bytes = Vec::new();
     let head = file.by_ref().take(records::HEAD).read_to_end(&mut bytes);
     head.map_err(Reason::Unreadable)?;
     records::check_head(&bytes)?;
     let rest =
-        file.take(most.saturating_add(1).saturating_sub(records::HEAD)).read_to_end(&mut bytes);
+        file.take(max.saturating_add(1).saturating_sub(records::HEAD)).read_to_end(&mut bytes);
     rest.map_err(Reason::Unreadable)?;
-    if bytes.len() as u64 > most { Err(Reason::Large(most)) } else { Ok(bytes) }
+    if bytes.len() as u64 > max { Err(Reason::Large(max)) } else { Ok(bytes) }
 }
 
-/// Writes the packets as classic pcap, little-endian, in microseconds; all times are zero.
+/// Writes the packets as classic pcap, little-endian, in microseconds, with all times zero.
 ///
 /// # Errors
-/// Where the system refuses to write.
+/// Returns why the file cannot be written.
 pub fn write(path: &Path, traffic: &Traffic) -> Result<(), PcapError> {
     let written = Output::create(path).and_then(|mut file| {
         encode(&mut file, traffic)?;
@@ -148,25 +147,25 @@ pub fn write(path: &Path, traffic: &Traffic) -> Result<(), PcapError> {
     written.map_err(refuse)
 }
 
-/// The packets of a file's bytes.
+/// Decodes the contents of a file.
 fn decode(bytes: &[u8]) -> Result<Traffic, Refused> {
     let mut heads = Vec::new();
     for (number, record) in (1..).zip(Records::of(bytes)?) {
         let frame = whole(record).map_err(|reason| (Some(number), reason))?;
-        let head = frame::read(frame).map_err(|fault| (Some(number), fault.into()))?;
+        let head = frame::read(frame).map_err(|error| (Some(number), error.into()))?;
         heads.push((frame, head));
     }
     if heads.is_empty() {
         return Err((None, Reason::Empty));
     }
-    // No frame that was read is longer than 1514 B.
+    // Frames are at most 1514 B long.
     let lines = heads.iter().map(|(frame, _)| lines_of(frame.len() as u16)).sum();
-    let mut filling = Filling::of(lines).map_err(|refusal| (None, refusal.into()))?;
-    heads.into_iter().for_each(|(frame, head)| filling.push(frame, head));
-    Ok(filling.finish())
+    let mut builder = TrafficBuilder::new(lines).map_err(|error| (None, error.into()))?;
+    heads.into_iter().for_each(|(frame, head)| builder.push(frame, head));
+    Ok(builder.finish())
 }
 
-/// The frame of a record that holds all of it.
+/// Returns the frame of a record that was captured whole.
 fn whole(record: Result<Record<'_>, Reason>) -> Result<&[u8], Reason> {
     let Record { frame, captured, original, link } = record?;
     if link != u32::from(DataLink::ETHERNET) {
@@ -179,7 +178,7 @@ fn whole(record: Result<Record<'_>, Reason>) -> Result<&[u8], Reason> {
     }
 }
 
-/// Writes the packets as a file's bytes.
+/// Encodes the packets as a file.
 fn encode(to: &mut impl Write, traffic: &Traffic) -> io::Result<()> {
     let header = PcapHeader { endianness: Endianness::Little, ..PcapHeader::default() };
     let mut writer = PcapWriter::with_header(to, header).map_err(system)?;
@@ -191,7 +190,7 @@ fn encode(to: &mut impl Write, traffic: &Traffic) -> io::Result<()> {
     Ok(())
 }
 
-/// What the system said, as the crate wraps it.
+/// Returns the system's error that the crate wraps.
 fn system(error: pcap_file::PcapError) -> io::Error {
     match error {
         pcap_file::PcapError::IoError(why) => why,

@@ -1,4 +1,4 @@
-//! Samples: traffic that is made, not captured.
+//! Sample traffic: generated packets.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,59 +8,59 @@ use machine::SysError;
 
 use super::frame::{ETHERNET, Head, IPV4, MAX_LENGTH, MIN_LENGTH, UDP};
 use super::packet::Flow;
-use super::traffic::{Filling, Traffic, lines_of};
+use super::traffic::{Traffic, TrafficBuilder, lines_of};
 
 #[cfg(test)]
 mod tests;
 
-/// The first source and the first destination; others count up from it.
+/// The first source and the first destination address.
 pub const FIRST: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 0);
 
-/// The port that all packets come from.
+/// Source port of all packets.
 pub const SOURCE_PORT: u16 = 8080;
 
-/// The port that all packets go to.
+/// Destination port of all packets.
 pub const DESTINATION_PORT: u16 = 80;
 
-/// Bytes of the smallest packet on the wire, with its check sequence.
+/// Size of the smallest packet on the wire with its check sequence, in bytes.
 pub const MIN_SIZE: u16 = MIN_LENGTH + CHECK_SEQUENCE;
 
-/// Bytes of the largest packet on the wire, with its check sequence.
+/// Size of the largest packet on the wire with its check sequence, in bytes.
 pub const MAX_SIZE: u16 = MAX_LENGTH + CHECK_SEQUENCE;
 
 const CHECK_SEQUENCE: u16 = 4;
 
-/// The sizes of the mix that stands for the internet's, 7 to 4 to 1, spread over its 12 packets.
+/// Packet sizes of a simple Internet mix, 7:4:1, in bytes.
 const MIX: [u16; 12] = [64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 64, 594];
 
-/// UDP packets over IPv4: packet i comes from source i modulo the sources and goes to destination i
-/// modulo the destinations, from port 8080 to port 80.
+/// Generated UDP packets over IPv4. Packet *i* has source address *i* modulo `sources` and destination address *i*
+/// modulo `destinations`, and goes from port 8080 to port 80.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleTraffic {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u32,
-    /// How large they are.
+    /// Sizes of the packets.
     pub size: Sizes,
-    /// From how many addresses they come.
+    /// Number of source addresses.
     pub sources: u32,
-    /// To how many addresses they go.
+    /// Number of destination addresses.
     pub destinations: u32,
 }
 
-/// Sizes on the wire, with the check sequence of 4 B.
+/// Packet sizes on the wire, with the check sequence of 4 B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
-    /// All alike: 64 to 1518 B.
+    /// One size from 64 to 1518 B.
     One(u16),
-    /// Seven of 64 B to four of 594 B and one of 1518 B, again every 12 packets.
+    /// 64 B, 594 B and 1518 B as 7:4:1, repeated every 12 packets.
     Mixed,
-    /// 64 to 1518 B, each size once, again every 1455 packets.
+    /// Each size from 64 to 1518 B once, repeated every 1455 packets.
     Each,
 }
 
 impl Sizes {
-    /// Packets after which the sizes begin anew. Where every destination is to see every size, their number
-    /// must share no factor with it.
+    /// Returns the number of packets after which the sizes repeat. Every destination gets packets of every size if the
+    /// number of destinations is coprime to it.
     pub fn cycle(self) -> u32 {
         match self {
             Self::One(_) => 1,
@@ -69,7 +69,7 @@ impl Sizes {
         }
     }
 
-    /// The size of a packet in bytes, check sequence counted; the first packet is 0.
+    /// Returns the size of a packet with its check sequence, in bytes. Packets are counted from 0.
     pub fn of_packet(self, index: u32) -> u16 {
         // Every cycle is shorter than 2^16.
         let step = (index % self.cycle()) as u16;
@@ -81,62 +81,61 @@ impl Sizes {
     }
 }
 
-/// Why a sample cannot be made.
+/// Why sample traffic cannot be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    /// No such packet.
-    #[error("packets of {0} B cannot be made: ask for 64 to 1518 B, the check sequence counted")]
+    /// An invalid packet size.
+    #[error("packet size of {0} B; use 64 to 1518 B, with check sequence")]
     Size(u16),
-    /// No packets, or no addresses.
+    /// No packets or no addresses.
     #[error(
-        "a sample of {packets} packets, {sources} sources, {destinations} destinations: ask for one of \
-         each at least"
+        "{packets} packets, {sources} sources, {destinations} destinations; use at least one of each"
     )]
     Nothing {
-        /// Packets asked for.
+        /// Requested packets.
         packets: u32,
-        /// Sources asked for.
+        /// Requested sources.
         sources: u32,
-        /// Destinations asked for.
+        /// Requested destinations.
         destinations: u32,
     },
-    /// More packets than anybody sends.
-    #[error("{0} packets are too many: ask for {PACKETS} or fewer")]
+    /// Too many packets.
+    #[error("{0} packets are too many; use at most {PACKETS}")]
     Packets(u32),
-    /// More addresses than there are above the first.
-    #[error("{0} addresses do not fit above 192.168.0.0: ask for {ADDRESSES} or fewer")]
+    /// Too many addresses.
+    #[error("{0} addresses do not fit above 192.168.0.0; use at most {ADDRESSES}")]
     Addresses(u32),
-    /// A name that is not a sample's.
+    /// An invalid file name.
     #[error(
-        "{0} is not a sample's name: write <packets>_<size>_<sources>_<destinations>.pcap, as \
-         2_64_1_2.pcap; sizes are 64 to 1518, mixed, or each"
+        "{0} is not a sample's name; use <packets>_<size>_<sources>_<destinations>.pcap, e.g. \
+         2_64_1_2.pcap, with sizes of 64 to 1518, mixed, or each"
     )]
     Name(String),
-    /// There is no memory for it.
+    /// Memory is exhausted.
     #[error(transparent)]
     Memory(#[from] SysError),
 }
 
-/// Packets of a sample at most: thousands for each pipe of the NIC.
+/// Maximum number of packets: thousands for each pipe of the NIC.
 const PACKETS: u32 = 1 << 24;
 
-/// How many addresses there are from the first up.
+/// Number of addresses from the first up.
 const ADDRESSES: u32 = u32::MAX - FIRST.to_bits() + 1;
 
 impl SampleTraffic {
-    /// Makes the packets. The same sample is the same bytes, always.
+    /// Generates the packets. Equal samples have equal bytes.
     ///
     /// # Errors
-    /// What cannot be made, or memory that the kernel cannot give.
+    /// Returns which parameter is invalid, or that memory is exhausted.
     pub fn traffic(&self) -> Result<Traffic, SampleError> {
         self.check()?;
-        let mut filling = Filling::of(self.lines())?;
+        let mut builder = TrafficBuilder::new(self.lines())?;
         for index in 0..self.packets {
             let flow = self.flow(index);
             let frame = frame(&flow, self.size.of_packet(index), index);
-            filling.push(&frame, Head { flow, syn: false });
+            builder.push(&frame, Head { flow, syn: false });
         }
-        Ok(filling.finish())
+        Ok(builder.finish())
     }
 
     fn check(&self) -> Result<(), SampleError> {
@@ -153,12 +152,12 @@ impl SampleTraffic {
             return Err(SampleError::Packets(packets));
         }
         match sources.max(destinations) {
-            most if most > ADDRESSES => Err(SampleError::Addresses(most)),
+            max if max > ADDRESSES => Err(SampleError::Addresses(max)),
             _ => Ok(()),
         }
     }
 
-    /// Lines that all packets take.
+    /// Returns the number of cache lines of all packets.
     fn lines(&self) -> usize {
         let first = |packets: u32| {
             let sizes = (0..packets).map(|index| self.size.of_packet(index));
@@ -168,7 +167,7 @@ impl SampleTraffic {
         (self.packets / cycle) as usize * first(cycle) + first(self.packets % cycle)
     }
 
-    /// The flow of a packet.
+    /// Returns the flow of a packet.
     fn flow(&self, index: u32) -> Flow {
         let address = |of: u32| Ipv4Addr::from_bits(FIRST.to_bits() + index % of);
         Flow {
@@ -181,11 +180,11 @@ impl SampleTraffic {
     }
 }
 
-/// A frame of a size, filled by a pattern of its own.
+/// Builds the frame of a packet, with a pseudo-random payload that depends on its index.
 fn frame(flow: &Flow, size: u16, index: u32) -> Vec<u8> {
     let packet = size - CHECK_SEQUENCE - ETHERNET as u16;
     let mut frame = Vec::with_capacity(usize::from(size));
-    // Addresses of local administration, so that they are nobody's.
+    // Locally administered addresses, which belong to no device.
     frame.extend([0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1, 0x08, 0x00]);
     let [high, low] = packet.to_be_bytes();
     frame.extend([0x45, 0, high, low, 0, 1, 0, 0, 64, flow.protocol, 0, 0]);
@@ -201,7 +200,7 @@ fn frame(flow: &Flow, size: u16, index: u32) -> Vec<u8> {
     frame
 }
 
-/// Words that look drawn by chance and are the same at every run: SplitMix64, begun at the packet.
+/// Generates pseudo-random words, the same in every run: SplitMix64 seeded by the packet's index.
 fn pattern(index: u32) -> impl Iterator<Item = u64> {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     (1_u64..).map(move |word| {
@@ -212,40 +211,41 @@ fn pattern(index: u32) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Puts the IPv4 header's checksum and the datagram's, whose fields are zero as yet.
+/// Sets the checksums of the IPv4 header and the datagram, which are still zero.
 fn put_checksums(frame: &mut [u8], datagram: u16) {
     let (headers, udp) = frame.split_at_mut(ETHERNET + IPV4);
     let ip = &mut headers[ETHERNET..];
     let sum = folded(sum_of(ip));
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    // The datagram's counts the addresses, the protocol and its length too.
+    // The datagram's checksum includes the addresses, the protocol and its length.
     let addresses = sum_of(&ip[12..]) + u32::from(ip[9]) + u32::from(datagram);
     let sum = folded(addresses + sum_of(udp));
-    // Zero would say that there is none.
+    // Zero would mean that there is no checksum.
     let sum = if sum == 0 { 0xffff } else { sum };
     udp[6..8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The sum of big-endian words; a last byte is a word's upper half. Packets are too short to overflow it.
+/// Returns the sum of big-endian words; a final odd byte is the upper half of a word. Packets are too short for an
+/// overflow.
 fn sum_of(bytes: &[u8]) -> u32 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     bytes.chunks(2).map(word).sum()
 }
 
-/// The ones' complement of the ones' complement sum.
+/// Returns the ones' complement of the ones' complement sum.
 fn folded(sum: u32) -> u16 {
     let once = (sum & 0xffff) + (sum >> 16);
     !((once & 0xffff) + (once >> 16)) as u16
 }
 
-/// Its file's name: `2_64_1_2.pcap`.
+/// Formats the file name, e.g. `2_64_1_2.pcap`.
 impl fmt::Display for SampleTraffic {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}_{}_{}_{}.pcap", self.packets, self.size, self.sources, self.destinations)
     }
 }
 
-/// Of its file's name.
+/// Parses the file name.
 impl FromStr for SampleTraffic {
     type Err = SampleError;
 
@@ -268,7 +268,7 @@ impl FromStr for SampleTraffic {
     }
 }
 
-/// As in a sample's name: `64`, `mixed` or `each`.
+/// Formats the sizes as in a file name: `64`, `mixed` or `each`.
 impl fmt::Display for Sizes {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -279,7 +279,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// As in a sample's name.
+/// Parses the sizes of a file name.
 impl FromStr for Sizes {
     type Err = std::num::ParseIntError;
 

@@ -1,6 +1,6 @@
-//! Packets that lie in memory, ready to be replayed.
+//! Traffic: packets in memory, ready to be replayed.
 
-// What a file says is no size until it is checked: this crate is compiled without overflow checks.
+// Values in a file are unchecked sizes, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::collections::BTreeSet;
@@ -13,39 +13,39 @@ use machine::mapping::Mapping;
 use super::frame;
 use super::packet::Flow;
 
-/// Bytes of a line: what the NIC moves at a time, and where each packet begins.
+/// Size of a cache line, to which packets are aligned, in bytes.
 pub const CACHE_LINE: usize = 64;
 
-/// Bytes that a frame takes on the wire over what it takes in memory: 4 of check sequence, 8 of
-/// preamble and 12 of gap.
+/// Additional size of a frame on the wire over that in memory, in bytes: 4 of check sequence, 8 of preamble and 12 of
+/// gap.
 pub const WIRE_OVERHEAD: u32 = 4 + 8 + 12;
 
-/// One line of a packet.
+/// One cache line of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct CacheLine(pub [u8; CACHE_LINE]);
 
-/// Where a packet lies, and what the NIC reads of it to find its pipe.
+/// A packet's location, and the header fields by which the NIC finds its pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Lines before it.
+    /// Number of cache lines before it.
     pub offset: u32,
-    /// Its bytes without the check sequence, padded to 60 at least.
+    /// Length without the check sequence, padded to at least 60, in bytes.
     pub length: u16,
-    /// Its five fields.
+    /// The flow.
     pub flow: Flow,
-    /// Whether it is TCP with SYN set, which the NIC looks up by its destination alone.
+    /// Whether it is TCP with SYN set, which the NIC looks up by its destination only.
     pub syn: bool,
 }
 
 impl Packet {
-    /// Bytes that it takes on the wire: check sequence, preamble and gap are counted.
+    /// Returns the size on the wire with check sequence, preamble and gap, in bytes.
     pub fn wire_bytes(&self) -> u32 {
         u32::from(self.length) + WIRE_OVERHEAD
     }
 }
 
-/// Packets in one span of memory, each on lines of its own, zero after its end.
+/// Packets in contiguous memory, each starting on a cache line and followed by zeros.
 #[derive(Debug)]
 pub struct Traffic {
     memory: Mapping,
@@ -53,57 +53,57 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The packets, in the order in which they are sent.
+    /// Returns the packets in sending order.
     pub fn packets(&self) -> &[Packet] {
         &self.packets
     }
 
-    /// How many they are: one at least.
+    /// Returns the number of packets, at least one.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Never: without packets nothing is made.
+    /// Returns false: there is no empty traffic.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// A packet's bytes, the check sequence not among them.
+    /// Returns a packet's bytes without the check sequence.
     ///
     /// # Panics
-    /// Where there is no such packet.
+    /// Panics if there is no such packet.
     pub fn bytes(&self, index: usize) -> &[u8] {
         let packet = &self.packets[index];
         let first = self.first_line(packet).cast();
-        // SAFETY: as for `lines`, of whose bytes these are the first.
+        // SAFETY: as for `lines`; these are their first bytes.
         unsafe { std::slice::from_raw_parts(first, usize::from(packet.length)) }
     }
 
-    /// A packet's lines, zero after its bytes.
+    /// Returns a packet's cache lines, zero after its bytes.
     ///
     /// # Panics
-    /// Where there is no such packet.
+    /// Panics if there is no such packet.
     pub fn lines(&self, index: usize) -> &[CacheLine] {
         let packet = &self.packets[index];
-        // SAFETY: the mapping begins at a page, `Filling::push` put this packet's lines inside it, and
-        // nobody writes to it any more.
+        // SAFETY: the mapping is page-aligned, `TrafficBuilder::push` checked that the lines are inside it, and it is no
+        // longer written.
         unsafe { std::slice::from_raw_parts(self.first_line(packet), lines_of(packet.length)) }
     }
 
-    /// Bytes that a packet takes on the wire: check sequence, preamble and gap are counted.
+    /// Returns a packet's size on the wire with check sequence, preamble and gap, in bytes.
     ///
     /// # Panics
-    /// Where there is no such packet.
+    /// Panics if there is no such packet.
     pub fn wire_bytes(&self, index: usize) -> u32 {
         self.packets[index].wire_bytes()
     }
 
-    /// Bytes that all packets take on the wire.
+    /// Returns the size of all packets on the wire, in bytes.
     pub fn total_wire_bytes(&self) -> u64 {
         self.packets.iter().map(|packet| u64::from(packet.wire_bytes())).sum()
     }
 
-    /// Where the packets go, each address once, in order.
+    /// Returns the distinct destination addresses in ascending order.
     pub fn destinations(&self) -> Vec<Ipv4Addr> {
         let each: BTreeSet<_> = self.packets.iter().map(|packet| packet.flow.destination).collect();
         each.into_iter().collect()
@@ -114,56 +114,56 @@ impl Traffic {
     }
 }
 
-/// Lines of a packet of so many bytes.
+/// Returns the number of cache lines of a packet.
 pub(crate) fn lines_of(length: u16) -> usize {
     usize::from(length.max(frame::MIN_LENGTH)).div_ceil(CACHE_LINE)
 }
 
-/// Traffic that is being made, in memory whose size is known before.
-pub(crate) struct Filling {
+/// Builder of traffic in memory of a given size.
+pub(crate) struct TrafficBuilder {
     memory: Mapping,
     filled: usize,
     packets: Vec<Packet>,
 }
 
-impl Filling {
-    /// Memory for so many lines.
+impl TrafficBuilder {
+    /// Allocates memory for `lines` cache lines.
     ///
     /// # Errors
-    /// More lines than a packet's place can say, none at all, or memory that the kernel cannot give.
-    pub(crate) fn of(lines: usize) -> Result<Self, SysError> {
+    /// Returns an error if `lines` is 0 or does not fit 32 bits, or memory is exhausted.
+    pub(crate) fn new(lines: usize) -> Result<Self, SysError> {
         if u32::try_from(lines).is_err() {
             return Err(SysError {
-                attempt: format!("place packets on {lines} lines of 64 B"),
-                source: io::Error::new(io::ErrorKind::InvalidInput, "2^32 and more have no number"),
-                remedy: "ask for fewer packets".into(),
+                attempt: format!("allocate {lines} cache lines for packets"),
+                source: io::Error::new(io::ErrorKind::InvalidInput, "the maximum is 2^32 - 1"),
+                remedy: "use fewer packets".into(),
             });
         }
         let (bytes, free) = (lines.saturating_mul(CACHE_LINE), machine::memory::available());
-        // The kernel would give it, and end some process once all of it is used.
+        // The kernel would overcommit, and kill some process once all of it is used.
         if bytes as u64 > free / 2 {
             return Err(SysError {
-                attempt: format!("place packets in {bytes} B"),
+                attempt: format!("allocate {bytes} B for packets"),
                 source: io::Error::new(io::ErrorKind::OutOfMemory, format!("{free} B are free")),
-                remedy: "ask for fewer packets".into(),
+                remedy: "use fewer packets".into(),
             });
         }
         let memory = Mapping::anonymous(bytes)?;
         Ok(Self { memory, filled: 0, packets: Vec::new() })
     }
 
-    /// Puts a frame behind the others.
+    /// Appends a frame.
     ///
     /// # Panics
-    /// Where it does not fit what was asked for, or is longer than a frame may be.
+    /// Panics if the memory is too small or the frame too long.
     pub(crate) fn push(&mut self, bytes: &[u8], head: frame::Head) {
         assert!(bytes.len() <= usize::from(frame::MAX_LENGTH), "a frame of {} B", bytes.len());
         let length = (bytes.len() as u16).max(frame::MIN_LENGTH);
         let end = self.filled.saturating_add(lines_of(length));
-        assert!(end <= self.memory.len() / CACHE_LINE, "more lines than were asked for");
+        assert!(end <= self.memory.len() / CACHE_LINE, "more lines than allocated");
         let to =
             self.memory.as_mut_ptr().cast::<CacheLine>().wrapping_add(self.filled).cast::<u8>();
-        // SAFETY: the bytes lie inside the mapping, which nobody else has; new memory is zero after them.
+        // SAFETY: the bytes are inside the mapping, which only this builder uses; the memory after them is zero.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // There are fewer than 2^32 lines.
         let offset = self.filled as u32;
@@ -171,7 +171,7 @@ impl Filling {
         self.filled = end;
     }
 
-    /// The traffic. Each of its pages has been written and is there.
+    /// Returns the traffic, all of whose pages are present.
     pub(crate) fn finish(self) -> Traffic {
         Traffic { memory: self.memory, packets: self.packets }
     }

@@ -1,5 +1,5 @@
-//! How a flit is copied: by the widest stores that the processor has, for a store to a line that another
-//! core has holds up all that follow, and few can wait.
+//! Copying of flits by the widest available stores: a store to a cache line of another core holds up all later stores,
+//! and only few can be pending.
 
 use std::arch::x86_64::{
     __m256i, _MM_HINT_T0, _mm_prefetch, _mm_set_epi64x, _mm256_blend_epi32, _mm256_load_si256,
@@ -10,65 +10,65 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use super::packet::FLIT;
 
-/// A way to copy flits.
+/// A way to copy flits with a given instruction set.
 pub trait Vector {
     /// A flit in registers.
     type Flit: Copy;
 
-    /// Reads a flit.
+    /// Loads a flit.
     ///
     /// # Safety
-    /// It is a whole flit at a whole flit; the processor has what the way needs.
+    /// `from` points to a whole aligned flit; the CPU supports the instruction set.
     unsafe fn load(from: *const u8) -> Self::Flit;
 
-    /// Writes a flit.
+    /// Stores a flit.
     ///
     /// # Safety
     /// As for [`Vector::load`].
     unsafe fn store(flit: Self::Flit, to: *mut u8);
 
-    /// The flit with other first 12 bytes.
+    /// Returns a flit with its first 12 bytes replaced.
     ///
     /// # Safety
-    /// The processor has what the way needs.
+    /// The CPU supports the instruction set.
     unsafe fn marked(flit: Self::Flit, mark: u64, stamp: u32) -> Self::Flit;
 
     /// Copies a flit.
     ///
     /// # Safety
-    /// As for [`Vector::load`], of both, which lie apart from each other.
+    /// As for [`Vector::load`] for both, which do not overlap.
     #[inline(always)]
     unsafe fn copy(from: *const u8, to: *mut u8) {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees the same.
         unsafe { Self::store(Self::load(from), to) };
     }
 
-    /// Writes a line of four times zero and a word, after all that was written before. Another thread, which
-    /// reads word by word, may look at it meanwhile.
+    /// Writes a cache line of four pairs of zero and a word, after all earlier stores. Another thread may read it
+    /// concurrently, word by word.
     ///
     /// # Safety
-    /// `to` is a whole line; the processor has what the way needs.
-    unsafe fn tell(words: &[u64; 4], to: *mut u8);
+    /// `to` points to a whole cache line; the CPU supports the instruction set.
+    unsafe fn write_words(words: &[u64; 4], to: *mut u8);
 }
 
-/// Has a line fetched that will be needed soon; nothing happens where there is none.
+/// Prefetches a cache line for reading. Has no effect on an invalid address.
 #[inline(always)]
 pub(crate) fn prefetch(place: *const u8) {
-    // SAFETY: every x86-64 has it, and it has no effect but on time.
+    // SAFETY: every x86-64 CPU supports it, and it affects only timing.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
 }
 
-/// The same for a line that will be written: no other core has it then.
+/// Prefetches a cache line for writing, which takes it from other cores.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(place: *const u8) {
-    // SAFETY: a processor that lacks it takes it for nothing, and it has no effect but on time. The compiler
-    // has it for some processors alone, and for others reads.
+    // SAFETY: CPUs without it treat it as a NOP, and it affects only timing. The compiler's intrinsic emits it only for
+    // some target CPUs and reads for others.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
     }
 }
 
-/// By what every processor has.
+/// Copying with instructions that every x86-64 CPU has.
 pub enum Plain {}
 
 impl Vector for Plain {
@@ -76,13 +76,13 @@ impl Vector for Plain {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self::Flit {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees an aligned flit.
         unsafe { from.cast::<Self::Flit>().read() }
     }
 
     #[inline(always)]
     unsafe fn store(flit: Self::Flit, to: *mut u8) {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees an aligned flit.
         unsafe { to.cast::<Self::Flit>().write(flit) };
     }
 
@@ -94,8 +94,8 @@ impl Vector for Plain {
     }
 
     #[inline(always)]
-    unsafe fn tell(words: &[u64; 4], to: *mut u8) {
-        // SAFETY: by the caller's word; whoever else looks does so by atomic loads.
+    unsafe fn write_words(words: &[u64; 4], to: *mut u8) {
+        // SAFETY: the caller guarantees an aligned line; other threads read it by atomic loads.
         let line = unsafe { &*to.cast::<[AtomicU64; 8]>() };
         for (pair, word) in line.chunks_exact(2).zip(words) {
             pair[0].store(0, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Vector for Plain {
     }
 }
 
-/// By two stores of 32 bytes.
+/// Copying with two stores of 32 bytes.
 pub enum Avx2 {}
 
 impl Vector for Avx2 {
@@ -113,14 +113,14 @@ impl Vector for Avx2 {
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self::Flit {
         let from = from.cast::<__m256i>();
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees an aligned flit and AVX2.
         unsafe { (_mm256_load_si256(from), _mm256_load_si256(from.add(1))) }
     }
 
     #[inline(always)]
     unsafe fn store((low, high): Self::Flit, to: *mut u8) {
         let to = to.cast::<__m256i>();
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees an aligned flit and AVX2.
         unsafe {
             _mm256_store_si256(to, low);
             _mm256_store_si256(to.add(1), high);
@@ -129,7 +129,7 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     unsafe fn marked((low, high): Self::Flit, mark: u64, stamp: u32) -> Self::Flit {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees AVX2.
         unsafe {
             let first = _mm_set_epi64x(i64::from(stamp), mark as i64);
             (_mm256_blend_epi32::<0b111>(low, _mm256_zextsi128_si256(first)), high)
@@ -137,9 +137,9 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn tell(words: &[u64; 4], to: *mut u8) {
-        // SAFETY: by the caller's word. The stores are volatile: neither split nor moved; a processor with
-        // AVX makes each half of one whole, and no store overtakes another.
+    unsafe fn write_words(words: &[u64; 4], to: *mut u8) {
+        // SAFETY: the caller guarantees an aligned line and AVX2. Volatile stores are neither split nor reordered; a CPU
+        // with AVX stores each half of one atomically, and stores are not reordered with each other.
         unsafe {
             let words = _mm256_loadu_si256(words.as_ptr().cast());
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
@@ -158,14 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_agree() {
+    fn both_instruction_sets_agree() {
         let from = CacheLine(std::array::from_fn(|byte| byte as u8 ^ 0x35));
         let (mark, stamp) = (0x0102_0304_0506_0708, 0x1122_3344);
         let mut expected = from;
         expected.0[..8].copy_from_slice(&u64::to_le_bytes(mark));
         expected.0[8..12].copy_from_slice(&u32::to_le_bytes(stamp));
         let mut to = CacheLine([0; 64]);
-        // SAFETY: both are whole lines, and AVX2 is used only where the processor has it.
+        // SAFETY: both are whole cache lines, and AVX2 is used only if the CPU has it.
         unsafe {
             Plain::store(
                 Plain::marked(Plain::load(from.0.as_ptr()), mark, stamp),
@@ -189,23 +189,23 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_tell_four_words() {
+    fn both_instruction_sets_write_four_words() {
         let words = [0x0102, u64::MAX, 3, 1 << 63];
         let mut expected = [0u8; 64];
-        for (place, word) in words.iter().enumerate() {
-            expected[place * 16 + 8..][..8].copy_from_slice(&word.to_le_bytes());
+        for (index, word) in words.iter().enumerate() {
+            expected[index * 16 + 8..][..8].copy_from_slice(&word.to_le_bytes());
         }
         for by_avx2 in [false, true] {
             if by_avx2 && !is_x86_feature_detected!("avx2") {
                 return machine::untested::note("stream: words by AVX2", &"the CPU has none");
             }
             let mut to = CacheLine([0x55; 64]);
-            // SAFETY: a whole line, and AVX2 is used only where the processor has it.
+            // SAFETY: a whole cache line, and AVX2 is used only if the CPU has it.
             unsafe {
                 if by_avx2 {
-                    Avx2::tell(&words, to.0.as_mut_ptr());
+                    Avx2::write_words(&words, to.0.as_mut_ptr());
                 } else {
-                    Plain::tell(&words, to.0.as_mut_ptr());
+                    Plain::write_words(&words, to.0.as_mut_ptr());
                 }
             }
             assert_eq!(to, CacheLine(expected));

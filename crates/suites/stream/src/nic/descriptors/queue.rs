@@ -94,7 +94,7 @@ impl Queue {
                 let to = std::ptr::from_ref(descriptor).cast_mut().cast();
                 // SAFETY: a whole line of descriptors that are the NIC's until they say so; the thread runs
                 // with the way of copying that the processor has.
-                unsafe { V::tell(&line.map(received), to) };
+                unsafe { V::write_words(&line.map(received), to) };
             } else {
                 descriptor.address.store(0, Ordering::Relaxed);
                 descriptor.word.store(received(lengths[0]), Ordering::Release);

@@ -1,4 +1,4 @@
-//! The records of a file, one after another, whatever the file's form.
+//! The records of a packet file of any format.
 
 use pcap_file::pcap::PcapParser;
 use pcap_file::pcapng::PcapNgParser;
@@ -6,7 +6,7 @@ use pcap_file::{Endianness, PcapError};
 
 use super::{Reason, Refused};
 
-/// How a classic file begins: either byte order, in microseconds and in nanoseconds.
+/// Magic numbers of classic files: either byte order, in microseconds and in nanoseconds.
 const CLASSIC: [[u8; 4]; 4] = [
     [0xa1, 0xb2, 0xc3, 0xd4],
     [0xd4, 0xc3, 0xb2, 0xa1],
@@ -14,16 +14,16 @@ const CLASSIC: [[u8; 4]; 4] = [
     [0x4d, 0x3c, 0xb2, 0xa1],
 ];
 
-/// How a file of blocks begins, the same in both byte orders.
+/// Magic number of pcapng files, the same in both byte orders.
 const BLOCKS: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// The order of a block file's bytes, behind the first block's type and length.
+/// Byte-order magic of pcapng files, after the first block's type and length.
 const ORDERS: [[u8; 4]; 2] = [[0x1a, 0x2b, 0x3c, 0x4d], [0x4d, 0x3c, 0x2b, 0x1a]];
 
-/// Bytes by which a file's kind is known.
+/// Bytes that identify a file's format.
 pub(super) const HEAD: u64 = 12;
 
-/// Checks the kind of a file by its first bytes, [`HEAD`] or more; a shorter file may be any that begins so.
+/// Checks the format of a file by its first [`HEAD`] bytes. A shorter file passes if it starts like one.
 pub(super) fn check_head(bytes: &[u8]) -> Result<(), Reason> {
     let begins = |at: usize, magic: &[u8; 4]| {
         let bytes = bytes.get(at..).unwrap_or_default();
@@ -34,48 +34,48 @@ pub(super) fn check_head(bytes: &[u8]) -> Result<(), Reason> {
     if is_known { Ok(()) } else { Err(Reason::Magic) }
 }
 
-/// A block of pcapng that holds a packet as it is captured today.
+/// Type of the pcapng block of a packet.
 const ENHANCED_PACKET: u32 = 6;
 
-/// The blocks that held packets once: one has no captured length, the other is long obsolete.
+/// Types of obsolete packet blocks: one has no captured length.
 const OLD_PACKETS: [u32; 2] = [2, 3];
 
-/// A packet, as the file has it.
+/// A packet of a file.
 pub(super) struct Record<'a> {
     pub(super) frame: &'a [u8],
-    /// Bytes that were captured, and those that there were.
+    /// Captured and original length, in bytes.
     pub(super) captured: u32,
     pub(super) original: u32,
-    /// The number of its kind of link.
+    /// Number of the link type.
     pub(super) link: u32,
 }
 
-/// What is left of a file. After a refusal nothing comes.
+/// Iterator over the records of a file. It ends after an error.
 pub(super) struct Records<'a> {
     left: &'a [u8],
-    form: Form,
+    format: Format,
 }
 
-enum Form {
+enum Format {
     Classic(PcapParser),
     Blocks(Box<PcapNgParser>),
 }
 
 impl<'a> Records<'a> {
-    /// Reads the file's head.
+    /// Reads the file's header.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, Refused> {
         let refuse = |error| (None, unreadable(error));
         check_head(bytes).map_err(|reason| (None, reason))?;
         if BLOCKS.starts_with(&bytes[..bytes.len().min(BLOCKS.len())]) {
             let (left, parser) = PcapNgParser::new(bytes).map_err(refuse)?;
-            return Ok(Self { left, form: Form::Blocks(Box::new(parser)) });
+            return Ok(Self { left, format: Format::Blocks(Box::new(parser)) });
         }
         let (left, parser) = PcapParser::new(bytes).map_err(refuse)?;
-        Ok(Self { left, form: Form::Classic(parser) })
+        Ok(Self { left, format: Format::Classic(parser) })
     }
 }
 
-/// What the crate found wrong.
+/// Converts an error of the crate.
 fn unreadable(error: PcapError) -> Reason {
     match error {
         PcapError::IncompleteBuffer => Reason::Cut,
@@ -87,9 +87,9 @@ impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, Reason>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let record = match &mut self.form {
-            Form::Classic(parser) => classic(parser, &mut self.left),
-            Form::Blocks(parser) => enhanced(parser, &mut self.left),
+        let record = match &mut self.format {
+            Format::Classic(parser) => classic(parser, &mut self.left),
+            Format::Blocks(parser) => enhanced(parser, &mut self.left),
         };
         if !matches!(record, Some(Ok(_))) {
             self.left = &[];
@@ -98,17 +98,17 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Those of the bytes that were read, as the rest was not.
+/// Returns the part of `all` before `rest`.
 fn read<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
     all.split_at(all.len().saturating_sub(rest.len())).0
 }
 
-/// The last bytes, so many.
+/// Returns the last `count` bytes.
 fn last(bytes: &[u8], count: usize) -> &[u8] {
     bytes.split_at(bytes.len().saturating_sub(count)).1
 }
 
-/// The next record of a classic file.
+/// Returns the next record of a classic file.
 fn classic<'a>(parser: &PcapParser, left: &mut &'a [u8]) -> Option<Result<Record<'a>, Reason>> {
     if left.is_empty() {
         return None;
@@ -122,7 +122,7 @@ fn classic<'a>(parser: &PcapParser, left: &mut &'a [u8]) -> Option<Result<Record
     Some(Ok(Record { frame, captured: raw.incl_len, original: raw.orig_len, link }))
 }
 
-/// The next packet of a file of blocks; other blocks are passed over.
+/// Returns the next packet of a pcapng file, skipping other blocks.
 fn enhanced<'a>(
     parser: &mut PcapNgParser,
     left: &mut &'a [u8],
@@ -140,17 +140,17 @@ fn enhanced<'a>(
         if block.type_ == ENHANCED_PACKET {
             let record = packet_of(parser, body);
             return Some(record.ok_or_else(|| {
-                Reason::Form("its block is too short for it, or names no interface".to_owned())
+                Reason::Form("its block is too short, or names no interface".to_owned())
             }));
         }
         if OLD_PACKETS.contains(&block.type_) {
-            return Some(Err(Reason::Form(format!("it is in a block of type {}", block.type_))));
+            return Some(Err(Reason::Form(format!("in a block of type {}", block.type_))));
         }
     }
     None
 }
 
-/// The packet in a block's body: interface, two words of time, captured and original length, bytes.
+/// Parses the body of a packet block: interface, two words of time, captured and original length, bytes.
 fn packet_of<'a>(parser: &PcapNgParser, body: &'a [u8]) -> Option<Record<'a>> {
     let word = |index: usize| {
         let bytes = *body.as_chunks().0.get(index)?;

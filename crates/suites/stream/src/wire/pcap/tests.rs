@@ -8,7 +8,7 @@ use crate::wire::sample::{SampleTraffic, Sizes};
 
 mod damaged;
 
-/// How a file is written.
+/// A file format.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     big: bool,
@@ -36,7 +36,7 @@ impl Form {
         if self.big { half.to_be_bytes() } else { half.to_le_bytes() }
     }
 
-    /// A file of these frames, by the formats' own documents: each frame with the length that it had.
+    /// Builds a file of frames with their original lengths, after the formats' specifications.
     fn file(self, link: u16, frames: &[(&[u8], u32)]) -> Vec<u8> {
         let mut file = self.head(link);
         frames.iter().for_each(|(frame, original)| file.extend(self.record(frame, *original)));
@@ -56,7 +56,7 @@ impl Form {
         // An option of one byte, and the end of options.
         let option = [&self.half(9)[..], &one, &[resolution, 0, 0, 0], &[0; 4]].concat();
         let interface = [&self.half(link)[..], &zero, &self.word(0), &option].concat();
-        // A block that no reader knows lies between.
+        // With an unknown block in between.
         [self.block(0x0a0d_0d0a, &order), self.block(0x0bad, &[1; 8]), self.block(1, &interface)]
             .concat()
     }
@@ -77,7 +77,7 @@ impl Form {
     }
 }
 
-/// A frame of TCP, UDP or another protocol, with as many bytes behind its headers.
+/// Builds a frame of TCP, UDP or another protocol with a payload.
 fn frame(protocol: u8, syn: bool, options: usize, payload: &[u8]) -> Vec<u8> {
     let transport = match protocol {
         TCP => {
@@ -111,7 +111,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(protocol, syn, options, payload)| frame(protocol, syn, options, &payload))
 }
 
-/// The same packets: all but where they lie is compared, and that is right where their bytes are.
+/// Returns whether two traffics have the same packets and bytes.
 fn same(one: &Traffic, other: &Traffic) -> bool {
     one.packets() == other.packets() && (0..one.len()).all(|at| one.bytes(at) == other.bytes(at))
 }
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(cases(64))]
 
     #[test]
-    fn what_is_written_is_read_back_whatever_the_form(frames in prop::collection::vec(any_frame(), 1..20)) {
+        fn written_files_are_read_back_in_every_format(frames in prop::collection::vec(any_frame(), 1..20)) {
         let records: Vec<_> = frames.iter().map(|frame| (&frame[..], frame.len() as u32)).collect();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("written.pcap");
@@ -161,7 +161,7 @@ fn flows_are_read_from_every_protocol() {
 }
 
 #[test]
-fn padding_to_60_bytes_is_taken() {
+fn padding_to_60_bytes_is_accepted() {
     for length in 42..=60 {
         let mut padded = frame(UDP, false, 0, &[]);
         padded.resize(length, 0xee);
@@ -172,7 +172,7 @@ fn padding_to_60_bytes_is_taken() {
 }
 
 #[test]
-fn samples_of_every_size_come_back_from_their_files() {
+fn samples_of_every_size_survive_their_files() {
     let folder = tempfile::tempdir().unwrap();
     for size in [Sizes::One(64), Sizes::Mixed, Sizes::Each, Sizes::One(1518)] {
         let sample =
@@ -185,10 +185,10 @@ fn samples_of_every_size_come_back_from_their_files() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_with_its_path() {
+fn an_unwritable_file_is_refused_with_its_path() {
     let traffic = decode(&CLASSIC.file(1, &[(&frame(UDP, false, 0, &[]), 42)])).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let refused = write(&folder.path().join("no/such.pcap"), &traffic).unwrap_err();
     assert!(matches!(refused.reason, Reason::Unwritable(_)));
-    assert!(refused.to_string().contains("no/such.pcap: it cannot be written"), "{refused}");
+    assert!(refused.to_string().contains("no/such.pcap: cannot be written"), "{refused}");
 }

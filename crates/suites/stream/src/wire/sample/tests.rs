@@ -10,7 +10,7 @@ use crate::wire::traffic::CACHE_LINE;
 const ONE: SampleTraffic =
     SampleTraffic { packets: 2, size: Sizes::One(64), sources: 1, destinations: 2 };
 
-/// Checks a frame with another's parser: lengths, checksums, addresses, ports.
+/// Checks a frame with an independent parser: lengths, checksums, addresses, ports.
 fn check(bytes: &[u8], flow: &Flow, size: u16) {
     assert_eq!(bytes.len(), usize::from(size - CHECK_SEQUENCE));
     let headers = PacketHeaders::from_ethernet_slice(bytes).unwrap();
@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(crate::tests::cases(64))]
 
     #[test]
-    fn packets_are_right(
+    fn packets_are_valid(
         packets in 1..40_u32,
         size in prop_oneof![4 => (64..=1518_u16).prop_map(Sizes::One), 1 => Just(Sizes::Mixed), 1 => Just(Sizes::Each)],
         sources in 1..50_u32,
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn no_name_is_read_as_another(name in "[0-9a-z]{0,4}_?[0-9mixedach]{0,5}_[0-9]{0,3}_[0-9]{0,11}(.pcap)?") {
+    fn file_names_round_trip(name in "[0-9a-z]{0,4}_?[0-9mixedach]{0,5}_[0-9]{0,3}_[0-9]{0,11}(.pcap)?") {
         if let Ok(sample) = name.parse::<SampleTraffic>() {
             prop_assert_eq!(sample.to_string().parse::<SampleTraffic>().unwrap(), sample);
         }
@@ -65,7 +65,7 @@ proptest! {
 }
 
 #[test]
-fn packets_lie_on_lines_of_their_own_and_zeros_follow_them() {
+fn packets_start_on_cache_lines_and_are_followed_by_zeros() {
     let sample =
         SampleTraffic { packets: 1455 * 2, size: Sizes::Each, sources: 1, destinations: 3 };
     let traffic = sample.traffic().unwrap();
@@ -87,7 +87,7 @@ fn packets_lie_on_lines_of_their_own_and_zeros_follow_them() {
 }
 
 #[test]
-fn smallest_packets_take_84_bytes_on_the_wire_which_is_148_8_million_a_second_at_100_gbps() {
+fn the_line_rate_of_smallest_packets_at_100_gbps_is_148_8_million_per_second() {
     let traffic = ONE.traffic().unwrap();
     assert_eq!((traffic.wire_bytes(0), traffic.total_wire_bytes()), (84, 168));
     let rate = 100e9 / (8.0 * 84.0) / 1e6;
@@ -95,7 +95,7 @@ fn smallest_packets_take_84_bytes_on_the_wire_which_is_148_8_million_a_second_at
 }
 
 #[test]
-fn the_mix_is_seven_to_four_to_one_and_each_is_every_size_once() {
+fn the_mix_is_seven_to_four_to_one_and_each_has_every_size_once() {
     let count = |size: Sizes| {
         let mut of: HashMap<u16, u32> = HashMap::new();
         (0..size.cycle()).for_each(|index| *of.entry(size.of_packet(index)).or_default() += 1);
@@ -106,7 +106,7 @@ fn the_mix_is_seven_to_four_to_one_and_each_is_every_size_once() {
 }
 
 #[test]
-fn the_same_sample_is_the_same_bytes_and_two_packets_are_not() {
+fn equal_samples_have_equal_bytes_and_packets_differ() {
     let (one, again) = (ONE.traffic().unwrap(), ONE.traffic().unwrap());
     for index in 0..2 {
         assert_eq!(one.bytes(index), again.bytes(index));
@@ -116,18 +116,18 @@ fn the_same_sample_is_the_same_bytes_and_two_packets_are_not() {
 }
 
 #[test]
-fn names_are_read_and_what_cannot_be_made_is_refused_with_the_remedy() {
+fn names_are_parsed_and_invalid_ones_refused_with_the_fix() {
     assert_eq!("2_64_1_2.pcap".parse::<SampleTraffic>().unwrap(), ONE);
     let mixed = SampleTraffic { packets: 12, size: Sizes::Mixed, sources: 1, destinations: 1 };
     assert_eq!(mixed.to_string(), "12_mixed_1_1.pcap");
     for (name, said) in [
-        ("2_63_1_2.pcap", "packets of 63 B cannot be made: ask for 64 to 1518 B"),
-        ("2_1519_1_2.pcap", "packets of 1519 B"),
-        ("0_64_1_2.pcap", "a sample of 0 packets"),
+        ("2_63_1_2.pcap", "packet size of 63 B; use 64 to 1518 B"),
+        ("2_1519_1_2.pcap", "packet size of 1519 B"),
+        ("0_64_1_2.pcap", "0 packets"),
         ("2_64_0_2.pcap", "0 sources"),
         ("2_64_1_0.pcap", "0 destinations"),
         ("2_64_1_4294967295.pcap", "4294967295 addresses do not fit"),
-        ("2_64_1.pcap", "2_64_1.pcap is not a sample's name: write <packets>"),
+        ("2_64_1.pcap", "2_64_1.pcap is not a sample's name; use <packets>"),
         ("2_64_1_2_3.pcap", "is not a sample's name"),
         ("2_64_1_2", "is not a sample's name"),
         ("2_small_1_2.pcap", "is not a sample's name"),
