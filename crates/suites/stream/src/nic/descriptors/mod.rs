@@ -1,8 +1,8 @@
-//! Descriptors: each packet has a buffer of its own, and a descriptor in a ring that says where it lies.
+//! The engine for descriptors: each packet has a separate buffer and a descriptor in a ring that points to it.
 //!
-//! The program fills a ring of descriptors with empty buffers; the NIC writes each packet to the next and says
-//! so in the descriptor. To send, the program fills another ring with descriptors of packets. This is what
-//! DPDK's drivers and the kernel's have of a NIC, and what pipes are compared with.
+//! The host fills a receive ring with descriptors of empty buffers; the NIC writes each packet to the next buffer and
+//! reports it in the descriptor. To send, the host fills a transmit ring with descriptors of packets. This is the
+//! interface between NICs and the drivers of DPDK and the kernel, with which pipes are compared.
 
 mod queue;
 mod receive;
@@ -21,47 +21,47 @@ use super::thread::ticks;
 use crate::wire::Wire;
 use crate::wire::vector::Vector;
 use queue::{DescriptorRing, Queue, Window};
-use receive::{Places, Written};
-use transmit::Leaving;
+use receive::{Placement, Report};
+use transmit::TxBatch;
 
-/// The NIC's side of descriptors.
+/// The engine for descriptors.
 pub struct Descriptors {
-    /// Descriptors of each RX ring, a power of two, less one.
+    /// Size of each receive ring, a power of two, minus 1.
     rx_mask: u32,
-    /// Descriptors of each TX ring, a power of two, less one.
+    /// Size of each transmit ring, a power of two, minus 1.
     tx_mask: u32,
     pairs: Vec<Option<DoorbellReceiver>>,
     queues: Vec<Queue>,
-    /// Queues of whose packets the program is to be told at the end of the turn.
+    /// Queues whose packets are to be reported at the end of the iteration.
     due: Vec<u32>,
-    /// What programs are told of packets, on its way, where transfers are modelled.
-    under_way: VecDeque<Written>,
-    /// Queues with something to send.
+    /// Delayed reports, if transfers are modelled.
+    pending: VecDeque<Report>,
+    /// Queues with descriptors to send.
     sending: Vec<u32>,
-    /// None while it is in use.
-    places: Option<Places>,
-    leaving: Leaving,
+    /// `None` while in use.
+    placement: Option<Placement>,
+    tx_batch: TxBatch,
 }
 
-// SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
+// SAFETY: the pointers refer to registered memory, which only the thread of the engine uses.
 unsafe impl Send for Descriptors {}
 
 impl Descriptors {
-    /// No queue yet. Each will have so many descriptors in its RX ring and in its TX ring, both powers of two
-    /// of at least a line.
+    /// Creates an engine without queues, for receive rings of `rx` and transmit rings of `tx` descriptors: powers of
+    /// two, at least one cache line.
     pub fn new(rx: u32, tx: u32) -> Self {
-        let sound = |size: u32| size.is_power_of_two() && size >= PER_LINE as u32;
-        assert!(sound(rx) && sound(tx), "powers of two, 4 at least");
+        let is_valid = |size: u32| size.is_power_of_two() && size >= PER_LINE as u32;
+        assert!(is_valid(rx) && is_valid(tx), "powers of two, at least 4");
         Self {
             rx_mask: rx - 1,
             tx_mask: tx - 1,
             pairs: Vec::new(),
             queues: Vec::new(),
             due: Vec::new(),
-            under_way: VecDeque::new(),
+            pending: VecDeque::new(),
             sending: Vec::new(),
-            places: Some(Places::default()),
-            leaving: Leaving::default(),
+            placement: Some(Placement::default()),
+            tx_batch: TxBatch::default(),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Engine for Descriptors {
             }
             if region.has(queue.rx.descriptors) {
                 queue.rx = DescriptorRing::default();
-                self.forget_packets(id);
+                self.reset_receive(id);
                 nic.unbind(id);
             }
         }
@@ -129,6 +129,6 @@ impl Engine for Descriptors {
     #[inline(always)]
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         self.take_packets::<V, W>(now, nic, wire);
-        self.tell::<V>(now, nic);
+        self.report::<V>(now, nic);
     }
 }

@@ -1,4 +1,4 @@
-//! The state of one queue: a ring of descriptors each way.
+//! The state of a queue: a receive and a transmit ring of descriptors.
 
 use std::sync::atomic::Ordering;
 
@@ -9,13 +9,13 @@ use crate::wire::vector::Vector;
 
 /// A ring of descriptors.
 pub(super) struct DescriptorRing {
-    /// Null where there is none.
+    /// Null if there is no ring.
     pub(super) descriptors: *const Descriptor,
-    /// Up to where the NIC has used them.
+    /// Position up to which the NIC has used descriptors.
     pub(super) head: u32,
-    /// Up to where the program has filled them.
+    /// Position up to which the host has filled them.
     pub(super) tail: DelayedTail,
-    /// The lower half of its address, until the upper one comes.
+    /// Lower half of the address, until the upper half is written.
     pub(super) low: u32,
 }
 
@@ -31,26 +31,26 @@ impl DescriptorRing {
         self.descriptors.is_null()
     }
 
-    /// Its descriptors from the head on, up to its end, at most so many; it has `mask` and one.
+    /// Returns the descriptors from the head up to the end of the ring, at most `max`. The ring has `mask + 1`.
     ///
     /// # Safety
-    /// The ring is there and has so many, and the head is within it.
+    /// The ring exists and has that size, and the head is within it.
     #[inline(always)]
-    pub(super) unsafe fn run<'a>(&self, most: u32, mask: u32) -> &'a [Descriptor] {
-        let count = most.min(mask + 1 - self.head) as usize;
-        // SAFETY: by the caller's word; the ring is registered, and all fields are atomic.
+    pub(super) unsafe fn run<'a>(&self, max: u32, mask: u32) -> &'a [Descriptor] {
+        let count = max.min(mask + 1 - self.head) as usize;
+        // SAFETY: the caller guarantees the size; the ring is registered, and all fields are atomic.
         unsafe {
             std::slice::from_raw_parts(self.descriptors.wrapping_add(self.head as usize), count)
         }
     }
 
-    /// One of its descriptors.
+    /// Returns a descriptor.
     ///
     /// # Safety
-    /// The ring is there and has so many.
+    /// The ring exists, and `index` is within it.
     #[inline(always)]
     pub(super) unsafe fn at(&self, index: u32) -> &Descriptor {
-        // SAFETY: by the caller's word; the ring is registered, and all fields are atomic.
+        // SAFETY: the caller guarantees the size; the ring is registered, and all fields are atomic.
         unsafe { &*self.descriptors.wrapping_add(index as usize) }
     }
 }
@@ -58,24 +58,24 @@ impl DescriptorRing {
 /// The state of one queue.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// The core that has it.
+    /// The pair to which the queue belongs.
     pub(super) pair: Option<u32>,
     pub(super) rx: DescriptorRing,
     pub(super) tx: DescriptorRing,
-    /// The bytes of the packet of each RX descriptor, which it will say once the packet is there.
+    /// Packet length of each receive descriptor, to be written when the packet is reported.
     pub(super) lengths: Box<[u16]>,
-    /// Up to where they say it.
+    /// Position up to which packets are reported.
     pub(super) written: u32,
-    /// Whether there are more to be written at the end of this turn.
+    /// Whether packets are to be reported at the end of this iteration.
     pub(super) due: bool,
-    /// Whether it is among those that have something to send.
+    /// Whether the queue is in the list of those with descriptors to send.
     pub(super) sends: bool,
     pub(super) window: Window,
 }
 
 impl Queue {
-    /// Tells the program of packets: descriptors up to there say that theirs have come. Those of a whole line
-    /// are written together; how many.
+    /// Reports packets up to a position in their descriptors. Descriptors of a whole cache line are written together.
+    /// Returns their number.
     #[inline(always)]
     pub(super) fn write_back<V: Vector>(&mut self, until: u32) -> u32 {
         let mask = self.lengths.len() as u32 - 1;
@@ -92,8 +92,8 @@ impl Queue {
             {
                 done = PER_LINE as u32;
                 let to = std::ptr::from_ref(descriptor).cast_mut().cast();
-                // SAFETY: a whole line of descriptors that are the NIC's until they say so; the thread runs
-                // with the way of copying that the processor has.
+                // SAFETY: a whole line of descriptors that belong to the NIC until they are written; the caller has
+                // checked that the CPU supports `V`.
                 unsafe { V::write_words(&line.map(received), to) };
             } else {
                 descriptor.address.store(0, Ordering::Relaxed);
@@ -107,11 +107,11 @@ impl Queue {
     }
 }
 
-/// The registered memory in which the last buffer lay: the next lies there too, mostly.
+/// The region of the last buffer, which usually contains the next one too.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     bus: u64,
-    /// How many of its bytes a whole buffer may begin at.
+    /// Number of offsets at which a whole buffer can start.
     starts: usize,
     pointer: *mut u8,
 }
@@ -123,15 +123,15 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Where a whole buffer lies, where it is in here.
+    /// Returns the address of a buffer, or `None` if it is not inside the window.
     #[inline(always)]
     pub(super) fn buffer(self, bus: u64) -> Option<*mut u8> {
         let offset = bus.wrapping_sub(self.bus) as usize;
         (offset < self.starts).then(|| self.pointer.wrapping_add(offset))
     }
 
-    /// Where so many bytes lie, where the program with this pair may have them touched; it is the window from
-    /// then on.
+    /// Resolves `length` bytes in the memory of the pair's client, and moves the window there. Returns `None` if the
+    /// client may not use them.
     #[cold]
     pub(super) fn find(
         &mut self,

@@ -1,4 +1,4 @@
-//! What happens when a program writes a register.
+//! Register writes.
 
 use super::super::descriptor::Descriptor;
 use super::super::doorbells::DoorbellReceiver;
@@ -8,7 +8,7 @@ use super::super::register_writes::{Registers, Write};
 use super::Descriptors;
 use super::queue::{DescriptorRing, Queue};
 
-/// Packets whose lengths the NIC keeps for all queues together: those that their rings hold.
+/// Maximum number of packet lengths for the receive rings of all queues.
 const MAX_LENGTHS: usize = 1 << 26;
 
 impl Registers for Descriptors {
@@ -44,15 +44,15 @@ impl Registers for Descriptors {
                     self.sending.push(id);
                 }
             }
-            (register, _) => self.place(pair, id, register, write.value, nic),
+            (register, _) => self.set_ring(pair, id, register, write.value, nic),
         }
     }
 }
 
 impl Descriptors {
-    /// A core says where a ring of a queue lies, or that there is none.
+    /// Sets or removes a ring of a queue.
     #[cold]
-    fn place(
+    fn set_ring(
         &mut self,
         pair: u32,
         id: u32,
@@ -92,7 +92,7 @@ impl Descriptors {
         };
         let bus = u64::from(value) << 32 | u64::from(ring.low);
         let bytes = (mask as usize + 1) * size_of::<Descriptor>();
-        // All queues may name the same ring, and the NIC has memory of its own for each.
+        // All queues may use the same ring, but the NIC needs separate memory for each.
         let receives = register == Register::RxMemoryHigh;
         let is_too_many = receives && lengths + self.rx_mask as usize >= MAX_LENGTHS;
         let bus = if is_too_many { 0 } else { bus };
@@ -103,7 +103,7 @@ impl Descriptors {
         };
         let has_none = ring.is_none();
         if register == Register::RxMemoryHigh {
-            self.forget_packets(id);
+            self.reset_receive(id);
             if has_none {
                 nic.unbind(id);
             } else {
@@ -117,19 +117,19 @@ impl Descriptors {
         }
     }
 
-    /// Nobody hears any more of the packets that came before.
-    pub(super) fn forget_packets(&mut self, id: u32) {
+    /// Discards the packets of a queue that are not yet reported.
+    pub(super) fn reset_receive(&mut self, id: u32) {
         self.due.retain(|due| *due != id);
-        self.under_way.retain(|written| written.queue != id);
+        self.pending.retain(|report| report.queue != id);
         let queue = &mut self.queues[id as usize];
         queue.lengths = Box::default();
         (queue.written, queue.due) = (0, false);
     }
 
-    /// A queue goes.
+    /// Removes a queue.
     pub(super) fn close(&mut self, id: u32, nic: &mut EngineContext) {
         self.due.retain(|due| *due != id);
-        self.under_way.retain(|written| written.queue != id);
+        self.pending.retain(|report| report.queue != id);
         self.sending.retain(|sending| *sending != id);
         self.queues[id as usize] = Queue::default();
         nic.unbind(id);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A rule as echo binds it: to a destination, from anyone.
+/// Returns a rule as the echo binds it: to a destination, from any source.
 fn destination(number: u32) -> Flow {
     Flow {
         source: Ipv4Addr::UNSPECIFIED,
@@ -15,7 +15,7 @@ fn destination(number: u32) -> Flow {
     }
 }
 
-/// A flow of which no field is alike to another number's, as if by chance.
+/// Returns a flow whose fields are pseudo-random.
 fn scattered(number: u32) -> Flow {
     let word =
         |salt: u32| (number ^ salt).wrapping_mul(0x9e37_79b1).rotate_left(15).wrapping_mul(salt);
@@ -28,7 +28,7 @@ fn scattered(number: u32) -> Flow {
     }
 }
 
-/// Rules that fit before one is refused for the first time; the table is checked whole, before and after.
+/// Returns the number of rules before the first refusal, and checks the whole table before and after it.
 fn fill(flows: fn(u32) -> Flow) -> usize {
     let mut table = FlowTable::default();
     let refused = (0..=CAPACITY as u32).find_map(|n| table.insert(flows(n), n).err()).unwrap();
@@ -45,8 +45,8 @@ fn fill(flows: fn(u32) -> Flow) -> usize {
 }
 
 #[test]
-fn it_fills_as_far_as_four_places_a_rule_allow() {
-    // Where each key may lie in four places, random graphs have an arrangement up to a load of 0.977.
+fn the_table_fills_up_to_the_limit_of_four_slots_per_rule() {
+    // With four candidate slots per key, random graphs have an arrangement up to a load of 0.977.
     for (name, flows) in [("counting up", destination as fn(u32) -> Flow), ("scattered", scattered)]
     {
         let rules = fill(flows);
@@ -57,14 +57,14 @@ fn it_fills_as_far_as_four_places_a_rule_allow() {
 }
 
 #[test]
-fn a_refusal_says_which_rule_and_what_to_do() {
+fn a_refusal_names_the_rule_and_the_fix() {
     let full = FlowTableFull { flow: destination(7), rules: 8000 };
-    let said = "the flow table has no place for a rule to 192.168.0.7:80 among 8000 of 8192: bind fewer flows";
-    assert_eq!(full.to_string(), said);
+    let message = "the flow table has no space for a rule to 192.168.0.7:80 besides 8000 of 8192; bind fewer flows";
+    assert_eq!(full.to_string(), message);
 }
 
 #[test]
-fn a_full_table_takes_a_rule_again_where_one_leaves() {
+fn a_full_table_has_space_again_after_removals() {
     let mut table = FlowTable::default();
     let rules = (0..).find(|n| table.insert(destination(*n), *n).is_err()).unwrap();
     assert_eq!(table.remove_all_of(0), 1);
@@ -72,7 +72,7 @@ fn a_full_table_takes_a_rule_again_where_one_leaves() {
         assert_eq!(table.remove(&destination(n)), Some(n));
     }
     for n in 0..200 {
-        // Half as many as have left, so that there is an arrangement.
+        // Half as many as were removed, so that an arrangement exists.
         if n % 2 == 0 {
             assert_eq!(table.insert(destination(rules + n), n), Ok(()));
         }
@@ -81,7 +81,7 @@ fn a_full_table_takes_a_rule_again_where_one_leaves() {
 }
 
 #[test]
-fn rules_of_a_pipe_leave_together_and_the_epoch_grows_with_every_change() {
+fn rules_of_a_pipe_are_removed_together_and_the_epoch_grows_with_every_change() {
     let mut table = FlowTable::default();
     assert!(table.is_empty());
     for n in 0..100 {
@@ -89,7 +89,7 @@ fn rules_of_a_pipe_leave_together_and_the_epoch_grows_with_every_change() {
     }
     assert_eq!(table.epoch(), 100);
     table.insert(destination(5), 2).unwrap();
-    assert_eq!(table.epoch(), 100, "it went there before");
+    assert_eq!(table.epoch(), 100, "it had this pipe before");
     table.insert(destination(5), 0).unwrap();
     assert_eq!((table.epoch(), table.len(), table.find(&destination(5))), (101, 100, Some(0)));
     assert_eq!(table.remove(&destination(100)), None);
@@ -115,23 +115,15 @@ fn udp_and_new_connections_are_found_by_destination_and_open_ones_by_all_fields(
     table.insert(rule(TCP), 2).unwrap();
     assert_eq!(table.steer(&packet(UDP), false), Some(1));
     assert_eq!(table.steer(&packet(TCP), true), Some(2));
-    assert_eq!(
-        table.steer(&packet(TCP), false),
-        None,
-        "an open connection needs a rule of its own"
-    );
+    assert_eq!(table.steer(&packet(TCP), false), None, "an open connection needs a separate rule");
     table.insert(packet(TCP), 3).unwrap();
     table.insert(packet(UDP), 4).unwrap();
     assert_eq!(table.steer(&packet(TCP), false), Some(3));
-    assert_eq!(
-        table.steer(&packet(UDP), false),
-        Some(1),
-        "a rule that names a source is not looked up"
-    );
+    assert_eq!(table.steer(&packet(UDP), false), Some(1), "a rule with a source is not looked up");
 }
 
 #[test]
-fn other_protocols_are_found_by_the_destination_address_alone() {
+fn other_protocols_are_found_by_destination_address_only() {
     let ping = Flow { source: Ipv4Addr::new(10, 0, 0, 9), protocol: 1, ..destination(1) };
     let ping = Flow { destination_port: 0, ..ping };
     let mut table = FlowTable::default();
@@ -141,7 +133,7 @@ fn other_protocols_are_found_by_the_destination_address_alone() {
     assert_eq!(table.steer(&ping, false), Some(2));
 }
 
-/// What is done to a table.
+/// An operation on a table.
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u32, u32),
@@ -150,7 +142,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few enough flows that rules are met again, and enough to fill the table.
+    // Few enough flows to meet rules again, and enough to fill the table.
     let flow = 0..9000_u32;
     prop_oneof![
         12 => (flow.clone(), 0..40_u32).prop_map(|(flow, pipe)| Step::Insert(flow, pipe)),
@@ -162,9 +154,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(10)))]
 
-    /// A map that cannot be full says the same, but for what is refused.
+    /// The table agrees with a map of unlimited capacity, except for refused rules.
     #[test]
-    fn it_is_a_map(begin in 0..7900_u32, steps in prop::collection::vec(step(), 3000)) {
+    fn it_behaves_like_a_map(begin in 0..7900_u32, steps in prop::collection::vec(step(), 3000)) {
         let mut table = FlowTable::default();
         let mut map = HashMap::new();
         for n in 0..begin {

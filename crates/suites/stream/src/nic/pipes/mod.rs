@@ -1,8 +1,8 @@
-//! Pipes: packets lie one behind the other in a ring, and a notification says how far the ring has grown.
+//! The engine for pipes: packets are contiguous in a ring, and a notification reports the tail of the ring.
 //!
-//! A pipe has one bit of state, whether the program has been notified of it and has not answered. Packets
-//! for a pipe in that state are only written: the program learns of them when it moves the head of the pipe
-//! and the NIC sees that there is more. So there are as many notifications as the program can take.
+//! A pipe has one bit of state: whether the host has been notified and has not answered. Packets for a pipe in that
+//! state are only written. The host gets the next notification when it moves the pipe's head and the NIC sees that there
+//! are more packets. So there are only as many notifications as the host can process.
 
 mod pair;
 mod partial_packet;
@@ -20,63 +20,63 @@ use super::register_writes::Registers;
 use super::thread::ticks;
 use crate::wire::Wire;
 use crate::wire::vector::Vector;
-use pair::{Pair, UnderWay};
-use receive::Places;
+use pair::{Pair, PendingNotifications};
+use receive::Placement;
 use timestamp::Timestamp;
 
 /// The state of one pipe.
 #[derive(Debug, Clone, Copy)]
 struct Pipe {
-    /// Where its ring lies; null where there is no such pipe.
+    /// Address of the ring; null if there is no such pipe.
     ring: *mut u8,
-    /// Up to where the program has read, flits.
+    /// Position up to which the host has read, in flits.
     head: u32,
-    /// Up to where packets have been written, flits.
+    /// Position up to which packets are written, in flits.
     tail: u32,
-    /// The notification buffers of the core that has it.
+    /// The pair to which the pipe belongs.
     pair: u32,
-    /// Whether the program has been notified and has not answered.
+    /// Whether the host has been notified and has not answered.
     notified: bool,
-    /// Whether a notification will be written at the end of this turn.
+    /// Whether a notification is to be written at the end of this iteration.
     due: bool,
-    /// The lower half of its address, until the upper one comes.
+    /// Lower half of the address, until the upper half is written.
     low: u32,
 }
 
-/// No core has it.
-const NOBODY: u32 = u32::MAX;
+/// The pair of pipes that belong to none.
+const NO_PAIR: u32 = u32::MAX;
 
 const ABSENT: Pipe = Pipe {
     ring: std::ptr::null_mut(),
     head: 0,
     tail: 0,
-    pair: NOBODY,
+    pair: NO_PAIR,
     notified: false,
     due: false,
     low: 0,
 };
 
-/// The NIC's side of pipes.
+/// The engine for pipes.
 pub struct Pipes {
     notify: Notify,
-    /// Flits of each ring, a power of two, less one.
+    /// Size of each ring in flits, a power of two, minus 1.
     mask: u32,
     pipes: Box<[Pipe]>,
-    /// Notifications of each buffer, a power of two, less one.
+    /// Capacity of each notification buffer, a power of two, minus 1.
     notifications_mask: u32,
     pairs: Vec<Option<Pair>>,
-    /// Pipes of which a program is to be notified at the end of the turn.
+    /// Pipes with a notification to write at the end of the iteration.
     due: Vec<u32>,
-    places: Places,
-    under_way: UnderWay,
+    placement: Placement,
+    pending: PendingNotifications,
     timestamp: Option<Owned<Timestamp>>,
 }
 
-// SAFETY: the pointers lead into registered memory, which only the thread that has the engine uses.
+// SAFETY: the pointers refer to registered memory, which only the thread of the engine uses.
 unsafe impl Send for Pipes {}
 
 impl Pipes {
-    /// No pipe yet. Rings of so many flits and buffers of so many notifications, both powers of two.
+    /// Creates an engine without pipes, for rings of `ring_flits` flits and buffers of `notifications`: powers of two.
     pub fn new(notify: Notify, ring_flits: u32, notifications: u32) -> Self {
         assert!(ring_flits.is_power_of_two() && notifications.is_power_of_two(), "powers of two");
         Self {
@@ -86,18 +86,18 @@ impl Pipes {
             notifications_mask: notifications - 1,
             pairs: Vec::new(),
             due: Vec::new(),
-            places: Places::default(),
-            under_way: UnderWay::default(),
+            placement: Placement::default(),
+            pending: PendingNotifications::default(),
             timestamp: None,
         }
     }
 }
 
 impl Pipes {
-    /// Some pipes go, with all rules of theirs.
-    fn remove_where(&mut self, goes: impl Fn(&Pipe) -> bool, nic: &mut EngineContext) {
+    /// Removes all matching pipes with their rules.
+    fn remove_where(&mut self, matches: impl Fn(&Pipe) -> bool, nic: &mut EngineContext) {
         let Self { pipes, due, .. } = self;
-        let gone: Vec<_> = pipes.iter().map(|pipe| !pipe.ring.is_null() && goes(pipe)).collect();
+        let gone: Vec<_> = pipes.iter().map(|pipe| !pipe.ring.is_null() && matches(pipe)).collect();
         if !gone.contains(&true) {
             return;
         }
@@ -130,7 +130,7 @@ impl Engine for Pipes {
 
     fn detach(&mut self, pair: u32, nic: &mut EngineContext) {
         self.drain_pair(pair as usize, ticks(), nic);
-        self.under_way.forget_where(|notifications| notifications.pair == pair);
+        self.pending.remove_where(|notifications| notifications.pair == pair);
         self.remove_where(|pipe| pipe.pair == pair, nic);
         self.pairs[pair as usize] = None;
     }
@@ -145,7 +145,7 @@ impl Engine for Pipes {
     }
 
     fn remove_queue(&mut self, id: u32, now: u64, nic: &mut EngineContext) {
-        if let Some(pipe) = self.pipes.get(id as usize).filter(|pipe| pipe.pair != NOBODY) {
+        if let Some(pipe) = self.pipes.get(id as usize).filter(|pipe| pipe.pair != NO_PAIR) {
             self.drain_pair(pipe.pair as usize, now, nic);
         }
         self.remove(id, nic);
@@ -157,7 +157,7 @@ impl Engine for Pipes {
 
     fn remove_region(&mut self, region: &Region, nic: &mut EngineContext) {
         self.remove_where(|pipe| region.has(pipe.ring), nic);
-        self.under_way.forget_where(|notifications| region.has(notifications.buffer));
+        self.pending.remove_where(|notifications| region.has(notifications.buffer));
         for pair in self.pairs.iter_mut().flatten() {
             if region.has(pair.rx) {
                 pair.rx = std::ptr::null_mut();
@@ -179,6 +179,6 @@ impl Engine for Pipes {
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         self.take_packets::<V, W>(now, nic, wire);
         self.notify_due(now, nic);
-        self.under_way.arrive(now, nic);
+        self.pending.write_due(now, nic);
     }
 }

@@ -1,4 +1,4 @@
-//! The notification buffers of one core.
+//! A pair of notification buffers, and the notifications to be written to it.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use super::super::notification::{RxNotification, TxNotification};
 use super::super::tail::DelayedTail;
 use super::partial_packet::PartialPacket;
 
-/// A core's pair of buffers, and its registers.
+/// A core's pair of notification buffers, with its registers.
 pub(super) struct Pair {
     pub(super) doorbells: DoorbellReceiver,
-    /// Null until the program says where it lies.
+    /// Null until the host sets the address.
     pub(super) rx: *mut RxNotification,
     pub(super) rx_low: u32,
     pub(super) rx_head: u32,
     pub(super) rx_tail: u32,
-    /// Null until the program says where it lies.
+    /// Null until the host sets the address.
     pub(super) tx: *mut TxNotification,
     pub(super) tx_low: u32,
     pub(super) tx_head: u32,
     pub(super) tx_tail: DelayedTail,
-    /// What the last TX notification has of a packet that goes on in the next.
-    pub(super) cut: PartialPacket,
+    /// The start of a packet that continues in the next transmit request.
+    pub(super) partial: PartialPacket,
 }
 
 impl Pair {
@@ -37,64 +37,63 @@ impl Pair {
             tx_low: 0,
             tx_head: 0,
             tx_tail: DelayedTail::default(),
-            cut: PartialPacket::default(),
+            partial: PartialPacket::default(),
         }
     }
 
-    /// Slots for the next notifications, at most so many: the first, and how many. Fewer where the program has
-    /// read too few, and none where it has no buffer.
+    /// Allocates up to `max` slots for notifications. Returns the first slot and their number, 0 if there is no buffer.
     #[inline(always)]
-    pub(super) fn slots(&mut self, most: u32, mask: u32) -> (u32, u32) {
+    pub(super) fn slots(&mut self, max: u32, mask: u32) -> (u32, u32) {
         let free = self.rx_head.wrapping_sub(self.rx_tail).wrapping_sub(1) & mask;
-        let (first, count) = (self.rx_tail, if self.rx.is_null() { 0 } else { most.min(free) });
+        let (first, count) = (self.rx_tail, if self.rx.is_null() { 0 } else { max.min(free) });
         self.rx_tail = (first + count) & mask;
         (first, count)
     }
 }
 
-/// Notifications on their way to memory, where transfers are modelled.
+/// Delayed notifications, if transfers are modelled.
 #[derive(Default)]
-pub(super) struct UnderWay(VecDeque<Notifications>);
+pub(super) struct PendingNotifications(VecDeque<Notifications>);
 
-/// Notifications of one pipe, one behind the other: each says that the pipe has grown by as much.
+/// Consecutive notifications of one pipe, each of which reports further growth.
 pub(crate) struct Notifications {
     pub(super) arrives: u64,
     pub(super) pair: u32,
-    /// The buffer, which has `mask` and one.
+    /// The buffer, of `mask + 1` notifications.
     pub(super) buffer: *const RxNotification,
     pub(super) mask: u32,
-    /// The first one's slot.
+    /// Slot of the first notification.
     pub(super) first: u32,
     pub(super) count: u32,
     pub(super) pipe: u32,
-    /// What the first says, flits.
+    /// Tail in the first notification, in flits.
     pub(super) tail: u32,
-    /// What each says more than that before it, flits.
+    /// Growth from one notification to the next, in flits.
     pub(super) step: u32,
-    /// Flits of the pipe's ring, less one.
+    /// Size of the pipe's ring in flits, minus 1.
     pub(super) ring_mask: u32,
 }
 
 impl Notifications {
-    /// Writes them to memory, which is when they are counted.
+    /// Writes the notifications to memory and counts them.
     #[inline(always)]
     fn write(&self, nic: &mut EngineContext) {
         nic.counters.notifications += u64::from(self.count);
         let mut tail = self.tail;
         for at in 0..self.count {
             let slot = self.buffer.wrapping_add(((self.first + at) & self.mask) as usize);
-            // SAFETY: the slot lies in the buffer of a core that is attached: the engine forgets those of
-            // cores that go, and of memory that goes. All its fields are atomic.
+            // SAFETY: the slot is in the buffer of an attached pair: the engine removes notifications of removed pairs
+            // and memory. All fields are atomic.
             unsafe { &*slot }.notify(self.pipe, tail);
             tail = (tail + self.step) & self.ring_mask;
         }
     }
 }
 
-impl UnderWay {
-    /// Writes notifications, or has them travel first where that is modelled.
+impl PendingNotifications {
+    /// Writes notifications, or queues them if transfers are modelled.
     #[inline(always)]
-    pub(super) fn notify(&mut self, notifications: Notifications, nic: &mut EngineContext) {
+    pub(super) fn write(&mut self, notifications: Notifications, nic: &mut EngineContext) {
         if nic.transfer == 0 {
             notifications.write(nic);
         } else {
@@ -102,9 +101,9 @@ impl UnderWay {
         }
     }
 
-    /// Those whose time has come arrive.
+    /// Writes the notifications that are due.
     #[inline(always)]
-    pub(super) fn arrive(&mut self, now: u64, nic: &mut EngineContext) {
+    pub(super) fn write_due(&mut self, now: u64, nic: &mut EngineContext) {
         while self.0.front().is_some_and(|first| first.arrives <= now) {
             if let Some(first) = self.0.pop_front() {
                 first.write(nic);
@@ -112,8 +111,8 @@ impl UnderWay {
         }
     }
 
-    /// Those for a core arrive now: a pipe of its goes, and its number may soon be another's.
-    pub(super) fn hurry(&mut self, pair: u32, nic: &mut EngineContext) {
+    /// Writes all notifications of a pair now, because one of its pipes is removed and its ID may be reused.
+    pub(super) fn flush(&mut self, pair: u32, nic: &mut EngineContext) {
         self.0.retain(|notifications| {
             if notifications.pair == pair {
                 notifications.write(nic);
@@ -122,7 +121,7 @@ impl UnderWay {
         });
     }
 
-    pub(super) fn forget_where(&mut self, goes: impl Fn(&Notifications) -> bool) {
-        self.0.retain(|notifications| !goes(notifications));
+    pub(super) fn remove_where(&mut self, matches: impl Fn(&Notifications) -> bool) {
+        self.0.retain(|notifications| !matches(notifications));
     }
 }

@@ -1,77 +1,76 @@
-//! A packet of which one TX notification has the beginning and the next the rest: notifications end with
-//! the ring, and are no longer than a transfer may be.
+//! A packet in two transmit requests: requests end at the end of the ring, and at the maximum transfer size.
 
 use super::super::layout::FLIT;
 use crate::wire::packet;
 use crate::wire::traffic::CacheLine;
 
 /// Flits of the longest packet.
-const MOST: usize = packet::MAX_LENGTH.div_ceil(FLIT);
+const MAX_FLITS: usize = packet::MAX_LENGTH.div_ceil(FLIT);
 
-/// The beginning of a packet, as the hardware has it in its pipeline.
+/// The first part of a packet, as in the hardware's pipeline.
 pub(super) struct PartialPacket {
-    flits: Box<[CacheLine; MOST]>,
-    /// Bytes of it that are here; 0 where no packet is cut.
-    here: usize,
+    flits: Box<[CacheLine; MAX_FLITS]>,
+    /// Bytes of the first part; 0 if there is none.
+    stored: usize,
 }
 
 impl Default for PartialPacket {
     fn default() -> Self {
-        Self { flits: Box::new([CacheLine([0; FLIT]); MOST]), here: 0 }
+        Self { flits: Box::new([CacheLine([0; FLIT]); MAX_FLITS]), stored: 0 }
     }
 }
 
 impl PartialPacket {
     #[inline(always)]
     pub(super) fn is_none(&self) -> bool {
-        self.here == 0
+        self.stored == 0
     }
 
-    /// Keeps the beginning of a packet; not one that says it is longer than packets are, or no longer than
-    /// this. What it says is read from what is record: its program may write there meanwhile.
+    /// Stores the first part of a packet. Returns false if its length is invalid, or does not exceed this part. The
+    /// length is read from the stored copy, because the client may change the original concurrently.
     ///
     /// # Safety
-    /// `start` points to so many bytes, one flit or more.
+    /// `start` points to `bytes` bytes, at least one flit.
     #[cold]
     pub(super) unsafe fn begin(&mut self, start: *const u8, bytes: usize) -> bool {
         if bytes >= self.flits.len() * FLIT {
             return false;
         }
-        // SAFETY: by the caller's word, and there is room for them.
+        // SAFETY: the caller guarantees the size, and the buffer has space.
         unsafe { self.at(0).copy_from_nonoverlapping(start, bytes) };
         let length = self.length();
-        let sound = length <= packet::MAX_LENGTH && bytes < packet::flits(length) * FLIT;
-        self.here = if sound { bytes } else { 0 };
-        sound
+        let is_valid = length <= packet::MAX_LENGTH && bytes < packet::flits(length) * FLIT;
+        self.stored = if is_valid { bytes } else { 0 };
+        is_valid
     }
 
-    /// Goes on with the packet: how many bytes of the next notification are its, and where it lies once
-    /// it is whole, and the bytes of its flits.
+    /// Appends from the next request. Returns the number of bytes taken and, if the packet is complete, its address and
+    /// the size of its flits.
     ///
     /// # Safety
-    /// A packet is cut; `start` points to so many bytes in whole flits.
+    /// There is a first part; `start` points to `bytes` bytes of whole flits.
     #[cold]
-    pub(super) unsafe fn go_on(
+    pub(super) unsafe fn append(
         &mut self,
         start: *const u8,
         bytes: usize,
     ) -> (usize, Option<(*const u8, usize)>) {
         let whole = packet::flits(self.length()) * FLIT;
-        let missing = whole - self.here;
+        let missing = whole - self.stored;
         let taken = missing.min(bytes);
-        // SAFETY: by the caller's word; `begin` saw that the whole packet has room.
-        unsafe { self.at(self.here).copy_from_nonoverlapping(start, taken) };
-        self.here += taken;
+        // SAFETY: the caller guarantees the size; `begin` checked that the buffer has space for the whole packet.
+        unsafe { self.at(self.stored).copy_from_nonoverlapping(start, taken) };
+        self.stored += taken;
         if taken < missing {
             return (taken, None);
         }
-        self.here = 0;
+        self.stored = 0;
         (taken, Some((self.at(0), whole)))
     }
 
-    /// Bytes of the packet whose first flit is here.
+    /// Returns the length of the packet, in bytes.
     fn length(&self) -> usize {
-        // SAFETY: the first flit has the headers.
+        // SAFETY: the first flit contains the headers.
         unsafe { packet::length(self.flits.as_ptr().cast()) }
     }
 

@@ -1,4 +1,4 @@
-//! From the wire into pipes.
+//! Receiving: from the wire into pipes.
 
 use super::super::engine::{EngineContext, Owned};
 use super::super::layout::FLIT;
@@ -8,15 +8,15 @@ use super::{Notify, Pipes};
 use crate::wire::vector::Vector;
 use crate::wire::{PacketRun, RxBurst, Wire};
 
-/// Where one burst's packets go, and the notifications of each; record for the room that they have.
+/// Placement of one burst with its notifications, kept for its allocations.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct Placement {
     runs: Vec<PacketRun>,
     notifications: Vec<Notifications>,
 }
 
 impl Pipes {
-    /// Writes packets that have come to their pipes.
+    /// Writes arrived packets to their pipes.
     #[inline(always)]
     pub(super) fn take_packets<V: Vector, W: Wire>(
         &mut self,
@@ -24,39 +24,38 @@ impl Pipes {
         nic: &mut EngineContext,
         wire: &mut W,
     ) {
-        let Some(next_burst) = next_burst(now, nic, wire) else { return };
-        let mut places = std::mem::take(&mut self.places);
-        let Places { runs, notifications } = &mut places;
-        self.place_burst(now, nic, &next_burst, runs, notifications);
+        let Some(burst) = next_burst(now, nic, wire) else { return };
+        let mut placement = std::mem::take(&mut self.placement);
+        let Placement { runs, notifications } = &mut placement;
+        self.place_burst(now, nic, &burst, runs, notifications);
         if let Some(Owned { client, value: timestamp }) = &mut self.timestamp {
-            timestamp.expect(runs, nic.steering.order(), next_burst.packets(), |place| {
+            timestamp.expect(runs, nic.steering.order(), burst.packets(), |place| {
                 nic.regions.find(*client, place as u64, FLIT).is_some()
             });
         }
-        // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads
-        // are the NIC's; the thread runs with the way of copying that the processor has.
-        unsafe { next_burst.deliver::<V>(nic.steering.order(), &places.runs) };
+        // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads belong to the
+        // NIC; the caller has checked that the CPU supports `V`.
+        unsafe { burst.deliver::<V>(nic.steering.order(), &placement.runs) };
         if let Some(Owned { value: timestamp, .. }) = &self.timestamp {
-            // SAFETY: they were just delivered there, and no program knows of them yet.
-            unsafe { timestamp.arrive() };
+            // SAFETY: the packets were just written there, and no host was notified yet.
+            unsafe { timestamp.replace() };
         }
-        for notifications in places.notifications.drain(..) {
-            self.under_way.notify(notifications, nic);
+        for notifications in placement.notifications.drain(..) {
+            self.pending.write(notifications, nic);
         }
-        places.runs.clear();
-        self.places = places;
+        placement.runs.clear();
+        self.placement = placement;
     }
 
-    /// Writes the notifications that are due, after all packets of the turn. Those for which there is no
-    /// room stay due.
+    /// Writes the due notifications after all packets of the iteration. Those without space stay due.
     #[inline(always)]
     pub(super) fn notify_due(&mut self, now: u64, nic: &mut EngineContext) {
         if self.due.is_empty() {
             return;
         }
         let mut waiting = 0;
-        for place in 0..self.due.len() {
-            let id = self.due[place];
+        for index in 0..self.due.len() {
+            let id = self.due[index];
             if !self.notify_pipe(id, now, nic) {
                 self.due[waiting] = id;
                 waiting += 1;
@@ -69,7 +68,7 @@ impl Pipes {
     fn notify_pipe(&mut self, id: u32, now: u64, nic: &mut EngineContext) -> bool {
         let pipe = &mut self.pipes[id as usize];
         if pipe.head == pipe.tail {
-            // The program has read everything since: it will not answer.
+            // The host has read everything since, and will not answer.
             (pipe.due, pipe.notified) = (false, false);
             return true;
         }
@@ -79,24 +78,24 @@ impl Pipes {
         };
         let pipe = &mut self.pipes[id as usize];
         (pipe.due, pipe.notified) = (false, true);
-        self.under_way.notify(notification, nic);
+        self.pending.write(notification, nic);
         true
     }
 
-    /// Notifications of a pipe, as many as asked for unless there is no room for all: what the first says, and
-    /// each more than that before it, in flits. None where there is room for none.
+    /// Allocates up to `max` notifications of a pipe. `tail` is the tail in the first one and `step` the growth from one
+    /// to the next, in flits. Returns `None` if there is no space.
     #[inline(always)]
     fn notifications(
         &mut self,
         pipe: u32,
-        most: u32,
+        max: u32,
         (tail, step): (u32, u32),
         arrives: u64,
     ) -> Option<Notifications> {
         let (mask, ring_mask) = (self.notifications_mask, self.mask);
         let number = self.pipes[pipe as usize].pair;
         let pair = self.pairs.get_mut(number as usize)?.as_mut()?;
-        let (first, count) = pair.slots(most, mask);
+        let (first, count) = pair.slots(max, mask);
         let (buffer, pair) = (pair.rx.cast_const(), number);
         let tail = tail & ring_mask;
         (count > 0).then_some(Notifications {
@@ -131,20 +130,20 @@ impl RxPlacement for Pipes {
             nic.counters.no_queue += u64::from(run);
             return (std::ptr::null_mut(), 0);
         };
-        // One flit stays free, so that a full ring differs from an empty one.
-        let (tail, room) =
+        // One flit stays free to distinguish a full ring from an empty one.
+        let (tail, space) =
             (pipe.tail, pipe.head.wrapping_sub(pipe.tail).wrapping_sub(1) & self.mask);
         let mut taken = run;
-        if run * flits > room {
+        if run * flits > space {
             std::hint::cold_path();
-            taken = room / flits;
+            taken = space / flits;
             nic.counters.ring_full += u64::from(run - taken);
         }
         if self.notify == Notify::EveryPacket {
             let each = self.notifications(id, taken, (tail + flits, flits), now + nic.transfer);
-            let told = each.as_ref().map_or(0, |each| each.count);
-            nic.counters.notifications_full += u64::from(taken - told);
-            taken = told;
+            let notified = each.as_ref().map_or(0, |each| each.count);
+            nic.counters.notifications_full += u64::from(taken - notified);
+            taken = notified;
             record.extend(each);
         } else if taken > 0 && !pipe.notified && !pipe.due {
             pipe.due = true;

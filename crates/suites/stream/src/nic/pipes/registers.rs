@@ -1,11 +1,11 @@
-//! What happens when a program writes a register.
+//! Register writes.
 
 use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::layout::{FLIT, PIPES, Queue, Register};
 use super::super::register_writes::{Registers, Write};
 use super::super::tail::DelayedTail;
-use super::{ABSENT, NOBODY, Pipes};
+use super::{ABSENT, NO_PAIR, Pipes};
 
 impl Registers for Pipes {
     #[inline(always)]
@@ -22,7 +22,7 @@ impl Registers for Pipes {
     fn apply_write(&mut self, pair: u32, write: Write, now: u64, nic: &mut EngineContext) {
         let Write { queue, register, value } = write;
         match (queue, register) {
-            (Queue::Pipe(pipe), Register::RxHead) => self.head(pair, pipe, value, nic),
+            (Queue::Pipe(pipe), Register::RxHead) => self.set_head(pair, pipe, value, nic),
             (Queue::Buffers(it), register) if it == pair => {
                 self.pair_register(pair as usize, register, value, now, nic);
             }
@@ -33,10 +33,10 @@ impl Registers for Pipes {
 }
 
 impl Pipes {
-    /// The program has read a pipe up to there. Where there is more, it is notified again; writing the
-    /// same head again asks for that.
+    /// Sets the head of a pipe, up to which the host has read. If there are more packets, a notification becomes due;
+    /// writing an unchanged head requests one.
     #[inline(always)]
-    fn head(&mut self, pair: u32, id: u32, value: u32, nic: &mut EngineContext) {
+    fn set_head(&mut self, pair: u32, id: u32, value: u32, nic: &mut EngineContext) {
         let pipe = &mut self.pipes[id as usize];
         if pipe.pair != pair {
             std::hint::cold_path();
@@ -69,7 +69,7 @@ impl Pipes {
             Register::RxHead => one.rx_head = value & mask,
             Register::TxTail => {
                 nic.counters.tail_updates += 1;
-                // The NIC reads the notification, and then what it points to.
+                // The NIC reads the notification, then the packets.
                 one.tx_tail.set(value & mask, now, 2 * nic.transfer);
             }
             Register::RxMemoryLow => one.rx_low = value,
@@ -94,10 +94,10 @@ impl Pipes {
         value: u32,
         nic: &mut EngineContext,
     ) {
-        debug_assert!(id < PIPES, "Register::at gives no other");
+        debug_assert!(id < PIPES, "Register::at returns no other");
         let pipe = &mut self.pipes[id as usize];
-        // Each core has its own pipes, and those of its program that no core has.
-        if !nic.owns_pipe(pair, id) || pipe.pair != pair && pipe.pair != NOBODY {
+        // A pair may write to its pipes, and to pipes of its client that belong to no pair.
+        if !nic.owns_pipe(pair, id) || pipe.pair != pair && pipe.pair != NO_PAIR {
             nic.counters.refused += 1;
             return;
         }
@@ -105,14 +105,14 @@ impl Pipes {
             Register::RxMemoryLow => pipe.low = value,
             Register::RxMemoryHigh => {
                 let low = pipe.low;
-                self.forget_ring(id, nic);
-                // The low bits of the address say which core's the pipe is.
+                self.reset(id, nic);
+                // The low bits of the address contain the pair.
                 let bus = u64::from(value) << 32 | u64::from(low & !0xfff);
                 if bus == 0 {
                     nic.unbind(id);
                     return;
                 }
-                // Mapped twice, so that what wraps around lies in one piece.
+                // Mapped twice, so that data that wraps is contiguous.
                 let bytes = (self.mask as usize + 1) * FLIT * 2;
                 match nic.resolve_dma(pair, bus, bytes) {
                     Some(ring) if low & 0xfff == pair => {
@@ -122,7 +122,7 @@ impl Pipes {
                     }
                     _ => {
                         nic.counters.refused += 1;
-                        // No core has it, so it would keep its rules when its core goes.
+                        // It belongs to no pair, so its rules would survive the pair.
                         nic.unbind(id);
                     }
                 }
@@ -131,17 +131,17 @@ impl Pipes {
         }
     }
 
-    /// A pipe goes, with all rules of its.
+    /// Removes a pipe with its rules.
     pub(super) fn remove(&mut self, id: u32, nic: &mut EngineContext) {
-        self.forget_ring(id, nic);
+        self.reset(id, nic);
         nic.unbind(id);
     }
 
-    /// A pipe has no ring any more.
-    fn forget_ring(&mut self, id: u32, nic: &mut EngineContext) {
+    /// Removes the ring of a pipe.
+    fn reset(&mut self, id: u32, nic: &mut EngineContext) {
         let Some(pipe) = self.pipes.get_mut(id as usize) else { return };
         if !pipe.ring.is_null() {
-            self.under_way.hurry(pipe.pair, nic);
+            self.pending.flush(pipe.pair, nic);
         }
         *pipe = ABSENT;
         self.due.retain(|due| *due != id);

@@ -1,8 +1,8 @@
-//! Timestamps: a packet that leaves carries when it left, and one that comes how long ago it left, so that a
-//! program learns the round-trip time of what it sent without what it takes itself.
+//! Timestamps: a sent packet carries its sending time, which the NIC replaces by the elapsed time when the packet comes
+//! back. A program thus learns round-trip times without its processing time.
 //!
-//! As in the hardware these are 32 bits in network order, in cycles of the NIC's clock. It is off unless a
-//! program asks for it, and stands apart from the loops over packets, so that they know nothing of it.
+//! As in the hardware these are 32 bits in network byte order, in cycles of the NIC's clock. They are off by default and
+//! separate from the loops over packets, which are not affected.
 
 use super::super::layout::{CYCLE, FLIT, MAX_TRANSFER};
 use super::super::ticks;
@@ -10,18 +10,18 @@ use crate::wire::packet::{self, Walk};
 use crate::wire::traffic::{CacheLine, Packet};
 use crate::wire::{PacketRun, TxCount, Wire};
 
-/// Fractions of a cycle in one.
+/// Fixed-point fractions per cycle.
 const FRACTION: f64 = 4_294_967_296.0;
 
-/// Where timestamps lie, and what they count.
+/// State of the timestamp mode.
 pub(super) struct Timestamp {
     offset: usize,
-    /// Cycles of a tick, in fractions of one.
+    /// Cycles per tick, as a fixed-point number.
     cycles: u64,
-    /// Packets as they leave: what lies in the program's memory stays as it is.
+    /// Copies of packets to send, because the client's memory is not modified.
     stamped: Box<[CacheLine]>,
-    /// Where packets that are coming lie.
-    next_burst: Vec<*mut u8>,
+    /// Addresses of the packets of the current burst.
+    addresses: Vec<*mut u8>,
 }
 
 impl Timestamp {
@@ -31,22 +31,22 @@ impl Timestamp {
             offset: usize::from(offset),
             cycles: (cycles * FRACTION) as u64,
             stamped: vec![CacheLine([0; FLIT]); MAX_TRANSFER / FLIT].into(),
-            next_burst: Vec::new(),
+            addresses: Vec::new(),
         }
     }
 
-    /// The time, which begins anew every 21 seconds.
+    /// Returns the time in cycles, which wraps every 21 seconds.
     fn now(&self) -> u32 {
         ((u128::from(ticks()) * u128::from(self.cycles)) >> 32) as u32
     }
 
-    /// Packets leave with the time.
+    /// Sends packets with the current time.
     ///
     /// # Safety
-    /// As for [`Wire::leave`]; at most [`MAX_TRANSFER`] bytes.
+    /// As for [`Wire::on_transmit`], with at most [`MAX_TRANSFER`] bytes.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn leave<W: Wire>(
+    pub(super) unsafe fn transmit<W: Wire>(
         &mut self,
         start: *const u8,
         bytes: usize,
@@ -54,10 +54,10 @@ impl Timestamp {
     ) -> TxCount {
         let now = self.now();
         let stamped = self.stamped.as_mut_ptr().cast::<u8>();
-        debug_assert!(bytes <= MAX_TRANSFER, "there is no room for more");
+        debug_assert!(bytes <= MAX_TRANSFER, "the buffer has no space for more");
         let (mut walk, mut at) = (Walk::default(), 0);
-        // SAFETY: by the caller's word there are so many bytes, in whole flits, and there is room for them;
-        // the timestamp lies in a packet's first flit.
+        // SAFETY: the caller guarantees `bytes` bytes of whole flits, for which the buffer has space; the timestamp is in
+        // a packet's first flit.
         unsafe {
             stamped.copy_from_nonoverlapping(start, bytes);
             while at < bytes {
@@ -69,8 +69,8 @@ impl Timestamp {
         }
     }
 
-    /// Notes where packets are about to be written, if the place is the program's. What their own headers say there is not asked: their
-    /// program may write there too.
+    /// Records the addresses of the burst's packets in the client's memory. Lengths are taken from the traffic, because
+    /// clients may change the headers concurrently.
     #[cold]
     #[inline(never)]
     pub(super) fn expect(
@@ -78,36 +78,36 @@ impl Timestamp {
         runs: &[PacketRun],
         order: &[u32],
         packets: &[Packet],
-        is_own: impl Fn(*mut u8) -> bool,
+        is_clients: impl Fn(*mut u8) -> bool,
     ) {
-        self.next_burst.clear();
-        let have_place = |run: &&PacketRun| !run.place.is_null() && is_own(run.place);
-        for run in runs.iter().filter(have_place) {
+        self.addresses.clear();
+        let is_placed = |run: &&PacketRun| !run.place.is_null() && is_clients(run.place);
+        for run in runs.iter().filter(is_placed) {
             let list = run.list.of(order).iter().cycle();
             let from = run.at as usize % run.list.len as usize;
             let mut place = run.place;
             for index in list.skip(from).take(run.count as usize) {
-                self.next_burst.push(place);
+                self.addresses.push(place);
                 let flits = packet::flits(usize::from(packets[*index as usize].length));
                 place = place.wrapping_add(flits * FLIT);
             }
         }
     }
 
-    /// The packets have come: each learns how long it was under way.
+    /// Replaces the sending time in the recorded packets by the elapsed time.
     ///
     /// # Safety
-    /// They were just written where they were [expected](Self::expect), and no program was told yet.
+    /// The packets were just written to the [recorded](Self::expect) addresses, and no host was notified yet.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn arrive(&self) {
+    pub(super) unsafe fn replace(&self) {
         let now = self.now();
-        for packet in &self.next_burst {
-            // SAFETY: by the caller's word; the timestamp lies in a packet's first flit.
+        for packet in &self.addresses {
+            // SAFETY: the caller guarantees the packet; the timestamp is in its first flit.
             unsafe {
                 let field = packet.add(self.offset).cast::<u32>();
-                let left = u32::from_be(field.read_unaligned());
-                field.write_unaligned(now.wrapping_sub(left).to_be());
+                let sent = u32::from_be(field.read_unaligned());
+                field.write_unaligned(now.wrapping_sub(sent).to_be());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! From memory to the wire.
+//! Transmitting: from memory to the wire.
 
 use super::super::configuration::Configuration;
 use super::super::engine::{ConfigRefused, EngineContext, Owned};
@@ -9,11 +9,11 @@ use super::pair::Pair;
 use super::timestamp::Timestamp;
 use crate::wire::{TxCount, Wire};
 
-/// TX notifications of a core served in one turn.
+/// Maximum number of transmit requests per pair and iteration.
 const TRANSMISSIONS: usize = 32;
 
 impl Pipes {
-    /// Serves the TX notifications of a core.
+    /// Serves the transmit requests of a pair.
     #[inline(always)]
     pub(super) fn serve<W: Wire>(
         &mut self,
@@ -32,12 +32,12 @@ impl Pipes {
             }
             // SAFETY: the buffer is registered and has as many notifications; all fields are atomic.
             let notification = unsafe { &*one.tx.wrapping_add(one.tx_head as usize) };
-            let asked = notification.request();
-            if asked != SEND && nic.is_busy(now) {
+            let request = notification.request();
+            if request != SEND && nic.is_busy(now) {
                 return;
             }
             one.tx_head = (one.tx_head + 1) & self.notifications_mask;
-            match asked {
+            match request {
                 SEND => self.send(pair, notification, now, nic, wire),
                 CONFIGURE => self.configure(pair as u32, notification, now, nic),
                 _ => nic.counters.refused += 1,
@@ -47,7 +47,7 @@ impl Pipes {
         }
     }
 
-    /// Sends the packets that a notification points to.
+    /// Sends the packets of a request.
     #[inline(always)]
     fn send<W: Wire>(
         &mut self,
@@ -59,43 +59,42 @@ impl Pipes {
     ) {
         let (bus, length) = notification.bytes();
         let length = length as usize;
-        let whole = length <= MAX_TRANSFER && length.is_multiple_of(FLIT);
+        let is_valid = length <= MAX_TRANSFER && length.is_multiple_of(FLIT);
         let Some(start) = nic
             .resolve_dma(pair as u32, bus, length)
-            .filter(|_| whole && bus.is_multiple_of(FLIT as u64))
+            .filter(|_| is_valid && bus.is_multiple_of(FLIT as u64))
         else {
             nic.counters.refused += 1;
             return;
         };
-        let Some(Pair { cut, .. }) = self.pairs[pair].as_mut() else { return };
+        let Some(Pair { partial, .. }) = self.pairs[pair].as_mut() else { return };
         let mut timestamp = Owned::of_mut(&mut self.timestamp, nic.client(pair as u32));
         let (mut at, mut packets) = (0, 0);
-        if !cut.is_none() {
-            // SAFETY: as below, and a whole packet lies where it says.
+        if !partial.is_none() {
+            // SAFETY: as below; the completed packet has the returned address and size.
             unsafe {
-                let (taken, whole) = cut.go_on(start, length);
+                let (taken, whole) = partial.append(start, length);
                 at = taken;
                 if let Some((packet, all)) = whole {
-                    packets = leave(packet, all, timestamp.as_deref_mut(), wire).packets;
+                    packets = transmit(packet, all, timestamp.as_deref_mut(), wire).packets;
                 }
             }
         }
-        // SAFETY: registered memory in whole flits, which the program leaves to the NIC until the
-        // notification's signal is 0.
-        let left = unsafe { leave(start.wrapping_add(at), length - at, timestamp, wire) };
-        at += left.bytes;
+        // SAFETY: registered memory of whole flits, which belongs to the NIC until the request is finished.
+        let sent = unsafe { transmit(start.wrapping_add(at), length - at, timestamp, wire) };
+        at += sent.bytes;
         if at < length {
-            // SAFETY: as above; the last packet says that it has more flits than these.
-            let goes_on = unsafe { cut.begin(start.wrapping_add(at), length - at) };
-            if goes_on {
+            // SAFETY: as above; the last packet is longer than this request.
+            let is_partial = unsafe { partial.begin(start.wrapping_add(at), length - at) };
+            if is_partial {
                 at = length;
             } else {
-                // It is no packet, and is left where it is.
+                // Not a valid packet: ignored.
                 nic.counters.refused += 1;
             }
         }
         let flits = (at / FLIT) as u64;
-        nic.counters.out_packets += packets + left.packets;
+        nic.counters.out_packets += packets + sent.packets;
         nic.counters.flits_read += flits;
         nic.count_sent(pair as u32, flits, now);
     }
@@ -133,22 +132,22 @@ impl Pipes {
     }
 }
 
-/// Packets leave, with the time where that is asked for.
+/// Sends packets, with the current time in timestamp mode.
 ///
 /// # Safety
-/// As for [`Wire::leave`]; at most [`MAX_TRANSFER`] bytes.
+/// As for [`Wire::on_transmit`], with at most [`MAX_TRANSFER`] bytes.
 #[inline(always)]
-unsafe fn leave<W: Wire>(
+unsafe fn transmit<W: Wire>(
     start: *const u8,
     bytes: usize,
     timestamp: Option<&mut Timestamp>,
     wire: &mut W,
 ) -> TxCount {
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the same.
     unsafe {
         match timestamp {
             None => wire.on_transmit(start, bytes),
-            Some(timestamp) => timestamp.leave(start, bytes, wire),
+            Some(timestamp) => timestamp.transmit(start, bytes, wire),
         }
     }
 }

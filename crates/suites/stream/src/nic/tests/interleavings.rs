@@ -1,8 +1,8 @@
-//! Every order in which the loads and stores of both ends may take effect, as loom tries them, over the very
-//! files that the NIC and its programs are built of: only the atomics are loom's.
-#![allow(dead_code, reason = "the files have more than is tried here")]
-#![allow(unreachable_pub, reason = "as modules of their own they are reached by nobody")]
-#![allow(clippy::duplicate_mod, reason = "that is the point")]
+//! Doorbells and notifications under all interleavings that loom explores. The modules are those of the NIC, included
+//! with loom's atomics.
+#![allow(dead_code, reason = "the modules contain more than is tested here")]
+#![allow(unreachable_pub, reason = "nothing else uses these copies of the modules")]
+#![allow(clippy::duplicate_mod, reason = "compiled a second time with loom's atomics")]
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -19,16 +19,16 @@ mod doorbells;
 #[path = "../notification.rs"]
 mod notification;
 
-/// What stands in the place of the real ones.
+/// Replaces `nic::sync`.
 mod sync {
     pub(super) use loom::hint::spin_loop;
     pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-    /// As few as show it all: laps come soon.
+    /// Small, so that laps are short.
     pub(crate) const CREDIT: u32 = 4;
 }
 
-/// A queue on the heap of this process.
+/// Replaces the mapping by memory on the heap.
 mod doorbell_mapping {
     #[derive(Debug, Clone)]
     pub(super) struct DoorbellMapping(pub(super) loom::sync::Arc<super::DoorbellQueue>);
@@ -46,7 +46,7 @@ fn queue(stamped: bool) -> (DoorbellSender, DoorbellReceiver) {
     ends(doorbell_mapping::DoorbellMapping(Arc::new(DoorbellQueue::default())), stamped)
 }
 
-/// Tries until there is something.
+/// Polls until there is a value.
 fn wait<T>(mut get: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(got) = get() {
@@ -56,23 +56,23 @@ fn wait<T>(mut get: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// More than a lap of a queue whose writer is held up by its credit. So many times a thread may lose its core
-/// to the other where it need not: all orders beyond that are too many to try.
-fn writes_arrive(stamped: bool, lost: usize) {
+/// More than a lap of a queue whose sender waits for credit. `preemptions` bounds the number of involuntary context
+/// switches: exploring all interleavings would take too long.
+fn writes_arrive(stamped: bool, preemptions: usize) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(lost);
+    model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let (doorbells, mut arrivals) = queue(stamped);
+        let (doorbells, mut receiver) = queue(stamped);
         let writer = thread::spawn(move || {
             (1..=WRITES).for_each(|number| doorbells.write(number + 10, number));
         });
         for number in 1..=WRITES {
             if stamped {
-                assert_eq!(arrivals.take(0), None, "nothing was written so long ago");
+                assert_eq!(receiver.take(0), None, "no write is that old");
             }
-            assert_eq!(wait(|| arrivals.take(u64::MAX)), (number + 10, number));
+            assert_eq!(wait(|| receiver.take(u64::MAX)), (number + 10, number));
         }
-        assert_eq!(arrivals.take(u64::MAX), None);
+        assert_eq!(receiver.take(u64::MAX), None);
         writer.join().unwrap();
     });
 }
@@ -85,30 +85,29 @@ fn writes_arrive_once_in_order_and_wait_for_credit() {
 }
 
 #[test]
-fn writes_arrive_with_when_they_were_made() {
+fn stamped_writes_arrive_in_order() {
     writes_arrive(true, 2);
 }
 
 #[test]
-fn a_writer_does_not_wait_for_a_nic_that_has_gone() {
+fn a_sender_does_not_wait_for_a_nic_that_has_ended() {
     loom::model(|| {
-        let (doorbells, mut arrivals) = queue(false);
+        let (doorbells, mut receiver) = queue(false);
         let writer = thread::spawn(move || (0..6).for_each(|it| doorbells.write(0, it)));
-        let _ = arrivals.take(u64::MAX);
-        drop(arrivals);
+        let _ = receiver.take(u64::MAX);
+        drop(receiver);
         writer.join().unwrap();
     });
 }
 
-/// Packets and notifications, two slots of each, of which the NIC leaves one free. The program gives a slot
-/// back by a doorbell; on its next lap the NIC must not be told that it is still full, nor have what it then
-/// writes there overwritten.
+/// Packets and notifications with two slots each, of which the NIC leaves one free. The host returns a slot by a
+/// doorbell; on the next lap the NIC must not find it full, and its write must not be overwritten.
 #[test]
-fn packets_are_there_when_the_program_is_told_and_no_notification_is_lost() {
+fn packets_are_complete_when_notified_and_no_notification_is_lost() {
     const SLOTS: usize = 2;
     const PACKETS: u32 = 3;
     loom::model(|| {
-        let (doorbells, mut arrivals) = queue(false);
+        let (doorbells, mut receiver) = queue(false);
         let slots: Arc<[RxNotification; SLOTS]> = Arc::default();
         let ring: Arc<[UnsafeCell<u32>; SLOTS]> =
             Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
@@ -117,10 +116,10 @@ fn packets_are_there_when_the_program_is_told_and_no_notification_is_lost() {
             let mut head = 0;
             for tail in 0..PACKETS {
                 while tail - head == SLOTS as u32 - 1 {
-                    head = wait(|| arrivals.take(u64::MAX)).1;
+                    head = wait(|| receiver.take(u64::MAX)).1;
                 }
                 let slot = tail as usize % SLOTS;
-                // SAFETY: loom sees to it that nobody else has it.
+                // SAFETY: loom checks that there is no concurrent access.
                 nic_ring[slot].with_mut(|packet| unsafe { *packet = tail + 100 });
                 nic_slots[slot].notify(7, tail + 1);
             }
@@ -133,25 +132,25 @@ fn packets_are_there_when_the_program_is_told_and_no_notification_is_lost() {
             doorbells.write(0, head + 1);
         }
         nic.join().unwrap();
-        assert!(slots.iter().all(|slot| slot.take().is_none()), "nothing is told twice");
+        assert!(slots.iter().all(|slot| slot.take().is_none()), "no notification twice");
     });
 }
 
-/// Memory that is sent from is the program's again when the NIC says so, and not before.
+/// Memory being sent belongs to the host again only when the NIC reports completion.
 #[test]
-fn what_is_sent_is_what_was_written() {
+fn sent_packets_are_as_written() {
     const PACKETS: u32 = 2;
     loom::model(|| {
-        let (doorbells, mut arrivals) = queue(false);
+        let (doorbells, mut receiver) = queue(false);
         let slot: Arc<TxNotification> = Arc::default();
         let memory = Arc::new(UnsafeCell::new(0));
         let (nic_slot, nic_memory) = (Arc::clone(&slot), Arc::clone(&memory));
         let nic = thread::spawn(move || {
             for number in 0..PACKETS {
-                assert_eq!(wait(|| arrivals.take(u64::MAX)), (16, number));
+                assert_eq!(wait(|| receiver.take(u64::MAX)), (16, number));
                 assert_eq!(nic_slot.request(), SEND);
                 assert_eq!(nic_slot.bytes(), (0x1000, 64 + u64::from(number)));
-                // SAFETY: loom sees to it that nobody changes it.
+                // SAFETY: loom checks that there is no concurrent write.
                 assert_eq!(nic_memory.with(|packet| unsafe { *packet }), number + 5);
                 nic_slot.finish();
             }
@@ -167,9 +166,9 @@ fn what_is_sent_is_what_was_written() {
     });
 }
 
-/// Whether a rule has a place is known once the NIC says that it is done.
+/// The refusal of a rule is visible when the request is done.
 #[test]
-fn what_was_refused_is_told_before_it_is_done() {
+fn a_refusal_is_visible_when_the_request_is_done() {
     loom::model(|| {
         let slot: Arc<TxNotification> = Arc::default();
         let nic_slot = Arc::clone(&slot);
