@@ -26,8 +26,6 @@ pub(crate) enum Command<O> {
 }
 
 /// A queue of commands to the NIC's thread.
-
-/// Where it is said.
 pub(crate) struct CommandQueue<O> {
     commands: Mutex<Vec<Command<O>>>,
     waiting: AtomicBool,

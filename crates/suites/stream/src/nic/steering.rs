@@ -16,8 +16,6 @@ const PER_PACKET: u32 = u32::MAX - 1;
 const MAX_RUN: u32 = 1 << 16;
 
 /// The route of a packet and of those that follow it.
-
-/// Where packets go, from one of them on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     /// The pipe, or [`NONE`].

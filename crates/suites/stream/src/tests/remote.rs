@@ -153,7 +153,7 @@ fn another_version_is_told_in_one_line() {
     let both = format!("version {VERSION} and the program version {}", VERSION + 1);
     assert!(why.contains(&both) && why.lines().count() == 1, "{why}");
     assert!(found.raw().refused(Request::Attach, NO_FD).contains("hello"));
-    assert!(found.raw().refused(Request::Hello(VERSION, None), NO_FD).contains("form"));
+    assert!(found.raw().refused(Request::Hello(VERSION, None), NO_FD).contains("configuration"));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_program_has_so_much_memory_and_no_more() {
     port.rings(16, each).unwrap();
     let many: Vec<_> = (0..100).map(|_| port.plain(4096).unwrap()).collect();
     let why = port.plain(4096).map(|_| ()).unwrap_err().to_string();
-    assert!(why.contains("spans"), "{why}");
+    assert!(why.contains("regions"), "{why}");
     drop(many);
     assert!(port.rings(usize::MAX, 4096).is_err());
     found.still_serves();
@@ -224,7 +224,7 @@ fn memory_that_could_become_shorter_is_refused() {
     let unsealed = Memfd::create("test", 8192).unwrap();
     assert!(raw.refused(lend, Some(&unsealed)).contains("sealed"));
     let shorter = Memfd::sealed("test", 4096).unwrap();
-    assert!(raw.refused(lend, Some(&shorter)).contains("as much"));
+    assert!(raw.refused(lend, Some(&shorter)).contains("requested length"));
     let file = tempfile::tempfile().unwrap();
     file.set_len(8192).unwrap();
     assert!(raw.refused(lend, Some(&file)).contains("sealed"));

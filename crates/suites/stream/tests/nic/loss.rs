@@ -53,7 +53,7 @@ fn of_a_million_packets() {
     in_every_case(1_000_000);
 }
 
-/// Minutes: `cargo test --release -p tollgate-stream --test nothing_lost -- --ignored`
+/// Minutes: `cargo test --release -p tollgate-stream --test nic -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn long_of_a_billion_packets() {

@@ -181,6 +181,7 @@ impl Options {
                 let default = 1 << each.ilog2();
                 let ring = self.ring.map_or(default, |ring| ring as usize);
                 let notify = match pipes_interface {
+                    EchoInterface::PipesPerPacket => Notify::EveryPacket,
                     _ => Notify::Reactively,
                 };
                 InterfaceConfig::Pipes { notify, ring, notifications: NOTIFICATIONS }

@@ -12,9 +12,9 @@ use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{BUFFERS, PIPES, Queue, Register};
 
 /// Numbers that look drawn by chance: SplitMix64.
-struct IdAllocator(u64);
+struct Random(u64);
 
-impl IdAllocator {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,7 +44,7 @@ fn outlives_anything(found: &Found) {
         ..Trial::default()
     };
     found.nic.command(GeneratorCommand::Start(trial, answer));
-    let mut numbers = IdAllocator(5);
+    let mut numbers = Random(5);
     for _ in 0..20 {
         let port = found.connect().port();
         let (pair, doorbells) = port.attach().unwrap();
@@ -114,7 +114,7 @@ fn lengths_may_change_while_the_nic_looks() {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let other = std::thread::spawn(move || {
-        let mut numbers = IdAllocator(9);
+        let mut numbers = Random(9);
         while !stopped.load(Relaxed) {
             let number = numbers.next();
             let flit = start + number as usize % (SIZES.ring / 64) * 64;
@@ -123,7 +123,7 @@ fn lengths_may_change_while_the_nic_looks() {
             unsafe { ((flit + 16) as *mut u16).write_volatile(length.to_be()) };
         }
     });
-    let mut numbers = IdAllocator(11);
+    let mut numbers = Random(11);
     for _ in 0..20_000 {
         let bytes = 64 * (1 + numbers.next() as usize % 40);
         pipe.allocate(bytes).unwrap();

@@ -101,8 +101,8 @@ fn programs_that_attach_nothing_make_way_for_others() {
     let path = found.folder.path().join("nic");
     until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
     let told = end(&silent[0].0).unwrap_or_default();
-    assert!(told.contains("attached nothing") && told.lines().count() == 1, "{told}");
-    // Who has something is record, however long it is silent.
+    assert!(told.contains("nothing attached") && told.lines().count() == 1, "{told}");
+    // A client that allocated something stays, however long it is silent.
     assert!(matches!(attached.ask(Request::AllocPipe, NO_FD), Some((Reply::Pipe(_), None))));
     found.still_serves();
 }
@@ -113,7 +113,7 @@ fn half_a_message_and_answers_that_nobody_reads_end_the_connection_alone() {
     let mut half = found.raw();
     half.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
     half.0.write_all(&[0; 10]).unwrap();
-    assert!(end(&half.0).is_some_and(|why| why.contains("half of a message")));
+    assert!(end(&half.0).is_some_and(|why| why.contains("incomplete message")));
     let deaf = found.raw();
     deaf.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
     let start = Instant::now();
@@ -155,7 +155,7 @@ fn all_programs_together_have_so_much_memory_and_so_many_cores() {
     let [one, other] = [found.connect().port(), found.connect().port()];
     let lent = one.rings(16, 64 << 10).unwrap();
     let why = other.ring(8192).map(|_| ()).unwrap_err().to_string();
-    assert!(why.contains("of all programs") && why.lines().count() == 1, "{why}");
+    assert!(why.contains("for all programs") && why.lines().count() == 1, "{why}");
     drop(other.ring(4096).unwrap());
     drop(lent);
     other.rings(16, 64 << 10).unwrap();

@@ -50,7 +50,7 @@ enum Passed {
     /// A pipe's end.
     Pipe,
     /// The doorbells of a pair.
-    DoorbellSender,
+    Doorbells,
 }
 
 impl Passed {
@@ -61,7 +61,7 @@ impl Passed {
             Self::Memfd(bytes, true) => Some(owned(Memfd::sealed("test", bytes).unwrap())),
             Self::Memfd(bytes, false) => Some(owned(Memfd::create("test", bytes).unwrap())),
             Self::Pipe => Some(std::io::pipe().unwrap().0.into()),
-            Self::DoorbellSender => {
+            Self::Doorbells => {
                 Some(owned(Memfd::sealed("test", size_of::<DoorbellQueue>()).unwrap()))
             }
         }
@@ -81,7 +81,7 @@ fn passed() -> impl Strategy<Value = Passed> {
         3 => Just(Passed::Nothing),
         2 => (bytes, prop::bool::weighted(0.8)).prop_map(|(bytes, fixed)| Passed::Memfd(bytes, fixed)),
         1 => Just(Passed::Pipe),
-        1 => Just(Passed::DoorbellSender),
+        1 => Just(Passed::Doorbells),
     ]
 }
 

@@ -43,7 +43,7 @@ fn where_doorbells_and_transfers_take_time() {
     in_every_case(TestParams { doorbell: delay, transfer: delay, ..TestParams::default() }, 2_000);
 }
 
-/// Minutes: `cargo test --release -p tollgate-stream --test descriptors -- --ignored`
+/// Minutes: `cargo test --release -p tollgate-stream --test nic -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn long_of_a_billion_packets() {
