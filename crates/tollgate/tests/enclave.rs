@@ -184,7 +184,7 @@ fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
     assert!(told.contains("./libmine.a: No such file"), "{told}");
     std::fs::write(bench.path().join("libmine.a"), "some text\n").unwrap();
     let told = bench.refused(&mine, 2);
-    assert!(told.contains("./libmine.a: is no static library"), "{told}");
+    assert!(told.contains("./libmine.a: not a static library"), "{told}");
     std::fs::remove_file(bench.path().join("libmine.a")).unwrap();
     let built = shell(
         &bench,

@@ -1,5 +1,5 @@
-//! `enclave/allocation`: the seed's loop, in one enclave by many threads; `enclave/room`: the same with
-//! heaps that may be too small.
+//! `enclave/allocation`: the loop of the Open Enclave sample, run by many threads in one enclave. `enclave/room`: the
+//! same with heaps that may be too small.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::metrics;
 use crate::params::{AllocationParams, YesNo};
 use crate::threads::{EnclaveThreads, WorkTime, seed};
 
-/// The loop of Open Enclave's sample.
+/// The method that runs the loop of the Open Enclave sample.
 pub struct Allocation {
     name: &'static str,
-    /// Whether heaps are varied: that one is too small is then a result, and no fault.
+    /// Whether heaps are varied, so that a heap that is too small is a result and not an error.
     may_be_too_small: bool,
 }
 
-/// In an enclave whose heap suffices.
+/// The loop with a sufficient heap.
 pub const ALLOCATION: Allocation = Allocation { name: "allocation", may_be_too_small: false };
-/// The same where heaps are varied.
+/// The loop with varied heaps.
 pub const ROOM: Allocation = Allocation { name: "room", may_be_too_small: true };
 
 impl Method for Allocation {
@@ -73,10 +73,10 @@ struct AllocationProbe {
 impl AllocationProbe {
     fn failure(&self, flaw: WorkError) -> Failure {
         match flaw {
-            // Said without numbers, so that what has one cause is told once.
+            // Without numbers, so that equal causes are reported once.
             WorkError::Null { .. } if self.may_be_too_small => Failure::unavailable(
                 "allocations returned NULL: the heap is too small",
-                "take more pages",
+                "use more pages",
             ),
             _ => flaw.into(),
         }
@@ -113,7 +113,7 @@ impl Probe<AllocationParams> for AllocationProbe {
     }
 }
 
-/// The time of all threads' parts, and how often they left.
+/// Returns the times of all threads and the numbers of OCALLs.
 pub fn timed(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Measurement {
     Measurement::default()
         .value("wall", wall)
@@ -122,15 +122,15 @@ pub fn timed(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Measurement
         .value("waits", enclave.enclave().waits() as f64)
 }
 
-/// How long loading takes, and `each` allocations of every thread, as slow as under a lock that many want.
+/// Returns the expected duration of loading and of `each` allocations per thread under a contended lock.
 pub fn allocating(threads: u64, each: u64) -> Duration {
     let one = if threads == 1 { ALONE } else { CONTENDED };
     LOADING + one * u32::try_from(each.saturating_mul(threads)).unwrap_or(u32::MAX)
 }
 
-/// What loading an enclave takes, with the lab's own part of a sample.
+/// Expected duration of loading an enclave and of the lab's overhead per sample.
 pub const LOADING: Duration = Duration::from_millis(8);
-/// What an allocation takes by one thread.
+/// Expected duration of an allocation by a single thread.
 const ALONE: Duration = Duration::from_nanos(40);
-/// What an allocation takes while others want the lock, their waiting shared among them.
+/// Expected duration of an allocation under a contended lock, divided by the number of threads.
 const CONTENDED: Duration = Duration::from_nanos(150);

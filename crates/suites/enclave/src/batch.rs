@@ -1,4 +1,4 @@
-//! Calls timed in batches, in which the counter's step is a thousandth.
+//! Calls timed in batches, so that the counter's step is at most a thousandth of a batch.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use lab::sample::Failure;
 use lab::statistics::median;
 use machine::tsc::{self, Tsc};
 
-/// A batch lasts at min_size so many steps of the counter.
+/// Minimum length of a batch, in steps of the counter.
 const MIN_STEPS: u64 = 1000;
-/// The min_size batches that make a median, and the most.
+/// The minimum and maximum number of batches behind a median.
 const BATCHES: std::ops::Range<usize> = 5..1 << 14;
-/// Tries of one size before a longer one: a stall makes a short batch look long.
+/// Number of attempts per size, because a stall makes a short batch look long.
 const ATTEMPTS: usize = 3;
-/// A batch of more makes no sense: what takes no time is not there.
+/// The largest batch; if it takes no time, no call was made.
 const MAX_SIZE: u64 = 1 << 24;
 
-/// What one of many calls in a row takes, ns: the median over batches, for as long as the budget.
-/// `make` makes so many, `min_size` or more.
+/// Times one of many consecutive calls within `budget`; returns the median over batches, ns. `make` makes the given
+/// number of calls, at least `min_size`.
 ///
 /// # Errors
-/// Those of the calls; where the calls take no time.
+/// Returns the error of a call, or `check` if the calls take no time.
 pub fn each(
     tsc: &Tsc,
     budget: Duration,
@@ -60,13 +60,13 @@ pub fn each(
 mod tests {
     use super::*;
 
-    /// The counter, without which nothing is timed.
+    /// Returns the counter, or `None` if nothing can be timed.
     fn tsc() -> Option<&'static Tsc> {
         Tsc::get().inspect_err(|why| machine::untested::note("times of calls", why)).ok()
     }
 
     #[test]
-    fn a_call_takes_what_it_takes() {
+    fn a_call_takes_its_duration() {
         let Some(tsc) = tsc() else { return };
         let wait = |size: u64| {
             for _ in 0..size {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_not_made_are_found() {
+    fn missing_calls_are_detected() {
         let Some(tsc) = tsc() else { return };
         assert!(
             each(tsc, Duration::ZERO, 1, |_| Ok(())).unwrap_err().why.contains("none was made")
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_ends_it() {
+    fn a_failed_call_ends_the_batch() {
         let Some(tsc) = tsc() else { return };
         let failing = |_| Err(Failure::check("no"));
         assert_eq!(each(tsc, Duration::ZERO, 1, failing).unwrap_err().why, "no");

@@ -1,4 +1,4 @@
-//! An enclave's configuration: the seed's `.conf` file of `Key=number` lines.
+//! The configuration of an enclave: the Open Enclave sample's `.conf` file of `Key=number` lines.
 
 use std::path::Path;
 
@@ -6,33 +6,33 @@ use lab::sample::Failure;
 
 use crate::limits::{self, Limit};
 
-/// The size of a page, in bytes.
+/// The length of a page, bytes.
 pub const PAGE: usize = 4096;
 
-/// The longest `.conf` file that is read, bytes.
+/// The maximum length of a `.conf` file, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What an enclave is made of.
+/// The configuration of an enclave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conf {
     /// `NumHeapPages`: pages of the heap, which cannot grow.
     pub heap_pages: usize,
     /// `NumStackPages`: pages of each thread's stack.
     pub stack_pages: usize,
-    /// `NumTCS`: how many threads can be inside at once.
+    /// `NumTCS`: how many threads can be inside at the same time.
     pub tcs: usize,
-    /// `Debug`: an SGX enclave that a debugger may read; the other kinds hide nothing from one anyway.
+    /// `Debug`: whether a debugger may read an SGX enclave; the other kinds are always readable.
     pub debug: bool,
 }
 
-/// As the sample's own file has it.
+/// The values of the sample's file.
 impl Default for Conf {
     fn default() -> Self {
         Self { heap_pages: 4096, stack_pages: 16, tcs: 8, debug: false }
     }
 }
 
-/// The keys, with their limits.
+/// The keys with their limits.
 const KEYS: [(&str, Limit); 4] = [
     ("NumHeapPages", limits::HEAP),
     ("NumStackPages", limits::STACK),
@@ -44,19 +44,18 @@ impl Conf {
     /// Reads a file.
     ///
     /// # Errors
-    /// A file that cannot be read, or what [`Conf::parse`] refuses.
+    /// Returns an error if the file cannot be read, or the error of [`Conf::parse`].
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let file = path.display().to_string();
-        let text = machine::file::read_input_text(path, MAX_FILE_BYTES).map_err(|why| {
-            Failure::failed(format!("{file}: {why}: give a .conf file that can be read"))
-        })?;
+        let text = machine::file::read_input_text(path, MAX_FILE_BYTES)
+            .map_err(|why| Failure::failed(format!("{file}: {why}: give a readable .conf file")))?;
         Self::parse(&file, &text)
     }
 
-    /// The lengths of the heap and of a stack, bytes.
+    /// Returns the lengths of the heap and of a stack, bytes.
     ///
     /// # Errors
-    /// Refuses a configuration that no enclave can have: without TCS, or more bytes than an address can count.
+    /// Returns an error if there is no TCS, or if the enclave exceeds the address space.
     pub(crate) fn lengths(&self) -> Result<(usize, usize), Failure> {
         if self.tcs == 0 {
             return Err(Failure::failed("NumTCS is 0: give at least 1"));
@@ -65,19 +64,19 @@ impl Conf {
         bytes(self.heap_pages).zip(bytes(self.stack_pages)).ok_or_else(|| self.too_large())
     }
 
-    /// The refusal of an enclave whose length exceeds the address space.
+    /// Returns the failure for an enclave that exceeds the address space.
     pub(crate) fn too_large(&self) -> Failure {
         Failure::failed(format!(
             "an enclave of {} heap pages and {} TCS with {} stack pages each is larger than the address space: \
-             ask fewer pages",
+             use fewer pages",
             self.heap_pages, self.tcs, self.stack_pages
         ))
     }
 
-    /// Reads a text; a key that it does not name keeps its default. `#` begins a comment.
+    /// Parses a text; a missing key keeps its default. `#` starts a comment.
     ///
     /// # Errors
-    /// The first line that is wrong, by file, line and key.
+    /// Returns the first error, with file, line and key.
     pub fn parse(file: &str, text: &str) -> Result<Self, Failure> {
         let mut given = [None; KEYS.len()];
         for (number, line) in (1..).zip(text.lines()) {
@@ -93,11 +92,11 @@ impl Conf {
             };
             let Some(which) = KEYS.iter().position(|(name, _)| *name == key) else {
                 let names = KEYS.map(|(name, _)| name).join(", ");
-                return Err(bad(format!("there is no key '{key}': the keys are {names}")));
+                return Err(bad(format!("unknown key '{key}'; expected one of {names}")));
             };
             let count = KEYS[which].1.read(key, value).map_err(bad)?;
             if given[which].replace(count as usize).is_some() {
-                return Err(bad(format!("{key} is given twice: keep one of the lines")));
+                return Err(bad(format!("{key} is given twice: delete one of the lines")));
             }
         }
         let all = Self::default();
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_file_is_read_and_the_rest_keeps_its_default() {
+    fn a_file_is_parsed_and_missing_keys_keep_their_defaults() {
         let text =
             "# snmalloc needs 256 KB a thread\nNumHeapPages=8192\n\n NumTCS = 16 # threads\n";
         let conf = Conf::parse("enclave.conf", text).unwrap();
@@ -137,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_file_line_and_key() {
+    fn an_error_names_file_line_and_key() {
         for (text, expected) in [
             (
                 "\nNumHeapPage=1",
-                "enclave.conf:2: there is no key 'NumHeapPage': the keys are NumHeapPages",
+                "enclave.conf:2: unknown key 'NumHeapPage'; expected one of NumHeapPages",
             ),
             ("NumTCS 8", "enclave.conf:1: 'NumTCS 8' has no '='"),
             ("NumTCS=8\nNumTCS=8", "enclave.conf:2: NumTCS is given twice"),
@@ -166,7 +165,7 @@ mod tests {
         {
             let conf = Conf { heap_pages, stack_pages, ..Conf::default() };
             let why = conf.lengths().unwrap_err().to_string();
-            assert!(why.contains("larger than the address space: ask fewer pages"), "{why}");
+            assert!(why.contains("larger than the address space: use fewer pages"), "{why}");
         }
         let none = Conf { tcs: 0, ..Conf::default() };
         assert_eq!(none.lengths().unwrap_err().why, "NumTCS is 0: give at least 1");
@@ -175,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_numbers_in_range_come_back(heap in 1usize..=1 << 24, stack in 1usize..=1 << 16,
+        fn any_valid_numbers_are_parsed(heap in 1usize..=1 << 24, stack in 1usize..=1 << 16,
             tcs in 1usize..=1024, debug: bool, order in Just([0usize, 1, 2, 3]).prop_shuffle()) {
             let lines = [
                 format!("NumHeapPages={heap}"), format!("NumStackPages = {stack}"),
@@ -187,7 +186,9 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused_in_one_line(text in "(Num(HeapPages|TCS)|Debug|[ -~])?[=# \n]?[0-9]{0,30}\n?.*") {
+        fn any_text_is_parsed_or_refused_in_one_line(text in "(Num(HeapPages|TCS)|Debug|[ -~])?[=#
+        ]?[0-9]{0,30}
+        ?.*") {
             if let Err(failure) = Conf::parse("a.conf", &text) {
                 let why = failure.to_string();
                 prop_assert!(why.contains("a.conf:") && !why.contains('\n'), "{}", why);

@@ -1,4 +1,4 @@
-//! `enclave/cross-thread`: memory that another thread frees than allocated it.
+//! `enclave/cross-thread`: blocks that one thread allocates and another frees.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::metrics;
 use crate::params::{CrossThreadParams, Mode};
 use crate::threads::{EnclaveThreads, seed};
 
-/// Blocks that larson's threads share, for each thread: twice the seed's queue.
+/// Slots per thread that the threads of larson share: twice the queue of the Open Enclave sample.
 const SLOTS: u64 = 30;
 
-/// Frees memory in another thread than allocated it.
+/// The method that frees blocks on a different thread than allocated them.
 pub struct CrossThread;
 
 impl Method for CrossThread {
@@ -61,13 +61,13 @@ fn available(params: &CrossThreadParams) -> Result<(), Failure> {
     let threads = params.threads;
     match params.mode {
         Mode::ProducerConsumer if !threads.is_multiple_of(2) => {
-            let why = format!("{threads} threads are no pairs of producer and consumer");
-            return Err(Failure::unavailable(why, "take an even number of threads"));
+            let why = format!("{threads} threads do not form pairs of producer and consumer");
+            return Err(Failure::unavailable(why, "use an even number of threads"));
         }
         Mode::Larson if SLOTS * threads > MAX_SLOTS => {
             let most = MAX_SLOTS / SLOTS;
             let why = format!("{threads} threads need more than the {MAX_SLOTS} slots of larson");
-            return Err(Failure::unavailable(why, format!("take at most {most} threads")));
+            return Err(Failure::unavailable(why, format!("use at most {most} threads")));
         }
         Mode::ProducerConsumer | Mode::Larson => {}
     }

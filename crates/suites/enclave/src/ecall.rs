@@ -1,4 +1,4 @@
-//! `enclave/ecall`: what entering and leaving costs, and loading.
+//! `enclave/ecall`: the cost of ECALLs, OCALLs and loading.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use crate::loaded::{self, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::EnclaveParams;
 
-/// OCALLs of one ECALL at least, so that the ECALL around them is a small part.
+/// Minimum number of OCALLs per ECALL, so that the ECALL itself contributes little.
 const LEAVES: u64 = 64;
-/// The size that short ECALLs allocate, bytes.
+/// The block size of short ECALLs, bytes.
 const SHORT: u64 = 64;
-/// The least loads that make a median, and the most.
+/// The minimum and maximum number of loads behind a median.
 const LOADS: std::ops::Range<usize> = 3..100;
-/// What is timed one after another within the budget.
+/// Number of parts that share the time budget.
 const PARTS: u32 = 5;
 
-/// Enters, leaves and loads.
+/// The method that times ECALLs, OCALLs and loading.
 pub struct EcallCost;
 
 impl Method for EcallCost {
@@ -90,7 +90,9 @@ impl Probe<EnclaveParams> for Calls {
         let ocall = batch::each(tsc, budget, LEAVES, |times| {
             match inside.leave(times).map_err(failed)? {
                 back if back == times => Ok(()),
-                back => Err(Failure::check(format!("{back} of {times} OCALLs came back right"))),
+                back => Err(Failure::check(format!(
+                    "{back} of {times} OCALLs returned the right result"
+                ))),
             }
         })?;
         let short = batch::each(tsc, budget, 2, |times| {
@@ -114,7 +116,7 @@ impl Probe<EnclaveParams> for Calls {
     }
 }
 
-/// What loading takes, ns: the median; unloading is outside.
+/// Times loading without unloading; returns the median, ns.
 fn load(
     tsc: &Tsc,
     budget: Duration,
@@ -133,13 +135,13 @@ fn load(
     median(&times).ok_or_else(|| Failure::failed("no enclave was loaded"))
 }
 
-/// Plain calls of a function that takes the words of an ECALL and does nothing.
+/// Makes plain calls of an empty function with the words of an ECALL.
 fn plain(times: u64) -> Result<(), Failure> {
     extern "sysv64" fn nothing(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
         0
     }
     type Function = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> u64;
-    // Not known to the compiler, so that it is called.
+    // Hidden from the compiler, so that it is not inlined.
     let function: Function = black_box(nothing);
     for number in 0..times {
         black_box(function(number, 0, 0, 0, 0, 0));

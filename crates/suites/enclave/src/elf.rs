@@ -1,17 +1,17 @@
-//! An enclave's image: a static PIE that needs nothing but its relative relocations.
+//! An enclave's image: a static PIE with only relative relocations.
 
 use lab::sample::Failure;
 
 use crate::conf::PAGE;
 
-/// The largest image that is loaded, in bytes.
+/// The maximum length of a loaded image, bytes.
 const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_TLS: u32 = 7;
 const PT_GNU_STACK: u32 = 0x6474_e551;
-/// Headers that ask nothing of a loader: PT_NULL, PT_NOTE, PT_PHDR, and GNU's eh_frame, relro and property.
+/// Headers that need no action by a loader: PT_NULL, PT_NOTE, PT_PHDR, and GNU's eh_frame, relro and property.
 const IGNORED_HEADERS: [u32; 6] = [0, 4, 6, 0x6474_e550, 0x6474_e552, 0x6474_e553];
 const DT_NEEDED: u64 = 1;
 const DT_PLTRELSZ: u64 = 2;
@@ -21,63 +21,63 @@ const DT_RELSZ: u64 = 18;
 const DT_RELRSZ: u64 = 35;
 const R_X86_64_RELATIVE: u64 = 8;
 
-/// What a segment's pages may do besides being read: one of them or neither, never both.
+/// The rights of a segment's pages besides reading; never both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing more.
+    /// Only reading.
     Read,
-    /// Be written.
+    /// Writing.
     Write,
-    /// Be executed.
+    /// Execution.
     Execute,
 }
 
-/// A part of the image in memory; addresses count from the image's first byte.
+/// A segment of the image. Addresses are relative to the image's first byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Its first byte.
+    /// The first byte.
     pub address: usize,
-    /// Its length in memory: what the file does not give is zero.
+    /// The length in memory; bytes that the file does not contain are zero.
     pub length: usize,
-    /// What the file gives.
+    /// The bytes in the file.
     pub bytes: &'a [u8],
-    /// What its pages may do.
+    /// The pages' rights.
     pub access: Access,
 }
 
-/// The template of a thread's own variables.
+/// The template of the thread-local variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tls<'a> {
-    /// Where it is in the image, relocated.
+    /// The address in the image, where it is relocated.
     pub address: usize,
-    /// What the file gives, which lies in one segment.
+    /// The bytes in the file, which are inside one segment.
     pub bytes: &'a [u8],
-    /// Its length in memory.
+    /// The length in memory.
     pub length: usize,
-    /// Its alignment, a power of two of at most a page.
+    /// The alignment: a power of two, at most a page.
     pub align: usize,
 }
 
 /// An image that can be loaded.
 #[derive(Debug, Clone)]
 pub struct Elf<'a> {
-    /// The parts that are loaded, in the order of their addresses; no two share a page.
+    /// The loaded segments, in address order; no two share a page.
     pub segments: Vec<Segment<'a>>,
-    /// The template of a thread's own variables, where there are any.
+    /// The template of the thread-local variables, if there are any.
     pub tls: Option<Tls<'a>>,
-    /// Words to be set: where, and what beside the image's address.
+    /// Words to relocate: the location, and the value to which the image's address is added.
     pub relocations: Vec<(usize, u64)>,
-    /// Where it is entered.
+    /// The entry point.
     pub entry: usize,
-    /// Its length in memory: whole pages.
+    /// The length in memory: whole pages.
     pub length: usize,
 }
 
 impl<'a> Elf<'a> {
-    /// Reads an image.
+    /// Parses an image.
     ///
     /// # Errors
-    /// Whatever is no static PIE of this kind, in one line.
+    /// Returns one line if the file is not such a static PIE.
     pub fn parse(file: &'a [u8]) -> Result<Self, Failure> {
         parse(file).map_err(|why| {
             Failure::failed(format!(
@@ -100,12 +100,12 @@ struct Header {
 }
 
 fn parse(file: &[u8]) -> Result<Elf<'_>, String> {
-    // 64-bit, little-endian, version 1; then ET_DYN for x86-64
+    // 64-bit, little-endian, version 1; then ET_DYN for x86-64.
     if file.get(..7) != Some(b"\x7fELF\x02\x01\x01")
         || u16_at(file, 16)? != 3
         || u16_at(file, 18)? != 62
     {
-        return Err("is no position-independent ELF file for x86-64".into());
+        return Err("is not a position-independent ELF file for x86-64".into());
     }
     let headers = headers(file)?;
     let mut elf = Elf { segments: vec![], tls: None, relocations: vec![], entry: 0, length: 0 };
@@ -115,11 +115,13 @@ fn parse(file: &[u8]) -> Result<Elf<'_>, String> {
             PT_LOAD => elf.segments.push(segment(file, header, &mut elf.length)?),
             PT_TLS if tls_header.is_some() => return Err("has two PT_TLS headers".into()),
             PT_TLS => tls_header = Some(header),
-            PT_GNU_STACK if header.flags & 1 != 0 => return Err("wants an executable stack".into()),
+            PT_GNU_STACK if header.flags & 1 != 0 => {
+                return Err("requires an executable stack".into());
+            }
             PT_GNU_STACK | PT_DYNAMIC => {}
             kind if IGNORED_HEADERS.contains(&kind) => {}
             kind => {
-                return Err(format!("has a program header of type {kind:#x}, which is not loaded"));
+                return Err(format!("has a program header of unsupported type {kind:#x}"));
             }
         }
     }
@@ -159,7 +161,7 @@ fn headers(file: &[u8]) -> Result<Vec<Header>, String> {
 
 fn segment<'a>(file: &'a [u8], header: &Header, length: &mut usize) -> Result<Segment<'a>, String> {
     let access = match header.flags & 7 {
-        flags if flags & 3 == 3 => return Err("has a segment that is written and executed".into()),
+        flags if flags & 3 == 3 => return Err("has a writable and executable segment".into()),
         flags if flags & 1 != 0 => Access::Execute,
         flags if flags & 2 != 0 => Access::Write,
         _ => Access::Read,
@@ -170,7 +172,7 @@ fn segment<'a>(file: &'a [u8], header: &Header, length: &mut usize) -> Result<Se
     };
     let (address, end) = (header.address as usize, end as usize);
     if address / PAGE * PAGE < *length {
-        return Err(format!("has a segment at {address:#x} on a page of the one before"));
+        return Err(format!("has a segment at {address:#x} on a page of the previous segment"));
     }
     *length = end.next_multiple_of(PAGE);
     Ok(Segment {
@@ -190,15 +192,15 @@ fn tls<'a>(file: &'a [u8], header: &Header, parts: &[Segment<'_>]) -> Result<Tls
     }
     let bytes = range(file, header.offset, header.file)?;
     let address = usize::try_from(header.address).unwrap_or(usize::MAX);
-    // Without bytes of the file the address is never read, and may be anything.
+    // Without bytes in the file, the address is never read and may have any value.
     let address = if bytes.is_empty() { 0 } else { address };
     if !bytes.is_empty() && !parts.iter().any(|part| holds(part, address, bytes.len())) {
-        return Err(format!("has PT_TLS at {address:#x}, where nothing is loaded"));
+        return Err(format!("has PT_TLS at {address:#x}, outside its segments"));
     }
     Ok(Tls { address, bytes, length: header.memory as usize, align: align as usize })
 }
 
-/// The relocations that PT_DYNAMIC names.
+/// Reads the relocations that PT_DYNAMIC references.
 fn relocations(file: &[u8], header: &Header, elf: &mut Elf<'_>) -> Result<(), String> {
     let (mut table, mut size) = (0, 0);
     for entry in range(file, header.offset, header.file)?.chunks_exact(16) {
@@ -244,7 +246,7 @@ fn relocations(file: &[u8], header: &Header, elf: &mut Elf<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Whether so many bytes at an address lie in a segment.
+/// Whether a range of addresses is inside a segment.
 fn holds(part: &Segment<'_>, address: usize, bytes: usize) -> bool {
     address
         .checked_sub(part.address)
@@ -252,11 +254,11 @@ fn holds(part: &Segment<'_>, address: usize, bytes: usize) -> bool {
         .is_some_and(|end| end <= part.length)
 }
 
-/// Bytes of the file.
+/// Returns bytes of the file.
 fn range(file: &[u8], offset: u64, length: u64) -> Result<&[u8], String> {
     let end = offset.checked_add(length).and_then(|end| usize::try_from(end).ok());
     end.and_then(|end| file.get(offset as usize..end))
-        .ok_or_else(|| format!("ends before the {length} bytes at {offset:#x} that it names"))
+        .ok_or_else(|| format!("ends before the {length} bytes at {offset:#x} that it references"))
 }
 
 fn u16_at(bytes: &[u8], at: u64) -> Result<u16, String> {

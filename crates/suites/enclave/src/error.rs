@@ -1,82 +1,80 @@
-//! Why an ECALL came to nothing.
+//! The error of an ECALL.
 
-/// Why an ECALL came to nothing. The host lives. After a fault or a system call inside, no ECALL comes any more: a
-/// lock may be held, a list half changed.
+/// The reason why an ECALL failed. The host continues to run. After a fault or a system call inside, every later
+/// ECALL fails, because the fault may have left a lock taken or a list inconsistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EcallError {
     /// No TCS is free.
-    #[error("out of threads: all {tcs} TCS are taken: raise NumTCS")]
+    #[error("out of threads: all {tcs} TCS are in use: raise NumTCS")]
     OutOfThreads {
-        /// How many there are.
+        /// Number of TCS of the enclave.
         tcs: usize,
     },
-    /// The enclave did what the processor refuses.
-    #[error("a fault inside the enclave: {} at {at:#x}, touching {address:#x} ({place})", name(*signal))]
+    /// Code inside the enclave raised a processor exception.
+    #[error("fault inside the enclave: {} at {at:#x}, accessing {address:#x} ({place})", name(*signal))]
     Fault {
-        /// The signal.
+        /// The signal number.
         signal: i32,
-        /// The address that was touched.
+        /// The accessed address.
         address: u64,
-        /// The instruction's address.
+        /// The address of the instruction.
         at: u64,
-        /// Where the address lies.
+        /// The location of the accessed address.
         place: FaultLocation,
     },
-    /// The enclave made a system call, which was blocked.
-    #[error("system call {number} inside the enclave at {at:#x} was blocked: leave by an OCALL")]
+    /// Code inside the enclave made a system call, which was blocked.
+    #[error("system call {number} inside the enclave at {at:#x} was blocked: use an OCALL")]
     SystemCall {
-        /// Its number.
+        /// The number of the system call.
         number: u64,
         /// The address after the instruction.
         at: u64,
     },
-    /// An ECALL was cut short before: the enclave is not entered any more, as with SGX, where an exception
-    /// that nobody handles leaves it aborting.
-    #[error("the enclave is aborting since a fault inside it: load it anew")]
+    /// An earlier ECALL was cut short. As with SGX, where an unhandled exception leaves the enclave aborting, no
+    /// ECALL enters it again.
+    #[error("the enclave is aborting after a fault inside it: load it again")]
     Aborting,
-    /// WebAssembly's own checks stopped the enclave.
-    #[error("a fault inside the enclave: WebAssembly trapped: {what}")]
+    /// A check of WebAssembly stopped the enclave.
+    #[error("fault inside the enclave: WebAssembly trapped: {what}")]
     Trap {
-        /// What was stopped.
+        /// The operation that trapped.
         what: &'static str,
     },
-    /// The process that held the enclave has ended.
+    /// The enclave's process has ended.
     #[error("the enclave is gone: its process has ended")]
     Gone,
-    /// The virtual machine that held the enclave stopped.
-    #[error(
-        "the enclave's virtual machine stopped: KVM gives exit reason {reason}: see linux/kvm.h"
-    )]
+    /// The enclave's virtual machine stopped.
+    #[error("the enclave's virtual machine stopped: KVM exit reason {reason}: see linux/kvm.h")]
     Stopped {
-        /// KVM's number for the reason.
+        /// KVM's exit reason.
         reason: u32,
     },
-    /// The processor did not enter an enclave in hardware.
+    /// The processor refused to enter an SGX enclave.
     #[error(
         "the processor does not enter the enclave (exception {vector}): its memory is lost: load it again"
     )]
     NotEntered {
-        /// The exception's vector.
+        /// The vector of the exception.
         vector: u16,
     },
-    /// The calling thread could not be made ready to enter.
+    /// The calling thread could not be prepared to enter.
     #[error("this thread cannot enter: {what}: error {errno}")]
     Unprepared {
         /// The system call that failed.
         what: &'static str,
-        /// Its error.
+        /// Its `errno`.
         errno: i32,
     },
 }
 
-/// Where an address lies.
+/// The location of an accessed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultLocation {
-    /// In the guard page below or above the stack of this TCS.
+    /// In the guard page below or above the stack of the TCS.
     Guard,
     /// Elsewhere in the enclave's region.
     Inside,
-    /// Outside it.
+    /// Outside the enclave's region.
     Outside,
 }
 

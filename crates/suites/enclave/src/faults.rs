@@ -1,8 +1,8 @@
-//! A fault inside an enclave is a failed ECALL, not a dead host.
+//! Faults inside an enclave, which end the ECALL and not the host process.
 //!
-//! Whether a thread is inside is told by its FS base ([`Inside`]). The handler notes the cause in the TCS, makes
-//! the registers of the frame those that the host's code expects, gives the thread back its FS, and lets it go
-//! on at the trampoline's end. Any other fault goes to whoever handled it before: real crashes still crash.
+//! FS shows whether a thread is inside ([`Inside`]). The handler records the cause in the TCS, sets the registers of
+//! the signal frame to what the host's code expects, restores the host's FS, and continues at the end of the
+//! trampoline. Any other fault goes to the previous handler, so that a crash of the host is still a crash.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -16,18 +16,18 @@ use crate::regions;
 use crate::signals::{self, FAULTS, Inside};
 use crate::trampoline;
 
-/// Who handled the signals before.
+/// The previous handlers of the signals.
 static BEFORE: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
 
-/// A region that is watched, until this is dropped. The region must be mapped that long, and no thread inside
-/// when this is dropped.
+/// A watched region, until this is dropped. The region must stay mapped that long, and no thread may be inside when
+/// this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched(usize);
 
-/// Watches a region: faults of threads whose FS lies in it end their ECALLs.
+/// Watches a region: faults of threads whose FS is in the region end their ECALLs.
 ///
 /// # Errors
-/// Too many enclaves at once, or signals that cannot be handled.
+/// Returns an error if too many enclaves are loaded, or if the signals cannot be handled.
 pub(crate) fn watch(region: Range<usize>) -> Result<Watched, Failure> {
     install()?;
     regions::add(region).map(Watched).ok_or_else(|| {
@@ -51,16 +51,16 @@ fn install() -> Result<(), Failure> {
         crate::wasm_engine::handle_signals();
         let mut before = [const { MaybeUninit::<libc::sigaction>::zeroed() }; FAULTS.len()];
         for (signal, before) in FAULTS.into_iter().zip(&mut before) {
-            // SAFETY: reads who handles the signal now.
+            // SAFETY: it reads the current handler of the signal.
             if unsafe { libc::sigaction(signal, ptr::null(), before.as_mut_ptr()) } != 0 {
                 return Err(refused());
             }
         }
-        // SAFETY: all were written by the kernel.
+        // SAFETY: the kernel has written all of them.
         let before = before.map(|one| unsafe { one.assume_init() });
         let _ = BEFORE.set(before);
         for signal in FAULTS {
-            // SAFETY: all zero is a valid sigaction; `handle` keeps to what a handler may do.
+            // SAFETY: all zero is a valid sigaction, and `handle` is async-signal-safe.
             let set = unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 action.sa_sigaction = handle as *const () as usize;
@@ -82,12 +82,12 @@ fn refused() -> String {
     format!("sigaction(2): {}", std::io::Error::last_os_error())
 }
 
-/// The handler. Until the thread has its own FS again it must touch no thread-local variable.
+/// The signal handler. Until the thread has the host's FS again, it must not touch thread-local variables.
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: enclaves are only loaded where FSGSBASE is enabled; the kernel gives both pointers.
+    // SAFETY: enclaves are only loaded if FSGSBASE is enabled; the kernel passes valid pointers.
     unsafe {
         match Inside::here() {
-            // What a process sent is no fault, although the thread is inside.
+            // A signal that a process sent is not a fault, even if the thread is inside.
             Some(inside) if (*info).si_code > 0 => {
                 abort_call(signal, &inside, &*info, &mut *context.cast());
             }
@@ -102,7 +102,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
     }
 }
 
-/// Lets the thread go on at the trampoline's end, with the host's stack and FS.
+/// Continues the thread at the end of the trampoline, with the host's stack and FS.
 unsafe fn abort_call(
     signal: c_int,
     inside: &Inside,
@@ -110,11 +110,12 @@ unsafe fn abort_call(
     context: &mut libc::ucontext_t,
 ) {
     use std::sync::atomic::Ordering::Relaxed;
-    // Bits of RFLAGS that the host's code expects clear: trap, direction, nested task, alignment check.
+    // RFLAGS bits that the host's code expects to be clear: trap, direction, nested task, alignment check.
     const FLAGS: i64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
-    // SAFETY: the frame's vectors are where the kernel says; the block is filled in, as the thread is inside.
+    // SAFETY: the frame's vector registers are where the kernel states; the block is filled in because the thread is
+    // inside.
     unsafe {
-        // The thread does not enter again: system calls stay allowed, and FS and GS the host's.
+        // The thread does not enter again, so system calls stay allowed, and FS and GS stay the host's.
         let _ = inside.leave();
         reset_vectors(context);
         let registers = &mut context.uc_mcontext.gregs;
@@ -130,21 +131,21 @@ unsafe fn abort_call(
     }
 }
 
-/// Makes x87, SSE and wider registers of a frame what they are in a new process. The trampoline then restores the
-/// host's control words; the registers themselves belong to nobody after a call.
+/// Sets the x87, SSE and wider registers of a frame to their state in a new process. The trampoline then restores the
+/// host's control words; the registers themselves are caller-saved.
 unsafe fn reset_vectors(context: &mut libc::ucontext_t) {
-    // Source: Linux, arch/x86/include/uapi/asm/sigcontext.h: FXSAVE's 512 bytes, of which `sw_reserved` at 464
-    // begins with a magic number if XSAVE's header follows.
+    // Source: Linux, arch/x86/include/uapi/asm/sigcontext.h. FXSAVE has 512 bytes; `sw_reserved` at 464 begins with a
+    // magic number if the XSAVE header follows.
     const MAGIC: u32 = 0x4650_5853;
     const SOFTWARE: usize = 464;
     const HEADER: usize = 512;
-    /// The state component of protection keys, which is the process's and no vector register.
+    /// The state component of protection keys, which belongs to the process and is not a vector register.
     const PKRU: u64 = 1 << 9;
     let state = context.uc_mcontext.fpregs;
     if state.is_null() {
         return;
     }
-    // SAFETY: the kernel made the frame, whose form its magic number tells; the fields are aligned.
+    // SAFETY: the kernel created the frame, and the magic number states its format; the fields are aligned.
     unsafe {
         ((*state).cwd, (*state).swd, (*state).ftw) = (0x37f, 0, 0);
         (*state).mxcsr = 0x1f80;
@@ -156,26 +157,26 @@ unsafe fn reset_vectors(context: &mut libc::ucontext_t) {
     }
 }
 
-/// The system call's number, which `libc` does not give.
+/// Returns the number of the system call, which `libc` does not expose.
 fn number(info: &libc::siginfo_t) -> u64 {
     // Source: Linux, include/uapi/asm-generic/siginfo.h: _sigsys {void *_call_addr; int _syscall; ...} at 16.
-    // SAFETY: the structure is 128 bytes, and this is SIGSYS, whose number lies there.
+    // SAFETY: the structure has 128 bytes, and for SIGSYS the number is at this offset.
     unsafe { u64::from(ptr::from_ref(info).cast::<u32>().add(6).read()) }
 }
 
-/// Hands a fault of the host's own to whoever handled it before.
+/// Passes a fault of the host to the previous handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let place = FAULTS.iter().position(|one| *one == signal);
     let Some(before) = BEFORE.get().zip(place).map(|(before, place)| &before[place]) else {
         return;
     };
-    // SAFETY: the earlier handler is called as the kernel would; by default the fault is left to happen again.
+    // SAFETY: the previous handler is called as the kernel would. If there is none, the fault occurs again.
     unsafe {
         match before.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
                 libc::signal(signal, libc::SIG_DFL);
-                // A signal that somebody sent does not happen again by itself, nor does what is told after the
-                // instruction: a system call or a breakpoint.
+                // A signal that a process sent does not occur again, nor does one that is reported after its
+                // instruction, such as a system call or a breakpoint.
                 if (*info).si_code <= 0 || [libc::SIGSYS, libc::SIGTRAP].contains(&signal) {
                     libc::raise(signal);
                 }

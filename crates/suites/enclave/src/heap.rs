@@ -1,4 +1,4 @@
-//! `enclave/heap`: the smallest heap with which nothing fails, and what of a heap can be used.
+//! `enclave/heap`: the smallest heap with which no allocation fails, and the usable share of a heap.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::metrics;
 use crate::params::{AllocationParams, EnclaveParams, YesNo};
 use crate::threads::{EnclaveThreads, seed};
 
-/// The step in which heaps are tried, pages.
+/// The search step, pages.
 const STEP: f64 = 2.0;
-/// The largest heap tried, pages: four times the seed's.
+/// The largest heap of the search, pages: four times the sample's.
 const MAX_PAGES: u64 = 16384;
-/// How many further trials must hold.
+/// Number of further trials that must succeed.
 const CONFIRMATIONS: u32 = 2;
 /// The size of the blocks that drain a heap, bytes.
 const BLOCK: u64 = 64;
 
-/// Searches for the smallest heap, and drains one.
+/// The method that searches for the smallest heap and drains one.
 pub struct Heap;
 
 impl Method for Heap {
@@ -46,7 +46,7 @@ impl Method for Heap {
     }
 
     fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
-        /// Halvings of the range, the first trial and the confirmations.
+        /// The bisection steps, the first trial and the confirmations.
         const TRIALS: u32 = 16;
         match loaded::available(&params.enclave) {
             Ok(()) => allocating(params.threads, params.num_allocations) * TRIALS + LOADING,
@@ -75,7 +75,7 @@ impl Probe<AllocationParams> for HeapProbe {
         context: &mut Context,
         params: &AllocationParams,
     ) -> Result<Measurement, Failure> {
-        // What this machine lacks, or could not link, is no heap that is too small.
+        // A missing kind or a failed link must not count as a heap that is too small.
         loaded::available_with_own_heap(&params.enclave)?;
         loaded::linked(&params.enclave, context)?;
         let top = MAX_PAGES as f64;
@@ -89,7 +89,7 @@ impl Probe<AllocationParams> for HeapProbe {
             trial(&tried, context, context.round * 64 + trials)
         })?;
         let Some(pages) = found.level.map(whole) else {
-            let why = format!("no heap up to {MAX_PAGES} pages was enough");
+            let why = format!("no heap up to {MAX_PAGES} pages is large enough");
             return Err(Failure::check(why));
         };
         let trials = found.trials.into_iter();
@@ -97,18 +97,18 @@ impl Probe<AllocationParams> for HeapProbe {
         let measurement = Measurement { trials, ..Measurement::default() }
             .value("pages", pages)
             .value("heap_per_thread", pages * PAGE as f64 / params.threads as f64);
-        // Draining is one thread's.
+        // Only one thread drains the heap.
         if params.threads == 1 { drained(params, context, measurement) } else { Ok(measurement) }
     }
 }
 
-/// The heap that is tried at a level: where a confirmation failed the search halves a range that is no
-/// power of two, and its levels are no whole steps.
+/// Returns the heap to try at a level. If a confirmation fails, the search bisects a range that is not a power of
+/// two, so its levels may not be multiples of the step.
 fn whole(level: f64) -> f64 {
     (level / STEP).ceil() * STEP
 }
 
-/// Whether the seed's loop fails nowhere with this heap.
+/// Checks that the sample's loop succeeds with this heap.
 fn trial(
     params: &AllocationParams,
     context: &Context,
@@ -127,7 +127,7 @@ fn trial(
     });
     let answers = match worked {
         Ok((answers, _)) => answers,
-        // A thread that cannot enter such a heap.
+        // A thread cannot enter with such a heap.
         Err(failure) if failure.kind == FailureKind::Check => return not(Values::new()),
         Err(failure) => return Err(failure),
     };
@@ -135,7 +135,7 @@ fn trial(
     let flaws: Vec<_> = answers.into_iter().flatten().map(AllocErrors::from_answer).collect();
     let outside: u64 = flaws.iter().map(|flaws| flaws.outside).sum();
     if outside > 0 {
-        return Err(Failure::check(format!("{outside} pointers lay outside the enclave's heap")));
+        return Err(Failure::check(format!("{outside} pointers were outside the enclave's heap")));
     }
     let nulls: u64 = flaws.iter().map(|flaws| flaws.nulls).sum();
     let values = Values::from([
@@ -147,7 +147,7 @@ fn trial(
     Ok((shown, values))
 }
 
-/// How much of the point's heap small blocks can use, twice.
+/// Measures, in two passes, which share of the point's heap small blocks can use.
 fn drained(
     params: &AllocationParams,
     context: &Context,
@@ -159,7 +159,7 @@ fn drained(
     let block = told(inside.malloc(BLOCK))?;
     if block == 0 {
         return Err(Failure::check(format!(
-            "a heap of {} pages has no room at all",
+            "malloc of {BLOCK} B failed in a heap of {} pages",
             params.enclave.heap
         )));
     }
@@ -173,7 +173,9 @@ fn drained(
     }
     let used = (first * usable) as f64 / (params.enclave.heap as f64 * PAGE as f64);
     if used > 1.0 {
-        return Err(Failure::check(format!("blocks took {used:.3} of the heap that holds them")));
+        return Err(Failure::check(format!(
+            "blocks took {used:.3} of the heap that contains them"
+        )));
     }
     Ok(measurement.value("usable", used).value("comes_back", second as f64 / first as f64))
 }

@@ -1,7 +1,7 @@
 //! Allocators inside an enclave.
 //!
-//! An image with one allocator ([`images`]) is loaded into a region of its own ([`region`]) and entered
-//! by many threads ([`kinds`]); the experiments ask what that costs.
+//! An image with one allocator ([`images`]) is loaded into its region ([`region`]) and entered by many threads
+//! ([`kinds`]). The methods measure what that costs.
 
 pub mod allocation;
 pub mod batch;
@@ -35,7 +35,7 @@ mod wasm_engine;
 
 pub use suite::EnclaveSuite;
 
-/// The suite, for the program that holds all suites.
+/// The suite, for the program's list of suites.
 pub static SUITE: EnclaveSuite = EnclaveSuite;
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overflow")]
-    fn a_sum_that_is_too_large_panics() {
+    fn an_integer_overflow_panics() {
         black_box(black_box(u64::MAX) + black_box(1));
     }
 }

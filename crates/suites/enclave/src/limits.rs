@@ -1,15 +1,16 @@
-//! The counts that a user may give, each with its limits: the same in a `.conf` file, as a level, and as an option.
+//! The counts that a user can set, with their limits. They are the same in a `.conf` file, as a level, and as an
+//! option.
 
 use std::ops::RangeInclusive;
 
 use lab::quantity;
 
-/// The smallest and the max value of a count.
+/// The minimum and the maximum of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// The smallest value.
+    /// The maximum.
     pub min: u64,
-    /// The max value.
+    /// The minimum.
     pub max: u64,
 }
 
@@ -23,13 +24,13 @@ pub const TCS: Limit = Limit::up_to(1024);
 pub const DEBUG: Limit = Limit { min: 0, max: 1 };
 /// Host threads.
 pub const THREADS: Limit = Limit::up_to(1024);
-/// Allocations of each thread.
+/// Allocations per thread.
 pub const ALLOCATIONS: Limit = Limit::up_to(1_000_000_000);
-/// The bound of an allocation's size, bytes.
+/// The upper bound of an allocation's size, bytes.
 pub const SIZE: Limit = Limit::up_to(1 << 40);
 /// Customers of the bank, whose names have eight digits.
 pub const ACCOUNTS: Limit = Limit::up_to(100_000_000);
-/// Transactions of all threads together.
+/// Transactions of all threads.
 pub const TRANSACTIONS: Limit = Limit::up_to(1_000_000_000);
 
 impl Limit {
@@ -37,28 +38,28 @@ impl Limit {
         Self { min: 1, max }
     }
 
-    /// All values.
+    /// Returns all valid values.
     pub fn range(self) -> RangeInclusive<u64> {
         self.min..=self.max
     }
 
-    /// The same for an argument, which may be negative.
+    /// Returns all valid values as arguments, whose type is signed.
     pub fn arguments(self) -> RangeInclusive<i64> {
         self.min.cast_signed()..=self.max.cast_signed()
     }
 
-    /// Returns a value that is within the limits.
+    /// Returns the value if it is within the limits.
     ///
     /// # Errors
-    /// One line that names `what` and the limits.
+    /// Returns one line that names `what` and the limits.
     pub fn check(self, what: &str, value: u64) -> Result<u64, String> {
         if self.range().contains(&value) { Ok(value) } else { Err(self.wrong(what, value)) }
     }
 
-    /// Reads a count: decimal digits only, because `parse` takes a sign too.
+    /// Parses a count: only decimal digits, because `parse` also accepts a sign.
     ///
     /// # Errors
-    /// One line that names `what` and the limits.
+    /// Returns one line that names `what` and the limits.
     pub fn read(self, what: &str, text: &str) -> Result<u64, String> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let value = digits.then(|| text.parse().ok()).flatten();
@@ -66,18 +67,18 @@ impl Limit {
         self.check(what, value)
     }
 
-    /// Reads a level that is a count.
+    /// Parses a level that is a count.
     ///
     /// # Errors
-    /// One line that states the limits.
+    /// Returns one line that states the limits.
     pub fn level(self, text: &str) -> Result<String, String> {
         self.read("it", text).map(|value| value.to_string())
     }
 
-    /// Reads a level that is a number of bytes.
+    /// Parses a level that is a number of bytes.
     ///
     /// # Errors
-    /// One line that states the form or the limits.
+    /// Returns one line that states the format or the limits.
     pub fn bytes(self, text: &str) -> Result<String, String> {
         let bytes = quantity::bytes(text).map_err(|why| why.to_string())?;
         self.check("it", bytes).map(quantity::format_bytes)
@@ -109,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_within_the_limits(text in "[0-9]{0,25}|.*") {
+        fn parsed_counts_are_within_their_limits(text in "[0-9]{0,25}|.*") {
             for limit in [HEAP, STACK, TCS, DEBUG, THREADS, ALLOCATIONS, ACCOUNTS, TRANSACTIONS] {
                 match limit.read("it", &text) {
                     Ok(value) => prop_assert!(limit.range().contains(&value)),

@@ -1,4 +1,4 @@
-//! Enclaves as the experiments use them: loaded by name, entered, and checked.
+//! Enclaves as the methods use them: loaded by name, entered, and checked.
 
 use std::path::Path;
 
@@ -16,10 +16,11 @@ pub struct LoadedEnclave {
 }
 
 impl LoadedEnclave {
-    /// Loads what a params asks for; a person's own allocator from the artefact that was made of it.
+    /// Loads the enclave described by `params`, with a user-supplied allocator from its artefact.
     ///
     /// # Errors
-    /// What this machine or build lacks, or why it does not load: a heap too small for its allocator.
+    /// Returns `unavailable` if this machine or build lacks the enclave kind or the allocator, and `failed` if the
+    /// image does not start, e.g. because the heap is too small.
     pub fn load(params: &EnclaveParams, threads: u64, context: &Context) -> Result<Self, Failure> {
         let kind = params.kind;
         if let (EnclaveKind::None, Some(library)) = (kind, images::find_outside(&params.allocator))
@@ -31,23 +32,23 @@ impl LoadedEnclave {
             Some(folder) => supplied::image(&params.allocator, folder)?,
             None => image(&params.allocator)?,
         };
-        // Another process serves where this one's threads may run, and not on the one CPU of who loads.
+        // Lets the enclave's process run on all CPUs of this process, and not only on the loading thread's.
         let _spread = (kind == EnclaveKind::Process)
             .then(|| machine::pin::spread(context.cpus))
             .transpose()
-            .map_err(|why| Failure::failed(format!("the enclave's process: its CPUs: {why}")))?;
+            .map_err(|why| Failure::failed(format!("the CPUs of the enclave's process: {why}")))?;
         Ok(Self { enclave: kinds::load(kind, image, &conf)? })
     }
 
-    /// What is entered.
+    /// Returns the loaded enclave.
     pub fn enclave(&self) -> &dyn Enclave {
         &*self.enclave
     }
 
-    /// That nothing inside tried what an inside must not.
+    /// Checks that code inside made no system call.
     ///
     /// # Errors
-    /// How many system calls were blocked.
+    /// Returns the number of blocked system calls.
     pub fn check_no_syscalls(&self) -> Result<(), Failure> {
         match self.enclave.blocked() {
             0 => Ok(()),
@@ -58,10 +59,10 @@ impl LoadedEnclave {
     }
 }
 
-/// Where the image of a person's own allocator was made; none where the allocator is one of ours.
+/// Returns the folder with the image of a user-supplied allocator, or `None` for a built-in allocator.
 ///
 /// # Errors
-/// It could not be made.
+/// Returns an error if the image could not be linked.
 pub fn linked<'a>(
     params: &EnclaveParams,
     context: &'a Context,
@@ -69,10 +70,10 @@ pub fn linked<'a>(
     params.supplied().map(|path| context.artefact(&supplied::artefact(path))).transpose()
 }
 
-/// Whether an enclave of this kind and allocator can be loaded here.
+/// Checks that an enclave of this kind with this allocator can be loaded.
 ///
 /// # Errors
-/// The reason why not, and the remedy.
+/// Returns `unavailable`, with the cause and the fix.
 pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
     let kind = params.kind;
     if kind == EnclaveKind::None && images::find_outside(&params.allocator).is_some() {
@@ -85,22 +86,22 @@ pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
     kinds::available(kind)
 }
 
-/// The same where the heap must be the enclave's own, to be loaded, searched or drained.
+/// As [`available`], for methods that need the enclave's own heap.
 ///
 /// # Errors
-/// As [`available`]; or the heap is the system's, which grows.
+/// As [`available`]; also if the allocator uses the system's heap, which grows.
 pub fn available_with_own_heap(params: &EnclaveParams) -> Result<(), Failure> {
     available(params)?;
     if images::find_outside(&params.allocator).is_none() {
         return Ok(());
     }
     Err(Failure::unavailable(
-        format!("{} is outside, on the system's heap, which grows", params.allocator),
-        format!("take an allocator that enclaves can have: {}", inside()),
+        format!("{} is outside an enclave, on the system's heap, which grows", params.allocator),
+        format!("use an allocator that runs inside: {}", inside()),
     ))
 }
 
-/// The allocators that enclaves can have.
+/// Returns the names of the allocators that run inside.
 fn inside() -> String {
     images::all().iter().map(|image| image.allocator).collect::<Vec<_>>().join(", ")
 }
@@ -109,56 +110,56 @@ fn image(allocator: &str) -> Result<&'static Image, Failure> {
     images::find(allocator).ok_or_else(|| {
         if images::find_outside(allocator).is_some() {
             let why =
-                format!("{allocator} needs an operating system below it, so no enclave has it");
-            Failure::unavailable(why, format!("measure kind=none, or one of {}", inside()))
+                format!("{allocator} needs an operating system, so it cannot run in an enclave");
+            Failure::unavailable(why, format!("use kind=none, or one of {}", inside()))
         } else {
             let why = format!("this build of tollgate has no enclave image with {allocator}");
-            Failure::unavailable(why, format!("measure one of {}", inside()))
+            Failure::unavailable(why, format!("use one of {}", inside()))
         }
     })
 }
 
-/// What came to nothing in a thread's part.
+/// The numbers of failed allocations in a thread's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AllocErrors {
-    /// Allocations that result NULL.
+    /// Allocations that returned NULL.
     pub nulls: u64,
     /// Pointers outside the enclave's heap.
     pub outside: u64,
 }
 
 impl AllocErrors {
-    /// What a part's answer says: NULLs in the low half, pointers outside in the high half.
+    /// Decodes a result: NULLs in the low half, pointers outside in the high half.
     pub fn from_answer(answer: u64) -> Self {
         Self { nulls: answer & 0xffff_ffff, outside: answer >> 32 }
     }
 }
 
-/// What went wrong in a thread's part: failures are fast, and their time is none.
+/// An error in a thread's work. It invalidates the time, because failures are fast.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    /// Allocations result NULL.
+    /// Allocations returned NULL.
     #[error("thread {thread}: {nulls} allocations returned NULL: the heap is too small")]
     Null {
-        /// The thread's number.
+        /// The thread's index.
         thread: usize,
-        /// How many.
+        /// Number of allocations.
         nulls: u64,
     },
-    /// Pointers lay outside.
-    #[error("thread {thread}: {outside} pointers lay outside the enclave's heap")]
+    /// Pointers were outside the heap.
+    #[error("thread {thread}: {outside} pointers were outside the enclave's heap")]
     Outside {
-        /// The thread's number.
+        /// The thread's index.
         thread: usize,
-        /// How many.
+        /// Number of pointers.
         outside: u64,
     },
     /// The ECALL failed.
     #[error("thread {thread}: the ECALL failed: {why}")]
     Ecall {
-        /// The thread's number.
+        /// The thread's index.
         thread: usize,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
@@ -169,10 +170,10 @@ impl From<WorkError> for Failure {
     }
 }
 
-/// Whether nothing went wrong in any thread's part.
+/// Checks that no thread's work failed.
 ///
 /// # Errors
-/// What went wrong first.
+/// Returns the first error.
 pub fn check_answers(answers: &[Result<u64, EcallError>]) -> Result<(), WorkError> {
     for (thread, answer) in answers.iter().enumerate() {
         match answer.as_ref().map(|answer| AllocErrors::from_answer(*answer)) {
@@ -185,7 +186,7 @@ pub fn check_answers(answers: &[Result<u64, EcallError>]) -> Result<(), WorkErro
     Ok(())
 }
 
-/// A thread's failed ECALL.
+/// Converts a thread's failed ECALL to a failure.
 pub fn failed(thread: usize, why: &EcallError) -> Failure {
     WorkError::Ecall { thread, why: why.to_string() }.into()
 }
@@ -197,20 +198,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_tells_nulls_and_pointers_outside() {
+    fn a_result_contains_nulls_and_pointers_outside() {
         assert_eq!(AllocErrors::from_answer(0), AllocErrors::default());
         assert_eq!(AllocErrors::from_answer(3 << 32 | 7), AllocErrors { nulls: 7, outside: 3 });
     }
 
     #[test]
-    fn one_flaw_of_one_thread_fails_all() {
+    fn one_error_of_one_thread_fails_all() {
         assert_eq!(check_answers(&[Ok(0), Ok(0)]), Ok(()));
         let why = |answers| check_answers(answers).unwrap_err().to_string();
         assert_eq!(
             why(&[Ok(0), Ok(2)]),
             "thread 1: 2 allocations returned NULL: the heap is too small"
         );
-        assert!(why(&[Ok(1 << 32), Ok(0)]).contains("1 pointers lay outside"));
+        assert!(why(&[Ok(1 << 32), Ok(0)]).contains("1 pointers were outside"));
         assert!(
             why(&[Err(EcallError::OutOfThreads { tcs: 1 })])
                 .starts_with("thread 0: the ECALL failed")
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_unavailable_by_name() {
+    fn a_missing_allocator_is_unavailable_by_name() {
         let params = |kind: &str, allocator: &str| {
             let point = lab::point::Point::from([("kind", kind), ("allocator", allocator)]);
             EnclaveParams::with_defaults(&point).unwrap()
@@ -226,13 +227,13 @@ mod tests {
         let failure = available(&params("simulate", "glibc")).unwrap_err();
         assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
         assert!(failure.remedy.unwrap().contains("dlmalloc"));
-        // Of what is built the machine decides.
+        // The machine decides whether a built-in allocator is available.
         let here = kinds::available(EnclaveKind::Simulate);
         assert_eq!(available(&params("simulate", "snmalloc")), here);
         for allocator in ["snmalloc", "./libmine.a"] {
             let failure = available(&params("wasm", allocator)).unwrap_err();
             let (why, remedy) = if cfg!(feature = "wasm") {
-                (&*format!("{allocator} has no module"), "measure one of buddy")
+                (&*format!("{allocator} has no module"), "use one of buddy")
             } else {
                 ("no WebAssembly", "--features wasm")
             };
@@ -242,13 +243,16 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_system_is_outside_alone_and_has_no_heap_of_its_own() {
+    fn allocators_that_need_a_system_are_only_outside_and_have_no_heap_of_their_own() {
         for allocator in ["glibc", "scudo"] {
             let point = lab::point::Point::from([("kind", "none"), ("allocator", allocator)]);
             let params = EnclaveParams::with_defaults(&point).unwrap();
             assert_eq!(available(&params), Ok(()));
             let failure = available_with_own_heap(&params).unwrap_err();
-            assert!(failure.why.contains(&format!("{allocator} is outside")), "{failure}");
+            assert!(
+                failure.why.contains(&format!("{allocator} is outside an enclave")),
+                "{failure}"
+            );
             assert!(failure.remedy.unwrap().contains("dlmalloc"));
             for kind in [
                 EnclaveKind::Simulate,

@@ -1,69 +1,69 @@
-//! What a sample of an enclave measures.
+//! The metrics of the enclave suite.
 
 use lab::metric::{Better, Metric};
 
-/// The metrics of all experiments.
+/// The metrics of all methods.
 pub const METRICS: &[Metric] = &[
-    Metric::new("wall", "ns", Better::Lower, "from the first thread's start to the last one's end"),
+    Metric::new(
+        "wall",
+        "ns",
+        Better::Lower,
+        "time from the first thread's start to the last thread's end",
+    ),
     Metric::new(
         "cpu",
         "ns",
         Better::Lower,
         "CPU time of all threads between their starts and ends",
     ),
-    Metric::new("rate", "1/s", Better::Higher, "allocations a second, of all threads"),
+    Metric::new("rate", "1/s", Better::Higher, "allocations per second of all threads"),
     Metric::new(
         "transactions",
         "1/s",
         Better::Higher,
-        "SmallBank transactions a second, of all threads",
+        "SmallBank transactions per second of all threads",
     ),
+    Metric::new("pages", "1", Better::Lower, "smallest heap with which no allocation fails, pages"),
     Metric::new(
-        "pages",
-        "1",
+        "heap_per_thread",
+        "B",
         Better::Lower,
-        "the smallest heap with which nothing failed, in pages",
+        "smallest heap divided by the number of threads",
     ),
-    Metric::new("heap_per_thread", "B", Better::Lower, "the smallest heap over the threads"),
     Metric::new(
         "usable",
         "share",
         Better::Higher,
-        "of the heap: what blocks of 64 B can use until there is no room",
+        "share of the heap that blocks of 64 B use until an allocation fails",
     ),
     Metric::new(
         "comes_back",
         "share",
         Better::Higher,
-        "once all are freed: the blocks that fit again, over those that fitted first",
+        "blocks that fit after all were freed, as a share of those that fitted first",
     ),
-    Metric::new("ecall", "ns", Better::Lower, "one ECALL that does nothing: median over batches"),
-    Metric::new("ocall", "ns", Better::Lower, "one OCALL that does nothing: median over batches"),
+    Metric::new("ecall", "ns", Better::Lower, "one empty ECALL: median over batches"),
+    Metric::new("ocall", "ns", Better::Lower, "one empty OCALL: median over batches"),
     Metric::new(
         "short",
         "ns",
         Better::Lower,
-        "one ECALL of a malloc or free of 64 B, thread_init and all",
+        "one ECALL of malloc or free of 64 B, including thread_init and thread_cleanup",
     ),
-    Metric::new("plain", "ns", Better::Lower, "a plain call of a function with the same words"),
+    Metric::new("plain", "ns", Better::Lower, "one plain call of a function with the same words"),
     Metric::new(
         "ecall_over_plain",
         "cycles",
         Better::Lower,
-        "an ECALL less a plain call, core cycles",
+        "cost of an ECALL above a plain call, core cycles",
     ),
-    Metric::new("load", "ns", Better::Lower, "loading the enclave: median"),
-    Metric::new("load_in_ecalls", "1", Better::Lower, "loading the enclave over one ECALL"),
-    Metric::new(
-        "ocalls",
-        "1",
-        Better::Neither,
-        "OCALLs made: those that wait, and those that wake",
-    ),
+    Metric::new("load", "ns", Better::Lower, "time to load the enclave: median"),
+    Metric::new("load_in_ecalls", "1", Better::Lower, "time to load the enclave, in ECALLs"),
+    Metric::new("ocalls", "1", Better::Neither, "OCALLs of waits and wakes"),
     Metric::new(
         "waits",
         "1",
         Better::Neither,
-        "OCALLs that wait: a lock's, and in producer-consumer the queue's",
+        "OCALLs that wait: for locks, and in producer-consumer for the queue",
     ),
 ];

@@ -1,4 +1,4 @@
-//! How the host answers what the inside asks.
+//! Answers to OCALLs.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -8,11 +8,11 @@ use enclave_interface::{Ocall, Untrusted};
 use crate::system_calls;
 use crate::tcs::Tcs;
 
-/// Answers in this process. It touches nothing of the host's thread, so that it may run with the
-/// enclave's FS, as kind `none` calls it.
+/// Answers an OCALL in this process. It does not use the host thread's state, so it may run with the enclave's FS, as
+/// in kind `none`.
 ///
 /// # Safety
-/// The TCS is bound to the calling thread.
+/// The TCS must be bound to the calling thread.
 pub(crate) unsafe extern "sysv64" fn answer_here(
     number: u64,
     w0: u64,
@@ -22,11 +22,11 @@ pub(crate) unsafe extern "sysv64" fn answer_here(
     w4: u64,
     tcs: *const Tcs,
 ) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees that the TCS is valid.
     answer_for(unsafe { &*tcs }, number, [w0, w1, w2, w3, w4])
 }
 
-/// Answers an OCALL of a TCS, and counts it where it waits.
+/// Answers an OCALL of a TCS, and counts waits.
 pub(crate) fn answer_for(tcs: &Tcs, number: u64, words: [u64; 5]) -> u64 {
     if number == Ocall::wait as u64 {
         tcs.waits.fetch_add(1, Ordering::Relaxed);
@@ -34,7 +34,7 @@ pub(crate) fn answer_for(tcs: &Tcs, number: u64, words: [u64; 5]) -> u64 {
     answer(tcs.start..tcs.end, number, words)
 }
 
-/// Answers an OCALL out of a region. An unknown one gives all ones.
+/// Answers an OCALL of an enclave with this region. Returns all ones for an unknown OCALL.
 pub(crate) fn answer(region: Range<usize>, number: u64, words: [u64; 5]) -> u64 {
     match Ocall::of(number) {
         Some(call) => Host { region }.answer(call, words),
@@ -42,20 +42,20 @@ pub(crate) fn answer(region: Range<usize>, number: u64, words: [u64; 5]) -> u64 
     }
 }
 
-/// The host, as one enclave sees it.
+/// The host, as seen by one enclave.
 struct Host {
     region: Range<usize>,
 }
 
 impl Host {
-    /// A futex on a word of the region: other addresses are refused, as the kernel would touch them.
+    /// Waits on or wakes a word of the region. Other addresses are refused, because the kernel would access them.
     fn futex(&self, address: u64, operation: i32, value: u64) -> u64 {
         let inside = self.region.contains(&(address as usize)) && address.is_multiple_of(4);
         if !inside {
             return libc::EFAULT as u64;
         }
         let words = [address, operation as u64, value & 0xffff_ffff, 0, 0, 0];
-        // SAFETY: the kernel reads a word of the region and puts the thread to sleep, or wakes some.
+        // SAFETY: the kernel reads a word of the region and puts the thread to sleep, or wakes threads.
         let result = unsafe { system_calls::raw(libc::SYS_futex, words) };
         if result < 0 { result.unsigned_abs() } else { 0 }
     }
@@ -66,7 +66,7 @@ impl Untrusted for Host {
         0
     }
 
-    // Not private to the process: the region may be another's too.
+    // Not private to the process, because the region may be shared with another.
     fn wait(&self, address: u64, value: u64) -> u64 {
         self.futex(address, libc::FUTEX_WAIT, value)
     }
@@ -81,13 +81,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_words_of_the_region_are_waited_for() {
+    fn only_words_of_the_region_can_be_waited_for() {
         let word = 7u32;
         let at = &raw const word as usize;
         let region = at..at + 4;
         assert_eq!(answer(region.clone(), Ocall::nothing as u64, [0; 5]), 0);
         assert_eq!(answer(region.clone(), Ocall::wake as u64, [at as u64, 1, 0, 0, 0]), 0);
-        // It differs already, so that nobody sleeps.
+        // The word differs already, so no thread sleeps.
         let differs = answer(region.clone(), Ocall::wait as u64, [at as u64, 8, 0, 0, 0]);
         assert_eq!(differs, libc::EAGAIN as u64);
         for wrong in [0, at as u64 + 1, at as u64 + 4, u64::MAX] {

@@ -1,4 +1,4 @@
-//! The factors of each method, parsed.
+//! The parsed factors of each method.
 
 use lab::factor::{LevelType, Levels};
 use lab::method::Params;
@@ -8,7 +8,7 @@ use crate::images::supplied;
 use crate::kinds::EnclaveKind;
 use crate::limits;
 
-/// Every allocator that an enclave or the host may be given.
+/// Every built-in allocator, for inside and outside.
 pub const ALLOCATORS: &[&str] = &[
     "dlmalloc",
     "dlmalloc-wait",
@@ -34,9 +34,9 @@ pub enum YesNo {
 /// A level of `tcs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tcs {
-    /// As many as threads enter, at least those of the sample: no thread is refused.
+    /// As many as threads enter, at least the sample's 8, so that no thread is refused.
     Auto,
-    /// So many.
+    /// A fixed number.
     Count(u64),
 }
 
@@ -57,10 +57,10 @@ impl LevelType for Tcs {
 /// The enclave of a point.
 #[derive(Debug, Clone, PartialEq, Eq, Params)]
 pub struct EnclaveParams {
-    /// what separates the inside from the host; none is the same image, called plainly
+    /// how the inside is isolated from the host; none calls the same image directly
     #[factor(default = "simulate")]
     pub kind: EnclaveKind,
-    /// the allocator that the enclave is linked with: a name, or the path of a static library (*.a)
+    /// the linked allocator: a name, or the path of a static library (*.a)
     #[factor(default = "dlmalloc", levels = Levels::Checked(allocator))]
     pub allocator: String,
     /// NumHeapPages
@@ -69,16 +69,16 @@ pub struct EnclaveParams {
     /// NumStackPages
     #[factor(default = "16", levels = Levels::Checked(|text| limits::STACK.level(text)))]
     pub stack: u64,
-    /// NumTCS: how many threads may be inside; auto: as many as enter, at least 8
+    /// NumTCS: how many threads may be inside at the same time; auto: as many as enter, at least 8
     #[factor(default = "auto")]
     pub tcs: Tcs,
-    /// Debug: a debugger may read an enclave of kind sgx
+    /// Debug: whether a debugger may read an enclave of kind sgx
     #[factor(default = "no")]
     pub debug: YesNo,
 }
 
 impl EnclaveParams {
-    /// The configuration of an enclave that so many threads enter.
+    /// Returns the configuration of an enclave that `threads` threads enter.
     pub fn conf(&self, threads: u64) -> Conf {
         let tcs = match self.tcs {
             Tcs::Auto => threads.max(Conf::default().tcs as u64),
@@ -92,88 +92,91 @@ impl EnclaveParams {
         }
     }
 
-    /// The user's own allocator, which is linked and executed: in `none` and the simulated kinds by this process.
+    /// Returns the path of a user-supplied allocator, which is linked and executed: in `none` and the simulated kinds
+    /// by this process.
     pub fn supplied(&self) -> Option<&str> {
         Some(self.allocator.as_str()).filter(|allocator| supplied::is_path(allocator))
     }
 }
 
-/// Levels of `allocation`, `room` and `heap`.
+/// Params of `allocation`, `room` and `heap`.
 #[derive(Debug, Clone, PartialEq, Eq, Params)]
 pub struct AllocationParams {
     /// The enclave.
     #[factor(flatten)]
     pub enclave: EnclaveParams,
-    /// host threads inside at once
+    /// host threads that are inside at the same time
     #[factor(default = "1", levels = Levels::Checked(|text| limits::THREADS.level(text)))]
     pub threads: u64,
-    /// sizes are below this
+    /// upper bound of allocation sizes, exclusive
     #[factor(default = "16 KiB", levels = Levels::Checked(|text| limits::SIZE.bytes(text)))]
     pub max_size: u64,
-    /// whether each page of what was allocated is written
+    /// whether each page of an allocated block is written
     #[factor(default = "no")]
     pub touch: YesNo,
-    /// allocations of each thread
+    /// allocations per thread
     #[factor(default = "100000", levels = Levels::Checked(|text| limits::ALLOCATIONS.level(text)))]
     pub num_allocations: u64,
 }
 
-/// Who frees what is allocated.
+/// Which thread frees a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Mode {
-    /// Threads replace one another's blocks.
+    /// Threads replace each other's blocks.
     Larson,
-    /// One half allocates, the other frees.
+    /// One half of the threads allocates, the other frees.
     ProducerConsumer,
 }
 
-/// Levels of `cross-thread`.
+/// Params of `cross-thread`.
 #[derive(Debug, Clone, PartialEq, Eq, Params)]
 pub struct CrossThreadParams {
     /// The enclave.
     #[factor(flatten)]
     pub enclave: EnclaveParams,
-    /// larson: threads replace one another's blocks; producer-consumer: one half allocates, the other frees
+    /// larson: threads replace each other's blocks; producer-consumer: one half allocates, the other frees
     #[factor(default = "larson")]
     pub mode: Mode,
-    /// host threads inside at once
+    /// host threads that are inside at the same time
     #[factor(default = "1", levels = Levels::Checked(|text| limits::THREADS.level(text)))]
     pub threads: u64,
-    /// sizes are below this
+    /// upper bound of allocation sizes, exclusive
     #[factor(default = "16 KiB", levels = Levels::Checked(|text| limits::SIZE.bytes(text)))]
     pub max_size: u64,
-    /// allocations of each thread
+    /// allocations per thread
     #[factor(default = "100000", levels = Levels::Checked(|text| limits::ALLOCATIONS.level(text)))]
     pub num_allocations: u64,
 }
 
-/// Levels of `smallbank`.
+/// Params of `smallbank`.
 #[derive(Debug, Clone, PartialEq, Eq, Params)]
 pub struct SmallBankParams {
     /// The enclave.
     #[factor(flatten)]
     pub enclave: EnclaveParams,
-    /// host threads inside at once
+    /// host threads that are inside at the same time
     #[factor(default = "1", levels = Levels::Checked(|text| limits::THREADS.level(text)))]
     pub threads: u64,
-    /// customers of the bank, two accounts each
+    /// customers of the bank, with two accounts each
     #[factor(default = "10", levels = Levels::Checked(|text| limits::ACCOUNTS.level(text)))]
     pub accounts: u64,
-    /// of all threads together
+    /// transactions of all threads
     #[factor(default = "1000000", levels = Levels::Checked(|text| limits::TRANSACTIONS.level(text)))]
     pub transactions: u64,
 }
 
-/// The canonical spelling of a level of `allocator`.
+/// Checks a level of `allocator` and returns its canonical form.
 ///
 /// # Errors
-/// What would have been right.
+/// Returns the valid levels.
 pub fn allocator(text: &str) -> Result<String, String> {
     if ALLOCATORS.contains(&text) || supplied::is_path(text) {
         return Ok(text.into());
     }
     let names = ALLOCATORS.join(", ");
-    Err(format!("'{text}' is not one of {names}, nor the path of a static library (*.a)"))
+    Err(format!(
+        "unknown allocator '{text}'; expected one of {names}, or the path of a static library (*.a)"
+    ))
 }
 
 #[cfg(test)]
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_sample() {
+    fn the_defaults_are_those_of_the_sample() {
         let params = allocation(&[]);
         let (conf, default) = (params.enclave.conf(params.threads), Conf::default());
         assert_eq!((conf.heap_pages, conf.stack_pages, conf.tcs), (4096, 16, 8));
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_says_what_differs() {
+    fn a_point_overrides_the_defaults() {
         let levels = [
             ("threads", "32"),
             ("max_size", "64 B"),
@@ -214,9 +217,9 @@ mod tests {
         assert_eq!(allocation(&[("tcs", "4")]).enclave.conf(32).tcs, 4);
     }
 
-    /// Sizes whose product with a page wraps around are among them.
+    /// The values include numbers of pages whose length in bytes overflows.
     #[test]
-    fn no_level_of_a_count_is_beyond_its_limit() {
+    fn no_count_beyond_its_limit_is_accepted() {
         let all = [AllocationParams::FACTORS, SmallBankParams::FACTORS].concat();
         for (name, limit) in [
             ("threads", limits::THREADS),

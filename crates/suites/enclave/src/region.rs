@@ -15,22 +15,22 @@ use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use crate::conf::{Conf, PAGE};
 use crate::elf::{Access, Elf, Tls};
 
-/// Who sees the region.
+/// The processes that see the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// This process.
+    /// Only this process.
     Private,
     /// This process and those that it forks.
     Forked,
 }
 
-/// What stands at FS:0 inside: the block that both sides know, and what only the host looks at.
+/// The block at FS:0 inside: the part that both sides use, and the host's part.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Top {
-    /// What both sides know.
+    /// The part that both sides use.
     pub block: ThreadBlock,
-    /// The host's side of this TCS.
+    /// The host's part of this TCS.
     pub tcs: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Region {
     tls: Option<Tls<'static>>,
 }
 
-/// Lengths in bytes, all of whole pages.
+/// Lengths in bytes, all whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     image: usize,
@@ -55,8 +55,10 @@ struct Layout {
 }
 
 impl Layout {
+    /// Computes a layout.
+    ///
     /// # Errors
-    /// Refuses a configuration without TCS, and one longer than the address space.
+    /// Returns an error if the configuration has no TCS or exceeds the address space.
     fn new(elf: &Elf<'_>, conf: &Conf) -> Result<Self, Failure> {
         let tls = template(elf.tls.as_ref()) + size_of::<Top>();
         let (heap, stack) = conf.lengths()?;
@@ -68,25 +70,25 @@ impl Layout {
         }
     }
 
-    /// The length, unless it exceeds a `usize`. As every other sum here is at most as large, none overflows
-    /// in a layout that [`Self::new`] made.
+    /// Returns the length, or `None` if it exceeds a `usize`. Every other sum here is at most as large, so none
+    /// overflows in a layout that [`Self::new`] returned.
     fn checked_length(&self) -> Option<usize> {
         let stride = self.stack.checked_add(self.tls)?.checked_add(2 * PAGE)?;
         let threads = self.tcs.checked_mul(stride)?;
         self.image.checked_add(self.heap)?.checked_add(threads)?.checked_add(PAGE)
     }
 
-    /// From one TCS to the next.
+    /// Returns the distance from one TCS to the next.
     fn stride(&self) -> usize {
         PAGE + self.stack + PAGE + self.tls
     }
 
-    /// Where the stack of a TCS begins, at its low end.
+    /// Returns the low end of the stack of a TCS.
     fn stack(&self, tcs: usize) -> usize {
         self.image + self.heap + tcs * self.stride() + PAGE
     }
 
-    /// Where the TLS area of a TCS begins.
+    /// Returns the start of the TLS area of a TCS.
     fn tls(&self, tcs: usize) -> usize {
         self.stack(tcs) + self.stack + PAGE
     }
@@ -96,45 +98,45 @@ impl Layout {
     }
 }
 
-/// What lies below FS:0 in a TLS area, in bytes: the template, so that both it and FS:0 are aligned.
+/// Returns the length of the TLS template below FS:0, bytes, such that both are aligned.
 fn template(tls: Option<&Tls<'_>>) -> usize {
-    // The block itself begins on a cache line.
+    // The block starts on a cache line.
     tls.map_or(0, |tls| tls.length.next_multiple_of(tls.align.max(64)))
 }
 
-/// Whether an enclave of so many bytes has room in memory, all of which is to be there.
+/// Checks that an enclave of this length fits into the available memory, because all of it will be present.
 ///
 /// # Errors
-/// It has not.
+/// Returns an error if it does not fit.
 pub(crate) fn has_room(length: usize) -> Result<(), Failure> {
     let free = machine::memory::available();
     if length as u64 <= free {
         return Ok(());
     }
     Err(Failure::failed(format!(
-        "an enclave of {length} bytes has no room in {free} bytes of memory: ask fewer pages"
+        "an enclave of {length} bytes does not fit into {free} bytes of available memory: use fewer pages"
     )))
 }
 
 impl Region {
-    /// Reserves a region, loads an image and makes its stacks and TLS areas. All of its memory is there
-    /// when this returns, as that of an enclave in hardware is, so that nothing faults while it is measured.
+    /// Reserves a region, loads an image and initialises its stacks and TLS areas. All its memory is present when
+    /// this returns, as in an SGX enclave, so that no page fault occurs during a measurement.
     ///
     /// # Errors
-    /// A configuration that no enclave can have, or no room for it.
+    /// Returns an error if the configuration is invalid or memory is exhausted.
     pub fn load(elf: &Elf<'static>, conf: &Conf, sharing: Sharing) -> Result<Self, Failure> {
         let layout = Layout::new(elf, conf)?;
         let length = layout.length();
         let refused = |why| {
             Failure::failed(format!(
-                "no room for an enclave of {length} bytes: {why}: ask fewer pages"
+                "cannot map an enclave of {length} bytes: {why}: use fewer pages"
             ))
         };
         let flags = match sharing {
             Sharing::Private => MapFlags::PRIVATE,
             Sharing::Forked => MapFlags::SHARED,
         };
-        // SAFETY: a new mapping, wherever the kernel finds room.
+        // SAFETY: it creates a new mapping at an address of the kernel's choice.
         let base = unsafe {
             mm::mmap_anonymous(
                 ptr::null_mut(),
@@ -157,11 +159,11 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes the pages of the heap, the stacks and the TLS areas present in the calling process. A system
-    /// call each, and nothing else.
+    /// Makes the pages of the heap, the stacks and the TLS areas present in the calling process, by one system call
+    /// each and nothing else.
     ///
     /// # Errors
-    /// No memory, or a Linux before 5.14.
+    /// Returns the `errno` of `madvise(2)`, e.g. if memory is exhausted or Linux is older than 5.14.
     pub fn populate(&self) -> rustix::io::Result<()> {
         let layout = &self.layout;
         self.present(layout.image..layout.image + layout.heap)?;
@@ -173,19 +175,19 @@ impl Region {
     }
 
     fn present(&self, range: Range<usize>) -> rustix::io::Result<()> {
-        // SAFETY: writable pages of this region's own mapping; their contents stay.
+        // SAFETY: these are writable pages of this region's mapping, whose contents do not change.
         unsafe {
             let start = self.pointer(range.start).cast();
             mm::madvise(start, range.len(), mm::Advice::LinuxPopulateWrite)
         }
     }
 
-    /// Keeps the region from processes that are forked after this.
+    /// Excludes the region from processes that are forked later.
     ///
     /// # Errors
     /// Returns the `errno` of `madvise(2)`.
     pub fn keep_from_forks(&self) -> rustix::io::Result<()> {
-        // SAFETY: this region's own mapping; its contents stay.
+        // SAFETY: this region owns the mapping, whose contents do not change.
         unsafe { mm::madvise(self.base as *mut c_void, self.length, mm::Advice::LinuxDontFork) }
     }
 
@@ -195,14 +197,14 @@ impl Region {
             Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
             Access::Execute => MprotectFlags::READ | MprotectFlags::EXEC,
         };
-        // SAFETY: the part lies in the mapping, which this region alone owns.
+        // SAFETY: the part is in the mapping, which this region owns.
         unsafe { mm::mprotect(part.start as *mut c_void, part.len(), access) }
     }
 
-    /// Copies the image's segments and sets its relocations; all of the image is writable.
+    /// Copies the image's segments and applies its relocations; the image must be writable.
     fn place(&self, elf: &Elf<'_>) {
         for part in &elf.segments {
-            // SAFETY: segments lie inside the image (`Elf`), which is writable and nobody else's.
+            // SAFETY: segments are inside the image (`Elf`), which is writable and not used otherwise.
             unsafe {
                 ptr::copy_nonoverlapping(
                     part.bytes.as_ptr(),
@@ -213,7 +215,7 @@ impl Region {
         }
         for (at, addend) in &elf.relocations {
             let word = (self.base as u64).wrapping_add(*addend);
-            // SAFETY: relocations lie inside segments (`Elf`).
+            // SAFETY: relocations are inside segments (`Elf`).
             unsafe { self.pointer(*at).cast::<u64>().write_unaligned(word) };
         }
     }
@@ -222,13 +224,12 @@ impl Region {
         (self.base + offset) as *mut u8
     }
 
-    /// All of its addresses.
+    /// Returns the address range.
     pub fn range(&self) -> Range<usize> {
         self.base..self.base + self.length
     }
 
-    /// The addresses that may be used, whole pages, with what may be done there; guards are not
-    /// among them.
+    /// Returns the usable addresses, in whole pages, with their rights; guards are excluded.
     pub fn parts(&self, elf: &Elf<'_>) -> Vec<(Range<usize>, Access)> {
         let mut parts = vec![(self.heap(), Access::Write)];
         for part in &elf.segments {
@@ -243,35 +244,35 @@ impl Region {
         parts
     }
 
-    /// The heap's addresses.
+    /// Returns the heap's addresses.
     pub fn heap(&self) -> Range<usize> {
         let start = self.base + self.layout.image;
         start..start + self.layout.heap
     }
 
-    /// The address at which the image is entered.
+    /// Returns the address of the image's entry point.
     pub fn entry(&self) -> usize {
         self.base + self.entry
     }
 
-    /// A TCS's stack, whose ends are aligned to pages.
+    /// Returns the stack of a TCS, whose ends are page-aligned.
     pub fn stack(&self, tcs: usize) -> Range<usize> {
         let start = self.base + self.layout.stack(tcs);
         start..start + self.layout.stack
     }
 
-    /// What stands at FS:0 of a TCS.
+    /// Returns the block at FS:0 of a TCS.
     pub fn top(&self, tcs: usize) -> *mut Top {
         self.pointer(self.layout.tls(tcs) + template(self.tls.as_ref())).cast()
     }
 
-    /// Makes a TCS's TLS area as it is before anybody entered, but for what stands at FS:0. Nobody may be
-    /// inside by this TCS.
+    /// Resets the TLS area of a TCS to its initial state, except for the block at FS:0. No thread may be inside by
+    /// this TCS.
     pub fn reset_tls(&self, tcs: usize) {
         let Some(tls) = &self.tls else { return };
         let used = tls.length.next_multiple_of(tls.align);
-        // SAFETY: the template ends at FS:0 and fits in the TLS area (`template`), which is writable; who
-        // would use it is not inside. What the image holds of it lies in a segment (`Elf`), relocated.
+        // SAFETY: the template ends at FS:0 and fits into the TLS area (`template`), which is writable and unused,
+        // because no thread is inside. The image's part of it is in a segment (`Elf`), relocated.
         unsafe {
             let start = self.top(tcs).cast::<u8>().sub(used);
             ptr::copy_nonoverlapping(self.pointer(tls.address), start, tls.bytes.len());
@@ -282,7 +283,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this region's own. That it cannot be unmapped is no harm.
+        // SAFETY: this region owns the mapping. A failure to unmap it is harmless.
         let _ = unsafe { mm::munmap(self.base as *mut c_void, self.length) };
     }
 }
@@ -294,7 +295,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// No configuration wraps around: its layout has every byte that was asked for, or is refused.
+        /// No length overflows: a layout contains every requested byte, or is refused.
         #[test]
         fn no_length_wraps_around(heap: usize, stack: usize, tcs: usize, shift in 0u32..64, length in 0usize..=1 << 30) {
             let tls = Tls { address: 0, bytes: &[], length, align: 4096 };
@@ -307,7 +308,7 @@ mod tests {
             }
         }
 
-        /// Parts follow one another with a guard page around every stack and TLS area.
+        /// The parts follow one another with a guard page around every stack and TLS area.
         #[test]
         fn parts_do_not_overlap(heap in 1usize..100, stack in 1usize..100, tcs in 1usize..20,
             length in 0usize..9000, power in 0u32..12) {

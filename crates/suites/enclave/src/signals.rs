@@ -1,8 +1,8 @@
 //! Signals that arrive while a thread is inside an enclave.
 //!
-//! A handler of the host's expects the host's FS and GS and makes system calls, and inside a thread has neither.
-//! So [`adopt`] puts a function of this file before every handler: it leaves the enclave, calls the handler and
-//! enters again. It changes no signal that nobody handles. Faults are those of [`crate::faults`].
+//! A handler of the host expects the host's FS and GS and makes system calls, but a thread inside has neither. So
+//! [`adopt`] puts a function of this module before every handler: it leaves the enclave, calls the handler and enters
+//! again. Signals without a handler are unchanged. [`crate::faults`] handles faults.
 
 use std::arch::asm;
 use std::ffi::{c_int, c_void};
@@ -19,25 +19,25 @@ use crate::tcs::Tcs;
 pub(crate) const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// One more than the largest signal.
+/// One more than the largest signal number.
 const COUNT: usize = 65;
-/// How often a signal's handler may be replaced by another and be adopted again.
+/// How many times the handler of a signal can be replaced and adopted again.
 const GENERATIONS: usize = 8;
 
-/// The handlers that were adopted, by generation and signal. One that was adopted later may call the one before
-/// it, which is a function of this file too, so that each generation has a function of its own.
+/// The adopted handlers, by generation and signal. A handler that is adopted later may call the previous one, which
+/// is also a function of this module, so each generation has its own function.
 static ADOPTED: [[AtomicUsize; COUNT]; GENERATIONS] =
     [const { [const { AtomicUsize::new(0) }; COUNT] }; GENERATIONS];
 
-/// Where handlers return: the C library's code, which makes one system call; 0 until it is known.
+/// The address to which handlers return, in the C library; 0 if unknown. The code there makes one system call.
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
-/// The address after that system call, as the kernel sees it; 0 until it is known.
+/// The address after that system call, as the kernel sees it; 0 if unknown.
 static RETURN: AtomicUsize = AtomicUsize::new(0);
 
 /// The signature of a handler.
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// The functions of this file that stand before handlers.
+/// The functions that run before the adopted handlers.
 const FORWARD: [Handler; GENERATIONS] = [
     forward::<0>,
     forward::<1>,
@@ -49,7 +49,7 @@ const FORWARD: [Handler; GENERATIONS] = [
     forward::<7>,
 ];
 
-/// The kernel's own structure, with the address to which a handler returns.
+/// The kernel's `sigaction` structure, with the address to which a handler returns.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct Action {
@@ -66,24 +66,24 @@ impl Action {
     fn of(signal: c_int) -> Option<Self> {
         let mut action = Self::default();
         let words = [signal as u64, 0, &raw mut action as u64, 8, 0, 0];
-        // SAFETY: the kernel writes the structure; a set of signals is 8 bytes.
+        // SAFETY: the kernel writes the structure; a signal set has 8 bytes.
         (unsafe { raw(libc::SYS_rt_sigaction, words) } == 0).then_some(action)
     }
 
     fn set(&self, signal: c_int) -> bool {
         let words = [signal as u64, ptr::from_ref(self) as u64, 0, 8, 0, 0];
-        // SAFETY: the kernel reads the structure, whose handler is a function that forwards to the one before.
+        // SAFETY: the kernel reads the structure, whose handler forwards to the previous one.
         unsafe { raw(libc::SYS_rt_sigaction, words) == 0 }
     }
 }
 
-/// Adopts all handlers of signals that a process or a timer sends, so that they may run while a thread is inside
-/// an enclave. It happens when the first enclave is loaded and at each thread's first ECALL; call it after you
-/// install a handler later than that. A handler that was not adopted runs with the enclave's FS: it must use no
-/// thread-local variable and make no system call.
+/// Adopts all handlers of signals that a process or a timer sends, so that they may run while a thread is inside an
+/// enclave. This happens when the first enclave is loaded and at each thread's first ECALL; call it after you install
+/// a handler later than that. A handler that is not adopted runs with the enclave's FS: it must not use thread-local
+/// variables or make system calls.
 pub fn adopt() {
     static ONE: Mutex<()> = Mutex::new(());
-    // Without a watched region there is nothing to leave, and perhaps no FSGSBASE.
+    // Without a watched region no thread is inside, and FSGSBASE may not be available.
     if allowed_return() == 0 {
         return;
     }
@@ -108,27 +108,27 @@ fn adopt_one(signal: c_int) {
     for (adopted, forward) in of_signal.zip(FORWARD) {
         let known = adopted.load(Ordering::Relaxed);
         if known == 0 || known == action.handler {
-            // Before the kernel knows of the function that reads it.
+            // Stored before the kernel calls the function that reads it.
             adopted.store(action.handler, Ordering::Release);
             let flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             let flags = action.flags | flags as u64 | HAS_RESTORER;
             let (handler, restorer) = (forward as usize, RESTORER.load(Ordering::Relaxed));
-            // The kernel refuses no signal that has a handler.
+            // The kernel accepts every signal that already has a handler.
             let _ = Action { handler, flags, restorer, ..action }.set(signal);
             return;
         }
     }
 }
 
-/// Stands before a handler.
+/// Runs an adopted handler outside the enclave.
 unsafe extern "C" fn forward<const GENERATION: usize>(
     signal: c_int,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) {
     let handler = ADOPTED[GENERATION][signal as usize].load(Ordering::Acquire);
-    // SAFETY: a handler was adopted before this became the kernel's; one with fewer parameters ignores the others,
-    // as the System V convention has it. FSGSBASE is enabled where regions are watched.
+    // SAFETY: a handler is adopted before this function is installed. A handler with fewer parameters ignores the
+    // others, by the System V calling convention. FSGSBASE is enabled if regions are watched.
     unsafe {
         let handler: Handler = std::mem::transmute(handler);
         let visit = step_out();
@@ -139,10 +139,10 @@ unsafe extern "C" fn forward<const GENERATION: usize>(
     }
 }
 
-/// Finds where handlers return, by a signal whose handler the C library has installed.
+/// Finds the address to which handlers return, from a signal whose handler was installed by the C library.
 ///
 /// # Errors
-/// The C library returns from handlers in a way that this program does not know.
+/// Returns an error if the code there is unknown to this program.
 pub(crate) fn find_return(signal: c_int) -> Result<(), String> {
     const CALL: [u8; 2] = [0x0f, 0x05];
     let unknown = || "the C library returns from handlers in an unknown way".to_owned();
@@ -151,7 +151,7 @@ pub(crate) fn find_return(signal: c_int) -> Result<(), String> {
     // `mov $15, %eax` or `%rax`; `syscall`.
     let begins: [&[u8]; 2] = [&[0xb8, 15, 0, 0, 0], &[0x48, 0xc7, 0xc0, 15, 0, 0, 0]];
     for begin in begins {
-        // SAFETY: the C library's code, of which no more is read than matches.
+        // SAFETY: it reads the C library's code, up to the first byte that differs.
         let matches =
             |(at, byte): (usize, &u8)| unsafe { *byte == ((restorer + at) as *const u8).read() };
         if begin.iter().chain(&CALL).enumerate().all(matches) {
@@ -163,18 +163,19 @@ pub(crate) fn find_return(signal: c_int) -> Result<(), String> {
     Err(unknown())
 }
 
-/// The address after the one system call that is allowed inside: the return from a handler. 0 if it is not known.
+/// Returns the address after the one system call that is allowed inside: the return from a handler. 0 if it is
+/// unknown.
 pub(crate) fn allowed_return() -> usize {
     RETURN.load(Ordering::Acquire)
 }
 
-/// A thread inside an enclave, as a handler of a signal finds it.
+/// A thread inside an enclave, as seen by a signal handler.
 #[derive(Debug)]
 pub(crate) struct Inside {
     top: *mut Top,
 }
 
-/// What a thread had inside, while a handler of the host's runs.
+/// The state of a thread inside, while a handler of the host runs.
 #[derive(Debug)]
 pub(crate) struct Visit {
     /// FS and GS; `None` if they were the host's.
@@ -183,17 +184,18 @@ pub(crate) struct Visit {
     blocked: u8,
 }
 
-/// Lets the calling thread run a handler of the host's, wherever it was interrupted. `None` if it was outside.
+/// Lets the calling thread run a handler of the host, regardless of where it was interrupted. Returns `None` if it
+/// was outside.
 ///
 /// # Safety
-/// FSGSBASE is enabled, and this is a handler of a signal.
+/// FSGSBASE must be enabled, and the caller must be a signal handler.
 pub(crate) unsafe fn step_out() -> Option<Visit> {
-    // SAFETY: the caller's. Without an enclave's FS it is that of a thread of this process.
+    // SAFETY: the caller guarantees it. If FS is not an enclave's, it is that of a thread of this process.
     unsafe {
         if let Some(inside) = Inside::here() {
             return Some(inside.leave());
         }
-        // On the way out of an ECALL a thread has its own FS before its system calls are allowed.
+        // At the end of an ECALL, a thread has the host's FS before its system calls are allowed.
         let selector = selector_here()?;
         let blocked = selector.read_volatile();
         selector.write_volatile(0);
@@ -202,28 +204,28 @@ pub(crate) unsafe fn step_out() -> Option<Visit> {
 }
 
 impl Inside {
-    /// The calling thread, if it is inside. Uses no thread-local variable.
+    /// Returns the calling thread if it is inside. Uses no thread-local variables.
     ///
     /// # Safety
-    /// FSGSBASE is enabled, and this is a handler of a signal.
+    /// FSGSBASE must be enabled, and the caller must be a signal handler.
     #[inline]
     pub(crate) unsafe fn here() -> Option<Self> {
         let top: *mut Top;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that FSGSBASE is enabled.
         unsafe { asm!("rdfsbase {}", out(reg) top, options(nomem, nostack, preserves_flags)) };
         regions::is_inside(top as usize).then_some(Self { top })
     }
 
-    /// The TCS by which the thread is inside.
+    /// Returns the TCS by which the thread is inside.
     ///
     /// # Safety
-    /// The thread stays inside for as long as the TCS is used.
+    /// The thread must stay inside as long as the TCS is used.
     pub(crate) unsafe fn tcs(&self) -> &Tcs {
-        // SAFETY: FS was set by a trampoline, to a block that names its TCS; both live while a thread is inside.
+        // SAFETY: a trampoline set FS to a block that points to its TCS; both live while a thread is inside.
         unsafe { &*((*self.top).tcs as *const Tcs) }
     }
 
-    /// The host's stack pointer.
+    /// Returns the host's stack pointer.
     ///
     /// # Safety
     /// As [`Self::tcs`].
@@ -232,14 +234,14 @@ impl Inside {
         unsafe { (*self.top).block.host_stack }
     }
 
-    /// Gives the thread the host's FS and GS, allows its system calls, and clears the flag by which accesses that
-    /// are not aligned fault, which the kernel leaves as it is inside.
+    /// Restores the host's FS and GS, allows system calls, and clears the alignment check flag, which the kernel does
+    /// not change when a signal arrives inside.
     ///
     /// # Safety
-    /// As [`Self::tcs`]; the thread is in a handler of a signal.
+    /// As [`Self::tcs`]; the caller must be a signal handler.
     #[inline]
     pub(crate) unsafe fn leave(&self) -> Visit {
-        // SAFETY: the trampolines fill the block in before they change FS. What is pushed is popped.
+        // SAFETY: the trampolines fill in the block before they change FS. The stack is balanced.
         unsafe {
             asm!("pushfq", "and dword ptr [rsp], {flags}", "popfq", flags = const !(1 << 18));
             let selector = self.tcs().selector.load(Ordering::Relaxed);
@@ -259,13 +261,13 @@ impl Inside {
 }
 
 impl Visit {
-    /// Gives the thread back what it had inside.
+    /// Restores the thread's state inside.
     ///
     /// # Safety
-    /// The same thread, in the same handler.
+    /// The caller must be the same handler on the same thread.
     #[inline]
     pub(crate) unsafe fn end(self) {
-        // SAFETY: the bases are those that the thread had; the caller's.
+        // SAFETY: the bases are those that the thread had; the caller guarantees the rest.
         unsafe {
             if let Some([fs, gs]) = self.bases {
                 asm!("wrgsbase {}", in(reg) gs, options(nostack, preserves_flags));

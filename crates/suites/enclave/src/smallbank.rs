@@ -1,4 +1,4 @@
-//! `enclave/smallbank`: the SmallBank benchmark on a store inside the enclave.
+//! `enclave/smallbank`: the SmallBank benchmark on a key-value store inside the enclave.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::metrics;
 use crate::params::SmallBankParams;
 use crate::threads::{EnclaveThreads, seed};
 
-/// What a customer begins with: 1000 in each of two accounts.
+/// A customer's initial money: 1000 in each of two accounts.
 const MONEY: u64 = 2000;
-/// What a transaction takes under a lock that many want.
+/// Expected duration of a transaction under a contended lock.
 const EACH: Duration = Duration::from_nanos(500);
 
-/// Runs SmallBank inside.
+/// The method that runs SmallBank inside.
 pub struct SmallBank;
 
 impl Method for SmallBank {
@@ -73,8 +73,7 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         let inside = enclave.enclave();
         let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
         if told(inside.bank_open(customers))? != customers {
-            let why =
-                format!("{customers} customers have no room in {} pages", params.enclave.heap);
+            let why = format!("{customers} customers do not fit in {} pages", params.enclave.heap);
             return Err(Failure::check(why));
         }
         let round = context.round;
@@ -93,7 +92,7 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         let money = told(inside.bank_money())?;
         if money != customers * MONEY {
             let due = customers * MONEY;
-            return Err(Failure::check(format!("{money} is in the bank where {due} is due")));
+            return Err(Failure::check(format!("the bank contains {money}, expected {due}")));
         }
         if told(inside.bank_close())? != customers {
             return Err(Failure::check("the bank did not close"));

@@ -1,4 +1,4 @@
-//! What the lab asks of the suite.
+//! The suite's interface to the lab.
 
 use lab::adhoc::SuiteCommand;
 use lab::method::AnyMethod;
@@ -8,7 +8,7 @@ use lab::suite::{Capability, Data, Suite};
 use crate::kinds::{self, EnclaveKind};
 use crate::{allocation, cli, cross_thread, ecall, heap, smallbank};
 
-/// Allocators inside an enclave.
+/// The suite of allocators inside an enclave.
 pub struct EnclaveSuite;
 
 impl Suite for EnclaveSuite {
@@ -17,7 +17,7 @@ impl Suite for EnclaveSuite {
     }
 
     fn about(&self) -> &'static str {
-        "allocators inside an enclave, entered by many threads, on a heap that cannot grow"
+        "allocators inside an enclave that many threads enter, on a heap that cannot grow"
     }
 
     fn methods(&self) -> &'static [&'static dyn AnyMethod] {
@@ -67,7 +67,7 @@ mod tests {
     use lab::soundness;
 
     #[test]
-    fn the_library_of_a_user_is_code() {
+    fn a_user_supplied_library_counts_as_code() {
         let allocation = lab::suite::method(&crate::SUITE, "allocation").unwrap();
         let code = |method: &dyn AnyMethod, allocator| {
             method.code(&complete(method.factors(), &Point::from([("allocator", allocator)])))
@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn experiments_claims_and_figures_go_together() {
+    fn experiments_claims_and_figures_are_consistent() {
         assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn quick_is_quick_and_standard_takes_a_coffee() {
+    fn quick_takes_seconds_and_standard_minutes() {
         let seconds = |profile| soundness::seconds(&crate::SUITE, profile).unwrap();
         let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
         println!("quick {quick:.0} s, standard {standard:.0} s");

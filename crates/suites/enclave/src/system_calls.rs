@@ -1,9 +1,9 @@
-//! No system calls from inside: Syscall User Dispatch, for one thread at a time.
+//! Blocking of system calls inside an enclave by Syscall User Dispatch, per thread.
 //!
-//! The kernel looks at a byte of the thread's at each system call. While it is 1 the call is not made and
-//! the thread gets SIGSYS ([`crate::faults`]). The trampolines write the byte, so that an ECALL pays two
-//! stores. One system call is exempt: the C library's return from a handler, by which a signal that arrives inside
-//! is handled and the thread goes on there ([`crate::signals`]).
+//! At each system call the kernel reads a byte of the thread, the selector. While it is 1, the call is not made and
+//! the thread gets SIGSYS ([`crate::faults`]). The trampolines write the byte, so an ECALL pays for two stores. One
+//! system call is exempt: the C library's return from a signal handler, so that a thread can handle a signal that
+//! arrives inside and continue there ([`crate::signals`]).
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -32,14 +32,14 @@ pub(crate) fn selector_here() -> Option<*mut u8> {
     Some(SELECTOR.get()).filter(|selector| !selector.is_null())
 }
 
-/// Makes a system call, touching no thread-local variable; gives its result or the negated error.
+/// Makes a system call without touching thread-local variables; returns its result or the negated `errno`.
 ///
 /// # Safety
-/// What the call does must be sound.
+/// The caller guarantees that the system call is sound.
 #[inline]
 pub(crate) unsafe fn raw(number: i64, words: [u64; 6]) -> i64 {
     let result;
-    // SAFETY: the kernel changes RCX and R11 besides the result; what it does else is the caller's.
+    // SAFETY: the kernel changes only RCX, R11 and the result; the caller guarantees that the call itself is sound.
     unsafe {
         asm!("syscall", inlateout("rax") number => result,
             in("rdi") words[0], in("rsi") words[1], in("rdx") words[2],
@@ -49,38 +49,39 @@ pub(crate) unsafe fn raw(number: i64, words: [u64; 6]) -> i64 {
     result
 }
 
-/// Begins to dispatch the calling thread's system calls by a byte, but for the one that ends at the address
-/// `exempt`; 0 for none.
+/// Starts to dispatch the calling thread's system calls by `selector`, except for the call that ends at address
+/// `exempt` (0: no exception).
 ///
 /// # Errors
-/// The kernel's, as a number.
+/// Returns the `errno` of `prctl(2)`.
 ///
 /// # Safety
-/// The byte must live until [`end`], and be 0 while the thread runs the host's code.
+/// The selector must live until [`end`], and be 0 while the thread runs code of the host.
 pub(crate) unsafe fn begin(selector: *const u8, exempt: usize) -> Result<(), i32> {
-    // The kernel compares the address after a system call; a range of one byte is that address alone.
+    // The kernel compares the address after a system call, so a range of one byte is exactly that address.
     dispatch([ON, exempt as u64, u64::from(exempt != 0), selector as u64])
 }
 
-/// Ends it.
+/// Stops the dispatch.
 pub(crate) fn end() {
-    // It cannot fail where it could begin.
+    // It cannot fail if dispatch could start.
     let _ = dispatch([OFF, 0, 0, 0]);
 }
 
 fn dispatch([mode, start, length, selector]: [u64; 4]) -> Result<(), i32> {
     let words = [PR_SET_SYSCALL_USER_DISPATCH, mode, start, length, selector, 0];
-    // SAFETY: it changes how this thread's system calls go; `begin` states what the byte must be.
+    // SAFETY: it changes how the kernel treats this thread's system calls; `begin` states the requirements on the
+    // byte.
     match unsafe { raw(libc::SYS_prctl, words) } {
         0 => Ok(()),
         error => Err(-error as i32),
     }
 }
 
-/// Whether this kernel dispatches system calls.
+/// Checks that this kernel dispatches system calls.
 ///
 /// # Errors
-/// It does not; and the remedy.
+/// Returns `unavailable`, with the cause and the fix.
 pub(crate) fn available() -> Result<(), Failure> {
     let tried = std::thread::spawn(|| {
         let selector = 0u8;
@@ -92,9 +93,9 @@ pub(crate) fn available() -> Result<(), Failure> {
     match tried.join() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(errno)) => Err(Failure::unavailable(
-            format!("this kernel has no Syscall User Dispatch (prctl gives error {errno})"),
-            "run Linux 5.11 or later, where no seccomp filter refuses prctl",
+            format!("this kernel has no Syscall User Dispatch (prctl: errno {errno})"),
+            "run Linux 5.11 or later, and do not block prctl by a seccomp filter",
         )),
-        Err(_) => Err(Failure::failed("the thread that tries Syscall User Dispatch panicked")),
+        Err(_) => Err(Failure::failed("the thread that tests Syscall User Dispatch panicked")),
     }
 }

@@ -1,4 +1,4 @@
-//! The thread control structures of an enclave: who is inside, at most one thread each.
+//! The thread control structures (TCS) of an enclave. At most one thread uses a TCS at a time.
 
 use std::cell::Cell;
 use std::ops::{Deref, Range};
@@ -25,33 +25,33 @@ pub(crate) type AnswerFn = unsafe extern "sysv64" fn(
 /// The TCS that a host thread used last: the serial number of its enclave, and its index there.
 pub(crate) type LastTcs = Cell<(u64, usize)>;
 
-/// The host's side of one TCS. The trampolines read it.
+/// The host's part of one TCS. The trampolines read it.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Tcs {
-    /// What stands at FS:0 inside.
+    /// The block at FS:0 inside.
     pub(crate) top: *mut Top,
-    /// The high end of its stack.
+    /// The high end of the stack.
     pub(crate) stack: usize,
-    /// Where the image is entered.
+    /// The image's entry point.
     pub(crate) entry: usize,
-    /// The byte that blocks system calls while it is 1: the bound thread's.
+    /// The selector of the bound thread: the byte that blocks system calls while it is 1.
     pub(crate) selector: AtomicPtr<u8>,
-    /// Who answers its OCALLs.
+    /// The function that answers OCALLs; `None` if no trampoline uses this TCS.
     pub(crate) answer: Option<AnswerFn>,
-    /// How many OCALLs it made. The bound thread alone writes it.
+    /// Number of OCALLs. Only the bound thread writes it.
     pub(crate) ocalls: AtomicU64,
-    /// How many of them waited.
+    /// Number of OCALLs that waited.
     pub(crate) waits: AtomicU64,
-    /// How many of its system calls were blocked.
+    /// Number of blocked system calls.
     pub(crate) blocked: AtomicU64,
-    /// Its number.
+    /// Its index.
     pub(crate) number: usize,
     /// The region's first byte.
     pub(crate) start: usize,
     /// The region's end.
     pub(crate) end: usize,
-    /// Why the last ECALL was cut short; the fault's handler writes it.
+    /// Why the last ECALL was cut short; the signal handler for faults writes it.
     pub(crate) cut: Cut,
     busy: AtomicBool,
 }
@@ -67,27 +67,27 @@ pub struct CallCounts {
     pub blocked: u64,
 }
 
-/// Why an ECALL was cut short, as a signal's handler notes it for the same thread.
+/// Why an ECALL was cut short, as recorded by a signal handler on the same thread.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Cut {
-    /// The signal.
+    /// The signal number.
     pub(crate) signal: AtomicU64,
-    /// The address that was touched, or the number of the system call.
+    /// The accessed address, or the number of the system call.
     pub(crate) what: AtomicU64,
-    /// The instruction's address.
+    /// The address of the instruction.
     pub(crate) at: AtomicU64,
 }
 
-// SAFETY: `top` is used by the trampolines alone, on the thread that bound the TCS.
+// SAFETY: only the trampolines use `top`, on the thread that bound the TCS.
 unsafe impl Send for Tcs {}
-// SAFETY: as above; everything else is atomic or never changes.
+// SAFETY: as above; all other fields are atomic or constant.
 unsafe impl Sync for Tcs {}
 
-/// Stands for a thread's selector where system calls are not dispatched.
+/// The selector of TCS without dispatch of system calls.
 static NO_SELECTOR: AtomicBool = AtomicBool::new(false);
 
-/// A number for each enclave.
+/// Returns a unique number for each enclave.
 fn serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -96,19 +96,19 @@ fn serial() -> u64 {
 /// All TCS of an enclave.
 #[derive(Debug)]
 pub(crate) struct TcsSet {
-    /// Tells this enclave from others that were loaded in this process.
+    /// The enclave's number, unique in this process.
     serial: u64,
     /// Whether an ECALL was cut short.
     aborting: AtomicBool,
     all: Box<[Tcs]>,
-    /// Where the next new thread looks first, so that each has a TCS of its own while there are enough, also
-    /// where threads take turns on few cores.
+    /// The index at which the next new thread starts to search, so that threads use different TCS while there are
+    /// enough, even if they take turns on few cores.
     next: AtomicUsize,
 }
 
 impl TcsSet {
-    /// Makes the TCS of a region, with their blocks and TLS areas. `ocall` is the address to which the
-    /// image's OCALLs go, `answer` who answers them in this process.
+    /// Creates the TCS of a region, with their blocks and TLS areas. `ocall` is the target of the image's OCALLs,
+    /// `answer` the function that answers them in this process.
     pub(crate) fn new(region: &Region, count: usize, ocall: usize, answer: AnswerFn) -> Self {
         let one = |number| Tcs {
             top: region.top(number),
@@ -136,15 +136,15 @@ impl TcsSet {
                 host_gs: 0,
                 reserved: [0; 10],
             };
-            // SAFETY: the region keeps this place, aligned, for the block; nobody is inside yet.
+            // SAFETY: the region reserves this aligned space for the block, and no thread is inside yet.
             unsafe { tcs.top.write(Top { block, tcs: ptr::from_ref(tcs) as u64 }) };
             region.reset_tls(tcs.number);
         }
         Self::of(all)
     }
 
-    /// Makes the TCS of an enclave by which no trampoline goes: the processor, or a module's instance, has its own
-    /// part of each.
+    /// Creates the TCS of an enclave that no trampoline enters, e.g. because the processor or a module's instance has
+    /// its own part of each.
     pub(crate) fn without_trampoline(range: Range<usize>, count: usize) -> Self {
         let one = |number| Tcs {
             top: ptr::null_mut(),
@@ -181,15 +181,15 @@ impl TcsSet {
         self.all.iter().map(|tcs| count(tcs).load(Ordering::Relaxed)).sum()
     }
 
-    /// All of them.
+    /// Returns all TCS.
     pub(crate) fn all(&self) -> &[Tcs] {
         &self.all
     }
 
-    /// Binds a free TCS to the calling thread: its last one where that is free, else the next that is.
+    /// Binds a free TCS to the calling thread: its last one if that is free, otherwise the next free one.
     ///
     /// # Errors
-    /// All are taken, or the enclave is aborting.
+    /// Returns an error if all are in use, or if the enclave is aborting.
     #[inline]
     pub(crate) fn bind(&self, last: &LastTcs) -> Result<Bound<'_>, EcallError> {
         if self.aborting.load(Ordering::Relaxed) {
@@ -205,12 +205,12 @@ impl TcsSet {
         self.search(last)
     }
 
-    /// From now on nobody enters; who is inside may leave.
+    /// Makes all later ECALLs fail; threads that are inside may leave.
     pub(crate) fn abort(&self) {
         self.aborting.store(true, Ordering::Relaxed);
     }
 
-    /// Why the ECALL of a TCS was cut short, after which nobody enters.
+    /// Returns why the ECALL of a TCS was cut short, and aborts the enclave.
     #[cold]
     pub(crate) fn cut(&self, tcs: &Tcs, stack: Range<usize>) -> EcallError {
         self.abort();
@@ -253,7 +253,7 @@ impl Tcs {
     }
 }
 
-/// A TCS that is bound to the calling thread, until it goes.
+/// A TCS that is bound to the calling thread until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Bound<'a>(&'a Tcs);
 

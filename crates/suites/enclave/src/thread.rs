@@ -1,4 +1,5 @@
-//! What a host thread needs to enter enclaves: made at its first ECALL, gone with the thread.
+//! The state that a host thread needs to enter enclaves. It is created at the thread's first ECALL and freed with the
+//! thread.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
@@ -9,14 +10,14 @@ use crate::error::EcallError;
 use crate::tcs::LastTcs;
 use crate::{signals, system_calls};
 
-/// The alternate signal stack: the enclave's own may have been overrun. Room for any processor's vector
-/// registers, which the kernel saves there.
+/// Length of the alternate signal stack, which is needed because the enclave may have overrun its own stack. It has
+/// space for the vector registers of any processor, which the kernel saves there.
 pub(crate) const SIGNAL_STACK: usize = 64 << 10;
 
-/// A host thread that enters.
+/// A host thread that enters enclaves.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// The enclave that it was in last, and by which TCS.
+    /// The TCS that the thread used last.
     pub(crate) last: LastTcs,
     selector: UnsafeCell<u8>,
     dispatched: Cell<bool>,
@@ -24,35 +25,35 @@ pub(crate) struct Thread {
 }
 
 thread_local! {
-    // Without a destructor, so that an ECALL reads it at the cost of one load.
+    // It has no destructor, so an ECALL reads it by one load.
     static HERE: Cell<*const Thread> = const { Cell::new(ptr::null()) };
     static OWNER: Cell<Option<Owner>> = const { Cell::new(None) };
 }
 
-/// Ends a thread's preparations with the thread.
+/// Frees a thread's state when the thread ends.
 struct Owner(*mut Thread);
 
 impl Thread {
-    /// The calling thread, ready to enter. `dispatch`: with its system calls blocked while it is inside;
-    /// without, no system call of the thread pays for that.
+    /// Returns the calling thread, ready to enter. `dispatch` blocks system calls while the thread is inside; if it
+    /// is false, no system call of the thread pays for that.
     ///
     /// # Errors
-    /// A system call that failed.
+    /// Returns the system call that failed.
     #[inline]
     pub(crate) fn current(dispatch: bool) -> Result<&'static Self, EcallError> {
         let here = HERE.get();
-        // SAFETY: it lives until the thread ends, and is handed to nobody else.
+        // SAFETY: it lives until the thread ends, and no other thread gets it.
         match unsafe { here.as_ref() } {
             Some(thread) if thread.dispatched.get() == dispatch => Ok(thread),
             _ => prepare(dispatch),
         }
     }
 
-    /// Ends the dispatch of the calling thread's system calls, which an enclave began that is unloaded now.
+    /// Stops the dispatch of the calling thread's system calls, when the enclave that started it is unloaded.
     pub(crate) fn end_dispatch() {
-        // SAFETY: it lives until the thread ends, and is handed to nobody else.
+        // SAFETY: it lives until the thread ends, and no other thread gets it.
         if let Some(thread) = unsafe { HERE.get().as_ref() } {
-            // Ending cannot fail.
+            // Stopping cannot fail.
             let _ = thread.dispatch(false);
         }
     }
@@ -62,7 +63,7 @@ impl Thread {
             return Ok(());
         }
         if on {
-            // SAFETY: the byte is 0 outside and lives until the dispatch ends.
+            // SAFETY: the byte is 0 outside and lives until the dispatch stops.
             unsafe { system_calls::begin(self.selector(), signals::allowed_return()) }?;
         } else {
             system_calls::end();
@@ -71,7 +72,7 @@ impl Thread {
         Ok(())
     }
 
-    /// The byte that blocks the thread's system calls while it is 1.
+    /// Returns the byte that blocks the thread's system calls while it is 1.
     #[inline]
     pub(crate) fn selector(&self) -> *mut u8 {
         self.selector.get()
@@ -93,37 +94,37 @@ fn prepare(dispatch: bool) -> Result<&'static Thread, EcallError> {
         HERE.set(thread);
         // SAFETY: the thread was just made.
         system_calls::set_selector_here(unsafe { (*thread).selector() });
-        // Handlers that were installed since the last thread came.
+        // Adopts handlers that were installed since the last thread entered.
         signals::adopt();
     }
-    // SAFETY: it was made above or before, and lives until the thread ends.
+    // SAFETY: it was created above or earlier, and lives until the thread ends.
     let thread = unsafe { &*HERE.get() };
     let set = thread.dispatch(dispatch);
     set.map(|()| thread).map_err(|errno| EcallError::Unprepared { what: "prctl", errno })
 }
 
-/// Maps an alternate signal stack and gives it to the calling thread.
+/// Maps an alternate signal stack and sets it for the calling thread.
 fn signal_stack() -> Result<*mut u8, EcallError> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping, wherever the kernel finds room.
+    // SAFETY: it creates a new mapping at an address of the kernel's choice.
     let stack = unsafe { mm::mmap_anonymous(ptr::null_mut(), SIGNAL_STACK, access, flags) }
         .map_err(|why| EcallError::Unprepared { what: "mmap", errno: why.raw_os_error() })?;
-    // SAFETY: the stack was just made and is nobody else's.
+    // SAFETY: the stack was just created, and no other thread uses it.
     unsafe { use_signal_stack(stack.cast()) }
         .map_err(|errno| EcallError::Unprepared { what: "sigaltstack", errno })?;
     Ok(stack.cast())
 }
 
-/// Lets the calling thread's signals use a stack of [`SIGNAL_STACK`] bytes.
+/// Sets the calling thread's alternate signal stack of [`SIGNAL_STACK`] bytes.
 ///
 /// # Errors
-/// The kernel's, as a number.
+/// Returns the `errno` of `sigaltstack(2)`.
 ///
 /// # Safety
-/// The stack must be nobody else's, and live as long as the thread, or until it has another.
+/// No other thread may use the stack, and it must live as long as the thread, or until the thread sets another.
 pub(crate) unsafe fn use_signal_stack(stack: *mut u8) -> Result<(), i32> {
     let given = libc::stack_t { ss_sp: stack.cast(), ss_flags: 0, ss_size: SIGNAL_STACK };
-    // SAFETY: the kernel reads the structure; the stack is the caller's.
+    // SAFETY: the kernel reads the structure; the caller guarantees that the stack is valid.
     match unsafe {
         system_calls::raw(libc::SYS_sigaltstack, [&raw const given as u64, 0, 0, 0, 0, 0])
     } {
@@ -136,11 +137,11 @@ impl Drop for Owner {
     fn drop(&mut self) {
         HERE.set(ptr::null());
         system_calls::set_selector_here(ptr::null_mut());
-        // SAFETY: made by `prepare` for this thread, which makes no ECALL any more.
+        // SAFETY: `prepare` created it for this thread, which makes no more ECALLs.
         let thread = unsafe { Box::from_raw(self.0) };
         let _ = thread.dispatch(false);
         let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        // SAFETY: no handler runs on the stack that goes; the mapping is this thread's own.
+        // SAFETY: no handler runs on the stack, and the mapping belongs to this thread.
         unsafe {
             libc::sigaltstack(&raw const none, ptr::null_mut());
             let _ = mm::munmap(thread.signal_stack.cast(), SIGNAL_STACK);

@@ -1,4 +1,4 @@
-//! Host threads that enter an enclave at once.
+//! Host threads that are inside an enclave at the same time.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -12,25 +12,25 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::kinds::Enclave;
 use crate::loaded::LoadedEnclave;
 
-/// Threads pinned round-robin, each with a TCS free for it.
+/// Threads pinned round-robin; a TCS is free for each.
 pub struct EnclaveThreads<'a> {
-    /// How many.
+    /// Number of threads.
     pub threads: u64,
-    /// Over which CPUs.
+    /// The CPUs that they are pinned to.
     pub cpus: &'a [usize],
 }
 
-/// What the threads' parts time, taken inside the threads: making and joining them is in neither.
+/// The time of the threads' work, measured inside the threads, without creating and joining them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkTime {
     /// From the first start to the last end, ticks of the time-stamp counter.
     pub wall_ticks: u64,
-    /// CPU time of all parts, the enclave's own threads' with them, ns.
+    /// CPU time of all threads, including the enclave's own, ns.
     pub cpu_ns: f64,
 }
 
 impl WorkTime {
-    /// From the first start to the last end, ns.
+    /// Returns the time from the first start to the last end, ns.
     pub fn wall(&self, tsc: &Tsc) -> f64 {
         tsc.nanoseconds(self.wall_ticks as f64)
     }
@@ -44,15 +44,15 @@ struct Done<T> {
 }
 
 impl<'a> EnclaveThreads<'a> {
-    /// The threads of a point on the CPUs of its process.
+    /// Uses the CPUs of the point's process.
     pub fn of(threads: u64, context: &Context<'a>) -> Self {
         Self { threads, cpus: context.cpus }
     }
 
-    /// Lets each thread do its part, all beginning together; gives what each result, in order.
+    /// Runs `part` on each thread, all starting at the same time; returns the results in thread order and the times.
     ///
     /// # Errors
-    /// Where a thread cannot be pinned or cannot enter.
+    /// Returns an error if a thread cannot be created or pinned, cannot enter, or panics.
     pub fn work<T: Send>(
         &self,
         enclave: &LoadedEnclave,
@@ -71,7 +71,7 @@ impl<'a> EnclaveThreads<'a> {
                     Err(why) => {
                         gate.set(Way::Closed);
                         return Err(Failure::failed(format!(
-                            "make thread {thread} of {}: {why}; ask fewer threads, or allow more \
+                            "cannot create thread {thread} of {}: {why}; use fewer threads, or raise the limit \
                              with ulimit -u",
                             self.threads
                         )));
@@ -103,11 +103,11 @@ impl<'a> EnclaveThreads<'a> {
         let coming = Coming(gate);
         let cpu = self.cpus.get(thread as usize % self.cpus.len().max(1));
         let pinned = cpu.map_or(Ok(()), |cpu| machine::pin::pin_to(*cpu));
-        // What a host thread does once, at its first ECALL, is in no time.
+        // The first ECALL of a host thread prepares it, which is not timed.
         let entered = enclave.nothing();
         drop(coming);
         if !gate.is_opened() {
-            return Err(Failure::failed("another thread could not be made"));
+            return Err(Failure::failed("another thread could not be created"));
         }
         pinned?;
         entered.map_err(|why| Failure::check(format!("thread {thread} cannot enter: {why}")))?;
@@ -119,14 +119,14 @@ impl<'a> EnclaveThreads<'a> {
     }
 }
 
-/// Holds the threads that have entered until all have: then they begin together, or all give up.
+/// Holds threads that have entered until all have; then all start, or all give up.
 #[derive(Default)]
 struct Gate {
     state: Mutex<(u64, Way)>,
     changed: Condvar,
 }
 
-/// What a gate lets its threads do.
+/// The state of a gate.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Way {
     #[default]
@@ -135,7 +135,8 @@ enum Way {
     Closed,
 }
 
-/// A thread that has not come to the gate. It comes when this is dropped, by a panic too: the others wait for it.
+/// A thread that has not reached the gate. Dropping it, also by a panic, counts the thread as arrived, because the
+/// others wait for it.
 struct Coming<'a>(&'a Gate);
 
 impl Drop for Coming<'_> {
@@ -150,39 +151,39 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the state is so.
+    /// Waits while the condition is true; returns the state.
     fn wait_while(&self, is: impl Fn(u64, Way) -> bool) -> Way {
         let waited = self.changed.wait_while(self.state(), |(come, way)| is(*come, *way));
         waited.unwrap_or_else(PoisonError::into_inner).1
     }
 
-    /// Waits until so many threads have come.
+    /// Waits until a number of threads has arrived.
     fn wait_for(&self, threads: u64) {
         self.wait_while(|come, _| come < threads);
     }
 
-    /// Lets all threads go on, or give up.
+    /// Lets all threads start, or give up.
     fn set(&self, way: Way) {
         self.state().1 = way;
         self.changed.notify_all();
     }
 
-    /// Waits for that; whether they may go on.
+    /// Waits for the decision; returns whether the threads may start.
     fn is_opened(&self) -> bool {
         self.wait_while(|_, way| way == Way::Wait) == Way::Open
     }
 }
 
-/// CPU time of this thread, ns.
+/// Returns the CPU time of this thread, ns.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// The seed of one thread's generator: the same for every point of a round, so that all do the
+/// Returns the seed of one thread's generator. It is the same for every point of a round, so that all points do the
 /// same work.
 pub fn seed(round: u32, thread: u64) -> u64 {
-    // The step of splitmix64, whose finaliser spreads neighbouring numbers.
+    // The step of splitmix64, whose finaliser spreads adjacent numbers.
     let mut state = (u64::from(round) << 32 | (thread + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A hang must fail the test, not stop all of them.
+    /// Fails the test if `body` hangs, instead of blocking all tests.
     fn ends<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(body()));
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_give_up_where_another_cannot_be_made() {
+    fn waiting_threads_give_up_if_another_cannot_be_created() {
         let opened = |way| {
             ends(move || {
                 let gate = &Gate::default();
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_has_come() {
+    fn a_panicking_thread_counts_as_arrived() {
         ends(|| {
             let gate = &Gate::default();
             std::thread::scope(|scope| {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_of_every_round_has_a_seed_of_its_own() {
+    fn every_thread_of_every_round_has_a_unique_seed() {
         let seeds: std::collections::BTreeSet<u64> =
             (0..100).flat_map(|round| (0..64).map(move |thread| seed(round, thread))).collect();
         assert_eq!(seeds.len(), 6400);

@@ -1,10 +1,10 @@
-//! The way in and out: assembly that changes the stack and the FS base.
+//! The trampolines by which threads enter and leave: assembly that changes the stack and the FS base.
 //!
-//! FS is read from FS:0, where the x86-64 ABI keeps its own address, and written by `wrfsbase`. GS is left
-//! alone where that is enough: neither the host nor an image uses it, and each write of a base costs as
-//! much as the rest of an ECALL. The byte at [`Tcs::selector`] tells Syscall User Dispatch which side runs; a way
-//! whose kind does not dispatch leaves it alone. The host's control words of SSE and x87 are kept on its stack, as
-//! Open Enclave keeps them, for an ECALL that a fault cuts short.
+//! FS is read from FS:0, where the x86-64 ABI stores its address, and written by `wrfsbase`. GS is unchanged if
+//! possible: neither the host nor an image uses it, and each write of a base costs as much as the rest of an ECALL.
+//! The byte at [`Tcs::selector`] tells Syscall User Dispatch which side runs; the trampolines of a kind without
+//! dispatch do not write it. The host's control words of SSE and x87 are saved on its stack, as in Open Enclave, for
+//! an ECALL that a fault cuts short.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -14,60 +14,60 @@ use enclave_interface::ThreadBlock;
 use crate::region::Top;
 use crate::tcs::Tcs;
 
-/// What an ECALL leaves in RAX and RDX.
+/// The result of an ECALL, in RAX and RDX.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct EcallReturn {
-    /// What the enclave result.
+    /// The enclave's result.
     pub(crate) word: u64,
-    /// 0; 1 where the ECALL was cut short by a fault.
+    /// 0, or 1 if a fault cut the ECALL short.
     pub(crate) failed: u64,
 }
 
-/// The way into an enclave, with the five words of a call.
+/// A trampoline into an enclave, with the five words of a call.
 pub(crate) type EnterFn =
     unsafe extern "sysv64" fn(tcs: *const Tcs, number: u64, words: *const u64) -> EcallReturn;
 
 unsafe extern "sysv64" {
-    /// An ECALL that sets FS by `wrfsbase`.
+    /// Makes an ECALL; sets FS by `wrfsbase`.
     pub(crate) fn tollgate_enclave_enter(
         tcs: *const Tcs,
         number: u64,
         words: *const u64,
     ) -> EcallReturn;
-    /// Where an image's OCALLs go that was entered so.
+    /// The target of the OCALLs of an image that is entered so.
     pub(crate) fn tollgate_enclave_ocall();
-    /// An ECALL that reads and writes FS and GS by six system calls.
+    /// Makes an ECALL; reads and writes FS and GS by six system calls.
     pub(crate) fn tollgate_enclave_enter_prctl(
         tcs: *const Tcs,
         number: u64,
         words: *const u64,
     ) -> EcallReturn;
-    /// Where an image's OCALLs go that was entered so.
+    /// The target of the OCALLs of an image that is entered so.
     pub(crate) fn tollgate_enclave_ocall_prctl();
-    /// So many calls on the host's own stack, at least one, with FS bound once around all of them.
+    /// Makes `times` calls (at least one) on the host's stack, with FS set once around all of them.
     pub(crate) fn tollgate_enclave_call(
         tcs: *const Tcs,
         number: u64,
         words: *const u64,
         times: u64,
     ) -> EcallReturn;
-    /// Where the OCALLs of such calls go: a call.
+    /// The target of the OCALLs of such calls: a plain call.
     pub(crate) fn tollgate_enclave_ocall_plain();
-    /// Where a fault's handler lets an ECALL end, with the host's FS, on the host's stack as it was.
+    /// The end of an ECALL after a fault: the handler continues here, with the host's FS and the host's stack.
     pub(crate) fn tollgate_enclave_aborted();
 }
 
 global_asm!(
     ".macro tollgate_no_way",
     ".endm",
-    // Saves the host's FS and makes the block in RBX the thread. Keeps all but R10.
+    // Saves the host's FS and sets FS to the block in RBX. Preserves all registers but R10.
     ".macro tollgate_in_base",
     "mov r10, qword ptr fs:[0]",
     "mov [rbx + {host_fs}], r10",
     "wrfsbase rbx",
     ".endm",
-    // Back to the thread that the block in RBX saved. Keeps all but R10.
+    // Restores the FS that the block in RBX saved. Preserves all registers but R10.
     ".macro tollgate_out_base",
     "mov r10, [rbx + {host_fs}]",
     "wrfsbase r10",
@@ -98,7 +98,7 @@ global_asm!(
     "pop rsi",
     "pop rdi",
     ".endm",
-    // Where the selector is, and the byte there; and neither, for a kind that does not dispatch.
+    // Load the selector's address, and write the byte there; both are empty for a kind without dispatch.
     ".macro tollgate_selector register",
     "mov \\register, [r12 + {selector}]",
     ".endm",
@@ -109,7 +109,7 @@ global_asm!(
     ".endm",
     ".macro tollgate_no_select register, byte",
     ".endm",
-    // Six registers, the two control words and the TCS, which leaves the stack aligned to 16 bytes.
+    // Six registers, the two control words and the TCS; this leaves the stack aligned to 16 bytes.
     ".macro tollgate_save",
     "push rbp",
     "push rbx",
@@ -139,9 +139,8 @@ global_asm!(
     "mov r8, [\\from + 24]",
     "mov r9, [\\from + 32]",
     ".endm",
-    // `wrfsbase` lets nothing pass it: what is loaded for the way in stands before it, and what is left to
-    // do on the way out behind it. System calls have it the other way: they take registers, and are blocked
-    // inside.
+    // `wrfsbase` serialises, so loads for the entry precede it and the remaining work of the exit follows it. System
+    // calls need the opposite order: they clobber registers, and are blocked inside.
     ".macro tollgate_way enter, ocall, in_first, in_last, out_first, out_last, selector, select",
     ".globl \\enter",
     ".p2align 6",
@@ -155,7 +154,7 @@ global_asm!(
     "\\in_first",
     "mov rdi, r13",
     "tollgate_words r14",
-    // RBX is kept by the convention; an image that breaks it faults below, still inside.
+    // The calling convention preserves RBX; an image that violates it faults below, still inside.
     "mov r13, [r12 + {entry}]",
     "\\selector rax",
     "mov rsp, [r12 + {stack}]",
@@ -188,7 +187,7 @@ global_asm!(
     "\\out_first",
     "\\out_last",
     "inc qword ptr [r12 + {ocalls}]",
-    // The seventh argument, and the same again to keep the stack aligned.
+    // The seventh argument, pushed twice to keep the stack aligned.
     "push r12",
     "push r12",
     "call qword ptr [r12 + {answer}]",
@@ -263,6 +262,6 @@ global_asm!(
 pub(crate) fn fs_base_is_writable() -> bool {
     // Source: Linux, Documentation/arch/x86/x86_64/fsgs.rst: HWCAP2_FSGSBASE.
     const HWCAP2_FSGSBASE: u64 = 1 << 1;
-    // SAFETY: reads the auxiliary vector.
+    // SAFETY: it reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }

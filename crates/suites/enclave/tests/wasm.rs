@@ -153,7 +153,7 @@ fn whoever_is_inside_at_a_fault_may_leave() {
 fn more_than_a_module_reaches_is_refused() {
     let conf = Conf { heap_pages: 1 << 20, ..Conf::default() };
     let failure = kinds::load(EnclaveKind::Wasm, dlmalloc(), &conf).err().unwrap();
-    assert!(failure.to_string().contains("ask fewer pages"), "{failure}");
+    assert!(failure.to_string().contains("use fewer pages"), "{failure}");
 }
 
 #[test]

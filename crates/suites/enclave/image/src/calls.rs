@@ -2,8 +2,8 @@
 
 use crate::allocator::Mallinfo;
 use crate::heap::{self, bytes, holds};
-use crate::thread::Host;
-use crate::{allocation, allocator, bank, misbehave, shared};
+use crate::runtime::Host;
+use crate::{allocation, allocator, arch, bank, shared};
 use interface::{Leave, Trusted};
 
 /// The enclave, as its callers see it.
@@ -141,7 +141,20 @@ impl Trusted for Inside {
     }
 
     fn misbehave(&self, how: u64) -> u64 {
-        misbehave::misbehave(how)
+        match how {
+            0 => arch::system_call(),
+            1 => arch::below_stack(),
+            2 => {
+                // SAFETY: this is meant to fault.
+                unsafe { core::ptr::without_provenance_mut::<u8>(0x10).write_volatile(1) };
+                0
+            }
+            3 => arch::trap(),
+            4 => loop {
+                core::hint::spin_loop();
+            },
+            _ => u64::MAX,
+        }
     }
 
     fn finish(&self) -> u64 {

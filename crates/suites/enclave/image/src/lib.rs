@@ -16,15 +16,11 @@ pub mod allocator;
 mod arch;
 mod bank;
 mod calls;
-#[cfg(not(feature = "outside"))]
-mod end;
-mod entry;
 mod heap;
 pub mod linked;
 mod lock;
 #[cfg(all(target_arch = "x86_64", not(feature = "outside")))]
 mod memory;
-mod misbehave;
 mod random;
+mod runtime;
 mod shared;
-mod thread;

@@ -1,6 +1,6 @@
 //! Locks inside: there is no system to wait by but the host, which is asked by an OCALL.
 
-use crate::thread::Host;
+use crate::runtime::Host;
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

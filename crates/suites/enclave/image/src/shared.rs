@@ -3,7 +3,7 @@
 use crate::allocator;
 use crate::heap::Tally;
 use crate::random::Random;
-use crate::thread::Host;
+use crate::runtime::Host;
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::ptr;

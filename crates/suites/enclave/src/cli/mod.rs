@@ -1,8 +1,7 @@
-//! The suite by hand: `tollgate enclave`, with the options and the output of the seed's sample.
+//! The command `tollgate enclave`, with the options and the output of the Open Enclave sample.
 //!
-//! The options mean what they mean there; what is measured is measured by the lab: in rounds of a random
-//! order, each in a fresh process. What is printed is the median over rounds; the speed-up is taken
-//! inside rounds.
+//! The options have the sample's meaning. The lab measures: in rounds of a random order, each in a fresh process. The
+//! command prints medians over rounds; a speed-up is computed within rounds.
 
 mod options;
 mod output;
@@ -35,11 +34,10 @@ pub fn command() -> clap::Command {
     Options::command()
 }
 
-/// Measures what the arguments ask for and prints it as the seed's sample does. Gives the exit status:
-/// 0, or 1 where measuring failed.
+/// Measures and prints in the format of the sample. Returns the exit status: 0, or 1 if measuring failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line with the cause, the location and the fix.
 pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let options = Options::from_arg_matches(matches)?;
     let conf = options.conf().map_err(|failure| UsageError::new(failure.why))?;
@@ -81,7 +79,7 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     Ok(status)
 }
 
-/// Hardware where it is asked for and there; simulated where it is asked for.
+/// Returns the kind of enclave: simulated if requested, otherwise SGX if it is available.
 fn kind(options: &Options) -> Result<&'static str, Failure> {
     if options.simulate {
         return Ok("simulate");
@@ -97,14 +95,14 @@ fn kind(options: &Options) -> Result<&'static str, Failure> {
     Ok("sgx")
 }
 
-/// A line of the output: one allocator under so many threads.
+/// A line of the output: one allocator with one number of threads.
 struct Row {
     threads: u64,
     allocator: String,
     point: Point,
 }
 
-/// The lines in the seed's order.
+/// Returns the lines in the sample's order.
 fn rows(options: &Options, conf: &Conf, kind: &str) -> Vec<Row> {
     let row = |threads: u64, allocator: &String| Row {
         threads,
@@ -131,14 +129,14 @@ fn rows(options: &Options, conf: &Conf, kind: &str) -> Vec<Row> {
         .collect()
 }
 
-/// The experiment that measures them.
+/// Returns the experiment that measures the lines.
 fn experiment(rows: &[Row], rounds: u32) -> Experiment {
     let points: Vec<Point> = rows.iter().map(|row| row.point.clone()).collect();
     Experiment {
         suite: "enclave".into(),
         name: "allocation".into(),
         method: "allocation".into(),
-        about: "by hand, with the options of the seed's sample".into(),
+        about: "the options of the Open Enclave sample".into(),
         metric: "wall".into(),
         baseline: points.first().cloned().unwrap_or_default(),
         defaults: Point::default(),

@@ -1,4 +1,4 @@
-//! The options of the seed's sample, and a few of our own.
+//! The options of the Open Enclave sample, and some of tollgate's.
 
 use std::path::PathBuf;
 
@@ -11,45 +11,45 @@ use crate::conf::Conf;
 use crate::limits;
 use crate::params;
 
-/// Says of a negative number too what the range is.
+/// A parser that reports the range for negative numbers too.
 type Ranged = RangedI64ValueParser<u64>;
 
-/// The seed's benchmark: many threads in one enclave allocate and free, with its default allocator and
-/// with a pluggable one
+/// Run the Open Enclave sample: many threads allocate and free in one enclave, with the default and with pluggable
+/// allocators
 #[derive(Debug, Parser)]
 #[command(name = "enclave", disable_version_flag = true, max_term_width = 100)]
 pub(super) struct Options {
-    /// Simulate the enclave in this process (default: by SGX, where it is there)
+    /// Simulate the enclave in this process [default: use SGX]
     #[arg(long)]
     pub(super) simulate: bool,
-    /// Allocations of each thread
+    /// Allocations per thread
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100_000, value_parser = Ranged::new().range(limits::ALLOCATIONS.arguments()))]
     pub(super) num_allocations: u64,
-    /// From one thread to so many
+    /// Highest thread count; measures 1 to N
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 8, value_parser = Ranged::new().range(limits::THREADS.arguments()))]
     pub(super) max_threads: u64,
-    /// Sizes are below this, bytes
+    /// Upper bound of allocation sizes, exclusive, bytes
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 16384, value_parser = Ranged::new().range(limits::SIZE.arguments()))]
     pub(super) max_allocation_size: u64,
-    /// The enclave's configuration: lines of NumHeapPages=N, NumStackPages=N, NumTCS=N, Debug=0 or 1
+    /// Configuration file with lines NumHeapPages=N, NumStackPages=N, NumTCS=N, Debug=0 or 1
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
-    /// Pages of the heap (default: 4096, or as --conf says)
+    /// Pages of the heap [default: from --conf, or 4096]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::HEAP.arguments()))]
     heap_pages: Option<u64>,
-    /// Threads that may be inside at once (default: 8, or as --conf says)
+    /// Threads that may be inside at the same time [default: from --conf, or 8]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::TCS.arguments()))]
     tcs: Option<u64>,
-    /// The default allocator and the others: names, or paths of static libraries (*.a)
+    /// Default allocator and its alternatives: names, or paths of static libraries (*.a)
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = params::allocator)]
     pub(super) allocators: Vec<String>,
     /// Enable an opt-in feature: 'code' links and executes the static libraries of --allocators (repeatable)
     #[arg(long, value_name = "NAME")]
     pub(super) allow: Vec<String>,
-    /// Rounds, each in a fresh process
+    /// Number of rounds, each in a fresh process
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
-    /// The folder of all results
+    /// Folder of all results
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
     #[command(flatten)]
@@ -57,10 +57,10 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The enclave's configuration: the file's, and what stands beside it.
+    /// Returns the configuration of the file, overridden by the options.
     ///
     /// # Errors
-    /// What is wrong in the file, by line and key.
+    /// Returns the first error of the file, with line and key.
     pub(super) fn conf(&self) -> Result<Conf, Failure> {
         let mut conf = self.conf.as_deref().map_or_else(|| Ok(Conf::default()), Conf::read)?;
         if let Some(pages) = self.heap_pages {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_seeds() {
+    fn the_defaults_are_those_of_the_sample() {
         let options = options("").unwrap();
         assert_eq!((options.num_allocations, options.max_threads), (100_000, 8));
         assert_eq!(options.max_allocation_size, 16384);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_number_is_told_the_range() {
+    fn the_error_for_a_number_out_of_range_states_the_range() {
         let names = ["num-allocations", "max-threads", "max-allocation-size", "heap-pages", "tcs"];
         for name in names.into_iter().chain(["rounds"]) {
             let told = options(&format!("--{name} -1")).unwrap_err().to_string();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn options_go_before_the_file() {
+    fn options_override_the_configuration_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("allocator_demo.conf");
         std::fs::write(&file, "NumHeapPages=8192\nNumTCS=16\n").unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_that_is_not_known_is_refused() {
+    fn an_unknown_allocator_is_refused() {
         let told = options("--allocators dlmalloc,tcmalloc").unwrap_err().to_string();
         assert!(told.contains("tcmalloc"), "{told}");
     }

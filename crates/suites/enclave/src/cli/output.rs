@@ -1,4 +1,4 @@
-//! The seed's output, and the speed-up.
+//! The output of the Open Enclave sample, and the speed-up.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,14 @@ use lab::adhoc::PointValues;
 use super::Row;
 use super::options::Options;
 
-/// What is printed.
+/// The printed metric.
 const METRIC: &str = "wall";
-/// How wide the seed's names are.
+/// Width of the sample's names.
 const NAME: usize = 32;
-/// How wide the part before the seed's equal signs is.
+/// Width of the text before the sample's equal signs.
 const LABEL: usize = 36;
 
-/// The configuration, as the seed prints it.
+/// Prints the configuration in the sample's format.
 pub(super) fn head(out: &mut impl Write, kind: &str, options: &Options) -> io::Result<()> {
     let mode = if kind == "sgx" { "hardware" } else { "simulation" };
     writeln!(out, "Configuration:")?;
@@ -23,7 +23,7 @@ pub(super) fn head(out: &mut impl Write, kind: &str, options: &Options) -> io::R
     writeln!(out, "{:>LABEL$} = {} bytes", "max-allocation-size", options.max_allocation_size)
 }
 
-/// What one number of threads time with each allocator; the first is the default one.
+/// Prints the results of one number of threads with each allocator; the first is the default one.
 pub(super) fn threads(
     out: &mut impl Write,
     rows: &[Row],
@@ -50,7 +50,7 @@ pub(super) fn threads(
             _ => format!("speed-up of {}", row.allocator),
         };
         let crowded = match default.threads as f64 / cores.max(1) as f64 {
-            crowd if crowd > 1.0 => format!(" ({crowd} threads a core)"),
+            crowd if crowd > 1.0 => format!(" ({crowd} threads per core)"),
             _ => String::new(),
         };
         writeln!(out, "    {name:>NAME$} = {speed_up:7.2}{crowded}")?;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_output_is_the_seeds_with_the_speed_up() {
+    fn the_output_has_the_samples_format_and_the_speed_up() {
         let measured: [&[f64]; 4] =
             [&[12.0, 12.9, 12.5], &[12.3, 12.2, 12.1], &[70.0, 72.0, 71.0], &[17.0, 17.9, 17.5]];
         assert_eq!(
@@ -119,7 +119,7 @@ num-threads = 2:
     }
 
     #[test]
-    fn more_threads_than_cores_and_what_failed_are_told() {
+    fn more_threads_than_cores_and_failures_are_reported() {
         let measured: [&[f64]; 3] = [&[10.0], &[10.0], &[20.0]];
         let text = printed(&["--max-threads", "2"], &measured, 1);
         assert!(text.contains("speed-up =    1.00\n"), "{text}");

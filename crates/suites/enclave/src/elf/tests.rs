@@ -72,13 +72,13 @@ fn a_static_pie_is_read() {
 fn anything_else_is_refused_in_one_line() {
     let header = |number: usize| 64 + number * 56;
     for (file, expected) in [
-        (vec![], "no position-independent ELF file"),
-        (with(16, &[2]), "no position-independent ELF file"),
-        (with(18, &[183]), "no position-independent ELF file"),
+        (vec![], "not a position-independent ELF file"),
+        (with(16, &[2]), "not a position-independent ELF file"),
+        (with(18, &[183]), "not a position-independent ELF file"),
         (with(54, &[55]), "program headers of 55 bytes"),
-        (with(header(0) + 4, &[7]), "written and executed"),
-        (with(header(0), &3u32.to_le_bytes()), "program header of type 0x3"),
-        (with(header(1) + 16, &0x1800u64.to_le_bytes()), "on a page of the one before"),
+        (with(header(0) + 4, &[7]), "writable and executable segment"),
+        (with(header(0), &3u32.to_le_bytes()), "program header of unsupported type 0x3"),
+        (with(header(1) + 16, &0x1800u64.to_le_bytes()), "on a page of the previous segment"),
         (with(header(1) + 40, &(1u64 << 31).to_le_bytes()), "a segment of 2147483648 bytes"),
         (with(header(1) + 40, &8u64.to_le_bytes()), "a segment of 8 bytes"),
         (with(header(3) + 48, &48u64.to_le_bytes()), "PT_TLS aligned to 48"),

@@ -1,5 +1,5 @@
-//! An allocator of somebody else's: a static library by `include/tollgate_allocator.h`, linked with the inside
-//! to an image.
+//! Linking of a user-supplied allocator: a static library that implements `include/tollgate_allocator.h` is linked
+//! with the inside to an image.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use lab::sample::Failure;
 use machine::child::output_within;
 
-/// The inside, which lacks an allocator alone.
+/// The inside without an allocator.
 pub(super) const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
 
-/// How the images in this program are linked too: alone, static and movable.
+/// The linker arguments, as for the built-in images: freestanding, static and relocatable.
 const ARGUMENTS: [&str; 8] = [
     "-nostdlib",
     "-static-pie",
@@ -24,9 +24,9 @@ const ARGUMENTS: [&str; 8] = [
     "-Wl,--strip-all",
 ];
 
-/// How long linking may take.
+/// Time limit of the linker.
 const LIMIT: Duration = Duration::from_secs(120);
-/// What the image is called in its folder.
+/// The image's name in its folder.
 pub(super) const IMAGE: &str = "image";
 
 /// The largest library that is linked, bytes.
@@ -46,17 +46,17 @@ pub(super) fn unreadable(library: &Path, why: &io::Error) -> Failure {
     Failure::failed(format!("{library}: {why}; give the path of a static library"))
 }
 
-/// Links a static library to an image in a folder, which must be there; gives the image's bytes.
+/// Links a static library to an image in an existing folder; returns the image's bytes.
 ///
 /// # Errors
-/// The library cannot be read, is no whole allocator, or there is no linker.
+/// Returns an error if the library cannot be read or is incomplete, or if there is no linker.
 pub fn link(library: &Path, folder: &Path) -> Result<Vec<u8>, Failure> {
     let content = read(library).map_err(|why| unreadable(library, &why))?;
     link_by("cc", library, &content, folder)
 }
 
-/// Links the content of a library by a linker of this name. The file itself may change meanwhile, so the linker
-/// reads a copy.
+/// Links the content of a library with the given linker. The linker reads a copy, because the file may change
+/// concurrently.
 pub(super) fn link_by(
     linker: &str,
     library: &Path,
@@ -75,7 +75,7 @@ pub(super) fn link_by(
     command
         .env("LC_ALL", "C")
         .args(ARGUMENTS)
-        // What is optional may stand in an object of its own, and is looked for first.
+        // An optional function may be in a separate object, so it is requested first.
         .arg("-Wl,-u,tollgate_allocator_mallinfo")
         .args([&copy, &inside, &copy])
         .arg("-o")
@@ -100,7 +100,7 @@ pub(super) fn link_by(
     std::fs::read(&image).map_err(file(&image))
 }
 
-/// What the linker misses, in one line: the names, or else its own first words.
+/// Returns the linker's complaints in one line: the missing names, or otherwise its first line.
 fn complaints(told: &[u8]) -> String {
     let told = String::from_utf8_lossy(told);
     let mut missing: Vec<_> =

@@ -1,5 +1,5 @@
-//! A person's own allocator: a level that is the path of a static library. Its image is an artefact, linked once
-//! for what the library holds.
+//! User-supplied allocators: levels that are the path of a static library. Its image is an artefact, linked once for
+//! each content of the library.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,29 +13,29 @@ use lab::suite::UsageError;
 use super::Image;
 use super::link::{self, INSIDE, link_by, read};
 
-/// Whether a level is a path and no name.
+/// Whether a level is a path and not a name.
 pub fn is_path(allocator: &str) -> bool {
     allocator.strip_suffix(".a").is_some_and(|before| !before.is_empty() && !before.ends_with('/'))
 }
 
-/// Checks that a library of the command line is a static library, before anything is made of it.
+/// Checks that a path of the command line is a static library, before anything is linked.
 ///
 /// # Errors
-/// Names the path as it was given.
+/// Returns a usage error with the path as given.
 pub fn check(library: &str) -> Result<(), UsageError> {
     const MAGIC: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
     let why = match read(Path::new(library)) {
         Ok(content) if MAGIC.iter().any(|magic| content.starts_with(magic)) => return Ok(()),
-        Ok(_) => "is no static library".to_owned(),
+        Ok(_) => "not a static library".to_owned(),
         Err(why) => why.to_string(),
     };
-    let line = format!("--allocators: {library}: {why}; give a static library that ar made");
+    let line = format!("--allocators: {library}: {why}; give a static library made by ar");
     Err(UsageError::new(line))
 }
 
-/// How the image of a library is made.
+/// Returns the recipe of a library's image.
 pub fn recipe(library: &str) -> Recipe {
-    // A library that cannot be read is an error of making.
+    // A library that cannot be read is an error of the recipe.
     let holds = read(Path::new(library)).unwrap_or_default();
     Recipe {
         name: artefact(library),
@@ -43,7 +43,7 @@ pub fn recipe(library: &str) -> Recipe {
         make: |recipe, folder| {
             let library = String::from_utf8_lossy(&recipe.inputs[0]);
             let library = Path::new(&*library);
-            // What is linked must be what the hash was made of: the file may have changed since.
+            // Links exactly the content that was hashed, because the file may have changed since.
             let linked = match recipe.inputs[1].as_slice() {
                 [] => Err(empty(library)),
                 content => link_by("cc", library, content, folder),
@@ -62,16 +62,16 @@ fn empty(library: &Path) -> Failure {
     )
 }
 
-/// The artefact's name, which is one of a file: a path is none.
+/// Returns the artefact's name, which must not contain the path's slashes.
 pub fn artefact(library: &str) -> String {
     let path = Recipe { name: library.into(), inputs: Vec::new(), make: |_, _| Ok(()) };
     format!("enclave-image-{}", path.hash())
 }
 
-/// The image in an artefact's folder. It stays in memory for as long as the process, read once.
+/// Returns the image in an artefact's folder. It is read once and stays in memory as long as the process.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn image(library: &str, folder: &Path) -> Result<&'static Image, Failure> {
     static READ: LazyLock<Mutex<BTreeMap<String, &'static Image>>> = LazyLock::new(Mutex::default);
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_no_name() {
+    fn a_path_is_not_a_name() {
         for path in ["./libmine.a", "libmine.a", "/opt/my allocators/libmine.a", "../x.a"] {
             assert!(is_path(path), "{path}");
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_artefact_is_of_what_the_library_holds() {
+    fn an_artefact_depends_on_the_librarys_content() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libmine.a");
         let path = file.to_str().unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_static_library_is_told_by_its_path() {
+    fn an_invalid_library_is_reported_by_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libmine.a");
         let path = file.to_str().unwrap();
@@ -123,13 +123,13 @@ mod tests {
         assert!(why(path).contains(&format!("{path}: No such file")), "{}", why(path));
         assert!(check(folder.path().to_str().unwrap()).is_err());
         std::fs::write(&file, "some text\n").unwrap();
-        assert!(why(path).contains(&format!("{path}: is no static library")), "{}", why(path));
+        assert!(why(path).contains(&format!("{path}: not a static library")), "{}", why(path));
         std::fs::write(&file, "!<arch>\n").unwrap();
         check(path).unwrap();
     }
 
     #[test]
-    fn what_is_linked_is_what_was_hashed() {
+    fn the_linked_content_is_the_hashed_content() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libmine.a");
         std::fs::write(&file, "!<arch>\n").unwrap();

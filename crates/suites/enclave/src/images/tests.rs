@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::{all, outside};
 
-/// A number of so many bytes in a file.
+/// Reads a number of `length` bytes from a file.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     bytes[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The program headers: type, flags, offset, address, length in the file.
+/// Returns the program headers: type, flags, offset, address, length in the file.
 fn segments(image: &[u8]) -> Vec<[u64; 5]> {
     let (start, size, count) = (number(image, 32, 8), number(image, 54, 2), number(image, 56, 2));
     (0..count)
@@ -21,7 +21,7 @@ fn segments(image: &[u8]) -> Vec<[u64; 5]> {
         .collect()
 }
 
-/// Where in the file an address of the image is.
+/// Returns the file offset of an address of the image.
 fn offset(image: &[u8], address: u64) -> usize {
     let within = |[kind, _, _, start, length]: &[u64; 5]| {
         *kind == 1 && (*start..start + length).contains(&address)
@@ -30,7 +30,7 @@ fn offset(image: &[u8], address: u64) -> usize {
     (address - segment[3] + segment[2]) as usize
 }
 
-/// The entries of the dynamic section.
+/// Returns the entries of the dynamic section.
 fn dynamic(image: &[u8]) -> Vec<(u64, u64)> {
     let [_, _, offset, _, length] =
         segments(image).into_iter().find(|s| s[0] == 2).expect("PT_DYNAMIC");
@@ -60,7 +60,7 @@ fn every_allocator_has_an_image() {
 }
 
 #[test]
-fn images_stand_alone() {
+fn images_are_self_contained() {
     for image in all() {
         let (name, bytes) = (image.allocator, image.bytes);
         assert_eq!(bytes[..6], *b"\x7fELF\x02\x01", "{name}");
@@ -90,7 +90,7 @@ fn images_stand_alone() {
 }
 
 #[test]
-fn the_one_system_call_is_the_forbidden_one() {
+fn the_only_system_call_is_the_forbidden_one() {
     for image in all() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), image.bytes).expect("written");
@@ -111,14 +111,14 @@ fn the_one_system_call_is_the_forbidden_one() {
     }
 }
 
-/// The instructions of the seed's loop, from the generator's last step to the two calls of the allocator.
-/// Where they go, and where variables lie, differs.
+/// Returns the instructions of the sample's loop, from the generator's last step to the two calls of the allocator,
+/// without the targets of jumps and calls and the addresses of variables, which differ.
 fn the_loop(image: &[u8]) -> Vec<String> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), image).expect("written");
     let read = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(file.path()).output();
     let listing = String::from_utf8(read.expect("objdump runs").stdout).expect("text");
-    // Of all that use a generator the loop comes first.
+    // The loop is the first user of the generator.
     let of_the_loop = listing.lines().skip_while(|line| !line.contains("$0x94d049bb133111eb"));
     let instruction = |line: &str| {
         let line = line.split('#').next().unwrap_or_default();
@@ -143,7 +143,7 @@ fn the_loop_is_the_same_outside() {
 }
 
 #[test]
-fn no_linker_is_told_in_one_line() {
+fn a_missing_linker_is_reported_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libmine.a");
     std::fs::write(&library, "!<arch>\n").expect("written");
@@ -154,7 +154,7 @@ fn no_linker_is_told_in_one_line() {
 }
 
 #[test]
-fn what_is_no_library_is_told_in_one_line() {
+fn an_invalid_library_is_reported_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libmine.a");
     // Neither a FIFO, which has no end, nor a folder is read.
@@ -180,18 +180,18 @@ fn what_is_no_library_is_told_in_one_line() {
     }
 }
 
-/// An archive's header, with what a member says of itself.
+/// Returns an archive of one member with the given header fields.
 fn archive(member: &str, size: &str, holds: &[u8]) -> Vec<u8> {
     let header = format!("!<arch>\n{member:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644);
     [header.as_bytes(), holds].concat()
 }
 
 proptest! {
-    // The linker runs for each.
+    // The linker runs for each case.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(32)))]
 
     #[test]
-    fn no_library_is_told_in_more_than_one_line(
+    fn every_link_error_is_one_line(
         member in "[!-~]{1,16}", size in "[0-9]{1,10}", holds in proptest::collection::vec(any::<u8>(), 0..200),
         whole: bool,
     ) {
@@ -209,7 +209,7 @@ proptest! {
     fn any_text_is_an_allocator_or_refused_in_one_line(text in ".*|[./a-z ]{0,12}(\\.a)?") {
         match crate::params::allocator(&text) {
             Ok(level) => prop_assert_eq!(level, text),
-            Err(why) => prop_assert!(why.contains("is not one of"), "{}", why),
+            Err(why) => prop_assert!(why.contains("expected one of"), "{}", why),
         }
     }
 }

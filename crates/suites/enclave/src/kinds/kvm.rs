@@ -1,11 +1,10 @@
-//! An enclave in a virtual machine that holds nothing else, with a vCPU for each TCS.
+//! An enclave in a virtual machine that contains only the enclave, with one vCPU per TCS.
 //!
-//! The guest has the region's pages at the host's own addresses, so that pointers and relocations are the
-//! same on both sides, and no pages more but those of `kernel`. The inside runs in ring 3: there the guest's
-//! page table holds it as a process's does, and a KVM that must emulate ring 0 still runs it as it is. An
-//! ECALL is one `KVM_RUN` on the caller's thread: the inside leaves by `out`, which the TSS allows it, and
-//! finds the next call's words in its mailbox. So no register is set or read between calls. Exceptions come
-//! to the guest's ring 0, which exits for good.
+//! The guest has the region's pages at the host's addresses, so that pointers and relocations are the same on both
+//! sides, and in addition only the pages of `kernel`. The enclave runs in ring 3, confined by the guest's page table
+//! like a process, so that even a KVM that emulates ring 0 runs it natively. An ECALL is one `KVM_RUN` on the
+//! caller's thread: the enclave leaves by `out`, which the TSS permits, and finds the next call's words in its
+//! mailbox, so no register is set or read between calls. Exceptions go to the guest's ring 0, which exits for good.
 
 mod code;
 mod guest;
@@ -31,19 +30,19 @@ use crate::region::{Region, Sharing};
 use crate::tcs::{Tcs, TcsSet};
 use crate::thread::Thread;
 
-/// A loaded enclave of kind `kvm`. The guest goes before the region that it has.
+/// A loaded enclave of kind `kvm`. The guest is dropped before the region that it maps.
 pub(super) struct Kvm {
     guest: Guest,
     tcs: TcsSet,
     region: Region,
 }
 
-/// Whether guests can be made here, whatever they cost.
+/// Checks that guests can be created, regardless of their cost.
 pub(super) fn runs() -> Result<(), Failure> {
     Ok(machine::kvm::open().map(drop)?)
 }
 
-/// Whether an exit here is what the kind is named after.
+/// Checks that exits of guests are hardware exits.
 pub(super) fn measures() -> Result<(), Failure> {
     hardware::measures()
 }
@@ -56,7 +55,7 @@ impl Kvm {
             .into_iter()
             .map(|(range, access)| Part { range, access, page_access: PageAccess::User })
             .collect();
-        // SAFETY: the region is a field of Self behind the guest.
+        // SAFETY: the region is a field of Self that is dropped after the guest.
         let guest = unsafe {
             Guest::new(region.range(), &parts, conf.tcs, |number| region.top(number) as u64)
         }?;
@@ -70,7 +69,7 @@ impl Kvm {
         Ok(Self { guest, tcs, region })
     }
 
-    /// Lets the guest go on until its call ends.
+    /// Runs the guest until its call ends.
     fn attend(&self, tcs: &Tcs, processor: &mut Processor) -> Result<u64, EcallError> {
         let mailbox = self.guest.kernel().mailbox(tcs.number);
         loop {
@@ -105,7 +104,7 @@ impl Kvm {
     }
 }
 
-/// The signal that Linux gives for an exception, with the address that was touched.
+/// Returns the signal that Linux sends for an exception, and the accessed address.
 fn cause(frame: Frame) -> (i32, u64) {
     match frame.vector {
         14 => (libc::SIGSEGV, frame.cr2),

@@ -1,4 +1,4 @@
-//! The inside as a shared library of the host, for allocators that need a system below them.
+//! The inside as a shared library of the host, for allocators that need an operating system.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -17,17 +17,17 @@ use crate::error::EcallError;
 use crate::images::Image;
 use crate::ocalls;
 
-/// Where calls come in.
+/// The entry point's type.
 type Entry = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> u64;
-/// Where a thread's block goes before its calls.
+/// The type of the function that sets a thread's block.
 type Bind = extern "sysv64" fn(*const ThreadBlock);
 
 thread_local! {
-    /// What counts the OCALLs of the library that this thread is in.
+    /// The counters of the library that this thread is in.
     static COUNTS: Cell<*const Counts> = const { Cell::new(ptr::null()) };
 }
 
-/// OCALLs, and those of them that were to wait.
+/// Numbers of OCALLs, and of OCALLs that waited.
 #[derive(Default)]
 struct Counts {
     ocalls: AtomicU64,
@@ -39,21 +39,21 @@ pub(super) struct Outside {
     entry: Entry,
     bind: Bind,
     counts: Counts,
-    /// The library stays for as long as the process: threads that used its allocator end in it. So does its
-    /// file, by whose name the system's loader would take another for it.
+    /// The library is never unloaded, because threads that used its allocator run its code when they end. Its file
+    /// stays open, because the system's loader identifies libraries by file name.
     _stays: ManuallyDrop<(Library, Memfd)>,
 }
 
 impl Outside {
-    /// Loads a fresh copy.
+    /// Loads a new copy.
     pub(super) fn load(image: &Image) -> Result<Self, Failure> {
         let failed = |why: String| Failure::failed(format!("{} outside: {why}", image.allocator));
         let file = Memfd::create(image.allocator, 0).map_err(|why| failed(why.to_string()))?;
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         std::fs::write(&path, image.bytes).map_err(|why| failed(format!("{path}: {why}")))?;
-        // SAFETY: the library was built with this program, and has no constructors but its allocator's.
+        // SAFETY: the library was built with this program; its only constructors are its allocator's.
         let library = unsafe { Library::new(&path) }.map_err(|why| failed(why.to_string()))?;
-        // SAFETY: the inside defines both, of these types (image/src/entry.rs, image/src/arch/x86_64/outside.rs).
+        // SAFETY: the inside defines both with these types (image/src/runtime.rs, image/src/arch/x86_64.rs).
         let found = unsafe {
             let entry = library.get::<Entry>("enclave_entry").map(|entry| *entry);
             entry.and_then(|entry| {
@@ -106,7 +106,7 @@ impl Enclave for Outside {
 
 /// Answers an OCALL of the calling thread.
 extern "sysv64" fn answer(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4: u64) -> u64 {
-    // SAFETY: a thread makes OCALLs within a call, whose library is there meanwhile.
+    // SAFETY: a thread makes OCALLs only during a call, and the library lives that long.
     if let Some(counts) = unsafe { COUNTS.get().as_ref() } {
         counts.ocalls.fetch_add(1, Ordering::Relaxed);
         if number == Ocall::wait as u64 {

@@ -1,12 +1,11 @@
-//! An enclave in another process, under seccomp, asked through shared memory.
+//! An enclave in another process, under seccomp, called through shared memory.
 //!
-//! The process is forked with the region loaded, so that addresses are the same on both sides. It holds
-//! one serving thread a TCS and one that ends it all when the host's end of a pipe is closed.
+//! The process is forked after the region is loaded, so addresses are the same on both sides. It has one serving
+//! thread per TCS, and one that ends the process when the host's end of a pipe is closed.
 //!
-//! All of them share memory, so that what is inside can change the stack and the code pointers of each. Therefore
-//! each is under a filter before the first call comes: whatever a thread is made to execute, a serving thread can
-//! sleep and wake, and the other can read the pipe and end the process. The process has the memory of no other
-//! enclave's process.
+//! All these threads share memory, so code inside can change the stack and the code pointers of each. Therefore each
+//! is under a filter before the first call: whatever a serving thread executes, it can only sleep and wake; the other
+//! can only read the pipe and end the process. The process does not have the memory of another enclave's process.
 
 mod mailbox;
 mod serve;
@@ -38,7 +37,7 @@ use crate::tcs::{Tcs, TcsSet};
 use crate::thread::Thread;
 use crate::trampoline::tollgate_enclave_ocall;
 
-/// How long the process may take to serve.
+/// Time limit for the process to start serving.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// A loaded enclave of kind `process`.
@@ -51,13 +50,13 @@ pub(super) struct Process {
     region: Region,
 }
 
-/// The process, killed and waited for when this goes; or ended by its pipe when this process does.
+/// The enclave's process. It is killed and reaped when this is dropped; if the host process ends, the pipe ends it.
 struct Child {
     id: libc::pid_t,
     _pipe: File,
 }
 
-/// Whether processes can be put under seccomp here.
+/// Checks that this kernel supports seccomp filters.
 pub(super) fn available() -> Result<(), Failure> {
     let actions =
         std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
@@ -70,15 +69,15 @@ pub(super) fn available() -> Result<(), Failure> {
     ))
 }
 
-/// What a serving thread may ask of the kernel: to sleep and wake by a word of memory, and to return from
-/// a signal's handler. Anything else is SIGSYS.
+/// Returns the filter of a serving thread, which may only use a futex and return from a signal handler. Any other
+/// system call raises SIGSYS.
 fn serving_filter() -> Result<BpfProgram, Failure> {
     let allowed = [libc::SYS_futex, libc::SYS_rt_sigreturn].map(|call| (call, Vec::new()));
     filter(allowed.into_iter().collect(), SeccompAction::Trap)
 }
 
-/// What the thread that ends the process may ask of the kernel: to wait for the host's end of the pipe, and to end.
-/// Anything else ends the process, because only a thread that was led astray asks it.
+/// Returns the filter of the thread that ends the process, which may only read the pipe and exit. Any other system
+/// call ends the process, because only a hijacked thread would make one.
 fn ending_filter(pipe: BorrowedFd<'_>) -> Result<BpfProgram, Failure> {
     let number = pipe.as_raw_fd().unsigned_abs().into();
     let from_pipe = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
@@ -98,12 +97,12 @@ fn filter(
 }
 
 fn no_filter(why: &seccompiler::BackendError) -> Failure {
-    Failure::failed(format!("the seccomp filter cannot be made: {why}"))
+    Failure::failed(format!("cannot build the seccomp filter: {why}"))
 }
 
 impl Process {
     pub(super) fn load(elf: &Elf<'static>, conf: &Conf) -> Result<Self, Failure> {
-        // A process that another load forks meanwhile would have this region.
+        // A process that is forked concurrently by another load would inherit this region.
         static ONE: Mutex<()> = Mutex::new(());
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let region = Region::load(elf, conf, Sharing::Forked)?;
@@ -114,12 +113,12 @@ impl Process {
             serve::answer_by_host,
         );
         let watched = faults::watch(region.range())?;
-        // One a TCS, and one by which the thread that ends the process tells that it is confined.
+        // One per TCS, and one by which the thread that ends the process reports that it is confined.
         let mailboxes = Mailboxes::new(conf.tcs + 1)?;
         let child = serve::fork(tcs.all(), &mailboxes, &region)?;
         let kept = region.keep_from_forks().and_then(|()| mailboxes.keep_from_forks());
         kept.map_err(|why| {
-            Failure::failed(format!("the enclave's memory stays shared with others: {why}"))
+            Failure::failed(format!("cannot unshare the enclave's memory from later forks: {why}"))
         })?;
         drop(one);
         let process =
@@ -137,13 +136,19 @@ impl Process {
                     0 if self.child.lives() && start.elapsed() < START_LIMIT => {
                         std::thread::sleep(Duration::from_micros(50));
                     }
-                    0 => return Err(Failure::failed("the enclave's process does not serve")),
+                    0 => {
+                        return Err(Failure::failed(
+                            "the enclave's process does not start serving",
+                        ));
+                    }
                     error => {
                         let errno = error - mailbox::READY;
-                        let why = format!("seccomp gives error {errno} in the enclave's process");
+                        let why = format!(
+                            "cannot install the seccomp filter in the enclave's process: errno {errno}"
+                        );
                         return Err(Failure::unavailable(
                             why,
-                            "allow seccomp filters where this runs",
+                            "allow seccomp filters on this machine",
                         ));
                     }
                 }
@@ -152,7 +157,7 @@ impl Process {
         Ok(())
     }
 
-    /// Answers what the enclave asks until its call ends.
+    /// Answers OCALLs until the call ends.
     fn attend(&self, tcs: &Tcs) -> Result<u64, EcallError> {
         let mailbox = &self.mailboxes.all()[tcs.number];
         loop {
@@ -209,10 +214,10 @@ impl Enclave for Process {
 }
 
 impl Child {
-    /// CPU time of all its threads, ns.
+    /// Returns the CPU time of all its threads, ns.
     fn cpu_ns(&self) -> f64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both calls write what they are given. A process has such a clock until it is waited for.
+        // SAFETY: both calls write their arguments. A process has a CPU clock until it is reaped.
         unsafe {
             let mut clock = 0;
             if libc::clock_getcpuclockid(self.id, &raw mut clock) == 0 {
@@ -224,7 +229,7 @@ impl Child {
 
     fn lives(&self) -> bool {
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: all zero is a valid siginfo; the call writes it and changes nothing of the child.
+        // SAFETY: all zero is a valid siginfo; the call writes it and does not change the child's state.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let result = libc::waitid(libc::P_PID, self.id.unsigned_abs(), &raw mut info, flags);
@@ -235,7 +240,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the process is this one's child, not yet waited for, so that its number is still its own.
+        // SAFETY: the process is a child of this one and not yet reaped, so its ID is still valid.
         unsafe {
             libc::kill(self.id, libc::SIGKILL);
             libc::waitpid(self.id, std::ptr::null_mut(), 0);

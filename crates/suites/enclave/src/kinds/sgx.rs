@@ -1,8 +1,8 @@
-//! An enclave of the processor's own (Intel SGX), made by Linux's driver and entered by its vDSO.
+//! An enclave in Intel SGX, created by Linux's driver and entered by its vDSO.
 //!
-//! The image is the one of all kinds, laid out as in them. A page of code ([`code`]) is added by which the
-//! processor enters; it calls the image, makes OCALLs out of calls that the image makes, and ends a call that
-//! a fault cut short. #DB and #BP are the exceptions: the kernel sends them to the host as signals.
+//! The image is the same as in all kinds, with the same layout. A page of code ([`code`]) is added through which the
+//! processor enters: it calls the image, converts the image's OCALLs to exits, and ends a call that a fault cut
+//! short. #DB and #BP are exceptions to this: the kernel sends them to the host as signals.
 
 mod available;
 mod code;
@@ -52,7 +52,7 @@ struct Sgx<D> {
     enclave: InitializedEnclave<D>,
 }
 
-/// Whether this machine has enclaves in hardware.
+/// Checks that this machine has SGX.
 pub(super) fn available() -> Result<(), Failure> {
     available::find().map(drop)
 }
@@ -79,7 +79,7 @@ impl<D: Driver> Sgx<D> {
         self.enclave.range().start
     }
 
-    /// Answers an OCALL of a thread that had seen so many wakes when it went in.
+    /// Answers an OCALL; `seen` is the wake counter at the thread's last entry.
     fn answer(&self, tcs: &Tcs, number: u64, words: [u64; 5], seen: u32) -> u64 {
         match Ocall::of(number) {
             Some(Ocall::wait) => {
@@ -112,8 +112,8 @@ impl<D: Driver> Enclave for Sgx<D> {
         let page = self.base() + self.layout.thread_control(tcs.number);
         let mut entry = Entry::new(self.vdso, page);
         let mut seen = self.waits.seen();
-        // SAFETY: the enclave has started with our code on its page, and the TCS is this thread's until `tcs`
-        // goes.
+        // SAFETY: the enclave is initialised with our code on its page, and this thread owns the TCS until `tcs` is
+        // dropped.
         let mut left = unsafe { entry.call(call as u64, words) };
         loop {
             match left {
@@ -122,7 +122,7 @@ impl<D: Driver> Enclave for Sgx<D> {
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
                     let answer = self.answer(&tcs, number, words, seen);
                     seen = self.waits.seen();
-                    // SAFETY: as above; it was left by an OCALL.
+                    // SAFETY: as above; the enclave was left by an OCALL.
                     left = unsafe { entry.answer(answer) };
                 }
                 ExitReason::Cut(fault) => return Err(self.cut(&tcs, &fault)),

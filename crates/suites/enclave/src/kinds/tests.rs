@@ -1,4 +1,4 @@
-//! What entering costs in system calls, and whether the thread's own go on to pay for an enclave.
+//! System calls of ECALLs, and whether a thread's system calls pay for an enclave afterwards.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -10,10 +10,10 @@ use crate::conf::Conf;
 use crate::images;
 use crate::system_calls::{raw, selector_here};
 
-/// By which a test tells the one that it runs in a process of its own what to do.
+/// The variable by which a test tells its child process what to do.
 const KIND: &str = "TOLLGATE_TEST_KIND";
 
-/// The kinds that enter on this thread and run here; the others are named as untested.
+/// Returns the kinds that enter on this thread and run here; notes the others as untested.
 fn here() -> Vec<EnclaveKind> {
     let all = [
         EnclaveKind::None,
@@ -37,10 +37,10 @@ fn load(kind: EnclaveKind) -> Box<dyn Enclave> {
     load_untimed(kind, images::find("dlmalloc").unwrap(), &conf).unwrap()
 }
 
-/// Makes a system call as if the thread were inside: SIGSYS ends this process if its calls are dispatched.
+/// Makes a system call as if the thread were inside: SIGSYS ends this process if its system calls are dispatched.
 fn call_with_selector_set() {
     let selector = selector_here().unwrap();
-    // SAFETY: the byte is this thread's; the call gives a number.
+    // SAFETY: the byte belongs to this thread, and the system call is harmless.
     unsafe {
         selector.write_volatile(1);
         let id = raw(libc::SYS_getpid, [0; 6]);
@@ -49,17 +49,17 @@ fn call_with_selector_set() {
     }
 }
 
-/// Runs the test `in_a_process_of_its_own` with what it is to do.
+/// Runs the test `in_a_separate_process` with a task.
 fn alone(what: &str) -> ExitStatus {
-    let test = "kinds::tests::in_a_process_of_its_own";
+    let test = "kinds::tests::in_a_separate_process";
     let program = std::env::current_exe().unwrap();
     let ran = Command::new(program).args(["--exact", test, "--ignored"]).env(KIND, what).output();
     ran.unwrap().status
 }
 
 #[test]
-#[ignore = "a signal may end it; other tests run it in a process of its own"]
-fn in_a_process_of_its_own() {
+#[ignore = "a signal may end it; other tests run it in a separate process"]
+fn in_a_separate_process() {
     let what = std::env::var(KIND).unwrap();
     let (name, when) = what.split_once(' ').unwrap();
     let kind = EnclaveKind::ALL.into_iter().find(|kind| kind.name() == name).unwrap();
@@ -68,7 +68,7 @@ fn in_a_process_of_its_own() {
     match when {
         "loaded" => {}
         "unloaded" => drop(enclave),
-        // Another kind is entered while an enclave that blocks system calls stays loaded.
+        // Enters another kind while an enclave that blocks system calls stays loaded.
         other => {
             let other = EnclaveKind::ALL.into_iter().find(|kind| kind.name() == other).unwrap();
             assert_eq!(load(other).leave(2), Ok(2));
@@ -78,14 +78,14 @@ fn in_a_process_of_its_own() {
 }
 
 #[test]
-fn no_kind_leaves_dispatch_on_when_it_is_unloaded() {
+fn no_kind_leaves_dispatch_on_after_unloading() {
     for kind in here() {
         assert!(alone(&format!("{} unloaded", kind.name())).success(), "{kind:?}");
     }
 }
 
 #[test]
-fn one_kind_alone_dispatches_system_calls() {
+fn only_simulate_dispatches_system_calls() {
     for kind in here() {
         let status = alone(&format!("{} loaded", kind.name()));
         let signal = (kind == EnclaveKind::Simulate).then_some(libc::SIGSYS);
@@ -94,7 +94,7 @@ fn one_kind_alone_dispatches_system_calls() {
 }
 
 #[test]
-fn other_kinds_end_the_dispatch_of_one_that_stays_loaded() {
+fn other_kinds_stop_the_dispatch_of_a_loaded_enclave() {
     if runs(EnclaveKind::Simulate).is_err() {
         return;
     }
@@ -103,19 +103,19 @@ fn other_kinds_end_the_dispatch_of_one_that_stays_loaded() {
     }
 }
 
-/// The numbers of the system calls that some calls make, each call's between two of `getppid`, as a debugger of a
-/// forked process sees them. `None` if no process may be traced here.
+/// Returns the numbers of the system calls that each ECALL makes, as seen by a debugger of a forked process;
+/// `getppid` separates the ECALLs. `None` if tracing is not permitted here.
 fn system_calls(enclave: &dyn Enclave, calls: &[(Ecall, u64)]) -> Option<Vec<Vec<u64>>> {
-    // What the thread does once is done.
+    // The first ECALL prepares the thread.
     assert!(enclave.nothing().is_ok());
-    // SAFETY: the child allocates nothing and takes no lock: it enters and ends.
+    // SAFETY: the child allocates nothing and takes no lock; it makes ECALLs and exits.
     let id = unsafe { libc::fork() };
     if id == 0 {
         let mark = || {
-            // SAFETY: gives a number.
+            // SAFETY: the system call is harmless.
             unsafe { raw(libc::SYS_getppid, [0; 6]) }
         };
-        // SAFETY: stops this process until its debugger lets it go on.
+        // SAFETY: it stops this process until the debugger continues it.
         let traced = unsafe {
             let traced = raw(libc::SYS_ptrace, [libc::PTRACE_TRACEME.into(), 0, 0, 0, 0, 0]) == 0;
             traced
@@ -131,13 +131,13 @@ fn system_calls(enclave: &dyn Enclave, calls: &[(Ecall, u64)]) -> Option<Vec<Vec
             }
             mark();
         }
-        // SAFETY: ends the process.
+        // SAFETY: it ends the process.
         unsafe { libc::_exit(i32::from(!traced)) };
     }
     let mut seen = Vec::new();
     let mut entering = true;
     let mut status = 0;
-    // SAFETY: the child stops for its debugger, which is this thread; what is written has space.
+    // SAFETY: the child stops for its debugger, which is this thread; the buffers are valid.
     unsafe {
         libc::waitpid(id, &raw mut status, 0);
         if !libc::WIFSTOPPED(status) {
@@ -162,7 +162,7 @@ fn system_calls(enclave: &dyn Enclave, calls: &[(Ecall, u64)]) -> Option<Vec<Vec
     }
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}: {seen:?}");
     let mut parts = seen.split(|number| *number == libc::SYS_getppid as u64);
-    // Before the first mark, and after the last.
+    // The system calls before the first mark and after the last.
     parts.next();
     parts.next_back();
     Some(parts.map(<[u64]>::to_vec).collect())
@@ -177,7 +177,10 @@ fn an_ecall_of_arch_prctl_makes_six_system_calls() {
         let enclave = load(kind);
         let calls = [(Ecall::nothing, 0), (Ecall::leave, 0), (Ecall::leave, 3)];
         let Some(made) = system_calls(&*enclave, &calls) else {
-            return machine::untested::note("system calls of an ECALL", &"nothing may be traced");
+            return machine::untested::note(
+                "system calls of an ECALL",
+                &"tracing is not permitted",
+            );
         };
         let six = if kind == EnclaveKind::ArchPrctl { 6 } else { 0 };
         let expected = [six, six, 4 * six].map(|count| vec![ARCH_PRCTL; count]);

@@ -1,4 +1,4 @@
-//! The regions of loaded enclaves, as the handlers of signals read them.
+//! The regions of loaded enclaves, in a form that signal handlers can read.
 
 #[cfg(test)]
 mod model;
@@ -32,7 +32,7 @@ pub(crate) fn is_inside(fs: usize) -> bool {
     LOADED.contains(fs)
 }
 
-/// The atomics of the table, in whose place a test puts loom's.
+/// The atomics of the table, which a test replaces by loom's.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 }

@@ -1,7 +1,7 @@
-//! All orders in which handlers may see regions that are added and removed, as loom tries them, over the file
-//! that the program is built of: only the atomics are loom's.
-#![allow(dead_code, reason = "the file has more than is tried here")]
-#![allow(clippy::duplicate_mod, reason = "that is the point")]
+//! A loom model of all interleavings of signal handlers with the addition and removal of regions. It compiles the
+//! same file as the program, with loom's atomics.
+#![allow(dead_code, reason = "the model does not use the whole file")]
+#![allow(clippy::duplicate_mod, reason = "the model compiles the file with other atomics")]
 
 use loom::sync::Arc;
 use loom::thread;
@@ -12,17 +12,17 @@ use table::Regions;
 #[path = "table.rs"]
 mod table;
 
-/// Loom's in place of the real ones.
+/// Loom's atomics in place of the standard library's.
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 }
 
 #[test]
-fn a_handler_never_sees_parts_of_two_regions() {
+fn a_handler_never_mixes_two_regions() {
     loom::model(|| {
         let regions = Arc::new(Regions::<2>(std::array::from_fn(|_| AtomicU64::new(0))));
         let stays = regions.add(0x50_0000..0x51_0000).expect("a slot");
-        // One region, then another in its slot, by one thread; a handler on another.
+        // One thread adds a region, then another one in its slot; a handler runs on another thread.
         let loads = Arc::clone(&regions);
         let loads = thread::spawn(move || {
             for start in [0x10_0000, 0x90_0000] {
@@ -31,9 +31,9 @@ fn a_handler_never_sees_parts_of_two_regions() {
                 loads.remove(slot);
             }
         });
-        assert!(regions.contains(0x50_8000), "a region that stays is always seen");
+        assert!(regions.contains(0x50_8000), "a permanent region is always seen");
         for address in [0x1000, 0x30_0000, 0x95_0000] {
-            assert!(!regions.contains(address), "{address:#x} is in none");
+            assert!(!regions.contains(address), "{address:#x} is in no region");
         }
         loads.join().expect("it ends");
         regions.remove(stays);

@@ -1,18 +1,18 @@
-//! A table of regions that a handler of signals can read.
+//! A table of regions that a signal handler can read.
 //!
-//! A handler runs on any thread at any moment, so nothing here locks or allocates. A region is one word: a
+//! A handler runs on any thread at any time, so nothing here locks or allocates. A region is encoded in one word: a
 //! handler reads all of it or none of it, and never the start of one region with the end of another.
 
 use std::ops::Range;
 
 use super::sync::{AtomicU64, Ordering};
 
-/// Bits of an address within a page.
+/// Number of address bits within a page.
 const PAGE_BITS: u32 = 12;
-/// Bits of a word that count pages: up to 1 TiB. The others are the first page's number: up to 2^48.
+/// Number of bits of a word for the page count: up to 1 TiB. The other bits are the first page's number: up to 2^48.
 const COUNT_BITS: u32 = 28;
 
-/// A table of regions. The word of a free slot is 0, which is no region.
+/// A table of regions. The word of a free slot is 0, which encodes no region.
 pub(crate) struct Regions<const N: usize>(pub(crate) [AtomicU64; N]);
 
 impl<const N: usize> Regions<N> {
@@ -42,7 +42,7 @@ impl<const N: usize> Regions<N> {
     }
 }
 
-/// The word of a region.
+/// Encodes a region.
 fn word(region: Range<usize>) -> Option<u64> {
     let (first, count) = ((region.start >> PAGE_BITS) as u64, (region.len() >> PAGE_BITS) as u64);
     let fits = first < 1 << (u64::BITS - COUNT_BITS) && (1..1 << COUNT_BITS).contains(&count);

@@ -1,4 +1,4 @@
-//! Regions that are added, found and removed.
+//! Adding, finding and removing regions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ fn a_region_contains_its_addresses_until_it_is_removed() {
 }
 
 #[test]
-fn what_has_no_space_is_refused() {
+fn a_region_that_cannot_be_encoded_or_stored_is_refused() {
     let regions = table();
     assert_eq!(regions.add(0x1000..0x1000), None);
     assert_eq!(regions.add(1 << 48..(1 << 48) + 0x1000), None);
@@ -38,11 +38,11 @@ fn what_has_no_space_is_refused() {
     assert_eq!(regions.add(0x1000..0x2000), None, "all are taken");
 }
 
-/// More addresses than a model can try; the model in `model.rs` tries all orders of a few.
+/// Tests more addresses than a model can; the model in `model.rs` covers all interleavings of a few.
 #[test]
 fn no_address_between_regions_is_ever_in_one() {
     let (regions, done) = (table(), AtomicBool::new(false));
-    // One is always there; below, between and above are addresses of none.
+    // One region is permanent; the addresses below, between and above the regions are in none.
     regions.add(0x500_0000..0x501_0000).unwrap();
     std::thread::scope(|scope| {
         for start in [0x100_0000, 0x900_0000] {

@@ -1,5 +1,5 @@
-//! What differs between the processors that the inside is for: how it begins, how a thread leaves, how a call ends
-//! by a fault, and what is forbidden there.
+//! The code that differs between processors: constructors, OCALLs, faults, and the operations that are forbidden
+//! inside.
 
 #[cfg(target_arch = "wasm32")]
 mod wasm32;

@@ -1,4 +1,4 @@
-//! An image as a module of WebAssembly: an OCALL is its one imported function.
+//! The inside as a WebAssembly module: an OCALL is its only imported function.
 
 use interface::{Ocall, WORDS};
 
@@ -7,33 +7,33 @@ unsafe extern "C" {
     safe fn ocall(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4: u64) -> u64;
 }
 
-/// Leaves by an OCALL.
+/// Makes an OCALL.
 #[inline]
 pub fn leave(call: Ocall, [w0, w1, w2, w3, w4]: [u64; WORDS]) -> u64 {
     ocall(call as u64, w0, w1, w2, w3, w4)
 }
 
-/// There are no constructors: what is linked here is Rust alone.
+/// Does nothing: a module contains only Rust code, which has no constructors.
 pub fn construct() {}
 
-/// Ends the call with a fault, which the host sees as such: nothing inside could report it.
+/// Ends the call with a fault, which the host detects; code inside has no other way to report it.
 pub fn trap() -> ! {
     core::arch::wasm32::unreachable()
 }
 
-/// A system call does not exist: as what is not to be had, all ones.
+/// Returns all ones, because WebAssembly has no system calls.
 pub fn system_call() -> u64 {
     u64::MAX
 }
 
-/// Writes ever lower, from the stack down.
+/// Writes to descending addresses, from the stack pointer down.
 pub fn below_stack() -> u64 {
     let mut here = 0u8;
     let mut at = &raw mut here;
     loop {
         at = at.wrapping_sub(4096);
-        // SAFETY: none: it is meant to fault, at the guard page; all that it writes before lies below the
-        // stack pointer, which is nobody's.
+        // SAFETY: this is meant to fault at the guard page. The memory below the stack pointer, which it overwrites
+        // before, is unused.
         unsafe { at.write_volatile(1) };
     }
 }

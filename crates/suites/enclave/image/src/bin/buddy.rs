@@ -2,4 +2,4 @@
 #![no_std]
 #![no_main]
 
-inside::link!(inside::linked::buddy::Buddy);
+inside::link!(inside::linked::Buddy);

@@ -1,5 +1,5 @@
-//! An image with dlmalloc under a lock that waits.
+//! An image with dlmalloc under a lock that sleeps.
 #![no_std]
 #![no_main]
 
-inside::link!(inside::linked::dlmalloc::DlmallocWait);
+inside::link!(inside::linked::DlmallocWait);

@@ -2,4 +2,4 @@
 #![no_std]
 #![no_main]
 
-inside::link!(inside::linked::dlmalloc::Dlmalloc);
+inside::link!(inside::linked::Dlmalloc);

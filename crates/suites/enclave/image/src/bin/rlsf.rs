@@ -2,4 +2,4 @@
 #![no_std]
 #![no_main]
 
-inside::link!(inside::linked::rlsf::Rlsf);
+inside::link!(inside::linked::Rlsf);

@@ -2,4 +2,4 @@
 #![no_std]
 #![no_main]
 
-inside::link!(inside::linked::talc::Talc);
+inside::link!(inside::linked::Talc);

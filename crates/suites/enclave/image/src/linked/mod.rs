@@ -1,8 +1,8 @@
-//! The allocators that are Rust, each confined to the heap that it is given. Those that are C or C++ define the
-//! interface themselves: snmalloc/, rpmalloc/.
+//! The allocators written in Rust, each confined to the heap that it is given. Those written in C or C++ define the
+//! interface themselves, e.g. in snmalloc/ and rpmalloc/.
 
-pub mod buddy;
-pub mod dlmalloc;
-pub mod rlsf;
-pub mod sized;
-pub mod talc;
+mod dlmalloc;
+mod span;
+
+pub use dlmalloc::{Dlmalloc, DlmallocWait};
+pub use span::{Buddy, Rlsf, Talc};

@@ -1,7 +1,7 @@
-//! The guest's own code: the way in and out in ring 3, and in ring 0 the ends of what went wrong.
+//! The code of the guest: entry and exit in ring 3, and exception handlers in ring 0.
 //!
-//! Ring 3 leaves by `out` to a port that the TSS's bitmap allows it, so that an ECALL is one entry of the
-//! guest and one exit, with no ring 0 between. It finds the call's words in its mailbox.
+//! Ring 3 exits by `out` to a port that the TSS permits, so an ECALL is one guest entry and one exit, without ring 0.
+//! It finds the call's words in its mailbox.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -11,11 +11,11 @@ use enclave_interface::ThreadBlock;
 
 use crate::conf::PAGE;
 
-/// A call ended: its result is in the mailbox.
+/// A call has ended: its result is in the mailbox.
 pub(super) const ENDED: u16 = 0;
-/// The inside makes an OCALL: number and words are in the mailbox, and the result is expected there.
+/// The enclave makes an OCALL: number and words are in the mailbox, where the result is expected.
 pub(super) const OCALL: u16 = 1;
-/// An exception: see [`super::kernel::Frame`]. Ring 0's alone.
+/// An exception (see [`super::kernel::Frame`]), raised only by ring 0.
 pub(super) const FAULT: u16 = 2;
 
 /// Where the mailboxes begin, in bytes from the code.
@@ -49,14 +49,14 @@ impl Mailbox {
     }
 }
 
-/// Bytes of a stub of an exception.
+/// Length of an exception's stub.
 pub(super) const STUB: usize = 16;
 
 global_asm!(
     ".pushsection .rodata.tollgate_enclave_kvm, \"a\", @progbits",
     ".balign 4096",
     "tollgate_kvm_code:",
-    // RBX is the mailbox; it is kept by the convention, and an image that breaks it faults.
+    // RBX is the mailbox. The calling convention preserves it; an image that violates it faults.
     "tollgate_kvm_enter:",
     "mov rsp, [rbx + {stack}]",
     "mov rdi, [rbx]",
@@ -84,7 +84,7 @@ global_asm!(
     "out {OCALL}, al",
     "mov rax, [r10]",
     "ret",
-    // The least that two rdtsc in a row take, in R8, and CS in R9: for ring 3 and ring 0.
+    // Returns the minimum time of two consecutive rdtsc in R8, and CS in R9, for ring 3 and ring 0.
     ".balign 64",
     "tollgate_kvm_floor:",
     "mov r8, -1",
@@ -155,24 +155,24 @@ unsafe extern "C" {
     static tollgate_kvm_parts: [u32; 5];
 }
 
-/// The code, and where its parts lie in it, in bytes. Its first page is ring 3's, its second ring 0's.
+/// The code and the offsets of its parts, bytes. Its first page is for ring 3, its second for ring 0.
 pub(super) struct Code {
-    /// All of it: two pages.
+    /// The whole code: two pages.
     pub(super) bytes: &'static [u8],
-    /// Where calls begin.
+    /// The start of calls.
     pub(super) enter: usize,
-    /// Where the image's OCALLs go.
+    /// The target of the image's OCALLs.
     pub(super) ocall: usize,
-    /// What shows which ring it runs in.
+    /// The routine that shows which ring it runs in.
     pub(super) floor: usize,
-    /// The stubs of the exceptions 0 to 31.
+    /// The stubs of exceptions 0 to 31.
     pub(super) stubs: usize,
 }
 
-/// The code as it was assembled.
+/// Returns the assembled code.
 pub(super) fn code() -> Code {
-    // SAFETY: the assembler emits the table, and as many bytes of code as its last number says; both are
-    // read-only data of this program.
+    // SAFETY: the assembler emits the table, and as many bytes of code as its last number states; both are read-only
+    // data of this program.
     unsafe {
         let [enter, ocall, floor, stubs, end] = tollgate_kvm_parts.map(|part| part as usize);
         let bytes = std::slice::from_raw_parts(&raw const tollgate_kvm_code, end);
@@ -185,15 +185,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ring_0_has_a_page_of_its_own() {
+    fn ring_0_has_a_separate_page() {
         let code = code();
         assert_eq!((code.bytes.len(), code.stubs), (2 * PAGE, PAGE));
         assert!(code.enter < PAGE && code.ocall < PAGE && code.floor < PAGE);
     }
 
-    /// Each stub pushes its own vector: what a fault says depends on it.
+    /// Each stub pushes its own vector, from which the cause of a fault is derived.
     #[test]
-    fn stubs_stand_by_their_vectors() {
+    fn each_stub_pushes_its_vector() {
         let code = code();
         for vector in 0..32u8 {
             let stub = &code.bytes[code.stubs + usize::from(vector) * STUB..][..STUB];

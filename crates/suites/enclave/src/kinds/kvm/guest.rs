@@ -1,4 +1,4 @@
-//! A virtual machine with a vCPU for each TCS, entered on the caller's thread.
+//! A virtual machine with one vCPU per TCS, entered on the caller's thread.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,15 +17,15 @@ use super::kernel::{KERNEL_CS, KERNEL_SS, Kernel, SYSRET_BASE, TSS, USER_CS, USE
 use super::paging::{PageTable, Part};
 use crate::error::EcallError;
 
-// Where the guest's memory has what: all apart for any heap, and clear of the pages that KVM itself uses.
+// The guest-physical addresses: far enough apart for any heap, and clear of the pages that KVM itself uses.
 const KERNEL: u64 = 1 << 20;
 const PAGE_TABLE: u64 = 1 << 30;
 const REGION: u64 = 1 << 32;
 
-/// x87, SSE, AVX and AVX-512: what of the state components an inside may use.
+/// The state components that code inside may use: x87, SSE, AVX and AVX-512.
 const VECTORS: u64 = 0xe7;
 
-/// A virtual machine. The vCPUs go first.
+/// A virtual machine. The vCPUs are dropped first.
 #[derive(Debug)]
 pub(super) struct Guest {
     processors: Box<[Mutex<Processor>]>,
@@ -34,7 +34,7 @@ pub(super) struct Guest {
     kernel: Kernel,
 }
 
-/// A vCPU, and how it begins.
+/// A vCPU and its initial registers.
 #[derive(Debug)]
 pub(super) struct Processor {
     vcpu: VcpuFd,
@@ -42,28 +42,28 @@ pub(super) struct Processor {
     regs: kvm_regs,
 }
 
-/// Why a guest left.
+/// The reason for an exit of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// A call ended.
+    /// A call has ended.
     Ended,
-    /// It asks.
+    /// The enclave makes an OCALL.
     Ocall,
-    /// An exception.
+    /// An exception occurred.
     Fault,
 }
 
-/// Says in which step KVM failed.
+/// Returns a function that names the step in which KVM failed.
 fn step(step: &'static str) -> impl Fn(Error) -> Failure {
     move |error| Failure::failed(format!("KVM: {step}: {error}: see `dmesg`"))
 }
 
 impl Guest {
-    /// Makes a VM that holds the parts of a region and what a guest itself needs. A vCPU begins with FS at
-    /// the address that `fs` gives for its number, where it enters.
+    /// Creates a VM with the parts of a region and the guest's kernel. `fs` returns the initial FS of a vCPU by its
+    /// number.
     ///
     /// # Errors
-    /// No KVM, or what it refused.
+    /// Returns an error if there is no KVM, or the step that failed.
     ///
     /// # Safety
     /// The region's memory must live longer than this.
@@ -76,10 +76,10 @@ impl Guest {
         let kvm = kvm::open()?;
         let most = kvm.get_max_vcpus();
         if tcs > most {
-            let why = format!("{tcs} TCS need as many vCPUs, and KVM gives a VM {most}");
+            let why = format!("{tcs} TCS need as many vCPUs, but KVM supports {most} per VM");
             return Err(Failure::unavailable(why, format!("set NumTCS to {most} or less")));
         }
-        let vm = kvm::create_vm(&kvm).map_err(step("make a VM"))?;
+        let vm = kvm::create_vm(&kvm).map_err(step("create a VM"))?;
         let kernel = Kernel::new(tcs)?;
         let page_table = page_table(&kernel, &region, parts)?;
         let slots = [
@@ -95,13 +95,14 @@ impl Guest {
                 memory_size: length as u64,
                 userspace_addr: host as u64,
             };
-            // SAFETY: the first two are fields of Self behind the VM, and the region outlives it.
-            unsafe { vm.set_user_memory_region(memory) }.map_err(step("give the guest memory"))?;
+            // SAFETY: the first two are fields of Self that are dropped after the VM, and the region outlives it.
+            unsafe { vm.set_user_memory_region(memory) }.map_err(step("set the guest's memory"))?;
         }
-        let cpuid = kvm::cpuid(&kvm).map_err(step("ask which CPUID it supports"))?;
+        let cpuid = kvm::cpuid(&kvm).map_err(step("read the supported CPUID"))?;
         let components = components(&cpuid);
         let one = |number| {
-            let vcpu = kvm::create_vcpu(&vm, number as u64, &cpuid).map_err(step("make a vCPU"))?;
+            let vcpu =
+                kvm::create_vcpu(&vm, number as u64, &cpuid).map_err(step("create a vCPU"))?;
             let tss = kvm::tss_type(&cpuid);
             Processor::new(vcpu, &kernel, number, fs(number), components, tss).map(Mutex::new)
         };
@@ -109,19 +110,19 @@ impl Guest {
         Ok(Self { processors, _vm: vm, _page_table: page_table, kernel })
     }
 
-    /// What the guest holds beside the region.
+    /// Returns the guest's memory beyond the region.
     pub(super) fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// The vCPU of a TCS. Nobody else has it while the TCS is bound.
+    /// Returns the vCPU of a TCS. No other thread uses it while the TCS is bound.
     pub(super) fn processor(&self, tcs: usize) -> MutexGuard<'_, Processor> {
-        // What a thread left that panicked is put right by the next call or fails it.
+        // After a panic, the next call restores the vCPU's state or fails.
         self.processors[tcs].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The page table of both, in memory of its own.
+/// Builds the page table of both, in its own memory.
 fn page_table(kernel: &Kernel, region: &Range<usize>, parts: &[Part]) -> Result<Mapping, Failure> {
     let mut table = PageTable::new(PAGE_TABLE);
     for part in kernel.parts() {
@@ -133,7 +134,7 @@ fn page_table(kernel: &Kernel, region: &Range<usize>, parts: &[Part]) -> Result<
     let entries = table.entries();
     let memory = Mapping::anonymous(size_of_val(entries))
         .map_err(|why| Failure::failed(format!("the guest's page table: {why}")))?;
-    // SAFETY: the mapping is new, aligned to pages, and as long as the entries.
+    // SAFETY: the mapping is new, page-aligned, and as long as the entries.
     unsafe {
         let to = memory.as_ptr().cast_mut().cast::<u64>();
         to.copy_from_nonoverlapping(entries.as_ptr(), entries.len());
@@ -152,9 +153,9 @@ impl Processor {
     ) -> Result<Self, Failure> {
         let mut sregs = vcpu.get_sregs().map_err(step("read a vCPU's system registers"))?;
         kvm::long_mode(&mut sregs, PAGE_TABLE, USER_CS, USER_SS);
-        // FXSAVE and SSE's exceptions; with state components XSAVE.
+        // FXSAVE and SSE exceptions; XSAVE if there are state components.
         sregs.cr4 |= 1 << 9 | 1 << 10 | u64::from(components != 0) << 18;
-        // SYSCALL, which is how one is known; pages that are not executed.
+        // SYSCALL, by which system calls are detected, and no-execute pages.
         sregs.efer |= 1 | 1 << 11;
         sregs.fs.base = fs;
         (sregs.gdt.base, sregs.gdt.limit) = kernel.gdt();
@@ -174,7 +175,7 @@ impl Processor {
             ..Default::default()
         };
         let mut fpu = vcpu.get_fpu().map_err(step("read a vCPU's vector registers"))?;
-        // As the System V ABI has them at a function's entry.
+        // The state that the System V ABI requires at a function's entry.
         (fpu.fcw, fpu.mxcsr) = (0x37f, 0x1f80);
         system_calls(&vcpu, kernel.system_call())?;
         let set = vcpu.set_sregs(&sregs).and_then(|()| vcpu.set_regs(&regs));
@@ -187,10 +188,10 @@ impl Processor {
         Ok(Self { vcpu, sregs, regs })
     }
 
-    /// Runs until the guest leaves.
+    /// Runs the guest until it exits.
     ///
     /// # Errors
-    /// The VM stopped in a way that the guest has none of.
+    /// Returns an error if the VM stops with an exit reason that this guest does not use.
     pub(super) fn run(&mut self) -> Result<Exit, EcallError> {
         loop {
             match self.vcpu.run() {
@@ -208,12 +209,12 @@ impl Processor {
         }
     }
 
-    /// RCX, in which `syscall` leaves the address after it.
+    /// Returns RCX, in which `syscall` stores the address after it.
     pub(super) fn rcx(&self) -> Result<u64, EcallError> {
         Ok(self.vcpu.get_regs().map_err(refused("KVM_GET_REGS"))?.rcx)
     }
 
-    /// The least time between two `rdtsc` in a row, ticks, and CS, as seen in a ring.
+    /// Returns the minimum time between two consecutive `rdtsc`, ticks, and CS, measured in ring 0 or 3.
     pub(super) fn floor(&mut self, kernel: &Kernel, zero: bool) -> Result<(u64, u32), Failure> {
         let (mut sregs, mut regs) = (self.sregs, self.regs);
         if zero {
@@ -233,7 +234,7 @@ impl Processor {
     }
 }
 
-/// Where `syscall` goes, and in which segments.
+/// Sets the target and the segments of `syscall`.
 fn system_calls(vcpu: &VcpuFd, to: u64) -> Result<(), Failure> {
     const STAR: u32 = 0xc000_0081;
     const LSTAR: u32 = 0xc000_0082;
@@ -242,21 +243,21 @@ fn system_calls(vcpu: &VcpuFd, to: u64) -> Result<(), Failure> {
     // The mask: trap, interrupt, direction, IOPL, nested task and alignment check.
     let entries = [(STAR, star), (LSTAR, to), (MASK, 0x4_7700)]
         .map(|(index, data)| kvm_msr_entry { index, data, ..Default::default() });
-    let refused = |why: String| Failure::failed(format!("KVM: set where syscall goes: {why}"));
+    let refused = |why: String| Failure::failed(format!("KVM: set the target of syscall: {why}"));
     let msrs = Msrs::from_entries(&entries).map_err(|why| refused(format!("{why:?}")))?;
     match vcpu.set_msrs(&msrs).map_err(|error| refused(error.to_string()))? {
         3 => Ok(()),
-        set => Err(refused(format!("{set} of 3 registers were set"))),
+        set => Err(refused(format!("only {set} of 3 registers were set"))),
     }
 }
 
-/// The state components that an inside may use and KVM supports; 0 where there is no XSAVE.
+/// Returns the state components that code inside may use and KVM supports; 0 without XSAVE.
 fn components(cpuid: &CpuId) -> u64 {
     let leaf = cpuid.as_slice().iter().find(|leaf| (leaf.function, leaf.index) == (0xd, 0));
     leaf.map_or(0, |leaf| u64::from(leaf.eax) & VECTORS)
 }
 
-/// A thread could not enter, by KVM's error.
+/// Returns a function that converts KVM's error to the reason why a thread cannot enter.
 fn refused(what: &'static str) -> impl Fn(Error) -> EcallError {
     move |error| EcallError::Unprepared { what, errno: error.errno() }
 }

@@ -1,7 +1,7 @@
-//! Whether an exit to this machine's KVM is one of the processor's.
+//! A test whether exits of this machine's KVM are hardware exits.
 //!
-//! A KVM without hardware beneath it runs or emulates a guest's ring 0 by software, and so its exits cost
-//! what that software costs. It is known by how ring 0 looks from inside (see [`machine::kvm::ring_0`]).
+//! A KVM without hardware support runs or emulates the guest's ring 0 in software, so its exits cost what that
+//! software costs. The test detects it by the behaviour of ring 0 inside the guest (see [`machine::kvm::ring_0`]).
 
 use std::sync::OnceLock;
 
@@ -11,12 +11,12 @@ use machine::tsc::Tsc;
 
 use super::guest::Guest;
 
-const REMEDY: &str = "use a machine whose KVM is backed by hardware";
+const REMEDY: &str = "use a machine whose KVM has hardware support";
 
-/// Whether exits mean what the kind's name says: a guest's start at the first call, then nothing.
+/// Checks that exits cost what the kind's name implies. The first call starts a guest; later calls return its result.
 ///
 /// # Errors
-/// No KVM, or what was seen instead; and the remedy.
+/// Returns `unavailable`, with the cause and the fix, if there is no KVM or its exits are not hardware exits.
 pub(super) fn measures() -> Result<(), Failure> {
     static TRIED: OnceLock<Result<(), Failure>> = OnceLock::new();
     TRIED.get_or_init(tried).clone()
@@ -36,9 +36,9 @@ fn tried() -> Result<(), Failure> {
     kvm::ring_0(seen, tsc.step).map_err(|why| Failure::unavailable(why, REMEDY))
 }
 
-/// What a guest without a region sees of its rings.
+/// Returns what a guest without a region observes in its two rings.
 fn seen() -> Result<Seen, Failure> {
-    // SAFETY: there is no region.
+    // SAFETY: there is no region that could be dropped too early.
     let guest = unsafe { Guest::new(0..0, &[], 1, |_| 0) }?;
     let mut processor = guest.processor(0);
     let (user, _) = processor.floor(guest.kernel(), false)?;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_rings_are_seen() {
+    fn both_rings_are_observed() {
         if let Err(why) = kvm::open() {
             return machine::untested::note("the rings of an enclave of kind kvm", &why);
         }

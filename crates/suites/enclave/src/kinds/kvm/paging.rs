@@ -1,41 +1,41 @@
-//! A guest's page table: exactly the pages that it may use, at the host's own addresses.
+//! A guest's page table, which maps exactly the pages that the guest may use, at the host's addresses.
 
 use std::ops::Range;
 
 use crate::conf::PAGE;
 use crate::elf::Access;
 
-/// Who may use a page.
+/// The privilege level that may use a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageAccess {
-    /// The guest's ring 0 alone.
+    /// Only ring 0 of the guest.
     Kernel,
-    /// The inside too.
+    /// Ring 3 too, where the enclave runs.
     User,
 }
 
-/// Pages of one use.
+/// Pages with the same access.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     /// Their addresses: whole pages.
     pub(super) range: Range<usize>,
-    /// What may be done with them.
+    /// The permitted access.
     pub(super) access: Access,
-    /// By whom.
+    /// The privilege level required.
     pub(super) page_access: PageAccess,
 }
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-/// Set beforehand, so that the processor never writes them.
+/// Set in advance, so that the processor never writes them.
 const ACCESSED_DIRTY: u64 = 3 << 5;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Entries of a page of the table.
+/// Number of entries per page of the table.
 const ENTRIES: usize = 512;
 
-/// A page table of four levels, as it is in the guest's memory.
+/// A four-level page table, in the layout of the guest's memory.
 #[derive(Debug)]
 pub(super) struct PageTable {
     at: u64,
@@ -43,12 +43,12 @@ pub(super) struct PageTable {
 }
 
 impl PageTable {
-    /// An empty one, for an address in the guest's memory.
+    /// Creates an empty table at an address of the guest's memory.
     pub(super) fn new(at: u64) -> Self {
         Self { at, entries: vec![0; ENTRIES] }
     }
 
-    /// Maps a part. Its first page is at this address of the guest's memory, and the others follow.
+    /// Maps a part to consecutive guest-physical addresses that start at `memory`.
     pub(super) fn map(&mut self, part: &Part, memory: u64) {
         let mut flags = PRESENT | ACCESSED_DIRTY;
         flags |= if part.access == Access::Write { WRITABLE } else { 0 };
@@ -60,7 +60,7 @@ impl PageTable {
         }
     }
 
-    /// The last level's entry of an address; makes the levels above.
+    /// Returns the index of the last-level entry of an address; creates the levels above.
     fn last(&mut self, address: usize) -> usize {
         let index = |level: usize| address >> (12 + 9 * level) & (ENTRIES - 1);
         let mut table = 0;
@@ -76,7 +76,7 @@ impl PageTable {
         table * ENTRIES + index(0)
     }
 
-    /// All of it: whole pages.
+    /// Returns all entries: whole pages.
     pub(super) fn entries(&self) -> &[u64] {
         &self.entries
     }
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Where a table sends an address, with its last entry, as the processor walks it.
+    /// Walks the table as the processor does; returns the last-level entry of an address.
     fn walk(table: &PageTable, address: usize) -> Option<u64> {
         let mut page = table.at;
         let mut entry = 0;

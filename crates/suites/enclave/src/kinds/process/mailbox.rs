@@ -1,7 +1,7 @@
-//! The shared memory by which the host and a serving thread ask each other.
+//! The shared memory through which the host and a serving thread call each other.
 //!
-//! Who waits spins for a while, then sleeps by a futex. It touches no thread-local variable, since the
-//! serving threads have none of their own.
+//! A waiting thread spins for a while, then sleeps on a futex. It uses no thread-local variables, because the serving
+//! threads have none.
 
 use std::hint;
 use std::ptr;
@@ -12,30 +12,30 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::system_calls;
 
-/// [`Mailbox::ready`] of a thread that serves; anything above is an error's number more.
+/// The value of [`Mailbox::ready`] of a thread that serves. A larger value is this plus an `errno`.
 pub(super) const READY: u32 = 1;
 
-/// How often who waits looks before it sleeps: some tens of microseconds.
+/// How often a waiting thread checks the state before it sleeps: some tens of microseconds.
 const MAX_SPINS: u32 = 1000;
 
-/// How long the host sleeps before it looks whether the process lives, in nanoseconds.
+/// How long the host sleeps before it checks whether the process lives, ns.
 const CHECK_INTERVAL_NS: i64 = 20_000_000;
 
-/// Whose turn it is, and what for.
+/// The side whose turn it is, and the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
-    /// Nobody asks.
+    /// No message.
     Idle,
     /// The host makes an ECALL: number and five words.
     Call,
-    /// It result a word.
+    /// The result of the ECALL: one word.
     Answer,
-    /// It was cut short: signal, what, at.
+    /// The ECALL was cut short: signal, cause, address of the instruction.
     Failed,
     /// The enclave makes an OCALL: number and five words.
     Ocall,
-    /// It result a word.
+    /// The result of the OCALL: one word.
     Resume,
 }
 
@@ -52,37 +52,37 @@ impl State {
     }
 }
 
-/// One TCS's. All zero is a valid one.
+/// The mailbox of one TCS. All zero is a valid mailbox.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Mailbox {
     state: AtomicU32,
     host_sleeps: AtomicU32,
     enclave_sleeps: AtomicU32,
-    /// 0 until its thread serves.
+    /// 0 until the thread serves.
     pub(super) ready: AtomicU32,
     words: [AtomicU64; 6],
 }
 
 impl Mailbox {
-    /// A word of what was last put.
+    /// Returns a word of the last message.
     pub(super) fn word(&self, number: usize) -> u64 {
         self.words[number].load(Ordering::Relaxed)
     }
 
-    /// Puts words, which the next state tells of.
+    /// Stores the words of a message, before the state is passed.
     pub(super) fn put(&self, words: [u64; 6]) {
         for (to, word) in self.words.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
     }
 
-    /// The host's turn is over.
+    /// Passes the turn to the enclave.
     pub(super) fn pass_to_enclave(&self, state: State) {
         self.pass(state, &self.enclave_sleeps);
     }
 
-    /// The enclave's turn is over.
+    /// Passes the turn to the host.
     pub(super) fn pass_to_host(&self, state: State) {
         self.pass(state, &self.host_sleeps);
     }
@@ -94,7 +94,7 @@ impl Mailbox {
         }
     }
 
-    /// The state once it is another; nothing where the enclave no longer lives.
+    /// Waits until the state changes; returns it, or `None` if the enclave's process has ended.
     pub(super) fn host_waits_while(
         &self,
         waits: impl Fn(State) -> bool,
@@ -113,7 +113,7 @@ impl Mailbox {
         }
     }
 
-    /// The state once it is this.
+    /// Waits for a state.
     pub(super) fn enclave_waits_for(&self, state: State) {
         let waits = |now| now != state;
         while self
@@ -153,7 +153,7 @@ impl Mailbox {
     fn futex(&self, operation: i32, value: u32, timeout: *const libc::timespec) {
         let words =
             [self.state.as_ptr() as u64, operation as u64, value.into(), timeout as u64, 0, 0];
-        // SAFETY: the kernel reads a word of the mailbox, and a timeout that the caller keeps.
+        // SAFETY: the kernel reads a word of the mailbox, and a timeout that the caller keeps alive.
         unsafe { system_calls::raw(libc::SYS_futex, words) };
     }
 }
@@ -164,7 +164,7 @@ pub(super) struct Mailboxes {
     count: usize,
 }
 
-// SAFETY: mailboxes are made of atomics.
+// SAFETY: mailboxes consist of atomics.
 unsafe impl Send for Mailboxes {}
 // SAFETY: as above.
 unsafe impl Sync for Mailboxes {}
@@ -172,29 +172,29 @@ unsafe impl Sync for Mailboxes {}
 impl Mailboxes {
     pub(super) fn new(count: usize) -> Result<Self, Failure> {
         let (access, length) = (ProtFlags::READ | ProtFlags::WRITE, count * size_of::<Mailbox>());
-        // SAFETY: a new mapping, wherever the kernel finds room.
+        // SAFETY: it creates a new mapping at an address of the kernel's choice.
         let first =
             unsafe { mm::mmap_anonymous(ptr::null_mut(), length, access, MapFlags::SHARED) }
-                .map_err(|why| Failure::failed(format!("no room for {count} mailboxes: {why}")))?;
+                .map_err(|why| Failure::failed(format!("cannot map {count} mailboxes: {why}")))?;
         Ok(Self { first: first.cast(), count })
     }
 
-    /// Keeps them from processes that are forked after this.
+    /// Excludes the mailboxes from processes that are forked later.
     pub(super) fn keep_from_forks(&self) -> rustix::io::Result<()> {
         let length = self.count * size_of::<Mailbox>();
-        // SAFETY: the mapping is its own; its contents stay.
+        // SAFETY: this owns the mapping, whose contents do not change.
         unsafe { mm::madvise(self.first.cast_mut().cast(), length, mm::Advice::LinuxDontFork) }
     }
 
     pub(super) fn all(&self) -> &[Mailbox] {
-        // SAFETY: the mapping holds so many, zeroed and aligned, until this goes.
+        // SAFETY: the mapping contains `count` zeroed and aligned mailboxes, and lives as long as this.
         unsafe { std::slice::from_raw_parts(self.first, self.count) }
     }
 }
 
 impl Drop for Mailboxes {
     fn drop(&mut self) {
-        // SAFETY: the mapping is its own.
+        // SAFETY: this owns the mapping.
         let _ =
             unsafe { mm::munmap(self.first.cast_mut().cast(), self.count * size_of::<Mailbox>()) };
     }

@@ -1,8 +1,8 @@
-//! The enclave's process: what runs after the fork.
+//! The code of the enclave's process after the fork.
 //!
-//! The host may have many threads, of which the fork copies one, with locks as they happened to be. So
-//! nothing here allocates, panics, or uses a thread-local variable: it is atomics, system calls and the
-//! trampolines. All signals but faults stay blocked, because the host's handlers are for the host's threads.
+//! The host may have many threads, of which the fork copies only one, with locks in any state. So nothing here
+//! allocates, panics, or uses a thread-local variable: it consists of atomics, system calls and the trampolines. All
+//! signals but faults stay blocked, because the host's handlers are for the host's threads.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -24,18 +24,18 @@ use crate::tcs::Tcs;
 use crate::thread::{SIGNAL_STACK, use_signal_stack};
 use crate::trampoline::tollgate_enclave_enter;
 
-/// What a serving thread itself needs below the trampoline.
+/// The stack of a serving thread outside the enclave.
 const STACK: usize = 64 << 10;
 
 /// The mailboxes of the enclave that this process serves: set after the fork, in the enclave's process.
 static MAILBOXES: AtomicPtr<Mailbox> = AtomicPtr::new(ptr::null_mut());
 
-/// What a serving thread is given.
+/// The arguments of a serving thread.
 struct Serving {
     tcs: *const Tcs,
     mailbox: *const Mailbox,
     filter: *const libc::sock_fprog,
-    /// Its signal stack, then its stack.
+    /// Its signal stack, followed by its stack.
     stacks: *mut u8,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn fork(tcs: &[Tcs], mailboxes: &Mailboxes, region: &Region) -> Resul
     let length = (SIGNAL_STACK + STACK) * tcs.len();
     let (access, flags) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // SAFETY: a new mapping, wherever the kernel finds room.
+    // SAFETY: it creates a new mapping at an address of the kernel's choice.
     let stacks = unsafe { mm::mmap_anonymous(ptr::null_mut(), length, access, flags) }
         .map_err(|why| failed("mmap", why.into()))?;
     let (filter, ending) = (serving_filter()?, ending_filter(theirs.as_fd())?);
@@ -66,10 +66,10 @@ pub(super) fn fork(tcs: &[Tcs], mailboxes: &Mailboxes, region: &Region) -> Resul
         })
         .collect();
     let signals = block(u64::MAX);
-    // SAFETY: the child keeps to what this file's head says.
+    // SAFETY: the child obeys the rules in the module's documentation.
     let id = unsafe { libc::fork() };
     if id == 0 {
-        // SAFETY: this is the child, which alone has these copies, and it does not return.
+        // SAFETY: this is the child, which has its own copies, and it does not return.
         unsafe { stay(&serving, mailboxes.all(), &ending, theirs.as_raw_fd(), region) };
     }
     let forked = std::io::Error::last_os_error();
@@ -79,13 +79,13 @@ pub(super) fn fork(tcs: &[Tcs], mailboxes: &Mailboxes, region: &Region) -> Resul
     if id < 0 { Err(failed("fork", forked)) } else { Ok(Child { id, _pipe: File::from(ours) }) }
 }
 
-/// A filter as the kernel reads it.
+/// Converts a filter to the kernel's structure.
 fn program(filter: &BpfProgram) -> libc::sock_fprog {
-    // `seccompiler` declares the kernel's structure as its own.
+    // `seccompiler` declares its own type with the layout of the kernel's structure.
     libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() }
 }
 
-/// Blocks a set of signals for the calling thread, and no others; returns the set that was blocked before.
+/// Sets the calling thread's set of blocked signals; returns the previous set.
 fn block(signals: u64) -> u64 {
     let mut before = 0u64;
     let words = [
@@ -96,12 +96,12 @@ fn block(signals: u64) -> u64 {
         0,
         0,
     ];
-    // SAFETY: the kernel reads one set and writes the other; it cannot fail with a set of its own size.
+    // SAFETY: the kernel reads one set and writes the other; with a set of the right size it cannot fail.
     unsafe { raw(libc::SYS_rt_sigprocmask, words) };
     before
 }
 
-/// Starts the serving threads and stays until the host has gone.
+/// Starts the serving threads and waits until the host has ended.
 unsafe fn stay(
     serving: &[Serving],
     mailboxes: &[Mailbox],
@@ -117,9 +117,10 @@ unsafe fn stay(
         | libc::CLONE_SYSVSEM;
     MAILBOXES.store(mailboxes.as_ptr().cast_mut(), Ordering::Relaxed);
     block(signals::FAULTS.iter().fold(u64::MAX, |set, signal| set & !(1 << (signal - 1))));
-    // The memory is there; what it is mapped by is not copied. Without it pages are mapped as they are touched.
+    // Maps the pages in this process, because a fork does not copy page tables of shared memory. If it fails, pages
+    // are mapped when they are first accessed.
     let _ = region.populate();
-    // SAFETY: the host's files are not this process's to keep; stacks are each thread's own.
+    // SAFETY: this process does not use the host's files, and each thread has its own stack.
     unsafe {
         let pipe = pipe as u64;
         if pipe > 0 {
@@ -132,10 +133,10 @@ unsafe fn stay(
                 raw(libc::SYS_exit_group, [1, 0, 0, 0, 0, 0]);
             }
         }
-        // From here no thread of the process is without a filter.
+        // From here on, every thread of the process has a filter.
         ready(&mailboxes[serving.len()], confine(ending));
         let mut byte = 0u8;
-        // Nobody writes: it ends with the host.
+        // No process writes to the pipe: the read ends when the host ends.
         while raw(libc::SYS_read, [pipe, &raw mut byte as u64, 1, 0, 0, 0])
             == -i64::from(libc::EINTR)
         {}
@@ -147,19 +148,19 @@ unsafe fn stay(
 
 /// Serves one TCS.
 extern "C" fn serve(given: *mut c_void) -> c_int {
-    // SAFETY: `fork` made it and everything that it names; they live as long as the process.
+    // SAFETY: `fork` created it and everything that it points to; they live as long as the process.
     let (serving, mailbox) = unsafe {
         let serving = &*given.cast::<Serving>();
         (serving, &*serving.mailbox)
     };
-    // SAFETY: the stack is this thread's own.
+    // SAFETY: the stack belongs to this thread.
     let stack = unsafe { use_signal_stack(serving.stacks) };
     // SAFETY: the filter lives as long as the process.
     ready(mailbox, stack.and_then(|()| confine(unsafe { &*serving.filter })));
     loop {
         mailbox.enclave_waits_for(State::Call);
         let words: [u64; 5] = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
-        // SAFETY: the TCS is this thread's alone in this process, and the image is entered at its entry.
+        // SAFETY: in this process only this thread uses the TCS, and the image runs from its entry point.
         let left = unsafe { tollgate_enclave_enter(serving.tcs, mailbox.word(0), words.as_ptr()) };
         if left.failed == 0 {
             mailbox.put([left.word, 0, 0, 0, 0, 0]);
@@ -175,15 +176,15 @@ extern "C" fn serve(given: *mut c_void) -> c_int {
     }
 }
 
-/// Tells the host that the calling thread is confined, or why not; then the host ends the process.
+/// Reports to the host that the calling thread is confined, or the error, after which the host ends the process.
 fn ready(mailbox: &Mailbox, confined: Result<(), i32>) {
     let error = confined.err().map_or(0, |errno| errno as u32);
     mailbox.ready.store(READY + error, Ordering::Release);
 }
 
-/// Puts the calling thread under a filter.
+/// Installs a filter on the calling thread.
 fn confine(filter: &libc::sock_fprog) -> Result<(), i32> {
-    // SAFETY: both take rights from this thread alone; the kernel reads the filter.
+    // SAFETY: both only restrict this thread; the kernel reads the filter.
     let result = unsafe {
         match raw(libc::SYS_prctl, [libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0, 0]) {
             0 => raw(
@@ -196,10 +197,10 @@ fn confine(filter: &libc::sock_fprog) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(-result as i32) }
 }
 
-/// Answers an OCALL in the enclave's process: by asking the host.
+/// Answers an OCALL in the enclave's process by forwarding it to the host.
 ///
 /// # Safety
-/// The TCS is served by the calling thread.
+/// The calling thread must serve the TCS.
 pub(super) unsafe extern "sysv64" fn answer_by_host(
     number: u64,
     w0: u64,
@@ -209,7 +210,7 @@ pub(super) unsafe extern "sysv64" fn answer_by_host(
     w4: u64,
     tcs: *const Tcs,
 ) -> u64 {
-    // SAFETY: the caller's; there is a mailbox a TCS.
+    // SAFETY: the caller guarantees that the TCS is valid; there is one mailbox per TCS.
     let mailbox = unsafe { &*MAILBOXES.load(Ordering::Relaxed).add((*tcs).number) };
     mailbox.put([number, w0, w1, w2, w3, w4]);
     mailbox.pass_to_host(State::Ocall);

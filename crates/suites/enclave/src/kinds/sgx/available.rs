@@ -1,4 +1,4 @@
-//! Whether this machine has enclaves in hardware; if not, which of what they need is missing.
+//! The requirements of SGX enclaves, and which of them this machine lacks.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use super::entry::Vdso;
 use super::processor::{CpuidLeaves, Processor};
 use super::vdso;
 
-/// What was found.
+/// The detected requirements.
 struct Found {
     /// CPUID leaf 7, EBX bit 2.
     extensions: bool,
     processor: Option<Processor>,
-    /// That the driver's file could be opened.
+    /// Whether the driver's file could be opened.
     driver: io::Result<()>,
     vdso: Option<Vdso>,
 }
 
-/// The processor and the way in, where all that is needed is here.
+/// Returns the processor's SGX parameters and the entry function.
 ///
 /// # Errors
-/// What is missing first, and the remedy.
+/// Returns `unavailable` with the first missing requirement and the fix.
 pub(super) fn find() -> Result<(Processor, Vdso), Failure> {
     judge(Found {
         extensions: machine::cpu::has_sgx(),
@@ -36,28 +36,28 @@ fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
     if !found.extensions {
         return Err(Failure::unavailable(
             "this processor has no SGX (CPUID 7, EBX bit 2 is clear)",
-            "use an Intel server from Ice Lake on, with SGX enabled in its firmware; kind=simulate needs none",
+            "use an Intel server processor from Ice Lake on, with SGX enabled in the firmware, or kind=simulate",
         ));
     }
     let processor = found.processor.ok_or_else(|| {
         Failure::unavailable(
             "SGX is not enabled (CPUID 12H says that there are no enclaves)",
-            "enable SGX, and reserve memory for it, in the firmware's set-up",
+            "enable SGX in the firmware, and reserve memory for it",
         )
     })?;
     found.driver.map_err(|why| match why.kind() {
         io::ErrorKind::NotFound => Failure::unavailable(
-            format!("there is no {FILE}"),
-            "run Linux 5.11 or later with CONFIG_X86_SGX=y, with flexible launch control enabled in the \
+            format!("{FILE} does not exist"),
+            "run Linux 5.11 or later with CONFIG_X86_SGX=y and enable flexible launch control in the \
              firmware",
         ),
         io::ErrorKind::PermissionDenied => Failure::unavailable(
-            format!("{FILE} may not be opened: {why}"),
-            "add yourself to the group sgx, or whichever ls -l shows, and log in again",
+            format!("no permission to open {FILE}: {why}"),
+            "add your user to the group that ls -l shows, usually sgx, and log in again",
         ),
         _ => Failure::unavailable(
             format!("{FILE} cannot be opened: {why}"),
-            "see the kernel's log for lines with sgx",
+            "see the SGX lines of the kernel log",
         ),
     })?;
     let vdso = found.vdso.ok_or_else(|| {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_is_missing_is_named_with_its_remedy() {
+    fn each_missing_requirement_is_named_with_its_fix() {
         assert_eq!(judge(all()), Ok((PROCESSOR, 0x1000)));
         let failed = |errno| Err(io::Error::from_raw_os_error(errno));
         let why = |found, reason: &str, remedy: &str| {
@@ -95,16 +95,16 @@ mod tests {
         why(Found { processor: None, ..all() }, "CPUID 12H", "firmware");
         why(
             Found { driver: failed(libc::ENOENT), ..all() },
-            "no /dev/sgx_enclave",
+            "/dev/sgx_enclave does not exist",
             "CONFIG_X86_SGX",
         );
-        why(Found { driver: failed(libc::EACCES), ..all() }, "may not be opened", "group sgx");
+        why(Found { driver: failed(libc::EACCES), ..all() }, "no permission to open", "group sgx");
         why(Found { driver: failed(libc::ENODEV), ..all() }, "cannot be opened", "log");
         why(Found { vdso: None, ..all() }, "__vdso_sgx_enter_enclave", "vdso=0");
     }
 
     #[test]
-    fn this_machine_has_it_or_says_why_not() {
+    fn this_machine_has_sgx_or_the_error_states_a_fix() {
         match find() {
             Ok((processor, _)) => assert!(processor.xfrm & 3 == 3 && processor.frame_pages > 0),
             Err(failure) => assert!(failure.remedy.is_some(), "{failure}"),

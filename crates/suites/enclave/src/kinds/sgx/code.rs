@@ -1,9 +1,9 @@
-//! The code by which an enclave is entered and left, on a page of the enclave's own; the image stays as it is.
+//! The entry and exit code of an enclave, on a separate page of the enclave; the image is unchanged.
 //!
-//! The processor comes to its first byte with the enclave's FS, on the host's stack, and tells in RAX whether
-//! a fault is to be dealt with, in RBX the TCS, in RCX where to leave to. The host's words are in RDI, RSI,
-//! RDX, R10, R8 and R9, the fourth where system calls have it too, since RCX is taken; R11 says what the entry
-//! is for. On leaving R11 says why. Nothing here knows an address: all are reckoned from the TCS's.
+//! The processor enters at its first byte, with the enclave's FS and the host's stack. RAX is nonzero if a fault must
+//! be handled, RBX is the TCS and RCX the exit address. The host passes words in RDI, RSI, RDX, R10, R8 and R9 (the
+//! registers of system calls, because RCX is taken), and the purpose of the entry in R11. On exit R11 is the reason.
+//! The code contains no addresses: it computes all of them from the TCS's address.
 
 use std::arch::global_asm;
 use std::mem::{offset_of, size_of};
@@ -13,87 +13,87 @@ use enclave_interface::{Ecall, ThreadBlock};
 
 use super::structures::{GprSgx, INVALID_OPCODE};
 
-/// What an entry is for, in R11.
+/// The purpose of an entry, in R11.
 pub(super) mod entering {
-    /// A call.
+    /// An ECALL.
     pub(in super::super) const CALL: u64 = 0;
-    /// The answer to an OCALL.
+    /// The result of an OCALL.
     pub(in super::super) const ANSWER: u64 = 1;
 }
 
-/// Why the enclave was left, in R11.
+/// The reason for an exit, in R11.
 pub(super) mod leaving {
-    /// The call has ended.
+    /// The ECALL has ended.
     pub(in super::super) const DONE: u64 = 0;
-    /// It makes an OCALL.
+    /// The enclave makes an OCALL.
     pub(in super::super) const OCALL: u64 = 1;
-    /// It was cut short by a fault.
+    /// A fault cut the ECALL short.
     pub(in super::super) const CUT: u64 = 2;
     /// The processor did not enter.
     pub(in super::super) const REFUSED: u64 = 3;
 }
 
-/// The functions of ENCLU.
+/// The leaf functions of ENCLU.
 pub(super) mod enclu {
-    /// Enters.
+    /// EENTER.
     pub(in super::super) const ENTER: u32 = 2;
-    /// Goes on where an enclave was left by a fault: what is told to be next after one.
+    /// ERESUME, which continues after a fault; the vDSO reports it as the next function.
     pub(in super::super) const RESUME: u32 = 3;
-    /// Leaves.
+    /// EEXIT.
     pub(in super::super) const EXIT: u32 = 4;
 }
 
-/// What stands at FS:0 inside. The host writes the first part before the enclave is measured; places count
-/// from the enclave's first byte.
+/// The block at FS:0 inside. The host writes the first part before the enclave is measured; there, addresses are
+/// relative to the enclave's first byte.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Block {
-    /// What the image knows of. The code here keeps the host's stack there.
+    /// The part that the image uses. The code here saves the host's stack pointer in it.
     pub(super) thread: ThreadBlock,
     /// The TCS.
     pub(super) thread_control: u64,
     /// This block.
     pub(super) own: u64,
-    /// The stack's high end.
+    /// The high end of the stack.
     pub(super) stack: u64,
-    /// Where the image is entered.
+    /// The image's entry point.
     pub(super) entry: u64,
-    /// Where the first frame keeps the registers.
+    /// The registers saved in the first frame.
     pub(super) saved: u64,
-    /// The image's relocations: each a place, and what is written there beside the enclave's address.
+    /// The image's relocations: pairs of a location and a value to which the enclave's address is added.
     pub(super) relocations: u64,
-    /// How many there are.
+    /// Number of relocations.
     pub(super) relocation_count: u64,
-    /// What the image holds of the thread's variables.
+    /// The template of the thread-local variables.
     pub(super) template: u64,
-    /// Its bytes; 0 once it was copied.
+    /// Length of the template, bytes; 0 after it was copied.
     pub(super) template_length: u64,
-    /// Where the thread's variables begin; they end at FS:0.
+    /// The start of the thread-local variables, which end at FS:0.
     pub(super) variables: u64,
-    /// The enclave's first byte: an address, from here on.
+    /// The enclave's first byte. From here on, fields are absolute addresses.
     pub(super) base: u64,
-    /// Where to leave to.
+    /// The exit address.
     pub(super) exit: u64,
     /// The host's RBP.
     pub(super) host_frame: u64,
-    /// The stack's pointer while the thread is out by an OCALL; else 0.
+    /// The stack pointer while the thread makes an OCALL; otherwise 0.
     pub(super) inside: u64,
 }
 
-/// The code.
+/// Returns the code.
 pub(super) fn code() -> &'static [u8] {
     unsafe extern "C" {
         static tollgate_sgx_code: u8;
         static tollgate_sgx_code_end: u8;
     }
     let (start, end) = (&raw const tollgate_sgx_code, &raw const tollgate_sgx_code_end);
-    // SAFETY: both stand in the assembly below, which nobody writes.
+    // SAFETY: the assembly below defines both symbols, and the section is read-only.
     unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }
 
-/// The bytes of a block, which is the beginning of its page.
+/// Returns the bytes of a block, which starts its page.
 pub(super) fn bytes(block: &Block) -> &[u8] {
-    // SAFETY: it is integers alone, with no padding.
+    // SAFETY: the block consists of integers without padding.
     unsafe { std::slice::from_raw_parts(ptr::from_ref(block).cast(), size_of::<Block>()) }
 }
 
@@ -111,7 +111,7 @@ global_asm!(
     "mov qword ptr fs:[{host_frame}], rbp",
     "test r11, r11",
     "jnz 4f",
-    // A call. RBX becomes the enclave's first byte.
+    // An ECALL. RBX becomes the enclave's first byte.
     "sub rbx, qword ptr fs:[{thread_control}]",
     "mov qword ptr fs:[{base}], rbx",
     "mov rax, qword ptr fs:[{own}]",
@@ -124,7 +124,7 @@ global_asm!(
     "add rsp, rbx",
     "cmp rdi, {initialise}",
     "jne 2f",
-    // The first call: the image learns where it is. Again does no harm.
+    // The first ECALL applies the image's relocations. Repeating this is harmless.
     "mov rcx, qword ptr fs:[{relocation_count}]",
     "mov rax, qword ptr fs:[{relocations}]",
     "add rax, rbx",
@@ -137,7 +137,7 @@ global_asm!(
     "add rax, 16",
     "loop 6b",
     "2:",
-    // The first call by this TCS: its variables are the image's template, relocated by now.
+    // The first ECALL by this TCS copies the template, which is relocated by now, to its variables.
     "mov rcx, qword ptr fs:[{template_length}]",
     "jrcxz 9f",
     "mov r12, rsi",
@@ -155,7 +155,7 @@ global_asm!(
     "mov rax, qword ptr fs:[{entry}]",
     "add rax, rbx",
     "call rax",
-    // It has ended. Only its answer goes out.
+    // The ECALL has ended. Only its result leaves the enclave.
     "mov rdi, rax",
     "xor esi, esi",
     "xor edx, edx",
@@ -169,7 +169,7 @@ global_asm!(
     "mov rbp, qword ptr fs:[{host_frame}]",
     "mov eax, {leave}",
     "enclu",
-    // An OCALL, as the image makes it: a function of the System V convention.
+    // An OCALL of the image: a function of the System V convention.
     "3:",
     "push rbp",
     "push rbx",
@@ -181,7 +181,7 @@ global_asm!(
     "mov r10, rcx",
     "mov r11d, {leave_ocall}",
     "jmp 7b",
-    // Its answer, where one is waited for.
+    // The result of an OCALL, if one is in progress.
     "4:",
     "mov rsp, qword ptr fs:[{inside}]",
     "test rsp, rsp",
@@ -196,7 +196,7 @@ global_asm!(
     "pop rbp",
     "ret",
     "8: ud2",
-    // A fault was inside, whose registers are in the first frame. Tells of it.
+    // Reports a fault inside, whose registers are in the first frame.
     "5:",
     "sub rbx, qword ptr fs:[{thread_control}]",
     "mov rdx, qword ptr fs:[{saved}]",
@@ -204,7 +204,8 @@ global_asm!(
     "mov rdi, [rdx + {rip}]",
     "mov rsi, [rdx + {rax}]",
     "xor r9d, r9d",
-    // The processor refuses system calls here. Its own word, not the host's, says that these bytes are there.
+    // The processor refuses system calls inside. The frame, which the host cannot forge, shows that the bytes at RIP
+    // exist.
     "cmp dword ptr [rdx + {exception}], {invalid_opcode}",
     "jne 10f",
     "cmp byte ptr [rdi], 0x0f",

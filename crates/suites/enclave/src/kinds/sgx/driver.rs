@@ -1,4 +1,4 @@
-//! The kernel's driver: who makes enclaves.
+//! The kernel's driver, which creates SGX enclaves.
 //!
 //! Source: Linux, `asm/sgx.h` and `Documentation/arch/x86/sgx.rst`.
 
@@ -14,15 +14,15 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 use super::structures::{EXECUTE, READ, SecInfo, Secs, SigStruct, THREAD_PAGE, WRITE};
 use crate::conf::PAGE;
 
-/// The driver's file.
+/// The driver's device file.
 pub(super) const FILE: &str = "/dev/sgx_enclave";
 
-/// Its group of ioctls.
+/// Its ioctl group.
 const GROUP: u8 = 0xa4;
 const CREATE: ioctl::Opcode = opcode::write::<Create>(GROUP, 0);
 const ADD_PAGES: ioctl::Opcode = opcode::read_write::<AddPages>(GROUP, 1);
 const INIT: ioctl::Opcode = opcode::write::<Init>(GROUP, 2);
-/// The pages' bytes are measured.
+/// The flag that requests a measurement of the pages' bytes.
 const MEASURE: u64 = 1;
 
 /// `sgx_enclave_create`: the address of a SECS.
@@ -41,16 +41,16 @@ struct AddPages {
     length: u64,
     information: u64,
     flags: u64,
-    /// The driver's answer: how many bytes were added.
+    /// Output: how many bytes were added.
     added: u64,
 }
 
-/// Who makes one enclave, step by step: the kernel's driver, or the emulation of the tests.
+/// An SGX driver, which creates one enclave step by step: the kernel's, or the emulation for tests.
 pub(super) trait Driver: Sized + Send + Sync {
-    /// Begins an enclave of no pages.
+    /// Creates an enclave without pages.
     fn create(&self, secs: &Secs) -> io::Result<()>;
 
-    /// Adds pages, whose bytes begin on a page.
+    /// Adds pages from page-aligned bytes.
     fn add(
         &self,
         offset: usize,
@@ -59,19 +59,19 @@ pub(super) trait Driver: Sized + Send + Sync {
         measured: bool,
     ) -> io::Result<()>;
 
-    /// Ends the making: the enclave can be entered.
+    /// Initialises the enclave, which can be entered then.
     fn init(&self, signature: &SigStruct) -> io::Result<()>;
 
-    /// Maps pages that were added, where the enclave's range of addresses is reserved.
+    /// Maps pages that were added; the enclave's address range is already reserved.
     fn map(&self, addresses: Range<usize>, flags: u64) -> io::Result<()>;
 }
 
-/// An enclave of the kernel's, gone with this and its mappings.
+/// An enclave of the kernel's driver, which lives as long as this and its mappings.
 #[derive(Debug)]
 pub(super) struct Kernel(File);
 
 impl Kernel {
-    /// A new one.
+    /// Opens the driver for a new enclave.
     pub(super) fn open() -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).open(FILE).map(Self)
     }
@@ -101,12 +101,12 @@ impl Driver for Kernel {
                 flags: if measured { MEASURE } else { 0 },
                 added: 0,
             };
-            // SAFETY: the driver reads so many bytes and a SECINFO, and writes how many it took.
+            // SAFETY: the driver reads the bytes and a SECINFO, and writes how many bytes it added.
             let result = unsafe {
                 let request = Updater::<ADD_PAGES, AddPages>::new(&mut given);
                 ioctl::ioctl(self.0.as_fd(), request)
             };
-            // A signal that comes between two pages ends it before its time.
+            // A signal between two pages interrupts the call; the loop continues it.
             match result {
                 Ok(()) | Err(rustix::io::Errno::INTR) => added += given.added as usize,
                 Err(why) => return Err(why.into()),
@@ -123,7 +123,7 @@ impl Driver for Kernel {
 
     fn map(&self, addresses: Range<usize>, flags: u64) -> io::Result<()> {
         let how = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the caller has reserved these addresses, and nobody else uses them.
+        // SAFETY: the caller has reserved these addresses, which are not used otherwise.
         let mapped = unsafe {
             let at = addresses.start as *mut std::ffi::c_void;
             mm::mmap(at, addresses.len(), access(flags), how, self.0.as_fd(), 0)
@@ -132,7 +132,8 @@ impl Driver for Kernel {
     }
 }
 
-/// How pages of these flags are mapped. A TCS is read and written by the processor alone, which still asks.
+/// Returns the mapping rights of pages with these flags. Only the processor reads and writes a TCS, but the driver
+/// requires the rights.
 pub(super) fn access(flags: u64) -> ProtFlags {
     if flags & THREAD_PAGE != 0 {
         return ProtFlags::READ | ProtFlags::WRITE;
@@ -143,27 +144,31 @@ pub(super) fn access(flags: u64) -> ProtFlags {
         .fold(ProtFlags::empty(), |all, (_, one)| all | one)
 }
 
-/// What a step's failure means, and what to do about it.
+/// Returns the fix for the failure of a step.
 pub(super) fn advice(step: Step, why: &io::Error) -> &'static str {
     match (step, why.raw_os_error()) {
         (_, Some(libc::ENOMEM)) => {
-            "its memory (EPC) or the kernel's is full: ask fewer pages, or end other enclaves"
+            "the SGX memory (EPC) or the kernel's memory is full: use fewer pages, or unload other enclaves"
         }
         (Step::Map, Some(libc::EPERM)) => "/dev is mounted noexec: mount -o remount,exec /dev",
         (Step::Map, Some(libc::EACCES)) => {
-            "the process runs with READ_IMPLIES_EXEC, or may not execute the file: chmod +x it"
+            "the process runs with READ_IMPLIES_EXEC, or the device file is not executable: chmod +x it"
         }
         (Step::Init, Some(libc::EPERM)) => {
-            "the processor refuses its signature: enable flexible launch control in the firmware"
+            "the processor refuses the signature: enable flexible launch control in the firmware"
         }
-        (Step::Init, Some(libc::EACCES)) => "its attributes are not allowed to this user",
-        (_, Some(libc::EIO)) => "the processor lost its memory, as after a suspend: try again",
-        (_, Some(libc::EINVAL)) => "the processor has no such enclaves: ask fewer pages",
-        _ => "see the kernel's log",
+        (Step::Init, Some(libc::EACCES)) => "this user may not use the enclave's attributes",
+        (_, Some(libc::EIO)) => {
+            "the processor lost the enclave's memory, e.g. by a suspend: try again"
+        }
+        (_, Some(libc::EINVAL)) => {
+            "the processor does not support such an enclave: use fewer pages"
+        }
+        _ => "see the kernel log",
     }
 }
 
-/// A step of the making.
+/// A step of creating an enclave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Open,
@@ -174,7 +179,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// What fails there.
+    /// Returns the name of the step.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Open => "opening /dev/sgx_enclave",
@@ -194,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// What a C compiler makes of the kernel's own header.
+    /// Prints the values of the kernel's header.
     const PROGRAM: &str = r#"
         #include <stdio.h>
         #include <asm/sgx.h>
@@ -206,17 +211,14 @@ mod tests {
     "#;
 
     #[test]
-    fn the_numbers_are_those_of_the_kernels_header() {
+    fn the_numbers_match_the_kernels_header() {
         let folder = tempfile::tempdir().unwrap();
         let (source, program) = (folder.path().join("numbers.c"), folder.path().join("numbers"));
         std::fs::write(&source, PROGRAM).unwrap();
         let made = Command::new("cc").arg(&source).arg("-o").arg(&program).output().unwrap();
         let told = String::from_utf8_lossy(&made.stderr);
         if told.contains("asm/sgx.h: No such file") {
-            return machine::untested::note(
-                "the_numbers_are_those_of_the_kernels_header",
-                &told.trim(),
-            );
+            return machine::untested::note("the_numbers_match_the_kernels_header", &told.trim());
         }
         assert!(made.status.success(), "{told}");
         let printed = Command::new(&program).output().unwrap().stdout;
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_to_do() {
+    fn the_error_of_each_step_states_a_fix() {
         let advice = |step, errno| advice(step, &io::Error::from_raw_os_error(errno));
         assert!(advice(Step::Add, libc::ENOMEM).contains("EPC"));
         assert!(advice(Step::Map, libc::EPERM).contains("remount,exec"));

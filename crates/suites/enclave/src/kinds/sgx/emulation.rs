@@ -1,9 +1,9 @@
-//! Processor, driver and vDSO of a machine with enclaves, emulated for the tests: everything else is what runs
-//! on such a machine, byte for byte.
+//! Emulation of processor, driver and vDSO of a machine with SGX, for tests; all other code is exactly the code that
+//! runs on such a machine.
 //!
-//! ENCLU faults, here as an instruction that the processor does not know and there since no enclave of the
-//! processor's is meant; the fault's handler does to the thread's registers what ENCLU would. So does a fault
-//! inside: it leaves the enclave as the processor would. For a process that does nothing else.
+//! ENCLU faults: without SGX as an invalid instruction, with SGX because no enclave exists at the address. The fault
+//! handler applies the effect of ENCLU to the thread's registers. A fault inside leaves the enclave as the processor
+//! would. For a process that does nothing else.
 
 mod processor;
 
@@ -23,7 +23,7 @@ use crate::conf::PAGE;
 
 pub(super) use processor::{refuse_system_calls, vdso};
 
-/// A TCS of an emulated enclave: where it is, the FS of its thread, and what its processor keeps of it.
+/// A TCS of an emulated enclave: its page, the FS of its thread, and the processor's state of it.
 struct Slot {
     thread_control: AtomicU64,
     fs: AtomicU64,
@@ -56,13 +56,13 @@ struct Making {
     frame_pages: u32,
     attributes: Option<Attributes>,
     measured: Option<Measurement>,
-    /// What was added: places and flags.
+    /// The added pages: ranges and flags.
     added: Vec<(Range<usize>, u64)>,
     started: bool,
 }
 
 impl Making {
-    /// Takes a slot for a TCS whose page lies at an address; the processor refuses one that is wrong.
+    /// Takes a slot for a TCS page at an address; refuses an invalid TCS, as the processor does.
     fn claim(&self, at: usize, page: &SgxTcs) -> io::Result<()> {
         if ![page.fs, page.gs, page.frames].iter().all(|at| at.is_multiple_of(PAGE as u64)) {
             return Err(errno(libc::EIO));
@@ -127,14 +127,14 @@ impl Driver for Emulated {
             if measured {
                 measurement.extend(offset as u64, page);
             }
-            // SAFETY: the maker has reserved these addresses for this.
+            // SAFETY: the caller has reserved these addresses for the enclave.
             unsafe {
                 mm::mprotect(at as *mut c_void, PAGE, MprotectFlags::READ | MprotectFlags::WRITE)?;
                 ptr::copy_nonoverlapping(page.as_ptr(), at as *mut u8, PAGE);
                 mm::mprotect(at as *mut c_void, PAGE, MprotectFlags::empty())?;
             }
             if information.flags == THREAD_PAGE {
-                // SAFETY: it is one.
+                // SAFETY: the flags state that the page is a TCS.
                 making.claim(at, unsafe { &*page.as_ptr().cast::<SgxTcs>() })?;
             }
             at += PAGE;
@@ -172,7 +172,7 @@ impl Driver for Emulated {
         ];
         let rights = rights.into_iter().filter(|(one, _)| wanted.contains(*one));
         let rights = rights.fold(MprotectFlags::empty(), |all, (_, one)| all | one);
-        // SAFETY: the maker has reserved these addresses for this.
+        // SAFETY: the caller has reserved these addresses for the enclave.
         unsafe { mm::mprotect(addresses.start as *mut c_void, addresses.len(), rights)? };
         Ok(())
     }

@@ -1,17 +1,17 @@
-//! The host's way into an enclave, by the kernel's function in the vDSO.
+//! The host's entry into an enclave through the kernel's vDSO function.
 //!
-//! Source: Linux, `asm/sgx.h`. That function passes all registers but RAX, RBX and RCX on. How the enclave was
-//! left is told by the function of ENCLU that it writes: kernels differ in what it gives after a fault.
+//! Source: Linux, `asm/sgx.h`. That function passes on all registers but RAX, RBX and RCX. The ENCLU function that it
+//! writes shows how the enclave was left; its return value after a fault differs between kernels.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
 
 use super::code::{enclu, entering, leaving};
 
-/// The kernel's function, which is called from assembly alone.
+/// The address of the kernel's function, which is only called from assembly.
 pub(super) type Vdso = usize;
 
-/// What the function is given and gives: `sgx_enclave_run`.
+/// The argument and result of the function: `sgx_enclave_run`.
 #[derive(Debug)]
 #[repr(C)]
 struct Run {
@@ -27,7 +27,7 @@ struct Run {
 
 const _: () = assert!(size_of::<Run>() == 256 && offset_of!(Run, address) == 16);
 
-/// The registers that carry words in and out, and what is known of a fault.
+/// The registers that carry words in and out, and the details of a fault.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 struct Words {
@@ -37,7 +37,7 @@ struct Words {
     r10: u64,
     r8: u64,
     r9: u64,
-    /// What the entry is for; why the enclave was left.
+    /// The purpose of the entry; after the exit, its reason.
     r11: u64,
     fault: Fault,
 }
@@ -46,11 +46,11 @@ struct Words {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Fault {
-    /// From the lowest: the function of ENCLU, 4 bytes; the exception's vector, 2; its error code, 2.
+    /// From the least significant byte: the ENCLU function (4 bytes), the vector (2), the error code (2).
     exception: u64,
-    /// The address that was touched; inside the enclave only its page is told.
+    /// The accessed address; for an address inside the enclave, only its page.
     pub(super) address: u64,
-    /// The instruction's address.
+    /// The address of the instruction.
     pub(super) at: u64,
     /// RAX at the fault.
     pub(super) rax: u64,
@@ -58,7 +58,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// The exception's vector.
+    /// Returns the exception's vector.
     pub(super) fn vector(&self) -> u16 {
         (self.exception >> 32) as u16
     }
@@ -68,7 +68,7 @@ impl Fault {
         self.system_call == 1
     }
 
-    /// As the same fault of a program is told it.
+    /// Returns the signal that a program would get for the same fault.
     pub(super) fn signal(&self) -> i32 {
         // Source: Linux, arch/x86/kernel/traps.c.
         match self.vector() {
@@ -81,20 +81,20 @@ impl Fault {
     }
 }
 
-/// Why the enclave was left.
+/// The reason for an exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExitReason {
-    /// The call has ended and gives this.
+    /// The call has ended with this result.
     Done(u64),
-    /// It makes this OCALL, with words.
+    /// The enclave makes this OCALL, with words.
     Ocall(u64, [u64; 5]),
-    /// It was cut short. The enclave cannot be entered by this TCS any more.
+    /// The call was cut short. This TCS cannot enter the enclave any more.
     Cut(Fault),
-    /// The processor does not enter by this TCS.
+    /// The processor refused to enter by this TCS.
     Refused(Fault),
 }
 
-/// A thread's way in and out by a TCS, for one call.
+/// One call of a thread by a TCS.
 #[derive(Debug)]
 pub(super) struct Entry {
     vdso: Vdso,
@@ -102,7 +102,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// By a TCS's page.
+    /// Creates a call by the TCS at this page.
     pub(super) fn new(vdso: Vdso, thread_control: usize) -> Self {
         let (function, vector, error, address) = (0, 0, 0, 0);
         let thread_control = thread_control as u64;
@@ -117,26 +117,28 @@ impl Entry {
     /// Makes a call.
     ///
     /// # Safety
-    /// The TCS must be one of a started enclave that was made by [`super::code`], and nobody inside by it.
+    /// The TCS must belong to an initialised enclave with the code of [`super::code`], and no thread may be inside by
+    /// it.
     pub(super) unsafe fn call(&mut self, number: u64, words: [u64; 5]) -> ExitReason {
         let [rsi, rdx, r10, r8, r9] = words;
         let r11 = entering::CALL;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that the TCS is valid.
         unsafe { self.enter(Words { rdi: number, rsi, rdx, r10, r8, r9, r11, ..Words::default() }) }
     }
 
-    /// Answers an OCALL.
+    /// Returns the result of an OCALL to the enclave.
     ///
     /// # Safety
-    /// As [`Self::call`]; this entry's last words were an OCALL.
+    /// As [`Self::call`]; the last exit must be an OCALL.
     pub(super) unsafe fn answer(&mut self, answer: u64) -> ExitReason {
         let words = Words { rdi: answer, r11: entering::ANSWER, ..Words::default() };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that the TCS is valid.
         unsafe { self.enter(words) }
     }
 
     unsafe fn enter(&mut self, mut words: Words) -> ExitReason {
-        // SAFETY: the caller's; both structures are as the assembly has them.
+        // SAFETY: the caller guarantees that the TCS is valid; both structures have the layout that the assembly
+        // expects.
         unsafe { tollgate_sgx_enter(&raw mut words, &raw mut self.run, self.vdso) };
         match words.r11 {
             leaving::DONE => ExitReason::Done(words.rdi),
@@ -153,8 +155,8 @@ unsafe extern "sysv64" {
     fn tollgate_sgx_enter(words: *mut Words, run: *mut Run, vdso: Vdso);
 }
 
-// A fault leaves the TCS with one frame of saved state in use. It is entered once more, by the second frame, and
-// the inside tells from the first what happened. Where that fails too, less is told.
+// A fault leaves the TCS with one frame of saved state in use. The TCS is entered again with the second frame, and
+// code inside reports from the first frame what happened. If this entry fails too, the report is incomplete.
 global_asm!(
     ".macro tollgate_sgx_enclu function",
     "mov rbx, [rsp]",
@@ -175,7 +177,7 @@ global_asm!(
     "push r13",
     "push r14",
     "push r15",
-    // The function, the words, and the function's seventh argument, with the stack aligned.
+    // The function, the words, and the function's seventh argument; the stack stays aligned.
     "push rdx",
     "push rdi",
     "push rsi",
@@ -200,7 +202,7 @@ global_asm!(
     "mov [rcx + {exception}], rax",
     "mov rax, [rbx + {run_address}]",
     "mov [rcx + {address}], rax",
-    // Either ENCLU itself faulted as it entered, or the inside did: then the next would be to resume.
+    // If the inside faulted, the next function would be ERESUME; otherwise ENCLU itself faulted.
     "cmp dword ptr [rbx + {function}], {resume}",
     "jne 2f",
     "tollgate_sgx_enclu {enter}",

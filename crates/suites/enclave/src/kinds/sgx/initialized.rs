@@ -1,4 +1,4 @@
-//! The making of an enclave: its range of addresses, its pages, and its start.
+//! Creation of an enclave: its address range, its pages, and its initialisation.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,10 +13,10 @@ use super::pages::{Page, Pages, bytes};
 use super::structures::{Plain, SecInfo, Secs};
 use crate::conf::PAGE;
 
-/// Pages of zeros that are added at once.
+/// Number of zero pages that are added at once.
 const ZEROS: usize = 64;
 
-/// An enclave that has started. Fields go in this order.
+/// An initialised enclave. The drop order is the field order.
 #[derive(Debug)]
 pub(super) struct InitializedEnclave<D> {
     reserved: Reserved,
@@ -24,10 +24,10 @@ pub(super) struct InitializedEnclave<D> {
 }
 
 impl<D: Driver> InitializedEnclave<D> {
-    /// Makes an enclave of pages by a driver that has none yet.
+    /// Creates an enclave from its pages by a driver that has none yet.
     ///
     /// # Errors
-    /// No room, or what driver or processor refuse, and what to do.
+    /// Returns the step that the driver or the processor refused, with a fix, e.g. if memory is exhausted.
     pub(super) fn new(pages: &Pages, driver: D) -> Result<Self, Failure> {
         let length = pages.layout.length();
         let failed = |step: Step, why: io::Error| {
@@ -61,7 +61,7 @@ impl<D: Driver> InitializedEnclave<D> {
                 }
             }
         }
-        // Pages can be mapped once they are there, with no more rights than theirs.
+        // Pages can be mapped after they were added, with at most their rights.
         for (part, _) in &pages.parts {
             let addresses = reserved.base + part.range.start..reserved.base + part.range.end;
             driver.map(addresses, part.flags).map_err(|why| failed(Step::Map, why))?;
@@ -70,19 +70,18 @@ impl<D: Driver> InitializedEnclave<D> {
         Ok(Self { reserved, _driver: driver })
     }
 
-    /// Its range of addresses.
+    /// Returns the address range.
     pub(super) fn range(&self) -> Range<usize> {
         self.reserved.base..self.reserved.base + self.reserved.length
     }
 }
 
-/// Addresses that nobody else uses, which begin at a multiple of their length; given back with this, and all
-/// that was mapped there.
+/// A reserved address range that is aligned to its length. Dropping it frees the range and all mappings in it.
 #[derive(Debug)]
 struct Reserved {
     base: usize,
     length: usize,
-    /// Twice as many, so that there is a multiple among them.
+    /// The start of the mapping, which is twice as long, so that it contains an aligned range.
     whole: usize,
 }
 
@@ -90,7 +89,7 @@ impl Reserved {
     fn new(length: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let none = ProtFlags::empty();
-        // SAFETY: a new mapping, wherever the kernel finds room.
+        // SAFETY: it creates a new mapping at an address of the kernel's choice.
         let whole = unsafe { mm::mmap_anonymous(ptr::null_mut(), 2 * length, none, flags)? };
         let whole = whole as usize;
         Ok(Self { base: whole.next_multiple_of(length), length, whole })
@@ -99,7 +98,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own. That it cannot be unmapped is no harm.
+        // SAFETY: this owns the mapping. A failure to unmap it is harmless.
         let _ = unsafe { mm::munmap(self.whole as *mut c_void, 2 * self.length) };
     }
 }

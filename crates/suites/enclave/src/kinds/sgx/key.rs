@@ -19,20 +19,20 @@ const PRIME: usize = 192;
 /// The file that stores the primes.
 const FILE: &str = "primes";
 
-/// A key.
+/// An RSA key.
 #[derive(Debug, Clone)]
 pub(super) struct Key {
-    /// What numbers are taken modulo.
+    /// The modulus.
     pub(super) modulus: BigUint,
-    /// What undoes the exponent.
+    /// The private exponent.
     private: BigUint,
 }
 
 impl Key {
-    /// The host's, made where there is none yet.
+    /// Returns the host's key; generates it if there is none.
     ///
     /// # Errors
-    /// It cannot be kept or read.
+    /// Returns an error if the key cannot be stored or read.
     pub(super) fn of_host() -> Result<Self, Failure> {
         let folder = artefact::prepare(&Recipe {
             name: "sgx-key".into(),
@@ -44,31 +44,34 @@ impl Key {
 
     fn read(file: &Path) -> Result<Self, Failure> {
         let wrong = |why: String| {
-            Failure::failed(format!("the key of enclaves {}: {why}: remove it", file.display()))
+            Failure::failed(format!(
+                "the key for SGX enclaves, {}: {why}: delete it",
+                file.display()
+            ))
         };
         let bytes = std::fs::read(file).map_err(|why| wrong(why.to_string()))?;
         match bytes.split_at_checked(PRIME) {
             Some((p, q)) if q.len() == PRIME => Ok(Self::of(p, q)),
-            _ => Err(wrong(format!("it has {} bytes, not {}", bytes.len(), 2 * PRIME))),
+            _ => Err(wrong(format!("{} bytes, expected {}", bytes.len(), 2 * PRIME))),
         }
     }
 
-    /// Of two primes, each one more than no multiple of 3.
+    /// Computes the key of two primes, each of which is 2 modulo 3.
     fn of(p: &[u8], q: &[u8]) -> Self {
         let (p, q) = (BigUint::from_bytes_le(p), BigUint::from_bytes_le(q));
         let order = (&p - 1u32) * (&q - 1u32);
-        // Both factors are 1 modulo 3, so 2 * order + 1 is a multiple of it.
+        // Both factors are 1 modulo 3, so 2 * order + 1 is a multiple of 3.
         Self { modulus: p * q, private: (order * 2u32 + 1u32) / EXPONENT }
     }
 
-    /// A key of a test's own.
+    /// Generates a key for a test.
     #[cfg(test)]
     pub(super) fn new() -> Self {
         let primes = primes();
         Self::of(&primes[..PRIME], &primes[PRIME..])
     }
 
-    /// The number whose cube is this one.
+    /// Returns the number whose cube is `number` modulo the key's modulus.
     pub(super) fn sign(&self, number: &BigUint) -> BigUint {
         number.modpow(&self.private, &self.modulus)
     }
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_signed_comes_back_by_its_cube() {
+    fn the_cube_of_a_signature_is_the_signed_number() {
         let key = Key::new();
         assert_eq!(key.modulus.bits(), 3072);
         for number in [2u32, 3, 0xdead_beef] {
@@ -111,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_half_there_is_refused() {
+    fn a_truncated_key_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         assert!(Key::read(&file).unwrap_err().why.contains(FILE));
         std::fs::write(&file, [1; PRIME]).unwrap();
-        assert!(Key::read(&file).unwrap_err().why.contains("192 bytes, not 384"));
+        assert!(Key::read(&file).unwrap_err().why.contains("192 bytes, expected 384"));
         let primes = primes();
         std::fs::write(&file, &primes).unwrap();
         let key = Key::read(&file).unwrap();

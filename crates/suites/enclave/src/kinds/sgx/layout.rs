@@ -1,12 +1,12 @@
-//! Where an enclave's parts lie, from its first byte.
+//! The layout of an enclave, relative to its first byte.
 //!
 //! ```text
 //! image | entry code | tables | heap
-//!   | for each TCS { guard, stack, guard, TCS, frames of saved state, guard, thread's variables } | guard
+//!   | for each TCS { guard, stack, guard, TCS, frames of saved state, guard, thread-local variables } | guard
 //! ```
 //!
-//! It fills a range of addresses whose length is a power of two and which begins at a multiple of that. A
-//! page that is in no part is not there.
+//! The length of its address range is a power of two, and the range is aligned to it. Pages that are in no part do
+//! not exist.
 
 use std::ops::Range;
 
@@ -16,42 +16,42 @@ use super::structures::{EXECUTE, READ, REGULAR_PAGE, THREAD_PAGE, WRITE};
 use crate::conf::{Conf, PAGE};
 use crate::elf::{Access, Elf, Tls};
 
-/// Frames of saved state: one for the call that a fault ends, one for the entry that lets it end.
+/// Number of frames of saved state: one for the call that a fault ends, one for the entry that reports the fault.
 pub(super) const FRAMES: usize = 2;
 
-/// What a part holds; a TCS's by its number.
+/// The content of a part; for a TCS, with its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
     /// A segment of the image.
     Segment(usize),
-    /// How the enclave is entered and left.
+    /// The entry and exit code.
     Code,
-    /// What that code reads: relocations.
+    /// The relocations that the code reads.
     Tables,
     /// The heap.
     Heap,
     /// A stack.
     Stack,
-    /// The TCS's page.
+    /// The page of a TCS.
     SgxTcs(usize),
-    /// Its frames.
+    /// The frames of a TCS.
     Frames,
-    /// The thread's variables and its block.
+    /// The thread-local variables and the block of a TCS.
     Thread(usize),
 }
 
-/// Pages that follow one another and are alike.
+/// Consecutive pages with the same content and rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Where it lies.
+    /// The offsets.
     pub(super) range: Range<usize>,
-    /// What it holds.
+    /// The content.
     pub(super) holds: Holds,
-    /// Its pages' flags, as their SECINFO has them.
+    /// The flags of the pages' SECINFO.
     pub(super) flags: u64,
 }
 
-/// The lengths of what lies in an enclave, in bytes: all whole pages.
+/// The lengths of the parts, in bytes: all whole pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     image: usize,
@@ -64,14 +64,14 @@ pub(super) struct Layout {
     tcs: usize,
 }
 
-/// The page at FS:0, where the processor wants a whole one to begin.
+/// Length of the block at FS:0, for which the processor requires a page-aligned address.
 const BLOCK: usize = PAGE;
 
 impl Layout {
-    /// `code` and `tables` in bytes, `frame_pages` of one frame.
+    /// Computes a layout. `code` and `tables` are lengths in bytes, `frame_pages` the length of one frame in pages.
     ///
     /// # Errors
-    /// Refuses a configuration without TCS, and one longer than the address space.
+    /// Returns an error if the configuration has no TCS or exceeds the address space.
     pub(super) fn new(
         elf: &Elf<'_>,
         conf: &Conf,
@@ -96,8 +96,8 @@ impl Layout {
         }
     }
 
-    /// The length, unless it exceeds a `usize`. As every other sum here is at most as large, none overflows
-    /// in a layout that [`Self::new`] made.
+    /// Returns the length, or `None` if it exceeds a `usize`. Every other sum here is at most as large, so none
+    /// overflows in a layout that [`Self::new`] returned.
     fn checked_length(&self) -> Option<usize> {
         let thread = self.frames + self.template + BLOCK + 4 * PAGE;
         let threads = self.tcs.checked_mul(self.stack.checked_add(thread)?)?;
@@ -105,46 +105,46 @@ impl Layout {
         before.checked_add(self.heap)?.checked_add(threads)?.checked_next_power_of_two()
     }
 
-    /// The entry code's first byte.
+    /// Returns the offset of the entry code.
     pub(super) fn code_start(&self) -> usize {
         self.image
     }
 
-    /// The tables' first byte.
+    /// Returns the offset of the tables.
     pub(super) fn tables_start(&self) -> usize {
         self.image + self.code
     }
 
-    /// The heap.
+    /// Returns the heap.
     pub(super) fn heap(&self) -> Range<usize> {
         let start = self.tables_start() + self.tables;
         start..start + self.heap
     }
 
-    /// The stack of a TCS.
+    /// Returns the stack of a TCS.
     pub(super) fn stack(&self, tcs: usize) -> Range<usize> {
         let start = self.heap().end + tcs * self.stride() + PAGE;
         start..start + self.stack
     }
 
-    /// The page of a TCS.
+    /// Returns the page of a TCS.
     pub(super) fn thread_control(&self, tcs: usize) -> usize {
         self.stack(tcs).end + PAGE
     }
 
-    /// Its frames.
+    /// Returns the frames of a TCS.
     pub(super) fn frames(&self, tcs: usize) -> Range<usize> {
         let start = self.thread_control(tcs) + PAGE;
         start..start + self.frames
     }
 
-    /// Where its thread's variables begin: the template's copy ends at the block.
+    /// Returns the thread-local variables of a TCS, which end at the block, and the block.
     pub(super) fn thread(&self, tcs: usize) -> Range<usize> {
         let start = self.frames(tcs).end + PAGE;
         start..start + self.template + BLOCK
     }
 
-    /// Its block, which is at FS:0.
+    /// Returns the block of a TCS, which is at FS:0.
     pub(super) fn block(&self, tcs: usize) -> usize {
         self.thread(tcs).start + self.template
     }
@@ -153,12 +153,12 @@ impl Layout {
         PAGE + self.stack + PAGE + PAGE + self.frames + PAGE + self.template + BLOCK
     }
 
-    /// The length of its range of addresses.
+    /// Returns the length of the address range.
     pub(super) fn length(&self) -> usize {
         (self.heap().end + self.tcs * self.stride() + PAGE).next_power_of_two()
     }
 
-    /// All parts, in the order of their addresses.
+    /// Returns all parts, in address order.
     pub(super) fn parts(&self, elf: &Elf<'_>) -> Vec<Part> {
         let regular = |range, holds, access| Part { range, holds, flags: REGULAR_PAGE | access };
         let segment = |(number, part): (usize, &crate::elf::Segment<'_>)| {
@@ -190,7 +190,7 @@ impl Layout {
     }
 }
 
-/// The bytes of a thread's variables, which end at FS:0.
+/// Returns the length of the thread-local variables, which end at FS:0, bytes.
 pub(super) fn template(tls: Option<&Tls<'_>>) -> usize {
     tls.map_or(0, |tls| tls.length.next_multiple_of(tls.align))
 }
@@ -231,7 +231,7 @@ mod tests {
                 prop_assert!(part.range.start >= end, "{part:?} begins before {end:#x}");
                 prop_assert!(part.range.start.is_multiple_of(PAGE) && part.range.end.is_multiple_of(PAGE));
                 end = part.range.end;
-                // Written and executed, or a thread's page with rights: the processor or the kernel refuses.
+                // The processor or the kernel refuses pages that are writable and executable, and rights on a TCS.
                 prop_assert!(part.flags & (WRITE | EXECUTE) != WRITE | EXECUTE);
                 let thread = matches!(part.holds, Holds::SgxTcs(_));
                 prop_assert_eq!(thread, part.flags == THREAD_PAGE);

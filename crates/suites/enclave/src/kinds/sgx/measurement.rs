@@ -1,37 +1,37 @@
-//! What an enclave is measured as while it is made: MRENCLAVE.
+//! The measurement of an enclave during its creation: MRENCLAVE.
 //!
-//! Source: Intel SDM, volume 3D, the operations of ECREATE, EADD and EEXTEND: each puts a record of 64 bytes,
-//! and EEXTEND the bytes of a quarter of a kilobyte, into one SHA-256.
+//! Source: Intel SDM, volume 3D, the operations of ECREATE, EADD and EEXTEND. Each adds a record of 64 bytes to one
+//! SHA-256, and EEXTEND also adds 256 bytes of the page.
 
 use sha2::{Digest, Sha256};
 
 use super::structures::{Plain, SecInfo};
 use crate::conf::PAGE;
 
-/// The bytes that one EEXTEND measures.
+/// Number of bytes that one EEXTEND measures.
 const EXTENDED: usize = 256;
-/// The bytes of a SECINFO that are measured.
+/// Number of bytes of a SECINFO that are measured.
 const INFORMATION: usize = 48;
 
-/// A measurement that goes on.
+/// A measurement in progress.
 #[derive(Debug, Clone)]
 pub(super) struct Measurement(Sha256);
 
 impl Measurement {
-    /// Of an enclave of so many bytes, whose frames have so many pages.
+    /// Starts the measurement of an enclave of `length` bytes with `frame_pages` pages per frame.
     pub(super) fn begin(frame_pages: u32, length: u64) -> Self {
         let mut begun = Self(Sha256::new());
         begun.record(b"ECREATE\0", &[&frame_pages.to_le_bytes(), &length.to_le_bytes()]);
         begun
     }
 
-    /// A page is added.
+    /// Records that a page is added.
     pub(super) fn add(&mut self, offset: u64, information: &SecInfo) {
         let information = &information.bytes()[..INFORMATION];
         self.record(b"EADD\0\0\0\0", &[&offset.to_le_bytes(), information]);
     }
 
-    /// A page's bytes are measured.
+    /// Records the bytes of a page.
     pub(super) fn extend(&mut self, offset: u64, page: &[u8; PAGE]) {
         for (bytes, offset) in page.chunks_exact(EXTENDED).zip((offset..).step_by(EXTENDED)) {
             self.record(b"EEXTEND\0", &[&offset.to_le_bytes()]);
@@ -39,7 +39,7 @@ impl Measurement {
         }
     }
 
-    /// What it comes to.
+    /// Returns the measurement.
     pub(super) fn end(self) -> [u8; 32] {
         self.0.finalize().into()
     }
@@ -70,9 +70,9 @@ mod tests {
         std::array::from_fn(|at| (at as u8).wrapping_add(first))
     }
 
-    /// Reckoned by Python's hashlib, from the records as the manual has them.
+    /// The expected values were computed by Python's hashlib from the records in the manual.
     #[test]
-    fn an_enclave_of_two_pages_is_measured_as_by_hand() {
+    fn an_enclave_of_two_pages_has_the_computed_measurement() {
         let mut measured = Measurement::begin(1, 0x2000);
         assert_eq!(
             hex(measured.clone().end()),
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_place_rights_and_each_byte_matter(at in 0..PAGE, byte in 1u8.., place in 1u64..100, flag in 0u32..3) {
+        fn order_offset_rights_and_every_byte_matter(at in 0..PAGE, byte in 1u8.., place in 1u64..100, flag in 0u32..3) {
             let of = |pages: &[(u64, u64, [u8; PAGE])]| {
                 let mut measured = Measurement::begin(1, 1 << 20);
                 for (offset, flags, bytes) in pages {

@@ -1,5 +1,5 @@
-//! An enclave before it is made: its pages, and the signature over what they will be measured as. Both depend
-//! on image and configuration alone, not on where the enclave will lie, and so are made once for each.
+//! An enclave before its creation: its pages, and the signature of their measurement. Both depend only on image and
+//! configuration, not on the enclave's address, so they are computed once for each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use super::structures::{Attributes, DEBUG, GprSgx, MODE64, Plain, SecInfo, SgxTc
 use crate::conf::{Conf, PAGE};
 use crate::elf::{Access, Elf};
 
-/// The bytes of a relocation in the tables: where, and what.
+/// Length of a relocation in the tables: a location and a value.
 const RELOCATION: usize = 16;
 
 /// A page.
@@ -24,17 +24,17 @@ const RELOCATION: usize = 16;
 #[repr(C, align(4096))]
 pub(super) struct Page(pub(super) [u8; PAGE]);
 
-/// Pages that begin on a page.
+/// Returns the bytes of pages.
 pub(super) fn bytes(pages: &[Page]) -> &[u8] {
-    // SAFETY: a page is its bytes.
+    // SAFETY: a page consists of its bytes.
     unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), size_of_val(pages)) }
 }
 
-/// An enclave that can be made.
+/// The content of an enclave that can be created.
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) layout: Layout,
-    /// All parts, and what they hold. Those that hold zeros alone are not measured beyond being there.
+    /// All parts with their content. `None` is a part of zeros, whose bytes are not measured.
     pub(super) parts: Vec<(Part, Option<Vec<Page>>)>,
     pub(super) attributes: Attributes,
     pub(super) frame_pages: u32,
@@ -42,17 +42,18 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// The pages of an image, which live as long as the program, with the host's key; made at first use.
+    /// Returns the pages of an image that lives as long as the program, signed with the host's key. They are computed
+    /// at first use.
     ///
     /// # Errors
-    /// As [`Self::new`], or there is no key.
+    /// As [`Self::new`], or if there is no key.
     pub(super) fn of(
         elf: &Elf<'static>,
         conf: &Conf,
         processor: &Processor,
     ) -> Result<Arc<Self>, Failure> {
         static MADE: Mutex<Vec<(usize, Conf, Arc<Pages>)>> = Mutex::new(Vec::new());
-        // Each image has bytes of its own, which stay where they are.
+        // Each image has its own bytes, at a constant address.
         let image = elf.segments.first().map_or(0, |segment| segment.bytes.as_ptr() as usize);
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((.., pages)) = made.iter().find(|one| (one.0, one.1) == (image, *conf)) {
@@ -66,7 +67,8 @@ impl Pages {
     /// Fills the pages and signs them.
     ///
     /// # Errors
-    /// An image that writes where it may not, or an enclave larger than the processor has.
+    /// Returns an error if the image has relocations in read-only pages, or if the enclave exceeds the processor's
+    /// limit.
     pub(super) fn new(
         elf: &Elf<'_>,
         conf: &Conf,
@@ -80,7 +82,7 @@ impl Pages {
         let (length, largest) = (layout.length(), processor.largest);
         if length as u64 > largest {
             return Err(Failure::failed(format!(
-                "an enclave of {length} bytes is larger than this processor's {largest}: ask fewer pages"
+                "an enclave of {length} bytes exceeds this processor's limit of {largest}: use fewer pages"
             )));
         }
         let fill = |part: Part| {
@@ -109,7 +111,7 @@ impl Pages {
     }
 }
 
-/// What it will be measured as.
+/// Returns the measurement that the enclave will have.
 fn measure(parts: &[(Part, Option<Vec<Page>>)], frame_pages: u32, length: usize) -> [u8; 32] {
     let mut measured = Measurement::begin(frame_pages, length as u64);
     for (part, held) in parts {
@@ -124,7 +126,7 @@ fn measure(parts: &[(Part, Option<Vec<Page>>)], frame_pages: u32, length: usize)
     measured.end()
 }
 
-/// A part's pages with some bytes at a place, and zeros around them.
+/// Returns the pages of a part with `bytes` at offset `at`, and zeros elsewhere.
 fn pages(part: &Part, at: usize, bytes: &[u8]) -> Vec<Page> {
     let mut pages = vec![Page([0; PAGE]); part.range.len() / PAGE];
     let mut rest = bytes;
@@ -138,18 +140,18 @@ fn pages(part: &Part, at: usize, bytes: &[u8]) -> Vec<Page> {
     pages
 }
 
-/// The relocations.
+/// Returns the table of relocations.
 fn tables(elf: &Elf<'_>) -> Result<Vec<u8>, Failure> {
     let mut tables = Vec::with_capacity(elf.relocations.len() * RELOCATION);
     for (at, addend) in &elf.relocations {
-        // The inside writes it, so that what is measured does not depend on where the enclave lies.
+        // Code inside writes them, so that the measurement does not depend on the enclave's address.
         let written = elf.segments.iter().any(|segment| {
             segment.access == Access::Write
                 && (segment.address..segment.address + segment.length).contains(at)
         });
         if !written {
             return Err(Failure::failed(format!(
-                "the enclave's image has a relocation at {at:#x}, which it may not write: link it with -z norelro"
+                "the enclave's image has a relocation at {at:#x} in a read-only page: link it with -z norelro"
             )));
         }
         tables.extend((*at as u64).to_le_bytes());
@@ -163,7 +165,7 @@ fn thread_control(layout: &Layout, tcs: usize) -> SgxTcs {
     made.frames = layout.frames(tcs).start as u64;
     made.frame_count = super::layout::FRAMES as u32;
     made.entry = layout.code_start() as u64;
-    // GS is not used inside, but has to be somewhere.
+    // GS is not used inside, but must have a valid value.
     made.fs = layout.block(tcs) as u64;
     made.gs = made.fs;
     made.fs_limit = u32::MAX;

@@ -1,7 +1,7 @@
-//! What the processor says of its enclaves.
+//! The processor's SGX parameters.
 //!
-//! Source: Intel SDM, volume 3D, "Enumeration of SGX" (CPUID leaf 12H), and volume 1, "XSAVE-supported
-//! features" (CPUID leaf 0DH).
+//! Source: Intel SDM, volume 3D, "Enumeration of SGX" (CPUID leaf 12H), and volume 1, "XSAVE-supported features"
+//! (CPUID leaf 0DH).
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::mem::size_of;
@@ -9,23 +9,23 @@ use std::mem::size_of;
 use super::structures::GprSgx;
 use crate::conf::PAGE;
 
-/// The parts of its state that an enclave's code may use: x87, SSE, AVX and AVX-512.
+/// The state components that an enclave's code may use: x87, SSE, AVX and AVX-512.
 const USED: u64 = 0xe7;
-/// Those that every enclave has, x87 and SSE, which are saved in the first bytes of a frame.
+/// The components that every enclave has, x87 and SSE, which are saved at the start of a frame.
 const LEGACY: u64 = 3;
 
-/// A processor with enclaves.
+/// The SGX parameters of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Processor {
-    /// What of its state an enclave uses, as XCR0 has it.
+    /// The state components that an enclave uses, in the format of XCR0.
     pub(super) xfrm: u64,
-    /// Pages of one frame of saved state.
+    /// Pages per frame of saved state.
     pub(super) frame_pages: u32,
-    /// The largest enclave, in bytes.
+    /// Maximum size of an enclave, bytes.
     pub(super) largest: u64,
 }
 
-/// What is asked of CPUID and XGETBV, in registers.
+/// The results of CPUID and XGETBV, in registers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CpuidLeaves {
     /// Leaf 12H, subleaf 0: EAX and EDX.
@@ -34,12 +34,12 @@ pub(super) struct CpuidLeaves {
     pub(super) xfrm: [u32; 2],
     /// XCR0.
     pub(super) enabled: u64,
-    /// Leaf 0DH: for each part of the state from the third, its length and its place.
+    /// Leaf 0DH: length and offset of each state component from the third.
     pub(super) state: [(u32, u32); 8],
 }
 
 impl CpuidLeaves {
-    /// By this processor; all zero where it has no such leaf.
+    /// Reads this processor's leaves; all zero if they do not exist.
     pub(super) fn here() -> Self {
         if !machine::cpu::has_sgx() || __cpuid(0).eax < 0x12 {
             return Self::default();
@@ -58,7 +58,7 @@ impl CpuidLeaves {
         }
     }
 
-    /// The processor, where it says that it runs enclaves.
+    /// Returns the SGX parameters, or `None` if the processor does not support enclaves.
     pub(super) fn processor(&self) -> Option<Processor> {
         let [versions, lengths] = self.capabilities;
         if versions & 1 == 0 {
@@ -66,7 +66,7 @@ impl CpuidLeaves {
         }
         let allowed = u64::from(self.xfrm[1]) << 32 | u64::from(self.xfrm[0]);
         let xfrm = allowed & self.enabled & USED | LEGACY;
-        // The first 576 bytes hold x87 and SSE, and what says which parts follow.
+        // The first 576 bytes contain x87, SSE, and the header that lists the components.
         let saved = (0..).zip(self.state).filter(|(part, _)| xfrm >> part & 1 == 1);
         let state = saved.map(|(_, (length, at))| length + at).fold(576, u32::max) as usize;
         let frame_pages = (state + size_of::<GprSgx>()).div_ceil(PAGE) as u32;
@@ -76,7 +76,7 @@ impl CpuidLeaves {
 
 fn xcr0() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: asked only where CPUID says OSXSAVE; it reads a register.
+    // SAFETY: it is only executed if CPUID reports OSXSAVE; it reads a register.
     unsafe {
         std::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
             options(nomem, nostack, preserves_flags));
@@ -88,7 +88,7 @@ fn xcr0() -> u64 {
 mod tests {
     use super::*;
 
-    /// As an Ice Lake server says, with AVX-512 and PKRU.
+    /// The values of an Ice Lake server, with AVX-512 and PKRU.
     const SERVER: CpuidLeaves = CpuidLeaves {
         capabilities: [3, 0x381f],
         xfrm: [0x2e7, 0],
@@ -106,7 +106,7 @@ mod tests {
     };
 
     #[test]
-    fn an_enclave_uses_what_processor_and_system_have() {
+    fn an_enclave_uses_the_state_that_processor_and_system_support() {
         let server = SERVER.processor().unwrap();
         assert_eq!(server, Processor { xfrm: 0xe7, frame_pages: 1, largest: 1 << 56 });
         let avx = CpuidLeaves { enabled: 7, ..SERVER }.processor().unwrap();
@@ -114,7 +114,7 @@ mod tests {
         let none = CpuidLeaves { xfrm: [3, 0], ..SERVER }.processor().unwrap();
         assert_eq!(none.xfrm, 3);
         let mut long = SERVER;
-        // A frame of one page has room for 3912 bytes of state.
+        // A frame of one page has space for 3912 bytes of state.
         long.state[7] = (1024, 3912 - 1024);
         assert_eq!(long.processor().unwrap().frame_pages, 1);
         long.state[7].0 += 1;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn without_enclaves_there_is_no_processor() {
+    fn a_processor_without_sgx_has_no_parameters() {
         assert_eq!(CpuidLeaves::default().processor(), None);
         assert_eq!(CpuidLeaves { capabilities: [2, 0x381f], ..SERVER }.processor(), None);
         if !machine::cpu::has_sgx() {

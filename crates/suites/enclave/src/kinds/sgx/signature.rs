@@ -1,4 +1,4 @@
-//! The signature without which the processor starts no enclave: SIGSTRUCT.
+//! The signature without which the processor initialises no enclave: SIGSTRUCT.
 //!
 //! Source: Intel SDM, volume 3D, "Enclave signature structure" and the operation of EINIT.
 
@@ -8,17 +8,17 @@ use sha2::{Digest, Sha256};
 use super::key::{EXPONENT, Key};
 use super::structures::{Attributes, Large, Plain, SigStruct, SignedBody, SignedHeader};
 
-/// The header's two constants, as the manual has them.
+/// The header's two constants, from the manual.
 const FIRST: [u8; 16] = [6, 0, 0, 0, 0xe1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
 const SECOND: [u8; 16] = [1, 1, 0, 0, 0x60, 0, 0, 0, 0x60, 0, 0, 0, 1, 0, 0, 0];
 
-/// What says that SHA-256 follows. Source: RFC 8017, section 9.2, note 1.
+/// The prefix that identifies SHA-256. Source: RFC 8017, section 9.2, note 1.
 const SHA_256: [u8; 19] = [
     0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05,
     0x00, 0x04, 0x20,
 ];
 
-/// Signs an enclave of these attributes and no others. On no date, which nobody looks at.
+/// Signs an enclave with exactly these attributes. The date is 0, because nothing checks it.
 pub(super) fn sign(key: &Key, measurement: [u8; 32], attributes: Attributes) -> Box<SigStruct> {
     let mut made = Box::new(SigStruct::zero());
     made.header.first = FIRST;
@@ -39,7 +39,7 @@ pub(super) fn sign(key: &Key, measurement: [u8; 32], attributes: Attributes) -> 
     made
 }
 
-/// The number that is signed: the hash, padded to the modulus's length. Source: RFC 8017, section 9.2.
+/// Returns the number to sign: the hash, padded to the length of the modulus. Source: RFC 8017, section 9.2.
 fn padded(header: &SignedHeader, body: &SignedBody) -> BigUint {
     let hash = Sha256::new().chain_update(header.bytes()).chain_update(body.bytes()).finalize();
     let tail = [&SHA_256[..], &hash].concat();
@@ -51,7 +51,7 @@ fn padded(header: &SignedHeader, body: &SignedBody) -> BigUint {
     BigUint::from_bytes_be(&bytes)
 }
 
-/// A number below the modulus, the lowest byte first.
+/// Returns the bytes of a number below the modulus, least significant first.
 fn large(number: &BigUint) -> Large {
     let mut large = [0; size_of::<Large>()];
     let bytes = number.to_bytes_le();
@@ -59,7 +59,7 @@ fn large(number: &BigUint) -> Large {
     large
 }
 
-/// Checks a signature as EINIT does: by multiplications alone. For tests, and for the emulation there.
+/// Checks a signature as EINIT does, by multiplications only. For tests and the emulation.
 #[cfg(test)]
 pub(super) fn holds(signed: &SigStruct) -> bool {
     let number = |bytes: &Large| BigUint::from_bytes_le(bytes);
@@ -83,12 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_holds_for_what_was_signed_alone() {
+    fn a_signature_is_valid_only_for_the_signed_data() {
         let key = Key::new();
         let attributes = Attributes { flags: MODE64 | DEBUG, xfrm: 7 };
         let signed = sign(&key, [7; 32], attributes);
         assert!(holds(&signed));
-        // By the public key, without the quotients.
+        // With the public key, without the quotients.
         let signature = BigUint::from_bytes_le(&signed.signature);
         let cube = signature.modpow(&EXPONENT.into(), &BigUint::from_bytes_le(&signed.modulus));
         assert_eq!(cube, padded(&signed.header, &signed.body));

@@ -1,98 +1,99 @@
-//! What the processor reads of an enclave, bit for bit.
+//! The structures that the processor reads, in their exact layout.
 //!
-//! Source: Intel SDM, volume 3D, "Enclave access control and data structures".
+//! Source: Intel SDM, volume 3D, "Enclave access control and data structures". The crate `sgx-isa` is not used
+//! because its licence is MPL-2.0.
 
 use std::mem::{offset_of, size_of};
 
 use crate::conf::PAGE;
 
-/// A structure of integers and arrays of them, with no padding: any bytes are one, and it is its bytes.
+/// A structure of integers and arrays of integers, without padding: any bytes are a valid value.
 ///
 /// # Safety
-/// So it must be.
+/// The type must be such a structure.
 pub(super) unsafe trait Plain: Sized {
-    /// All zero.
+    /// Returns the value with all bytes zero.
     fn zero() -> Self {
-        // SAFETY: any bytes are one.
+        // SAFETY: any bytes are a valid value.
         unsafe { std::mem::zeroed() }
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: it has no padding, so that all its bytes are written.
+        // SAFETY: it has no padding, so all its bytes are initialised.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 }
 
-/// What an enclave is (ATTRIBUTES).
+/// The attributes of an enclave (ATTRIBUTES).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Attributes {
     /// [`DEBUG`] and [`MODE64`].
     pub(super) flags: u64,
-    /// What of the processor's state it uses, as XCR0 has it.
+    /// The state components that it uses, in the format of XCR0.
     pub(super) xfrm: u64,
 }
 
 impl Attributes {
-    /// As the signature's structure has them, where they lie unaligned.
+    /// Returns the attributes as 32-bit words, because they are unaligned in SIGSTRUCT.
     pub(super) fn words(self) -> [u32; 4] {
         let Self { flags, xfrm } = self;
         [flags as u32, (flags >> 32) as u32, xfrm as u32, (xfrm >> 32) as u32]
     }
 }
 
-/// A debugger may read and write it: what `Debug` of a configuration means.
+/// A debugger may read and write the enclave: `Debug` of a configuration.
 pub(super) const DEBUG: u64 = 1 << 1;
-/// It runs in 64-bit mode.
+/// The enclave runs in 64-bit mode.
 pub(super) const MODE64: u64 = 1 << 2;
 
-/// SGX enclave control structure, aligned as ECREATE wants it.
+/// SGX enclave control structure, aligned as ECREATE requires.
 #[derive(Debug, Clone)]
 #[repr(C, align(4096))]
 pub(super) struct Secs {
-    /// The length of its range of addresses, a power of two.
+    /// The length of its address range, a power of two.
     pub(super) size: u64,
-    /// Where that begins, a multiple of its length.
+    /// The start of its address range, a multiple of the length.
     pub(super) base: u64,
-    /// Pages of one frame of saved state.
+    /// Pages per frame of saved state.
     pub(super) frame_pages: u32,
-    /// What more is saved at an exception.
+    /// The extended information that is saved at an exception.
     pub(super) misc_select: u32,
     cet: [u8; 24],
-    /// What it is.
+    /// The enclave's attributes.
     pub(super) attributes: Attributes,
-    /// The rest is the processor's, or zero.
+    /// Reserved for the processor, or zero.
     rest: [u8; 4032],
 }
 
-/// Thread control structure: a page of its own.
+/// Thread control structure, which fills a page.
 #[derive(Debug, Clone)]
 #[repr(C, align(4096))]
 pub(super) struct SgxTcs {
     state: u64,
     flags: u64,
-    /// The frames of saved state, from the enclave's first byte.
+    /// The frames of saved state, relative to the enclave's first byte.
     pub(super) frames: u64,
-    /// The frame that is used next. The processor's.
+    /// The next frame to use; the processor updates it.
     current_frame: u32,
-    /// How many frames there are.
+    /// Number of frames.
     pub(super) frame_count: u32,
-    /// Where it is entered, from the enclave's first byte.
+    /// The entry point, relative to the enclave's first byte.
     pub(super) entry: u64,
     exit: u64,
-    /// FS while a thread is inside, from the enclave's first byte: whole pages.
+    /// FS while a thread is inside, relative to the enclave's first byte: page-aligned.
     pub(super) fs: u64,
-    /// And GS.
+    /// As `fs`, for GS.
     pub(super) gs: u64,
-    /// Of 32-bit mode; all ones.
+    /// Limit in 32-bit mode; all ones.
     pub(super) fs_limit: u32,
-    /// Of 32-bit mode; all ones.
+    /// Limit in 32-bit mode; all ones.
     pub(super) gs_limit: u32,
     rest: [u8; 4024],
 }
 
-/// What a page is (SECINFO).
+/// The type and rights of a page (SECINFO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(super) struct SecInfo {
@@ -102,39 +103,39 @@ pub(super) struct SecInfo {
 }
 
 impl SecInfo {
-    /// A page with these flags.
+    /// Creates the SECINFO of pages with these flags.
     pub(super) fn new(flags: u64) -> Self {
         Self { flags, rest: [0; 7] }
     }
 }
 
-/// Its bytes are read.
+/// The page is readable.
 pub(super) const READ: u64 = 1;
-/// They are written.
+/// The page is writable.
 pub(super) const WRITE: u64 = 1 << 1;
-/// They are executed.
+/// The page is executable.
 pub(super) const EXECUTE: u64 = 1 << 2;
-/// It is a [`SgxTcs`], which has none of these.
+/// The page is an [`SgxTcs`], which has none of these rights.
 pub(super) const THREAD_PAGE: u64 = 1 << 8;
-/// It is any other.
+/// The page is a regular page.
 pub(super) const REGULAR_PAGE: u64 = 2 << 8;
 
-/// The bytes of an RSA key of 3072 bits, the lowest first.
+/// The bytes of a 3072-bit number of RSA, least significant first.
 pub(super) type Large = [u8; 384];
 
-/// Who answers for an enclave, and for which (SIGSTRUCT).
+/// The signature of an enclave and of its identity (SIGSTRUCT).
 #[derive(Debug, Clone)]
 #[repr(C)]
 pub(super) struct SigStruct {
-    /// What is signed first.
+    /// The first signed part.
     pub(super) header: SignedHeader,
     /// The key's modulus.
     pub(super) modulus: Large,
-    /// Its exponent: 3.
+    /// The key's exponent: 3.
     pub(super) exponent: u32,
     /// The signature of header and body.
     pub(super) signature: Large,
-    /// What is signed next.
+    /// The second signed part.
     pub(super) body: SignedBody,
     rest: [u8; 12],
     /// `signature^2 / modulus`, so that the processor need not divide.
@@ -143,39 +144,39 @@ pub(super) struct SigStruct {
     pub(super) q2: Large,
 }
 
-/// Its first part.
+/// The first signed part of SIGSTRUCT.
 #[derive(Debug, Clone)]
 #[repr(C)]
 pub(super) struct SignedHeader {
-    /// Fixed by Intel.
+    /// Constant.
     pub(super) first: [u8; 16],
     vendor_and_date: [u32; 2],
-    /// Fixed by Intel.
+    /// Constant.
     pub(super) second: [u8; 16],
     rest: [u8; 88],
 }
 
-/// Its second part.
+/// The second signed part of SIGSTRUCT.
 #[derive(Debug, Clone)]
 #[repr(C)]
 pub(super) struct SignedBody {
-    /// What [`Secs::misc_select`] must be.
+    /// Required value of [`Secs::misc_select`].
     pub(super) misc_select: u32,
-    /// Which of its bits are compared.
+    /// Mask of the bits that are compared.
     pub(super) misc_mask: u32,
     rest: [u8; 20],
-    /// What [`Secs::attributes`] must be.
+    /// Required value of [`Secs::attributes`].
     pub(super) attributes: [u32; 4],
-    /// Which of their bits are compared.
+    /// Mask of the bits that are compared.
     pub(super) attributes_mask: [u32; 4],
-    /// What the enclave was measured as.
+    /// The enclave's measurement.
     pub(super) measurement: [u8; 32],
     product: [u8; 32],
     product_number: u16,
     security_version: u16,
 }
 
-/// What the processor saves of the registers at the end of a frame (GPRSGX).
+/// The registers that the processor saves at the end of a frame (GPRSGX).
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct GprSgx {
@@ -191,21 +192,20 @@ pub(super) struct GprSgx {
     pub(super) flags: u64,
     /// RIP.
     pub(super) rip: u64,
-    /// RSP of outside.
+    /// RSP outside.
     pub(super) outer_rsp: u64,
-    /// RBP of outside.
+    /// RBP outside.
     pub(super) outer_rbp: u64,
-    /// Which exception it was.
+    /// The exception's information (EXITINFO).
     pub(super) exit: u32,
     rest: u32,
     bases: [u64; 2],
 }
 
-/// As [`GprSgx::exit`] tells of an instruction that the processor does not know: vector 6, a hardware
-/// exception (type 3), valid.
+/// Value of [`GprSgx::exit`] for an invalid instruction: vector 6, hardware exception (type 3), valid.
 pub(super) const INVALID_OPCODE: u32 = 1 << 31 | 3 << 8 | 6;
 
-// SAFETY: integers and arrays of them; the lengths below leave no room for padding.
+// SAFETY: integers and arrays of integers; the lengths below leave no space for padding.
 unsafe impl Plain for Secs {}
 // SAFETY: as above.
 unsafe impl Plain for SgxTcs {}

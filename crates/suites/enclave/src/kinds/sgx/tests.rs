@@ -1,11 +1,11 @@
-//! Enclaves of every image on an emulated processor, in a process of their own.
+//! Enclaves of every image on an emulated processor, in a separate process.
 
 use std::process::Command;
 
-/// Runs what follows in a process of its own: the emulation has all faults to itself there.
+/// Runs the tests below in a separate process, where the emulation handles all faults.
 #[test]
 fn enclaves_run_on_an_emulated_processor() {
-    // The emulation sets FS and stops system calls as that kind does.
+    // The emulation sets FS and blocks system calls like that kind.
     if let Err(why) = super::super::runs(super::super::EnclaveKind::Simulate) {
         return machine::untested::note("enclaves on an emulated processor", &why);
     }
@@ -79,7 +79,7 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
+    #[ignore = "another test runs it in a separate process"]
     fn every_image_keeps_its_contract() {
         for image in images::all() {
             let conf = Conf { heap_pages: 16_384, ..CONF };
@@ -111,7 +111,7 @@ mod emulated {
         }
     }
 
-    /// What a fresh enclave's misbehaviour gives, after which nobody enters it.
+    /// Returns the error of a misbehaving fresh enclave, and checks that no later ECALL enters it.
     fn misbehave(how: u64, address: impl FnOnce(&dyn Enclave) -> u64) -> (EcallError, u64) {
         let enclave = load(small(), &CONF);
         let address = address(&*enclave);
@@ -120,19 +120,19 @@ mod emulated {
         let system_call = matches!(why, EcallError::SystemCall { .. });
         assert_eq!(enclave.blocked(), u64::from(system_call), "{why}");
         if let EcallError::Fault { at, .. } = why {
-            // The wild jump of number 5 has arrived already.
+            // The wild jump of number 5 has already been taken.
             assert!(how == 5 || enclave.heap().start as u64 > at && at != 0, "{at:#x}");
         }
         (why, address)
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
+    #[ignore = "another test runs it in a separate process"]
     fn a_fault_is_a_failed_ecall_with_its_cause() {
         emulation::refuse_system_calls();
         let fault = |how, address: &dyn Fn(&dyn Enclave) -> u64| match misbehave(how, address) {
             (EcallError::Fault { signal, address: touched, place, .. }, address) => {
-                // Inside, the processor tells the page alone.
+                // For an address inside, the processor reports only the page.
                 (signal, touched == address & !0xfff || touched == address, place)
             }
             (other, _) => panic!("{other}"),
@@ -156,8 +156,8 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
-    fn a_threads_variables_are_its_tcs_own() {
+    #[ignore = "another test runs it in a separate process"]
+    fn each_tcs_has_its_own_thread_local_variables() {
         let enclave = load(small(), &CONF);
         assert_eq!(call(&*enclave, SUM, &[1]), Ok(8));
         assert_eq!(call(&*enclave, SUM, &[1]), Ok(9));
@@ -168,13 +168,13 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
-    fn threads_wait_and_are_woken_and_one_too_many_is_refused() {
+    #[ignore = "another test runs it in a separate process"]
+    fn threads_wait_and_wake_and_an_extra_thread_is_refused() {
         let enclave = &start(small(), &CONF);
         let heap = enclave.heap();
         let ends = [heap.start as u64, heap.end as u64];
         assert_eq!(call(enclave, Ecall::initialise, &ends), Ok(0));
-        // SAFETY: the emulation's memory can be read, and the heap begins on a page.
+        // SAFETY: the emulation's memory is readable, and the heap is page-aligned.
         let word = unsafe { AtomicU32::from_ptr(heap.start as *mut u32) };
         let come = |so_many| {
             while word.load(SeqCst) != so_many {
@@ -203,8 +203,8 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
-    fn eight_threads_call_and_leave_at_once() {
+    #[ignore = "another test runs it in a separate process"]
+    fn eight_threads_make_ecalls_and_ocalls_concurrently() {
         const CALLS: u64 = 300;
         let enclave = load(small(), &Conf { tcs: 8, ..CONF });
         let enclave = &*enclave;
@@ -223,20 +223,20 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
+    #[ignore = "another test runs it in a separate process"]
     fn an_ocall_carries_five_words_out_and_one_in() {
         let enclave = start(small(), &Conf { tcs: 1, ..CONF });
         let heap = enclave.heap().start as u64;
         let page = enclave.base() + enclave.layout.thread_control(0);
         let _ = crate::thread::Thread::current(false).unwrap();
         let mut entry = Entry::new(emulation::vdso(), page);
-        // SAFETY: nobody else is inside.
+        // SAFETY: no other thread is inside.
         let left = unsafe { entry.call(LET_GO as u64, [heap, 9, 0, 0, 0]) };
         assert_eq!(left, ExitReason::Ocall(Ocall::wake as u64, [heap, 1000, 2, 3, 4]));
-        // SAFETY: it was left by an OCALL.
+        // SAFETY: the last exit was an OCALL.
         assert_eq!(unsafe { entry.answer(u64::MAX - 1) }, ExitReason::Done(u64::MAX - 1));
-        // An answer that nobody waits for is refused by the inside.
-        // SAFETY: the code inside is there to find out.
+        // An answer without an OCALL in progress is refused inside.
+        // SAFETY: the code inside detects it.
         let left = unsafe { entry.answer(1) };
         assert!(
             matches!(left, ExitReason::Cut(fault) if fault.signal() == libc::SIGILL),
@@ -245,17 +245,17 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
-    fn what_the_processor_does_not_enter_is_told_of() {
+    #[ignore = "another test runs it in a separate process"]
+    fn a_refused_entry_is_reported() {
         let enclave = || {
             let enclave = start(small(), &Conf { tcs: 1, ..CONF });
             assert_eq!(call(&enclave, FIVE, &[1]), Ok(1));
             enclave
         };
-        // The emulation's memory: the frame that is next, and how many there are.
+        // In the emulation's memory: the next frame, and the number of frames.
         let set = |enclave: &Sgx<Emulated>, field: usize, value: u32| {
             let page = enclave.base() + enclave.layout.thread_control(0);
-            // SAFETY: the TCS's page is mapped while the enclave is, and nobody is inside.
+            // SAFETY: the TCS's page is mapped as long as the enclave, and no thread is inside.
             unsafe { ((page + field) as *mut u32).write_volatile(value) };
         };
         let full = enclave();
@@ -263,7 +263,7 @@ mod emulated {
         let why = call(&full, FIVE, &[1]).unwrap_err();
         assert_eq!(why, EcallError::NotEntered { vector: 13 });
         assert_eq!(call(&full, FIVE, &[1]), Err(EcallError::Aborting));
-        // With one frame alone nobody can go in after a fault: where it was is not told.
+        // With only one frame no thread can enter after a fault, so its location is unknown.
         let narrow = enclave();
         set(&narrow, 28, 1);
         let why = call(&narrow, Ecall::misbehave, &[3]).unwrap_err();
@@ -271,8 +271,8 @@ mod emulated {
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
-    fn what_was_changed_after_it_was_signed_does_not_start() {
+    #[ignore = "another test runs it in a separate process"]
+    fn an_enclave_changed_after_signing_does_not_start() {
         let fails = |pages: &Pages| {
             InitializedEnclave::new(pages, Emulated::new()).map(drop).unwrap_err().why
         };
@@ -284,6 +284,6 @@ mod emulated {
         let elf = Elf::parse(small().bytes).unwrap();
         let little = Processor { largest: 1 << 16, ..PROCESSOR };
         let why = Pages::new(&elf, &CONF, &little, key()).unwrap_err().why;
-        assert!(why.contains("larger than this processor's 65536"), "{why}");
+        assert!(why.contains("exceeds this processor's limit of 65536"), "{why}");
     }
 }

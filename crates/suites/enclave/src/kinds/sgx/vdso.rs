@@ -1,8 +1,8 @@
-//! The kernel's own functions that every process has mapped: found by name.
+//! Lookup of the functions of the vDSO, which the kernel maps into every process.
 
 use std::mem::size_of;
 
-/// The way into an enclave.
+/// The function that enters an enclave.
 const ENTER: &str = "__vdso_sgx_enter_enclave";
 
 const PT_LOAD: u32 = 1;
@@ -11,30 +11,30 @@ const DT_HASH: u64 = 4;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
-/// Where a program header says the place of its part: in the file, and in memory.
+/// Offsets of the fields of a program header: the part's offset in the file, and its address.
 const OFFSET: u64 = 8;
 const ADDRESS: u64 = 16;
-/// The bytes of a symbol.
+/// Length of a symbol, bytes.
 const SYMBOL: u64 = 24;
 
-/// The address of the kernel's function that enters enclaves; none where it has none.
+/// Returns the address of the kernel's function that enters enclaves, or `None` if the kernel has none.
 pub(super) fn enter() -> Option<usize> {
     find(ENTER)
 }
 
 fn find(name: &str) -> Option<usize> {
-    // SAFETY: reads the auxiliary vector.
+    // SAFETY: it reads the auxiliary vector.
     let base = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
     (base != 0).then(|| Image { base }.symbol(name))?
 }
 
-/// An ELF image as the kernel mapped it. What it says of itself is the kernel's word.
+/// An ELF image mapped by the kernel, which guarantees that it is well-formed.
 struct Image {
     base: u64,
 }
 
 impl Image {
-    /// The address of a symbol that is defined.
+    /// Returns the address of a defined symbol.
     fn symbol(&self, name: &str) -> Option<usize> {
         let (mut names, mut symbols, mut hash, mut gnu_hash) = (None, None, None, None);
         let mut entry = self.header(PT_DYNAMIC, OFFSET)?;
@@ -51,10 +51,10 @@ impl Image {
             }
             entry += 16;
         }
-        // Addresses count from where the image was linked.
+        // Addresses are relative to the address at which the image was linked.
         let linked = self.header(PT_LOAD, ADDRESS)? - self.header(PT_LOAD, OFFSET)?;
         let (names, symbols) = (names? - linked, symbols? - linked);
-        // SAFETY: the table of symbols has as many as the hash table counts.
+        // SAFETY: the symbol table has as many entries as the hash table counts.
         let count = unsafe {
             match (hash, gnu_hash) {
                 (Some(hash), _) => self.at::<u32>(hash - linked + 4),
@@ -63,7 +63,7 @@ impl Image {
             }
         };
         (0..u64::from(count)).map(|number| symbols + number * SYMBOL).find_map(|symbol| {
-            // SAFETY: it is one of the table; its name is one of the table of names.
+            // SAFETY: the symbol is in the table, and its name is in the table of names.
             let (place, section, value, called) = unsafe {
                 let place = self.at::<u32>(symbol);
                 let called = self.base + names + u64::from(place);
@@ -75,12 +75,13 @@ impl Image {
         })
     }
 
-    /// How many symbols a GNU hash table counts: one more than the last of its longest chain.
+    /// Returns the number of symbols of a GNU hash table: one more than the last index of any chain.
     ///
     /// # Safety
-    /// The table must be one.
+    /// `table` must be the offset of a GNU hash table.
     unsafe fn count(&self, table: u64) -> u32 {
-        // SAFETY: the caller's; buckets name the first symbol of a chain, whose last word is odd.
+        // SAFETY: the caller guarantees that the table is valid. A bucket contains the first symbol of a chain, and
+        // the last word of a chain is odd.
         unsafe {
             let [buckets, first, words] = [0, 4, 8].map(|at| self.at::<u32>(table + at));
             let buckets_at = table + 16 + u64::from(words) * 8;
@@ -97,9 +98,9 @@ impl Image {
         }
     }
 
-    /// A field of the first program header of a type.
+    /// Returns a field of the first program header of a type.
     fn header(&self, kind: u32, field: u64) -> Option<u64> {
-        // SAFETY: the image begins with its header, which says where the program headers are.
+        // SAFETY: the image begins with its header, which contains the offset of the program headers.
         unsafe {
             let (first, count) = (self.at::<u64>(32), self.at::<u16>(56));
             let mut headers = (0..u64::from(count)).map(|number| first + number * 56);
@@ -108,13 +109,13 @@ impl Image {
         }
     }
 
-    /// A number at so many bytes from the image's first.
+    /// Reads a number at an offset from the image's first byte.
     ///
     /// # Safety
-    /// It must lie in the image.
+    /// The number must be inside the image.
     unsafe fn at<T: Copy>(&self, offset: u64) -> T {
         const { assert!(size_of::<T>() <= 8) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that the number is inside the image.
         unsafe { ((self.base + offset) as *const T).read_unaligned() }
     }
 }
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_clock_is_found_and_tells_the_time() {
+    fn the_kernels_clock_is_found_and_returns_the_time() {
         let clock = find("__vdso_clock_gettime").expect("every kernel for this processor has it");
         // SAFETY: it is the kernel's function, with the C library's types.
         let clock: extern "C" fn(libc::clockid_t, *mut libc::timespec) -> i32 =
@@ -144,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn the_way_into_enclaves_is_there_where_the_kernel_has_it() {
-        // A kernel has it with CONFIG_X86_SGX, whatever its processor; both are right.
+    fn the_entry_function_is_found_if_the_kernel_has_it() {
+        // A kernel has it if built with CONFIG_X86_SGX, regardless of the processor; both outcomes are valid.
         match enter() {
             Some(address) => assert!(address > 0x1000),
             None => machine::untested::note(ENTER, &"this kernel's vDSO has no such function"),

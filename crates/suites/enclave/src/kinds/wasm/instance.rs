@@ -1,4 +1,4 @@
-//! The instances of a module, one a TCS.
+//! The instances of a module, one per TCS.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::tcs::{Tcs, TcsSet};
 use crate::thread::Thread;
 use crate::wasm_engine::{describe, engine};
 
-/// The entry point's type: a call's number and its words.
+/// The type of the entry point: the number of a call and its words.
 type Entry = TypedFunc<(u64, u64, u64, u64, u64, u64), u64>;
 
-/// The host, as one instance sees it.
+/// The host, as seen by one instance.
 #[derive(Clone)]
 struct Host {
     all: Arc<TcsSet>,
     number: usize,
-    /// Where the memory begins in this process.
+    /// The address of the linear memory in this process.
     start: u64,
 }
 
@@ -33,10 +33,10 @@ impl Host {
         &self.all.all()[self.number]
     }
 
-    /// Answers an OCALL. An address inside is an offset there.
+    /// Answers an OCALL. Addresses in its words are offsets in the linear memory.
     fn answer(&self, number: u64, mut words: [u64; 5]) -> u64 {
         let tcs = self.tcs();
-        // This thread alone writes it.
+        // Only this thread writes it.
         tcs.ocalls.store(tcs.ocalls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if matches!(Ocall::of(number), Some(Ocall::wait | Ocall::wake)) {
             words[0] = words[0].saturating_add(self.start);
@@ -45,7 +45,7 @@ impl Host {
     }
 }
 
-/// An instance, and how it is entered.
+/// An instance and its entry point.
 struct Inside {
     store: Store<Host>,
     entry: Entry,
@@ -54,7 +54,9 @@ struct Inside {
 impl Inside {
     fn new(module: &Module, memory: &Memory, host: Host) -> Result<Self, Failure> {
         let refused = |why: Error| {
-            Failure::failed(format!("the module cannot be entered: {}", describe(&why)))
+            |why: Error| {
+                Failure::failed(format!("cannot instantiate the module: {}", describe(&why)))
+            };
         };
         let top = memory.stack(host.number).end;
         let mut store = Store::new(engine()?, host.clone());
@@ -68,7 +70,7 @@ impl Inside {
                 ("tollgate", "ocall") => Func::wrap(&mut store, ocall).into(),
                 (module, name) => {
                     return Err(Failure::failed(format!(
-                        "the module asks for {module}.{name}: an inside has OCALLs alone"
+                        "the module imports {module}.{name}: only OCALLs are supported"
                     )));
                 }
             });
@@ -79,16 +81,16 @@ impl Inside {
         let stack = instance
             .get_global(&mut store, "__stack_pointer")
             .ok_or_else(|| Failure::failed("the module exports no __stack_pointer"))?;
-        // An address of 32 bits, as the module's own type has it.
+        // A 32-bit address, the module's type.
         stack.set(&mut store, Val::I32(top as u32 as i32)).map_err(refused)?;
         Ok(Self { store, entry })
     }
 }
 
-/// Lets the signal of a fault inside be noted, before wasmtime makes a trap of it.
+/// Records the signal of a fault inside, before wasmtime converts it to a trap.
 fn note_faults(store: &mut Store<Host>, host: Host) {
     let note = move |signal: i32, info: *const libc::siginfo_t, context: *const libc::c_void| {
-        // SAFETY: the kernel gives both to a signal's handler.
+        // SAFETY: the kernel passes valid pointers to a signal handler.
         let (address, at) = unsafe {
             let context = &*context.cast::<libc::ucontext_t>();
             ((*info).si_addr() as u64, context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64)
@@ -97,10 +99,10 @@ fn note_faults(store: &mut Store<Host>, host: Host) {
         cut.signal.store(signal as u64, Ordering::Relaxed);
         cut.what.store(address, Ordering::Relaxed);
         cut.at.store(at, Ordering::Relaxed);
-        // The rest is wasmtime's.
+        // Lets wasmtime handle the signal.
         false
     };
-    // SAFETY: it stores into atomics alone, which a handler may.
+    // SAFETY: it only stores to atomics, which is async-signal-safe.
     unsafe { store.set_signal_handler(note) };
 }
 
@@ -110,14 +112,14 @@ pub(super) struct Instances {
     all: Box<[UnsafeCell<Inside>]>,
 }
 
-// SAFETY: an instance is reached by whoever has bound its TCS, alone; it may move between threads.
+// SAFETY: only the thread that has bound a TCS accesses its instance, which may move between threads.
 unsafe impl Sync for Instances {}
 
 impl Instances {
-    /// Makes so many TCS, with an instance of a module each, on one memory.
+    /// Creates `count` TCS, each with an instance of the module, on one memory.
     ///
     /// # Errors
-    /// The module is not of the form that the inside has, or there is no room.
+    /// Returns an error if the module has other imports or exports than an image, or if memory is exhausted.
     pub(super) fn new(module: &Module, memory: &Memory, count: usize) -> Result<Self, Failure> {
         let tcs = Arc::new(TcsSet::without_trampoline(memory.range(), count));
         let one = |number| {
@@ -128,10 +130,10 @@ impl Instances {
         Ok(Self { tcs, all })
     }
 
-    /// Makes a call by a free TCS; `cut` says why, where it was cut short.
+    /// Makes an ECALL by a free TCS; `cut` returns why it was cut short.
     ///
     /// # Errors
-    /// It was, or no TCS can be had.
+    /// Returns the result of `cut`, or an error if no TCS is free.
     #[inline]
     pub(super) fn ecall(
         &self,
@@ -140,23 +142,25 @@ impl Instances {
         cut: impl FnOnce(&Tcs, &Error) -> EcallError,
     ) -> Result<u64, EcallError> {
         let tcs = self.tcs.bind(&Thread::current(false)?.last)?;
-        // SAFETY: the instance is whose its TCS is: this thread's until `tcs` goes, and its OCALLs make no calls.
+        // SAFETY: the instance belongs to this thread until `tcs` is dropped, and its OCALLs make no ECALLs.
         let Inside { store, entry } = unsafe { &mut *self.all[tcs.number].get() };
         entry.call(store, (call as u64, w0, w1, w2, w3, w4)).map_err(|why| cut(&tcs, &why))
     }
 }
 
-/// What wasmtime stopped; the traps that modules of Rust without exceptions and references have.
+/// Names a trap; lists the traps that modules of Rust code without exceptions and references can raise.
 pub(super) fn name(trap: Option<&Trap>) -> &'static str {
     match trap {
         Some(Trap::UnreachableCodeReached) => "an unreachable instruction",
-        Some(Trap::StackOverflow) => "calls too deep for the host's stack",
-        Some(Trap::MemoryOutOfBounds) => "an access beyond the memory's end",
-        Some(Trap::HeapMisaligned) => "an atomic access that is not aligned",
+        Some(Trap::StackOverflow) => "calls nested too deep for the host's stack",
+        Some(Trap::MemoryOutOfBounds) => "an access beyond the end of the memory",
+        Some(Trap::HeapMisaligned) => "an unaligned atomic access",
         Some(Trap::TableOutOfBounds | Trap::IndirectCallToNull | Trap::BadSignature) => {
-            "a call of what is no function of its type"
+            "an indirect call of a function of another type"
         }
-        Some(Trap::IntegerDivisionByZero | Trap::IntegerOverflow) => "a division without result",
+        Some(Trap::IntegerDivisionByZero | Trap::IntegerOverflow) => {
+            "an integer division by zero or overflow"
+        }
         _ => "a trap",
     }
 }

@@ -1,10 +1,10 @@
 //! The linear memory of an enclave.
 //!
 //! ```text
-//! nothing: a page | data | heap | for each TCS { guard, stack } | guard, to a whole 64 KiB
+//! inaccessible page | data | heap | for each TCS { guard, stack } | guard, to a multiple of 64 KiB
 //! ```
 //!
-//! Where no access is allowed, the pages are taken from the processor's view of it, as in the other kinds.
+//! The inaccessible pages are protected by the processor's page table, as in the other kinds.
 
 use std::iter;
 use std::ops::Range;
@@ -17,9 +17,9 @@ use crate::conf::{Conf, PAGE};
 use crate::region::has_room;
 use crate::wasm_engine::{describe, engine};
 
-/// The pages that WebAssembly counts in.
+/// The page size of WebAssembly, bytes.
 const WASM_PAGE: usize = 64 << 10;
-/// What a pointer of a module can reach.
+/// The address range of a module's pointers, bytes.
 const MAX_MEMORY: usize = 1 << 32;
 
 /// Lengths in bytes.
@@ -32,12 +32,12 @@ struct Layout {
 }
 
 impl Layout {
-    /// Where the stack of a TCS begins, at its low end.
+    /// Returns the low end of the stack of a TCS.
     fn stack(&self, tcs: usize) -> usize {
         self.data + self.heap + tcs * (PAGE + self.stack) + PAGE
     }
 
-    /// Where the last guard begins.
+    /// Returns the start of the last guard.
     fn end(&self) -> usize {
         self.stack(self.tcs) - PAGE
     }
@@ -46,7 +46,7 @@ impl Layout {
         (self.end() + PAGE).next_multiple_of(WASM_PAGE)
     }
 
-    /// The length, unless it exceeds a `usize`. Every other sum here is at most as large.
+    /// Returns the length, or `None` if it exceeds a `usize`. Every other sum here is at most as large.
     fn checked_length(&self) -> Option<usize> {
         let threads = self.tcs.checked_mul(self.stack.checked_add(PAGE)?)?;
         let end = self.data.checked_add(self.heap)?.checked_add(threads)?;
@@ -61,22 +61,22 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Makes a module's memory, with no access to the page at 0 and around each stack. Its heap and stacks are
-    /// there when this returns.
+    /// Creates a module's memory, with no access to the page at 0 and around each stack. The pages of its heap and
+    /// stacks are present when this returns.
     ///
     /// # Errors
-    /// More than a module can reach, or no room for it.
+    /// Returns an error if it is larger than a module can address, or if memory is exhausted.
     pub(super) fn new(module: &Module, conf: &Conf) -> Result<Self, Failure> {
         let (heap, stack) = conf.lengths()?;
         let layout = Layout { data: data(module)?, heap, stack, tcs: conf.tcs };
         let length = layout.checked_length().ok_or_else(|| conf.too_large())?;
         let refused = |why: String| {
             Failure::failed(format!(
-                "no room for an enclave of {length} bytes: {why}: ask fewer pages"
+                "cannot map an enclave of {length} bytes: {why}: use fewer pages"
             ))
         };
         if length > MAX_MEMORY {
-            return Err(refused(format!("a module reaches {MAX_MEMORY}")));
+            return Err(refused(format!("a module can address {MAX_MEMORY} bytes")));
         }
         has_room(length)?;
         let pages = (length / WASM_PAGE) as u32;
@@ -93,12 +93,12 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Makes the pages of the heap and the stacks present, as those of other kinds are.
+    /// Makes the pages of the heap and the stacks present, as in the other kinds.
     fn populate(&self) -> rustix::io::Result<()> {
         let stacks = (0..self.layout.tcs).map(|tcs| self.stack(tcs));
         iter::once(self.heap()).chain(stacks).try_for_each(|part| {
             let start = (self.start() + part.start) as *mut _;
-            // SAFETY: writable pages of this memory; their contents stay.
+            // SAFETY: these are writable pages of this memory, whose contents do not change.
             unsafe { mm::madvise(start, part.len(), mm::Advice::LinuxPopulateWrite) }
         })
     }
@@ -106,34 +106,34 @@ impl Memory {
     /// Forbids all access to a range of pages.
     fn forbid(&self, range: Range<usize>) -> rustix::io::Result<()> {
         let start = (self.start() + range.start) as *mut _;
-        // SAFETY: the pages lie in the memory, and nobody refers to them: the host reads none of the memory's
-        // bytes, and what a module does there becomes a fault that wasmtime expects of its memories.
+        // SAFETY: the pages are in the memory, and the host has no references to its bytes. An access by the module
+        // becomes a fault that wasmtime expects of its memories.
         unsafe { mm::mprotect(start, range.len(), MprotectFlags::empty()) }
     }
 
-    /// Its address in this process.
+    /// Returns the address in this process.
     pub(super) fn start(&self) -> usize {
         self.shared.data().as_ptr() as usize
     }
 
-    /// Its addresses in this process, but for the page at 0, which is nobody's.
+    /// Returns the addresses in this process, without the page at 0, which is unused.
     pub(super) fn range(&self) -> Range<usize> {
         self.start() + PAGE..self.start() + self.layout.length()
     }
 
-    /// The heap, as offsets.
+    /// Returns the heap, as offsets.
     pub(super) fn heap(&self) -> Range<usize> {
         self.layout.data..self.layout.data + self.layout.heap
     }
 
-    /// A TCS's stack, as offsets.
+    /// Returns the stack of a TCS, as offsets.
     pub(super) fn stack(&self, tcs: usize) -> Range<usize> {
         let start = self.layout.stack(tcs);
         start..start + self.layout.stack
     }
 }
 
-/// How long a module's data are, in bytes of whole pages: the least that it imports.
+/// Returns the length of a module's data, in bytes of whole pages: the minimum size of its imported memory.
 fn data(module: &Module) -> Result<usize, Failure> {
     let min = module.imports().find_map(|import| match import.ty() {
         ExternType::Memory(memory) => Some(memory.minimum()),
@@ -151,21 +151,21 @@ mod tests {
     use crate::images;
 
     #[test]
-    fn heap_and_stacks_are_there_after_loading() {
+    fn heap_and_stacks_are_present_after_loading() {
         let bytes = images::find("dlmalloc").unwrap().wasm.unwrap();
         let conf = Conf { tcs: 3, ..Conf::default() };
         let memory = Memory::new(&crate::wasm_engine::compiled(bytes).unwrap(), &conf).unwrap();
         for part in [memory.heap(), memory.stack(0), memory.stack(2)] {
             let mut there = vec![0; part.len() / PAGE];
             let start = (memory.start() + part.start) as *mut _;
-            // SAFETY: the kernel writes a byte for each page.
+            // SAFETY: the kernel writes one byte per page.
             assert_eq!(unsafe { libc::mincore(start, part.len(), there.as_mut_ptr()) }, 0);
             assert!(there.iter().all(|page| page & 1 == 1), "{part:x?}");
         }
     }
 
     proptest! {
-        /// Stacks follow the heap, each with a page before and after it that is no stack.
+        /// Each stack follows the heap with an inaccessible page before and after it.
         #[test]
         fn parts_do_not_overlap(heap in 1usize..100, stack in 1usize..100, tcs in 1usize..20) {
             let layout = Layout {

@@ -1,8 +1,8 @@
-//! The same inside as a module of WebAssembly, run by wasmtime: many threads on one linear memory.
+//! The inside as a WebAssembly module, run by wasmtime: many threads on one linear memory.
 //!
-//! A TCS has an instance of the module with a store of its own; all share the memory, which holds data, heap and
-//! stacks and never grows. What wasmtime checks, and the guard pages, are the boundary: there is no system call
-//! to block.
+//! Each TCS has an instance of the module with its own store; all share the memory, which contains data, heap and
+//! stacks and never grows. The boundary consists of wasmtime's checks and the guard pages: there is no system call to
+//! block.
 
 mod instance;
 mod memory;
@@ -23,18 +23,18 @@ use crate::wasm_engine;
 use instance::Instances;
 use memory::Memory;
 
-/// Whether modules can be run here.
+/// Checks that modules can run here.
 ///
 /// # Errors
-/// wasmtime does not begin.
+/// Returns `unavailable` if wasmtime does not start.
 pub(super) fn available() -> Result<(), Failure> {
     wasm_engine::engine().map(drop)
 }
 
-/// Whether an allocator has a module.
+/// Checks that an allocator has a module.
 ///
 /// # Errors
-/// It has none.
+/// Returns `unavailable` if it has none.
 pub(super) fn has(allocator: &str) -> Result<(), Failure> {
     let module = images::find(allocator).and_then(|image| image.wasm);
     module.map(drop).ok_or_else(|| no_module(allocator))
@@ -44,15 +44,17 @@ fn no_module(allocator: &str) -> Failure {
     let all = images::all().iter().filter(|image| image.wasm.is_some());
     let there: Vec<_> = all.map(|image| image.allocator).collect();
     Failure::unavailable(
-        format!("{allocator} has no module of WebAssembly: only tollgate's own in Rust have one"),
-        format!("measure one of {}", there.join(", ")),
+        format!(
+            "{allocator} has no module of WebAssembly: only built-in allocators in Rust have one"
+        ),
+        format!("use one of {}", there.join(", ")),
     )
 }
 
 /// Loads an image's module.
 ///
 /// # Errors
-/// It has none, or there is no room.
+/// Returns an error if the image has no module or memory is exhausted.
 pub(super) fn load(image: &Image, conf: &Conf) -> Result<impl Enclave + use<>, Failure> {
     let module = wasm_engine::compiled(image.wasm.ok_or_else(|| no_module(image.allocator))?)?;
     let memory = Memory::new(&module, conf)?;
@@ -67,11 +69,11 @@ struct Wasm {
 }
 
 impl Wasm {
-    /// Why a call was cut short, after which nobody enters. Addresses are offsets, as they are inside.
+    /// Returns why a call was cut short, and aborts the enclave. Addresses are offsets, as seen from inside.
     #[cold]
     fn cut(&self, tcs: &Tcs, why: &Error) -> EcallError {
         let trap = why.downcast_ref::<Trap>();
-        // One that wasmtime's own checks stop has no signal.
+        // A trap raised by wasmtime's own checks has no signal.
         if trap != Some(&Trap::MemoryOutOfBounds) || tcs.cut.signal.load(Ordering::Relaxed) == 0 {
             self.instances.tcs.abort();
             return EcallError::Trap { what: instance::name(trap) };
@@ -97,7 +99,7 @@ impl Enclave for Wasm {
         self.instances.tcs.counts()
     }
 
-    /// As offsets in the linear memory, which is what a pointer is inside.
+    /// Offsets in the linear memory, which are the pointers inside.
     fn heap(&self) -> Range<usize> {
         self.memory.heap()
     }

@@ -1,4 +1,4 @@
-//! What ENCLU, faults inside, and the kernel's function in the vDSO do, emulated.
+//! Emulation of ENCLU, of faults inside, and of the vDSO function.
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
@@ -14,12 +14,12 @@ use super::{SLOTS, Slot};
 use crate::conf::PAGE;
 use crate::system_calls::raw;
 
-/// The vectors of exceptions by their names.
+/// Vectors of exceptions.
 const INVALID: u64 = 6;
 const PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 
-/// The way in that stands for the kernel's. Source: Linux, `asm/sgx.h`, which says what it must do.
+/// Returns the emulated entry function. Source of its contract: Linux, `asm/sgx.h`.
 pub(in super::super) fn vdso() -> usize {
     tollgate_sgx_emulated as *const () as usize
 }
@@ -67,29 +67,29 @@ thread_local! {
     static SELECTOR: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Has system calls from inside refused on this thread, as the processor refuses them. For threads that live as
-/// long as their process.
+/// Makes system calls from inside fail on this thread, as the processor does. For threads that live as long as their
+/// process.
 pub(in super::super) fn refuse_system_calls() {
     install();
     let selector = Box::leak(Box::new(0u8)) as *mut u8 as u64;
-    // The kernel's own form: handler, flags, the function by which handlers return, mask.
+    // The kernel's structure: handler, flags, restorer, mask.
     let mut action = [0u64; 4];
     let words = [libc::SIGSYS as u64, 0, &raw mut action as u64, 8, 0, 0];
-    // SAFETY: it writes the action.
+    // SAFETY: the kernel writes the action.
     assert_eq!(unsafe { raw(libc::SYS_rt_sigaction, words) }, 0);
-    // Handlers return by a system call, which has to pass.
+    // The return from a handler is a system call that must be allowed.
     let words = [59, 1, action[2], 16, selector, 0];
-    // SAFETY: the byte lives for ever, and is 0 outside.
+    // SAFETY: the byte lives forever, and is 0 outside.
     assert_eq!(unsafe { raw(libc::SYS_prctl, words) }, 0);
     SELECTOR.set(selector);
 }
 
-/// Handles all faults of the process from here on.
+/// Installs the handler for all faults of the process.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for signal in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGBUS, libc::SIGSYS] {
-            // SAFETY: all zero is a valid sigaction; `handle` keeps to what a handler may do.
+            // SAFETY: all zero is a valid sigaction, and `handle` is async-signal-safe.
             unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 action.sa_sigaction = handle as *const () as usize;
@@ -100,9 +100,9 @@ pub(super) fn install() {
     });
 }
 
-/// The handler. While FS is the enclave's it must touch no thread-local variable.
+/// The signal handler. While FS is the enclave's, it must not touch thread-local variables.
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives both; a thread with the FS of a slot is inside by it.
+    // SAFETY: the kernel passes valid pointers. If FS is that of a slot, the thread is inside by that slot.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let at = registers[libc::REG_RIP as usize] as u64;
@@ -110,7 +110,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
         let fs: u64;
         asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags));
         let slot = SLOTS.iter().find(|slot| fs != 0 && slot.fs.load(SeqCst) == fs);
-        // What cannot be fetched is not looked at.
+        // Does not read an instruction that could not be fetched.
         let fetched = signal == libc::SIGILL || address != at;
         let enclu =
             fetched && signal != libc::SIGSYS && (at as *const [u8; 3]).read() == [0x0f, 1, 0xd7];
@@ -130,7 +130,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
 
 type Registers = [libc::greg_t; 23];
 
-/// The registers in the order in which [`GprSgx`] has them.
+/// The registers in the order of [`GprSgx`].
 const ORDER: [c_int; 18] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -153,14 +153,14 @@ const ORDER: [c_int; 18] = [
 ];
 
 impl Slot {
-    /// The TCS's fields: which frame is next, and how many there are.
+    /// Returns the TCS's current frame index and its number of frames.
     unsafe fn frames(&self) -> (*mut u32, u32) {
         let page = self.thread_control.load(SeqCst);
-        // SAFETY: the page is mapped while there is a slot of it.
+        // SAFETY: the page is mapped as long as it has a slot.
         unsafe { ((page + 24) as *mut u32, ((page + 28) as *const u32).read()) }
     }
 
-    /// Where a frame keeps the registers.
+    /// Returns the saved registers of a frame.
     unsafe fn saved(&self, frame: u32) -> *mut GprSgx {
         let page = self.thread_control.load(SeqCst) as *const SgxTcs;
         // SAFETY: as above.
@@ -169,10 +169,10 @@ impl Slot {
         (end - size_of::<GprSgx>() as u64) as *mut GprSgx
     }
 
-    /// Lets the thread be inside, or not.
+    /// Marks the thread as inside or outside, with the matching FS.
     unsafe fn set(&self, inside: bool, fs: u64) {
         let selector = self.selector.load(SeqCst) as *mut u8;
-        // SAFETY: the selector is the thread's own; FS is one of both that the thread has.
+        // SAFETY: the selector belongs to this thread, and FS is one of its two valid values.
         unsafe {
             if !selector.is_null() {
                 selector.write_volatile(u8::from(inside));
@@ -182,11 +182,11 @@ impl Slot {
     }
 }
 
-/// EENTER, or ERESUME.
+/// Emulates EENTER and ERESUME.
 unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
     let page = registers[libc::REG_RBX as usize] as u64;
     let slot = SLOTS.iter().find(|slot| slot.thread_control.load(SeqCst) == page);
-    // SAFETY: the thread is at the function above, with a TCS.
+    // SAFETY: the thread is at the ENCLU of the function above, with a TCS in RBX.
     unsafe {
         let Some(slot) = slot else { return refuse(registers) };
         let (current, count) = slot.frames();
@@ -218,12 +218,12 @@ unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
     }
 }
 
-/// ENCLU faults as it enters.
+/// Emulates a fault of ENCLU itself.
 fn refuse(registers: &mut Registers) {
     tell(registers, PROTECTION, 0, 0);
 }
 
-/// What the kernel does with a fault at the vDSO's ENCLU.
+/// Emulates the kernel's fixup of a fault at the vDSO's ENCLU.
 fn tell(registers: &mut Registers, vector: u64, error: i64, address: u64) {
     registers[libc::REG_RIP as usize] = tollgate_sgx_emulated_fault as *const () as i64;
     registers[libc::REG_RDI as usize] = vector as i64;
@@ -231,14 +231,14 @@ fn tell(registers: &mut Registers, vector: u64, error: i64, address: u64) {
     registers[libc::REG_RDX as usize] = address as i64;
 }
 
-/// EEXIT.
+/// Emulates EEXIT.
 unsafe fn leave(slot: &Slot, registers: &mut Registers) {
     registers[libc::REG_RIP as usize] = registers[libc::REG_RBX as usize];
-    // SAFETY: the host's FS, as it was.
+    // SAFETY: it restores the host's FS.
     unsafe { slot.set(false, slot.host_fs.load(SeqCst)) };
 }
 
-/// A fault inside: the processor saves the registers, hides them, and leaves.
+/// Emulates an asynchronous exit: the processor saves the registers, hides them, and exits.
 unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Registers) {
     // SAFETY: the thread is inside by this slot.
     unsafe {
@@ -256,7 +256,7 @@ unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Regist
             to.add(number).write(registers[register as usize]);
             registers[register as usize] = 0;
         }
-        // Page faults and protection are told there only to those that ask.
+        // SGX reports page faults and general protection faults there only if the enclave requests it.
         let told = ![PROTECTION, PAGE_FAULT].contains(&vector);
         (*saved).exit = if told { INVALID_OPCODE & !0xff | vector as u32 } else { 0 };
         current.write(current.read() + 1);
