@@ -1,10 +1,10 @@
-//! Builds the images, one an allocator, and writes the table of them that `src/images.rs` includes.
+//! Builds the images, one per allocator, and writes the tables of them that `src/images.rs` includes.
 //!
-//! The inside is a package by itself: its binaries are linked with no C library and for no system, by
-//! flags that nothing else here may have. So cargo builds it in a build of its own. Its library becomes one
-//! object, `inside.o`, which lacks an allocator alone: `src/images/link.rs` links it with a user's own. Allocators
-//! that need a system have the same inside in a shared library of the host. With the feature `wasm` those that are
-//! Rust have it as a module of WebAssembly too.
+//! The inside is a separate package: its binaries are linked without a C library and for no operating system, with
+//! flags that nothing else here may have, so cargo builds it in a separate build. Its library becomes one object,
+//! `inside.o`, without an allocator: `src/images/link.rs` links it with a user-supplied one. Allocators that need an
+//! operating system get the same inside in a shared library of the host. With the feature `wasm`, those written in
+//! Rust also get it as a WebAssembly module.
 
 use std::env;
 use std::error::Error;
@@ -20,19 +20,19 @@ mod wasm;
 
 use inner::{Inner, run};
 
-/// What images run on.
+/// The target of the images.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Static and movable: the loader places it, and applies the relocations.
+/// Static and relocatable: the loader chooses the address and applies the relocations.
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=pie"];
 
-/// Calls inside a library go where they go in an image: straight, and not by a table that others may change.
+/// Calls inside a library are direct, as in an image, and not through a table that other libraries could change.
 const OUTSIDE_FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-Bsymbolic"];
 
-/// The libraries with a system below them.
+/// The libraries for outside.
 const OUTSIDE: [&str; 2] = ["glibc", "scudo"];
 
-/// Where calls come in, and what tollgate_allocator.h offers to allocators.
+/// The entry point, and the functions that tollgate_allocator.h offers to allocators.
 const OFFERED: [&str; 7] = [
     "enclave_entry",
     "memcmp",
@@ -73,14 +73,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::fs::write(out.join("outside.rs"), table(&OUTSIDE.map(String::from), files)?)?)
 }
 
-/// Where the inner builds are kept: in the target folder, so that profiles and features share them, which make no
-/// difference inside.
+/// Returns the folder of the inner builds. It is in the target folder, so that all profiles and features share them:
+/// these do not affect the inside.
 fn shared(out: &Path) -> PathBuf {
     // OUT_DIR is TARGET/PROFILE/build/PACKAGE-HASH/out.
     out.ancestors().nth(4).map_or_else(|| out.to_path_buf(), |target| target.join("enclave-inside"))
 }
 
-/// The images' names: those of the inner package's binaries.
+/// Returns the images' names: those of the inner package's binaries.
 fn names() -> Result<Vec<String>, Box<dyn Error>> {
     let mut names: Vec<String> = std::fs::read_dir("image/src/bin")?
         .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
@@ -89,21 +89,21 @@ fn names() -> Result<Vec<String>, Box<dyn Error>> {
     Ok(names)
 }
 
-/// Builds the modules of those allocators that are Rust; gives each with its name.
+/// Builds the modules of the allocators written in Rust; returns each with its name.
 #[cfg(feature = "wasm")]
 fn modules(names: &[String], folder: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
-    // Those that are C or C++ have a folder of their name.
+    // Allocators in C or C++ have a folder of their name.
     let is_rust = |name: &&String| !Path::new("image").join(name).is_dir();
     wasm::build(names.iter().filter(is_rust), folder)
 }
 
-/// None: this build has no WebAssembly.
+/// Returns no modules, because this build has no WebAssembly.
 #[cfg(not(feature = "wasm"))]
 fn modules(_: &[String], _: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
     Ok(Vec::new())
 }
 
-/// A table of files, one an allocator, each with its module where it has one.
+/// Returns a table of files, one per allocator, each with its module if it has one.
 fn table(
     names: &[String],
     files: impl Fn(&String) -> (PathBuf, Option<PathBuf>),
@@ -122,12 +122,12 @@ fn table(
     Ok(table)
 }
 
-/// Makes one object of a library: what its entry point reaches, and what it offers to an allocator.
+/// Links a library to one object, with the code reachable from its entry point and from the functions that it offers.
 fn object(library: &Path, object: &Path) -> Result<(), Box<dyn Error>> {
     let mut cc = Command::new("cc");
     cc.args(["-r", "-nostdlib", "-Wl,--gc-sections", "-Wl,--strip-debug"]);
     cc.args(OFFERED.map(|name| format!("-Wl,-u,{name}"))).arg("-Wl,-e,enclave_entry");
     run(cc.arg(library).arg("-o").arg(object))?;
-    // The compiler's own form of the core library, which nobody compiles again.
+    // Removes the compiler's bitcode of the core library, which is never compiled again.
     run(Command::new("objcopy").args(["-R", ".llvmbc", "-R", ".llvmcmd"]).arg(object))
 }

@@ -1,11 +1,11 @@
-//! Builds of packages by themselves, inside the build of this one.
+//! Builds of other packages inside the build of this one.
 
 use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The outer build's own settings, which would change or disturb the inner one.
+/// Prefixes of the outer build's environment variables, which would affect the inner build.
 const OUTER: [&str; 7] = [
     "CARGO_BUILD_",
     "CARGO_CFG_",
@@ -16,25 +16,25 @@ const OUTER: [&str; 7] = [
     "RUSTC_WORKSPACE_WRAPPER",
 ];
 
-/// What is built of a package, and how.
+/// A package to build.
 pub(crate) struct Inner<'a> {
-    /// Its folder.
+    /// The package's folder.
     pub(crate) package: &'a str,
-    /// What of it, as cargo's options say.
+    /// The selected targets, as options of cargo.
     pub(crate) parts: &'a [&'a str],
-    /// What it runs on.
+    /// The target platform.
     pub(crate) target: &'a str,
-    /// The compiler's flags.
+    /// The compiler flags.
     pub(crate) flags: &'a [&'a str],
 }
 
 impl Inner<'_> {
-    /// Builds it; gives the folder where its files are.
+    /// Builds the package; returns the folder of the outputs.
     pub(crate) fn build(&self, folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
         self.build_with(folder, |_| {})
     }
 
-    /// The same by a cargo with more settings.
+    /// As [`Self::build`], with further settings of the command.
     pub(crate) fn build_with(
         &self,
         folder: &Path,
@@ -58,7 +58,7 @@ impl Inner<'_> {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 pub(crate) fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
     let ran = command.output()?;
     if !ran.status.success() {

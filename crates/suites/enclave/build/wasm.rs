@@ -1,7 +1,7 @@
-//! Builds the images as modules of WebAssembly: those whose allocators are Rust.
+//! Builds the images of allocators written in Rust as WebAssembly modules.
 //!
-//! Rust's core library for the target comes from its sources, where they are there, or compiled, as the target's
-//! own package has it.
+//! Rust's core library for the target is built from its sources if they are available; otherwise the compiled library
+//! of the installed target is used.
 
 use std::env;
 use std::error::Error;
@@ -10,18 +10,18 @@ use std::process::Command;
 
 use crate::inner::Inner;
 
-/// What modules are built for.
+/// The target of the modules.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Threads on one memory; and memory copied and filled by the module itself: where the host does it, by the
-/// instructions that do so, a fault on the way is the host's. A core library that comes compiled is of other
-/// features: it was built for one thread, but what of it has atomics is compiled again into its users.
+/// Threads on one memory, and memory copied and filled by the module's own code: with the bulk instructions, a fault
+/// during a copy would be a fault of the host. A precompiled core library has other features: it was built for one
+/// thread, but its code with atomics is compiled again into its users.
 const FLAGS: [&str; 1] = ["-Ctarget-feature=+atomics,-bulk-memory,-bulk-memory-opt"];
 
-/// The variable that names the folder of Rust's library sources.
+/// The variable with the folder of Rust's library sources.
 const SOURCES: &str = "TOLLGATE_RUST_SRC";
 
-/// Builds the modules of these names; gives each with its name.
+/// Builds the modules of these names; returns each with its name.
 pub(crate) fn build<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
     folder: &Path,
@@ -32,10 +32,10 @@ pub(crate) fn build<'a>(
         .build_with(folder, |cargo| {
             if let Core::Sources(library) = core {
                 cargo
-                    // The one way to build a library that the toolchain does not have compiled.
+                    // Required to build a library that the toolchain does not contain in compiled form.
                     .env("RUSTC_BOOTSTRAP", "1")
                     .arg("-Zbuild-std=core,alloc")
-                    // Where cargo looks for it in place of the toolchain's own folder.
+                    // The folder that cargo uses instead of the toolchain's.
                     .env("__CARGO_TESTS_ONLY_SRC_ROOT", library);
             }
         })?;
@@ -43,7 +43,7 @@ pub(crate) fn build<'a>(
     Ok(names.map(module).collect())
 }
 
-/// Where the core library comes from.
+/// The origin of the core library.
 enum Core {
     /// This folder of sources.
     Sources(PathBuf),
@@ -59,7 +59,7 @@ impl Core {
         let has_core = |library: &PathBuf| library.join("core/src/lib.rs").exists();
         if let Some(named) = named.as_ref().filter(|named| !has_core(named)) {
             let named = named.display();
-            return Err(format!("{SOURCES}={named}: no core/src/lib.rs there: name the folder 'library' of Rust's sources").into());
+            return Err(format!("{SOURCES}={named}: core/src/lib.rs not found; give the folder 'library' of Rust's sources").into());
         }
         if let Some(library) = named.into_iter().chain([own]).find(has_core) {
             return Ok(Self::Sources(library));
@@ -73,15 +73,15 @@ impl Core {
             return Ok(Self::Compiled);
         }
         Err(format!(
-            "the feature 'wasm' needs Rust's core library for {TARGET}: run `rustup target add {TARGET}`, or name \
-             the folder 'library' of this compiler's sources in {SOURCES} (rustup component add rust-src puts it \
-             in place; Debian's package rust-src of the same version has it)"
+            "the feature 'wasm' needs Rust's core library for {TARGET}: run `rustup target add {TARGET}`, or set \
+             {SOURCES} to the folder 'library' of this compiler's sources (rustup component add rust-src installs \
+             them; Debian's package rust-src of the same version contains them)"
         )
         .into())
     }
 }
 
-/// What the compiler says of a folder.
+/// Returns a folder printed by the compiler.
 fn rustc(arguments: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
     let said = Command::new(env::var("RUSTC")?).args(arguments).output()?;
     if !said.status.success() {

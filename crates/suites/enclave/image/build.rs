@@ -1,5 +1,5 @@
-//! Compiles what is not Rust, and says how an image is linked: alone, with no C library; or as a module of
-//! WebAssembly.
+//! Compiles the C and C++ allocators, and sets how an image is linked: freestanding, without a C library, or as a
+//! WebAssembly module.
 
 use std::env;
 use std::error::Error;
@@ -9,13 +9,13 @@ mod sources;
 
 use sources::sources;
 
-/// Libraries that dependencies ask for by habit. Empty ones stand in, so that nothing of the system's gets
-/// inside: what an image lacks is an error of the linker.
+/// Libraries that dependencies request by default. Empty ones replace them, so that no code of the system gets into
+/// an image: a missing function is a link error.
 const ABSENT: [&str; 9] = ["c", "m", "rt", "pthread", "util", "dl", "gcc", "gcc_eh", "gcc_s"];
 
-/// How a module is linked: the host gives one memory to all its instances, and each of them a stack. The
-/// linker's own stack is the page at address 0, which the host makes inaccessible. What objects say of the
-/// features that they were compiled with is not asked, but told: see ../build/wasm.rs.
+/// How a module is linked: the host provides one memory to all its instances, and a stack to each. The linker's own
+/// stack is the page at address 0, which the host makes inaccessible. The features of the objects are set explicitly
+/// instead of checked: see ../build/wasm.rs.
 const MODULE: [&str; 9] = [
     "--import-memory",
     "--shared-memory",
@@ -65,15 +65,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// jemalloc's files that something inside calls. Where one is missing here, the linker says so; what others of
-/// its files define is in jemalloc/system.c.
+/// The files of jemalloc that code inside calls. If one is missing here, the linker reports it; jemalloc/system.c
+/// replaces what the other files define.
 const JEMALLOC: &str = "\
     arena background_thread base bin bin_info bitmap cache_bin counter decay div ecache edata \
     edata_cache ehooks emap eset exp_grow extent extent_dss fxp hook hpa hpa_central hpa_hooks \
     hpa_utils hpdata jemalloc large mutex nstime pa pa_extra pac peak_event psset san san_bump \
     sc sec sz tcache test_hooks thread_event thread_event_registry ticker tsd util witness";
 
-/// jemalloc with a configuration of ours, its headers that are templates filled in.
+/// Compiles jemalloc with our configuration and with its header templates filled in.
 fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let made = out.join("jemalloc");
     std::fs::create_dir_all(made.join("jemalloc/internal"))?;
@@ -104,9 +104,9 @@ fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         .includes([Path::new("system"), Path::new("jemalloc/include"), &made])
         .includes([source.join("include"), source.join("src")])
         .define("NDEBUG", None)
-        // It begins with the heap, and not before there is one.
+        // It must be initialised with the heap, and not by a constructor.
         .define("constructor", "unused")
-        // Or the compiler calls its own library, which is not inside.
+        // Otherwise the compiler calls its runtime library, which is not inside.
         .flag("-mpopcnt")
         .files(["allocator", "system", "tables"].map(|file| format!("jemalloc/{file}.c")))
         .files(JEMALLOC.split(' ').map(|file| source.join(format!("src/{file}.c"))));
@@ -114,8 +114,8 @@ fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// mimalloc's one file. Its pages are a quarter of what they are by default, so that those of 8 threads have room
-/// in the seed's heap, and its arena has a heap's length to within 2 MiB.
+/// Compiles mimalloc's single file. Its pages have a quarter of the default length, so that those of 8 threads fit
+/// into the sample's heap, and its arena covers the heap to within 2 MiB.
 fn mimalloc(source: &Path, out: &Path) {
     let mut build = cc::Build::new();
     build
@@ -132,7 +132,7 @@ fn mimalloc(source: &Path, out: &Path) {
     allocator(build, "mimalloc", out);
 }
 
-/// snmalloc's headers, with no C++ library and no system below them.
+/// Compiles snmalloc's headers, without a C++ library and an operating system.
 fn snmalloc(headers: &Path, out: &Path) {
     let mut build = cc::Build::new();
     build
@@ -148,7 +148,7 @@ fn snmalloc(headers: &Path, out: &Path) {
     allocator(build, "snmalloc", out);
 }
 
-/// rpmalloc's one file, with its calls of the system turned away.
+/// Compiles rpmalloc's single file, with its system calls disabled.
 fn rpmalloc(source: &Path, out: &Path) {
     let mut build = cc::Build::new();
     build.std("gnu11").include(source).define("NDEBUG", None).file("rpmalloc/spans.c");

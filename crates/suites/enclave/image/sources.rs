@@ -1,11 +1,11 @@
-//! The sources of packages that are compiled in our own way.
+//! Lookup of the sources of packages that are compiled with custom flags.
 
 use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where cargo keeps the sources of a package that is locked here.
+/// Returns the folder in which cargo stores the sources of a locked package.
 pub fn sources(package: &str) -> Result<PathBuf, Box<dyn Error>> {
     let metadata = Command::new(env::var("CARGO")?)
         .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])

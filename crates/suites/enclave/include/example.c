@@ -1,5 +1,5 @@
-/* An allocator of somebody else's, as small as one can be: blocks in a list, first fit, under a lock that
- * spins. To make it one that tollgate takes:
+/* A minimal user-supplied allocator: a list of blocks, first fit, under a spinning lock. To build a library for
+ * tollgate:
  *
  *     cc -O2 -ffreestanding -fPIE -fno-stack-protector -c example.c && ar rcs libexample.a example.o
  */
@@ -10,15 +10,15 @@
 
 #define UNIT 16
 
-/* Before each block, free or not; the next one begins where it ends. Free neighbours become one when
- * somebody looks for room. */
+/* The header of each block, free or used; the next block follows it. Adjacent free blocks are merged when an
+ * allocation searches for space. */
 struct head {
     size_t size;
     size_t used;
 };
 
 static char *start;
-/* No block before the lowest is free. */
+/* No block before this one is free. */
 static struct head *lowest, *end;
 static atomic_flag taken = ATOMIC_FLAG_INIT;
 
@@ -47,7 +47,7 @@ void tollgate_allocator_cleanup(void) {}
 void tollgate_allocator_thread_init(void) {}
 void tollgate_allocator_thread_cleanup(void) {}
 
-/* Cuts a block in two where that leaves room for another. */
+/* Splits a block if the rest is large enough for another. */
 static void cut(struct head *block, size_t size) {
     if (block->size >= size + sizeof *block + UNIT) {
         size_t rest = block->size - size - sizeof *block;
@@ -71,7 +71,7 @@ void *tollgate_allocator_aligned_alloc(size_t alignment, size_t size) {
         }
         while (after(block) < end && !after(block)->used)
             block->size += sizeof *block + after(block)->size;
-        /* Room before the aligned place must itself hold a block, or be none. */
+        /* The space before the aligned block must be empty or large enough for a block. */
         size_t skip = -(uintptr_t)(block + 1) % alignment;
         if (skip > 0 && skip < sizeof *block + UNIT)
             skip += alignment;

@@ -1,7 +1,7 @@
-//! What the boundary stops, for every kind of enclave: each gives its clear error, the host lives, and
-//! the enclave is entered no more.
+//! The boundary of each kind of enclave: a violation is reported with its cause, the host survives, and no later
+//! ECALL enters the enclave.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Also in functions that tests share.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ mod signals;
 
 use built::{FIVE, LET_GO, REMEMBER, STAY, SUM, WIDE};
 
-/// The kinds whose memory the host can read, as these tests do; the others have tests of their own.
+/// The kinds whose memory the host can read, as these tests do; the other kinds have their own tests.
 const SEEN: [EnclaveKind; 5] = [
     EnclaveKind::None,
     EnclaveKind::Simulate,
@@ -35,14 +35,14 @@ const SEEN: [EnclaveKind; 5] = [
     EnclaveKind::Kvm,
 ];
 
-/// Those with a stack of their own.
+/// The kinds with a separate stack.
 const BOUND: [EnclaveKind; 4] =
     [EnclaveKind::Simulate, EnclaveKind::ArchPrctl, EnclaveKind::Process, EnclaveKind::Kvm];
 
-/// Those that block system calls.
+/// The kinds that block system calls.
 const BLOCKING: [EnclaveKind; 3] = [EnclaveKind::Simulate, EnclaveKind::Process, EnclaveKind::Kvm];
 
-/// Those of the kinds that run here, whatever they cost; the others are named as untested.
+/// Returns those of `kinds` that run here, regardless of their cost; notes the others as untested.
 fn here(kinds: &[EnclaveKind]) -> Vec<EnclaveKind> {
     let runs = |kind: &EnclaveKind| match kinds::runs(*kind) {
         Ok(()) => true,
@@ -70,7 +70,7 @@ fn call(enclave: &dyn Enclave, call: Ecall, words: &[u64]) -> Result<u64, EcallE
     enclave.ecall(call, five)
 }
 
-/// What misbehaving gives, after which no call comes any more, on this thread or another.
+/// Returns the error of a misbehaving ECALL, and checks that no later ECALL enters, on this thread or another.
 fn misbehave(enclave: &dyn Enclave, how: u64, address: u64) -> EcallError {
     let why = call(enclave, Ecall::misbehave, &[how, address]).unwrap_err();
     assert!(!why.to_string().contains('\n'));
@@ -91,7 +91,7 @@ fn fault(why: EcallError) -> (i32, u64, FaultLocation) {
 }
 
 #[test]
-fn every_kind_carries_words_and_counts_ocalls() {
+fn every_kind_passes_words_and_counts_ocalls() {
     for kind in here(&SEEN) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind:?}");
@@ -106,7 +106,7 @@ fn every_kind_carries_words_and_counts_ocalls() {
 }
 
 #[test]
-fn wide_vectors_are_there_where_the_processor_has_them() {
+fn wide_vectors_are_usable_if_the_processor_has_them() {
     if !machine::cpu::has_avx2() {
         return machine::untested::note("wide vectors inside", &"the processor has none");
     }
@@ -119,7 +119,7 @@ fn wide_vectors_are_there_where_the_processor_has_them() {
 }
 
 #[test]
-fn a_kind_is_measured_or_says_why_not() {
+fn a_kind_is_measurable_or_states_why_not() {
     for kind in here(&SEEN) {
         let loaded = kinds::load(kind, image(), &Conf::default());
         match kinds::available(kind) {
@@ -134,11 +134,11 @@ fn a_kind_is_measured_or_says_why_not() {
 }
 
 #[test]
-fn a_threads_variables_are_its_tcs_own() {
+fn each_tcs_has_its_own_thread_local_variables() {
     for kind in here(&SEEN) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, SUM, &[1]), Ok(8), "{kind:?}");
-        // The same thread comes by the same TCS.
+        // The same thread uses the same TCS.
         assert_eq!(call(&*enclave, SUM, &[1]), Ok(9), "{kind:?}");
     }
 }
@@ -150,7 +150,7 @@ fn a_system_call_is_blocked_and_counted() {
         let why = misbehave(&*enclave, 0, 0);
         assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{kind:?}: {why}");
         assert_eq!(enclave.blocked(), 1, "{kind:?}");
-        // The host makes its own.
+        // The host's own system calls work.
         assert!(std::fs::read("/proc/self/stat").is_ok());
     }
     let id = u64::from(std::process::id());
@@ -162,7 +162,7 @@ fn a_system_call_is_blocked_and_counted() {
 }
 
 #[test]
-fn an_overrun_meets_the_guard_page() {
+fn a_stack_overflow_hits_the_guard_page() {
     for kind in here(&BOUND) {
         let enclave = load(kind);
         let why = misbehave(&*enclave, 1, 0);
@@ -176,9 +176,9 @@ fn an_overrun_meets_the_guard_page() {
 }
 
 #[test]
-fn wild_pointers_and_refused_instructions_end_the_call() {
+fn wild_pointers_and_forbidden_instructions_end_the_call() {
     for kind in here(&SEEN) {
-        // What is done at an address of a fresh enclave, and what it gives there.
+        // Runs an operation on an address of a new enclave; returns the fault.
         let wild = |how, address: &dyn Fn(&dyn Enclave) -> u64| {
             let enclave = load(kind);
             let address = address(&*enclave);
@@ -195,46 +195,46 @@ fn wild_pointers_and_refused_instructions_end_the_call() {
         assert_eq!(wild(4, &|_| 0).0, libc::SIGFPE, "{kind:?}");
         assert_eq!(wild(5, &|_| 0), segv(FaultLocation::Outside), "{kind:?}");
         assert_eq!(wild(7, &|_| 0).0, libc::SIGSEGV, "{kind:?}");
-        // Neither is the heap executed nor the code written.
+        // The heap is not executable, and the code is not writable.
         assert_eq!(wild(5, &heap), segv(FaultLocation::Inside), "{kind:?}");
         assert_eq!(wild(6, &|_| 0).2, FaultLocation::Inside, "{kind:?}");
     }
 }
 
-/// Lets threads stay inside by a word of the heap until it is 100; gives the word once so many are there.
-fn stay<'scope>(
+/// Keeps threads inside until a word of the heap is 100; returns the word after all of them have entered.
+fn keep_inside<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     enclave: &'scope dyn Enclave,
     threads: u32,
 ) -> (&'scope AtomicU32, Vec<std::thread::ScopedJoinHandle<'scope, Result<u64, EcallError>>>) {
     let word = enclave.heap().start;
-    // SAFETY: the heap is mapped while the enclave is, and begins on a page.
+    // SAFETY: the heap is mapped as long as the enclave, and is page-aligned.
     let inside = unsafe { AtomicU32::from_ptr(word as *mut u32) };
     inside.store(0, Ordering::SeqCst);
     let staying = (0..threads)
         .map(|_| scope.spawn(move || call(enclave, STAY, &[word as u64, 100])))
         .collect();
-    let begun = Instant::now();
+    let start = Instant::now();
     while inside.load(Ordering::SeqCst) != threads {
-        assert!(begun.elapsed() < Duration::from_secs(60), "they come inside");
+        assert!(start.elapsed() < Duration::from_secs(60), "the threads do not enter");
         std::thread::yield_now();
     }
     (inside, staying)
 }
 
-/// Lets those go who stay by a word, from outside.
+/// Lets the threads that wait for a word leave, from outside.
 fn let_go(word: &AtomicU32) {
     word.store(100, Ordering::SeqCst);
-    // SAFETY: wakes who sleeps by the word.
+    // SAFETY: it wakes threads that sleep on the word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1000) };
 }
 
 #[test]
-fn whoever_is_inside_at_a_fault_may_leave() {
+fn threads_inside_during_a_fault_may_leave() {
     for kind in here(&SEEN) {
         let enclave = load(kind);
         std::thread::scope(|scope| {
-            let (word, staying) = stay(scope, &*enclave, 2);
+            let (word, staying) = keep_inside(scope, &*enclave, 2);
             misbehave(&*enclave, 3, 0);
             let_go(word);
             for one in staying {
@@ -246,16 +246,16 @@ fn whoever_is_inside_at_a_fault_may_leave() {
 }
 
 #[test]
-fn an_enclave_ends_once_and_not_after_a_fault() {
-    // A virtual machine does not see the host's page.
+fn an_enclave_finishes_once_and_not_after_a_fault() {
+    // A virtual machine does not map the host's page.
     for kind in here(&[
         EnclaveKind::None,
         EnclaveKind::Simulate,
         EnclaveKind::ArchPrctl,
         EnclaveKind::Process,
     ]) {
-        // Shared with the process of that kind.
-        // SAFETY: a new mapping, wherever the kernel finds room.
+        // Shared with the process of kind `process`.
+        // SAFETY: it creates a new mapping at an address of the kernel's choice.
         let ended = unsafe {
             let (access, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -276,12 +276,12 @@ fn an_enclave_ends_once_and_not_after_a_fault() {
 }
 
 #[test]
-fn a_tcs_too_many_is_out_of_threads() {
+fn an_extra_thread_is_refused() {
     for kind in here(&SEEN) {
         let enclave = load(kind);
         let enclave = &*enclave;
         std::thread::scope(|scope| {
-            let (word, staying) = stay(scope, enclave, 4);
+            let (word, staying) = keep_inside(scope, enclave, 4);
             let refused = call(enclave, Ecall::nothing, &[]).unwrap_err();
             assert_eq!(refused, EcallError::OutOfThreads { tcs: 4 }, "{kind:?}");
             assert!(refused.to_string().contains("raise NumTCS"), "{refused}");
@@ -291,7 +291,7 @@ fn a_tcs_too_many_is_out_of_threads() {
             tcs.sort_unstable();
             assert_eq!(tcs, [0, 1, 2, 3], "{kind:?}");
             // Again, woken from inside.
-            let (word, staying) = stay(scope, enclave, 3);
+            let (word, staying) = keep_inside(scope, enclave, 3);
             assert_eq!(call(enclave, LET_GO, &[word.as_ptr() as u64, 100]), Ok(0), "{kind:?}");
             assert!(staying.into_iter().all(|one| one.join().unwrap().is_ok()), "{kind:?}");
         });
@@ -324,36 +324,36 @@ fn eight_threads_are_inside_at_once() {
 }
 
 #[test]
-fn a_process_that_ended_is_gone() {
+fn an_ended_process_is_reported_as_gone() {
     if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
     let enclave = load(EnclaveKind::Process);
     let id = process_of(&*enclave);
-    // SAFETY: ends a process that this test began.
+    // SAFETY: it ends a process that this test started.
     unsafe { libc::kill(id, libc::SIGKILL) };
     for _ in 0..2 {
         assert_eq!(call(&*enclave, FIVE, &[1]), Err(EcallError::Gone));
     }
     drop(enclave);
-    assert!(!Path::new(&format!("/proc/{id}")).exists(), "it is waited for");
+    assert!(!Path::new(&format!("/proc/{id}")).exists(), "the process is reaped");
 }
 
-/// The process of an enclave of kind `process`.
+/// Returns the process of an enclave of kind `process`.
 fn process_of(enclave: &dyn Enclave) -> i32 {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         let with: Vec<_> =
             children().into_iter().filter(|id| shares(*id, enclave.heap().start)).collect();
         if let [id] = with[..] {
             return id;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "processes with its memory: {with:?}");
+        assert!(start.elapsed() < Duration::from_secs(60), "processes with its memory: {with:?}");
         std::thread::yield_now();
     }
 }
 
-/// The processes that this one began.
+/// Returns the child processes of this one.
 fn children() -> Vec<i32> {
     let me = std::process::id();
     let tasks = std::fs::read_dir(format!("/proc/{me}/task")).unwrap();
@@ -364,9 +364,9 @@ fn children() -> Vec<i32> {
     all.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Whether a process has the shared memory that this one has at an address.
+/// Whether a process shares the memory that this one has at an address.
 fn shares(id: i32, address: usize) -> bool {
-    // Something else may be there; the same memory has the same inode.
+    // Other memory may be mapped there, but the same memory has the same inode.
     let inode = |process: &str| {
         let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         maps.lines().find_map(|line| {
@@ -381,8 +381,8 @@ fn shares(id: i32, address: usize) -> bool {
     inode(&id.to_string()) == here
 }
 
-/// Runs the test of a name in a process of its own and gives how that ended, and what it said.
-fn alone(test: &str) -> std::process::Output {
+/// Runs a test in a separate process; returns its output.
+fn separately(test: &str) -> std::process::Output {
     let program = std::env::current_exe().unwrap();
     Command::new(program).args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap()
 }
@@ -393,14 +393,14 @@ fn a_crash_of_the_host_is_still_a_crash() {
     if here(&[EnclaveKind::Simulate]).is_empty() {
         return;
     }
-    assert_eq!(alone("crashes").status.signal(), Some(libc::SIGSEGV));
+    assert_eq!(separately("crashes").status.signal(), Some(libc::SIGSEGV));
 }
 
 #[test]
-#[ignore = "it crashes; another test runs it in a process of its own"]
+#[ignore = "it crashes; another test runs it in a separate process"]
 fn crashes() {
     let enclave = load(EnclaveKind::Simulate);
     misbehave(&*enclave, 2, 8);
-    // SAFETY: none: it is the wild pointer that the test is about.
+    // SAFETY: this is the wild pointer that the test is about.
     unsafe { std::ptr::without_provenance_mut::<u64>(8).write_volatile(1) };
 }

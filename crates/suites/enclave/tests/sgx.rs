@@ -1,6 +1,6 @@
-//! Every image in an enclave of the processor's own, on machines that have such.
+//! Every image in an SGX enclave, on machines with SGX.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use enclave::conf::Conf;
 use enclave::error::{EcallError, FaultLocation};
@@ -8,7 +8,7 @@ use enclave::images::{self, Image};
 use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Enter;
 
-/// Whether there is such hardware; a test that lacks it says so by its name.
+/// Whether SGX is available; notes the test as untested otherwise.
 fn here(test: &str) -> bool {
     let there = kinds::available(EnclaveKind::Sgx);
     if let Err(why) = &there {
@@ -23,8 +23,8 @@ fn load(image: &Image) -> Box<dyn Enclave> {
 }
 
 #[test]
-fn every_image_keeps_its_contract_in_hardware() {
-    if !here("every_image_keeps_its_contract_in_hardware") {
+fn every_image_works_in_hardware() {
+    if !here("every_image_works_in_hardware") {
         return;
     }
     for image in images::all() {
@@ -35,7 +35,11 @@ fn every_image_keeps_its_contract_in_hardware() {
         for size in [16, 5000] {
             let first = enclave.drain(size).unwrap();
             assert!(first > 0, "{name}: blocks of {size} B");
-            assert_eq!(enclave.drain(size), Ok(first), "{name}: as many of {size} B again");
+            assert_eq!(
+                enclave.drain(size),
+                Ok(first),
+                "{name}: the same number of {size} B blocks again"
+            );
         }
         assert_eq!(enclave.enclave_thread(1000, 16_384, 1, 1), Ok(0), "{name}");
         let block = enclave.malloc(1000).unwrap();
@@ -48,11 +52,11 @@ fn every_image_keeps_its_contract_in_hardware() {
             let consume = || enclave.consume(2000);
             let [one, two] = [(); 2].map(|()| scope.spawn(produce));
             let [three, four] = [(); 2].map(|()| scope.spawn(consume));
-            let gave = [one, two, three, four].map(|one| one.join().unwrap());
-            assert_eq!(gave, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
+            let results = [one, two, three, four].map(|one| one.join().unwrap());
+            assert_eq!(results, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
             let run = || enclave.bank_run(2000, 1);
-            let gave = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
-            assert_eq!(gave, [Ok(2000); 4], "{name}");
+            let results = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
+            assert_eq!(results, [Ok(2000); 4], "{name}");
         });
         assert_eq!(enclave.bank_money(), Ok(20_000), "{name}");
     }
@@ -80,7 +84,7 @@ fn a_fault_in_hardware_is_a_failed_ecall() {
 }
 
 #[test]
-fn without_hardware_loading_says_why_and_what_helps() {
+fn without_hardware_loading_states_cause_and_fix() {
     let Err(why) = kinds::available(EnclaveKind::Sgx) else { return };
     let loaded = kinds::load(EnclaveKind::Sgx, images::find("dlmalloc").unwrap(), &Conf::default());
     assert_eq!(loaded.err().unwrap(), why);

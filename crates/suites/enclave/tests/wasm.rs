@@ -1,8 +1,8 @@
-//! What WebAssembly stops: each gives its clear error, the host lives, and the enclave is entered no more. What
-//! allocators owe there too is in tests/contract.
+//! The boundary of WebAssembly: a violation is reported with its cause, the host survives, and no later ECALL enters
+//! the enclave. tests/contract tests the allocators.
 
 #![cfg(feature = "wasm")]
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ fn load(tcs: usize) -> Box<dyn Enclave> {
     kinds::load(EnclaveKind::Wasm, dlmalloc(), &Conf { tcs, ..Conf::default() }).unwrap()
 }
 
-/// That the enclave does what it should.
+/// Checks that the enclave works.
 fn works(enclave: &dyn Enclave) {
     assert_eq!(enclave.leave(2), Ok(2));
     assert_eq!(enclave.enclave_thread(100, 1000, 1, 1), Ok(0));
 }
 
-/// What misbehaving gives, after which no call comes any more, on this thread or another.
+/// Returns the error of a misbehaving ECALL, and checks that no later ECALL enters, on this thread or another.
 fn misbehave(enclave: &dyn Enclave, how: u64) -> EcallError {
     let why = enclave.misbehave(how).unwrap_err();
     assert!(!why.to_string().contains('\n'));
@@ -42,7 +42,7 @@ fn refuses(enclave: &dyn Enclave) {
 }
 
 #[test]
-fn allocators_of_rust_have_modules_that_ask_for_ocalls_alone() {
+fn allocators_in_rust_have_modules_that_import_only_ocalls() {
     let modules: Vec<_> =
         images::all().iter().filter_map(|image| Some((image.allocator, image.wasm?))).collect();
     let names: Vec<_> = modules.iter().map(|(name, _)| *name).collect();
@@ -56,7 +56,7 @@ fn allocators_of_rust_have_modules_that_ask_for_ocalls_alone() {
 }
 
 #[test]
-fn an_allocator_that_is_not_rust_is_unavailable() {
+fn an_allocator_not_in_rust_is_unavailable() {
     for name in ["jemalloc", "mimalloc", "rpmalloc", "snmalloc"] {
         let failure = kinds::has(EnclaveKind::Wasm, name).unwrap_err();
         assert!(failure.why.contains(&format!("{name} has no module")), "{failure}");
@@ -77,7 +77,7 @@ fn words_pass_and_ocalls_are_counted() {
     assert_eq!((heap.len(), heap.start % 4096), (4096 * 4096, 0));
     let pointer = enclave.malloc(100).unwrap();
     assert!(heap.contains(&(pointer as usize)), "{pointer:#x} in {heap:x?}");
-    assert_eq!(enclave.equal(pointer, u64::MAX, 0), Ok(0), "no bytes beyond the heap");
+    assert_eq!(enclave.equal(pointer, u64::MAX, 0), Ok(0), "beyond the heap");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_system_call_does_not_exist() {
 }
 
 #[test]
-fn an_overrun_meets_the_guard_page() {
+fn a_stack_overflow_hits_the_guard_page() {
     let enclave = load(3);
     let why = misbehave(&*enclave, 1);
     let EcallError::Fault { signal: libc::SIGSEGV, place: FaultLocation::Guard, .. } = why else {
@@ -104,7 +104,7 @@ fn wild_pointers_and_traps_end_the_call() {
     };
     let why = misbehave(&*load(1), 3);
     assert_eq!(why, EcallError::Trap { what: "an unreachable instruction" });
-    // Below a block is what dlmalloc knows of it.
+    // The address below a block contains dlmalloc's metadata.
     let enclave = load(1);
     let why = enclave.usable_size(0xffff_fff0).unwrap_err();
     let EcallError::Fault { address: 0xffff_ffec, place: FaultLocation::Outside, .. } = why else {
@@ -113,7 +113,7 @@ fn wild_pointers_and_traps_end_the_call() {
     refuses(&*enclave);
 }
 
-/// Copying is the module's own work, and what it meets is no fault of the host.
+/// The module itself copies memory, so a fault is not the host's.
 #[test]
 fn a_copy_beyond_the_heap_ends_the_call() {
     let conf = Conf { heap_pages: 64, tcs: 1, ..Conf::default() };
@@ -122,7 +122,7 @@ fn a_copy_beyond_the_heap_ends_the_call() {
     let (long, block) = (enclave.malloc(160_000).unwrap(), enclave.malloc(64).unwrap());
     assert!(0 < long && long < block);
     assert_eq!((enclave.free(long), enclave.fill(block, 16, 0xff)), (Ok(0), Ok(16)));
-    // What stands before this is no size, and copying so much of it reads past the heap.
+    // The word before this address is not a size; copying that many bytes reads beyond the heap.
     let why = enclave.realloc(block + 16, 150_000).unwrap_err();
     let EcallError::Fault { signal: libc::SIGSEGV, address, place: FaultLocation::Guard, .. } = why
     else {
@@ -134,7 +134,7 @@ fn a_copy_beyond_the_heap_ends_the_call() {
 }
 
 #[test]
-fn whoever_is_inside_at_a_fault_may_leave() {
+fn threads_inside_during_a_fault_may_leave() {
     const TIMES: u64 = 2_000_000;
     let enclave = load(2);
     let enclave = &*enclave;
@@ -144,23 +144,23 @@ fn whoever_is_inside_at_a_fault_may_leave() {
             std::thread::yield_now();
         }
         misbehave(enclave, 3);
-        assert!(enclave.ocalls() < TIMES, "it is still inside");
+        assert!(enclave.ocalls() < TIMES, "the thread is still inside");
         assert_eq!(inside.join().unwrap(), Ok(TIMES));
     });
 }
 
 #[test]
-fn more_than_a_module_reaches_is_refused() {
+fn a_heap_beyond_a_modules_address_range_is_refused() {
     let conf = Conf { heap_pages: 1 << 20, ..Conf::default() };
     let failure = kinds::load(EnclaveKind::Wasm, dlmalloc(), &conf).err().unwrap();
     assert!(failure.to_string().contains("use fewer pages"), "{failure}");
 }
 
 #[test]
-fn more_than_half_of_what_a_module_reaches_is_not() {
+fn a_heap_beyond_half_of_a_modules_address_range_works() {
     const HEAP: usize = 9 << 28;
     if machine::memory::available() < 2 * HEAP as u64 {
-        let why = "it takes twice as much free memory";
+        let why = "it needs twice as much free memory";
         return machine::untested::note("a module's heap beyond 2 GiB", &why);
     }
     let conf = Conf { heap_pages: HEAP / 4096, ..Conf::default() };
@@ -173,10 +173,10 @@ fn more_than_half_of_what_a_module_reaches_is_not() {
 }
 
 #[test]
-fn a_tcs_too_many_is_out_of_threads() {
+fn an_extra_thread_is_refused() {
     let enclave = load(1);
     let enclave = &*enclave;
-    let (done, begun) = (AtomicBool::new(false), Instant::now());
+    let (done, start) = (AtomicBool::new(false), Instant::now());
     let refused = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
@@ -184,7 +184,7 @@ fn a_tcs_too_many_is_out_of_threads() {
             }
         });
         let refused = loop {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nobody is refused");
+            assert!(start.elapsed() < Duration::from_secs(60), "no thread is refused");
             if let Err(why) = enclave.nothing() {
                 break why;
             }
@@ -196,7 +196,7 @@ fn a_tcs_too_many_is_out_of_threads() {
 }
 
 #[test]
-fn who_waits_outside_sleeps_and_is_woken() {
+fn a_waiting_thread_sleeps_outside_and_is_woken() {
     let enclave = load(2);
     let enclave = &*enclave;
     let waited = std::thread::scope(|scope| {
@@ -210,34 +210,34 @@ fn who_waits_outside_sleeps_and_is_woken() {
         assert_eq!(waits.join().unwrap(), Ok(10));
         waited
     });
-    // By a word that the host does not find nobody would sleep, but ask again and again.
+    // If the host did not find the word, the thread would not sleep but wait again and again.
     assert!(waited < 100, "{waited} times");
     assert!(enclave.waits() < enclave.ocalls());
 }
 
-/// Threads that copy under the lock want it until one has waited for it.
+/// Threads that copy under the lock contend for it until one has waited.
 #[test]
-fn a_lock_that_waits_leaves_by_ocalls() {
+fn a_sleeping_lock_makes_ocalls() {
     const LARGE: u64 = 1 << 20;
     let conf = Conf { tcs: 4, ..Conf::default() };
     let enclave =
         kinds::load(EnclaveKind::Wasm, images::find("dlmalloc-wait").unwrap(), &conf).unwrap();
-    let (enclave, begun) = (&*enclave, Instant::now());
+    let (enclave, start) = (&*enclave, Instant::now());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                while enclave.waits() == 0 && begun.elapsed() < Duration::from_secs(30) {
+                while enclave.waits() == 0 && start.elapsed() < Duration::from_secs(30) {
                     let (block, behind) =
                         (enclave.malloc(LARGE).unwrap(), enclave.malloc(64).unwrap());
                     let moved = enclave.realloc(block, LARGE + 4096).unwrap();
-                    assert!(block != 0 && behind != 0 && moved != 0, "there is room");
+                    assert!(block != 0 && behind != 0 && moved != 0, "no space is left");
                     assert_eq!((enclave.free(moved), enclave.free(behind)), (Ok(0), Ok(0)));
                 }
             });
         }
     });
-    assert!(enclave.waits() > 0, "nobody waits");
-    assert!(enclave.waits() < enclave.ocalls(), "and is woken");
+    assert!(enclave.waits() > 0, "no thread waits");
+    assert!(enclave.waits() < enclave.ocalls(), "no thread is woken");
     works(enclave);
 }
 
@@ -258,15 +258,15 @@ fn eight_threads_are_inside_at_once() {
     assert_eq!(enclave.ocalls(), 8 * 50 * 3);
 }
 
-/// Both kinds make failed ECALLs of signals; whichever was loaded first, each has its own.
+/// Both kinds convert signals to failed ECALLs; each handles its own, regardless of which was loaded first.
 #[test]
-fn faults_of_two_kinds_do_not_meet() {
+fn faults_of_two_kinds_do_not_interfere() {
     for how in 1..4 {
         for wasm_first in [false, true] {
             let native = || kinds::load(EnclaveKind::Simulate, dlmalloc(), &Conf::default());
             let before = (!wasm_first).then(native);
             let wasm = load(8);
-            // Where this machine cannot simulate, the others tell of it.
+            // If this machine cannot simulate, other tests note it.
             let Ok(native) = before.unwrap_or_else(native) else { return };
             misbehave(&*native, how);
             works(&*wasm);

@@ -1,9 +1,9 @@
-// jemalloc behind tollgate's interface.
+// jemalloc with tollgate's interface.
 #include "system.h"
 
 #include <tollgate_allocator.h>
 
-// What freed memory this thread and all arenas keep goes back to the heap.
+// Returns the freed memory that this thread and all arenas keep to the heap.
 static __attribute__((noinline, cold)) void make_room(void)
 {
   tsd_t* tsd = tsd_fetch();
@@ -17,7 +17,7 @@ static __attribute__((noinline, cold)) void make_room(void)
   }
 }
 
-// The result of an allocation, tried again once there is more room.
+// The result of an allocation, which is retried after freed memory was returned.
 #define WITH_ROOM(allocation) \
   ({ \
     void* found = (allocation); \
@@ -29,7 +29,7 @@ static __attribute__((noinline, cold)) void make_room(void)
     found; \
   })
 
-// jemalloc aligns less than 16 bytes to 8.
+// jemalloc aligns blocks of less than 16 bytes to 8.
 static inline size_t at_least(size_t size)
 {
   return size < 16 ? 16 : size;
@@ -38,7 +38,7 @@ static inline size_t at_least(size_t size)
 void tollgate_allocator_init(void* heap_start, void* heap_end)
 {
   system_begin(heap_start, heap_end);
-  // The first call sets it all up.
+  // The first call initialises jemalloc.
   je_free(je_malloc(1));
 }
 
@@ -46,7 +46,7 @@ void tollgate_allocator_cleanup(void)
 {
 }
 
-// A thread's cache is its TCS's: it begins with the first allocation and serves all calls.
+// A thread's cache belongs to its TCS: it is created by the first allocation and serves all calls.
 void tollgate_allocator_thread_init(void)
 {
 }

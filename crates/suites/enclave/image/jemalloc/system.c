@@ -1,5 +1,5 @@
-// What jemalloc has here in place of a system: its src/pages.c, extent_mmap.c and conf.c over the pages of the
-// heap; of what it says and counts (malloc_io.c, stats.c, ctl.c, prof.c), that nobody listens.
+// jemalloc's interface to the system, in place of its src/pages.c, extent_mmap.c and conf.c, with the pages of the
+// heap. Its output and statistics (malloc_io.c, stats.c, ctl.c, prof.c) are stubs.
 #include "system.h"
 
 #include <pages.h>
@@ -10,7 +10,8 @@
 #include "jemalloc/internal/malloc_io.h"
 #include "jemalloc/internal/safety_check.h"
 
-// How many processors jemalloc takes there to be: an inside cannot know. It has up to four arenas for each.
+// The number of processors that jemalloc assumes, because code inside cannot know it. jemalloc creates up to four
+// arenas for each.
 #define PROCESSORS 8
 
 void system_begin(void* heap_start, void* heap_end)
@@ -51,7 +52,7 @@ bool extent_dalloc_mmap(void* address, size_t size)
   return false;
 }
 
-// Pages are always there: true says that it was not done.
+// Pages are always present: true reports that nothing was done.
 bool pages_commit(void* address, size_t size)
 {
   return true;
@@ -97,10 +98,10 @@ void pages_unmark_guards(void* head, void* tail)
 
 void malloc_conf_init(sc_data_t* classes, unsigned shards[SC_NBINS], char link[PATH_MAX + 1])
 {
-  // Freed extents stay with their arena until somebody else finds no room: then allocator.c has them given back.
+  // Freed extents stay with their arena until an allocation fails; then allocator.c returns them to the heap.
   opt_dirty_decay_ms = -1;
   opt_muzzy_decay_ms = 0;
-  // Its own memory comes in steps of LG_HUGEPAGE, and not of 2 MiB.
+  // Metadata is allocated in steps of LG_HUGEPAGE instead of 2 MiB.
   opt_metadata_thp = metadata_thp_always;
 }
 
@@ -114,7 +115,7 @@ long sysconf(int name)
   return PROCESSORS;
 }
 
-// Time in ticks: what jemalloc does by time may be done at any.
+// The time in ticks: jemalloc's time-based work may run at any time.
 int clock_gettime(clockid_t clock, struct timespec* now)
 {
   uint64_t ticks = __builtin_ia32_rdtsc();
@@ -145,7 +146,7 @@ void malloc_printf(const char* format, ...)
 {
 }
 
-// For the names of arenas alone.
+// Only used for the names of arenas.
 size_t malloc_snprintf(char* text, size_t size, const char* format, ...)
 {
   if (size > 0)

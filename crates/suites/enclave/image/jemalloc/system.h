@@ -1,8 +1,8 @@
-// jemalloc's own headers, and where its system begins.
+// jemalloc's internal headers, and the initialisation of its system.
 #pragma once
 #include "jemalloc/internal/jemalloc_preamble.h"
 
 #include "jemalloc/internal/jemalloc_internal_includes.h"
 
-// The heap that jemalloc's pages come from.
+// Sets the heap that jemalloc's pages come from.
 void system_begin(void* heap_start, void* heap_end);

@@ -1,10 +1,10 @@
-// jemalloc's tables of the address space: 2 MiB for each GiB of addresses that the heap lies in, of which a few
-// pages are touched. They stand in the image, since they are as large as a small heap is.
+// jemalloc's tables of the address space: 2 MiB for each GiB of addresses that the heap spans, of which few pages are
+// used. They are part of the image, because they are as large as a small heap.
 #define base_alloc_rtree table
 #include "rtree.c"
 
 #define TABLE ((size_t)2 << 20)
-// A heap up to 1 GiB lies in two at most.
+// A heap of up to 1 GiB spans at most two.
 #define TABLES 2
 
 static char tables[TABLES][TABLE] __attribute__((aligned(4096)));

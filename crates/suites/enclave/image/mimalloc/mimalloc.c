@@ -1,5 +1,5 @@
-// mimalloc behind tollgate's interface. Its prim.h, by which it asks a system, is answered by the pages of the
-// heap; its other sources are those of its static.c.
+// mimalloc with tollgate's interface. Its interface to the system, prim.h, is implemented with the pages of the heap;
+// its other sources are those of its static.c.
 #include <pages.h>
 
 #include "mimalloc.h"
@@ -23,8 +23,8 @@
 #include "theap.c"
 #include "threadlocal.c"
 
-// Its map of the address space: a pointer for so many slices of all that 47 bits address. Few of its pages are
-// touched, and it stands in the image, since no heap is as large.
+// Its map of the address space: one pointer per group of slices of the 47-bit address space. Few of its pages are
+// used. It is part of the image, because no heap is as large.
 #define MAP_ENTRIES ((size_t)1 << (47 - MI_ARENA_SLICE_SHIFT - MI_PAGE_MAP_SUB_SHIFT))
 static char map[MAP_ENTRIES * sizeof(void*) + 2 * MI_MiB] __attribute__((aligned(4096)));
 
@@ -35,7 +35,7 @@ FILE *stdout, *stderr;
 void _mi_prim_mem_init(mi_os_mem_config_t* config)
 {
   config->page_size = PAGE_BYTES;
-  // Up to here alignments are kept, so that it need not ask for more and give back the rest: all are.
+  // Alignments up to here are guaranteed, so that mimalloc need not request more memory and return the rest: all are.
   config->alloc_granularity = SIZE_MAX;
   config->large_page_size = 0;
   config->physical_memory_in_kib = pages_count * (PAGE_BYTES / MI_KiB);
@@ -49,7 +49,7 @@ void _mi_prim_mem_init(mi_os_mem_config_t* config)
 int _mi_prim_alloc(
   void* hint, size_t size, size_t alignment, bool commit, bool allow_large, bool* is_large, bool* is_zero, void** address)
 {
-  // The map is what it asks for first.
+  // The map is the first request.
   static bool mapped;
   *is_large = false;
   if (!mapped && size <= sizeof map)
@@ -70,7 +70,7 @@ int _mi_prim_free(void* address, size_t size)
   return 0;
 }
 
-// Pages are always there and can be used.
+// Pages are always present and usable.
 int _mi_prim_commit(void* address, size_t size, bool* is_zero)
 {
   *is_zero = false;
@@ -114,7 +114,7 @@ size_t _mi_prim_numa_node_count(void)
   return 1;
 }
 
-// Time in ticks: what mimalloc does by time may be done at any.
+// The time in ticks: mimalloc's time-based work may run at any time.
 mi_msecs_t _mi_prim_clock_now(void)
 {
   return (mi_msecs_t)(__builtin_ia32_rdtsc() >> 20);
@@ -133,7 +133,7 @@ bool _mi_prim_getenv(const char* name, char* result, size_t size)
   return false;
 }
 
-// It makes do with the clock.
+// The clock suffices.
 bool _mi_prim_random_buf(void* buffer, size_t length)
 {
   return false;
@@ -175,8 +175,8 @@ void _mi_allocator_done(void)
 {
 }
 
-// One arena of as many whole chunks as the heap has room for beside the map's lower level, which comes as pages: for
-// the heap's addresses, two parts of it at most. So does what is left over.
+// Creates one arena of as many whole chunks as fit into the heap next to the lower level of the map, which is
+// allocated as pages: at most two parts for the heap's addresses. The remaining pages stay available.
 static void one_arena(void)
 {
   size_t lower = 2 * MI_PAGE_MAP_SUB_SIZE, all = pages_count * PAGE_BYTES;
@@ -191,7 +191,7 @@ void tollgate_allocator_init(void* start, void* end)
 {
   pages_begin(start, end);
   heap_end = (uintptr_t)end;
-  // Nothing goes back to a system, and there is no more of it.
+  // No memory is returned to a system, and the system has no more.
   mi_option_set(mi_option_purge_delay, -1);
   mi_option_set(mi_option_arena_reserve, 0);
   _mi_auto_process_init();
@@ -202,7 +202,7 @@ void tollgate_allocator_cleanup(void)
 {
 }
 
-// A thread's heap is its TCS's: it begins with the first allocation and serves all calls.
+// A thread's heap belongs to its TCS: it is created by the first allocation and serves all calls.
 void tollgate_allocator_thread_init(void)
 {
 }
@@ -211,7 +211,7 @@ void tollgate_allocator_thread_cleanup(void)
 {
 }
 
-// mimalloc aligns less than 16 bytes to 8.
+// mimalloc aligns blocks of less than 16 bytes to 8.
 static inline size_t at_least(size_t size)
 {
   return size < 16 ? 16 : size;

@@ -1,4 +1,4 @@
-// rpmalloc behind tollgate's interface. Its memory comes in spans from the heap instead of from mmap.
+// rpmalloc with tollgate's interface. Its memory consists of spans of the heap instead of mappings.
 #include <tollgate_allocator.h>
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// What rpmalloc would ask of a system. None of it is asked once memory has another source.
+// rpmalloc's system calls. None is used if memory has another source.
 #define sysconf(name) 4096
 #define mmap(...) MAP_FAILED
 #define munmap(...) 0
@@ -27,13 +27,14 @@
 #define ENABLE_OVERRIDE 0
 #define ENABLE_PRELOAD 0
 #define ENABLE_VALIDATE_ARGS 1
-// What one thread keeps beyond its call, no other finds: in a heap this small all goes back.
+// Memory that a thread keeps after its call is not available to others, so in such a small heap all of it is
+// released.
 #define ENABLE_GLOBAL_CACHE 0
 #include "rpmalloc.c"
 
-// A span: what memory is asked for by, and aligned to.
+// The length and alignment of memory requests.
 #define SPAN ((size_t)64 * 1024)
-// As many spans as 16 GiB have.
+// Number of spans in 16 GiB.
 #define MAX_SPANS ((size_t)1 << 18)
 
 static char* spans;
@@ -52,7 +53,7 @@ static void unlock(void)
   atomic_flag_clear_explicit(&taken, memory_order_release);
 }
 
-// The first spans in a row that are free; NULL where there are none.
+// Returns the first consecutive free spans, or NULL if there are not enough.
 static void* span_map(size_t size, size_t* offset)
 {
   size_t wanted = size / SPAN + (size % SPAN > 0), row = 0;
@@ -76,7 +77,7 @@ static void* span_map(size_t size, size_t* offset)
 static void span_unmap(void* address, size_t size, size_t offset, size_t release)
 {
   (void)size, (void)offset;
-  // A part of a row stays: it goes with the whole.
+  // A part of an allocation is kept until the whole is freed.
   if (!release)
     return;
   lock();
@@ -94,9 +95,9 @@ void tollgate_allocator_init(void* heap_start, void* heap_end)
   rpmalloc_config_t config = {
     .memory_map = span_map, .memory_unmap = span_unmap, .span_map_count = 1};
   rpmalloc_initialize_config(&config);
-  // It began a thread, too; threads begin with their calls.
+  // The initialisation also started a thread, but threads start with their calls.
   rpmalloc_thread_finalize(1);
-  // Nor is the TCS that came first the main thread, which rpmalloc lets pass its lock.
+  // The first TCS must not be the main thread either, because rpmalloc lets that one bypass its lock.
   _rpmalloc_main_thread_id = 0;
 }
 
@@ -108,7 +109,7 @@ void tollgate_allocator_cleanup(void)
 void tollgate_allocator_thread_init(void)
 {
   rpmalloc_thread_initialize();
-  // A thread that finds no room for its heap could not free what others allocated.
+  // A thread without memory for its heap could not free blocks of other threads.
   if (!rpmalloc_is_thread_initialized())
     __builtin_trap();
 }
@@ -140,7 +141,7 @@ void* tollgate_allocator_realloc(void* pointer, size_t size)
 
 void* tollgate_allocator_aligned_alloc(size_t alignment, size_t size)
 {
-  // rpmalloc would let the sum of both pass beyond 64 bits.
+  // rpmalloc's sum of both could overflow 64 bits.
   return size > SIZE_MAX / 2 ? NULL : rpaligned_alloc(alignment, size);
 }
 
@@ -157,7 +158,7 @@ size_t tollgate_allocator_usable_size(void* pointer)
   return rpmalloc_usable_size(pointer);
 }
 
-// By the spans that it took from the heap.
+// Counts the spans taken from the heap.
 int tollgate_allocator_mallinfo(struct tollgate_mallinfo* info)
 {
   size_t taken_now = 0;

@@ -1,12 +1,12 @@
-// snmalloc on a fixed range, behind tollgate's interface. Its heap is FixedRangeConfig's, its platform
-// one that allocates nothing; a thread's allocator comes from the pool at each root call and goes back.
+// snmalloc on a fixed range, with tollgate's interface. Its heap is that of FixedRangeConfig, and its platform
+// allocates no memory. A thread takes an allocator from the pool at each root call and releases it afterwards.
 #include <tollgate_allocator.h>
 
 #include <snmalloc/aal/aal.h>
 
 namespace snmalloc
 {
-  // What is below snmalloc here: no system.
+  // The platform below snmalloc: no operating system.
   class EnclaveBase
   {
   public:
@@ -18,7 +18,7 @@ namespace snmalloc
     {
       __builtin_trap();
     }
-    // Keys that free lists are hidden by.
+    // Keys that obfuscate free lists.
     static uint64_t get_entropy64()
     {
       return __builtin_ia32_rdtsc();
@@ -96,7 +96,7 @@ extern "C"
     return __builtin_mul_overflow(count, size, &bytes) ? nullptr : alloc<Zero>(bytes);
   }
 
-  // What fits its class stays.
+  // A block stays if the new size has the same size class.
   void* tollgate_allocator_realloc(void* pointer, size_t size)
   {
     size_t usable = tollgate_allocator_usable_size(pointer);
@@ -121,7 +121,7 @@ extern "C"
 
   void* tollgate_allocator_aligned_alloc(size_t alignment, size_t size)
   {
-    // Of no bytes at all, snmalloc gives no alignment.
+    // For size 0, snmalloc would ignore the alignment.
     return alloc_aligned(alignment, size ? size : 1);
   }
 
@@ -130,7 +130,7 @@ extern "C"
     return pointer ? alloc_size(pointer) : 0;
   }
 
-  // By the chunks that its threads took from the heap.
+  // Counts the chunks that its threads took from the heap.
   int tollgate_allocator_mallinfo(struct tollgate_mallinfo* info)
   {
     *info = {Config::Backend::get_current_usage(), Config::Backend::get_peak_usage(), heap};

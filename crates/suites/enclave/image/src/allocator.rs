@@ -1,107 +1,107 @@
-//! The pluggable interface: what an allocator answers, in Rust as a trait, in C as functions by the names
-//! of include/tollgate_allocator.h. The two are one: [`link!`](crate::link) defines the functions from the
-//! trait, and all code inside calls the functions, so that a missing one is an error of the linker.
+//! The pluggable interface: the functions that an allocator implements, in Rust as a trait, in C with the names of
+//! include/tollgate_allocator.h. Both are the same interface: [`link!`](crate::link) defines the functions from the
+//! trait, and all code inside calls the functions, so a missing one is a link error.
 
 use core::ptr;
 
-/// What an address is aligned to where nothing else was asked: two words.
+/// The default alignment of blocks: two words.
 pub const ALIGNMENT: usize = 2 * size_of::<usize>();
 
-/// ENOMEM: no room.
+/// ENOMEM: no space is left.
 const NO_ROOM: i32 = 12;
-/// Whatever is not 0: nothing is told.
+/// Any value but 0: the allocator reports no statistics.
 const NOT_TOLD: i32 = 1;
-/// EINVAL: an alignment that is none.
+/// EINVAL: an invalid alignment.
 const BAD_ALIGNMENT: i32 = 22;
 
-/// What an allocator tells of itself, in bytes; 0 where it does not know one of them.
+/// Statistics of an allocator, bytes; 0 if the allocator does not know one of them.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Mallinfo {
-    /// In use: in whatever pieces the allocator counts by.
+    /// Memory in use, in the units that the allocator counts.
     pub current: usize,
-    /// The most that ever was.
+    /// Maximum of `current` so far.
     pub peak: usize,
-    /// What the heap can hold.
+    /// Capacity of the heap.
     pub max_heap_size: usize,
 }
 
 /// An allocator on a heap that cannot grow.
 ///
 /// # Safety
-/// Memory it gives lies in the heap of `init`, overlaps no other that is in use, is as long as asked and
-/// aligned as asked, at least to [`ALIGNMENT`]. Any number of threads call at once.
+/// Returned memory is inside the heap of `init`, does not overlap other memory in use, and has at least the requested
+/// length and alignment, which is at least [`ALIGNMENT`]. All functions are thread-safe.
 pub unsafe trait Allocator: Sync {
-    /// Begins, with the heap's first byte and its end.
+    /// Initialises the allocator with the heap's first byte and its end.
     ///
     /// # Safety
-    /// The heap is zeroed memory that nobody else uses; called once, before all else.
+    /// The heap is zeroed memory that nothing else uses. Called once, before all other functions.
     unsafe fn init(&self, start: *mut u8, end: *mut u8);
 
-    /// Ends.
+    /// Cleans up.
     ///
     /// # Safety
-    /// Nothing is called after it.
+    /// No other function is called afterwards.
     unsafe fn cleanup(&self) {}
 
-    /// A thread begins a root call.
+    /// Prepares for a root call of a thread.
     ///
     /// # Safety
-    /// Paired with `thread_cleanup` on one thread.
+    /// Paired with `thread_cleanup` on the same thread.
     unsafe fn thread_init(&self) {}
 
-    /// A thread ends a root call.
+    /// Cleans up after a root call of a thread.
     ///
     /// # Safety
     /// As `thread_init`.
     unsafe fn thread_cleanup(&self) {}
 
-    /// Memory; NULL where there is no room.
+    /// Allocates memory; returns NULL if no space is left.
     fn malloc(&self, size: usize) -> *mut u8;
 
-    /// Takes memory back.
+    /// Frees memory.
     ///
     /// # Safety
-    /// The pointer is NULL or of this allocator, and in use.
+    /// The pointer is NULL, or this allocator returned it and it is in use.
     unsafe fn free(&self, pointer: *mut u8);
 
-    /// Memory at a power of two, which is at least [`ALIGNMENT`]; NULL where there is no room.
+    /// Allocates memory aligned to a power of two of at least [`ALIGNMENT`]; returns NULL if no space is left.
     fn aligned_alloc(&self, alignment: usize, size: usize) -> *mut u8;
 
-    /// How many bytes may be used; 0 for NULL.
+    /// Returns how many bytes of a block may be used; 0 for NULL.
     ///
     /// # Safety
     /// As `free`.
     unsafe fn usable_size(&self, pointer: *mut u8) -> usize;
 
-    /// What it tells of itself; nothing where it counts nothing.
+    /// Returns statistics, or `None` if the allocator keeps none.
     fn mallinfo(&self) -> Option<Mallinfo> {
         None
     }
 
-    /// As the C function: 0 where it has told.
+    /// Implements the C function: returns 0 if it wrote the statistics.
     ///
     /// # Safety
-    /// The place can be written.
+    /// `place` must be valid for writes.
     unsafe fn write_mallinfo(&self, place: *mut Mallinfo) -> i32 {
         let Some(told) = self.mallinfo() else { return NOT_TOLD };
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that `place` is valid.
         unsafe { place.write(told) };
         0
     }
 
-    /// Zeroed memory; NULL where there is no room.
+    /// Allocates zeroed memory; returns NULL if no space is left.
     fn calloc(&self, count: usize, size: usize) -> *mut u8 {
         let Some(bytes) = count.checked_mul(size) else { return ptr::null_mut() };
         let pointer = self.malloc(bytes);
         if !pointer.is_null() {
-            // SAFETY: it is this many bytes long.
+            // SAFETY: the block has at least this length.
             unsafe { ptr::write_bytes(pointer, 0, bytes) };
         }
         pointer
     }
 
-    /// Grows or shrinks, and keeps the bytes; NULL where there is no room, and then nothing has changed.
+    /// Grows or shrinks a block and keeps its bytes; returns NULL and changes nothing if no space is left.
     ///
     /// # Safety
     /// As `free`.
@@ -109,26 +109,26 @@ pub unsafe trait Allocator: Sync {
         if pointer.is_null() {
             return self.malloc(size);
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that the pointer is valid.
         let usable = unsafe { self.usable_size(pointer) };
-        // What fits stays, unless more than half would lie idle.
+        // The block stays if the new size fits and uses at least half of it.
         if size <= usable && size >= usable / 2 {
             return pointer;
         }
         let moved = self.malloc(size);
         if !moved.is_null() {
-            // SAFETY: both are at least this long, and apart.
+            // SAFETY: both have at least this length and do not overlap.
             unsafe { ptr::copy_nonoverlapping(pointer, moved, usable.min(size)) };
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees that the pointer is valid.
             unsafe { self.free(pointer) };
         }
         moved
     }
 
-    /// As the C function: 0, ENOMEM or EINVAL.
+    /// Implements the C function: returns 0, ENOMEM or EINVAL.
     ///
     /// # Safety
-    /// The place can be written.
+    /// `place` must be valid for writes.
     unsafe fn posix_memalign(&self, place: *mut *mut u8, alignment: usize, size: usize) -> i32 {
         if !alignment.is_power_of_two() || alignment < size_of::<usize>() {
             return BAD_ALIGNMENT;
@@ -137,20 +137,20 @@ pub unsafe trait Allocator: Sync {
         if pointer.is_null() {
             return NO_ROOM;
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that `place` is valid.
         unsafe { place.write(pointer) };
         0
     }
 }
 
-/// Declares the functions for those who call, and defines them from a trait's implementation.
+/// Declares the functions for callers, and defines them from an implementation of the trait.
 macro_rules! functions {
     ($($(#[$doc:meta])* fn $function:ident = $method:ident($($name:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         unsafe extern "C" {
             $($(#[$doc])* pub fn $function($($name: $type),*) $(-> $result)?;)*
         }
 
-        /// Links an allocator: the one line that an image consists of. The type is a unit or has `new`.
+        /// Links an allocator: the only line of an image. The type must have a constant function `new`.
         #[macro_export]
         macro_rules! link {
             ($allocator:ty) => {
@@ -158,8 +158,8 @@ macro_rules! functions {
                 $(
                     #[unsafe(no_mangle)]
                     unsafe extern "C" fn $function($($name: $type),*) $(-> $result)? {
-                        // SAFETY: passed on: the C interface promises what the trait does.
-                        #[allow(unused_unsafe, reason = "some are safe to call")]
+                        // SAFETY: the contract of the C interface is that of the trait.
+                        #[allow(unused_unsafe, reason = "some of the methods are safe")]
                         unsafe { $crate::allocator::Allocator::$method(&LINKED, $($name),*) }
                     }
                 )*
@@ -196,7 +196,7 @@ functions! {
     fn tollgate_allocator_mallinfo = write_mallinfo(place: *mut inside::allocator::Mallinfo) -> i32;
 }
 
-// An allocator in C may lack it: then this tells nothing.
+// The default for allocators in C that do not define it: reports no statistics.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .text.tollgate_allocator_mallinfo, \"ax\", @progbits",

@@ -1,4 +1,4 @@
-//! The calls' answers, made from the interface.
+//! The implementation of the calls.
 
 use crate::allocator::Mallinfo;
 use crate::heap::{self, bytes, holds};
@@ -12,7 +12,7 @@ pub struct Inside;
 impl Trusted for Inside {
     fn initialise(&self, heap_start: u64, heap_end: u64) -> u64 {
         heap::set(heap_start, heap_end);
-        // SAFETY: the loader made the heap for this.
+        // SAFETY: the loader created the heap for this purpose.
         unsafe { allocator::init(heap_start as *mut u8, heap_end as *mut u8) };
         0
     }
@@ -41,47 +41,47 @@ impl Trusted for Inside {
     }
 
     fn malloc(&self, size: u64) -> u64 {
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: malloc has no precondition.
         unsafe { allocator::malloc(bytes(size)) as u64 }
     }
 
     fn free(&self, pointer: u64) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the pointer is valid.
         unsafe { allocator::free(pointer as *mut u8) };
         0
     }
 
     fn calloc(&self, count: u64, size: u64) -> u64 {
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: calloc has no precondition.
         unsafe { allocator::calloc(bytes(count), bytes(size)) as u64 }
     }
 
     fn realloc(&self, pointer: u64, size: u64) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the pointer is valid.
         unsafe { allocator::realloc(pointer as *mut u8, bytes(size)) as u64 }
     }
 
     fn aligned_alloc(&self, alignment: u64, size: u64) -> u64 {
         if alignment.is_power_of_two() && alignment >= allocator::ALIGNMENT as u64 {
-            // SAFETY: it is an alignment.
+            // SAFETY: the alignment is valid.
             return unsafe { allocator::aligned_alloc(bytes(alignment), bytes(size)) as u64 };
         }
-        // By the function that refuses what is no alignment.
+        // The function that refuses an invalid alignment.
         let mut pointer = core::ptr::null_mut();
-        // SAFETY: the place can be written.
+        // SAFETY: the pointer is valid for writes.
         let failed =
             unsafe { allocator::posix_memalign(&mut pointer, bytes(alignment), bytes(size)) };
         if failed == 0 { pointer as u64 } else { 0 }
     }
 
     fn usable_size(&self, pointer: u64) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the pointer is valid.
         unsafe { allocator::usable_size(pointer as *mut u8) as u64 }
     }
 
     fn mallinfo(&self, which: u64) -> u64 {
         let mut told = Mallinfo::default();
-        // SAFETY: the place can be written.
+        // SAFETY: the statistics are valid for writes.
         match (unsafe { allocator::mallinfo(&mut told) }, which) {
             (0, 0) => told.current as u64,
             (0, 1) => told.peak as u64,
@@ -94,7 +94,7 @@ impl Trusted for Inside {
         if !holds(pointer, length) {
             return 0;
         }
-        // SAFETY: in the heap; that it is the caller's block is the caller's promise.
+        // SAFETY: the range is in the heap; the caller guarantees that it is the caller's block.
         unsafe { core::ptr::write_bytes(pointer as *mut u8, byte as u8, length as usize) };
         length
     }
@@ -103,7 +103,7 @@ impl Trusted for Inside {
         if !holds(pointer, length) {
             return 0;
         }
-        // SAFETY: in the heap.
+        // SAFETY: the range is in the heap.
         let block = unsafe { core::slice::from_raw_parts(pointer as *const u8, length as usize) };
         block.iter().take_while(|at| **at == byte as u8).count() as u64
     }

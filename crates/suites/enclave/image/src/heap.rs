@@ -1,43 +1,43 @@
-//! Where the heap is: every pointer that an allocator gives is checked against it.
+//! The heap's bounds, against which every allocated pointer is checked.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static START: AtomicU64 = AtomicU64::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// Remembers the heap.
+/// Sets the heap's bounds.
 pub fn set(start: u64, end: u64) {
     START.store(start, Relaxed);
     END.store(end, Relaxed);
 }
 
-/// A size as the allocator takes it. One too long for a pointer becomes the longest, which no heap has.
+/// Converts a size to the allocator's type. A size beyond that type becomes the maximum, which no heap can satisfy.
 #[inline]
 pub fn bytes(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// Whether so many bytes at an address lie in the heap.
+/// Whether a range of addresses is in the heap.
 #[inline]
 pub fn holds(address: u64, length: u64) -> bool {
     let end = END.load(Relaxed);
     address >= START.load(Relaxed) && address <= end && length <= end - address
 }
 
-/// What came of allocations.
+/// The numbers of failed allocations.
 #[derive(Default)]
 pub struct Tally {
-    /// How many came to nothing.
+    /// Allocations that returned NULL.
     pub nothing: u32,
-    /// How many pointers lay outside the heap.
+    /// Pointers outside the heap.
     pub outside: u32,
 }
 
 impl Tally {
-    /// Allocates, and counts what is wrong with it. A pointer outside the heap is not used.
+    /// Allocates, and counts failures. Returns NULL for a pointer outside the heap.
     #[inline]
     pub fn malloc(&mut self, size: u64) -> *mut u8 {
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: malloc has no precondition.
         let pointer = unsafe { crate::allocator::malloc(bytes(size)) };
         if pointer.is_null() {
             self.nothing += 1;
@@ -48,7 +48,7 @@ impl Tally {
         pointer
     }
 
-    /// Both counts in one word, as the interface has it.
+    /// Returns both numbers in one word, as the interface defines.
     pub fn word(&self) -> u64 {
         u64::from(self.outside) << 32 | u64::from(self.nothing)
     }

@@ -1,14 +1,14 @@
-//! What runs inside an enclave, with no system below: the calls' answers, and the allocators.
+//! The code inside an enclave, freestanding: the implementation of the calls, and the allocators.
 //!
-//! An image is a binary of this package that links one allocator by [`link!`]. With the feature `outside` the
-//! same code has the system below it, for the allocators that need one.
+//! An image is a binary of this package that links one allocator by [`link!`]. With the feature `outside`, the same
+//! code runs on an operating system, for the allocators that need one.
 #![no_std]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 #[cfg(feature = "outside")]
 extern crate std;
 
-// By its name here too, since what `link!` names is named in other packages.
+// The crate's own name, because `link!` names it in other packages too.
 extern crate self as inside;
 
 mod allocation;

@@ -1,4 +1,4 @@
-//! Locks inside: there is no system to wait by but the host, which is asked by an OCALL.
+//! Locks inside. A thread can only sleep outside, by an OCALL to the host.
 
 use crate::runtime::Host;
 use core::cell::UnsafeCell;
@@ -7,48 +7,48 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use interface::Leave;
 
-/// How a lock is taken and given back.
+/// The locking algorithm.
 pub trait RawMutex: Sync {
-    /// Taken by nobody.
+    /// The unlocked state.
     const FREE: Self;
 
-    /// Comes back with the lock.
+    /// Returns when this thread has the lock.
     fn lock(&self);
 
-    /// Gives the lock back. Its taker calls it.
+    /// Releases the lock. Only its holder may call it.
     fn unlock(&self);
 }
 
-/// A value behind a lock.
+/// A value protected by a lock.
 pub struct Lock<W, T> {
     raw: W,
     value: UnsafeCell<T>,
 }
 
-/// A value behind a lock that spins.
+/// A value protected by a spinning lock.
 pub type Spin<T> = Lock<Spins, T>;
 
-// SAFETY: the value is reached under the lock alone.
+// SAFETY: the value is only accessed with the lock.
 unsafe impl<W: RawMutex, T: Send> Sync for Lock<W, T> {}
 
 impl<W: RawMutex, T> Lock<W, T> {
-    /// A value behind a free lock.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { raw: W::FREE, value: UnsafeCell::new(value) }
     }
 
-    /// Works on the value, alone.
+    /// Runs `work` with exclusive access to the value.
     #[inline]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         self.raw.lock();
-        // SAFETY: nobody else holds the lock.
+        // SAFETY: no other thread has the lock.
         let result = work(unsafe { &mut *self.value.get() });
         self.raw.unlock();
         result
     }
 }
 
-/// Spins, however long it takes.
+/// A lock that always spins.
 pub struct Spins(AtomicBool);
 
 impl RawMutex for Spins {
@@ -69,18 +69,18 @@ impl RawMutex for Spins {
     }
 }
 
-/// Spins for a while, then leaves the enclave to wait; who gives it back leaves to wake one that waits. The
-/// protocol is that of Drepper's "Futexes are tricky", and of system/pthread.h.
+/// A lock that spins for a while, then leaves the enclave to sleep; a thread that releases a contended lock leaves to
+/// wake a sleeper. The algorithm is that of Drepper's "Futexes are tricky", as in system/pthread.h.
 pub struct Waits(AtomicU32);
 
-/// Taken by nobody.
+/// The unlocked state.
 const FREE: u32 = 0;
-/// Taken.
+/// Locked.
 const LOCKED: u32 = 1;
-/// Taken, and somebody may wait outside.
+/// Locked, and threads may sleep outside.
 const CONTENDED: u32 = 2;
 
-/// How often a taken lock is looked at before its taker waits outside.
+/// How often a thread checks a locked lock before it sleeps outside.
 const MAX_SPINS: usize = 100;
 
 impl Waits {
@@ -97,7 +97,7 @@ impl Waits {
             }
             spin_loop();
         }
-        // Whoever waited cannot know that nobody else does, and takes it as wanted.
+        // A thread that has slept cannot know whether others sleep, so it marks the lock as contended.
         while self.0.swap(CONTENDED, Acquire) != FREE {
             let Ok(_) = Host.wait(self.0.as_ptr() as u64, u64::from(CONTENDED));
         }

@@ -1,15 +1,15 @@
-//! A generator for each thread: splitmix64.
+//! A random number generator per thread: splitmix64.
 
 /// A generator.
 pub struct Random(u64);
 
 impl Random {
-    /// Begins from a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[inline]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -18,7 +18,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number below a limit, as the seed's `rand() % limit`; 0 where the limit is.
+    /// Returns the next number below a limit, like `rand() % limit` in the sample; 0 if the limit is 0.
     #[inline]
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next().checked_rem(limit).unwrap_or(0)

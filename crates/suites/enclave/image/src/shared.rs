@@ -11,31 +11,31 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use interface::{Leave, MAX_SLOTS};
 
-/// A block is at least as long as what is written into it.
+/// The minimum length of a block, which stores a pointer.
 const MIN_SIZE: u64 = 8;
 
 /// Larson's blocks.
 static SLOTS: [AtomicPtr<u8>; MAX_SLOTS as usize] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MAX_SLOTS as usize];
-/// How many threads are at them.
+/// Number of threads that use the slots.
 static ACTIVE_THREADS: AtomicU64 = AtomicU64::new(0);
 
-/// Allocates a block of a size below the largest, which says its own address.
+/// Allocates a block of a size below the maximum, and stores its own address in it.
 fn block(random: &mut Random, max_size: u64, tally: &mut Tally) -> *mut u8 {
     let block = tally.malloc(random.below(max_size).max(MIN_SIZE));
     if !block.is_null() {
-        // SAFETY: it is long enough, and aligned.
+        // SAFETY: the block is long enough and aligned.
         unsafe { block.cast::<*mut u8>().write(block) };
     }
     block
 }
 
-/// Frees a block. One that does not say its own address was overwritten, and ends the call with a fault.
+/// Frees a block. If the block does not contain its own address, it was overwritten, and the call ends with a fault.
 fn free(block: *mut u8) {
     if block.is_null() {
         return;
     }
-    // SAFETY: the block is whole, and this thread alone has it.
+    // SAFETY: the block is valid, and only this thread has it.
     if unsafe { block.cast::<*mut u8>().read() } != block {
         crate::arch::trap();
     }
@@ -43,7 +43,7 @@ fn free(block: *mut u8) {
     unsafe { allocator::free(block) };
 }
 
-/// One thread's part of larson. The last to leave frees what is left.
+/// Runs one thread of larson. The last thread to leave frees the remaining blocks.
 pub fn larson(rounds: u64, slots: u64, max_size: u64, seed: u64) -> u64 {
     let slots = &SLOTS[..slots.min(MAX_SLOTS) as usize];
     let mut random = Random::new(seed);
@@ -63,51 +63,51 @@ pub fn larson(rounds: u64, slots: u64, max_size: u64, seed: u64) -> u64 {
     tally.word()
 }
 
-/// How many blocks the queue holds.
+/// Number of blocks that the queue can contain.
 const QUEUE_LENGTH: usize = 1024;
 
-/// How often a thread looks for its turn before it leaves the enclave to wait.
+/// How often a thread checks the sequence number before it leaves the enclave to sleep.
 const MAX_SPINS: usize = 1 << 12;
 
-/// A place of the queue. Its turn counts up by one when it is filled and by one when it is emptied.
+/// An entry of the queue. Its sequence number is incremented when it is filled and when it is emptied.
 #[repr(align(64))]
 struct Entry {
-    turn: AtomicU32,
-    /// How many wait outside.
+    sequence: AtomicU32,
+    /// Number of threads that sleep outside.
     waiting: AtomicU32,
     block: UnsafeCell<*mut u8>,
 }
 
 impl Entry {
     const fn empty() -> Self {
-        let (turn, waiting) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { turn, waiting, block: UnsafeCell::new(ptr::null_mut()) }
+        let (sequence, waiting) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { sequence, waiting, block: UnsafeCell::new(ptr::null_mut()) }
     }
 
-    /// Waits for a turn: inside for a while, then outside, since the other thread may need this core.
-    fn wait(&self, turn: u32) {
+    /// Waits for a sequence number: inside for a while, then outside, because the other thread may need this core.
+    fn wait(&self, sequence: u32) {
         for _ in 0..MAX_SPINS {
-            if self.turn.load(Acquire) == turn {
+            if self.sequence.load(Acquire) == sequence {
                 return;
             }
             spin_loop();
         }
         self.waiting.fetch_add(1, SeqCst);
         loop {
-            let now = self.turn.load(SeqCst);
-            if now == turn {
+            let now = self.sequence.load(SeqCst);
+            if now == sequence {
                 break;
             }
-            let Ok(_) = Host.wait(self.turn.as_ptr() as u64, u64::from(now));
+            let Ok(_) = Host.wait(self.sequence.as_ptr() as u64, u64::from(now));
         }
         self.waiting.fetch_sub(1, SeqCst);
     }
 
-    /// Gives the turn to the next, and wakes who waits for it.
-    fn pass(&self) {
-        self.turn.fetch_add(1, SeqCst);
+    /// Increments the sequence number, and wakes the threads that wait for it.
+    fn advance(&self) {
+        self.sequence.fetch_add(1, SeqCst);
         if self.waiting.load(SeqCst) > 0 {
-            let Ok(_) = Host.wake(self.turn.as_ptr() as u64, u64::from(u32::MAX));
+            let Ok(_) = Host.wake(self.sequence.as_ptr() as u64, u64::from(u32::MAX));
         }
     }
 }
@@ -120,11 +120,11 @@ struct Queue {
     tail: Cursor,
 }
 
-/// A cursor on a line of its own.
+/// A cursor on its own cache line.
 #[repr(align(64))]
 struct Cursor(AtomicUsize);
 
-// SAFETY: a block is reached by whoever has the place's turn.
+// SAFETY: only the thread that waited for the entry's sequence number accesses its block.
 unsafe impl Sync for Queue {}
 
 static QUEUE: Queue = Queue {
@@ -134,8 +134,7 @@ static QUEUE: Queue = Queue {
 };
 
 impl Queue {
-    /// Takes the next place by a cursor, and waits for its turn: the n-th lap fills at 2n and empties at
-    /// 2n + 1.
+    /// Advances a cursor and waits for the entry: the n-th lap fills it at 2n and empties it at 2n + 1.
     fn entry(&self, cursor: &Cursor, filled: usize) -> &Entry {
         let at = cursor.0.fetch_add(1, Relaxed);
         let entry = &self.entries[at % QUEUE_LENGTH];
@@ -143,25 +142,25 @@ impl Queue {
         entry
     }
 
-    /// Puts a block; waits while the queue is full.
+    /// Adds a block; waits while the queue is full.
     fn put(&self, block: *mut u8) {
         let entry = self.entry(&self.tail, 0);
-        // SAFETY: it is this thread's turn.
+        // SAFETY: this thread has waited for the entry.
         unsafe { entry.block.get().write(block) };
-        entry.pass();
+        entry.advance();
     }
 
-    /// Takes a block; waits while the queue is empty.
+    /// Removes a block; waits while the queue is empty.
     fn take(&self) -> *mut u8 {
         let entry = self.entry(&self.head, 1);
-        // SAFETY: it is this thread's turn.
+        // SAFETY: this thread has waited for the entry.
         let block = unsafe { entry.block.get().read() };
-        entry.pass();
+        entry.advance();
         block
     }
 }
 
-/// Allocates blocks and puts them into the queue, NULL as well: what is taken must be as many.
+/// Allocates blocks and puts them into the queue, also NULL, so that the numbers of both sides match.
 pub fn produce(blocks: u64, max_size: u64, seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut tally = Tally::default();
@@ -171,7 +170,7 @@ pub fn produce(blocks: u64, max_size: u64, seed: u64) -> u64 {
     tally.word()
 }
 
-/// Takes so many from the queue and frees them; gives how many were blocks.
+/// Takes blocks from the queue and frees them; returns how many were not NULL.
 pub fn consume(blocks: u64) -> u64 {
     let mut freed = 0;
     for _ in 0..blocks {

@@ -1,4 +1,5 @@
-// Pages of the heap, for allocators that ask a system for them. Kept by a bit a page, under a lock.
+// Pages of the heap, for allocators that request them from a system. One bit per page records its state, under a
+// lock.
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -6,15 +7,15 @@
 
 #define PAGE_BYTES ((size_t)4096)
 #define PAGES_PER_WORD 64
-// As many as 4 GiB have; a larger heap is used up to there.
+// Number of pages in 4 GiB; a larger heap is used up to there.
 #define MAX_PAGES ((size_t)1 << 20)
 
 static char* pages_first;
 static size_t pages_count;
-// No page before it is free.
+// No page before this one is free.
 static size_t pages_lowest;
 static uint64_t pages_used[MAX_PAGES / PAGES_PER_WORD];
-// Pages that were given back hold what they held.
+// Pages that were used before, so that they may not be zero.
 static uint64_t pages_written[MAX_PAGES / PAGES_PER_WORD];
 static pthread_mutex_t pages_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -40,7 +41,7 @@ static void pages_set(uint64_t* bits, size_t page, size_t count, bool to)
   }
 }
 
-// The first used page from one on that is below an end, or the end.
+// Returns the first used page from a page on, below an end; otherwise the end.
 static size_t pages_until_used(size_t page, size_t end)
 {
   while (page < end)
@@ -68,7 +69,7 @@ static size_t pages_until_free(size_t page)
   return pages_count;
 }
 
-// The first place from a page on at which so many are free; pages_count where there is none.
+// Returns the first aligned position from a page on with `count` free pages, or pages_count if there is none.
 static size_t pages_find(size_t page, size_t count, size_t alignment)
 {
   for (;;)
@@ -85,8 +86,8 @@ static size_t pages_find(size_t page, size_t count, size_t alignment)
   }
 }
 
-// Takes pages at an alignment, or at an address where one is given: NULL where there is no room. They are zero
-// where `zero` says so afterwards; where it says so before they are made so.
+// Allocates pages at an alignment, or at an address if one is given; returns NULL if no space is left. If `zero` is
+// true before the call, the pages are zeroed; afterwards it states whether they are zero.
 static void* pages_take(void* at, size_t size, size_t alignment, bool* zero)
 {
   size_t count = size / PAGE_BYTES + (size % PAGE_BYTES > 0);

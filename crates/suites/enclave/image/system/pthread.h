@@ -1,19 +1,19 @@
-// The part of pthread.h that allocators use: mutexes that spin for a while, then wait by an OCALL. The rest has
-// nobody to do it for. The protocol is that of src/lock.rs.
+// The part of pthread.h that allocators use: mutexes that spin for a while, then sleep outside by an OCALL. The other
+// functions do nothing. The algorithm is that of src/lock.rs.
 #pragma once
 #include <tollgate_allocator.h>
 
-// The C library's types: of a mutex its first word is used.
+// The C library's types. Only the first word of a mutex is used.
 #include <bits/pthreadtypes.h>
 
-// How often a taken mutex is looked at before its taker waits outside.
+// How often a thread checks a locked mutex before it sleeps outside.
 #define MAX_SPINS 100
 
 enum
 {
   FREE,
   LOCKED,
-  // Taken, and somebody may wait outside.
+  // Locked, and threads may sleep outside.
   CONTENDED
 };
 
@@ -25,7 +25,7 @@ static inline uint32_t* mutex_word(pthread_mutex_t* mutex)
   return (uint32_t*)mutex;
 }
 
-// 0 where it was free.
+// Returns 0 if the mutex was free.
 static inline int pthread_mutex_trylock(pthread_mutex_t* mutex)
 {
   uint32_t free = FREE;

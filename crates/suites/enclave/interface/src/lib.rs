@@ -1,44 +1,44 @@
-//! What the host and the inside of an enclave agree on, declared once: both sides are made from it.
+//! The interface between the host and the inside of an enclave, declared once: both sides are generated from it.
 //!
-//! A call takes up to five words and gives one, in registers, so that it passes any boundary: a
-//! function call, another process, a virtual machine.
+//! A call takes up to five words and returns one, in registers, so that it can cross any boundary: a function call,
+//! another process, a virtual machine.
 
 #![no_std]
 
-/// The words that a call takes.
+/// Number of words of a call.
 pub const WORDS: usize = 5;
 
-/// The most slots that `larson` has.
+/// Maximum number of slots of `larson`.
 pub const MAX_SLOTS: u64 = 1 << 14;
 
-/// Declares calls once: gives their numbers, the trait of who answers them with its dispatch, and
-/// the trait of who makes them.
+/// Declares calls: generates their numbers, a trait that answers them, with its dispatch, and a trait that makes
+/// them.
 macro_rules! interface {
     ($number:ident, $answer:ident, $make:ident: $($(#[$doc:meta])* fn $name:ident($($word:ident),*);)*) => {
-        /// The calls by number, in the order of their declaration.
-        #[allow(non_camel_case_types, reason = "a call's number has the call's name")]
+        /// The numbers of the calls, in the order of their declaration.
+        #[allow(non_camel_case_types, reason = "the number of a call has the call's name")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u64)]
         pub enum $number { $($(#[$doc])* $name),* }
 
         impl $number {
-            /// The call of a number.
+            /// Returns the call of a number.
             pub fn of(number: u64) -> Option<Self> {
                 $(if number == Self::$name as u64 { return Some(Self::$name); })*
                 None
             }
 
-            /// The call's name.
+            /// Returns the call's name.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name)),* }
             }
         }
 
-        /// Whoever answers the calls.
+        /// The side that answers the calls.
         pub trait $answer {
             $($(#[$doc])* fn $name(&self, $($word: u64),*) -> u64;)*
 
-            /// Answers the call of a number.
+            /// Dispatches a call.
             #[inline]
             fn answer(&self, call: $number, words: [u64; WORDS]) -> u64 {
                 let mut words = words.into_iter();
@@ -48,22 +48,22 @@ macro_rules! interface {
             }
         }
 
-        /// Whoever makes the calls.
+        /// The side that makes the calls.
         pub trait $make {
-            /// Why a call came to nothing.
+            /// The error of a call.
             type Error;
 
-            /// Makes the call of a number.
+            /// Makes a call.
             ///
             /// # Errors
-            /// Why it came to nothing.
+            /// Returns why the call failed.
             fn call(&self, call: $number, words: [u64; WORDS]) -> Result<u64, Self::Error>;
 
             $(
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// Why the call came to nothing.
+                /// Returns why the call failed.
                 #[inline]
                 fn $name(&self, $($word: u64),*) -> Result<u64, Self::Error> {
                     let given: &[u64] = &[$($word),*];
@@ -76,99 +76,97 @@ macro_rules! interface {
     };
 }
 
-// Into the enclave. `enclave_thread` is the seed's; the others serve the other experiments and the
-// tests. Pointers are addresses inside the enclave.
+// Calls into the enclave. `enclave_thread` is that of the Open Enclave sample; the others serve the other experiments
+// and the tests. Pointers are addresses inside the enclave.
 interface! { Ecall, Trusted, Enter:
-    /// Begins: the heap's first byte and its end. InitializedEnclave once by whoever loads. 0, or why not.
+    /// Initialises the allocator with the heap's first byte and its end. Called once, by the loader. Returns 0, or an
+    /// error code.
     fn initialise(heap_start, heap_end);
-    /// Nothing: what a call itself costs.
+    /// Does nothing: the cost of a call itself.
     fn nothing();
-    /// As many OCALLs `nothing` as asked; gives how many came back with 0.
+    /// Makes `times` OCALLs `nothing`; returns how many returned 0.
     fn leave(times);
-    /// The seed's loop: a queue of 15, sizes below the largest from a generator of this seed, each byte's
-    /// page touched where `touch` is 1. Gives how many allocations came to nothing (NULL) in the low 32
-    /// bits, and how many pointers lay outside the heap in the high 32. The last 15 stay allocated, as in the
-    /// seed.
+    /// Runs the sample's loop: a queue of 15 blocks, and sizes below the maximum from a generator with this seed; if
+    /// `touch` is 1, each page of a block is written. Returns the number of failed allocations (NULL) in the low 32
+    /// bits, and the number of pointers outside the heap in the high 32. The last 15 blocks stay allocated, as in the
+    /// sample.
     fn enclave_thread(num_allocations, max_allocation_size, seed, touch);
-    /// Allocates; 0 where there is no room.
+    /// Allocates; returns 0 if no space is left.
     fn malloc(size);
     /// Frees.
     fn free(pointer);
-    /// Allocates zeroed memory; 0 where there is no room.
+    /// Allocates zeroed memory; returns 0 if no space is left.
     fn calloc(count, size);
-    /// Grows or shrinks, keeping the bytes; 0 where there is no room.
+    /// Grows or shrinks a block and keeps its bytes; returns 0 if no space is left.
     fn realloc(pointer, size);
-    /// Allocates at an alignment; 0 where there is no room, or it is no power of two from 8 up.
+    /// Allocates at an alignment; returns 0 if no space is left, or if it is not a power of two of at least 8.
     fn aligned_alloc(alignment, size);
-    /// Bytes that may be used at a pointer.
+    /// Returns how many bytes of a block may be used.
     fn usable_size(pointer);
-    /// What the allocator tells of itself, in bytes: 0 what is in use, 1 the most that ever was, 2 what the heap
-    /// can hold. All ones where it does not tell.
+    /// Returns a statistic of the allocator, bytes: 0 the memory in use, 1 the peak, 2 the capacity of the heap. All
+    /// ones if the allocator does not report it.
     fn mallinfo(which);
-    /// Fills bytes inside the heap; gives how many: none where they reach beyond it.
+    /// Fills bytes inside the heap; returns their number, or 0 if they extend beyond the heap.
     fn fill(pointer, length, byte);
-    /// How many bytes inside the heap are this byte, up to the first that is not; none where they reach
-    /// beyond it.
+    /// Returns how many bytes inside the heap have this value, up to the first that differs; 0 if they extend beyond
+    /// the heap.
     fn equal(pointer, length, byte);
-    /// Allocates blocks of one size (at least 8) until there is no room, then frees them all; gives how
-    /// many.
+    /// Allocates blocks of one size (at least 8) until no space is left, then frees them all; returns their number.
     fn drain(size);
-    /// One thread's part of larson: rounds of replacing a random one of `slots` shared blocks (at most
-    /// `MAX_SLOTS`), which another thread may have allocated; sizes from 8 to below the largest. The last
-    /// thread to leave frees what is left. Failures as `enclave_thread`; a block that was overwritten is a
-    /// fault.
+    /// Runs one thread of larson: each round replaces a random one of `slots` shared blocks (at most `MAX_SLOTS`),
+    /// which another thread may have allocated; sizes are from 8 to below the maximum. The last thread to leave frees
+    /// the remaining blocks. Failures as for `enclave_thread`; an overwritten block is a fault.
     fn larson(rounds, slots, max_size, seed);
-    /// Allocates blocks and hands them to `consume` by a queue inside the enclave; failures as above.
+    /// Allocates blocks and passes them to `consume` by a queue inside the enclave; failures as above.
     fn produce(blocks, max_size, seed);
-    /// Takes so many from the queue, waiting for them, and frees them; gives how many were blocks and not
-    /// NULL.
+    /// Takes `blocks` blocks from the queue, waiting for them, and frees them; returns how many were not NULL.
     fn consume(blocks);
-    /// Sets up SmallBank: so many customers, each with a checking and a savings account of 1000 each.
-    /// Gives how many: none where there is no room, or a bank is open.
+    /// Opens a SmallBank with a number of customers, each with a checking and a savings account of 1000 each. Returns
+    /// their number, or 0 if no space is left or a bank is open.
     fn bank_open(customers);
-    /// So many SmallBank transactions, five kinds equally likely; gives how many were carried out: all, but
-    /// for those that found no room. (One that the bank's own rule refuses is carried out.)
+    /// Runs SmallBank transactions, the five types with equal probability; returns how many completed, i.e. all but
+    /// those that found no space. (A transaction that the bank's rules refuse counts as completed.)
     fn bank_run(transactions, seed);
-    /// The money in all accounts, less what transactions put in, plus what they took out.
+    /// Returns the money in all accounts, minus deposits, plus withdrawals.
     fn bank_money();
-    /// Closes the bank and frees its memory; gives how many customers it had.
+    /// Closes the bank and frees its memory; returns how many customers it had.
     fn bank_close();
-    /// Does what is forbidden, for the tests: 0 a system call, 1 a write below the stack, 2 a wild
-    /// pointer, 3 an illegal instruction, 4 no end.
+    /// Performs a forbidden operation, for the tests: 0 a system call, 1 a write below the stack, 2 a wild pointer, 3
+    /// an illegal instruction, 4 an endless loop.
     fn misbehave(how);
-    /// Ends: no call comes after it. InitializedEnclave once, by whoever unloads. Gives 0.
+    /// Cleans up. The last call, made once by the loader. Returns 0.
     fn finish();
 }
 
-// Out of the enclave.
+// Calls out of the enclave.
 interface! { Ocall, Untrusted, Leave:
-    /// Nothing: what a call itself costs. Gives 0.
+    /// Does nothing: the cost of a call itself. Returns 0.
     fn nothing();
-    /// Waits until a word inside the enclave differs from a value, or was woken: for locks that wait.
+    /// Waits until a word inside the enclave differs from a value, or until a wake: for locks that sleep.
     fn wait(address, value);
-    /// Wakes those that wait at an address.
+    /// Wakes threads that wait at an address.
     fn wake(address, count);
 }
 
-/// How a thread enters and leaves: written by the loader at the beginning of each TCS's TLS area, at
-/// FS:0 as the x86-64 ABI wants its own address there.
+/// How a thread enters and leaves: written by the loader at the end of each TCS's TLS area, at FS:0, where the x86-64
+/// ABI requires its own address.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ThreadBlock {
-    /// The address of this block: what `mov rax, fs:0` gives.
+    /// The address of this block, which `mov rax, fs:0` reads.
     pub own: u64,
     /// The host's stack pointer while the thread is inside.
     pub host_stack: u64,
-    /// Where an OCALL goes: `fn(number, words...) -> u64`, by the System V convention, called with the
-    /// enclave's stack and thread. In the host, it changes both and changes them back; in a virtual machine
-    /// it stands beside the image, and exits.
+    /// The target of an OCALL: `fn(number, words...) -> u64` with the System V calling convention, called with the
+    /// enclave's stack and thread. In the host it switches both and switches back; in a virtual machine it is next to
+    /// the image, and exits.
     pub ocall: u64,
-    /// The number of this TCS.
+    /// The index of this TCS.
     pub number: u64,
-    /// Of the host: its FS base.
+    /// The host's FS base.
     pub host_fs: u64,
-    /// Of the host: its GS base.
+    /// The host's GS base.
     pub host_gs: u64,
-    /// Nothing: makes the block two cache lines long.
+    /// Padding: makes the block two cache lines long.
     pub reserved: [u64; 10],
 }

@@ -1,4 +1,4 @@
-//! Compiles Scudo behind tollgate's interface.
+//! Compiles Scudo with tollgate's interface.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[path = "../../image/sources.rs"]
 mod sources;
 
-/// What scudo.cpp needs of Scudo; its own wrappers define malloc, and stay out.
+/// The source files that scudo.cpp needs. Scudo's own wrappers, which define malloc, are excluded.
 const PARTS: [&str; 9] = [
     "checksum",
     "common",
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .include(scudo.join("include"))
         .include("../../include")
         .flags(["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc++"])
-        // A library that is loaded late finds its threads' variables by a call; this is the short one.
+        // A library that is loaded at run time accesses thread-local variables by a call; this selects the short one.
         .flag_if_supported("-mtls-dialect=gnu2")
         .files(parts)
         .file("scudo.cpp")

@@ -1,4 +1,4 @@
-// Scudo behind tollgate's interface, as LLVM configures it for Linux. Its memory is the system's.
+// Scudo with tollgate's interface, in LLVM's configuration for Linux. Its memory is the system's.
 #include <tollgate_allocator.h>
 
 #include "allocator_config.h"
@@ -12,7 +12,7 @@ extern "C" void tollgate_scudo_begun();
 SCUDO_REQUIRE_CONSTANT_INITIALIZATION
 static scudo::Allocator<scudo::Config, tollgate_scudo_begun> Scudo;
 
-// As Scudo's own wrappers do once it has begun, but for fork: nobody forks here.
+// As in Scudo's own wrappers after its initialisation, except for fork, which is not used here.
 extern "C" void tollgate_scudo_begun()
 {
   Scudo.initGwpAsan();
@@ -30,7 +30,7 @@ extern "C" void tollgate_allocator_thread_init()
   Scudo.initThreadMaybe();
 }
 
-// A thread's cache goes back when the thread ends.
+// A thread's cache is released when the thread ends.
 extern "C" void tollgate_allocator_thread_cleanup() {}
 
 extern "C" void* tollgate_allocator_malloc(size_t size)

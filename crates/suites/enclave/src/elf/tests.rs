@@ -1,4 +1,4 @@
-//! Images made by hand, byte by byte, and broken ones.
+//! Images composed byte by byte, and malformed ones.
 
 use proptest::prelude::*;
 

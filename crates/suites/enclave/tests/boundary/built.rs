@@ -1,30 +1,30 @@
-//! A small image that does what an enclave may and must not.
+//! A small image that does what code inside may and must not do.
 
 use std::path::Path;
 use std::process::Command;
 
 use enclave_interface::{Ecall, Ocall};
 
-/// Adds to a thread's own sum, which begins at 7, and gives it.
+/// Adds to a thread-local sum, which is initially 7, and returns it.
 pub(super) const SUM: Ecall = Ecall::usable_size;
-/// Gives its five words, each as often as its place.
+/// Returns the sum of its five words, each multiplied by its position.
 pub(super) const FIVE: Ecall = Ecall::fill;
-/// Gives its word back through the upper half of a vector of 256 bits.
+/// Returns its word through the upper half of a 256-bit vector.
 pub(super) const WIDE: Ecall = Ecall::equal;
-/// Remembers the address of a word that ending raises.
+/// Stores the address of a word that finishing increments.
 pub(super) const REMEMBER: Ecall = Ecall::larson;
-/// Raises the word at an address and stays until it is another's.
+/// Increments the word at an address and waits until another thread sets it.
 pub(super) const STAY: Ecall = Ecall::consume;
-/// Sets the word and wakes.
+/// Sets the word and wakes the waiting threads.
 pub(super) const LET_GO: Ecall = Ecall::produce;
-/// Works for so many rounds; the result depends on their number alone.
+/// Works for a number of rounds; the result depends only on their number.
 pub(super) const WORK: Ecall = Ecall::drain;
 /// Writes a word at an address.
 pub(super) const POKE: Ecall = Ecall::bank_open;
-/// Takes the address of a file's name; returns that of a function that makes the file, where it can.
+/// Takes the address of a file's name; returns the address of a function that tries to create the file.
 pub(super) const MARK: Ecall = Ecall::bank_close;
 
-/// The image, compiled.
+/// Compiles the image.
 pub(super) fn bytes() -> &'static [u8] {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");

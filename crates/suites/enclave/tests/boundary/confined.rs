@@ -1,4 +1,4 @@
-//! No thread of an enclave's process can do what the others may not, although they share memory.
+//! Confinement of every thread of an enclave's process, because they share memory.
 
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use enclave::kinds::EnclaveKind;
 use super::built::{FIVE, MARK, POKE};
 use super::{call, here, load, process_of, shares};
 
-/// How long the kernel may take on a machine that is busy.
+/// Time limit of the kernel on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
@@ -27,18 +27,19 @@ fn every_thread_of_the_process_is_filtered() {
             line.unwrap_or_else(|| panic!("{key} in {status}")).trim().to_owned()
         };
         assert_eq!((&*line("Seccomp:"), &*line("NoNewPrivs:")), ("2", "1"), "{status}");
-        // The host's handlers do not run there: faults alone come, 4 ILL, 5 TRAP, 7 BUS, 8 FPE, 11 SEGV, 31 SYS.
+        // The host's handlers do not run there: only faults are unblocked, 4 ILL, 5 TRAP, 7 BUS, 8 FPE, 11 SEGV, 31
+        // SYS.
         let blocked = u64::from_str_radix(&line("SigBlk:"), 16).unwrap();
         let faults = [4, 5, 7, 8, 11, 31].map(|signal| 1u64 << (signal - 1)).iter().sum::<u64>();
         let never = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         assert_eq!(blocked | never, !faults, "{status}");
         threads += 1;
     }
-    assert_eq!(threads, 5, "one a TCS, and one that ends the process");
+    assert_eq!(threads, 5, "one per TCS, and one that ends the process");
 }
 
 #[test]
-fn a_process_has_the_memory_of_no_other_enclave() {
+fn a_process_does_not_have_the_memory_of_another_enclave() {
     if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
@@ -47,11 +48,11 @@ fn a_process_has_the_memory_of_no_other_enclave() {
     assert!(!shares(process_of(&*one), other.heap().start));
 }
 
-/// Where the stack of the process's first thread is used, once that thread waits in `read`.
+/// Returns the used range of the stack of the process's first thread, once that thread waits in `read`.
 fn stack_of(id: i32) -> std::ops::Range<u64> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let top = loop {
-        assert!(begun.elapsed() < LIMIT, "the thread does not wait");
+        assert!(start.elapsed() < LIMIT, "the thread does not wait");
         let state = std::fs::read_to_string(format!("/proc/{id}/syscall")).unwrap();
         let words: Vec<_> = state.split_whitespace().collect();
         if let ["0", .., stack, _] = words[..] {
@@ -66,11 +67,11 @@ fn stack_of(id: i32) -> std::ops::Range<u64> {
         start..end
     });
     let stack = ranges.into_iter().find(|range| range.contains(&top)).unwrap();
-    // No further than the innermost frames: at the stack's end are the variables that all threads share.
+    // Only the innermost frames, because the end of the stack contains variables that all threads share.
     top..stack.end.min(top + 1024)
 }
 
-/// Closes the host's end of the pipe whose other end a process has.
+/// Closes the host's end of the pipe to a process.
 fn close_pipe_of(id: i32) {
     let pipes = |process: &str| {
         let files = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
@@ -85,13 +86,13 @@ fn close_pipe_of(id: i32) {
     let [(name, _)] = &of_process[..] else { panic!("{of_process:?}") };
     let null = std::fs::File::open("/dev/null").unwrap();
     for (_, number) in pipes("self").into_iter().filter(|(other, _)| other == name) {
-        // SAFETY: the number goes on to be somebody's, and nobody reads or writes by it.
+        // SAFETY: the descriptor stays open, but nothing reads or writes by it.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
     }
 }
 
 #[test]
-fn a_thread_that_is_led_astray_can_do_nothing() {
+fn a_hijacked_thread_can_do_nothing() {
     if here(&[EnclaveKind::Process]).is_empty() {
         return;
     }
@@ -100,18 +101,18 @@ fn a_thread_that_is_led_astray_can_do_nothing() {
     let name = std::ffi::CString::new(mark.to_str().unwrap()).unwrap();
     let heap = enclave.heap().start;
     let bytes = name.as_bytes_with_nul();
-    // SAFETY: the heap is longer, and nobody is inside.
+    // SAFETY: the heap is longer, and no thread is inside.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), heap as *mut u8, bytes.len()) };
     let astray = call(&*enclave, MARK, &[heap as u64]).unwrap();
     let id = process_of(&*enclave);
-    // Wherever the thread that waits for the host's end returns to is the enclave's code now.
+    // Replaces every return address of the thread that waits for the host's end by the enclave's code.
     for at in stack_of(id).step_by(8) {
         assert_eq!(call(&*enclave, POKE, &[at, astray]), Ok(0), "at {at:#x}");
     }
     close_pipe_of(id);
-    let begun = Instant::now();
+    let start = Instant::now();
     while call(&*enclave, FIVE, &[1, 2, 3, 4, 5]) != Err(EcallError::Gone) {
-        assert!(begun.elapsed() < LIMIT, "the process stays");
+        assert!(start.elapsed() < LIMIT, "the process does not end");
     }
-    assert!(!mark.exists(), "code of the enclave made a system call that no filter saw");
+    assert!(!mark.exists(), "the enclave's code made a system call without a filter");
 }

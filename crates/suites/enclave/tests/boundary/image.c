@@ -1,4 +1,4 @@
-/* A small image that does what an enclave may and must not; numbers of calls are given by the test. */
+/* A small image that does what code inside may and must not do; the test defines the numbers of the calls. */
 typedef unsigned long u64;
 
 struct block {
@@ -9,8 +9,8 @@ struct block {
 
 static __thread u64 sum = 7;
 static __thread u64 zero;
-static u64 *ended; /* Of the host: counts how often this ended. */
-static const char *mark; /* The name of a file that must not appear. */
+static u64 *ended; /* A word of the host, which finishing increments. */
+static const char *mark; /* The name of a file that must not be created. */
 static const char text[] = "relocated";
 static const char *volatile relocated = text;
 static __thread const char *volatile relocated_too = text;
@@ -21,7 +21,7 @@ static struct block *self(void) {
     return block;
 }
 
-/* The last three words are nobody's, and are there to be seen. */
+/* The last three words are only passed to be checked. */
 static u64 ocall(u64 number, u64 w0, u64 w1) { return self()->ocall(number, w0, w1, 2, 3, 4); }
 
 static __attribute__((noinline)) u64 overrun(u64 deep) {
@@ -30,18 +30,18 @@ static __attribute__((noinline)) u64 overrun(u64 deep) {
     return overrun(deep + 1) + room[0];
 }
 
-/* What no thread may be led to: makes a file, and ends the process. */
+/* The target of a hijacked thread: creates a file, and ends the process. */
 static __attribute__((noipa, used)) void astray(void) {
-    u64 gave = 2; /* open, O_WRONLY | O_CREAT */
-    __asm__ volatile("syscall" : "+a"(gave) : "D"(mark), "S"(0101), "d"(0600) : "rcx", "r11", "memory");
+    u64 result = 2; /* open, O_WRONLY | O_CREAT */
+    __asm__ volatile("syscall" : "+a"(result) : "D"(mark), "S"(0101), "d"(0600) : "rcx", "r11", "memory");
     for (;;) {
-        gave = 231; /* exit_group */
-        __asm__ volatile("syscall" : "+a"(gave) : "D"(0) : "rcx", "r11", "memory");
+        result = 231; /* exit_group */
+        __asm__ volatile("syscall" : "+a"(result) : "D"(0) : "rcx", "r11", "memory");
     }
 }
 
-/* Changes all that a function must keep, then faults: control words, a full x87 stack, flags; with wide & 1 the
-   upper halves of YMM, with wide & 2 the registers of AVX-512. */
+/* Changes all state that a function must preserve, then faults: control words, a full x87 stack, flags; with
+   wide & 1 also the upper halves of YMM, with wide & 2 the AVX-512 registers. */
 static __attribute__((noipa)) void spoil(u64 wide) {
     unsigned mxcsr = 0xffc0;
     unsigned short control = 0x0c7f;
@@ -57,7 +57,7 @@ static __attribute__((noipa)) void spoil(u64 wide) {
     __asm__ volatile("pushfq; orq $0x40400, (%%rsp); popfq; ud2" ::: "memory");
 }
 
-/* Work whose result depends on memory, on a thread's own variable, and on every kind of register. */
+/* Work whose result depends on memory, on a thread-local variable, and on every type of register. */
 static u64 work(u64 times) {
     double real = 1;
     long double wide = 1;
@@ -73,9 +73,9 @@ static u64 work(u64 times) {
 }
 
 static __attribute__((noipa)) u64 misbehave(u64 how, u64 address) {
-    u64 gave = 39; /* getpid */
+    u64 result = 39; /* getpid */
     switch (how) {
-    case 0: __asm__ volatile("syscall" : "+a"(gave)::"rcx", "r11", "memory"); return gave;
+    case 0: __asm__ volatile("syscall" : "+a"(result)::"rcx", "r11", "memory"); return result;
     case 1: return overrun(0);
     case 2: *(volatile u64 *)address = 1; return 0;
     case 3: __asm__ volatile("std; ud2"); return 0;
@@ -97,7 +97,7 @@ u64 enclave_entry(u64 number, u64 w0, u64 w1, u64 w2, u64 w3, u64 w4) {
         return right;
     case SUM: sum += w0; return relocated_too == relocated ? sum + zero : 0;
     case FIVE: return w0 + 2 * w1 + 3 * w2 + 4 * w3 + 5 * w4;
-    case WIDE: { /* Through the upper half of a vector of 256 bits. */
+    case WIDE: { /* Through the upper half of a 256-bit vector. */
         u64 back;
         __asm__("vmovq %1, %%xmm0; vinsertf128 $1, %%xmm0, %%ymm0, %%ymm0; vextractf128 $1, %%ymm0, %%xmm1;"
                 "vmovq %%xmm1, %0; vzeroupper" : "=r"(back) : "r"(w0) : "xmm0", "xmm1");

@@ -1,4 +1,4 @@
-//! After a fault inside, the host's control words, flags and vector registers are as a function leaves them.
+//! The host's control words, flags and vector registers after a fault inside.
 
 use std::arch::asm;
 
@@ -8,10 +8,10 @@ use enclave_interface::Ecall;
 
 use super::{call, here, load};
 
-/// The kinds whose calls end on this thread's own registers.
+/// The kinds whose calls end with this thread's registers.
 const HERE: [EnclaveKind; 3] = [EnclaveKind::None, EnclaveKind::Simulate, EnclaveKind::ArchPrctl];
 
-/// What `fnstenv` stores.
+/// The structure that `fnstenv` stores.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct X87 {
@@ -21,24 +21,24 @@ struct X87 {
     rest: [u32; 4],
 }
 
-/// Control words that no other code of this process has: both round down, and x87 to 53 bits.
+/// Control words that no other code of this process uses: both round down, and x87 has a precision of 53 bits.
 const MXCSR: u32 = 0x3f80;
 const CONTROL: u16 = 0x067f;
 
 /// Sets both control words.
 fn set(mxcsr: u32, control: u16) {
-    // SAFETY: valid words that mask all exceptions; the thread uses no floating point meanwhile.
+    // SAFETY: the words are valid and mask all exceptions; the thread uses no floating point until they are restored.
     unsafe {
         asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr, options(nostack));
         asm!("fldcw [{}]", in(reg) &raw const control, options(nostack));
     }
 }
 
-/// MXCSR without its sticky flags, x87's environment, and RFLAGS.
+/// Returns MXCSR without its sticky flags, the x87 environment, and RFLAGS.
 fn now() -> (u32, X87, u64) {
     let (mut mxcsr, mut x87, flags) = (0u32, X87::default(), u64::MAX);
     let mut flags = flags;
-    // SAFETY: all are stored where they have space; `fnstenv` masks exceptions, and what it masked is set again.
+    // SAFETY: the buffers have the required lengths; `fnstenv` masks exceptions, and `fldcw` restores the mask.
     unsafe {
         asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack));
         asm!("fnstenv [{0}]", "fldcw [{0}]", in(reg) &raw mut x87, options(nostack));
@@ -47,11 +47,11 @@ fn now() -> (u32, X87, u64) {
     (mxcsr & !0x3f, x87, flags)
 }
 
-/// The upper halves of two registers of AVX, and two whole ones of AVX-512; zero where there are none.
+/// Returns the upper halves of two AVX registers, and two AVX-512 registers; zero if they do not exist.
 fn wide(features: u64) -> [[u64; 8]; 4] {
     let mut words = [[0u64; 8]; 4];
     let at = words.as_mut_ptr();
-    // SAFETY: the processor has what is stored, and the words have space for it.
+    // SAFETY: the processor has the registers, and the buffer is long enough.
     unsafe {
         if features & 1 != 0 {
             asm!("vextractf128 [{0}], ymm7, 1", "vextractf128 [{0} + 64], ymm15, 1", in(reg) at, options(nostack));
@@ -64,7 +64,7 @@ fn wide(features: u64) -> [[u64; 8]; 4] {
 }
 
 #[test]
-fn a_fault_leaves_the_hosts_control_words_flags_and_vectors() {
+fn a_fault_restores_the_hosts_control_words_flags_and_vectors() {
     let features = u64::from(is_x86_feature_detected!("avx"))
         | u64::from(is_x86_feature_detected!("avx512f")) << 1;
     for kind in here(&HERE) {

@@ -1,4 +1,4 @@
-//! A signal that arrives inside is handled with the host's FS, and the ECALL goes on.
+//! Signals that arrive inside: they are handled with the host's FS, and the ECALL continues.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,48 +12,48 @@ use enclave_interface::Ecall;
 use super::built::{FIVE, SUM, WORK};
 use super::{SEEN, call, here, load};
 
-/// How often a timer fires while an enclave is entered.
+/// How many times a timer fires while an enclave is entered.
 const TIMES: u64 = 2000;
-/// How long that may take on a machine that is busy.
+/// Time limit on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Rounds of work of an ECALL: some tens of microseconds.
 const ROUNDS: u64 = 5000;
 
 thread_local! {
-    /// This thread's number, which a handler compares with the kernel's.
+    /// This thread's ID, which a handler compares with the kernel's.
     static NUMBER: Cell<i64> = const { Cell::new(0) };
-    /// How often a handler ran on this thread.
+    /// How many times a handler ran on this thread.
     static RAN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often a handler ran while the thread was inside, as the interrupted instruction tells.
+/// How many times a handler interrupted an instruction inside.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
-/// How often a handler saw variables that were not its thread's.
+/// How many times a handler saw another thread's variables.
 static ASTRAY: AtomicU64 = AtomicU64::new(0);
-/// Where the image lies whose instructions are counted: below this, as far as a small image reaches.
+/// The heap of the image whose instructions are counted; a small image is directly below it.
 static HEAP: AtomicUsize = AtomicUsize::new(0);
 
 fn number() -> i64 {
-    // SAFETY: gives a number.
+    // SAFETY: the system call is harmless.
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
-/// Uses the thread's own variables and makes a system call.
+/// Uses thread-local variables and makes a system call.
 unsafe extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     if NUMBER.get() != number() {
         ASTRAY.fetch_add(1, Ordering::Relaxed);
     }
     RAN.set(RAN.get() + 1);
-    // SAFETY: the kernel's.
+    // SAFETY: the kernel passes a valid pointer.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let below =
         HEAP.load(Ordering::Relaxed).wrapping_sub(registers[libc::REG_RIP as usize] as usize);
     INSIDE.fetch_add(u64::from((1..64 << 10).contains(&below)), Ordering::Relaxed);
 }
 
-/// Installs a handler; returns the one before.
+/// Installs a handler; returns the previous one.
 fn install(signal: c_int, handler: usize, flags: c_int) -> usize {
-    // SAFETY: all zero is a valid action; the handlers of this file keep to what a handler may do.
+    // SAFETY: all zero is a valid sigaction, and the handlers of this file are async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
         let mut before: libc::sigaction = MaybeUninit::zeroed().assume_init();
@@ -63,12 +63,12 @@ fn install(signal: c_int, handler: usize, flags: c_int) -> usize {
     }
 }
 
-/// A timer that sends a signal to the calling thread every 50 microseconds.
+/// A timer that sends a signal to the calling thread every 50 µs.
 struct Timer(libc::timer_t);
 
 impl Timer {
     fn start(signal: c_int) -> Self {
-        // SAFETY: all zero is a valid event; the calls write and read what they are given.
+        // SAFETY: all zero is a valid event; the calls access valid structures.
         unsafe {
             let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -87,19 +87,19 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: it was made by `start`.
+        // SAFETY: `start` created it.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// Enters again and again until a handler ran so often on this thread; every result is compared.
+/// Enters repeatedly until a handler ran [`TIMES`] times on this thread; checks every result.
 fn enter(enclave: &dyn Enclave, kind: EnclaveKind, signal: c_int, expected: u64) {
     NUMBER.set(number());
     RAN.set(0);
     let _timer = Timer::start(signal);
-    let begun = Instant::now();
+    let start = Instant::now();
     while RAN.get() < TIMES {
-        assert!(begun.elapsed() < LIMIT, "{kind:?}: {} signals in {LIMIT:?}", RAN.get());
+        assert!(start.elapsed() < LIMIT, "{kind:?}: {} signals in {LIMIT:?}", RAN.get());
         assert_eq!(call(enclave, WORK, &[ROUNDS]), Ok(expected), "{kind:?}");
         for _ in 0..100 {
             assert_eq!(call(enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind:?}");
@@ -124,26 +124,26 @@ fn a_timer_fires_while_every_kind_is_entered() {
         assert_eq!(
             ASTRAY.load(Ordering::Relaxed),
             0,
-            "{kind:?}: a handler saw another's variables"
+            "{kind:?}: a handler saw another thread's variables"
         );
         let inside = INSIDE.load(Ordering::Relaxed);
         let one_process =
             matches!(kind, EnclaveKind::None | EnclaveKind::Simulate | EnclaveKind::ArchPrctl);
-        assert!(!one_process || inside > TIMES / 100, "{kind:?}: {inside} signals came inside");
+        assert!(!one_process || inside > TIMES / 100, "{kind:?}: {inside} signals arrived inside");
         assert_eq!(enclave.blocked(), 0, "{kind:?}");
-        // A system call is blocked as before.
+        // A system call is still blocked.
         if kind == EnclaveKind::Simulate {
             super::misbehave(&*enclave, 0, 0);
         }
     }
 }
 
-/// The handler that stood before the second one.
+/// The handler that was installed before the second one.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
-/// How often the second one ran.
+/// How many times the second one ran.
 static SECOND: AtomicU64 = AtomicU64::new(0);
 
-/// Does its own, then calls the one before it, as libraries do.
+/// Counts, then calls the previous handler, as libraries do.
 unsafe extern "C" fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     SECOND.fetch_add(1, Ordering::Relaxed);
     // SAFETY: it is a handler of this signature.
@@ -155,7 +155,7 @@ unsafe extern "C" fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *
 }
 
 #[test]
-fn a_handler_that_is_installed_later_is_adopted() {
+fn a_handler_installed_later_is_adopted() {
     let signal = libc::SIGUSR1;
     for kind in here(&[EnclaveKind::Simulate, EnclaveKind::None]) {
         let enclave = load(kind);
@@ -164,7 +164,7 @@ fn a_handler_that_is_installed_later_is_adopted() {
         install(signal, handle as *const () as usize, flags);
         enclave::signals::adopt();
         enter(&*enclave, kind, signal, expected);
-        // Another that calls the first, which is adopted by now.
+        // Another handler, which calls the first; that one is adopted by now.
         FIRST.store(install(signal, chain as *const () as usize, flags), Ordering::Relaxed);
         enclave::signals::adopt();
         let before = SECOND.load(Ordering::Relaxed);
@@ -175,18 +175,18 @@ fn a_handler_that_is_installed_later_is_adopted() {
 }
 
 #[test]
-fn a_fault_that_somebody_sends_is_none_of_the_enclave() {
+fn a_sent_fault_signal_goes_to_the_hosts_handler() {
     let signal = libc::SIGTRAP;
     if here(&[EnclaveKind::Simulate]).is_empty() {
         return;
     }
-    // It stands before the enclave's own, which so calls it.
-    let alone = super::alone("signals::a_sent_trap_is_handled");
-    assert!(alone.status.success(), "{signal}: {alone:?}");
+    // The handler precedes the enclave's own, which calls it.
+    let output = super::separately("signals::a_sent_trap_is_handled");
+    assert!(output.status.success(), "{signal}: {output:?}");
 }
 
 #[test]
-#[ignore = "it installs a handler before any enclave is loaded; another test runs it in a process of its own"]
+#[ignore = "it installs a handler before any enclave is loaded; another test runs it in a separate process"]
 fn a_sent_trap_is_handled() {
     install(libc::SIGTRAP, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
     let enclave = load(EnclaveKind::Simulate);

@@ -1,4 +1,4 @@
-//! The example of an allocator by the C header, built and linked as its own first lines say.
+//! The example of an allocator with the C header, built and linked as its comment states.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use super::load;
 
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 
-/// Compiles C code to an object, with headers of more folders.
+/// Compiles C code to an object, with additional include folders.
 fn object(source: &Path, more: &[&Path], folder: &Path) -> PathBuf {
     let object = folder.join(source.with_extension("o").file_name().expect("a file's name"));
     let compiled = Command::new("cc")
@@ -34,7 +34,7 @@ fn object(source: &Path, more: &[&Path], folder: &Path) -> PathBuf {
     object
 }
 
-/// Compiles C code to a static library, an object each.
+/// Compiles C files to a static library, one object each.
 fn library(sources: &[&Path], more: &[&Path], folder: &Path) -> PathBuf {
     let library = folder.join("liballocator.a");
     let objects = sources.iter().map(|source| object(source, more, folder));
@@ -43,8 +43,8 @@ fn library(sources: &[&Path], more: &[&Path], folder: &Path) -> PathBuf {
     library
 }
 
-/// The example's image with its text changed before, and with more code in an object of its own, which may
-/// include headers of the images' own allocators.
+/// Returns the example's image after a change to its source, with more code in a separate object, which may include
+/// the headers of the built-in allocators.
 pub(crate) fn changed(change: impl FnOnce(String) -> String, more: &str) -> Image {
     let folder = tempfile::tempdir().expect("a folder");
     let example =
@@ -59,13 +59,13 @@ pub(crate) fn changed(change: impl FnOnce(String) -> String, more: &str) -> Imag
     Image { allocator: "changed", bytes: Vec::leak(bytes), wasm: None }
 }
 
-/// The example without what is optional.
+/// Removes the optional function from the example.
 fn without_mallinfo(text: String) -> String {
     text.split_once("/* Optional.").expect("it is the last").0.to_owned()
 }
 
 #[test]
-fn what_is_optional_may_be_absent_or_in_an_object_of_its_own() {
+fn an_optional_function_may_be_absent_or_in_a_separate_object() {
     if !super::simulates("an allocator without mallinfo") {
         return;
     }
@@ -88,7 +88,7 @@ fn an_allocator_cleans_up_once_when_its_enclave_is_dropped_but_not_after_a_fault
     if !super::simulates("how often an allocator cleans up") {
         return;
     }
-    // It has no system, but this process's memory it has.
+    // The allocator has no system, but it can access this process's memory.
     let body = format!("{{ ++*(volatile unsigned *){:p}; }}", CLEANED.as_ptr());
     let cleanup = "void tollgate_allocator_cleanup(void) ";
     let image =
@@ -104,7 +104,7 @@ fn an_allocator_cleans_up_once_when_its_enclave_is_dropped_but_not_after_a_fault
     assert_eq!(CLEANED.load(SeqCst), 1, "a lock may be held");
 }
 
-/// The example's image.
+/// Returns the example's image.
 pub(crate) fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -115,7 +115,7 @@ pub(crate) fn image() -> &'static Image {
     })
 }
 
-/// What linking the example says when its text is changed before.
+/// Returns the error of linking the example after a change to its source.
 fn refused(change: impl FnOnce(String) -> String) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let example =
@@ -129,11 +129,11 @@ fn refused(change: impl FnOnce(String) -> String) -> String {
 }
 
 #[test]
-fn a_partial_set_is_refused_by_name() {
+fn an_incomplete_library_is_refused_with_the_missing_function() {
     for name in
         ["thread_init", "cleanup", "malloc", "aligned_alloc", "posix_memalign", "usable_size"]
     {
-        // All uses go elsewhere with it, so that the example still compiles.
+        // All uses are renamed too, so that the example still compiles.
         let (wanted, other) =
             (format!("tollgate_allocator_{name}("), format!("somewhere_else_{name}("));
         let said = refused(|text| {
@@ -145,7 +145,7 @@ fn a_partial_set_is_refused_by_name() {
     }
 }
 
-/// The header's declaration of a function, under another name.
+/// Returns the header's declaration of a function, under another name.
 fn declaration(name: &str, other: &str) -> String {
     let header = std::fs::read_to_string(Path::new(INCLUDE).join("tollgate_allocator.h"))
         .expect("the header");
@@ -164,7 +164,7 @@ fn an_allocator_that_needs_a_system_is_refused() {
 }
 
 #[test]
-fn a_library_that_is_not_there_is_named() {
+fn a_missing_library_is_named() {
     let error =
         link(Path::new("/nowhere/liballocator.a"), Path::new("/nowhere")).expect_err("not there");
     assert!(error.why.starts_with("/nowhere/liballocator.a: "), "{error}");

@@ -1,7 +1,7 @@
-//! Every allocator's contract, inside the enclave: alignment, bytes kept, zeroes, usable size, no two blocks
-//! in one place, none outside the heap, and what happens when there is no room.
+//! The contract of every allocator, inside the enclave: alignment, contents, zeroing, usable size, disjoint blocks
+//! inside the heap, and the behaviour when no space is left.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
 
 use std::ops::Range;
 use std::panic;
@@ -20,19 +20,19 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 mod example;
 mod waiting;
 
-/// 64 MiB: rpmalloc keeps several MiB for each thread that ever ran.
+/// 64 MiB, because rpmalloc keeps several MiB for each thread that ever ran.
 const PAGES: usize = 16_384;
 
-/// All images, and one with an allocator of somebody else's.
+/// Returns all images, and one with a user-supplied allocator.
 fn images() -> impl Iterator<Item = &'static Image> {
     enclave::images::all().iter().chain([example::image()])
 }
 
-/// How long an allocator may take for one test: many times what the slowest does on a busy machine. One that hangs
-/// fails by it.
+/// Time limit of an allocator for one test: many times the duration of the slowest on a busy machine. It fails an
+/// allocator that hangs.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Whether enclaves can be simulated here; a test that needs it is named as untested otherwise.
+/// Whether enclaves can be simulated here; notes the test as untested otherwise.
 fn simulates(test: &str) -> bool {
     let runs = kinds::runs(EnclaveKind::Simulate);
     if let Err(why) = &runs {
@@ -41,7 +41,7 @@ fn simulates(test: &str) -> bool {
     runs.is_ok()
 }
 
-/// Checks something of every image's allocator, and again of those that are modules of WebAssembly too.
+/// Runs a check on every image's allocator, and also on those that have a WebAssembly module.
 fn every_image(check: fn(&str, Box<dyn Enclave>)) {
     if simulates("allocators in enclaves of kind simulate") {
         for image in images() {
@@ -56,7 +56,7 @@ fn every_image(check: fn(&str, Box<dyn Enclave>)) {
     }
 }
 
-/// The same, and of every library that stands for one outside.
+/// As [`every_image`], and also on every library for outside.
 fn every(check: fn(&str, Box<dyn Enclave>)) {
     every_image(check);
     for library in enclave::images::outside() {
@@ -66,8 +66,8 @@ fn every(check: fn(&str, Box<dyn Enclave>)) {
     }
 }
 
-/// Does something in a thread of its own, and fails where it does not end in time: what hangs inside an enclave
-/// cannot be stopped, and is left behind.
+/// Runs `work` in a separate thread, and fails if it does not end in time. Code that hangs inside an enclave cannot
+/// be stopped, so the thread is leaked.
 fn within(limit: Duration, name: &str, work: impl FnOnce() + Send + 'static) {
     let (ends, ended) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -75,12 +75,12 @@ fn within(limit: Duration, name: &str, work: impl FnOnce() + Send + 'static) {
         work();
     });
     match ended.recv_timeout(limit) {
-        Err(RecvTimeoutError::Timeout) => panic!("{name} does not end in {limit:?}"),
+        Err(RecvTimeoutError::Timeout) => panic!("{name} does not end within {limit:?}"),
         _ => thread.join().unwrap_or_else(|why| panic::resume_unwind(why)),
     }
 }
 
-/// An allocator's enclave.
+/// Loads an allocator's enclave.
 fn load(image: &Image, pages: usize) -> Box<dyn Enclave> {
     load_as(EnclaveKind::Simulate, image, pages).expect("it loads")
 }
@@ -90,7 +90,7 @@ fn load_as(kind: EnclaveKind, image: &Image, pages: usize) -> Result<Box<dyn Enc
     kinds::load_untimed(kind, image, &conf)
 }
 
-/// What a test does with the allocator. Blocks are picked among those that live.
+/// An operation on the allocator. Blocks are selected among the live ones.
 #[derive(Debug, Clone)]
 enum Step {
     Malloc(u64),
@@ -100,7 +100,7 @@ enum Step {
     Free(prop::sample::Index),
 }
 
-/// Sizes from none to beyond the largest class of small blocks.
+/// Sizes from 0 to beyond the largest class of small blocks.
 fn size() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..256u64, 3 => 0..16_384u64, 1 => 0..200_000u64]
 }
@@ -115,7 +115,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A block that lives, and the byte that all of it was filled with.
+/// A live block, and the byte that fills it.
 #[derive(Clone)]
 struct Block {
     pointer: u64,
@@ -129,7 +129,7 @@ impl Block {
     }
 }
 
-/// The allocator and the blocks that live.
+/// The allocator and its live blocks.
 struct Model<'a> {
     enclave: &'a dyn Enclave,
     blocks: Vec<Block>,
@@ -138,32 +138,36 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
-    /// Checks a new block, and fills all that may be used of it: if that overlapped another, the other's
-    /// bytes would no longer be there.
-    fn comes(&mut self, pointer: u64, size: u64, alignment: u64) -> Result<(), TestCaseError> {
-        prop_assert_ne!(pointer, 0, "there is room");
-        prop_assert_eq!(pointer % alignment, 0, "aligned");
+    /// Checks a new block, and fills all its usable bytes: if it overlapped another block, that block's bytes would
+    /// change.
+    fn add(&mut self, pointer: u64, size: u64, alignment: u64) -> Result<(), TestCaseError> {
+        prop_assert_ne!(pointer, 0, "no space is left");
+        prop_assert_eq!(pointer % alignment, 0, "not aligned");
         let heap = self.enclave.heap();
         let usable = self.enclave.usable_size(pointer).expect("usable_size");
-        prop_assert!(usable >= size, "{usable} of {size} can be used");
+        prop_assert!(usable >= size, "only {usable} of {size} bytes are usable");
         prop_assert!(
             heap.start as u64 <= pointer && pointer + usable <= heap.end as u64,
-            "in the heap"
+            "outside the heap"
         );
         self.byte = self.byte % 255 + 1;
         let block = Block { pointer, size: usable, byte: self.byte };
         for other in &self.blocks {
             let (one, other) = (block.range(), other.range());
-            prop_assert!(one.end <= other.start || other.end <= one.start, "apart");
+            prop_assert!(one.end <= other.start || other.end <= one.start, "overlap");
         }
         prop_assert_eq!(self.enclave.fill(pointer, usable, block.byte), Ok(usable));
         self.blocks.push(block);
         Ok(())
     }
 
-    /// Checks that a block holds its bytes still, up to a length.
-    fn holds(&self, block: &Block, pointer: u64, length: u64) -> Result<(), TestCaseError> {
-        prop_assert_eq!(self.enclave.equal(pointer, length, block.byte), Ok(length), "bytes kept");
+    /// Checks that the first `length` bytes of a block are unchanged.
+    fn keeps(&self, block: &Block, pointer: u64, length: u64) -> Result<(), TestCaseError> {
+        prop_assert_eq!(
+            self.enclave.equal(pointer, length, block.byte),
+            Ok(length),
+            "bytes changed"
+        );
         Ok(())
     }
 
@@ -175,27 +179,27 @@ impl Model<'_> {
         let enclave = self.enclave;
         match step {
             Step::Malloc(size) => {
-                self.comes(enclave.malloc(size).expect("malloc"), size, self.alignment)
+                self.add(enclave.malloc(size).expect("malloc"), size, self.alignment)
             }
             Step::Calloc(count, size) => {
                 let (pointer, bytes) = (enclave.calloc(count, size).expect("calloc"), count * size);
-                prop_assert_eq!(enclave.equal(pointer, bytes, 0), Ok(bytes), "zeroed");
-                self.comes(pointer, bytes, self.alignment)
+                prop_assert_eq!(enclave.equal(pointer, bytes, 0), Ok(bytes), "not zeroed");
+                self.add(pointer, bytes, self.alignment)
             }
             Step::Aligned(power, size) => {
                 let pointer = enclave.aligned_alloc(1 << power, size).expect("aligned_alloc");
-                self.comes(pointer, size, 1 << power)
+                self.add(pointer, size, 1 << power)
             }
             Step::Realloc(at, size) => {
                 let Some(block) = self.take(at) else { return Ok(()) };
-                self.holds(&block, block.pointer, block.size)?;
+                self.keeps(&block, block.pointer, block.size)?;
                 let pointer = enclave.realloc(block.pointer, size.max(1)).expect("realloc");
-                self.holds(&block, pointer, block.size.min(size))?;
-                self.comes(pointer, size, self.alignment)
+                self.keeps(&block, pointer, block.size.min(size))?;
+                self.add(pointer, size, self.alignment)
             }
             Step::Free(at) => {
                 let Some(block) = self.take(at) else { return Ok(()) };
-                self.holds(&block, block.pointer, block.size)?;
+                self.keeps(&block, block.pointer, block.size)?;
                 prop_assert_eq!(enclave.free(block.pointer), Ok(0));
                 Ok(())
             }
@@ -203,8 +207,8 @@ impl Model<'_> {
     }
 }
 
-/// Random steps in an enclave, as often as asked. Blocks are aligned to two words, which are shorter where addresses
-/// are.
+/// Runs random operations in an enclave. Blocks are aligned to two words, whose length depends on the kind's
+/// pointers.
 fn keeps_the_contract(enclave: &dyn Enclave, cases: u32) -> Result<(), TestError<Vec<Step>>> {
     let alignment = if enclave.heap().end <= 1 << 32 { 8 } else { 16 };
     let mut runner =
@@ -220,7 +224,7 @@ fn keeps_the_contract(enclave: &dyn Enclave, cases: u32) -> Result<(), TestError
 }
 
 #[test]
-fn blocks_are_whole_apart_and_inside() {
+fn blocks_are_intact_disjoint_and_inside() {
     every(|name, enclave| {
         let ran = keeps_the_contract(&*enclave, 64);
         assert!(ran.is_ok(), "{name}: {ran:?}");
@@ -228,7 +232,7 @@ fn blocks_are_whole_apart_and_inside() {
 }
 
 #[test]
-fn outside_each_copy_is_its_own_and_counts_its_ocalls() {
+fn each_copy_outside_is_separate_and_counts_its_ocalls() {
     for library in enclave::images::outside() {
         let [one, other] = [(); 2].map(|()| kinds::load_outside(library).expect("it loads"));
         assert_eq!((one.bank_open(10), other.bank_open(20)), (Ok(10), Ok(20)));
@@ -238,9 +242,9 @@ fn outside_each_copy_is_its_own_and_counts_its_ocalls() {
     }
 }
 
-/// The image is the same, and so is what it does: with vectors, threads and locks that leave by OCALLs.
+/// The image is the same, and so is its behaviour, with vectors, threads and locks that make OCALLs.
 #[test]
-fn a_virtual_machine_keeps_the_contract_too() {
+fn a_virtual_machine_keeps_the_contract() {
     if let Err(why) = kinds::runs(EnclaveKind::Kvm) {
         return machine::untested::note("allocators in enclaves of kind kvm", &why);
     }
@@ -252,8 +256,8 @@ fn a_virtual_machine_keeps_the_contract_too() {
         assert_eq!(enclave.enclave_thread(10_000, 16_384, 1, 1), Ok(0), "{name}");
         let produce = |enclave: &dyn Enclave| enclave.produce(5000, 1000, 1).expect("produce");
         let consume = |enclave: &dyn Enclave| enclave.consume(5000).expect("consume");
-        let gave = at_once(&*enclave, [&produce, &consume, &produce, &consume]);
-        assert_eq!(gave, [0, 5000, 0, 5000], "{name}");
+        let results = at_once(&*enclave, [&produce, &consume, &produce, &consume]);
+        assert_eq!(results, [0, 5000, 0, 5000], "{name}");
         assert_eq!(enclave.malloc(1 << 40), Ok(0), "{name}");
         assert!(enclave.misbehave(0).is_err() && enclave.blocked() == 1, "{name}");
     };
@@ -263,48 +267,52 @@ fn a_virtual_machine_keeps_the_contract_too() {
 }
 
 #[test]
-fn no_room_gives_null_and_then_there_is_room_again() {
+fn an_exhausted_heap_returns_null_and_recovers() {
     every_image(|name, enclave| {
         for size in [16, 100, 5000, 100_000] {
             let first = enclave.drain(size).expect("drain");
             assert!(first > 0, "{name}: blocks of {size} B");
-            assert!(first * size <= (PAGES * 4096) as u64, "{name}: no more than the heap holds");
-            assert_eq!(enclave.drain(size), Ok(first), "{name}: as many blocks of {size} B again");
+            assert!(first * size <= (PAGES * 4096) as u64, "{name}: more than the heap");
+            assert_eq!(
+                enclave.drain(size),
+                Ok(first),
+                "{name}: the same number of {size} B blocks again"
+            );
         }
-        let seeds_loop = enclave.enclave_thread(1000, 16_384, 1, 1);
-        assert_eq!(seeds_loop, Ok(0), "{name}: after draining, nothing fails");
+        let samples_loop = enclave.enclave_thread(1000, 16_384, 1, 1);
+        assert_eq!(samples_loop, Ok(0), "{name}: no allocation fails after draining");
     });
 }
 
 #[test]
-fn what_cannot_be_is_null() {
+fn an_impossible_allocation_returns_null() {
     every(|name, enclave| {
-        // More than any heap, or than the one there is.
+        // More than any heap, or than the heap in use.
         let beyond = (enclave.heap().len() as u64).min(1 << 47) + 1;
         for size in [beyond, 1 << 62, u64::MAX / 2, u64::MAX - 4096, u64::MAX] {
             assert_eq!(enclave.malloc(size), Ok(0), "{name}: malloc of {size}");
             assert_eq!(enclave.aligned_alloc(4096, size), Ok(0), "{name}: aligned_alloc of {size}");
         }
         assert_eq!(enclave.calloc(1 << 33, 1 << 33), Ok(0), "{name}: a product beyond 64 bits");
-        assert_eq!(enclave.aligned_alloc(48, 10), Ok(0), "{name}: no power of two");
+        assert_eq!(enclave.aligned_alloc(48, 10), Ok(0), "{name}: not a power of two");
         let kept = enclave.malloc(100).expect("malloc");
         assert_eq!(enclave.fill(kept, 100, 7), Ok(100), "{name}");
         assert_eq!(enclave.realloc(kept, beyond), Ok(0), "{name}: realloc beyond the heap");
-        assert_eq!(enclave.equal(kept, 100, 7), Ok(100), "{name}: and the block is as it was");
+        assert_eq!(enclave.equal(kept, 100, 7), Ok(100), "{name}: the block is unchanged");
         assert_eq!(enclave.free(kept), Ok(0), "{name}");
         assert_eq!((enclave.free(0), enclave.usable_size(0)), (Ok(0), Ok(0)), "{name}: NULL");
     });
 }
 
-/// What a thread does inside, and what it gives.
+/// The work of a thread inside, which returns a word.
 type Inside<'a> = &'a (dyn Fn(&dyn Enclave) -> u64 + Sync);
 
-/// Lets threads make calls at once; gives what each gave.
+/// Runs calls concurrently on separate threads; returns their results.
 fn at_once(enclave: &dyn Enclave, calls: [Inside; 4]) -> [u64; 4] {
     std::thread::scope(|scope| {
         calls
             .map(|call| scope.spawn(move || call(enclave)))
-            .map(|thread| thread.join().expect("the call comes back"))
+            .map(|thread| thread.join().expect("the call returns"))
     })
 }
 
@@ -313,8 +321,8 @@ fn blocks_pass_between_threads() {
     every(|name, enclave| {
         let produce = |enclave: &dyn Enclave| enclave.produce(5000, 1000, 1).expect("produce");
         let consume = |enclave: &dyn Enclave| enclave.consume(5000).expect("consume");
-        let gave = at_once(&*enclave, [&produce, &consume, &produce, &consume]);
-        assert_eq!(gave, [0, 5000, 0, 5000], "{name}");
+        let results = at_once(&*enclave, [&produce, &consume, &produce, &consume]);
+        assert_eq!(results, [0, 5000, 0, 5000], "{name}");
         let larson = |enclave: &dyn Enclave| enclave.larson(5000, 500, 1000, 1).expect("larson");
         assert_eq!(at_once(&*enclave, [&larson; 4]), [0; 4], "{name}");
     });
@@ -331,30 +339,30 @@ fn the_bank_keeps_its_money() {
             assert_eq!(enclave.bank_close(), Ok(customers), "{name}");
         }
         if enclave.heap().len() == PAGES * 4096 {
-            assert_eq!(enclave.bank_open(10_000_000), Ok(0), "{name}: a bank that does not fit");
+            assert_eq!(enclave.bank_open(10_000_000), Ok(0), "{name}: a bank that is too large");
         }
-        assert_eq!(enclave.bank_open(10), Ok(10), "{name}: and one that does");
+        assert_eq!(enclave.bank_open(10), Ok(10), "{name}: a bank that fits");
     });
 }
 
 #[test]
-fn who_counts_tells_what_is_in_use() {
+fn an_allocator_with_statistics_reports_memory_in_use() {
     const BLOCKS: u64 = 16;
     const SIZE: u64 = 100_000;
     every_image(|name, enclave| {
-        let told = |which| enclave.mallinfo(which).expect("mallinfo");
-        assert_eq!(told(3), u64::MAX, "{name}: there is no fourth");
+        let statistic = |which| enclave.mallinfo(which).expect("mallinfo");
+        assert_eq!(statistic(3), u64::MAX, "{name}: there is no fourth statistic");
         if !["buddy", "example", "rpmalloc", "snmalloc"].iter().any(|who| name.starts_with(who)) {
-            assert_eq!([0, 1, 2].map(told), [u64::MAX; 3], "{name} counts nothing");
+            assert_eq!([0, 1, 2].map(statistic), [u64::MAX; 3], "{name} reports no statistics");
             return;
         }
         let blocks = [(); BLOCKS as usize].map(|()| enclave.malloc(SIZE).expect("malloc"));
-        let (used, peak, most) = (told(0), told(1), told(2));
-        assert!(BLOCKS * SIZE <= used && used <= most, "{name}: {used} of {most}");
-        assert!(most <= (PAGES * 4096) as u64, "{name}: {most}");
-        assert!(peak == 0 || peak >= used, "{name}: {peak} at most, now {used}");
+        let (used, peak, max) = (statistic(0), statistic(1), statistic(2));
+        assert!(BLOCKS * SIZE <= used && used <= max, "{name}: {used} of {max}");
+        assert!(max <= (PAGES * 4096) as u64, "{name}: {max}");
+        assert!(peak == 0 || peak >= used, "{name}: peak {peak}, now {used}");
         assert!(blocks.into_iter().all(|block| enclave.free(block) == Ok(0)), "{name}");
-        assert!(told(0) < used, "{name}: {} still in use", told(0));
+        assert!(statistic(0) < used, "{name}: {} still in use", statistic(0));
     });
 }
 
@@ -368,12 +376,12 @@ fn every_allocator_cleans_up() {
             ),
             [0; 4]
         );
-        // Some blocks are left, as a program may leave them.
+        // Some blocks stay allocated, as in many programs.
         for size in [1, 1000, 1_000_000] {
             assert!(enclave.malloc(size).is_ok_and(|block| block != 0), "{name}");
         }
         assert_eq!(enclave.finish(), Ok(0), "{name}");
-        // Dropped it would end again.
+        // Dropping it would finish it again.
         std::mem::forget(enclave);
     });
 }

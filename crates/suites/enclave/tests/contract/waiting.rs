@@ -1,4 +1,4 @@
-//! Locks that wait: they leave the enclave to do so, and whoever waits is woken.
+//! Locks that sleep: a thread leaves the enclave to sleep, and is woken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use enclave_interface::Enter;
 
 use super::{LIMIT, example, simulates, within};
 
-/// A block that takes milliseconds to copy, which a realloc that moves does under the lock.
+/// A block whose copy takes milliseconds; a realloc that moves it copies under the lock.
 const LARGE: u64 = 8 << 20;
-/// What stands behind it, so that it moves.
+/// The block after it, which forces the move.
 const BEHIND: u64 = 1 << 20;
 
 fn load(kind: EnclaveKind, image: &Image) -> Box<dyn Enclave> {
@@ -20,7 +20,7 @@ fn load(kind: EnclaveKind, image: &Image) -> Box<dyn Enclave> {
     kinds::load_untimed(kind, image, &conf).expect("it loads")
 }
 
-/// Lets others go when it goes, also by a panic.
+/// Sets a flag when it is dropped, also by a panic, so that other threads stop.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -29,27 +29,27 @@ impl Drop for Done<'_> {
     }
 }
 
-/// One thread moves large blocks under the lock while two others want it, for so long or until somebody
-/// waited; gives how often somebody did.
-fn contend(enclave: &dyn Enclave, most: Duration) -> u64 {
+/// Moves large blocks under the lock on one thread while two others contend for it, until a thread has waited or the
+/// time limit is reached; returns the number of waits.
+fn contend(enclave: &dyn Enclave, limit: Duration) -> u64 {
     let done = AtomicBool::new(false);
-    let begun = Instant::now();
+    let start = Instant::now();
     std::thread::scope(|scope| {
         let _done = Done(&done);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     let block = enclave.malloc(64).expect("malloc");
-                    assert_ne!(block, 0, "there is room");
+                    assert_ne!(block, 0, "no space is left");
                     assert_eq!(enclave.free(block), Ok(0));
                 }
             });
         }
-        while begun.elapsed() < most && enclave.waits() == 0 {
+        while start.elapsed() < limit && enclave.waits() == 0 {
             let block = enclave.malloc(LARGE).expect("malloc");
             let behind = enclave.malloc(BEHIND).expect("malloc");
             let moved = enclave.realloc(block, LARGE + BEHIND).expect("realloc");
-            assert_ne!(moved, 0, "there is room");
+            assert_ne!(moved, 0, "no space is left");
             assert_eq!((enclave.free(moved), enclave.free(behind)), (Ok(0), Ok(0)));
         }
     });
@@ -57,8 +57,8 @@ fn contend(enclave: &dyn Enclave, most: Duration) -> u64 {
 }
 
 #[test]
-fn a_lock_that_waits_is_left_for_and_woken() {
-    // A build without WebAssembly is not the machine's lack.
+fn a_sleeping_lock_leaves_to_wait_and_to_wake() {
+    // A build without WebAssembly is not a property of the machine.
     let built = |kind: &EnclaveKind| cfg!(feature = "wasm") || *kind != EnclaveKind::Wasm;
     for kind in EnclaveKind::ALL.into_iter().filter(built) {
         if let Err(why) = kinds::runs(kind) {
@@ -68,14 +68,14 @@ fn a_lock_that_waits_is_left_for_and_woken() {
         within(LIMIT, kind.name(), move || {
             let enclave = load(kind, images::find("dlmalloc-wait").expect("an image"));
             let waits = contend(&*enclave, LIMIT / 2);
-            assert!(waits > 0, "{kind:?}: somebody waits");
-            assert!(waits < enclave.ocalls(), "{kind:?}: and is woken");
+            assert!(waits > 0, "{kind:?}: no thread waits");
+            assert!(waits < enclave.ocalls(), "{kind:?}: no thread is woken");
             assert_eq!(enclave.blocked(), 0, "{kind:?}");
         });
     }
 }
 
-/// The example's allocator under the mutex of C allocators, which it holds for some hundred microseconds.
+/// Changes the example to use the mutex of C allocators, which it holds for some hundred microseconds.
 fn under_a_mutex(example: String) -> String {
     let mut text = example;
     for (was, is) in [
@@ -97,7 +97,7 @@ fn under_a_mutex(example: String) -> String {
 }
 
 #[test]
-fn the_mutex_of_c_allocators_is_left_for_and_woken() {
+fn the_mutex_of_c_allocators_leaves_to_wait_and_to_wake() {
     if !simulates("the mutex of C allocators") {
         return;
     }
@@ -114,13 +114,13 @@ fn the_mutex_of_c_allocators_is_left_for_and_woken() {
                 });
             }
         });
-        assert!(enclave.waits() > 0, "somebody waits");
-        assert!(enclave.waits() < enclave.ocalls(), "and is woken");
+        assert!(enclave.waits() > 0, "no thread waits");
+        assert!(enclave.waits() < enclave.ocalls(), "no thread is woken");
     });
 }
 
 #[test]
-fn a_lock_that_spins_stays_inside() {
+fn a_spinning_lock_makes_no_ocalls() {
     if !simulates("a lock that spins") {
         return;
     }
@@ -134,7 +134,7 @@ fn a_lock_that_spins_stays_inside() {
 }
 
 #[test]
-#[should_panic(expected = "does not end in")]
-fn what_hangs_fails() {
+#[should_panic(expected = "does not end within")]
+fn a_hanging_allocator_fails() {
     within(Duration::from_millis(50), "a sleeper", || std::thread::sleep(LIMIT));
 }

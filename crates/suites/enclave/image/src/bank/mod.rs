@@ -1,4 +1,4 @@
-//! SmallBank, on a key-value store whose every record and value is the allocator's.
+//! SmallBank on a key-value store that allocates every record and every value separately.
 
 mod store;
 mod transactions;
@@ -11,28 +11,28 @@ use core::sync::atomic::{AtomicI64, AtomicPtr};
 use store::{Key, Store};
 use transactions::Teller;
 
-/// What each account holds at first.
+/// The initial money of each account.
 const OPENING: i64 = 1000;
 
-/// The bank, while it is open. Opening and closing are for one thread, when no other is in it.
+/// The bank, while it is open. Only one thread opens or closes it, while no other uses it.
 static BANK: AtomicPtr<Store> = AtomicPtr::new(ptr::null_mut());
-/// What transactions put in, less what they took out.
+/// Deposits minus withdrawals of all transactions.
 static PUT_IN: AtomicI64 = AtomicI64::new(0);
 
-/// A lock on a line of its own.
+/// A lock on its own cache line.
 #[repr(align(64))]
 struct Stripe(Spin<()>);
 
-/// The locks of the customers, by their number.
+/// The locks of the customers, indexed by customer number modulo the table's length.
 static STRIPES: [Stripe; 256] = [const { Stripe(Spin::new(())) }; 256];
 
-/// Works with a customer's accounts, alone.
+/// Runs `work` with exclusive access to a customer's accounts.
 fn alone<R>(customer: u64, work: impl FnOnce() -> R) -> R {
     STRIPES[customer as usize % STRIPES.len()].0.with(|()| work())
 }
 
-/// Works with two customers' accounts, alone: the locks are taken in one order by all, and once where they
-/// are the same.
+/// Runs `work` with exclusive access to two customers' accounts. The locks are taken in index order, and only once if
+/// they are the same.
 fn alone_with_both<R>(one: u64, other: u64, work: impl FnOnce() -> R) -> R {
     let stripe = |customer: u64| customer as usize % STRIPES.len();
     let (first, second) = (stripe(one).min(stripe(other)), stripe(one).max(stripe(other)));
@@ -41,13 +41,13 @@ fn alone_with_both<R>(one: u64, other: u64, work: impl FnOnce() -> R) -> R {
         .with(|()| if first == second { work() } else { STRIPES[second].0.with(|()| work()) })
 }
 
-/// The open bank.
+/// Returns the open bank.
 fn bank() -> Option<&'static Store> {
-    // SAFETY: it is set to a store that lives until `close`.
+    // SAFETY: it is NULL or a store that lives until `close`.
     unsafe { BANK.load(Acquire).as_ref() }
 }
 
-/// Opens a bank; gives how many customers it has: none where there was no room, or a bank is open.
+/// Opens a bank; returns the number of customers, or 0 if no space is left or a bank is open.
 pub fn open(customers: u64) -> u64 {
     if bank().is_some() {
         return 0;
@@ -69,7 +69,7 @@ pub fn open(customers: u64) -> u64 {
     customers
 }
 
-/// Carries out transactions; gives how many.
+/// Runs transactions; returns how many completed.
 pub fn run(transactions: u64, seed: u64) -> u64 {
     let Some(store) = bank() else { return 0 };
     if store.customers == 0 {
@@ -82,7 +82,7 @@ pub fn run(transactions: u64, seed: u64) -> u64 {
     carried_out as u64
 }
 
-/// The money in all accounts, less what transactions put in, plus what they took out.
+/// Returns the money in all accounts, minus deposits, plus withdrawals.
 pub fn money() -> u64 {
     let Some(store) = bank() else { return 0 };
     let held: i64 = (0..store.customers)
@@ -93,7 +93,7 @@ pub fn money() -> u64 {
     (held - PUT_IN.load(Acquire)) as u64
 }
 
-/// Closes the bank; gives how many customers it had.
+/// Closes the bank; returns how many customers it had.
 pub fn close() -> u64 {
     let Some(store) = bank() else { return 0 };
     let customers = store.customers;

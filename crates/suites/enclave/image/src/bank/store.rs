@@ -1,5 +1,5 @@
-//! A key-value store: a hash table of records, one allocation each; a value is an allocation too, and a new
-//! one takes its place.
+//! A key-value store: a hash table whose records are separate allocations. A value is an allocation too, and an
+//! update replaces it by a new one.
 
 use crate::allocator;
 use crate::heap::{self, Tally};
@@ -7,12 +7,12 @@ use core::ptr;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// Which table, and whose record.
+/// A table and a customer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key([u8; 16]);
 
 impl Key {
-    /// A customer's number is under their name, as text.
+    /// Returns the key of the customer's number, which is stored under the customer's name, as text.
     pub fn name(customer: u64) -> Self {
         let mut key = *b"customer        ";
         let mut rest = customer;
@@ -23,12 +23,12 @@ impl Key {
         Self(key)
     }
 
-    /// A customer's savings.
+    /// Returns the key of a customer's savings account.
     pub fn savings(customer: u64) -> Self {
         Self::numbered(b"savings ", customer)
     }
 
-    /// What a customer may draw cheques on.
+    /// Returns the key of a customer's checking account.
     pub fn checking(customer: u64) -> Self {
         Self::numbered(b"checking", customer)
     }
@@ -40,7 +40,7 @@ impl Key {
         Self(key)
     }
 
-    /// Mixes the key's two words.
+    /// Hashes the key's two words.
     fn hash(self) -> usize {
         let whole = u128::from_le_bytes(self.0);
         let mixed = (whole as u64 ^ (whole >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// What a record holds, and how often it was replaced.
+/// The value of a record, and how often it was replaced.
 struct Value {
     version: u64,
     number: i64,
@@ -64,13 +64,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// Its value. Whoever reads has the customer's lock, so it is not freed meanwhile.
+    /// Returns the value. The reader has the customer's lock, so the value is not freed concurrently.
     pub fn value(&self) -> i64 {
         // SAFETY: a record has a value as long as it lives.
         unsafe { (*self.value.load(Acquire)).number }
     }
 
-    /// A value to take the place of its own; none where there is no room.
+    /// Allocates a new value for the record; returns `None` if no space is left.
     pub fn prepare(&self, number: i64) -> Option<Prepared<'_>> {
         // SAFETY: as above.
         let version = unsafe { (*self.value.load(Acquire)).version } + 1;
@@ -78,14 +78,14 @@ impl Record {
     }
 }
 
-/// A value that waits to take its place, or is freed.
+/// A new value of a record, which is freed unless it is committed.
 pub struct Prepared<'a> {
     record: &'a Record,
     value: *mut Value,
 }
 
 impl Prepared<'_> {
-    /// Takes its place; what stood there is freed as this is dropped.
+    /// Replaces the record's value; the old one is freed when this is dropped.
     pub fn commit(&mut self) {
         self.value = self.record.value.swap(self.value, AcqRel);
     }
@@ -93,26 +93,27 @@ impl Prepared<'_> {
 
 impl Drop for Prepared<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other thread has it.
         unsafe { allocator::free(self.value.cast()) };
     }
 }
 
-/// Puts what is given into memory of the allocator's; none where there is no room.
+/// Moves a value into allocated memory; returns `None` if no space is left.
 fn allocate<T>(content: T) -> Option<*mut T> {
     const { assert!(align_of::<T>() <= allocator::ALIGNMENT) };
     let memory = Tally::default().malloc(size_of::<T>() as u64).cast::<T>();
     if memory.is_null() {
         return None;
     }
-    // SAFETY: it is long enough, and aligned.
+    // SAFETY: the memory is long enough and aligned.
     unsafe { memory.write(content) };
     Some(memory)
 }
 
-/// The store. Records come before anybody reads, and go after; their values change under the locks.
+/// The store. Records are inserted before the first read and freed after the last; their values change under the
+/// locks.
 pub struct Store {
-    /// How many customers it is for.
+    /// Number of customers.
     pub customers: u64,
     heads: *mut *mut Record,
     /// One less than the number of heads, which is a power of two.
@@ -120,49 +121,49 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty one; none where there is no room.
+    /// Creates an empty store; returns `None` if no space is left.
     pub fn new(customers: u64) -> Option<&'static Self> {
         let heads = heap::bytes(customers).checked_mul(3)?.checked_next_power_of_two()?;
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: calloc has no precondition.
         let table =
             unsafe { allocator::calloc(heads, size_of::<*mut Record>()) }.cast::<*mut Record>();
         if table.is_null() {
             return None;
         }
         let Some(store) = allocate(Self { customers, heads: table, mask: heads - 1 }) else {
-            // SAFETY: allocated above.
+            // SAFETY: it was allocated above.
             unsafe { allocator::free(table.cast()) };
             return None;
         };
-        // SAFETY: allocated above, and freed by `close`.
+        // SAFETY: it was allocated above, and `close` frees it.
         Some(unsafe { &*store })
     }
 
-    /// Where the records of a key's kind begin.
+    /// Returns the head of the list for a key.
     fn head(&self, key: Key) -> *mut *mut Record {
-        // SAFETY: within the table.
+        // SAFETY: the index is inside the table.
         unsafe { self.heads.add(key.hash() & self.mask) }
     }
 
-    /// Adds a record; false where there is no room. Before anybody reads.
+    /// Inserts a record, before the first read; returns false if no space is left.
     pub fn insert(&self, key: Key, number: i64) -> bool {
         let head = self.head(key);
         let Some(value) = allocate(Value { version: 0, number }) else { return false };
-        // SAFETY: within the table.
+        // SAFETY: the index is inside the table.
         let next = unsafe { head.read() };
         let Some(record) = allocate(Record { next, key, value: AtomicPtr::new(value) }) else {
-            // SAFETY: allocated above.
+            // SAFETY: it was allocated above.
             unsafe { allocator::free(value.cast()) };
             return false;
         };
-        // SAFETY: within the table, and nobody else is there.
+        // SAFETY: the index is inside the table, and no other thread uses the store yet.
         unsafe { head.write(record) };
         true
     }
 
-    /// A key's record.
+    /// Returns the record of a key.
     pub fn find(&self, key: Key) -> Option<&Record> {
-        // SAFETY: within the table; records live as long as the store.
+        // SAFETY: the index is inside the table; records live as long as the store.
         let mut record = unsafe { self.head(key).read().as_ref() };
         while let Some(found) = record {
             if found.key == key {
@@ -174,13 +175,13 @@ impl Store {
         None
     }
 
-    /// Frees all of it. Nobody reads any more.
+    /// Frees the store. No thread may use it any more.
     pub fn close(&'static self) {
         for at in 0..=self.mask {
-            // SAFETY: within the table.
+            // SAFETY: the index is inside the table.
             let mut record = unsafe { self.heads.add(at).read() };
             while !record.is_null() {
-                // SAFETY: each record and its value are freed once, and nobody reads them.
+                // SAFETY: each record and its value are freed once, and no thread reads them.
                 unsafe {
                     let next = (*record).next;
                     allocator::free((*record).value.load(Acquire).cast());

@@ -1,4 +1,4 @@
-//! SmallBank's five transactions, as Alomari et al. define them.
+//! SmallBank's five transactions, as defined by Alomari et al.
 
 use super::store::{Key, Record, Store};
 use super::{alone, alone_with_both};
@@ -7,34 +7,35 @@ use crate::heap::Tally;
 use crate::random::Random;
 use core::ptr;
 
-/// The largest amount of a transaction.
+/// The maximum amount of a transaction.
 const LARGEST: u64 = 100;
-/// What a cheque that is not covered costs.
+/// The penalty for a cheque that is not covered.
 const PENALTY: i64 = 1;
-/// How many entries of its log a thread keeps.
+/// Number of log entries that a thread keeps.
 const KEPT: usize = 15;
 
-/// One thread's transactions.
+/// A thread that runs transactions.
 pub struct Teller {
     store: &'static Store,
-    /// What they put in, less what they took out.
+    /// Deposits minus withdrawals.
     pub put_in: i64,
     log: Log,
 }
 
-/// A customer's records.
+/// The records of a customer.
 struct Accounts {
     savings: &'static Record,
     checking: &'static Record,
 }
 
 impl Teller {
-    /// Begins.
+    /// Creates a teller.
     pub fn new(store: &'static Store) -> Self {
         Self { store, put_in: 0, log: Log { entries: [ptr::null_mut(); KEPT], oldest: 0 } }
     }
 
-    /// One of the five, equally likely; none where there was no room for it, and then nothing has changed.
+    /// Runs one of the five transactions, with equal probability; returns `None` and changes nothing if no space is
+    /// left.
     pub fn any(&mut self, random: &mut Random) -> Option<()> {
         let customer = self.customer(Key::name(random.below(self.store.customers)))?;
         let amount = random.below(LARGEST) as i64 + 1;
@@ -52,7 +53,7 @@ impl Teller {
         }
     }
 
-    /// A customer's number, by name.
+    /// Looks up a customer's number by name.
     fn customer(&self, name: Key) -> Option<u64> {
         self.store.find(name).map(|record| record.value() as u64)
     }
@@ -64,13 +65,13 @@ impl Teller {
         })
     }
 
-    /// What a customer has.
+    /// Returns the sum of a customer's accounts.
     fn balance(&self, customer: u64) -> Option<i64> {
         let of = self.accounts(customer)?;
         Some(alone(customer, || of.savings.value() + of.checking.value()))
     }
 
-    /// Puts money in.
+    /// Deposits money.
     fn deposit_checking(&mut self, customer: u64, amount: i64) -> Option<()> {
         let of = self.accounts(customer)?;
         alone(customer, || self.log.write([(of.checking, of.checking.value() + amount)]))?;
@@ -78,7 +79,7 @@ impl Teller {
         Some(())
     }
 
-    /// Puts money in or takes it out; refuses to take out what is not there.
+    /// Deposits or withdraws money; refuses to overdraw the account.
     fn transact_savings(&mut self, customer: u64, amount: i64) -> Option<()> {
         let of = self.accounts(customer)?;
         self.put_in += alone(customer, || {
@@ -88,7 +89,7 @@ impl Teller {
         Some(())
     }
 
-    /// Gives all that one customer has to another.
+    /// Moves all money of one customer to another.
     fn amalgamate(&mut self, from: u64, to: u64) -> Option<()> {
         let (of, other) = (self.accounts(from)?, self.accounts(to)?);
         alone_with_both(from, to, || {
@@ -101,7 +102,7 @@ impl Teller {
         })
     }
 
-    /// Takes money out, whether it is there or not; if not, at a penalty.
+    /// Withdraws money even if the account is not covered, then with a penalty.
     fn write_check(&mut self, customer: u64, amount: i64) -> Option<()> {
         let of = self.accounts(customer)?;
         self.put_in -= alone(customer, || {
@@ -113,21 +114,20 @@ impl Teller {
     }
 }
 
-/// The last entries of a thread's log: a transaction that writes leaves one, as a ledger's would.
+/// The last entries of a thread's log: each writing transaction adds one, like a ledger.
 struct Log {
     entries: [*mut u8; KEPT],
     oldest: usize,
 }
 
 impl Log {
-    /// Writes all records or, where there is no room, none. All that is needed is allocated before the first
-    /// is changed.
+    /// Writes all records, or none if no space is left: everything is allocated before the first record changes.
     fn write<const N: usize>(&mut self, changes: [(&'static Record, i64); N]) -> Option<()> {
         let entry = Tally::default().malloc(size_of_val(&changes) as u64);
         if entry.is_null() {
             return None;
         }
-        // SAFETY: long enough, and aligned.
+        // SAFETY: the entry is long enough and aligned.
         unsafe { entry.cast::<[(&Record, i64); N]>().write(changes) };
         self.keep(entry);
         let mut prepared = changes.map(|(record, number)| record.prepare(number));
@@ -142,7 +142,7 @@ impl Log {
     fn keep(&mut self, entry: *mut u8) {
         let leaves = core::mem::replace(&mut self.entries[self.oldest], entry);
         self.oldest = (self.oldest + 1) % KEPT;
-        // SAFETY: NULL, or allocated by `write`, and nobody else has it.
+        // SAFETY: it is NULL or was allocated by `write`, and no other thread has it.
         unsafe { allocator::free(leaves) };
     }
 }

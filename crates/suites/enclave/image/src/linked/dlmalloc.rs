@@ -1,42 +1,42 @@
-//! dlmalloc, which asks its system for memory: the system here is the heap, given whole at once.
+//! dlmalloc, which requests memory from its system. Here the system provides the whole heap at once.
 
 use crate::allocator::{ALIGNMENT, Allocator};
-use crate::lock::{Lock, Spins, Waits, RawMutex};
+use crate::lock::{Lock, RawMutex, Spins, Waits};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// dlmalloc under a lock, as its own global instance has one.
+/// dlmalloc under a lock, as in its own global instance.
 pub struct Locked<W>(Lock<W, dlmalloc::Dlmalloc<Heap>>);
 
-/// dlmalloc under a lock that spins.
+/// dlmalloc under a spinning lock.
 pub type Dlmalloc = Locked<Spins>;
 
-/// dlmalloc under a lock that waits.
+/// dlmalloc under a sleeping lock.
 pub type DlmallocWait = Locked<Waits>;
 
-/// A page, and the step in which dlmalloc asks.
+/// The length of a page, and dlmalloc's granularity.
 const PAGE: usize = 4096;
 
 impl<W: RawMutex> Locked<W> {
-    /// With no heap yet.
-    #[allow(clippy::new_without_default, reason = "it is made once, in a static")]
+    /// Creates an allocator without a heap.
+    #[allow(clippy::new_without_default, reason = "it is created once, in a static")]
     pub const fn new() -> Self {
         let heap = Heap { start: AtomicUsize::new(0), length: AtomicUsize::new(0) };
         let mut inner = dlmalloc::Dlmalloc::new_with_allocator(heap);
         inner.set_granularity(PAGE);
-        // Nothing can be given back, so there is nothing to look for.
+        // No memory can be released, so there is nothing to check.
         inner.set_max_release_check_rate(0);
         Self(Lock::new(inner))
     }
 }
 
-/// The heap, until it is given; then nothing.
+/// The heap, which is provided once.
 struct Heap {
     start: AtomicUsize,
     length: AtomicUsize,
 }
 
-// SAFETY: it gives the heap of `init`, once.
+// SAFETY: it returns the heap of `init`, once.
 unsafe impl dlmalloc::Allocator for Heap {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let length = self.length.load(Relaxed);
@@ -64,7 +64,7 @@ unsafe impl dlmalloc::Allocator for Heap {
     }
 
     fn allocates_zeros(&self) -> bool {
-        // Memory that was in use comes again.
+        // Freed memory is allocated again.
         false
     }
 
@@ -73,7 +73,7 @@ unsafe impl dlmalloc::Allocator for Heap {
     }
 }
 
-// SAFETY: the memory is dlmalloc's, and a lock is around.
+// SAFETY: the memory is dlmalloc's, and a lock protects it.
 unsafe impl<W: RawMutex> Allocator for Locked<W> {
     unsafe fn init(&self, start: *mut u8, end: *mut u8) {
         self.0.with(|inner| {
@@ -83,12 +83,12 @@ unsafe impl<W: RawMutex> Allocator for Locked<W> {
     }
 
     fn malloc(&self, size: usize) -> *mut u8 {
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: malloc has no precondition.
         self.0.with(|inner| unsafe { inner.c_malloc(size) })
     }
 
     unsafe fn free(&self, pointer: *mut u8) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that the pointer is valid.
         self.0.with(|inner| unsafe { inner.c_free(pointer) });
     }
 
@@ -98,7 +98,7 @@ unsafe impl<W: RawMutex> Allocator for Locked<W> {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, size: usize) -> *mut u8 {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that the pointer is valid.
         self.0.with(|inner| unsafe { inner.c_realloc(pointer, size) })
     }
 
@@ -106,8 +106,8 @@ unsafe impl<W: RawMutex> Allocator for Locked<W> {
         if pointer.is_null() {
             return 0;
         }
-        // SAFETY: a chunk's head is the word before its block: the chunk's size and three flags. A block
-        // ends where the next chunk's head begins.
+        // SAFETY: the header of a chunk is the word before its block: the chunk's size and three flags. A block
+        // extends to the header of the next chunk.
         let head = unsafe { pointer.cast::<usize>().sub(1).read() };
         (head & !7) - size_of::<usize>()
     }

@@ -1,31 +1,31 @@
-//! The inside with glibc's allocator, whose heap is the process's own.
+//! The inside with glibc's allocator, whose heap is the process's.
 
 use inside::allocator::Allocator;
 use libc::c_void;
 
-/// glibc's.
+/// glibc's allocator.
 struct Glibc;
 
 impl Glibc {
-    /// The one there is.
+    /// Creates the only instance.
     const fn new() -> Self {
         Self
     }
 }
 
-// SAFETY: glibc's blocks are as C promises, aligned to 16 bytes and more where asked.
+// SAFETY: glibc returns blocks as C requires, aligned to 16 bytes or more if requested.
 unsafe impl Allocator for Glibc {
     unsafe fn init(&self, _: *mut u8, _: *mut u8) {}
 
     #[inline]
     fn malloc(&self, size: usize) -> *mut u8 {
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: malloc has no precondition.
         unsafe { libc::malloc(size).cast() }
     }
 
     #[inline]
     unsafe fn free(&self, pointer: *mut u8) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that the pointer is valid.
         unsafe { libc::free(pointer.cast()) };
     }
 
@@ -35,18 +35,18 @@ unsafe impl Allocator for Glibc {
     }
 
     unsafe fn usable_size(&self, pointer: *mut u8) -> usize {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees that the pointer is valid.
         unsafe { libc::malloc_usable_size(pointer.cast::<c_void>()) }
     }
 
     fn calloc(&self, count: usize, size: usize) -> *mut u8 {
-        // SAFETY: it asks nothing of its caller.
+        // SAFETY: calloc has no precondition.
         unsafe { libc::calloc(count, size).cast() }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, size: usize) -> *mut u8 {
-        // glibc would free a block of no bytes.
-        // SAFETY: passed on.
+        // glibc would free a block of size 0.
+        // SAFETY: the caller guarantees that the pointer is valid.
         unsafe { libc::realloc(pointer.cast(), size.max(1)).cast() }
     }
 }

@@ -1,4 +1,4 @@
-// jemalloc's public header, put together from its parts. build.rs makes those of them that are templates.
+// jemalloc's public header, composed of its parts. build.rs fills in those that are templates.
 #pragma once
 #define JEMALLOC_HAVE_ATTR
 #define JEMALLOC_HAVE_ATTR_ALLOC_SIZE

@@ -1,11 +1,11 @@
-// jemalloc as its configure sets it up on x86-64, less all that asks something of a system.
+// jemalloc's configuration on x86-64, without the features that need an operating system.
 #pragma once
 
 #define JEMALLOC_PREFIX "je_"
 #define JEMALLOC_NO_PRIVATE_NAMESPACE
 #define JEMALLOC_CONFIG_MALLOC_CONF ""
 
-// The processor and the compiler.
+// Processor and compiler.
 #define CPU_SPINWAIT __asm__ volatile("pause")
 #define HAVE_CPU_SPINWAIT 1
 #define LG_VADDR 48
@@ -29,15 +29,16 @@
 #define JEMALLOC_INTERNAL_POPCOUNTL __builtin_popcountl
 #define JEMALLOC_INTERNAL_POPCOUNT __builtin_popcount
 
-// Its defaults.
+// Defaults.
 #define JEMALLOC_MAPS_COALESCE
 #define JEMALLOC_CACHE_OBLIVIOUS
 #define JEMALLOC_ZERO_REALLOC_DEFAULT_FREE
 
-// In what its own memory comes: 64 KiB, where it takes 2 MiB of a system, of which few pages are touched.
+// The granularity of its metadata: 64 KiB instead of the 2 MiB that it requests from a system, of which few pages are
+// used.
 #define LG_HUGEPAGE 16
 
-// Threads: their variables are the image's, and nothing is called when they end.
+// Threads: their variables are the image's, and no function is called when a thread ends.
 #define JEMALLOC_HAVE_PTHREAD
 #define JEMALLOC_TLS
 #define JEMALLOC_TLS_MODEL __attribute__((tls_model("local-exec")))
