@@ -177,5 +177,5 @@ fn drained(
             "blocks took {used:.3} of the heap that contains them"
         )));
     }
-    Ok(measurement.value("usable", used).value("comes_back", second as f64 / first as f64))
+    Ok(measurement.value("usable", used).value("reusable", second as f64 / first as f64))
 }

@@ -37,7 +37,7 @@ pub const METRICS: &[Metric] = &[
         "share of the heap that blocks of 64 B use until an allocation fails",
     ),
     Metric::new(
-        "comes_back",
+        "reusable",
         "share",
         Better::Higher,
         "blocks that fit after all were freed, as a share of those that fitted first",

@@ -6,7 +6,7 @@ use super::*;
 use crate::conf::Conf;
 use crate::region::{Region, Sharing};
 
-/// A file of a code page and a data page that has one relocation and two words of TLS.
+/// Returns a file with a code page and a data page, which contains one relocation and two words of TLS.
 fn image() -> Vec<u8> {
     let mut file = vec![0u8; 0x2100];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -55,7 +55,7 @@ fn why(file: &[u8]) -> String {
 }
 
 #[test]
-fn a_static_pie_is_read() {
+fn a_static_pie_is_parsed() {
     let file = image();
     let elf = Elf::parse(&file).unwrap();
     assert_eq!((elf.entry, elf.length), (0x1010, 0x4000));
@@ -69,7 +69,7 @@ fn a_static_pie_is_read() {
 }
 
 #[test]
-fn anything_else_is_refused_in_one_line() {
+fn any_other_file_is_refused_in_one_line() {
     let header = |number: usize| 64 + number * 56;
     for (file, expected) in [
         (vec![], "not a position-independent ELF file"),
@@ -101,7 +101,7 @@ proptest! {
         let _ = Elf::parse(&bytes);
     }
 
-    /// Whatever is accepted lies inside the image, so that it can be loaded.
+    /// The segments and relocations of an accepted file are inside the image.
     #[test]
     fn no_broken_image_panics_it(changes in proptest::collection::vec((0usize..2, 0usize..344, any::<u8>()), 1..6)) {
         let mut file = image();
@@ -118,7 +118,7 @@ proptest! {
         }
     }
 
-    /// Whatever is accepted can be loaded: its bytes are copied, its words set and its template taken.
+    /// An accepted file can be loaded: its bytes are copied, its words relocated and its template copied.
     #[test]
     fn no_accepted_image_is_loaded_outside_its_region(
         fields in proptest::collection::vec((0usize..35, prop_oneof![any::<u64>(), 0u64..0x6000, Just(u64::MAX)]), 1..4),
@@ -126,7 +126,7 @@ proptest! {
     ) {
         let mut file = image();
         for (field, word) in fields {
-            // A word of the file's header, or of a program header.
+            // A word of a program header.
             let at = 64 + field * 8;
             file[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -136,7 +136,7 @@ proptest! {
         let Ok(elf) = Elf::parse(Vec::leak(file)) else { return Ok(()) };
         let conf = Conf { heap_pages: 1, stack_pages: 1, tcs: 2, debug: false };
         let thread = elf.tls.map_or(0, |tls| tls.length);
-        // More would only take long.
+        // Larger images would only take longer.
         if elf.length + 2 * thread <= 16 << 20 {
             let region = Region::load(&elf, &conf, Sharing::Private).unwrap();
             region.reset_tls(1);
@@ -144,9 +144,9 @@ proptest! {
     }
 }
 
-/// A template without bytes of the file may say that it lies anywhere.
+/// A template without bytes in the file may have any address.
 #[test]
-fn an_empty_template_is_read_from_nowhere() {
+fn an_empty_template_is_never_read() {
     let header = 64 + 3 * 56;
     let mut file = with(header + 32, &[0; 8]);
     file[header + 16..header + 24].copy_from_slice(&(u64::MAX - 15).to_le_bytes());

@@ -29,13 +29,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The image's name in its folder.
 pub(super) const IMAGE: &str = "image";
 
-/// The largest library that is linked, bytes.
+/// The maximum length of a library, bytes.
 const MAX_LIBRARY_BYTES: u64 = 256 << 20;
 
-/// Reads a library: links are followed, but a FIFO or a device is none.
+/// Reads a library. Symbolic links are followed, but FIFOs and devices are refused.
 ///
 /// # Errors
-/// What the system refused, or a file that is too large.
+/// Returns the error of the system, or an error if the file is too large.
 pub(super) fn read(library: &Path) -> io::Result<Vec<u8>> {
     machine::file::read(&library.canonicalize()?, MAX_LIBRARY_BYTES)
 }
