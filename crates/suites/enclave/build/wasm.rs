@@ -83,9 +83,9 @@ impl Core {
 
 /// Returns a folder printed by the compiler.
 fn rustc(arguments: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
-    let said = Command::new(env::var("RUSTC")?).args(arguments).output()?;
-    if !said.status.success() {
-        return Err(String::from_utf8_lossy(&said.stderr).into());
+    let output = Command::new(env::var("RUSTC")?).args(arguments).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
     }
-    Ok(PathBuf::from(String::from_utf8(said.stdout)?.trim_end()))
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim_end()))
 }

@@ -65,9 +65,9 @@ fn available(params: &CrossThreadParams) -> Result<(), Failure> {
             return Err(Failure::unavailable(why, "use an even number of threads"));
         }
         Mode::Larson if SLOTS * threads > MAX_SLOTS => {
-            let most = MAX_SLOTS / SLOTS;
+            let max = MAX_SLOTS / SLOTS;
             let why = format!("{threads} threads need more than the {MAX_SLOTS} slots of larson");
-            return Err(Failure::unavailable(why, format!("use at most {most} threads")));
+            return Err(Failure::unavailable(why, format!("use at most {max} threads")));
         }
         Mode::ProducerConsumer | Mode::Larson => {}
     }
@@ -88,9 +88,9 @@ impl Probe<CrossThreadParams> for CrossThreadProbe {
         let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
         let inside = enclave.enclave();
         let round = context.round;
-        let crew = EnclaveThreads::of(threads, context);
+        let enclave_threads = EnclaveThreads::of(threads, context);
         let pairs = params.mode == Mode::ProducerConsumer;
-        let (answers, time) = crew.work(&enclave, |thread| {
+        let (answers, time) = enclave_threads.work(&enclave, |thread| {
             let seed = seed(round, thread);
             match (pairs, thread % 2) {
                 (false, _) => inside.larson(blocks, SLOTS * threads, max_size, seed),

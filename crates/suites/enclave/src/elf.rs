@@ -130,7 +130,7 @@ fn parse(file: &[u8]) -> Result<Elf<'_>, String> {
         relocations(file, header, &mut elf)?;
     }
     elf.entry = usize::try_from(u64_at(file, 24)?).unwrap_or(usize::MAX);
-    let enters = |part: &Segment| part.access == Access::Execute && holds(part, elf.entry, 1);
+    let enters = |part: &Segment| part.access == Access::Execute && contains(part, elf.entry, 1);
     if !elf.segments.iter().any(enters) {
         return Err(format!("is entered at {:#x}, which is not executable", elf.entry));
     }
@@ -194,7 +194,7 @@ fn tls<'a>(file: &'a [u8], header: &Header, parts: &[Segment<'_>]) -> Result<Tls
     let address = usize::try_from(header.address).unwrap_or(usize::MAX);
     // Without bytes in the file, the address is never read and may have any value.
     let address = if bytes.is_empty() { 0 } else { address };
-    if !bytes.is_empty() && !parts.iter().any(|part| holds(part, address, bytes.len())) {
+    if !bytes.is_empty() && !parts.iter().any(|part| contains(part, address, bytes.len())) {
         return Err(format!("has PT_TLS at {address:#x}, outside its segments"));
     }
     Ok(Tls { address, bytes, length: header.memory as usize, align: align as usize })
@@ -238,7 +238,7 @@ fn relocations(file: &[u8], header: &Header, elf: &mut Elf<'_>) -> Result<(), St
             ));
         }
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        if !elf.segments.iter().any(|part| holds(part, at, 8)) {
+        if !elf.segments.iter().any(|part| contains(part, at, 8)) {
             return Err(format!("has a relocation at {at:#x}, outside its segments"));
         }
         elf.relocations.push((at, addend));
@@ -247,7 +247,7 @@ fn relocations(file: &[u8], header: &Header, elf: &mut Elf<'_>) -> Result<(), St
 }
 
 /// Whether a range of addresses is inside a segment.
-fn holds(part: &Segment<'_>, address: usize, bytes: usize) -> bool {
+fn contains(part: &Segment<'_>, address: usize, bytes: usize) -> bool {
     address
         .checked_sub(part.address)
         .and_then(|from| from.checked_add(bytes))

@@ -166,8 +166,8 @@ fn number(info: &libc::siginfo_t) -> u64 {
 
 /// Passes a fault of the host to the previous handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let place = FAULTS.iter().position(|one| *one == signal);
-    let Some(before) = BEFORE.get().zip(place).map(|(before, place)| &before[place]) else {
+    let index = FAULTS.iter().position(|one| *one == signal);
+    let Some(before) = BEFORE.get().zip(index).map(|(before, index)| &before[index]) else {
         return;
     };
     // SAFETY: the previous handler is called as the kernel would. If there is none, the fault occurs again.

@@ -155,18 +155,18 @@ fn drained(
 ) -> Result<Measurement, Failure> {
     let enclave = LoadedEnclave::load(&params.enclave, params.threads, context)?;
     let inside = enclave.enclave();
-    let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
-    let block = told(inside.malloc(BLOCK))?;
+    let checked = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
+    let block = checked(inside.malloc(BLOCK))?;
     if block == 0 {
         return Err(Failure::check(format!(
             "malloc of {BLOCK} B failed in a heap of {} pages",
             params.enclave.heap
         )));
     }
-    let usable = told(inside.usable_size(block))?;
-    told(inside.free(block))?;
-    let first = told(inside.drain(BLOCK))?;
-    let second = told(inside.drain(BLOCK))?;
+    let usable = checked(inside.usable_size(block))?;
+    checked(inside.free(block))?;
+    let first = checked(inside.drain(BLOCK))?;
+    let second = checked(inside.drain(BLOCK))?;
     if usable < BLOCK || first == 0 {
         let why = format!("{first} blocks of {usable} B fit in {} pages", params.enclave.heap);
         return Err(Failure::check(why));

@@ -71,8 +71,8 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         let SmallBankParams { accounts: customers, transactions, threads, .. } = *params;
         let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
         let inside = enclave.enclave();
-        let told = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
-        if told(inside.bank_open(customers))? != customers {
+        let checked = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
+        if checked(inside.bank_open(customers))? != customers {
             let why = format!("{customers} customers do not fit in {} pages", params.enclave.heap);
             return Err(Failure::check(why));
         }
@@ -89,12 +89,12 @@ impl Probe<SmallBankParams> for SmallBankProbe {
                 return Err(Failure::check(why));
             }
         }
-        let money = told(inside.bank_money())?;
+        let money = checked(inside.bank_money())?;
         if money != customers * MONEY {
             let due = customers * MONEY;
             return Err(Failure::check(format!("the bank contains {money}, expected {due}")));
         }
-        if told(inside.bank_close())? != customers {
+        if checked(inside.bank_close())? != customers {
             return Err(Failure::check("the bank did not close"));
         }
         enclave.check_no_syscalls()?;

@@ -69,7 +69,7 @@ impl<'a> EnclaveThreads<'a> {
                 match Builder::new().spawn_scoped(scope, body) {
                     Ok(made) => threads.push(made),
                     Err(why) => {
-                        gate.set(Way::Closed);
+                        gate.set(GateState::Closed);
                         return Err(Failure::failed(format!(
                             "cannot create thread {thread} of {}: {why}; use fewer threads, or raise the limit \
                              with ulimit -u",
@@ -80,7 +80,7 @@ impl<'a> EnclaveThreads<'a> {
             }
             gate.wait_for(self.threads);
             own_cpu = inside.own_cpu_ns();
-            gate.set(Way::Open);
+            gate.set(GateState::Open);
             let gone = || Err(Failure::failed("a thread that enters the enclave panicked"));
             Ok(threads.into_iter().map(|one| one.join().unwrap_or_else(|_| gone())).collect())
         });
@@ -100,12 +100,12 @@ impl<'a> EnclaveThreads<'a> {
         gate: &Gate,
         part: impl Fn(u64) -> T,
     ) -> Result<Done<T>, Failure> {
-        let coming = Coming(gate);
+        let arrival = Arrival(gate);
         let cpu = self.cpus.get(thread as usize % self.cpus.len().max(1));
         let pinned = cpu.map_or(Ok(()), |cpu| machine::pin::pin_to(*cpu));
         // The first ECALL of a host thread prepares it, which is not timed.
         let entered = enclave.nothing();
-        drop(coming);
+        drop(arrival);
         if !gate.is_opened() {
             return Err(Failure::failed("another thread could not be created"));
         }
@@ -122,13 +122,13 @@ impl<'a> EnclaveThreads<'a> {
 /// Holds threads that have entered until all have; then all start, or all give up.
 #[derive(Default)]
 struct Gate {
-    state: Mutex<(u64, Way)>,
+    state: Mutex<(u64, GateState)>,
     changed: Condvar,
 }
 
 /// The state of a gate.
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Way {
+enum GateState {
     #[default]
     Wait,
     Open,
@@ -137,9 +137,9 @@ enum Way {
 
 /// A thread that has not reached the gate. Dropping it, also by a panic, counts the thread as arrived, because the
 /// others wait for it.
-struct Coming<'a>(&'a Gate);
+struct Arrival<'a>(&'a Gate);
 
-impl Drop for Coming<'_> {
+impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         self.0.state().0 += 1;
         self.0.changed.notify_all();
@@ -147,30 +147,30 @@ impl Drop for Coming<'_> {
 }
 
 impl Gate {
-    fn state(&self) -> MutexGuard<'_, (u64, Way)> {
+    fn state(&self) -> MutexGuard<'_, (u64, GateState)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits while the condition is true; returns the state.
-    fn wait_while(&self, is: impl Fn(u64, Way) -> bool) -> Way {
-        let waited = self.changed.wait_while(self.state(), |(come, way)| is(*come, *way));
+    fn wait_while(&self, is: impl Fn(u64, GateState) -> bool) -> GateState {
+        let waited = self.changed.wait_while(self.state(), |(arrived, state)| is(*arrived, *state));
         waited.unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// Waits until a number of threads has arrived.
     fn wait_for(&self, threads: u64) {
-        self.wait_while(|come, _| come < threads);
+        self.wait_while(|arrived, _| arrived < threads);
     }
 
     /// Lets all threads start, or give up.
-    fn set(&self, way: Way) {
-        self.state().1 = way;
+    fn set(&self, state: GateState) {
+        self.state().1 = state;
         self.changed.notify_all();
     }
 
     /// Waits for the decision; returns whether the threads may start.
     fn is_opened(&self) -> bool {
-        self.wait_while(|_, way| way == Way::Wait) == Way::Open
+        self.wait_while(|_, state| state == GateState::Wait) == GateState::Open
     }
 }
 
@@ -204,23 +204,23 @@ mod tests {
 
     #[test]
     fn waiting_threads_give_up_if_another_cannot_be_created() {
-        let opened = |way| {
+        let opened = |state| {
             ends(move || {
                 let gate = &Gate::default();
                 std::thread::scope(|scope| {
                     let wait = || {
-                        drop(Coming(gate));
+                        drop(Arrival(gate));
                         gate.is_opened()
                     };
                     let threads = [scope.spawn(wait), scope.spawn(wait)];
                     gate.wait_for(2);
-                    gate.set(way);
+                    gate.set(state);
                     threads.map(|thread| thread.join().unwrap())
                 })
             })
         };
-        assert_eq!(opened(Way::Closed), [false; 2]);
-        assert_eq!(opened(Way::Open), [true; 2]);
+        assert_eq!(opened(GateState::Closed), [false; 2]);
+        assert_eq!(opened(GateState::Open), [true; 2]);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             let gate = &Gate::default();
             std::thread::scope(|scope| {
                 let panicking = scope.spawn(|| {
-                    let _coming = Coming(gate);
+                    let _arrival = Arrival(gate);
                     std::panic::resume_unwind(Box::new("planted"));
                 });
                 gate.wait_for(1);

@@ -1,7 +1,7 @@
 //! The implementation of the calls.
 
 use crate::allocator::Mallinfo;
-use crate::heap::{self, bytes, holds};
+use crate::heap::{self, bytes, contains};
 use crate::runtime::Host;
 use crate::{allocation, allocator, arch, bank, shared};
 use interface::{Leave, Trusted};
@@ -91,7 +91,7 @@ impl Trusted for Inside {
     }
 
     fn fill(&self, pointer: u64, length: u64, byte: u64) -> u64 {
-        if !holds(pointer, length) {
+        if !contains(pointer, length) {
             return 0;
         }
         // SAFETY: the range is in the heap; the caller guarantees that it is the caller's block.
@@ -100,7 +100,7 @@ impl Trusted for Inside {
     }
 
     fn equal(&self, pointer: u64, length: u64, byte: u64) -> u64 {
-        if !holds(pointer, length) {
+        if !contains(pointer, length) {
             return 0;
         }
         // SAFETY: the range is in the heap.

@@ -19,7 +19,7 @@ pub fn bytes(size: u64) -> usize {
 
 /// Whether a range of addresses is in the heap.
 #[inline]
-pub fn holds(address: u64, length: u64) -> bool {
+pub fn contains(address: u64, length: u64) -> bool {
     let end = END.load(Relaxed);
     address >= START.load(Relaxed) && address <= end && length <= end - address
 }
@@ -41,7 +41,7 @@ impl Tally {
         let pointer = unsafe { crate::allocator::malloc(bytes(size)) };
         if pointer.is_null() {
             self.nothing += 1;
-        } else if !holds(pointer as u64, size) {
+        } else if !contains(pointer as u64, size) {
             self.outside += 1;
             return core::ptr::null_mut();
         }

@@ -70,10 +70,10 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
         return Ok(measured.print_json()?);
     }
     let Measured { run, status } = measured;
-    let gathered = PointValues::of(&run.samples);
+    let values = PointValues::of(&run.samples);
     let cores = machine::topology::Topology::detect().physical_cores();
     for threads in rows.chunks(options.allocators.len()) {
-        output::threads(&mut out, threads, &gathered, cores)?;
+        output::threads(&mut out, threads, &values, cores)?;
     }
     writeln!(out, "{}", run.folder.display())?;
     Ok(status)

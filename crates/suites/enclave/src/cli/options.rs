@@ -94,10 +94,10 @@ mod tests {
     fn the_error_for_a_number_out_of_range_states_the_range() {
         let names = ["num-allocations", "max-threads", "max-allocation-size", "heap-pages", "tcs"];
         for name in names.into_iter().chain(["rounds"]) {
-            let told = options(&format!("--{name} -1")).unwrap_err().to_string();
-            assert!(told.contains("-1 is not in 1.."), "{told}");
-            let told = options(&format!("--{name} 0")).unwrap_err().to_string();
-            assert!(told.contains("0 is not in 1.."), "{told}");
+            let message = options(&format!("--{name} -1")).unwrap_err().to_string();
+            assert!(message.contains("-1 is not in 1.."), "{message}");
+            let message = options(&format!("--{name} 0")).unwrap_err().to_string();
+            assert!(message.contains("0 is not in 1.."), "{message}");
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_unknown_allocator_is_refused() {
-        let told = options("--allocators dlmalloc,tcmalloc").unwrap_err().to_string();
-        assert!(told.contains("tcmalloc"), "{told}");
+        let message = options("--allocators dlmalloc,tcmalloc").unwrap_err().to_string();
+        assert!(message.contains("tcmalloc"), "{message}");
     }
 }

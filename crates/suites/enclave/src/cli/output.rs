@@ -27,7 +27,7 @@ pub(super) fn head(out: &mut impl Write, kind: &str, options: &Options) -> io::R
 pub(super) fn threads(
     out: &mut impl Write,
     rows: &[Row],
-    gathered: &PointValues,
+    results: &PointValues,
     cores: usize,
 ) -> io::Result<()> {
     let Some(default) = rows.first() else { return Ok(()) };
@@ -35,15 +35,15 @@ pub(super) fn threads(
     for (index, row) in rows.iter().enumerate() {
         let part = if index == 0 { "default" } else { "pluggable" };
         let name = format!("{:<10} ({part} allocator)", row.allocator);
-        match gathered.median(&row.point, METRIC) {
+        match results.median(&row.point, METRIC) {
             Some(wall) => {
                 writeln!(out, "    {name:>NAME$} = {:4} milliseconds", (wall / 1e6) as u64)?;
             }
-            None => writeln!(out, "    {name:>NAME$} = {}", not_measured(gathered, row))?,
+            None => writeln!(out, "    {name:>NAME$} = {}", not_measured(results, row))?,
         }
     }
     for row in &rows[1..] {
-        let ratio = gathered.ratio(&default.point, &row.point, METRIC);
+        let ratio = results.ratio(&default.point, &row.point, METRIC);
         let Some(speed_up) = ratio else { continue };
         let name = match rows.len() {
             2 => "speed-up".to_owned(),
@@ -58,8 +58,8 @@ pub(super) fn threads(
     writeln!(out)
 }
 
-fn not_measured(gathered: &PointValues, row: &Row) -> String {
-    format!("not measured: {}", gathered.missing_reason(&row.point))
+fn not_measured(results: &PointValues, row: &Row) -> String {
+    format!("not measured: {}", results.missing_reason(&row.point))
 }
 
 #[cfg(test)]
@@ -85,11 +85,11 @@ mod tests {
             let why = Failure::check("thread 3: the ECALL failed: out of threads");
             Sample { point: row.point.clone(), error: Some(why), ..Sample::default() }
         });
-        let gathered = PointValues::of(&measured_ones.chain(failed).collect::<Vec<_>>());
+        let results = PointValues::of(&measured_ones.chain(failed).collect::<Vec<_>>());
         let mut out = Vec::new();
         head(&mut out, "sgx", &options).unwrap();
         for several in rows.chunks(options.allocators.len()) {
-            threads(&mut out, several, &gathered, cores).unwrap();
+            threads(&mut out, several, &results, cores).unwrap();
         }
         String::from_utf8(out).unwrap()
     }

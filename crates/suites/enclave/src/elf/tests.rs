@@ -113,7 +113,7 @@ proptest! {
                 prop_assert!(part.bytes.len() <= part.length && part.address + part.length <= elf.length);
             }
             for (at, _) in elf.relocations {
-                prop_assert!(elf.segments.iter().any(|part| holds(part, at, 8)));
+                prop_assert!(elf.segments.iter().any(|part| contains(part, at, 8)));
             }
         }
     }

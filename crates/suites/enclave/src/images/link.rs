@@ -101,14 +101,14 @@ pub(super) fn link_by(
 }
 
 /// Returns the linker's complaints in one line: the missing names, or otherwise its first line.
-fn complaints(told: &[u8]) -> String {
-    let told = String::from_utf8_lossy(told);
+fn complaints(stderr: &[u8]) -> String {
+    let stderr = String::from_utf8_lossy(stderr);
     let mut missing: Vec<_> =
-        told.lines().filter_map(|line| line.split("undefined reference to ").nth(1)).collect();
+        stderr.lines().filter_map(|line| line.split("undefined reference to ").nth(1)).collect();
     missing.sort_unstable();
     missing.dedup();
     if missing.is_empty() {
-        return told.lines().next().unwrap_or_default().to_owned();
+        return stderr.lines().next().unwrap_or_default().to_owned();
     }
     format!("it lacks {}", missing.join(", "))
 }

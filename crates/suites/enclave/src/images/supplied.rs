@@ -36,10 +36,10 @@ pub fn check(library: &str) -> Result<(), UsageError> {
 /// Returns the recipe of a library's image.
 pub fn recipe(library: &str) -> Recipe {
     // A library that cannot be read is an error of the recipe.
-    let holds = read(Path::new(library)).unwrap_or_default();
+    let content = read(Path::new(library)).unwrap_or_default();
     Recipe {
         name: artefact(library),
-        inputs: vec![library.into(), holds, INSIDE.into()],
+        inputs: vec![library.into(), content, INSIDE.into()],
         make: |recipe, folder| {
             let library = String::from_utf8_lossy(&recipe.inputs[0]);
             let library = Path::new(&*library);
@@ -105,8 +105,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libmine.a");
         let path = file.to_str().unwrap();
-        let hash = |holds: &str| {
-            std::fs::write(&file, holds).unwrap();
+        let hash = |content: &str| {
+            std::fs::write(&file, content).unwrap();
             recipe(path).hash()
         };
         let (one, other, again) = (hash("one"), hash("other"), hash("one"));
@@ -135,8 +135,8 @@ mod tests {
         std::fs::write(&file, "!<arch>\n").unwrap();
         let empty_archive = recipe(file.to_str().unwrap());
         std::fs::write(&file, "no library").unwrap();
-        let told = (empty_archive.make)(&empty_archive, folder.path()).unwrap_err().to_string();
-        assert!(told.contains("it lacks `tollgate_allocator_"), "{told}");
+        let message = (empty_archive.make)(&empty_archive, folder.path()).unwrap_err().to_string();
+        assert!(message.contains("it lacks `tollgate_allocator_"), "{message}");
         assert_eq!(std::fs::read(&file).unwrap(), b"no library");
     }
 }

@@ -148,9 +148,12 @@ fn a_missing_linker_is_reported_in_one_line() {
     let library = folder.path().join("libmine.a");
     std::fs::write(&library, "!<arch>\n").expect("written");
     let linked = super::link::link_by("no-such-cc", &library, b"!<arch>\n", folder.path());
-    let told = linked.expect_err("there is none").why;
-    assert!(told.starts_with("cc, linking ") && told.contains("install a C compiler"), "{told}");
-    assert!(!told.contains('\n'));
+    let message = linked.expect_err("there is none").why;
+    assert!(
+        message.starts_with("cc, linking ") && message.contains("install a C compiler"),
+        "{message}"
+    );
+    assert!(!message.contains('\n'));
 }
 
 #[test]
@@ -161,29 +164,29 @@ fn an_invalid_library_is_reported_in_one_line() {
     let fifo = folder.path().join("fifo.a");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
     for no_file in [fifo.as_path(), folder.path()] {
-        let told = super::link(no_file, folder.path()).expect_err("no file").why;
+        let message = super::link(no_file, folder.path()).expect_err("no file").why;
         assert!(
-            told.contains("give the path of a static library") && !told.contains('\n'),
-            "{told}"
+            message.contains("give the path of a static library") && !message.contains('\n'),
+            "{message}"
         );
     }
-    for (holds, why) in
+    for (content, why) in
         [("!<arch>\n", "it lacks `tollgate_allocator_"), ("no library", "libmine.a")]
     {
-        std::fs::write(&library, holds).expect("written");
-        let told = super::link(&library, folder.path()).expect_err("no allocator").why;
-        assert!(told.contains(why) && !told.contains('\n'), "{told}");
+        std::fs::write(&library, content).expect("written");
+        let message = super::link(&library, folder.path()).expect_err("no allocator").why;
+        assert!(message.contains(why) && !message.contains('\n'), "{message}");
         assert!(
-            told.ends_with("define all of tollgate_allocator.h, and use nothing else"),
-            "{told}"
+            message.ends_with("define all of tollgate_allocator.h, and use nothing else"),
+            "{message}"
         );
     }
 }
 
 /// Returns an archive of one member with the given header fields.
-fn archive(member: &str, size: &str, holds: &[u8]) -> Vec<u8> {
+fn archive(member: &str, size: &str, content: &[u8]) -> Vec<u8> {
     let header = format!("!<arch>\n{member:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644);
-    [header.as_bytes(), holds].concat()
+    [header.as_bytes(), content].concat()
 }
 
 proptest! {
@@ -192,15 +195,15 @@ proptest! {
 
     #[test]
     fn every_link_error_is_one_line(
-        member in "[!-~]{1,16}", size in "[0-9]{1,10}", holds in proptest::collection::vec(any::<u8>(), 0..200),
+        member in "[!-~]{1,16}", size in "[0-9]{1,10}", content in proptest::collection::vec(any::<u8>(), 0..200),
         whole: bool,
     ) {
         let folder = tempfile::tempdir().expect("a folder");
         let library = folder.path().join("libmine.a");
-        let bytes = if whole { archive(&member, &size, &holds) } else { holds };
+        let bytes = if whole { archive(&member, &size, &content) } else { content };
         std::fs::write(&library, bytes).expect("written");
-        let told = super::link(&library, folder.path()).expect_err("no allocator").why;
-        prop_assert!(told.contains("libmine.a") && !told.contains('\n'), "{}", told);
+        let message = super::link(&library, folder.path()).expect_err("no allocator").why;
+        prop_assert!(message.contains("libmine.a") && !message.contains('\n'), "{}", message);
     }
 }
 

@@ -109,7 +109,7 @@ impl<D: Driver> Enclave for Sgx<D> {
     fn ecall(&self, call: Ecall, words: [u64; 5]) -> Result<u64, EcallError> {
         let thread = Thread::current(false)?;
         let tcs = self.tcs.bind(&thread.last)?;
-        let page = self.base() + self.layout.thread_control(tcs.number);
+        let page = self.base() + self.layout.tcs_page(tcs.number);
         let mut entry = Entry::new(self.vdso, page);
         let mut seen = self.waits.seen();
         // SAFETY: the enclave is initialised with our code on its page, and this thread owns the TCS until `tcs` is

@@ -136,12 +136,12 @@ fn an_incomplete_library_is_refused_with_the_missing_function() {
         // All uses are renamed too, so that the example still compiles.
         let (wanted, other) =
             (format!("tollgate_allocator_{name}("), format!("somewhere_else_{name}("));
-        let said = refused(|text| {
+        let message = refused(|text| {
             let declared = text.replace(&wanted, &other);
             let header = "#include \"tollgate_allocator.h\"\n";
             declared.replace(header, &format!("{header}{}", declaration(name, &other)))
         });
-        assert!(said.contains(&format!("it lacks `tollgate_allocator_{name}'")), "{said}");
+        assert!(message.contains(&format!("it lacks `tollgate_allocator_{name}'")), "{message}");
     }
 }
 
@@ -156,11 +156,11 @@ fn declaration(name: &str, other: &str) -> String {
 
 #[test]
 fn an_allocator_that_needs_a_system_is_refused() {
-    let said = refused(|text| {
+    let message = refused(|text| {
         let init = "void tollgate_allocator_cleanup(void) {}";
         text.replace(init, "int getpid(void);\nvoid tollgate_allocator_cleanup(void) { getpid(); }")
     });
-    assert!(said.contains("it lacks `getpid'"), "{said}");
+    assert!(message.contains("it lacks `getpid'"), "{message}");
 }
 
 #[test]

@@ -74,10 +74,10 @@ impl Guest {
         fs: impl Fn(usize) -> u64,
     ) -> Result<Self, Failure> {
         let kvm = kvm::open()?;
-        let most = kvm.get_max_vcpus();
-        if tcs > most {
-            let why = format!("{tcs} TCS need as many vCPUs, but KVM supports {most} per VM");
-            return Err(Failure::unavailable(why, format!("set NumTCS to {most} or less")));
+        let max = kvm.get_max_vcpus();
+        if tcs > max {
+            let why = format!("{tcs} TCS need as many vCPUs, but KVM supports {max} per VM");
+            return Err(Failure::unavailable(why, format!("set NumTCS to {max} or less")));
         }
         let vm = kvm::create_vm(&kvm).map_err(step("create a VM"))?;
         let kernel = Kernel::new(tcs)?;

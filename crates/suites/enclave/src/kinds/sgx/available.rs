@@ -87,9 +87,9 @@ mod tests {
         let why = |found, reason: &str, remedy: &str| {
             let failure = judge(found).unwrap_err();
             assert!(failure.why.contains(reason), "{failure}");
-            let told = failure.remedy.unwrap();
-            assert!(told.contains(remedy), "{told}");
-            assert!(!failure.why.contains('\n') && !told.contains('\n'));
+            let fix = failure.remedy.unwrap();
+            assert!(fix.contains(remedy), "{fix}");
+            assert!(!failure.why.contains('\n') && !fix.contains('\n'));
         };
         why(Found { extensions: false, ..all() }, "CPUID 7", "kind=simulate");
         why(Found { processor: None, ..all() }, "CPUID 12H", "firmware");

@@ -51,7 +51,7 @@ pub(super) struct Block {
     /// The part that the image uses. The code here saves the host's stack pointer in it.
     pub(super) thread: ThreadBlock,
     /// The TCS.
-    pub(super) thread_control: u64,
+    pub(super) tcs_page: u64,
     /// This block.
     pub(super) own: u64,
     /// The high end of the stack.
@@ -112,7 +112,7 @@ global_asm!(
     "test r11, r11",
     "jnz 4f",
     // An ECALL. RBX becomes the enclave's first byte.
-    "sub rbx, qword ptr fs:[{thread_control}]",
+    "sub rbx, qword ptr fs:[{tcs_page}]",
     "mov qword ptr fs:[{base}], rbx",
     "mov rax, qword ptr fs:[{own}]",
     "add rax, rbx",
@@ -198,7 +198,7 @@ global_asm!(
     "8: ud2",
     // Reports a fault inside, whose registers are in the first frame.
     "5:",
-    "sub rbx, qword ptr fs:[{thread_control}]",
+    "sub rbx, qword ptr fs:[{tcs_page}]",
     "mov rdx, qword ptr fs:[{saved}]",
     "add rdx, rbx",
     "mov rdi, [rdx + {rip}]",
@@ -226,7 +226,7 @@ global_asm!(
     own_address = const offset_of!(Block, thread) + offset_of!(ThreadBlock, own),
     ocall = const offset_of!(Block, thread) + offset_of!(ThreadBlock, ocall),
     host_stack = const offset_of!(Block, thread) + offset_of!(ThreadBlock, host_stack),
-    thread_control = const offset_of!(Block, thread_control),
+    tcs_page = const offset_of!(Block, tcs_page),
     own = const offset_of!(Block, own),
     stack = const offset_of!(Block, stack),
     entry = const offset_of!(Block, entry),

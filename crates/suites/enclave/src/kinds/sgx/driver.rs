@@ -216,11 +216,11 @@ mod tests {
         let (source, program) = (folder.path().join("numbers.c"), folder.path().join("numbers"));
         std::fs::write(&source, PROGRAM).unwrap();
         let made = Command::new("cc").arg(&source).arg("-o").arg(&program).output().unwrap();
-        let told = String::from_utf8_lossy(&made.stderr);
-        if told.contains("asm/sgx.h: No such file") {
-            return machine::untested::note("the_numbers_match_the_kernels_header", &told.trim());
+        let stderr = String::from_utf8_lossy(&made.stderr);
+        if stderr.contains("asm/sgx.h: No such file") {
+            return machine::untested::note("the_numbers_match_the_kernels_header", &stderr.trim());
         }
-        assert!(made.status.success(), "{told}");
+        assert!(made.status.success(), "{stderr}");
         let printed = Command::new(&program).output().unwrap().stdout;
         let ours = format!("{CREATE} {ADD_PAGES} {INIT} {MEASURE} 256");
         assert_eq!(String::from_utf8(printed).unwrap(), ours);

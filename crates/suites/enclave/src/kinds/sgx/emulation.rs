@@ -25,7 +25,7 @@ pub(super) use processor::{refuse_system_calls, vdso};
 
 /// A TCS of an emulated enclave: its page, the FS of its thread, and the processor's state of it.
 struct Slot {
-    thread_control: AtomicU64,
+    tcs_page: AtomicU64,
     fs: AtomicU64,
     base: AtomicU64,
     length: AtomicU64,
@@ -36,7 +36,7 @@ struct Slot {
 
 static SLOTS: [Slot; 256] = [const {
     Slot {
-        thread_control: AtomicU64::new(0),
+        tcs_page: AtomicU64::new(0),
         fs: AtomicU64::new(0),
         base: AtomicU64::new(0),
         length: AtomicU64::new(0),
@@ -67,9 +67,8 @@ impl Making {
         if ![page.fs, page.gs, page.frames].iter().all(|at| at.is_multiple_of(PAGE as u64)) {
             return Err(errno(libc::EIO));
         }
-        let free = |slot: &&Slot| {
-            slot.thread_control.compare_exchange(0, at as u64, SeqCst, SeqCst).is_ok()
-        };
+        let free =
+            |slot: &&Slot| slot.tcs_page.compare_exchange(0, at as u64, SeqCst, SeqCst).is_ok();
         let slot = SLOTS.iter().find(free).ok_or_else(|| errno(libc::ENOMEM))?;
         slot.base.store(self.base as u64, SeqCst);
         slot.length.store(self.length as u64, SeqCst);
@@ -147,7 +146,7 @@ impl Driver for Emulated {
         let making = &mut *self.0.lock().unwrap();
         let measured = making.measured.take().ok_or_else(|| errno(libc::EINVAL))?.end();
         let attributes = making.attributes.map(Attributes::words);
-        let right = signature::holds(signature)
+        let right = signature::is_valid(signature)
             && signature.body.measurement == measured
             && Some(signature.body.attributes) == attributes;
         making.started = right;
@@ -184,7 +183,7 @@ impl Drop for Emulated {
         for slot in SLOTS.iter().filter(|slot| slot.base.load(SeqCst) == base) {
             slot.fs.store(0, SeqCst);
             slot.base.store(0, SeqCst);
-            slot.thread_control.store(0, SeqCst);
+            slot.tcs_page.store(0, SeqCst);
         }
     }
 }

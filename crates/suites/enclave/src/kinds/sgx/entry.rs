@@ -15,7 +15,7 @@ pub(super) type Vdso = usize;
 #[derive(Debug)]
 #[repr(C)]
 struct Run {
-    thread_control: u64,
+    tcs_page: u64,
     function: u32,
     vector: u16,
     error: u16,
@@ -103,14 +103,14 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Creates a call by the TCS at this page.
-    pub(super) fn new(vdso: Vdso, thread_control: usize) -> Self {
+    pub(super) fn new(vdso: Vdso, tcs_page: usize) -> Self {
         let (function, vector, error, address) = (0, 0, 0, 0);
-        let thread_control = thread_control as u64;
+        let tcs_page = tcs_page as u64;
         let [handler, data] = [0; 2];
         let reserved = [0; 27];
         Self {
             vdso,
-            run: Run { thread_control, function, vector, error, address, handler, data, reserved },
+            run: Run { tcs_page, function, vector, error, address, handler, data, reserved },
         }
     }
 

@@ -45,14 +45,14 @@ impl<D: Driver> InitializedEnclave<D> {
         secs.attributes = pages.attributes;
         driver.create(&secs).map_err(|why| failed(Step::Create, why))?;
         let zeros = vec![Page([0; PAGE]); ZEROS];
-        for (part, held) in &pages.parts {
+        for (part, content) in &pages.parts {
             let information = SecInfo::new(part.flags);
             let add = |offset, pages: &[Page], measured| {
                 let added = driver.add(offset, bytes(pages), &information, measured);
                 added.map_err(|why| failed(Step::Add, why))
             };
-            match held {
-                Some(held) => add(part.range.start, held, true)?,
+            match content {
+                Some(content) => add(part.range.start, content, true)?,
                 None => {
                     for at in part.range.clone().step_by(ZEROS * PAGE) {
                         let left = (part.range.end - at) / PAGE;

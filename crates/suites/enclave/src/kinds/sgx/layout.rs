@@ -21,7 +21,7 @@ pub(super) const FRAMES: usize = 2;
 
 /// The content of a part; for a TCS, with its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum Content {
     /// A segment of the image.
     Segment(usize),
     /// The entry and exit code.
@@ -46,7 +46,7 @@ pub(super) struct Part {
     /// The offsets.
     pub(super) range: Range<usize>,
     /// The content.
-    pub(super) holds: Holds,
+    pub(super) content: Content,
     /// The flags of the pages' SECINFO.
     pub(super) flags: u64,
 }
@@ -128,13 +128,13 @@ impl Layout {
     }
 
     /// Returns the page of a TCS.
-    pub(super) fn thread_control(&self, tcs: usize) -> usize {
+    pub(super) fn tcs_page(&self, tcs: usize) -> usize {
         self.stack(tcs).end + PAGE
     }
 
     /// Returns the frames of a TCS.
     pub(super) fn frames(&self, tcs: usize) -> Range<usize> {
-        let start = self.thread_control(tcs) + PAGE;
+        let start = self.tcs_page(tcs) + PAGE;
         start..start + self.frames
     }
 
@@ -160,7 +160,8 @@ impl Layout {
 
     /// Returns all parts, in address order.
     pub(super) fn parts(&self, elf: &Elf<'_>) -> Vec<Part> {
-        let regular = |range, holds, access| Part { range, holds, flags: REGULAR_PAGE | access };
+        let regular =
+            |range, content, access| Part { range, content, flags: REGULAR_PAGE | access };
         let segment = |(number, part): (usize, &crate::elf::Segment<'_>)| {
             let access = match part.access {
                 Access::Read => READ,
@@ -168,22 +169,22 @@ impl Layout {
                 Access::Execute => READ | EXECUTE,
             };
             let end = (part.address + part.length).next_multiple_of(PAGE);
-            regular(part.address / PAGE * PAGE..end, Holds::Segment(number), access)
+            regular(part.address / PAGE * PAGE..end, Content::Segment(number), access)
         };
         let mut parts: Vec<_> = elf.segments.iter().enumerate().map(segment).collect();
-        parts.push(regular(self.code_start()..self.tables_start(), Holds::Code, READ | EXECUTE));
-        parts.push(regular(self.tables_start()..self.heap().start, Holds::Tables, READ));
-        parts.push(regular(self.heap(), Holds::Heap, READ | WRITE));
+        parts.push(regular(self.code_start()..self.tables_start(), Content::Code, READ | EXECUTE));
+        parts.push(regular(self.tables_start()..self.heap().start, Content::Tables, READ));
+        parts.push(regular(self.heap(), Content::Heap, READ | WRITE));
         for tcs in 0..self.tcs {
-            let page = self.thread_control(tcs);
-            parts.push(regular(self.stack(tcs), Holds::Stack, READ | WRITE));
+            let page = self.tcs_page(tcs);
+            parts.push(regular(self.stack(tcs), Content::Stack, READ | WRITE));
             parts.push(Part {
                 range: page..page + PAGE,
-                holds: Holds::SgxTcs(tcs),
+                content: Content::SgxTcs(tcs),
                 flags: THREAD_PAGE,
             });
-            parts.push(regular(self.frames(tcs), Holds::Frames, READ | WRITE));
-            parts.push(regular(self.thread(tcs), Holds::Thread(tcs), READ | WRITE));
+            parts.push(regular(self.frames(tcs), Content::Frames, READ | WRITE));
+            parts.push(regular(self.thread(tcs), Content::Thread(tcs), READ | WRITE));
         }
         parts.retain(|part| !part.range.is_empty());
         parts
@@ -233,7 +234,7 @@ mod tests {
                 end = part.range.end;
                 // The processor or the kernel refuses pages that are writable and executable, and rights on a TCS.
                 prop_assert!(part.flags & (WRITE | EXECUTE) != WRITE | EXECUTE);
-                let thread = matches!(part.holds, Holds::SgxTcs(_));
+                let thread = matches!(part.content, Content::SgxTcs(_));
                 prop_assert_eq!(thread, part.flags == THREAD_PAGE);
                 prop_assert_eq!(thread, part.flags & (REGULAR_PAGE | READ) == 0);
             }

@@ -8,7 +8,7 @@ use lab::sample::Failure;
 
 use super::code::{self, Block};
 use super::key::Key;
-use super::layout::{Holds, Layout, Part};
+use super::layout::{Content, Layout, Part};
 use super::measurement::Measurement;
 use super::processor::Processor;
 use super::signature;
@@ -86,21 +86,21 @@ impl Pages {
             )));
         }
         let fill = |part: Part| {
-            let held = match part.holds {
-                Holds::Segment(number) => {
+            let content = match part.content {
+                Content::Segment(number) => {
                     let segment = &elf.segments[number];
                     Some(pages(&part, segment.address - part.range.start, segment.bytes))
                 }
-                Holds::Code => Some(pages(&part, 0, code)),
-                Holds::Tables => Some(pages(&part, 0, &tables)),
-                Holds::SgxTcs(tcs) => Some(pages(&part, 0, thread_control(&layout, tcs).bytes())),
-                Holds::Thread(tcs) => {
+                Content::Code => Some(pages(&part, 0, code)),
+                Content::Tables => Some(pages(&part, 0, &tables)),
+                Content::SgxTcs(tcs) => Some(pages(&part, 0, tcs_page(&layout, tcs).bytes())),
+                Content::Thread(tcs) => {
                     let block = block(elf, &layout, tcs, frame_pages as usize);
                     Some(pages(&part, layout.block(tcs) - part.range.start, code::bytes(&block)))
                 }
-                Holds::Heap | Holds::Stack | Holds::Frames => None,
+                Content::Heap | Content::Stack | Content::Frames => None,
             };
-            (part, held)
+            (part, content)
         };
         let parts: Vec<_> = layout.parts(elf).into_iter().map(fill).collect();
         let debug = if conf.debug { DEBUG } else { 0 };
@@ -114,12 +114,12 @@ impl Pages {
 /// Returns the measurement that the enclave will have.
 fn measure(parts: &[(Part, Option<Vec<Page>>)], frame_pages: u32, length: usize) -> [u8; 32] {
     let mut measured = Measurement::begin(frame_pages, length as u64);
-    for (part, held) in parts {
+    for (part, content) in parts {
         let information = SecInfo::new(part.flags);
         for (number, at) in part.range.clone().step_by(PAGE).enumerate() {
             measured.add(at as u64, &information);
-            if let Some(held) = held {
-                measured.extend(at as u64, &held[number].0);
+            if let Some(content) = content {
+                measured.extend(at as u64, &content[number].0);
             }
         }
     }
@@ -160,7 +160,7 @@ fn tables(elf: &Elf<'_>) -> Result<Vec<u8>, Failure> {
     Ok(tables)
 }
 
-fn thread_control(layout: &Layout, tcs: usize) -> SgxTcs {
+fn tcs_page(layout: &Layout, tcs: usize) -> SgxTcs {
     let mut made = SgxTcs::zero();
     made.frames = layout.frames(tcs).start as u64;
     made.frame_count = super::layout::FRAMES as u32;
@@ -189,7 +189,7 @@ fn block(elf: &Elf<'_>, layout: &Layout, tcs: usize, frame_pages: usize) -> Bloc
             host_gs,
             reserved: [0; 10],
         },
-        thread_control: layout.thread_control(tcs) as u64,
+        tcs_page: layout.tcs_page(tcs) as u64,
         own: layout.block(tcs) as u64,
         stack: layout.stack(tcs).end as u64,
         entry: elf.entry as u64,

@@ -61,7 +61,7 @@ fn large(number: &BigUint) -> Large {
 
 /// Checks a signature as EINIT does, by multiplications only. For tests and the emulation.
 #[cfg(test)]
-pub(super) fn holds(signed: &SigStruct) -> bool {
+pub(super) fn is_valid(signed: &SigStruct) -> bool {
     let number = |bytes: &Large| BigUint::from_bytes_le(bytes);
     let (modulus, signature) = (number(&signed.modulus), number(&signed.signature));
     let (q1, q2) = (number(&signed.q1), number(&signed.q2));
@@ -87,7 +87,7 @@ mod tests {
         let key = Key::new();
         let attributes = Attributes { flags: MODE64 | DEBUG, xfrm: 7 };
         let signed = sign(&key, [7; 32], attributes);
-        assert!(holds(&signed));
+        assert!(is_valid(&signed));
         // With the public key, without the quotients.
         let signature = BigUint::from_bytes_le(&signed.signature);
         let cube = signature.modpow(&EXPONENT.into(), &BigUint::from_bytes_le(&signed.modulus));
@@ -95,7 +95,7 @@ mod tests {
         let change = |change: fn(&mut SigStruct)| {
             let mut other = signed.clone();
             change(&mut other);
-            holds(&other)
+            is_valid(&other)
         };
         assert!(!change(|other| other.body.measurement[0] ^= 1));
         assert!(!change(|other| other.body.attributes[0] ^= 2));

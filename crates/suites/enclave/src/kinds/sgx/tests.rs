@@ -12,10 +12,10 @@ fn enclaves_run_on_an_emulated_processor() {
     let program = std::env::current_exe().unwrap();
     let words = ["kinds::sgx::tests::emulated::", "--ignored", "--nocapture", "--test-threads=1"];
     let output = Command::new(program).args(words).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{told}\n{why}", output.status);
-    assert!(told.contains("8 passed; 0 failed"), "{told}");
+    assert!(output.status.success(), "{}\n{stdout}\n{why}", output.status);
+    assert!(stdout.contains("8 passed; 0 failed"), "{stdout}");
 }
 
 #[path = "../../../tests/boundary/built.rs"]
@@ -227,7 +227,7 @@ mod emulated {
     fn an_ocall_carries_five_words_out_and_one_in() {
         let enclave = start(small(), &Conf { tcs: 1, ..CONF });
         let heap = enclave.heap().start as u64;
-        let page = enclave.base() + enclave.layout.thread_control(0);
+        let page = enclave.base() + enclave.layout.tcs_page(0);
         let _ = crate::thread::Thread::current(false).unwrap();
         let mut entry = Entry::new(emulation::vdso(), page);
         // SAFETY: no other thread is inside.
@@ -254,7 +254,7 @@ mod emulated {
         };
         // In the emulation's memory: the next frame, and the number of frames.
         let set = |enclave: &Sgx<Emulated>, field: usize, value: u32| {
-            let page = enclave.base() + enclave.layout.thread_control(0);
+            let page = enclave.base() + enclave.layout.tcs_page(0);
             // SAFETY: the TCS's page is mapped as long as the enclave, and no thread is inside.
             unsafe { ((page + field) as *mut u32).write_volatile(value) };
         };
@@ -277,8 +277,8 @@ mod emulated {
             InitializedEnclave::new(pages, Emulated::new()).map(drop).unwrap_err().why
         };
         let mut pages = pages(small(), &CONF, &PROCESSOR);
-        let held = pages.parts.iter_mut().find_map(|(_, held)| held.as_mut()).unwrap();
-        held[0].0[100] ^= 1;
+        let content = pages.parts.iter_mut().find_map(|(_, content)| content.as_mut()).unwrap();
+        content[0].0[100] ^= 1;
         let why = fails(&pages);
         assert!(why.contains("SGX_IOC_ENCLAVE_INIT") && why.contains("signature"), "{why}");
         let elf = Elf::parse(small().bytes).unwrap();

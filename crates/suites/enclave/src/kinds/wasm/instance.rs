@@ -54,9 +54,7 @@ struct Inside {
 impl Inside {
     fn new(module: &Module, memory: &Memory, host: Host) -> Result<Self, Failure> {
         let refused = |why: Error| {
-            |why: Error| {
-                Failure::failed(format!("cannot instantiate the module: {}", describe(&why)))
-            };
+            Failure::failed(format!("cannot instantiate the module: {}", describe(&why)))
         };
         let top = memory.stack(host.number).end;
         let mut store = Store::new(engine()?, host.clone());

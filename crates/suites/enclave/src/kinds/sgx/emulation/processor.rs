@@ -155,14 +155,14 @@ const ORDER: [c_int; 18] = [
 impl Slot {
     /// Returns the TCS's current frame index and its number of frames.
     unsafe fn frames(&self) -> (*mut u32, u32) {
-        let page = self.thread_control.load(SeqCst);
+        let page = self.tcs_page.load(SeqCst);
         // SAFETY: the page is mapped as long as it has a slot.
         unsafe { ((page + 24) as *mut u32, ((page + 28) as *const u32).read()) }
     }
 
     /// Returns the saved registers of a frame.
     unsafe fn saved(&self, frame: u32) -> *mut GprSgx {
-        let page = self.thread_control.load(SeqCst) as *const SgxTcs;
+        let page = self.tcs_page.load(SeqCst) as *const SgxTcs;
         // SAFETY: as above.
         let first = self.base.load(SeqCst) + unsafe { (*page).frames };
         let end = first + u64::from(frame + 1) * self.frame.load(SeqCst);
@@ -185,7 +185,7 @@ impl Slot {
 /// Emulates EENTER and ERESUME.
 unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
     let page = registers[libc::REG_RBX as usize] as u64;
-    let slot = SLOTS.iter().find(|slot| slot.thread_control.load(SeqCst) == page);
+    let slot = SLOTS.iter().find(|slot| slot.tcs_page.load(SeqCst) == page);
     // SAFETY: the thread is at the ENCLU of the function above, with a TCS in RBX.
     unsafe {
         let Some(slot) = slot else { return refuse(registers) };
@@ -220,11 +220,11 @@ unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
 
 /// Emulates a fault of ENCLU itself.
 fn refuse(registers: &mut Registers) {
-    tell(registers, PROTECTION, 0, 0);
+    report_fault(registers, PROTECTION, 0, 0);
 }
 
 /// Emulates the kernel's fixup of a fault at the vDSO's ENCLU.
-fn tell(registers: &mut Registers, vector: u64, error: i64, address: u64) {
+fn report_fault(registers: &mut Registers, vector: u64, error: i64, address: u64) {
     registers[libc::REG_RIP as usize] = tollgate_sgx_emulated_fault as *const () as i64;
     registers[libc::REG_RDI as usize] = vector as i64;
     registers[libc::REG_RSI as usize] = error;
@@ -257,8 +257,8 @@ unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Regist
             registers[register as usize] = 0;
         }
         // SGX reports page faults and general protection faults there only if the enclave requests it.
-        let told = ![PROTECTION, PAGE_FAULT].contains(&vector);
-        (*saved).exit = if told { INVALID_OPCODE & !0xff | vector as u32 } else { 0 };
+        let reported = ![PROTECTION, PAGE_FAULT].contains(&vector);
+        (*saved).exit = if reported { INVALID_OPCODE & !0xff | vector as u32 } else { 0 };
         current.write(current.read() + 1);
         let inside = (slot.base.load(SeqCst)..).contains(&address)
             && address < slot.base.load(SeqCst) + slot.length.load(SeqCst);
@@ -270,10 +270,10 @@ unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Regist
         registers[libc::REG_RSP as usize] = (*saved).outer_rsp as i64;
         registers[libc::REG_RBP as usize] = (*saved).outer_rbp as i64;
         registers[libc::REG_RAX as usize] = i64::from(enclu::RESUME);
-        registers[libc::REG_RBX as usize] = slot.thread_control.load(SeqCst) as i64;
+        registers[libc::REG_RBX as usize] = slot.tcs_page.load(SeqCst) as i64;
         registers[libc::REG_RCX as usize] = tollgate_sgx_emulated_enclu as *const () as i64;
         registers[libc::REG_EFL as usize] = 0x202;
-        tell(registers, vector, error, address);
+        report_fault(registers, vector, error, address);
         slot.set(false, slot.host_fs.load(SeqCst));
     }
 }
