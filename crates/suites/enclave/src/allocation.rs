@@ -10,7 +10,6 @@ use lab::method::{Method, Probe};
 use lab::metric::Metric;
 use lab::sample::Failure;
 
-use crate::images::supplied;
 use crate::loaded::{self, LoadedEnclave, WorkError, check_answers};
 use crate::metrics;
 use crate::params::{AllocationParams, YesNo};
@@ -54,11 +53,11 @@ impl Method for Allocation {
     }
 
     fn code(&self, params: &AllocationParams) -> Option<String> {
-        params.enclave.supplied().map(str::to_owned)
+        params.enclave.code()
     }
 
     fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
-        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+        params.enclave.artefacts()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {

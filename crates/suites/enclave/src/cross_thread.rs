@@ -10,7 +10,6 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{allocating, timed};
-use crate::images::supplied;
 use crate::loaded::{self, LoadedEnclave, check_answers, failed};
 use crate::metrics;
 use crate::params::{CrossThreadParams, Mode};
@@ -45,11 +44,11 @@ impl Method for CrossThread {
     }
 
     fn code(&self, params: &CrossThreadParams) -> Option<String> {
-        params.enclave.supplied().map(str::to_owned)
+        params.enclave.code()
     }
 
     fn artefacts(&self, params: &CrossThreadParams) -> Vec<Recipe> {
-        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+        params.enclave.artefacts()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<CrossThreadParams>>, Failure> {

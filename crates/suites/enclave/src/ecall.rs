@@ -14,7 +14,6 @@ use machine::core_clock;
 use machine::tsc::{self, Tsc};
 
 use crate::batch;
-use crate::images::supplied;
 use crate::loaded::{self, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::EnclaveParams;
@@ -54,11 +53,11 @@ impl Method for EcallCost {
     }
 
     fn code(&self, params: &EnclaveParams) -> Option<String> {
-        params.supplied().map(str::to_owned)
+        params.code()
     }
 
     fn artefacts(&self, params: &EnclaveParams) -> Vec<Recipe> {
-        params.supplied().map(supplied::recipe).into_iter().collect()
+        params.artefacts()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<EnclaveParams>>, Failure> {

@@ -12,7 +12,6 @@ use lab::search::{Search, TrialVerdict, Values, smallest};
 
 use crate::allocation::{LOADING, allocating};
 use crate::conf::PAGE;
-use crate::images::supplied;
 use crate::loaded::{self, AllocErrors, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::{AllocationParams, EnclaveParams, YesNo};
@@ -55,11 +54,11 @@ impl Method for Heap {
     }
 
     fn code(&self, params: &AllocationParams) -> Option<String> {
-        params.enclave.supplied().map(str::to_owned)
+        params.enclave.code()
     }
 
     fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
-        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+        params.enclave.artefacts()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {

@@ -1,5 +1,6 @@
 //! The parsed factors of each method.
 
+use lab::artefact::Recipe;
 use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 
@@ -96,6 +97,16 @@ impl EnclaveParams {
     /// by this process.
     pub fn supplied(&self) -> Option<&str> {
         Some(self.allocator.as_str()).filter(|allocator| supplied::is_path(allocator))
+    }
+
+    /// Returns the user's code that the enclave runs: see [`lab::method::Method::code`].
+    pub fn code(&self) -> Option<String> {
+        self.supplied().map(str::to_owned)
+    }
+
+    /// Returns the recipe of a user-supplied allocator's image.
+    pub fn artefacts(&self) -> Vec<Recipe> {
+        self.supplied().map(supplied::recipe).into_iter().collect()
     }
 }
 

@@ -10,7 +10,6 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{LOADING, timed};
-use crate::images::supplied;
 use crate::loaded::{self, LoadedEnclave, failed};
 use crate::metrics;
 use crate::params::SmallBankParams;
@@ -47,11 +46,11 @@ impl Method for SmallBank {
     }
 
     fn code(&self, params: &SmallBankParams) -> Option<String> {
-        params.enclave.supplied().map(str::to_owned)
+        params.enclave.code()
     }
 
     fn artefacts(&self, params: &SmallBankParams) -> Vec<Recipe> {
-        params.enclave.supplied().map(supplied::recipe).into_iter().collect()
+        params.enclave.artefacts()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<SmallBankParams>>, Failure> {
