@@ -13,22 +13,22 @@ use crate::conf::PAGE;
 
 /// A call has ended: its result is in the mailbox.
 pub(super) const ENDED: u16 = 0;
-/// The enclave makes an OCALL: number and words are in the mailbox, where the result is expected.
+/// The enclave makes an OCALL: number and words are in the mailbox, to which the host writes the result.
 pub(super) const OCALL: u16 = 1;
 /// An exception (see [`super::kernel::Frame`]), raised only by ring 0.
 pub(super) const FAULT: u16 = 2;
 
-/// Where the mailboxes begin, in bytes from the code.
+/// Offset of the mailboxes from the code, bytes.
 pub(super) const MAILBOXES: usize = 3 * PAGE;
 
-/// What one TCS's calls take in and out. Both sides have it at the same address.
+/// The mailbox of one TCS: the words and results of its calls. Both sides use the same address.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Mailbox {
     words: [AtomicU64; 6],
-    /// Where each call's stack begins.
+    /// The high end of the stack.
     pub(super) stack: AtomicU64,
-    /// Where each call goes.
+    /// The entry point.
     pub(super) entry: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl Mailbox {
         }
     }
 
-    /// Puts a call's one result.
+    /// Stores the result of an OCALL.
     pub(super) fn answer(&self, word: u64) {
         self.words[0].store(word, Ordering::Relaxed);
     }

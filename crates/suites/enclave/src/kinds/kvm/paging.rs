@@ -10,7 +10,7 @@ use crate::elf::Access;
 pub(super) enum PageAccess {
     /// Only ring 0 of the guest.
     Kernel,
-    /// Ring 3 too, where the enclave runs.
+    /// Ring 3 too, in which the enclave runs.
     User,
 }
 
