@@ -98,7 +98,11 @@ mod tests {
             "/dev/sgx_enclave does not exist",
             "CONFIG_X86_SGX",
         );
-        why(Found { driver: failed(libc::EACCES), ..all() }, "no permission to open", "group sgx");
+        why(
+            Found { driver: failed(libc::EACCES), ..all() },
+            "no permission to open",
+            "usually sgx",
+        );
         why(Found { driver: failed(libc::ENODEV), ..all() }, "cannot be opened", "log");
         why(Found { vdso: None, ..all() }, "__vdso_sgx_enter_enclave", "vdso=0");
     }
