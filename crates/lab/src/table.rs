@@ -4,7 +4,8 @@ use std::io::IsTerminal as _;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table,
+    TableStyle,
 };
 
 use crate::terminal::one_line;
@@ -13,6 +14,8 @@ use crate::terminal::one_line;
 pub const COLUMN_GAP: usize = 2;
 /// Narrowest page, in columns; a narrower terminal wraps lines itself.
 const MIN_WIDTH: usize = 40;
+/// Narrowest column whose text is wrapped so that the other columns keep their widths.
+const MIN_WRAPPED: usize = 20;
 
 /// Width and colour of the output. The default is 100 columns without colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +118,10 @@ impl Page {
     pub fn table(self, headers: &[ColumnHeader], rows: Vec<Vec<TableCell>>) -> String {
         let mut table = Table::new();
         // The dynamic arrangement may wrap cells of a table that fits.
-        let arrangement = match natural_width(headers, &rows) <= self.columns() {
+        let widths = natural_widths(headers, &rows);
+        let gaps = COLUMN_GAP * headers.len().saturating_sub(1);
+        let width = widths.iter().sum::<usize>() + gaps;
+        let arrangement = match width <= self.columns() {
             true => ContentArrangement::Disabled,
             false => ContentArrangement::Dynamic,
         };
@@ -138,9 +144,16 @@ impl Page {
             let cells = row.iter().zip(headers);
             table.add_row(cells.map(|(it, header)| cell(&it.text, it.emphasis, header)));
         }
+        // If possible, only the widest column is wrapped.
+        let widest = (0..widths.len()).max_by_key(|index| widths[*index]);
+        let others = width - widest.map_or(0, |index| widths[index]);
+        let keeps_others = width > self.columns() && others + MIN_WRAPPED <= self.columns();
         let last = headers.len().saturating_sub(1);
         for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, if index == last { 0 } else { COLUMN_GAP as u16 - 1 }));
+            if keeps_others && Some(index) != widest {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
         }
         let lines = table.lines().map(|line| line.replace('\u{a0}', " ").trim_end().to_string());
         lines.map(|line| line + "\n").collect()
@@ -270,15 +283,14 @@ impl Default for Document {
     }
 }
 
-/// Returns the width of a table whose cells are not wrapped.
-fn natural_width(headers: &[ColumnHeader], rows: &[Vec<TableCell>]) -> usize {
+/// Returns the widths of the columns of a table whose cells are not wrapped.
+fn natural_widths(headers: &[ColumnHeader], rows: &[Vec<TableCell>]) -> Vec<usize> {
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let column = |(at, header): (usize, &ColumnHeader)| {
         let widths = rows.iter().filter_map(|row| row.get(at)).map(|cell| longest(&cell.text));
         widths.fold(longest(&header.title), usize::max)
     };
-    let widths: usize = headers.iter().enumerate().map(column).sum();
-    widths + COLUMN_GAP * headers.len().saturating_sub(1)
+    headers.iter().enumerate().map(column).collect()
 }
 
 /// Splits a word, e.g. a long path, into pieces of at most `width` characters.
