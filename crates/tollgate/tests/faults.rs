@@ -1,4 +1,4 @@
-//! What goes wrong in a probe costs one sample and is itself a result.
+//! Faults of probes and workers: each costs one sample, whose error states the cause.
 
 mod harness;
 
@@ -8,7 +8,7 @@ use harness::{Bench, TIMEOUT, by_level};
 use lab::sample::FailureKind;
 
 #[test]
-fn every_fault_is_a_row_with_its_cause() {
+fn every_fault_is_a_sample_with_its_cause() {
     let bench = Bench::new();
     let line = bench.refused(&["run", "planted/faults", "--quiet"], 1);
     let run = bench.journal();
@@ -41,9 +41,9 @@ fn every_fault_is_a_row_with_its_cause() {
     }
     // A busy machine may leave these void in their only round.
     let mut busy = 0;
-    for fine in ["none", "orphan"] {
-        for error in levels[fine].iter().filter_map(|sample| sample.error.as_ref()) {
-            assert_eq!(error.kind, FailureKind::Void, "{fine}: {error}");
+    for valid in ["none", "orphan"] {
+        for error in levels[valid].iter().filter_map(|sample| sample.error.as_ref()) {
+            assert_eq!(error.kind, FailureKind::Void, "{valid}: {error}");
             busy += 1;
         }
     }
@@ -60,7 +60,7 @@ fn a_killed_worker_costs_one_sample() {
     while killed < 3 {
         std::thread::sleep(Duration::from_millis(200));
         assert!(child.try_wait().unwrap().is_none(), "the run ended with {killed} workers killed");
-        // A worker that has not measured yet is no worker that was lost: the run would not start.
+        // Killing a worker before its first sample would end the run.
         let samples = bench.samples();
         if samples == seen {
             continue;
@@ -76,14 +76,13 @@ fn a_killed_worker_costs_one_sample() {
         }
     }
     let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(1), "a lost worker is told at the end");
+    assert_eq!(status.code(), Some(1), "the exit status reports the lost workers");
     let run = bench.journal();
-    // A busy machine may leave points void in every round, which is no loss of a worker.
+    // Points that are void in every round lost no worker.
     let errors = run.samples.iter().filter_map(|sample| sample.error.as_ref());
     let crashed: Vec<_> = errors.filter(|error| error.kind != FailureKind::Void).collect();
     assert!(!crashed.is_empty() && crashed.len() <= 3, "{crashed:?}");
     assert!(crashed.iter().all(|error| error.why.contains("worker died")), "{crashed:?}");
-    // A busy machine leaves many void, which is no loss of this kind.
     assert!(run.samples.iter().filter(|sample| sample.error.is_none()).count() > 2000);
     bench.wait_for_no_processes(TIMEOUT);
 }

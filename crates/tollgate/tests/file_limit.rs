@@ -1,4 +1,4 @@
-//! A limit on the size of files is an error of one line, not a signal.
+//! A file size limit (`RLIMIT_FSIZE`) is a one-line error, not a signal.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -12,7 +12,7 @@ use harness::Bench;
 fn a_file_over_the_limit_is_an_error() {
     let bench = Bench::new();
     let mut command = bench.command(&["stream", "pcap", "--packets", "1000"]);
-    // SAFETY: one system call on a local structure, between fork and exec.
+    // SAFETY: setrlimit is async-signal-safe and reads only a local structure.
     unsafe {
         command.pre_exec(|| {
             let limit = libc::rlimit { rlim_cur: 8 << 10, rlim_max: 8 << 10 };
@@ -28,5 +28,5 @@ fn a_file_over_the_limit_is_an_error() {
     assert!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
     assert!(errors.contains("raise the limit of file sizes (ulimit -f)"), "{errors}");
     let left = std::fs::read_dir(bench.path()).unwrap().count();
-    assert_eq!(left, 0, "nothing is left behind");
+    assert_eq!(left, 0, "no file is left");
 }

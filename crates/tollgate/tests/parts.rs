@@ -1,4 +1,4 @@
-//! Roles, searches and artefacts, through the program.
+//! Roles, searches, artefacts and guests, run by the program.
 
 mod harness;
 
@@ -15,8 +15,7 @@ fn two_roles_start_and_stop_together() {
         assert_eq!(samples.len(), 3);
         let wait = wait.parse::<f64>().unwrap() * 1e3;
         for sample in samples {
-            // However late a busy machine wakes one of them: none starts before both are ready, and
-            // none stops before the other said so.
+            // On any machine no role starts before both are ready, and none stops before it is told to.
             let at = |role: &str, what: &str| sample.parts[role].values[&format!("{role}_{what}")];
             for (one, other) in [("dut", "generator"), ("generator", "dut")] {
                 assert!(at(one, "started_at") >= at(other, "ready_at"), "{sample:?}");
@@ -32,23 +31,23 @@ fn two_roles_start_and_stop_together() {
     }
 }
 
-/// What the run did to roles that are disturbed in every try.
+/// Returns the samples of roles that are disturbed in every attempt.
 fn disturbed(run: &Run) -> Vec<&Sample> {
     run.samples.iter().filter(|sample| sample.experiment == "planted/disturbed-roles").collect()
 }
 
 #[test]
-fn roles_that_were_disturbed_try_again_together() {
+fn disturbed_roles_are_repeated_together() {
     let bench = Bench::new();
     bench.refused(&["run", "planted/disturbed-roles", "--quiet"], 1);
     let run = bench.journal();
     let tries: Vec<_> =
         disturbed(&run).iter().map(|one| (one.attempt, one.void.is_some())).take(3).collect();
-    assert_eq!(tries, [(1, true), (2, true), (3, true)], "every try is kept, with its cause");
+    assert_eq!(tries, [(1, true), (2, true), (3, true)], "every attempt is kept with its cause");
 }
 
 #[test]
-fn a_point_that_is_void_in_every_round_is_an_error_also_when_resumed() {
+fn a_point_void_in_every_round_is_an_error_and_stays_one() {
     for rounds in [1, 2, 3] {
         let bench = Bench::new();
         let run = ["run", "planted/disturbed-roles", "--rounds", &rounds.to_string(), "--quiet"];
@@ -57,17 +56,17 @@ fn a_point_that_is_void_in_every_round_is_an_error_also_when_resumed() {
             let line = bench.refused(&run, 1);
             assert!(line.contains("1 sample failed"), "{line}");
             let run = bench.journal();
-            let own = disturbed(&run);
+            let samples = disturbed(&run);
             let tries = 3 * rounds;
-            assert_eq!(own.len(), tries + 1, "all void tries stay, and one error says so");
-            assert!(own[..tries].iter().all(|sample| sample.void.is_some()));
-            let error = own[tries].error.as_ref().unwrap();
+            assert_eq!(samples.len(), tries + 1, "all void attempts and one error");
+            assert!(samples[..tries].iter().all(|sample| sample.void.is_some()));
+            let error = samples[tries].error.as_ref().unwrap();
             let why = format!("in every round, {tries} tries in {rounds} round");
             assert!(error.kind == FailureKind::Void && error.why.contains(&why), "{error}");
             assert!(error.why.contains("planted stall") && error.remedy.is_some(), "{error}");
             lines.push(run.samples.len());
         }
-        assert_eq!(lines[0], lines[1], "a resumed run repeats the error, not the row");
+        assert_eq!(lines[0], lines[1], "a resumed run reports the error again and adds no sample");
     }
 }
 
@@ -89,7 +88,7 @@ fn a_search_finds_its_edge_and_keeps_every_trial() {
 }
 
 #[test]
-fn an_artefact_is_made_once_and_one_that_cannot_be_made_is_a_result() {
+fn an_artefact_is_made_once_or_is_unavailable() {
     let bench = Bench::new();
     bench.ok(&["run", "planted/artefact", "--quiet"]);
     let run = bench.journal();
@@ -97,14 +96,14 @@ fn an_artefact_is_made_once_and_one_that_cannot_be_made_is_a_result() {
     assert_eq!(levels["table"].iter().filter(|sample| sample.error.is_none()).count(), 2);
     let error = levels["impossible"][0].error.as_ref().unwrap();
     assert!(!error.kind.is_fault() && error.why.contains("cannot be made"), "{error}");
-    assert_eq!(levels["impossible"].len(), 1, "what is unavailable is asked once");
+    assert_eq!(levels["impossible"].len(), 1, "an unavailable point is measured once");
     let cached = std::fs::read_dir(bench.path().join("cache/tollgate")).unwrap().flatten();
     let made: Vec<_> = cached.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     assert_eq!(made.len(), 1, "{made:?}");
 }
 
 #[test]
-fn a_guest_has_a_worker_of_its_own_and_its_sample_is_the_hosts() {
+fn a_guest_has_a_worker_and_its_samples_belong_to_the_host() {
     let bench = Bench::new();
     let line = bench.refused(&["run", "planted/guest", "--quiet"], 1);
     assert!(line.contains("samples failed"), "{line}");
@@ -120,16 +119,19 @@ fn a_guest_has_a_worker_of_its_own_and_its_sample_is_the_hosts() {
     }
     for sample in &places["guest"] {
         let guest = &run.record.environments[&sample.parts["guest"].environment];
-        assert_eq!(guest.boot_id, "", "every start is another boot, which tells nothing");
+        assert_eq!(
+            guest.boot_id, "",
+            "the boot ID of a guest is omitted, because every start is a boot"
+        );
         assert_ne!(sample.parts["guest"].environment, sample.environment);
     }
     let errors = |place: &str| -> Vec<String> {
-        let own = run.samples.iter().filter(|sample| sample.point.text("place") == place);
-        own.filter_map(|sample| Some(sample.error.as_ref()?.to_string())).collect()
+        let samples = run.samples.iter().filter(|sample| sample.point.text("place") == place);
+        samples.filter_map(|sample| Some(sample.error.as_ref()?.to_string())).collect()
     };
     let panic = errors("panic");
     assert!(panic.len() == 2 && panic[0].contains("not syncing: planted"), "{panic:?}");
-    // What cannot be made is a result, asked once.
+    // An unavailable guest is measured once.
     let unmakeable = errors("unmakeable");
     assert!(unmakeable.len() == 1 && unmakeable[0].starts_with("unavailable"), "{unmakeable:?}");
     bench.wait_for_no_processes(TIMEOUT);

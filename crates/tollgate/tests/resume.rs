@@ -1,4 +1,4 @@
-//! A run that ends early, in whatever way, goes on where it ended.
+//! Resuming of runs that were killed or interrupted.
 
 mod harness;
 
@@ -14,8 +14,8 @@ use rand_pcg::Pcg64Mcg;
 
 const RUN: [&str; 5] = ["run", "planted/delay", "--rounds", "40", "--quiet"];
 
-/// Every point, twin and round that counts, with how often it was measured.
-fn settled(run: &Run) -> BTreeMap<String, u32> {
+/// Returns the number of valid samples per point, twin and round.
+fn valid_samples(run: &Run) -> BTreeMap<String, u32> {
     let mut times = BTreeMap::new();
     for sample in run.samples.iter().filter(|sample| sample.experiment == "planted/delay") {
         if sample.is_complete() {
@@ -27,32 +27,32 @@ fn settled(run: &Run) -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn a_run_killed_ten_times_holds_every_point_once() {
+fn a_run_killed_ten_times_measures_every_point_once() {
     let bench = Bench::new();
-    let mut chance = Pcg64Mcg::seed_from_u64(7);
+    let mut random = Pcg64Mcg::seed_from_u64(7);
     for time in 1..=10 {
         let mut child = bench.start(&RUN);
-        std::thread::sleep(Duration::from_millis(chance.random_range(20..220)));
+        std::thread::sleep(Duration::from_millis(random.random_range(20..220)));
         if time == 10 {
-            // A busy machine may have got no further than the start so far.
+            // A busy machine may have measured nothing yet.
             bench.wait_for_sample();
         }
         child.kill().unwrap();
         child.wait().unwrap();
         bench.wait_for_no_processes(TIMEOUT);
     }
-    let so_far = settled(&bench.journal()).len();
+    let before = valid_samples(&bench.journal()).len();
     assert!(bench.samples() > 0, "no kill hit a measurement");
     bench.ok(&RUN);
-    let all = settled(&bench.journal());
+    let all = valid_samples(&bench.journal());
     // Seven effects and one twin.
-    assert_eq!(all.len(), 8 * 40, "{so_far} before the last run");
+    assert_eq!(all.len(), 8 * 40, "{before} before the last run");
     assert!(all.values().all(|times| *times == 1), "{all:?}");
     bench.wait_for_no_processes(TIMEOUT);
 }
 
 #[test]
-fn an_interrupted_run_ends_cleanly_and_goes_on() {
+fn an_interrupted_run_exits_with_130_and_resumes() {
     let bench = Bench::new();
     let mut child = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
     bench.wait_for_sample();
@@ -60,14 +60,14 @@ fn an_interrupted_run_ends_cleanly_and_goes_on() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
     bench.wait_for_no_processes(TIMEOUT);
-    let before = settled(&bench.journal()).len();
+    let before = valid_samples(&bench.journal()).len();
     assert!(before > 0);
     bench.ok(&RUN);
-    let after = settled(&bench.journal());
+    let after = valid_samples(&bench.journal());
     assert!(after.len() >= 320 && after.values().all(|times| *times == 1));
 }
 
-/// Starts a command that heeds SIGHUP or does not, whatever the shell that runs the tests set.
+/// Starts a command with the given action for SIGHUP.
 fn start_with_hangup(mut command: Command, action: libc::sighandler_t) -> Started {
     // SAFETY: signal is async-signal-safe and changes only the child's action.
     unsafe {
@@ -85,7 +85,7 @@ fn send(child: &Started, signal: i32) {
 }
 
 #[test]
-fn an_interrupt_before_the_first_sample_is_no_error() {
+fn an_interrupt_before_the_first_sample_is_not_an_error() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         for more in [&[][..], &["--json"], &["--quiet"]] {
             let bench = Bench::new();
@@ -96,16 +96,16 @@ fn an_interrupt_before_the_first_sample_is_no_error() {
             let errors = bench.path().join("errors");
             command.stdout(Stdio::null()).stderr(std::fs::File::create(&errors).unwrap());
             let mut child = start_with_hangup(command, libc::SIG_DFL);
-            let begun = Instant::now();
+            let start = Instant::now();
             while journal::newest(&bench.path().join("results")).is_err() {
-                assert!(begun.elapsed() < TIMEOUT, "it does not start");
+                assert!(start.elapsed() < TIMEOUT, "the run does not start");
                 std::thread::sleep(Duration::from_millis(5));
             }
             send(&child, signal);
             let status = child.wait().unwrap();
-            let told = std::fs::read_to_string(errors).unwrap();
-            assert_eq!(status.code(), Some(130), "signal {signal}, {more:?}: {told}");
-            assert!(!told.contains("error"), "signal {signal}, {more:?}: {told}");
+            let message = std::fs::read_to_string(errors).unwrap();
+            assert_eq!(status.code(), Some(130), "signal {signal}, {more:?}: {message}");
+            assert!(!message.contains("error"), "signal {signal}, {more:?}: {message}");
             assert_eq!(bench.samples(), 0);
             bench.wait_for_no_processes(TIMEOUT);
         }
@@ -113,7 +113,7 @@ fn an_interrupt_before_the_first_sample_is_no_error() {
 }
 
 #[test]
-fn a_run_that_ignores_the_hangup_goes_on() {
+fn a_run_that_ignores_sighup_continues() {
     let bench = Bench::new();
     let mut command = bench.command(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -128,19 +128,19 @@ fn a_run_that_ignores_the_hangup_goes_on() {
 }
 
 #[test]
-fn what_is_measured_is_not_measured_again() {
+fn a_complete_run_measures_nothing_again() {
     let bench = Bench::new();
     let run = ["run", "planted/delay", "--rounds", "6", "--quiet"];
     bench.ok(&run);
     let first = bench.journal().samples.len();
     bench.ok(&run);
-    assert_eq!(bench.journal().samples.len(), first, "not even a line on an idle session");
+    assert_eq!(bench.journal().samples.len(), first, "an idle session adds no sample");
     bench.ok(&["run", "planted/delay", "--rounds", "6", "--quiet", "--fresh"]);
     assert!(bench.journal().folder.ends_with(format!("{}-quick-2", bench.journal().record.host)));
 }
 
 #[test]
-fn two_runs_into_one_folder_are_refused() {
+fn a_folder_has_one_running_run() {
     let bench = Bench::new();
     let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
     bench.wait_for_sample();
@@ -172,15 +172,15 @@ fn samples_of_another_definition_are_not_resumed() {
     let other_method = MINE
         .replace("\"delay\"", "\"artefact\"")
         .replace("effect = [\"0%\"], disturbance = \"calm\"", "artefact = \"table\"");
-    for (changed, told) in [
+    for (changed, message) in [
         (other_method, "method: the run has 'delay', now it is 'artefact'"),
         (MINE.replace("1 ms", "2 ms"), "budget: the run has '1 ms'"),
     ] {
         write(&changed);
         let line = bench.refused(&run, 2);
-        assert!(line.contains(told) && line.contains("--fresh"), "{line}");
+        assert!(line.contains(message) && line.contains("--fresh"), "{line}");
         bench.ok(&[&run[..], &["--fresh"]].concat());
-        // The newest run is the other's now.
+        // Make the newest run one of the original definition.
         write(MINE);
         bench.ok(&[&run[..], &["--fresh"]].concat());
     }
@@ -191,7 +191,7 @@ fn samples_of_another_definition_are_not_resumed() {
 }
 
 #[test]
-fn an_own_experiment_takes_no_place_of_another() {
+fn experiment_ids_are_unique() {
     let bench = Bench::new();
     let write = |name: &str, text: &str| std::fs::write(bench.path().join(name), text).unwrap();
     write("mine.toml", MINE);
@@ -199,17 +199,17 @@ fn an_own_experiment_takes_no_place_of_another() {
     write("delay.toml", &MINE.replace("\"mine\"", "\"delay\""));
     for command in ["list", "run"] {
         let line = bench.refused(&[command, "-e", "delay.toml", "planted/delay"], 2);
-        let told = "delay.toml: experiment 'delay': suite 'planted' has 'planted/delay'; choose another name";
-        assert!(line.contains(told), "{line}");
+        let message = "delay.toml: experiment 'delay': suite 'planted' has 'planted/delay'; choose another name";
+        assert!(line.contains(message), "{line}");
         let line = bench.refused(&[command, "-e", "mine.toml", "-e", "again.toml"], 2);
-        let told =
+        let message =
             "again.toml: experiment 'mine': mine.toml has 'planted/mine'; choose another name";
-        assert!(line.contains(told), "{line}");
+        assert!(line.contains(message), "{line}");
     }
 }
 
 #[test]
-fn a_method_that_the_suite_does_not_have_is_told_before_measuring() {
+fn an_unknown_method_is_reported_before_measuring() {
     let bench = Bench::new();
     let text = MINE.replace("method = \"delay\"", "method = \"nope\"");
     std::fs::write(bench.path().join("mine.toml"), text).unwrap();
@@ -219,7 +219,7 @@ fn a_method_that_the_suite_does_not_have_is_told_before_measuring() {
 }
 
 #[test]
-fn a_wrong_claim_is_told_before_measuring() {
+fn an_invalid_claim_is_reported_before_measuring() {
     let bench = Bench::new();
     let claim = "[[claim]]\nid = \"bad\"\nsource = \"me\"\nsays = \"x\"\n\
                  experiment = \"planted/nope\"\nmetric = \"time\"\nexpect = { at_least = 1.0 }\n";
@@ -230,7 +230,7 @@ fn a_wrong_claim_is_told_before_measuring() {
 }
 
 #[test]
-fn a_run_without_its_record_and_a_run_in_a_run_are_refused() {
+fn a_run_without_record_and_a_run_in_a_run_are_errors() {
     let bench = Bench::new();
     let run = ["run", "planted/delay", "--rounds", "1", "--quiet"];
     bench.ok(&run);
