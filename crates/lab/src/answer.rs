@@ -8,8 +8,8 @@ use crate::sample::{Failure, FailureKind, MAX_ATTEMPTS, Sample};
 
 /// The maximum number of messages of a probe before one sample, e.g. `ready` in each step of a search.
 const MAX_PROBE_MESSAGES: u32 = 10_000;
-/// The same for a worker, which forwards the messages of its probe and adds its own, e.g. `preparing`. It is larger, so
-/// that the lab does not give up a worker because of its probe.
+/// The same for a worker, which forwards the messages of its probe and adds more, e.g. `preparing`. It is larger, so
+/// that the lab does not kill a worker because of its probe.
 const MAX_WORKER_MESSAGES: u32 = 2 * MAX_PROBE_MESSAGES;
 
 /// The progress of a worker or probe in its order.

@@ -164,13 +164,13 @@ impl Link {
         limit.saturating_sub(self.heartbeat.elapsed())
     }
 
-    /// Closes the input, gives the process time to exit, sends SIGTERM, gives it time again, and kills it.
+    /// Closes the input, waits for the process to exit, sends SIGTERM, waits again, and kills it.
     pub(crate) fn end(&mut self, before_term: Duration, after_term: Duration) {
         self.input = None;
         let has_exited =
             |child: &mut Child, limit| matches!(wait_within(child, limit), Ok(Some(_)));
         if !has_exited(&mut self.child, before_term) {
-            // SAFETY: `kill` takes two integers. The process is not reaped, so its ID is still its own.
+            // SAFETY: `kill` takes two integers. The process is not reaped, so its ID is not reused.
             unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
             has_exited(&mut self.child, after_term);
         }
@@ -207,7 +207,7 @@ impl Link {
 /// Returns the command of a worker on this host.
 pub(crate) fn local_worker() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // In its own process group, so that Ctrl-C reaches the lab only. When the lab dies, the worker's input closes, and
+    // In a separate process group, so that Ctrl-C reaches the lab only. When the lab dies, the worker's input closes, and
     // it ends with all that it started.
     command.args(WORKER).process_group(0);
     command

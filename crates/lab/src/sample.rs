@@ -208,7 +208,7 @@ pub enum FailureKind {
     Crashed,
     /// The process did not answer within its time limit.
     Timeout,
-    /// The probe's check of its own result failed.
+    /// The probe's check of its result failed.
     Check,
     /// From a probe: the sample is void and will be repeated. In a journal: all samples of all rounds were void, because
     /// the machine is too busy or the measured effect is unstable.

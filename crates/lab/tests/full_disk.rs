@@ -1,4 +1,4 @@
-//! A disk that fills up. A process of its own: the limit that stands for it binds the whole process.
+//! A full disk, simulated by a limit that affects the whole process; so this test has its own process.
 
 mod record;
 
@@ -14,25 +14,25 @@ fn sample(round: u32, value: f64) -> Sample {
 }
 
 #[test]
-fn a_full_disk_loses_nothing() {
+fn a_full_disk_loses_no_earlier_sample() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(folder.path(), record).unwrap();
     journal.append(&sample(0, 1.0)).unwrap();
     let path = folder.path().join(SAMPLES);
     let whole = fs::metadata(&path).unwrap().len();
-    // A limit on the file's size cuts a write short as a full disk does.
+    // A limit on the file size truncates a write, as a full disk does.
     let limit = whole + 40;
     let line = with_file_limit(limit, || journal.append(&sample(1, 2.0)).unwrap_err().to_string());
     assert!(line.contains("nothing measured is lost"), "{line}");
-    assert_eq!(fs::metadata(&path).unwrap().len(), whole, "the half line is taken back");
+    assert_eq!(fs::metadata(&path).unwrap().len(), whole, "the incomplete line is removed");
     journal.append(&sample(1, 2.0)).unwrap();
     assert_eq!(open(folder.path()).unwrap().samples.len(), 2);
 }
 
 fn with_file_limit<T>(limit: u64, work: impl FnOnce() -> T) -> T {
-    // As the program does first.
+    // As `main` does.
     machine::file::survive_size_limit();
-    // SAFETY: plain system calls on a local struct; the old limit is put back.
+    // SAFETY: `old` and `new` are valid `rlimit` structs, which outlive the calls.
     unsafe {
         let mut old: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_FSIZE, &mut old);

@@ -1,5 +1,5 @@
-//! Journals, records and lines of workers as somebody else may have written them: read or refused in one
-//! line, without a panic, a hang or an explosion. `PROPTEST_CASES` sets how many are tried.
+//! Corrupt and hostile journals, records and messages are read or refused in one line, without a panic, a hang or excessive
+//! memory. `PROPTEST_CASES` sets the number of cases.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -23,7 +23,7 @@ use mutation::{bounded, edits, is_one_line, mutated};
 use proptest::prelude::*;
 use record::record;
 
-/// A sample with all that one can have.
+/// Returns a sample in which all fields are set.
 fn sample() -> Sample {
     let mut histogram = Histogram::<u64>::new(3).unwrap();
     (1..2000u64).for_each(|value| histogram.record(value * value).unwrap());
@@ -105,7 +105,7 @@ static JOURNAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     [RECORD, SAMPLES].map(|name| fs::read_to_string(folder.path().join(name)).unwrap())
 });
 
-/// Reads a folder with this record and these samples, as a reader and as the next lab.
+/// Reads a folder with this record and these samples, as a reader and as a lab that resumes.
 fn read_folder(record_text: &[u8], samples: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(RECORD), record_text).unwrap();
@@ -195,16 +195,16 @@ proptest! {
 }
 
 #[test]
-fn whole_documents_are_read() {
+fn valid_documents_are_read() {
     receive_all::<Answer>(ANSWER.as_bytes());
     assert!(receive::<Answer>(&mut ANSWER.as_bytes()).unwrap().is_some());
     assert!(receive::<Request>(&mut REQUEST.as_bytes()).unwrap().is_some());
     assert!(decode_histogram(&sample().histograms["time"]).is_ok());
 }
 
-/// Each took gigabytes, or made the decoder panic.
+/// Inputs that make the decoder of the library allocate gigabytes or panic.
 #[test]
-fn a_histogram_is_refused_that_a_decoder_cannot_take() {
+fn a_histogram_that_breaks_the_decoder_is_refused() {
     use base64::Engine as _;
     let base64 = base64::engine::general_purpose::STANDARD_NO_PAD;
     let whole = base64.decode(&sample().histograms["time"]).unwrap();
@@ -213,8 +213,8 @@ fn a_histogram_is_refused_that_a_decoder_cannot_take() {
         header[4..8].copy_from_slice(&stated.to_be_bytes());
         base64.encode([&header, counts].concat())
     };
-    let most = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
-    let [negated, added] = [[0xff; 9].to_vec(), most.repeat(3)];
+    let max = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let [negated, added] = [[0xff; 9].to_vec(), max.repeat(3)];
     for text in [with(u32::MAX, &[]), with(9, &negated), with(27, &added)] {
         is_one_line(&bounded(|| decode_histogram(&text)).unwrap_err());
         let [whole, samples] = &*JOURNAL;
@@ -226,13 +226,13 @@ fn a_histogram_is_refused_that_a_decoder_cannot_take() {
 }
 
 #[test]
-fn a_line_without_an_end_is_refused_in_bounded_memory() {
+fn an_endless_line_is_refused_in_bounded_memory() {
     let mut endless = BufReader::new(std::io::repeat(b'x'));
     let why = bounded(|| receive::<Answer>(&mut endless)).unwrap_err();
     assert!(why.contains(&format!("a line of over {MAX_LINE} bytes: 'xxx")), "{why}");
     let mut deep = BufReader::new(std::io::repeat(b'[').take(MAX_LINE as u64 - 1));
     is_one_line(&bounded(|| receive::<Answer>(&mut deep)).unwrap_err());
-    // As long as a line may be.
+    // The maximum length.
     let mut longest = vec![b' '; MAX_LINE - 1];
     longest[..8].copy_from_slice(b"\"ready\" ");
     longest.push(b'\n');
@@ -240,7 +240,7 @@ fn a_line_without_an_end_is_refused_in_bounded_memory() {
 }
 
 #[test]
-fn a_message_too_long_to_be_read_is_not_sent() {
+fn a_message_that_is_too_long_is_not_sent() {
     let artefact = "x".repeat(MAX_LINE);
     let why = send(&mut Vec::new(), &Answer::Preparing { artefact }).unwrap_err();
     assert!(why.to_string().contains("over the limit"), "{why}");

@@ -1,4 +1,4 @@
-//! What is written is read again, whatever was cut off, damaged or held by another.
+//! Journals are read as they were written; truncated, damaged and locked journals are repaired or refused.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -35,14 +35,14 @@ fn written(folder: &Path, samples: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_journal_is_read_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), 5);
     let run = open(folder.path()).unwrap();
     assert_eq!(run.samples, (0..5).map(|r| sample(r, f64::from(r) / 3.0)).collect::<Vec<_>>());
     let journal = Journal::open(folder.path(), record).unwrap();
     let item = Item { point: sample(0, 0.0).point, twin: false };
-    // The record knows no experiment here, and so no metric of which this could be a value.
+    // The record has no experiment, and so no metric of which this could be the value.
     assert_eq!(journal.settled("copy/throughput", &item, 4, "e"), Some(Settled::NoValue));
     let stall = Sample { void: Some("a stall".into()), attempt: MAX_ATTEMPTS, ..sample(7, 1.0) };
     let mut journal = journal;
@@ -55,7 +55,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn every_truncation_loses_the_last_row_at_most() {
+fn a_truncation_loses_at_most_the_last_sample() {
     let folder = tempfile::tempdir().unwrap();
     let whole = written(folder.path(), 4);
     for length in 0..=whole.len() {
@@ -70,7 +70,7 @@ fn every_truncation_loses_the_last_row_at_most() {
 }
 
 #[test]
-fn a_truncated_record_is_refused_in_one_line() {
+fn a_truncated_record_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), 1);
     let whole = fs::read(folder.path().join(RECORD)).unwrap();
@@ -96,15 +96,15 @@ fn a_journal_of_another_format_is_refused() {
     let text = format!(r#"{{"format": {newer}, "anything": []}}"#);
     fs::write(folder.path().join(RECORD), text).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();
-    let told = [format!("format {newer}"), format!("reads {FORMAT}; use a newer")];
-    assert!(told.iter().all(|told| line.contains(told)), "{line}");
+    let expected = [format!("format {newer}"), format!("reads {FORMAT}; use a newer")];
+    assert!(expected.iter().all(|expected| line.contains(expected)), "{line}");
     fs::write(folder.path().join(RECORD), r#"{"format": 1, "anything": []}"#).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();
     assert!(line.contains("format 1") && line.contains("--fresh"), "{line}");
 }
 
 #[test]
-fn a_damaged_line_is_named() {
+fn the_error_names_the_damaged_line() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = written(folder.path(), 3);
     bytes[0] = b'!';
@@ -125,8 +125,8 @@ proptest! {
     }
 }
 
-/// What another user may plant in a results folder in place of a file.
-fn planted(path: &Path, what: &str) {
+/// Replaces a file in a results folder, as another user could.
+fn replace(path: &Path, what: &str) {
     let _ = fs::remove_file(path);
     match what {
         "a link" => std::os::unix::fs::symlink("/etc/passwd", path).unwrap(),
@@ -144,7 +144,7 @@ fn only_regular_files_are_read_and_written() {
     for what in ["a link", "endless", "a FIFO", "a folder"] {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path(), 1);
-        planted(&folder.path().join(SAMPLES), what);
+        replace(&folder.path().join(SAMPLES), what);
         for line in [
             open(folder.path()).unwrap_err().to_string(),
             Journal::open(folder.path(), record).unwrap_err().to_string(),
@@ -154,7 +154,7 @@ fn only_regular_files_are_read_and_written() {
 
         let folder = tempfile::tempdir().unwrap();
         written(folder.path(), 1);
-        planted(&folder.path().join(RECORD), what);
+        replace(&folder.path().join(RECORD), what);
         let line = open(folder.path()).unwrap_err().to_string();
         assert!(line.contains(RECORD) && !line.contains('\n'), "{what}: {line}");
         assert!(journal::runs(folder.path()).unwrap().is_empty(), "{what}");
@@ -162,7 +162,7 @@ fn only_regular_files_are_read_and_written() {
 }
 
 #[test]
-fn a_record_takes_the_place_of_a_link_and_not_of_its_target() {
+fn a_record_replaces_a_symbolic_link_and_not_its_target() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
     fs::write(&target, "kept").unwrap();
@@ -174,10 +174,10 @@ fn a_record_takes_the_place_of_a_link_and_not_of_its_target() {
 }
 
 #[test]
-fn a_line_without_an_end_is_refused_before_memory_is_full() {
+fn an_endless_line_is_refused_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), 1);
-    // A hole of the file system takes no space, and memory without a limit.
+    // A sparse file takes no disk space, but would fill the memory if read without a limit.
     let file = fs::File::options().append(true).open(folder.path().join(SAMPLES)).unwrap();
     file.set_len(1 << 40).unwrap();
     let line = open(folder.path()).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Who ends all processes lets those finish who put back what the others changed.
+//! Ending all descendants waits for restorers, which restore the settings that dead processes changed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -9,16 +9,16 @@ use lab::descendants;
 use machine::restorer::Restorer;
 use machine::setting::{self, Setting};
 
-#[allow(dead_code, reason = "not all of it is of use here")]
+#[allow(dead_code, reason = "this test uses a part")]
 #[path = "../../machine/src/forked.rs"]
 mod forked;
 
-/// A process that changes a setting and goes on; gives its number once the setting is changed.
+/// Starts a process that changes a setting and waits; returns its ID when the setting is changed.
 fn changes(setting: &Path, records: &Path) -> i32 {
     let child = forked::fork(|| {
         let changed = Setting::record_in(records, setting).unwrap();
         changed.set("800000").unwrap();
-        // SAFETY: waits for a signal; numbers only.
+        // SAFETY: `pause` takes no argument.
         unsafe { libc::pause() };
     });
     forked::wait("the child changes the setting", || {
@@ -27,34 +27,34 @@ fn changes(setting: &Path, records: &Path) -> i32 {
     child
 }
 
-/// The one test of this file, for it ends all processes that were started here.
+/// The only test of this file, because it ends all child processes.
 #[test]
-fn a_setting_is_put_back_before_its_restorer_is_killed() {
+fn a_setting_is_restored_before_its_restorer_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let (setting, records) = (folder.path().join("limit"), folder.path().join("records"));
     descendants::adopt().unwrap();
-    for time in 0..20 {
+    for attempt in 0..20 {
         fs::write(&setting, "4000000").unwrap();
         changes(&setting, &records);
         descendants::end(&[]);
-        assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000", "time {time}");
-        assert_eq!(fs::read_dir(&records).unwrap().count(), 0, "time {time}");
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000", "attempt {attempt}");
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 0, "attempt {attempt}");
     }
-    // One whose owner was ended just before is already at work, and is no one's probe.
+    // A restorer whose owner has just died is already running.
     let owner = changes(&setting, &records);
-    // SAFETY: our own child; numbers only.
+    // SAFETY: `kill` takes two integers; the process is a child that is not reaped.
     unsafe { libc::kill(owner, libc::SIGKILL) };
     descendants::end(&[]);
     assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000");
     let left = setting::restore_left_in(&records);
     assert!(left.restored.is_empty() && left.failed.is_empty(), "{left:?}");
-    // One that is at work for long is left to its end.
-    let put_back = folder.path().join("put-back");
+    // A slow restorer is waited for.
+    let restored = folder.path().join("restored");
     forked::fork(|| {
-        // SAFETY: the name ends in zero, and a process of this name counts as a restorer.
+        // SAFETY: the name is a null-terminated string. A process with this name is treated as a restorer.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"tollgate-undo".as_ptr(), 0, 0, 0) };
         std::thread::sleep(std::time::Duration::from_secs(3));
-        fs::write(&put_back, "").unwrap();
+        fs::write(&restored, "").unwrap();
     });
     forked::wait("the child has its name", || {
         let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
@@ -66,12 +66,12 @@ fn a_setting_is_put_back_before_its_restorer_is_killed() {
         names.into_iter().any(|named| named)
     });
     descendants::end(&[]);
-    assert!(put_back.exists());
-    // One that has nothing to wait for does not hold up the end for ever.
+    assert!(restored.exists());
+    // A restorer that does not end is killed in the end.
     let idle = Restorer::start(machine::restorer::Restore::file(&setting, "7").unwrap()).unwrap();
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     descendants::end(&[]);
-    assert!(begun.elapsed().as_secs() < 30);
+    assert!(start.elapsed().as_secs() < 30);
     drop(idle);
     assert_eq!(fs::read_to_string(&setting).unwrap(), "4000000");
 }

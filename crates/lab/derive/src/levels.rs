@@ -11,7 +11,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
         return Err(Error::new_spanned(
             name,
-            "LevelType is derived for enums: a variant per level",
+            "LevelType requires an enum with one variant per level",
         ));
     };
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
@@ -19,11 +19,11 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let (visibility, count) = (&input.vis, variants.len());
     Ok(quote! {
         impl #name {
-            /// Every level, in the order of the declaration.
+            /// All levels, in the order of their declaration.
             #[allow(dead_code)]
             #visibility const ALL: [Self; #count] = [#(Self::#variants),*];
 
-            /// The level as TOML, the command line and the journal spell it.
+            /// Returns the name of the level in TOML, on the command line and in the journal.
             #visibility const fn name(self) -> &'static str {
                 match self {
                     #(Self::#variants => #levels,)*
@@ -50,10 +50,10 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The level of a variant: its name in kebab case, or that of `#[level("...")]`.
+/// Returns the level of a variant: its name in kebab case, or the name in `#[level("...")]`.
 fn level(variant: &Variant) -> Result<String> {
     if !matches!(variant.fields, Fields::Unit) {
-        return Err(Error::new_spanned(variant, "a level has no fields"));
+        return Err(Error::new_spanned(variant, "a level must not have fields"));
     }
     let given = variant.attrs.iter().find(|attribute| attribute.path().is_ident("level"));
     match given {

@@ -1,4 +1,4 @@
-//! Derives `lab::method::Params` from a struct with a field per factor, and `lab::factor::LevelType` from an enum with a
+//! Derives `lab::method::Params` for a struct with one field per factor, and `lab::factor::LevelType` for an enum with one
 //! variant per level.
 
 mod levels;
@@ -7,9 +7,9 @@ mod params;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Derives the levels of a factor from an enum without fields.
+/// Derives `LevelType` for an enum without fields.
 ///
-/// A level is its variant in kebab case (`DriftAndStalls` is `drift-and-stalls`), or the name given with
+/// A level is its variant in kebab case (`DriftAndStalls` is `drift-and-stalls`), or the name in
 /// `#[level("name")]`. Adds `ALL` and `name`, and implements `LevelType` and `Display`.
 #[proc_macro_derive(LevelType, attributes(level))]
 pub fn derive_level_type(input: TokenStream) -> TokenStream {
@@ -17,13 +17,14 @@ pub fn derive_level_type(input: TokenStream) -> TokenStream {
     levels::derive(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Derives the factors of a method from a struct.
+/// Derives `Params` for a struct.
 ///
-/// Each field is a factor: its name is the field's, its description the first line of the field's documentation.
-/// `#[factor(default = "64 KiB")]` is required and gives the level of points that name none.
-/// `#[factor(flatten)]` on a field whose type is `Params` itself adds its factors, which several methods may share.
-/// `#[factor(levels = Levels::Bytes(1, 1 << 30))]` replaces the levels of the field's type, `#[factor(name = "use")]` the
-/// name.
+/// Each field is a factor with the name of the field; its description is the first line of the field's documentation.
+///
+/// - `#[factor(default = "64 KiB")]`: the level in points that do not name the factor; required
+/// - `#[factor(levels = Levels::Bytes(1, 1 << 30))]`: the levels [default: those of the field's type]
+/// - `#[factor(name = "use")]`: the name [default: that of the field]
+/// - `#[factor(flatten)]`: adds the factors of the field's type, which derives `Params` and may be shared by methods
 #[proc_macro_derive(Params, attributes(factor))]
 pub fn derive_params(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -12,24 +12,27 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let fields = match &input.data {
         Data::Struct(data) => match &data.fields {
             Fields::Named(fields) => &fields.named,
-            _ => return Err(Error::new_spanned(name, "Params needs named fields: one per factor")),
+            _ => {
+                return Err(Error::new_spanned(name, "Params requires one named field per factor"));
+            }
         },
         _ => {
             return Err(Error::new_spanned(
                 name,
-                "Params is derived for structs: a field per factor",
+                "Params requires a struct with one field per factor",
             ));
         }
     };
-    let (shared, own): (Vec<_>, Vec<_>) = fields.iter().partition(|field| is_flattened(field));
-    let factors = own.into_iter().map(Factor::of).collect::<Result<Vec<_>>>()?;
+    let (flattened, factors): (Vec<_>, Vec<_>) =
+        fields.iter().partition(|field| is_flattened(field));
+    let factors = factors.into_iter().map(Factor::of).collect::<Result<Vec<_>>>()?;
     let entries = factors.iter().map(Factor::entry);
-    let shared_types: Vec<_> = shared.iter().map(|field| &field.ty).collect();
-    let read_shared = shared.iter().map(|Field { ident, ty, .. }| {
+    let flattened_types: Vec<_> = flattened.iter().map(|field| &field.ty).collect();
+    let read_flattened = flattened.iter().map(|Field { ident, ty, .. }| {
         quote!(#ident: <#ty as ::lab::method::Params>::from_point(point)?)
     });
-    let read_own = factors.iter().enumerate().map(|(index, factor)| factor.read(index));
-    let read = read_shared.chain(read_own);
+    let read_factors = factors.iter().enumerate().map(|(index, factor)| factor.read(index));
+    let read = read_flattened.chain(read_factors);
     Ok(quote! {
         impl #name {
             const OWN_FACTORS: &'static [::lab::factor::Factor] = &[#(#entries),*];
@@ -38,7 +41,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
         impl ::lab::method::Params for #name {
             const FACTORS: &'static [::lab::factor::Factor] = {
                 const PARTS: &[&[::lab::factor::Factor]] = &[
-                    #(<#shared_types as ::lab::method::Params>::FACTORS,)*
+                    #(<#flattened_types as ::lab::method::Params>::FACTORS,)*
                     #name::OWN_FACTORS,
                 ];
                 const ALL: [::lab::factor::Factor; ::lab::factor::count(PARTS)] =
@@ -55,11 +58,11 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// Whether a field holds factors that several methods share.
+/// Returns whether a field has `#[factor(flatten)]`.
 fn is_flattened(field: &Field) -> bool {
     let mut flattened = false;
     for attribute in field.attrs.iter().filter(|one| one.path().is_ident("factor")) {
-        // What else is wrong with it is an error where the factor is read.
+        // Other errors in the attribute are reported when the factor is read.
         let _ = attribute.parse_nested_meta(|meta| {
             flattened |= meta.path.is_ident("flatten");
             Ok(())
@@ -68,7 +71,7 @@ fn is_flattened(field: &Field) -> bool {
     flattened
 }
 
-/// A factor as a field declares it.
+/// A factor, declared by a field.
 struct Factor<'a> {
     field: &'a Field,
     name: String,
@@ -101,7 +104,7 @@ impl<'a> Factor<'a> {
         Ok(Self { field, name, about, default: default.ok_or_else(missing)?, levels })
     }
 
-    /// The entry of `FACTORS`.
+    /// Returns the entry in `FACTORS`.
     fn entry(&self) -> TokenStream {
         let Self { field, name, about, default, levels } = self;
         let kind = &field.ty;
@@ -119,14 +122,14 @@ impl<'a> Factor<'a> {
         }
     }
 
-    /// The field in a struct expression.
+    /// Returns the field of the struct expression in `from_point`.
     fn read(&self, index: usize) -> TokenStream {
         let field = &self.field.ident;
         quote!(#field: ::lab::method::level(point, &Self::OWN_FACTORS[#index])?)
     }
 }
 
-/// The first line of a documentation comment, without its full stop.
+/// Returns the first line of a documentation comment without its full stop.
 fn about(attributes: &[Attribute]) -> Option<String> {
     let line = attributes.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {

@@ -55,8 +55,8 @@ fn check(folder: &Path) -> Result<(), String> {
         return Err("it has no parent folder".into());
     };
     let parent = descend(parent)?;
-    let own = open_or_make(&parent, name).map_err(|why| why.to_string())?;
-    let found = own.metadata().map_err(|why| why.to_string())?;
+    let cache = open_or_make(&parent, name).map_err(|why| why.to_string())?;
+    let found = cache.metadata().map_err(|why| why.to_string())?;
     if found.is_symlink() {
         return Err("it is a symbolic link, not a folder".into());
     }
@@ -71,7 +71,7 @@ fn check(folder: &Path) -> Result<(), String> {
     }
     if found.mode() & 0o777 != 0o700 {
         // By its descriptor, so that it is the folder that was checked.
-        let opened = format!("/proc/self/fd/{}", own.as_raw_fd());
+        let opened = format!("/proc/self/fd/{}", cache.as_raw_fd());
         fs::set_permissions(opened, Permissions::from_mode(0o700))
             .map_err(|why| why.to_string())?;
     }
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_may_change_is_refused() {
-        let own = tempfile::tempdir().unwrap();
-        let cache = own.path().join("a/b/tollgate");
+        let temporary = tempfile::tempdir().unwrap();
+        let cache = temporary.path().join("a/b/tollgate");
         let mode = || fs::metadata(&cache).unwrap().mode() & 0o7777;
         let set =
             |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -209,15 +209,15 @@ mod tests {
             secure(&cache).unwrap();
             set(above, 0o755);
         }
-        let file = own.path().join("tollgate");
+        let file = temporary.path().join("tollgate");
         fs::write(&file, "").unwrap();
         assert!(secure(&file).unwrap_err().to_string().contains("not a folder"));
     }
 
     #[test]
     fn a_folder_of_another_user_is_refused() {
-        let own = tempfile::tempdir().unwrap();
-        let cache = own.path().join("tollgate");
+        let temporary = tempfile::tempdir().unwrap();
+        let cache = temporary.path().join("tollgate");
         fs::create_dir(&cache).unwrap();
         if std::os::unix::fs::chown(&cache, Some(65534), None).is_err() {
             return machine::untested::note(
@@ -231,12 +231,12 @@ mod tests {
 
     #[test]
     fn a_symbolic_link_to_the_folder_is_refused_and_its_target_unchanged() {
-        let own = tempfile::tempdir().unwrap();
-        let victim = own.path().join("victim");
+        let temporary = tempfile::tempdir().unwrap();
+        let victim = temporary.path().join("victim");
         fs::create_dir(&victim).unwrap();
         fs::set_permissions(&victim, Permissions::from_mode(0o755)).unwrap();
-        let cache = own.path().join("tollgate");
-        for target in [victim.as_path(), Path::new("victim"), Path::new("nothing")] {
+        let cache = temporary.path().join("tollgate");
+        for target in [victim.as_path(), Path::new("victim"), Path::new("absent")] {
             std::os::unix::fs::symlink(target, &cache).unwrap();
             let line = secure(&cache).unwrap_err().to_string();
             assert!(line.contains("it is a symbolic link") && !line.contains('\n'), "{line}");
@@ -244,13 +244,13 @@ mod tests {
             fs::remove_file(&cache).unwrap();
         }
         assert_eq!(fs::metadata(&victim).unwrap().mode() & 0o7777, 0o755);
-        assert!(!own.path().join("nothing").exists());
+        assert!(!temporary.path().join("absent").exists());
     }
 
     #[test]
     fn symbolic_links_of_the_user_are_followed_and_their_targets_checked() {
-        let own = tempfile::tempdir().unwrap();
-        let at = |name: &str| own.path().join(name);
+        let temporary = tempfile::tempdir().unwrap();
+        let at = |name: &str| temporary.path().join(name);
         fs::create_dir_all(at("shared/disk")).unwrap();
         for (name, target) in
             [("relative", PathBuf::from("shared/../shared/disk")), ("absolute", at("shared/disk"))]
@@ -269,8 +269,8 @@ mod tests {
 
     #[test]
     fn a_parent_folder_or_link_of_another_user_is_refused() {
-        let own = tempfile::tempdir().unwrap();
-        let at = |name: &str| own.path().join(name);
+        let temporary = tempfile::tempdir().unwrap();
+        let at = |name: &str| temporary.path().join(name);
         fs::create_dir_all(at("theirs/mine")).unwrap();
         std::os::unix::fs::symlink("theirs", at("link")).unwrap();
         for (planted, cache) in [("link", "link/tollgate"), ("theirs", "theirs/mine/tollgate")] {

@@ -317,7 +317,8 @@ impl<'a> Supervisor<'a> {
 
     /// Returns the index of the worker with this link.
     fn position(&self, link: u64) -> Option<usize> {
-        let has_link = |worker: &Worker| worker.link.as_ref().is_some_and(|own| own.id() == link);
+        let has_link =
+            |worker: &Worker| worker.link.as_ref().is_some_and(|current| current.id() == link);
         self.workers.iter().position(has_link)
     }
 

@@ -1,4 +1,4 @@
-//! Edits of real documents, as a careless or a hostile hand makes them.
+//! Random edits of valid documents, including hostile ones.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-/// What stands in the place of a word.
+/// Replacements of a word.
 const HOSTILE: &[&str] = &[
     "",
     "0",
@@ -54,14 +54,14 @@ const HOSTILE: &[&str] = &[
     "\u{fffd}",
 ];
 
-/// One edit: what is done, where (a share of the text, of 65536), and with what.
+/// One edit: its kind, its position (in 65536ths of the text), and its parameter.
 type Edit = (u8, u16, u16);
 
 pub fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec((0u8..9, any::<u16>(), any::<u16>()), 1..8)
 }
 
-/// The text after some edits: words, lines and characters replaced, doubled, removed or moved.
+/// Applies edits to a text: words, lines and characters are replaced, duplicated, removed or moved.
 pub fn mutated(text: &str, edits: &[Edit]) -> String {
     let mut text = text.to_string();
     for (what, at, with) in edits {
@@ -77,7 +77,7 @@ fn edited(text: &str, what: u8, at: usize, with: usize) -> String {
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     let line = share(lines.len(), at);
     match what {
-        // A word: what is between blanks, quotes, commas and brackets.
+        // A word, delimited by blanks, quotes, commas and brackets.
         0..=2 => {
             let is_edge = |c: char| " \t\n,\"'[]{}=:".contains(c);
             let left = text[..start].rfind(is_edge).map_or(0, |at| boundary(text, at + 1));
@@ -111,24 +111,24 @@ fn boundary(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// The longest that one document may take: a hang, not a busy machine.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The maximum time for one document, so long that only a hang exceeds it.
+const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// Runs one case with memory bounded, so that an explosion fails the test and not the machine.
+/// Runs one case with limited memory, so that excessive allocation fails the test and not the machine.
 pub fn bounded<T>(case: impl FnOnce() -> T) -> T {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let limit = libc::rlimit { rlim_cur: 3 << 30, rlim_max: 3 << 30 };
-        // SAFETY: setrlimit reads the struct that it is given.
+        // SAFETY: `limit` is a valid `rlimit`, which outlives the call.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     });
-    let begun = Instant::now();
+    let start = Instant::now();
     let result = case();
-    assert!(begun.elapsed() < LONGEST, "it took {:?}", begun.elapsed());
+    assert!(start.elapsed() < MAX_TIME, "it took {:?}", start.elapsed());
     result
 }
 
-/// Whether an error is a line.
+/// Checks that an error is one line.
 #[track_caller]
 pub fn is_one_line(error: &dyn std::fmt::Display) {
     let line = error.to_string();

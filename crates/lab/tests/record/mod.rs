@@ -1,4 +1,4 @@
-//! The record of a run without experiments, for tests of the journal alone.
+//! The record of a run without experiments, for tests of the journal.
 
 use std::collections::BTreeMap;
 
