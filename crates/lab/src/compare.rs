@@ -1,11 +1,11 @@
-//! Two runs side by side: how many times larger B is than A at each point that both measured.
+//! Comparison of two runs: the ratio of B to A at each point that both measured.
 //!
-//! Rounds of two runs are not the same moments, so nothing is paired: the ratio is that of the two
-//! medians. Its interval joins the intervals of the two logarithms of medians by the square-and-add
-//! rule for independent estimates (MOVER: Zou and Donner, 2008, Statistics in Medicine 27), so that
-//! it rests on the one rule for intervals, needs no seed and assumes no normal values. It covers
-//! what varies inside the two runs; what changes from run to run on one machine (the layout of
-//! memory, neighbours) is part of what it compares. Without pairing it is as wide as drift makes it.
+//! Rounds of two runs are not simultaneous, so they are not paired: the ratio is that of the two
+//! medians. Its interval combines the intervals of the logarithms of the two medians by the
+//! square-and-add rule for independent estimates (MOVER: Zou and Donner, 2008, Statistics in
+//! Medicine 27), which assumes no distribution. It covers the variation within the two runs.
+//! Differences between runs on one machine, e.g. in the layout of memory or in the load of other
+//! virtual machines, are part of the ratio, and drift widens the interval.
 
 use std::collections::BTreeSet;
 
@@ -19,28 +19,28 @@ use crate::quantity::format_duration;
 use crate::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution, estimate, resolve};
 use crate::summary::{Floors, Rounds, SummaryError, Unit, summarise};
 
-/// Why two runs cannot be compared, in one line.
+/// An error of a comparison, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// One of the runs cannot be summarised.
     #[error(transparent)]
     Summary(#[from] SummaryError),
-    /// Neither run names the experiment's metric.
-    #[error("neither run names the metric of '{0}': choose one")]
+    /// Neither run records the metric of the experiment.
+    #[error("neither run records the metric of '{0}'; choose one with --metric")]
     NoMetric(String),
-    /// The runs measured different things under one name.
+    /// The runs define an experiment differently.
     #[error(
         "'{experiment}': {what} is '{a}' in one run and '{b}' in the other; measure both with the \
          same definitions"
     )]
     Differ {
-        /// The experiment's id.
+        /// ID of the experiment.
         experiment: String,
         /// What differs.
         what: String,
-        /// What it is in A.
+        /// Its value in A.
         a: String,
-        /// What it is in B.
+        /// Its value in B.
         b: String,
     },
 }
@@ -48,55 +48,54 @@ pub enum CompareError {
 /// One metric of an experiment in two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// `copy/throughput`
+    /// ID of the experiment: `copy/throughput`.
     pub experiment: String,
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// Unit and direction.
+    /// Unit and direction of the metric.
     pub record: MetricRecord,
-    /// The environment in A.
+    /// ID of the environment in A.
     pub a: String,
-    /// The environment in B.
+    /// ID of the environment in B.
     pub b: String,
-    /// The noise floors of both runs.
+    /// Noise floors of both runs.
     pub floors: Floors,
-    /// A row for each point that has values in both.
+    /// A row per point with values in both runs.
     pub rows: Vec<Compared>,
-    /// How many points have values in A alone.
+    /// Number of points with values only in A.
     pub only_a: usize,
-    /// How many points have values in B alone.
+    /// Number of points with values only in B.
     pub only_b: usize,
-    /// What else differs between the runs, and may be what a ratio shows; one line each.
+    /// Other differences between the runs that may cause the ratios, one line each.
     pub notes: Vec<String>,
 }
 
 /// One point in two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// One level for every factor.
+    /// The point.
     pub point: Point,
-    /// In A.
+    /// Estimate in A.
     pub a: Estimate,
-    /// In B.
+    /// Estimate in B.
     pub b: Estimate,
-    /// B over A, not paired: `rounds` is the smaller number, and none is lost. Nothing where a
-    /// median is not above zero.
+    /// Ratio of B to A, not paired: `rounds` is the smaller number, and `lost` is 0. `None` if a value is not positive.
     pub ratio: Option<Ratio>,
-    /// Whether B is higher or lower; nothing where there is no ratio.
+    /// Whether B is higher or lower; `None` without a ratio.
     pub resolution: Option<Resolution>,
 }
 
-/// The experiments of which both runs have samples, by id.
+/// Returns the IDs of the experiments with samples in both runs.
 pub fn experiments<'a>(a: &'a Run, b: &Run) -> Vec<&'a str> {
     let measured = |run: &Run, id: &str| run.samples.iter().any(|s| s.experiment == id);
     let ids = a.record.experiments.keys().map(String::as_str);
     ids.filter(|id| measured(a, id) && measured(b, id)).collect()
 }
 
-/// Compares one metric of an experiment, the experiment's own if none is named.
+/// Compares one metric of an experiment, by default that of the experiment.
 ///
 /// # Errors
-/// When one of the runs has no samples or no such metric, or the method, the unit or the direction differ.
+/// Returns an error if a run has no samples or no such metric, or if the method, the unit or the direction differ.
 pub fn compare(
     a: &Run,
     b: &Run,
@@ -148,7 +147,7 @@ pub fn compare(
     })
 }
 
-/// How the runs measured differently: budget, options, nice value.
+/// Returns the differences of the runs in budget, options and nice value.
 fn differences(a: &RunRecord, b: &RunRecord, experiment: &str) -> Vec<String> {
     let budget = |run: &RunRecord| {
         let budget = run.experiments.get(experiment).map(|one| one.effort.budget);
@@ -164,7 +163,8 @@ fn differences(a: &RunRecord, b: &RunRecord, experiment: &str) -> Vec<String> {
     different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect()
 }
 
-/// Says where the cores of a point were near in some rounds and far in others: its ratio then compares places too.
+/// Returns a note if the proximity of the cores of a point differs between rounds, because its ratio then compares
+/// proximities too.
 fn class_note(both: &[(&Point, &Rounds, &Rounds)]) -> Option<String> {
     let classes = |rounds: &Rounds| -> BTreeSet<Level> {
         rounds.values().filter_map(|one| one.class.clone()).collect()
@@ -175,14 +175,14 @@ fn class_note(both: &[(&Point, &Rounds, &Rounds)]) -> Option<String> {
     };
     let points: Vec<_> = both.iter().filter(differ).collect();
     let (point, a, b) = points.first()?;
-    let told = |rounds: &Rounds| {
-        let words: Vec<_> = classes(rounds).iter().map(Level::to_string).collect();
-        if words.is_empty() { "not known".into() } else { words.join(" and ") }
+    let describe = |rounds: &Rounds| {
+        let names: Vec<_> = classes(rounds).iter().map(Level::to_string).collect();
+        if names.is_empty() { "unknown".into() } else { names.join(" and ") }
     };
-    let (count, a, b) = (points.len(), told(a), told(b));
+    let (count, a, b) = (points.len(), describe(a), describe(b));
     Some(format!(
-        "note: the proximity of the cores is not the same in all rounds at {count} of {} points, which the \
-         ratio does not tell apart; the first is {point}: {a} in A, {b} in B",
+        "note: the proximity of the cores differs between rounds at {count} of {} points, which affects \
+         the ratio; the first is {point}: {a} in A, {b} in B",
         both.len()
     ))
 }
@@ -202,8 +202,8 @@ fn compared(point: &Point, a: &[f64], b: &[f64], floors: &Floors) -> Option<Comp
     })
 }
 
-/// The ratio of the medians of two independent sets of rounds, with its interval; nothing where a
-/// value is not above zero. The interval is called what the weaker of the two is.
+/// Returns the ratio of the medians of two independent sets of rounds, with its interval; `None` if a value is not positive.
+/// The kind of the interval is that of the set with fewer rounds.
 pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
     let logarithm = |values: &[f64]| {
         let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();

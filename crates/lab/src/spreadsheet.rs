@@ -1,9 +1,9 @@
-//! Cells of CSV files that a spreadsheet opens.
+//! Cells of CSV files for spreadsheets.
 
 use std::borrow::Cow;
 
-/// A text as a cell. What a spreadsheet would take for a formula gets a `'` before it, by which
-/// spreadsheets know a text; numbers stay numbers.
+/// Returns a text as a cell. A text that a spreadsheet would take for a formula gets a leading `'`, which marks it as text;
+/// numbers are unchanged.
 pub fn cell(text: &str) -> Cow<'_, str> {
     let is_number = text.parse::<f64>().is_ok();
     if !is_number && text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'']) {

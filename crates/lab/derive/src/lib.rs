@@ -1,5 +1,5 @@
-//! Derives `lab::method::Params` for a struct with one field per factor, and `lab::factor::LevelType` for an enum with one
-//! variant per level.
+//! Derives `lab::method::Params` for a struct with one field per factor, and
+//! `lab::factor::LevelType` for an enum with one variant per level.
 
 mod levels;
 mod params;
@@ -19,7 +19,8 @@ pub fn derive_level_type(input: TokenStream) -> TokenStream {
 
 /// Derives `Params` for a struct.
 ///
-/// Each field is a factor with the name of the field; its description is the first line of the field's documentation.
+/// Each field is a factor with the name of the field; its description is the first paragraph of the
+/// field's documentation.
 ///
 /// - `#[factor(default = "64 KiB")]`: the level in points that do not name the factor; required
 /// - `#[factor(levels = Levels::Bytes(1, 1 << 30))]`: the levels [default: those of the field's type]

@@ -99,8 +99,9 @@ impl<'a> Factor<'a> {
             })?;
         }
         let missing = || Error::new_spanned(field, "add #[factor(default = \"LEVEL\")]");
-        let about = about(&field.attrs)
-            .ok_or_else(|| Error::new_spanned(field, "document the factor in one line"))?;
+        let about = about(&field.attrs).ok_or_else(|| {
+            Error::new_spanned(field, "add a doc comment that describes the factor")
+        })?;
         Ok(Self { field, name, about, default: default.ok_or_else(missing)?, levels })
     }
 
@@ -129,15 +130,17 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// Returns the first line of a documentation comment without its full stop.
+/// Returns the first paragraph of a documentation comment in one line, without its full stop.
 fn about(attributes: &[Attribute]) -> Option<String> {
-    let line = attributes.iter().find_map(|attribute| match &attribute.meta {
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
             _ => None,
         },
         _ => None,
-    })?;
-    let line = line.trim().trim_end_matches('.').to_owned();
-    (!line.is_empty()).then_some(line)
+    });
+    let paragraph: Vec<String> =
+        lines.map(|line| line.trim().to_owned()).take_while(|line| !line.is_empty()).collect();
+    let about = paragraph.join(" ").trim_end_matches('.').to_owned();
+    (!about.is_empty()).then_some(about)
 }
