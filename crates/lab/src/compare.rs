@@ -79,7 +79,8 @@ pub struct Compared {
     pub a: Estimate,
     /// Estimate in B.
     pub b: Estimate,
-    /// Ratio of B to A, not paired: `rounds` is the smaller number, and `lost` is 0. `None` if a value is not positive.
+    /// Ratio of B to A, not paired: `rounds` is the smaller number, and `lost` is 0. `None` if a
+    /// value is not positive.
     pub ratio: Option<Ratio>,
     /// Whether B is higher or lower; `None` without a ratio.
     pub resolution: Option<Resolution>,
@@ -95,7 +96,8 @@ pub fn experiments<'a>(a: &'a Run, b: &Run) -> Vec<&'a str> {
 /// Compares one metric of an experiment, by default that of the experiment.
 ///
 /// # Errors
-/// Returns an error if a run has no samples or no such metric, or if the method, the unit or the direction differ.
+/// Returns an error if a run has no samples or no such metric, or if the method, the unit or the
+/// direction differ.
 pub fn compare(
     a: &Run,
     b: &Run,
@@ -163,8 +165,8 @@ fn differences(a: &RunRecord, b: &RunRecord, experiment: &str) -> Vec<String> {
     different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect()
 }
 
-/// Returns a note if the proximity of the cores of a point differs between rounds, because its ratio then compares
-/// proximities too.
+/// Returns a note if the proximity of the cores of a point differs between rounds, because its
+/// ratio then compares proximities too.
 fn class_note(both: &[(&Point, &Rounds, &Rounds)]) -> Option<String> {
     let classes = |rounds: &Rounds| -> BTreeSet<Level> {
         rounds.values().filter_map(|one| one.class.clone()).collect()
@@ -202,8 +204,8 @@ fn compared(point: &Point, a: &[f64], b: &[f64], floors: &Floors) -> Option<Comp
     })
 }
 
-/// Returns the ratio of the medians of two independent sets of rounds, with its interval; `None` if a value is not positive.
-/// The kind of the interval is that of the set with fewer rounds.
+/// Returns the ratio of the medians of two independent sets of rounds, with its interval; `None` if
+/// a value is not positive. The kind of the interval is that of the set with fewer rounds.
 pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
     let logarithm = |values: &[f64]| {
         let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Returns a text as a cell. A text that a spreadsheet would take for a formula gets a leading `'`, which marks it as text;
-/// numbers are unchanged.
+/// Returns a text as a cell. A text that a spreadsheet would take for a formula gets a leading `'`,
+/// which marks it as text; numbers are unchanged.
 pub fn cell(text: &str) -> Cow<'_, str> {
     let is_number = text.parse::<f64>().is_ok();
     if !is_number && text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'']) {

@@ -1,46 +1,46 @@
-//! The largest or smallest level at which a condition holds, by bisection, with void trials kept.
+//! Bisection for the largest or smallest level at which a condition is true.
 
 use super::Values;
 use crate::sample::{Failure, MAX_ATTEMPTS, Trial};
 
-/// How to search.
+/// Parameters of a bisection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
-    /// Below this nothing is tried.
+    /// Smallest level.
     pub low: f64,
-    /// Above this nothing is tried; tried first.
+    /// Largest level, tried first.
     pub high: f64,
-    /// The search ends when the bounds are this close.
+    /// Difference of the bounds at which the search ends.
     pub precision: f64,
-    /// How many further trials must hold at the level found.
+    /// Number of further trials that must pass at the level found.
     pub confirmations: u32,
 }
 
-/// What one trial showed.
+/// Verdict of one trial.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TrialVerdict {
-    /// The condition held.
+    /// The condition was true.
     Holds,
-    /// It did not.
+    /// The condition was false.
     Fails,
-    /// The trial does not count, and why.
+    /// The trial is void, with the cause.
     Void(String),
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BisectResult {
-    /// The largest level at which the condition held and was confirmed; nothing where it never did.
+    /// Confirmed level; `None` if there is none.
     pub level: Option<f64>,
-    /// Every trial in order, void ones too.
+    /// Every trial in order, void ones included.
     pub trials: Vec<Trial>,
 }
 
-/// Finds the largest level at which `trial` holds. A void trial is repeated, three times at most,
-/// and then counts as failed: what could not be shown to hold does not hold.
+/// Finds the largest level at which `trial` passes. A void trial is repeated; a level whose third
+/// trial in a row is void fails.
 ///
 /// # Errors
-/// Those of the trial.
+/// Returns those of the trial.
 pub fn largest(
     search: &Search,
     mut trial: impl FnMut(f64) -> Result<(TrialVerdict, Values), Failure>,
@@ -48,8 +48,8 @@ pub fn largest(
     let mut trials = Vec::new();
     let mut holds = |level: f64| -> Result<bool, Failure> {
         for _ in 0..MAX_ATTEMPTS {
-            let (shown, values) = trial(level)?;
-            let (holds, void) = match shown {
+            let (verdict, values) = trial(level)?;
+            let (holds, void) = match verdict {
                 TrialVerdict::Holds => (Some(true), None),
                 TrialVerdict::Fails => (Some(false), None),
                 TrialVerdict::Void(cause) => (None, Some(cause)),
@@ -74,7 +74,7 @@ pub fn largest(
     if holds(ceiling)? && confirmed(ceiling, &mut holds)? {
         level = Some(ceiling);
     } else {
-        // Each failed confirmation lowers the ceiling, so that this ends.
+        // The loop ends because each failed confirmation lowers the ceiling.
         while level.is_none() {
             let (mut low, mut high) = (search.low, ceiling);
             let mut best = None;
@@ -96,10 +96,11 @@ pub fn largest(
     Ok(BisectResult { level, trials })
 }
 
-/// Finds the smallest level at which `trial` holds: [`largest`] in a mirror. `low` is tried first.
+/// Finds the smallest level at which `trial` passes, as [`largest`] on mirrored levels. `low` is
+/// tried first.
 ///
 /// # Errors
-/// Those of the trial.
+/// Returns those of the trial.
 pub fn smallest(
     search: &Search,
     mut trial: impl FnMut(f64) -> Result<(TrialVerdict, Values), Failure>,
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_nothing_holds() {
+    fn no_level_is_found_if_none_passes() {
         let found = largest(&search(0), |_| Ok((TrialVerdict::Fails, Values::new()))).unwrap();
         assert_eq!(found.level, None);
     }

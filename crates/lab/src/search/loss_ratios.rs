@@ -1,67 +1,68 @@
-//! A search for several loss ratios at once, after MLRsearch (RFC 9971): short trials and wide steps first,
-//! every trial shared by all goals, and a load that counts only once it is confirmed at full duration.
+//! Search for several loss ratios at once, based on MLRsearch (RFC 9971): short trials and wide
+//! steps first, every trial shared by all goals, and lower bounds confirmed by trials of full
+//! duration.
 
 use std::time::Duration;
 
-use super::ladder::LoadGrid;
-use super::ledger::{Criterion, TrialLog};
+use super::trial_log::{Criterion, TrialLog};
 use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, Trial};
 
 #[cfg(test)]
 mod tests;
 
-/// The largest load that loses no more than a ratio.
+/// A search goal: the largest load that loses at most a ratio of the packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// The share of the packets that no trial may exceed: 0 (NDR), 0.005 (PDR).
+    /// Maximum loss ratio of a trial: 0 (NDR), 0.005 (PDR).
     pub ratio: f64,
-    /// How close the bounds must come, as a share of the upper one.
+    /// Maximum difference of the bounds, as a share of the upper one.
     pub width: f64,
 }
 
-/// How to search for loss ratios.
+/// Parameters of a search for loss ratios.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossRatios {
-    /// What is sought.
+    /// Goals.
     pub goals: Vec<Goal>,
-    /// Below this nothing is tried; over 0.
-    pub least: f64,
-    /// Above this nothing is tried; tried first.
-    pub largest: f64,
-    /// How long a full trial lasts.
+    /// Smallest load, above 0.
+    pub min_load: f64,
+    /// Largest load, tried first.
+    pub max_load: f64,
+    /// Duration of a full trial.
     pub duration: Duration,
-    /// How many further full trials must hold at a lower bound.
+    /// Number of further full trials that must pass at a lower bound.
     pub confirmations: u32,
-    /// How long the trials of the first phase last.
-    pub shortest: Duration,
-    /// How many phases of shorter trials come before the full ones. From one to the next the width
-    /// halves and the duration grows by one factor.
+    /// Duration of the trials of the first phase.
+    pub min_duration: Duration,
+    /// Number of phases with shorter trials, before the full ones. From phase to phase the width is
+    /// halved, and the duration grows by a constant factor.
     pub shorter_phases: u32,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossRatioResult {
-    /// For each goal, in the order given, between which loads its edge lies. Each lower bound was
-    /// confirmed, and a goal that allows more never has a smaller one.
+    /// Bounds of each goal, in the given order. Each lower bound is confirmed, and a goal with a
+    /// higher ratio never has a lower bound that is smaller.
     pub goals: Vec<LoadInterval>,
-    /// Every trial in order, void ones too; `holds` is for the goal that asked, which allows `allowed`.
+    /// Every trial in order, void ones included; `holds` is for the goal that requested the trial,
+    /// which allows `allowed`.
     pub trials: Vec<Trial>,
 }
 
-/// One pass over the goals.
+/// A pass over the goals.
 #[derive(Debug, Clone, Copy)]
 struct Phase {
     duration: Duration,
-    /// How many trials a load takes to hold.
+    /// Number of trials that a load must pass.
     trials: u32,
-    /// How often the width is doubled.
+    /// Number of times that the width is doubled.
     doublings: u32,
 }
 
 impl Phase {
-    fn demand(&self, goal: &Goal) -> Criterion {
+    fn criterion(&self, goal: &Goal) -> Criterion {
         Criterion { allowed: goal.ratio, duration: self.duration, trials: self.trials }
     }
 }
@@ -70,12 +71,18 @@ impl LossRatios {
     fn check(&self) -> Result<(), Failure> {
         let goal =
             |goal: &Goal| (0.0..1.0).contains(&goal.ratio) && (1e-6..1.0).contains(&goal.width);
-        let why = if !(self.least > 0.0 && self.least <= self.largest && self.largest.is_finite()) {
-            format!("no loads lie between {} and {}", self.least, self.largest)
+        let why = if !(self.min_load > 0.0
+            && self.min_load <= self.max_load
+            && self.max_load.is_finite())
+        {
+            format!(
+                "no loads between {} and {}; set 0 < minimum <= maximum",
+                self.min_load, self.max_load
+            )
         } else if self.goals.is_empty() || !self.goals.iter().all(goal) {
-            "each goal needs a ratio from 0 to below 1 and a width from 1e-6 to below 1".into()
-        } else if self.shortest.is_zero() || self.shortest > self.duration {
-            format!("trials cannot last from {:?} to {:?}", self.shortest, self.duration)
+            "a goal requires a ratio from 0 to below 1 and a width from 1e-6 to below 1".into()
+        } else if self.min_duration.is_zero() || self.min_duration > self.duration {
+            format!("trials cannot last from {:?} to {:?}", self.min_duration, self.duration)
         } else if self.shorter_phases > 16 || self.confirmations > 1000 {
             "at most 16 shorter phases and 1000 confirmations".into()
         } else {
@@ -84,21 +91,21 @@ impl LossRatios {
         Err(Failure::failed(why))
     }
 
-    /// One for all goals, so that they meet on the same loads.
-    fn ladder(&self) -> LoadGrid {
+    /// Returns the common grid of all goals.
+    fn grid(&self) -> LoadGrid {
         let width = self.goals.iter().map(|goal| goal.width).fold(1.0, f64::min);
-        LoadGrid::new(self.least, self.largest, width)
+        LoadGrid::new(self.min_load, self.max_load, width)
     }
 
-    /// The shorter phases, then full trials, then their confirmations: a load that is only passed
-    /// through on the way is not worth confirming.
+    /// Returns the shorter phases, the phase of full trials, and that of their confirmations.
+    /// Confirmations come last because loads tried on the way need none.
     fn phases(&self) -> Vec<Phase> {
         let shorter = self.shorter_phases;
-        let growth = self.duration.as_secs_f64() / self.shortest.as_secs_f64();
+        let growth = self.duration.as_secs_f64() / self.min_duration.as_secs_f64();
         let mut phases: Vec<Phase> = (0..shorter)
             .map(|phase| {
                 let grown = growth.powf(f64::from(phase) / f64::from(shorter));
-                let duration = self.shortest.mul_f64(grown).min(self.duration);
+                let duration = self.min_duration.mul_f64(grown).min(self.duration);
                 Phase { duration, trials: 1, doublings: shorter - phase }
             })
             .collect();
@@ -108,22 +115,22 @@ impl LossRatios {
     }
 }
 
-/// Finds for each goal the largest load that loses no more than it allows. A void trial is kept and
-/// repeated, three tries at most, and then has failed. A load that failed once is never passed again, even
-/// by higher ones that hold: where trials contradict one another the lower bound is the cautious one.
+/// Finds for each goal the largest load that loses at most its ratio. A void trial is repeated, and
+/// the third in a row fails. No load above one that failed becomes a lower bound, even if it
+/// passes: if trials contradict each other, the lower bound is the cautious one.
 ///
 /// # Errors
-/// A search that makes no sense; those of the trial.
+/// Returns an error for inconsistent parameters, and those of the trial.
 pub fn loss_ratios(
     search: &LossRatios,
     mut trial: impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
 ) -> Result<LossRatioResult, Failure> {
     search.check()?;
-    // The strictest goal first: what holds for it holds for the others.
+    // The strictest goal first: a load that passes it passes the others.
     let mut goals = search.goals.clone();
     goals.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let phases = search.phases();
-    let mut narrowing = Narrowing { ladder: search.ladder(), ledger: TrialLog::default() };
+    let mut narrowing = Narrowing { grid: search.grid(), log: TrialLog::default() };
     let mut before = None;
     for phase in &phases {
         for goal in &goals {
@@ -131,20 +138,20 @@ pub fn loss_ratios(
         }
         before = Some(phase);
     }
-    let ledger = narrowing.ledger;
-    // The last phase asks for the most.
-    let bounds = |goal| before.map(|last| ledger.bounds(&last.demand(goal))).unwrap_or_default();
+    let log = narrowing.log;
+    // The criterion of the last phase is the strictest.
+    let bounds = |goal| before.map(|last| log.bounds(&last.criterion(goal))).unwrap_or_default();
     let goals = search.goals.iter().map(bounds).collect();
-    Ok(LossRatioResult { goals, trials: ledger.trials })
+    Ok(LossRatioResult { goals, trials: log.trials })
 }
 
 struct Narrowing {
-    ladder: LoadGrid,
-    ledger: TrialLog,
+    grid: LoadGrid,
+    log: TrialLog,
 }
 
 impl Narrowing {
-    /// Brings a goal's bounds as close as a phase asks, or shows that there are none.
+    /// Narrows the bounds of a goal to the width of a phase, or shows that there are none.
     fn narrow(
         &mut self,
         goal: &Goal,
@@ -152,48 +159,92 @@ impl Narrowing {
         before: Option<&Phase>,
         trial: &mut impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
     ) -> Result<(), Failure> {
-        let demand = phase.demand(goal);
+        let criterion = phase.criterion(goal);
         let width = self.width(goal, phase);
         let mut step = width;
         let (mut held, mut fresh) = (false, true);
         loop {
-            // A rung below the ladder stands for no lower bound, one above for no upper.
-            let bounds = self.ledger.bounds(&demand);
-            let low = bounds.lower.map_or(-1, |load| self.ladder.rung(load));
-            let high = bounds.upper.map_or(self.ladder.top + 1, |load| self.ladder.rung(load));
+            // An index outside the grid represents a missing bound.
+            let bounds = self.log.bounds(&criterion);
+            let low = bounds.lower.map_or(-1, |load| self.grid.index(load));
+            let high = bounds.upper.map_or(self.grid.top + 1, |load| self.grid.index(load));
             let close = high - low <= width;
             let found = bounds.lower.is_some() && bounds.upper.is_some() && close;
-            if low == self.ladder.top || high == 0 || found {
+            if low == self.grid.top || high == 0 || found {
                 return Ok(());
             }
-            let rung = if bounds.upper.is_none() {
-                self.ladder.top
+            let index = if bounds.upper.is_none() {
+                self.grid.top
             } else {
                 let hint = std::mem::take(&mut fresh).then(|| self.hint(goal, before)).flatten();
                 hint.filter(|hint| low < *hint && *hint < high).unwrap_or_else(|| {
-                    // Steps that double, away from the last load, and no further than half way.
+                    // Doubling steps away from the last load, at most half way.
                     let middle = low + (high - low) / 2;
                     let reach = step;
-                    step = (2 * step).min(self.ladder.top + 1);
+                    step = (2 * step).min(self.grid.top + 1);
                     if held { middle.min(low + reach) } else { middle.max(high - reach) }
                 })
             };
-            held = self.ledger.show(self.ladder.load(rung), &demand, trial)?;
+            held = self.log.try_load(self.grid.load(index), &criterion, trial)?;
         }
     }
 
-    /// How many rungs the bounds may lie apart.
+    /// Returns the maximum difference of the indices of the bounds.
     fn width(&self, goal: &Goal, phase: &Phase) -> i64 {
-        (self.ladder.rungs(goal.width) << phase.doublings).min(self.ladder.top + 1)
+        (self.grid.steps(goal.width) << phase.doublings).min(self.grid.top + 1)
     }
 
-    /// Where a phase begins: at the lower bound of the phase before, and the first phase at what came
-    /// through when the largest load was offered.
+    /// Returns the index at which a phase starts: the lower bound of the phase before, or, for the
+    /// first phase, the load that passed through when the largest was offered.
     fn hint(&self, goal: &Goal, before: Option<&Phase>) -> Option<i64> {
         let load = match before {
-            Some(before) => self.ledger.bounds(&before.demand(goal)).lower,
-            None => self.ledger.first().map(|(load, ratio)| load * (1.0 - ratio)),
+            Some(before) => self.log.bounds(&before.criterion(goal)).lower,
+            None => self.log.first().map(|(load, ratio)| load * (1.0 - ratio)),
         };
-        load.map(|load| self.ladder.rung(load))
+        load.map(|load| self.grid.index(load))
+    }
+}
+
+/// Loads at equal ratios, by index from the smallest to the largest. Goals share the trials of a
+/// load.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoadGrid {
+    min: f64,
+    max: f64,
+    /// Index of the largest load.
+    top: i64,
+}
+
+impl LoadGrid {
+    /// Creates a grid whose adjacent loads differ by at most `width` of the larger one.
+    fn new(min: f64, max: f64, width: f64) -> Self {
+        let top = ((max / min).ln() / -(-width).ln_1p()).ceil();
+        Self { min, max, top: top as i64 }
+    }
+
+    /// Returns the load at an index; the ends are exact.
+    fn load(&self, index: i64) -> f64 {
+        match index {
+            0 if self.top > 0 => self.min,
+            index if index == self.top => self.max,
+            index => self.min * (self.max / self.min).powf(index as f64 / self.top as f64),
+        }
+    }
+
+    /// Returns the index of a load of the grid; of another load, the index of the next lower one in
+    /// the grid.
+    fn index(&self, load: f64) -> i64 {
+        if self.top == 0 {
+            return 0;
+        }
+        let index = (load / self.min).ln() / (self.max / self.min).ln() * self.top as f64;
+        ((index + 1e-3).floor() as i64).clamp(0, self.top)
+    }
+
+    /// Returns the maximum difference of the indices of two loads that differ by at most `width` of
+    /// the larger one; at least 1.
+    fn steps(&self, width: f64) -> i64 {
+        let step = (self.max / self.min).ln() / self.top.max(1) as f64;
+        ((-(-width).ln_1p() / step + 1e-9).floor() as i64).clamp(1, self.top + 1)
     }
 }

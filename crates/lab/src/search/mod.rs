@@ -1,13 +1,13 @@
-//! Searches: the largest or smallest level at which a condition holds, with every trial kept, void ones too.
+//! Searches for the largest or smallest level at which a condition is true. Results contain every
+//! trial, void ones included.
 //!
-//! [`largest`] and [`smallest`] bisect on any condition. Two more search for loads on the loss of packets:
-//! [`rfc2544`] as the Ensō evaluation does, and [`loss_ratios`] as MLRsearch (RFC 9971) does.
+//! [`largest`] and [`smallest`] bisect on any condition. Two searches find loads by packet loss: [`rfc2544`], as in the Ensō
+//! evaluation, and [`loss_ratios`], based on MLRsearch (RFC 9971).
 
 mod bisect;
-mod ladder;
-mod ledger;
 mod loss_ratios;
 mod rfc2544;
+mod trial_log;
 
 use std::collections::BTreeMap;
 
@@ -15,46 +15,46 @@ pub use bisect::{BisectResult, Search, TrialVerdict, largest, smallest};
 pub use loss_ratios::{Goal, LossRatioResult, LossRatios, loss_ratios};
 pub use rfc2544::{Rfc2544, Rfc2544Result, rfc2544};
 
-/// The values that a trial measured beside its verdict.
+/// Values measured by a trial, in addition to its verdict.
 pub type Values = BTreeMap<String, f64>;
 
-/// What became of a load that was offered for a while.
+/// Result of offering a load for some time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialOutcome {
-    /// The packets that the load asks for in that time.
+    /// Packets that the load requires in that time.
     pub sent: u64,
-    /// Those that did not come back; those that could not be sent in time are lost too.
+    /// Packets that were not returned, including those that could not be sent in time.
     pub lost: u64,
-    /// Why the loss may be the host's: it stalled. A trial that lost no more than a goal allows holds
-    /// in spite of it; one that lost more is void.
+    /// Cause, other than the load, that may account for the loss, e.g. a stall of the host. A trial
+    /// that lost more than a goal allows is then void.
     pub void: Option<String>,
-    /// What else was measured. The searches add `duration` (s), `sent`, `lost` and `allowed` (the loss
-    /// ratio of the goal for which it was tried).
+    /// Other values. The searches add `duration` (s), `sent`, `lost` and `allowed` (the loss ratio
+    /// of the goal that requested the trial).
     pub values: Values,
 }
 
 impl TrialOutcome {
-    /// The share that was lost. Of nothing, all: it shows nothing.
+    /// Returns the loss ratio; 1 without packets, because such a trial shows nothing.
     pub fn ratio(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
     }
 }
 
-/// Between which loads the edge lies.
+/// Bounds of the largest load that passes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LoadInterval {
-    /// The largest load that held, below every load that failed; nothing where none did.
+    /// Largest load that passed below every load that failed; `None` if none did.
     pub lower: Option<f64>,
-    /// The smallest load that failed; nothing where none did.
+    /// Smallest load that failed; `None` if none did.
     pub upper: Option<f64>,
-    /// `lower` with voids counted as loss: the largest load that was tried as often as a lower bound
-    /// must be, at and below which no trial, void or not, short or long, lost more than is allowed.
-    /// Never above `lower`; nothing where no load that was tried is such.
+    /// `lower` with void trials counted as failed: the largest load with the required number of
+    /// trials at and below which no trial, void or not, of any duration, lost more than is allowed.
+    /// At most `lower`; `None` if there is no such load.
     pub strict: Option<f64>,
 }
 
 impl LoadInterval {
-    /// Whether the largest load that was offered held, so that the edge may lie above it.
+    /// Returns whether the largest load offered passed, so that the limit may be above it.
     pub fn at_maximum(&self) -> bool {
         self.lower.is_some() && self.upper.is_none()
     }

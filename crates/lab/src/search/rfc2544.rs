@@ -1,60 +1,61 @@
-//! The binary search of RFC 2544 as the Ensō evaluation runs it.
+//! Binary search of RFC 2544, as in the Ensō evaluation.
 
 use std::time::Duration;
 
-use super::ledger::{Criterion, TrialLog};
+use super::trial_log::{Criterion, TrialLog};
 use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, Trial};
 
-/// A binary search for the largest load at which not one packet is lost.
+/// Parameters of a binary search for the largest load without packet loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rfc2544 {
-    /// Tried first; above it nothing is tried. The lower bound begins at 0, which is not tried.
+    /// Largest load, tried first. The lower bound starts at 0, which is not tried.
     pub maximum: f64,
-    /// The search ends when the bounds are this close, in the unit of `maximum`.
+    /// Difference of the bounds at which the search ends, in the unit of `maximum`.
     pub precision: f64,
-    /// How long each trial lasts.
+    /// Duration of each trial.
     pub duration: Duration,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rfc2544Result {
-    /// Between which loads the edge lies.
+    /// Bounds of the largest load.
     pub bounds: LoadInterval,
-    /// Every trial in order, void ones too.
+    /// Every trial in order, void ones included.
     pub trials: Vec<Trial>,
 }
 
-/// Bisects from the maximum: one trial a load, any lost packet fails it, nothing is confirmed. What the
-/// method adds: a void trial is kept and repeated, three tries at most, and then has failed. Takes at
-/// most 2 + log2(`maximum` / `precision`) loads. The original offers the maximum for 5 s first, to warm up;
-/// here that is the caller's.
+/// Bisects from the maximum with one trial per load; any lost packet fails the load, and no load is
+/// confirmed. In addition, a void trial is repeated, and the third in a row fails. Tries at most 2
+/// + log2(`maximum` / `precision`) loads. Ensō's search first offers the maximum for 5 s as a
+/// warm-up, which is left to the caller.
 ///
 /// # Errors
-/// A search that makes no sense; those of the trial.
+/// Returns an error for inconsistent parameters, and those of the trial.
 pub fn rfc2544(
     search: &Rfc2544,
     mut trial: impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
 ) -> Result<Rfc2544Result, Failure> {
     let Rfc2544 { maximum, precision, duration } = *search;
-    // Below a billionth, bisecting would come to the end of what a float can tell apart.
+    // A smaller precision would approach that of `f64`.
     if !(maximum.is_finite() && precision >= maximum * 1e-9 && precision < maximum) {
-        let why = format!("no search to {maximum} can be precise to {precision}");
+        let why =
+            format!("precision {precision} is not from 1e-9 of the maximum {maximum} to below it");
         return Err(Failure::failed(why));
     }
-    let demand = Criterion { allowed: 0.0, duration, trials: 1 };
-    let mut ledger = TrialLog::default();
+    let criterion = Criterion { allowed: 0.0, duration, trials: 1 };
+    let mut log = TrialLog::default();
     let (mut low, mut high, mut load) = (0.0, maximum, maximum);
     while high - low > precision {
-        if ledger.show(load, &demand, &mut trial)? {
+        if log.try_load(load, &criterion, &mut trial)? {
             low = load;
         } else {
             high = load;
         }
         load = f64::midpoint(low, high);
     }
-    Ok(Rfc2544Result { bounds: ledger.bounds(&demand), trials: ledger.trials })
+    Ok(Rfc2544Result { bounds: log.bounds(&criterion), trials: log.trials })
 }
 
 #[cfg(test)]
@@ -78,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Answers from a list, then with the last of it.
+    /// Runs a search with outcomes from a list; the last one repeats.
     fn answers(list: &[TrialOutcome]) -> Rfc2544Result {
         let mut at = 0;
         rfc2544(&ENSO, |_, duration| {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_maximum_that_holds_takes_one_trial() {
+    fn a_maximum_that_passes_takes_one_trial() {
         let edge = answers(&[lost(0)]);
         assert_eq!(edge.bounds.lower, Some(100e9));
         assert_eq!(edge.bounds.strict, Some(100e9));
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_halves_as_the_original_does() {
+    fn it_bisects_like_the_enso_evaluation() {
         // Down, up, down, and then up to the end.
         let edge = answers(&[lost(1), lost(0), lost(3), lost(0)]);
         let loads: Vec<f64> = edge.trials.iter().map(|trial| trial.level / 1e9).collect();
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_every_load_loses() {
+    fn no_lower_bound_is_found_if_every_load_loses() {
         let edge = answers(&[lost(1)]);
         assert_eq!(edge.bounds.lower, None);
         assert!(edge.bounds.upper.unwrap() <= 0.1e9);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_void_trial_is_kept_and_repeated_and_counts_in_the_strict_value() {
+    fn a_void_trial_is_repeated_and_counts_in_the_strict_bound() {
         let edge = answers(&[lost(9), stalled(4), lost(0), lost(9)]);
         assert_eq!(edge.bounds.lower, Some(50e9));
         assert_eq!(edge.bounds.strict, None, "at 50 something was lost, whatever stalled");
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn three_voids_fail_a_load_and_a_stall_without_loss_does_not() {
+    fn three_void_trials_fail_a_load_and_a_stall_without_loss_does_not() {
         let edge = answers(&[stalled(1), stalled(1), stalled(1), stalled(0)]);
         assert_eq!(edge.bounds.upper, Some(100e9));
         let held = &edge.trials[3];
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_pass_and_nonsense_is_refused() {
+    fn errors_are_returned_and_a_bad_precision_is_an_error() {
         let error = rfc2544(&ENSO, |_, _| Err(Failure::failed("no generator"))).unwrap_err();
         assert_eq!(error.why, "no generator");
         for precision in [0.0, 100e9, f64::NAN] {

@@ -10,11 +10,11 @@ const SENT: u64 = 1_000_000_000;
 fn search() -> LossRatios {
     LossRatios {
         goals: vec![NDR, PDR],
-        least: 1e6,
-        largest: 150e6,
+        min_load: 1e6,
+        max_load: 150e6,
         duration: FULL,
         confirmations: 2,
-        shortest: Duration::from_millis(50),
+        min_duration: Duration::from_millis(50),
         shorter_phases: 3,
     }
 }
@@ -31,47 +31,47 @@ fn stalled(share: f64) -> TrialOutcome {
     TrialOutcome { void: Some("the host stalled".into()), ..lost(share) }
 }
 
-/// What a system without a queue loses that forwards `edge` at most.
+/// Returns the loss ratio of a system without a queue that forwards at most `edge`.
 fn over(edge: f64, load: f64) -> f64 {
     (1.0 - edge / load).max(0.0)
 }
 
 impl LossRatios {
-    /// How many trials the search takes at most, whatever they answer. It mostly takes far fewer.
-    fn most_trials(&self) -> usize {
-        // A phase tries the top and where the last phase ended; from there each load either doubles
-        // the step or halves the gap.
-        let rungs = self.ladder().top.unsigned_abs() + 2;
-        let loads = 2 + 2 * (rungs.ilog2() + 1);
+    /// Returns an upper bound of the number of trials, whatever their outcomes.
+    fn max_trials(&self) -> usize {
+        // A phase tries the largest load and the bound of the last phase; from there each load either
+        // doubles the step or halves the gap.
+        let indices = self.grid().top.unsigned_abs() + 2;
+        let loads = 2 + 2 * (indices.ilog2() + 1);
         let trials = self.shorter_phases + 1 + (1 + self.confirmations);
         self.goals.len() * (loads * trials * MAX_ATTEMPTS) as usize
     }
 }
 
-/// What must be true whatever the trials answered.
-fn sound(search: &LossRatios, edges: &LossRatioResult) {
-    assert!(edges.trials.len() <= search.most_trials(), "{} trials", edges.trials.len());
+/// Asserts what is true of every result.
+fn assert_sound(search: &LossRatios, edges: &LossRatioResult) {
+    assert!(edges.trials.len() <= search.max_trials(), "{} trials", edges.trials.len());
     for (goal, bounds) in search.goals.iter().zip(&edges.goals) {
         let ratio = |trial: &Trial| trial.values["lost"] / trial.values["sent"];
         match (bounds.lower, bounds.upper) {
             (Some(lower), Some(upper)) => {
                 assert!(lower < upper && (upper - lower) / upper <= goal.width * 1.000_001);
             }
-            (Some(lower), None) => assert_eq!(lower, search.largest),
-            (None, upper) => assert_eq!(upper, Some(search.least), "the least load failed"),
+            (Some(lower), None) => assert_eq!(lower, search.max_load),
+            (None, upper) => assert_eq!(upper, Some(search.min_load), "the smallest load failed"),
         }
         let Some(lower) = bounds.lower else {
             assert_eq!(bounds.strict, None);
             continue;
         };
-        // It held in all its full trials that were not void, and as often as asked.
+        // It passed all trials that were not void, and the required number of full ones.
         let at = |trial: &&Trial| trial.level == lower;
         let full = |trial: &&Trial| trial.values["duration"] == FULL.as_secs_f64();
         let within = |trial: &&Trial| ratio(trial) <= goal.ratio;
         assert!(edges.trials.iter().filter(at).all(|t| within(&t) || t.void.is_some()));
         let confirmed = edges.trials.iter().filter(at).filter(full).filter(within).count();
         assert!(confirmed > search.confirmations as usize);
-        // Nothing below failed, and nothing at all was lost up to the strict value.
+        // No load below failed, and no trial up to the strict bound lost too much.
         let mut up_to = edges.trials.iter().filter(|trial| trial.level <= lower);
         assert!(up_to.all(|t| within(&t) || t.void.is_some()));
         if let Some(strict) = bounds.strict {
@@ -109,12 +109,12 @@ proptest! {
         let goals = vec![Goal { width: ndr, ..NDR }, Goal { width: pdr, ..PDR }];
         let search = LossRatios { goals, ..search() };
         let edges = loss_ratios(&search, |load, _| Ok(lost(over(edge, load)))).unwrap();
-        sound(&search, &edges);
+        assert_sound(&search, &edges);
         for (goal, bounds) in search.goals.iter().zip(&edges.goals) {
             let edge = edge / (1.0 - goal.ratio);
             let lower = bounds.lower.unwrap();
             prop_assert!(lower <= edge && bounds.upper.is_none_or(|upper| upper > edge));
-            prop_assert!(lower >= edge.min(search.largest) * (1.0 - goal.width * 1.000_001));
+            prop_assert!(lower >= edge.min(search.max_load) * (1.0 - goal.width * 1.000_001));
             prop_assert_eq!(bounds.strict, Some(lower));
         }
         // Bisecting once for each goal takes some 25 full trials.
@@ -137,7 +137,7 @@ proptest! {
             .unwrap()
         };
         let edges = run();
-        sound(&search, &edges);
+        assert_sound(&search, &edges);
         prop_assert_eq!(edges, run());
     }
 
@@ -149,14 +149,14 @@ proptest! {
     ) {
         let goals = vec![Goal { width: pdr, ..PDR }, Goal { width: ndr, ..NDR }];
         let search = LossRatios {
-            goals, least: 150e6 / span, confirmations, shorter_phases, ..search()
+            goals, min_load: 150e6 / span, confirmations, shorter_phases, ..search()
         };
-        sound(&search, &rounds(&search, &list));
+        assert_sound(&search, &rounds(&search, &list));
     }
 }
 
 #[test]
-fn a_largest_load_that_holds_takes_one_trial_a_phase_and_its_confirmations() {
+fn a_largest_load_that_passes_takes_one_trial_per_phase_and_its_confirmations() {
     let edges = rounds(&search(), &[lost(0.0)]);
     assert_eq!(edges.trials.len(), 3 + 1 + 2);
     assert!(edges.trials.iter().all(|trial| trial.level == 150e6 && trial.holds == Some(true)));
@@ -171,7 +171,7 @@ fn a_largest_load_that_holds_takes_one_trial_a_phase_and_its_confirmations() {
 }
 
 #[test]
-fn the_second_load_is_what_came_through_of_the_first() {
+fn the_second_load_is_what_passed_through_at_the_first() {
     let edges = loss_ratios(&search(), |load, _| Ok(lost(over(60e6, load)))).unwrap();
     let loads: Vec<f64> = edges.trials.iter().map(|trial| trial.level).collect();
     assert_eq!(loads[0], 150e6);
@@ -181,19 +181,19 @@ fn the_second_load_is_what_came_through_of_the_first() {
 
 #[test]
 fn a_first_guess_that_is_far_off_costs_few_trials() {
-    // Offered too much, this system forwards next to nothing.
+    // Offered too much, this system forwards almost no packets.
     let search = LossRatios { goals: vec![NDR], shorter_phases: 0, ..search() };
     let system = |load| if load > 100e6 { 0.98 } else { over(60e6, load) };
     let edges = loss_ratios(&search, |load, _| Ok(lost(system(load)))).unwrap();
-    sound(&search, &edges);
+    assert_sound(&search, &edges);
     assert!(edges.goals[0].lower.is_some_and(|lower| lower > 60e6 * 0.995));
     // The top, the guess, as many steps up as halves back, and two confirmations.
     assert!(edges.trials.len() <= 21, "{} trials", edges.trials.len());
 }
 
 #[test]
-fn the_largest_load_is_tried_in_full_though_a_bound_close_to_it_held() {
-    // The first trial loses what only one goal allows; the rest of the search loses nothing.
+fn the_largest_load_is_tried_in_full_even_if_a_bound_close_to_it_passed() {
+    // The first trial loses what only one goal allows; no other trial loses packets.
     let search = LossRatios {
         goals: vec![Goal { width: 0.001, ..NDR }, Goal { width: 0.5, ..PDR }],
         shorter_phases: 1,
@@ -203,16 +203,16 @@ fn the_largest_load_is_tried_in_full_though_a_bound_close_to_it_held() {
     let edges =
         loss_ratios(&search, |_, _| Ok(lost(if std::mem::take(&mut first) { 0.001 } else { 0.0 })))
             .unwrap();
-    sound(&search, &edges);
+    assert_sound(&search, &edges);
     assert_eq!(edges.goals[0].upper, Some(150e6));
     assert!(edges.goals[1].at_maximum());
 }
 
 #[test]
-fn nothing_is_found_where_every_load_loses() {
+fn no_lower_bound_is_found_if_every_load_loses() {
     let search = search();
     let edges = rounds(&search, &[lost(0.3)]);
-    sound(&search, &edges);
+    assert_sound(&search, &edges);
     assert_eq!(edges.goals[0].lower, None);
     let edges = rounds(&search, &[lost(0.001)]);
     assert_eq!(edges.goals[0].lower, None, "one in a thousand is too much for the one goal");
@@ -231,14 +231,14 @@ fn a_load_that_fails_its_confirmation_is_given_up() {
         Ok(lost(over(edge, load)))
     })
     .unwrap();
-    sound(&search, &edges);
+    assert_sound(&search, &edges);
     let lower = edges.goals[0].lower.unwrap();
     assert!(lower <= 50e6 && lower > 50e6 * 0.995, "{lower}");
 }
 
 #[test]
 fn a_loss_below_what_held_above_is_not_passed() {
-    // 60 holds, but from 30 to 40 packets are lost: only what lies below counts.
+    // 60 passes, but packets are lost from 30 to 40: the lower bound is below 30.
     let odd = |load: f64| (30e6..40e6).contains(&load) || load > 60e6;
     let search = LossRatios { goals: vec![NDR], ..search() };
     let edges = loss_ratios(&search, |load, _| {
@@ -246,7 +246,7 @@ fn a_loss_below_what_held_above_is_not_passed() {
         Ok(lost(if load == 150e6 { 0.76 } else { f64::from(u8::from(odd(load))) * 0.01 }))
     })
     .unwrap();
-    sound(&search, &edges);
+    assert_sound(&search, &edges);
     let lower = edges.goals[0].lower.unwrap();
     assert!(lower < 30e6 && lower > 30e6 * 0.995, "{lower}");
 }
@@ -302,13 +302,40 @@ fn errors_pass_and_nonsense_is_refused() {
     let refused = |change: fn(&mut LossRatios)| {
         let mut search = search();
         change(&mut search);
-        loss_ratios(&search, |_, _| panic!("nothing is tried")).is_err()
+        loss_ratios(&search, |_, _| panic!("a trial ran")).is_err()
     };
     assert!(refused(|search| search.goals.clear()));
     assert!(refused(|search| search.goals[0].width = 0.0));
     assert!(refused(|search| search.goals[1].ratio = f64::NAN));
-    assert!(refused(|search| search.least = 0.0));
-    assert!(refused(|search| search.largest = 1.0));
-    assert!(refused(|search| search.shortest = Duration::from_secs(2)));
+    assert!(refused(|search| search.min_load = 0.0));
+    assert!(refused(|search| search.max_load = 1.0));
+    assert!(refused(|search| search.min_duration = Duration::from_secs(2)));
     assert!(refused(|search| search.shorter_phases = 17));
+}
+
+proptest! {
+    #[test]
+    fn adjacent_loads_are_close_and_have_their_index(
+        min in 0.1f64..100.0, factor in 1.0f64..1e5, width in 0.001f64..0.5,
+    ) {
+        let grid = LoadGrid::new(min, min * factor, width);
+        prop_assert_eq!(grid.load(grid.top), min * factor);
+        prop_assert!(grid.load(0) == min || grid.top == 0);
+        for index in 0..=grid.top {
+            prop_assert_eq!(grid.index(grid.load(index)), index);
+        }
+        for index in 1..=grid.top {
+            let (below, load) = (grid.load(index - 1), grid.load(index));
+            prop_assert!(below < load && (load - below) / load <= width * 1.000_001);
+        }
+    }
+
+    #[test]
+    fn a_width_is_as_many_steps_as_fit(width in 0.001f64..0.1, times in 1.0f64..9.0) {
+        let grid = LoadGrid::new(1.0, 1000.0, width);
+        let wide = width * times;
+        let steps = grid.steps(wide);
+        let apart = |steps| 1.0 - grid.load(grid.top - steps) / grid.load(grid.top);
+        prop_assert!(apart(steps) <= wide * 1.000_001 && apart(steps + 1) > wide);
+    }
 }

@@ -61,11 +61,11 @@ pub(super) fn measure(
     let goal = |ratio| Goal { ratio, width: WIDTH };
     let search = LossRatios {
         goals: vec![goal(0.0), goal(PARTIAL_LOSS)],
-        least: maximum * MIN_LOAD,
-        largest: maximum,
+        min_load: maximum * MIN_LOAD,
+        max_load: maximum,
         duration: budget,
         confirmations: CONFIRMATIONS,
-        shortest: budget / SHORTENING,
+        min_duration: budget / SHORTENING,
         shorter_phases: SHORTER_PHASES,
     };
     let mlrsearch = search::loss_ratios(&search, &mut trial)?;
