@@ -1,4 +1,4 @@
-//! `tollgate bounds kernels` as a person meets it.
+//! Output and errors of `tollgate bounds kernels`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -7,7 +7,7 @@ mod harness;
 use harness::Bench;
 
 #[test]
-fn overhead_and_bugs_stand_in_one_table() {
+fn the_table_has_overheads_and_caught_bugs() {
     let bench = Bench::new();
     let words = ["bounds", "kernels", "--kernel", "struct", "--size", "64KiB", "--rounds", "5"];
     let words = [&words[..], &["--mechanism", "gcc-registers,gcc-mpx"]].concat();
@@ -18,7 +18,7 @@ fn overhead_and_bugs_stand_in_one_table() {
     };
     assert!(text.lines().next().unwrap().ends_with("; 64 KiB of prefaulted pages"), "{text}");
     assert!(row("gcc").ends_with("· · · · · ·"), "{text}");
-    // A ratio with its range over rounds, of which a busy machine leaves some void, and five of the six bugs.
+    // A ratio with its range, if rounds are valid, and five of the six bugs.
     assert!(row("gcc-registers").ends_with("H S M F · C"), "{text}");
     let range = row("range").split_whitespace().nth(1).unwrap();
     let (low, high) = range.split_once('–').unwrap();
@@ -28,7 +28,7 @@ fn overhead_and_bugs_stand_in_one_table() {
 }
 
 #[test]
-fn a_mechanism_that_is_not_known_is_refused() {
+fn an_unknown_mechanism_is_an_error() {
     let told = Bench::new().refused(&["bounds", "kernels", "--mechanism", "warp"], 2);
     assert!(told.contains("no mechanism 'warp'"), "{told}");
 }

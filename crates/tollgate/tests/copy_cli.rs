@@ -1,4 +1,4 @@
-//! `tollgate copy`: the seed's options, its table and its file.
+//! `tollgate copy`: ESCAPE's options, table and CSV file.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -15,7 +15,7 @@ use lab::point::Point;
 const HEADER: &str = "Experiment Description, Copy length (Bytes), Copy Type, \
     Throughput (GBps), Number of Runs, Number of Threads";
 
-/// The last run by hand, without what the lab tells of itself.
+/// Returns the newest run of a suite's command, without the samples of the lab.
 fn journal(bench: &Bench) -> Run {
     let newest = journal::newest(&bench.path().join("results/by-hand")).unwrap();
     let mut run = journal::open(&newest).unwrap();
@@ -23,14 +23,14 @@ fn journal(bench: &Bench) -> Run {
     run
 }
 
-/// The points that have a value: on a busy machine all samples of a point may be void.
+/// Returns the points that have a valid sample.
 fn measured(run: &Run) -> BTreeSet<&Point> {
     let valid = run.samples.iter().filter(|sample| sample.is_valid() && !sample.twin);
     valid.map(|sample| &sample.point).collect()
 }
 
 #[test]
-fn the_seeds_table_and_file() {
+fn the_table_and_file_have_the_form_of_escape() {
     let bench = Bench::new();
     let text = bench.ok(&["copy", "0", "1", "-r", "100", "-n", "2", "--rounds", "3"]);
     assert!(text.contains("0) App writes to host-heap"), "{text}");
@@ -58,7 +58,7 @@ fn the_seeds_table_and_file() {
 }
 
 #[test]
-fn experiments_have_names_too() {
+fn experiments_can_be_named() {
     let bench = Bench::new();
     bench.ok(&["copy", "read-heap", "-n", "1", "--rounds", "1"]);
     let csv = std::fs::read_to_string(bench.path().join("results.csv")).unwrap();
@@ -68,7 +68,7 @@ fn experiments_have_names_too() {
 }
 
 #[test]
-fn device_memory_says_what_it_needs_and_the_rest_goes_on() {
+fn unavailable_device_memory_is_reported_and_the_others_are_measured() {
     let bench = Bench::new();
     let output = bench.run(&["copy", "0", "4", "-n", "1", "--rounds", "1"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -95,7 +95,7 @@ fn build(bench: &Bench, name: &str, code: &str) {
 }
 
 #[test]
-fn a_function_of_ones_own_is_measured() {
+fn a_user_function_is_measured() {
     let bench = Bench::new();
     let code = "#include <stddef.h>\nvoid *slow(void *d, const void *s, size_t n) {\n\
         char *to = d; const char *from = s; while (n--) *to++ = *from++; return d; }\n\
@@ -111,14 +111,14 @@ fn a_function_of_ones_own_is_measured() {
     assert_eq!(wrong.status.code(), Some(1), "a function that does not copy fails its check");
 }
 
-/// Its constructor leaves a file behind.
+/// Shared object whose constructor creates a file.
 const PLANTED: &str = "#include <stddef.h>\n#include <fcntl.h>\n#include <unistd.h>\n\
     __attribute__((constructor)) static void planted(void) {\n\
         close(open(\"loaded\", O_CREAT | O_WRONLY, 0600)); }\n\
     void *copy(void *d, const void *s, size_t n) {\n\
         char *to = d; const char *from = s; while (n--) *to++ = *from++; return d; }\n";
 
-/// Experiments of each method that name it.
+/// Experiments of each method that use the shared object.
 const NAMING: &str = r#"
 [[experiment]]
 name = "mine"
@@ -159,7 +159,7 @@ scale = [16384]
 "#;
 
 #[test]
-fn code_is_loaded_only_by_run_and_only_when_it_is_allowed() {
+fn code_is_loaded_only_by_run_with_allow_code() {
     let bench = Bench::new();
     build(&bench, "planted.so", PLANTED);
     file(&bench, "my.toml", NAMING);
@@ -177,7 +177,7 @@ fn code_is_loaded_only_by_run_and_only_when_it_is_allowed() {
         &["plot"],
         &["copy", "0", "-n", "1", "--rounds", "1", "--function", "./planted.so:copy"],
     ];
-    // Before there is a run and after: the commands' own status is none of this test's.
+    // Before and after a run; the exit status of the commands does not matter.
     for _ in 0..2 {
         for command in commands {
             bench.run(command);
@@ -192,14 +192,14 @@ fn code_is_loaded_only_by_run_and_only_when_it_is_allowed() {
 }
 
 #[test]
-fn a_function_of_ones_own_must_be_allowed() {
+fn a_user_function_requires_allow_code() {
     let bench = Bench::new();
     let line = bench.refused(&["copy", "0", "--function", "./mine.so:copy"], 2);
     assert!(line.contains("--allow code") && line.contains("./mine.so:copy"), "{line}");
 }
 
 #[test]
-fn a_foreign_file_is_kept() {
+fn an_unrelated_file_is_not_replaced() {
     let bench = Bench::new();
     let foreign = "name,salary\n";
     let path = file(&bench, "results.csv", foreign);
@@ -209,19 +209,19 @@ fn a_foreign_file_is_kept() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
     assert!(!bench.path().join("results").exists(), "nothing is measured for it");
     bench.ok(&[&given[..], &["--csv", "other.csv"]].concat());
-    // A table of ours is replaced, through a link too.
+    // A file written by tollgate is replaced, also through a link.
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("other.csv", &path).unwrap();
     bench.ok(&given);
     assert!(path.is_symlink());
     assert!(std::fs::read_to_string(&path).unwrap().starts_with(HEADER));
-    // A device is written through.
+    // A device is written, not replaced.
     let text = bench.ok(&[&given[..], &["--csv", "/dev/stdout"]].concat());
     assert!(text.contains(HEADER), "{text}");
 }
 
 #[test]
-fn a_table_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_a_failure() {
+fn a_file_that_cannot_be_created_is_a_usage_error_and_a_write_error_a_failure() {
     let bench = Bench::new();
     let given = ["copy", "0", "-n", "1", "--rounds", "1", "--csv"];
     let line = bench.refused(&[&given[..], &["none/x.csv"]].concat(), 2);
@@ -230,7 +230,7 @@ fn a_table_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_a_fa
     let line = bench.refused(&[&given[..], &["socket"]].concat(), 2);
     assert!(line.contains("cannot write socket: is a socket"), "{line}");
     assert!(!bench.path().join("results").exists(), "nothing is measured for it");
-    // The test's own descriptor: a defect would make root lose /dev/full by its name.
+    // Through a descriptor of the test: a bug would make root lose /dev/full.
     let Some(full) = full_device("copy --csv to a full disk") else { return };
     let name = format!("/proc/{}/fd/{}", std::process::id(), full.as_raw_fd());
     let line = bench.refused(&[&given[..], &[&name]].concat(), 1);

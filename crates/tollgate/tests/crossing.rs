@@ -1,4 +1,4 @@
-//! The crossing suite as a person meets it, with the real QEMU and a real patched Linux.
+//! The crossing suite run by the program, with QEMU and a patched Linux.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
 
-/// Runs the guest whole under QEMU on a processor of this name; gives what its serial line brought.
+/// Runs the guest under QEMU on the given CPU model and returns its serial output.
 fn on_its_own(bench: &Bench, image: &Path, processor: &str) -> PathBuf {
     let printed = bench.path().join("printed.txt");
     let status = Command::new("qemu-system-x86_64")
@@ -22,7 +22,6 @@ fn on_its_own(bench: &Bench, image: &Path, processor: &str) -> PathBuf {
         .arg("-kernel")
         .arg(image)
         .stdin(Stdio::null())
-        // It says which features of the processor it lacks.
         .stderr(Stdio::null())
         .status()
         .unwrap();
@@ -35,10 +34,10 @@ fn value(sample: &Sample, metric: &str) -> f64 {
 }
 
 #[test]
-fn every_crossing_is_stamped_and_nothing_else() {
+fn only_crossings_are_stamped() {
     let bench = Bench::new();
     let arguments = ["run", "crossing/stamping", "--profile", "standard", "--quiet"];
-    // The patched Linux is built once a machine, not once a test.
+    // The patched Linux is built once per machine, not once per test.
     let output = bench.command(&arguments).env_remove("XDG_CACHE_HOME").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let run = bench.journal();
@@ -51,7 +50,7 @@ fn every_crossing_is_stamped_and_nothing_else() {
             assert_eq!(sample.error, None, "{route}");
             assert_eq!(value(sample, "crossings_made"), 100_000.0);
             assert_eq!(value(sample, "crossings_stamped"), 100_000.0);
-            // Emulated time is never a cost: there is none, not even a clock.
+            // Emulated time is not a cost, so there is no time and no clock.
             assert!(sample.clock.is_none() || route == "guest-emulated", "{sample:?}");
             assert!(sample.histograms.is_empty());
             if route == "patched-emulated" {
@@ -75,7 +74,7 @@ fn every_crossing_is_stamped_and_nothing_else() {
 }
 
 #[test]
-fn the_guest_boots_on_its_own_and_its_figures_come_back() {
+fn the_guest_boots_alone_and_its_output_is_imported() {
     let bench = Bench::new();
     let image = bench.path().join("guest.img");
     let image_text = image.display().to_string();
@@ -90,12 +89,12 @@ fn the_guest_boots_on_its_own_and_its_figures_come_back() {
         "200",
     ]);
     assert!(told.contains("multiboot") && told.contains("tollgate crossing import"), "{told}");
-    // Where it shows, the emulator's time is no figure of bare metal.
+    // Emulated times are not imported as bare-metal values.
     let printed = on_its_own(&bench, &image, "max").display().to_string();
     let line = bench.refused(&["crossing", "import", &printed], 2);
     assert!(line.contains("hypervisor") || line.contains("emulated"), "{line}");
     assert!(!bench.path().join("results").exists(), "nothing was journalled");
-    // A processor that shows neither hypervisor nor emulator, as bare metal does.
+    // A CPU model that, like bare metal, reports neither hypervisor nor emulator.
     let printed_text = on_its_own(&bench, &image, "EPYC,-hypervisor").display().to_string();
     let told = bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
     assert!(told.contains("results/metal-standard-1"), "{told}");
@@ -110,13 +109,13 @@ fn the_guest_boots_on_its_own_and_its_figures_come_back() {
     }
     let shown = bench.ok(&["show", "crossing/one-way", "--unit", "ticks"]);
     assert!(shown.contains("syscall-sysret"), "{shown}");
-    // Another import is another run.
+    // A second import creates a second run.
     bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
     assert!(bench.path().join("results/metal-standard-2").is_dir());
 }
 
 #[test]
-fn what_is_no_report_is_refused_in_one_line() {
+fn an_invalid_report_is_a_one_line_error() {
     let bench = Bench::new();
     let line = bench.refused(&["crossing", "import", "nowhere.txt"], 2);
     assert!(line.contains("nowhere.txt"), "{line}");
@@ -127,7 +126,7 @@ fn what_is_no_report_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_host_that_is_no_name_of_a_folder_is_refused_before_anything_is_written() {
+fn an_invalid_host_name_is_an_error_before_anything_is_written() {
     let bench = Bench::new();
     let noise = file(&bench, "noise.txt", "nothing\n").display().to_string();
     for host in ["../x", "a/b", "/tmp/x", ".hidden", ""] {
@@ -139,7 +138,7 @@ fn a_host_that_is_no_name_of_a_folder_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn the_guest_goes_through_what_is_no_regular_file_and_counts_are_bounded() {
+fn the_guest_is_written_to_special_files_and_counts_are_limited() {
     let bench = Bench::new();
     bench.ok(&["crossing", "guest", "--write", "/dev/null"]);
     use std::os::unix::fs::FileTypeExt as _;
@@ -153,7 +152,7 @@ fn the_guest_goes_through_what_is_no_regular_file_and_counts_are_bounded() {
 }
 
 #[test]
-fn what_runs_first_in_a_guest_is_refused_on_a_host() {
+fn guest_init_is_an_error_on_a_host() {
     let line = Bench::new().refused(&["crossing", "guest-init"], 1);
     assert_eq!(
         line,
@@ -162,7 +161,7 @@ fn what_runs_first_in_a_guest_is_refused_on_a_host() {
 }
 
 #[test]
-fn by_hand_the_published_rows_stand_beside_ours() {
+fn the_command_prints_published_and_measured_rows() {
     let bench = Bench::new();
     let table = bench.ok(&["crossing", "--rounds", "6", "--crossings", "500"]);
     println!("{table}");
@@ -185,7 +184,7 @@ fn by_hand_the_published_rows_stand_beside_ours() {
     for measured in ["  hardware and glue, both ways (no such call)", "  all"] {
         assert!(line(measured).chars().any(|c| c.is_ascii_digit()), "{table}");
     }
-    // Where isolation's writes of CR3 are differs by route, and each label and the note say so.
+    // Labels and the note state on which side the CR3 writes of isolation are counted.
     for route in ["guest of our own under KVM", "guest on bare metal"] {
         let labelled = |line: &str| line.starts_with(route) && line.contains("on (with CR3)");
         assert!(table.lines().any(labelled), "{route}: {table}");

@@ -1,8 +1,8 @@
-//! Copies into and out of devices, checked from outside in the files that hold their memory.
+//! Copies into and out of devices, checked in the files that back the devices' memory.
 //!
-//! A guest under QEMU's emulation, with our kernel, has two PCI BARs (`ivshmem-plain`), reserved memory, and
-//! memory that its kernel takes for persistent, as a DAX device. The BARs and the guest's memory are files here.
-//! The program runs inside. No time is taken: the processor is emulated.
+//! The program runs in a guest emulated by QEMU with the suite's kernel, two PCI BARs (`ivshmem-plain`),
+//! reserved memory, and memory declared as persistent (a DAX device). The BARs and the guest's memory are
+//! files of the host. Times are not checked because the CPU is emulated.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -17,30 +17,30 @@ use std::time::{Duration, Instant};
 use cpio::newc::Builder;
 use lab::sample::{Failure, FailureKind, Sample};
 
-/// What a guest's script is, before what a test adds.
+/// Start of the guest's script.
 const START: &str = include_str!("devices/start.sh");
-/// The guest's memory, bytes; its addresses are places in its file.
+/// Size of the guest's memory in bytes; physical addresses are offsets in its file.
 const MEMORY: u64 = 1 << 30;
-/// Memory that the kernel leaves alone (`memmap=16M$`).
+/// Address of memory reserved by `memmap=16M$`.
 const RESERVED: u64 = 0x0800_0000;
-/// Memory that is the kernel's own.
+/// Address of memory that the kernel uses.
 const RAM: u64 = 0x0400_0000;
-/// A BAR, bytes.
+/// Size of a BAR in bytes.
 const BAR: u64 = 1 << 20;
-/// Bytes of a copy: an odd number of pages, and a part of one.
+/// Bytes per copy: an odd number of pages and part of a page.
 const LENGTH: usize = 20_001;
-/// What is added to each byte that is read, and that is written.
+/// Offsets of the patterns that are read and written.
 const READ: u8 = 7;
 const WRITTEN: u8 = 33;
-/// How long a guest may take; quiet machines need a tenth.
+/// Timeout of a guest, ten times the time on an idle machine.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// The seed's bytes: each is its index and what is added.
+/// Returns ESCAPE's pattern: each byte is its index plus `offset`.
 fn pattern(offset: u8) -> Vec<u8> {
     (0..LENGTH).map(|index| (index as u8).wrapping_add(offset)).collect()
 }
 
-/// A machine's files, in a folder of its own.
+/// Files of a guest in a temporary folder.
 struct Machine {
     folder: tempfile::TempDir,
 }
@@ -64,7 +64,7 @@ impl Machine {
         file.write_all_at(bytes, at).unwrap();
     }
 
-    /// As many bytes as a copy, and one more.
+    /// Returns the bytes of a copy, and the byte after it.
     fn bytes(&self, name: &str, at: u64) -> (Vec<u8>, u8) {
         let mut bytes = vec![0; LENGTH + 1];
         File::open(self.path(name)).unwrap().read_exact_at(&mut bytes, at).unwrap();
@@ -72,7 +72,7 @@ impl Machine {
         (bytes, next)
     }
 
-    /// Boots it with the script's lines; gives what came through its serial port.
+    /// Boots the guest with lines of a script and returns its serial output.
     fn boot(&self, words: &str, script: &str, programs: &[(&str, &Path)]) -> String {
         self.archive(&format!("{START}\n{script}"), programs).unwrap();
         let kernel = lab::artefact::prepare(&crossing::patched::build::recipe()).unwrap();
@@ -115,7 +115,7 @@ impl Machine {
         console
     }
 
-    /// Writes the guest's files: the script, a shell, programs, and the libraries of all.
+    /// Writes the initramfs: the script, a shell, programs and their libraries.
     fn archive(&self, script: &str, programs: &[(&str, &Path)]) -> io::Result<()> {
         let mut archive = BufWriter::new(File::create(self.path("initramfs"))?);
         let entry = |name: &str, mode: u32| Builder::new(name).mode(mode);
@@ -147,7 +147,7 @@ impl Machine {
         cpio::newc::trailer(archive)?.flush()
     }
 
-    /// A program without what only a debugger reads, which is most of it.
+    /// Returns a program without debugging information.
     fn stripped(&self, program: &Path) -> Vec<u8> {
         let stripped = self.path("stripped");
         let status = Command::new("strip").arg("-o").arg(&stripped).arg(program).status().unwrap();
@@ -156,7 +156,7 @@ impl Machine {
     }
 }
 
-/// The libraries of a program by their names, the linker among them.
+/// Returns the libraries of a program by name, including the dynamic linker.
 fn linked(program: &Path) -> BTreeMap<String, PathBuf> {
     let listed = Command::new("ldd").arg(program).output().unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
@@ -164,13 +164,13 @@ fn linked(program: &Path) -> BTreeMap<String, PathBuf> {
     paths.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect()
 }
 
-/// A number that the script printed after a word.
+/// Returns the number printed after a word.
 fn number(console: &str, word: &str) -> u64 {
     let line = console.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(" 0x"));
     u64::from_str_radix(line.unwrap_or_else(|| panic!("no {word}")), 16).unwrap()
 }
 
-/// The samples of a run by memory and direction.
+/// Returns the samples of a run by memory and direction.
 fn samples(console: &str, run: &str) -> BTreeMap<(String, String), Sample> {
     let start = format!("journal {run} ");
     let lines = console.lines().filter_map(|line| line.strip_prefix(&start));
@@ -199,7 +199,7 @@ fn refused(samples: &BTreeMap<(String, String), Sample>, memory: &str, direction
 }
 
 #[test]
-fn bytes_arrive_at_devices_and_come_from_them() {
+fn copies_move_the_right_bytes_to_and_from_devices() {
     let machine = Machine::new();
     machine.put("bar-a", 0, &pattern(READ));
     machine.put("bar-b", 0, &pattern(READ));
@@ -212,7 +212,7 @@ fn bytes_arrive_at_devices_and_come_from_them() {
     all_arrived(&samples(&console, "reads"), 3);
     all_arrived(&samples(&console, "writes"), 4);
     all_arrived(&samples(&console, "dax"), 1);
-    // What the program says is what lies in the devices' memory, and nothing beside it.
+    // The devices' memory has exactly the bytes that the program reports.
     let dax = number(&console, "dax");
     assert!(dax > 0x1000_0000, "{dax:#x}");
     for (device, name, at, beside) in [
@@ -231,23 +231,23 @@ fn bytes_arrive_at_devices_and_come_from_them() {
     assert!(why("dax", "write").contains("not a DAX device"), "{}", why("dax", "write"));
     assert!(why("pci-bar", "write").contains("not a resource file of sysfs"));
     assert!(why("host-physical", "write").contains("is the kernel's memory"));
-    // The kernel itself refuses to map its memory uncached, and only nopat helps.
+    // The kernel refuses to map its memory uncached unless booted with nopat.
     let ram = refused(&wrong, "host-physical", "read");
     assert!(ram.why.contains("Invalid argument"), "{ram}");
     assert!(ram.remedy.unwrap().contains("nopat"));
     let taken = refused(&samples(&console, "kmem"), "device", "write");
     assert!(taken.why.contains("System RAM (kmem)"), "{taken}");
-    // Nothing was written to any of them.
+    // No byte was written.
     assert_eq!(number(&console, "ram"), RAM);
     assert_ne!(machine.bytes("memory", RAM).0, pattern(99));
     assert_ne!(machine.bytes("memory", number(&console, "kmem")).0, pattern(99));
 }
 
 #[test]
-fn the_kernels_memory_is_read_without_pat() {
+fn kernel_memory_is_readable_with_nopat() {
     let machine = Machine::new();
     let program = Path::new(env!("CARGO_BIN_EXE_tollgate"));
-    // The kernel's code, which stays as it is.
+    // The kernel's code, which does not change.
     let script = "run ram kmem --where direction=read --where memory=host-physical \
                   --set physical-address=0x1000000\nend";
     let console = machine.boot("nopat", script, &[("tollgate", program)]);
@@ -256,7 +256,7 @@ fn the_kernels_memory_is_read_without_pat() {
 
 #[test]
 #[ignore = "runs in the guest of `an_enclave_runs_on_emulated_svm`"]
-fn inside_an_enclave_of_kind_kvm_begins() {
+fn an_enclave_of_kind_kvm_starts() {
     use enclave::kinds::{EnclaveKind, load_untimed};
     let conf = enclave::conf::Conf { heap_pages: 1024, tcs: 2, ..Default::default() };
     for image in enclave::images::all() {

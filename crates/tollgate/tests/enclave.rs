@@ -1,4 +1,4 @@
-//! The enclave suite as a person meets it: the seed's output, and what a failure looks like.
+//! The enclave suite run by the program: its output and its errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
 
-/// Whether Syscall User Dispatch and FSGSBASE are here, without which nothing is simulated.
+/// Returns whether the kernel has Syscall User Dispatch and the CPU FSGSBASE, which simulation requires.
 fn simulates(bench: &Bench, test: &str) -> bool {
     let output = bench.run(&["enclave", "--simulate", "--max-threads", "1", "--rounds", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -21,10 +21,10 @@ fn simulates(bench: &Bench, test: &str) -> bool {
     why.is_none()
 }
 
-/// Why a point has no time on a machine that is too busy for its clock to be known: no other reason will do.
+/// The only accepted reason for a missing time: a busy machine whose core clock is unknown.
 const VOID: &str = "void: in every round";
 
-/// What a run printed that succeeded, or failed by [`VOID`] alone.
+/// Returns the output of a run that succeeded or failed only because of [`VOID`].
 #[track_caller]
 fn measured(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -34,24 +34,24 @@ fn measured(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Whether a sample has a value, or none by [`VOID`].
+/// Checks that a sample has a value or is [`VOID`].
 fn is_measured(sample: &Sample) -> bool {
     sample.error.as_ref().is_none_or(|failure| failure.kind == FailureKind::Void)
 }
 
-/// That a line gives a time, or says that there is none by [`VOID`]; whether it gives one.
+/// Checks that a line has a time or [`VOID`], and returns whether it has a time.
 #[track_caller]
 fn gives_a_time(line: &str, label: &str) -> bool {
     let rest = line.strip_prefix(label).unwrap_or_else(|| panic!("{line}"));
     match rest.strip_suffix(" milliseconds") {
         Some(number) => number.trim().parse::<u64>().is_ok() || panic!("{line}"),
-        // The point was void in every round.
+        // The point is void in every round.
         None => ![VOID, "no valid sample"].iter().any(|why| rest.contains(why)) && panic!("{line}"),
     }
 }
 
 #[test]
-fn the_output_has_the_seeds_form() {
+fn the_output_has_the_form_of_the_open_enclave_sample() {
     let bench = Bench::new();
     if !simulates(&bench, "the_output_has_the_seeds_form") {
         return;
@@ -72,14 +72,14 @@ fn the_output_has_the_seeds_form() {
     );
     let default = gives_a_time(lines[5], "      dlmalloc   (default allocator) = ");
     let pluggable = gives_a_time(lines[6], "    snmalloc   (pluggable allocator) = ");
-    // Without both there is no speed-up.
+    // The speed-up requires both times.
     let both = usize::from(default && pluggable);
     assert!(both == 0 || lines[7].starts_with("                            speed-up = "), "{text}");
     assert_eq!(lines[7 + both..9 + both], ["", "num-threads = 2:"]);
 }
 
 #[test]
-fn what_fails_is_no_figure() {
+fn failures_have_no_values() {
     let bench = Bench::new();
     if !simulates(&bench, "what_fails_is_no_figure") {
         return;
@@ -93,15 +93,14 @@ fn what_fails_is_no_figure() {
     let text = failed(&["1", "--heap-pages", "16", "--allocators", "dlmalloc"]);
     assert!(text.contains("= not measured: check: thread 0:"), "{text}");
     assert!(text.contains("allocations returned NULL: the heap is too small"), "{text}");
-    // Two threads cannot both be inside by one TCS for the whole time, which is long enough that a busy machine
-    // runs both.
+    // Two threads cannot share one TCS; the time is long enough for both to run on a busy machine.
     let text = failed(&["2", "--tcs", "1", "--num-allocations", "3000000"]);
     assert!(text.contains("out of threads"), "{text}");
     assert!(text.contains("num-threads = 1:\n      dlmalloc   (default allocator) = "), "{text}");
 }
 
 #[test]
-fn what_is_wrong_is_told_in_one_line() {
+fn errors_are_one_line() {
     let bench = Bench::new();
     let conf = bench.path().join("bad.conf");
     std::fs::write(&conf, "NumHeapPages=4096\nNumThreads=8\n").unwrap();
@@ -117,12 +116,12 @@ fn what_is_wrong_is_told_in_one_line() {
     }
 }
 
-/// Where the header and its example lie.
+/// Returns the folder of the header and its example.
 fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../suites/enclave/include")
 }
 
-/// The text of the documentation's first block in a language that holds some words.
+/// Returns the first code block of the documentation in a language that contains `words`.
 fn documented(language: &str, words: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/enclave.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -131,7 +130,7 @@ fn documented(language: &str, words: &str) -> String {
     block.strip_prefix(language).unwrap().to_owned()
 }
 
-/// Runs commands of the documentation in the bench's folder, in which the example lies.
+/// Runs commands of the documentation in the folder of the bench, which contains the example.
 fn shell(bench: &Bench, commands: &str) -> Output {
     for name in ["example.c", "tollgate_allocator.h"] {
         std::fs::copy(include().join(name), bench.path().join(name)).unwrap();
@@ -148,7 +147,7 @@ fn shell(bench: &Bench, commands: &str) -> Output {
 }
 
 #[test]
-fn an_allocator_of_ones_own_is_measured_as_documented() {
+fn a_user_allocator_is_measured_as_documented() {
     let bench = Bench::new();
     if !simulates(&bench, "an_allocator_of_ones_own_is_measured_as_documented") {
         return;
@@ -161,7 +160,7 @@ fn an_allocator_of_ones_own_is_measured_as_documented() {
     }
     let images = || {
         let cache = std::fs::read_dir(bench.path().join("cache/tollgate")).unwrap();
-        // Beside an artefact's folder is its lock.
+        // Each artefact has a folder and a lock file.
         let images = cache.flatten().filter(|one| one.path().is_dir());
         images.filter(|one| one.file_name().to_string_lossy().contains("image")).count()
     };
@@ -177,7 +176,7 @@ fn an_allocator_of_ones_own_is_measured_as_documented() {
 }
 
 #[test]
-fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
+fn an_allocator_that_cannot_be_linked_is_a_one_line_error() {
     let bench = Bench::new();
     let mine = ["enclave", "--simulate", "--allocators", "dlmalloc,./libmine.a", "--allow", "code"];
     let told = bench.refused(&mine, 2);
@@ -207,7 +206,7 @@ fn an_allocator_that_cannot_be_linked_is_told_in_one_line() {
     assert!(own["dlmalloc"].iter().all(|sample| is_measured(sample)));
 }
 
-/// A linker that says that it ran.
+/// Writes a linker that records its calls.
 fn linker(bench: &Bench) -> (PathBuf, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (folder, ran) = (bench.path().join("bin"), bench.path().join("linked"));
@@ -219,7 +218,7 @@ fn linker(bench: &Bench) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn an_allocator_of_somebody_is_linked_only_where_code_is_allowed() {
+fn a_user_allocator_is_linked_only_with_allow_code() {
     let bench = Bench::new();
     let (folder, ran) = linker(&bench);
     std::fs::write(bench.path().join("libmine.a"), "!<arch>\n").unwrap();
@@ -249,7 +248,7 @@ fn an_allocator_of_somebody_is_linked_only_where_code_is_allowed() {
 }
 
 #[test]
-fn a_count_beyond_its_limit_is_no_figure() {
+fn counts_out_of_range_are_errors() {
     let bench = Bench::new();
     let experiment = |levels: &str| {
         format!(
@@ -258,7 +257,7 @@ fn a_count_beyond_its_limit_is_no_figure() {
              kind = \"simulate\"\nthreads = 1\nnum_allocations = 10\n{levels}\n"
         )
     };
-    // Times the size of a page they wrap around to something that a machine has.
+    // Multiplied by the page size these values overflow to small sizes.
     for levels in [
         "heap = 4503599627370497",
         "heap = 4503599627374592",

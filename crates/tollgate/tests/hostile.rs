@@ -1,5 +1,5 @@
-//! TOML of experiments, claims and figures as anybody may write it: read or refused in one line, without a
-//! panic, a hang or an explosion. `PROPTEST_CASES` sets how many are tried.
+//! Arbitrary TOML of experiments, claims and figures is parsed or a one-line error, without panics, hangs or
+//! excessive memory. `PROPTEST_CASES` sets the number of cases.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -22,7 +22,7 @@ static SUITES: [&dyn Suite; 6] = [
     &planted::SUITE,
 ];
 
-/// What a user may write in one file.
+/// A valid user file.
 const OWN: &str = r#"
 [[experiment]]
 suite = "planted"
@@ -61,7 +61,7 @@ series = "disturbance"
 where = { effect = ["0%", "1%"] }
 "#;
 
-/// The catalogue of a data file; a user's file may refer to the experiments of `planted`.
+/// Loads the catalogue of a data file; a user's file may refer to the experiments of `planted`.
 fn catalogue(text: &str, suite: Option<&str>) -> Result<Catalogue<'static>, DataError> {
     let mut files = vec![DataFile::read("my.toml", text, suite)?];
     if suite.is_none() {
@@ -71,7 +71,7 @@ fn catalogue(text: &str, suite: Option<&str>) -> Result<Catalogue<'static>, Data
     Catalogue::of_files(&SUITES, files)
 }
 
-/// Reads a text as a data file, as the program does.
+/// Loads a data file as the program does.
 fn read(text: &str, suite: Option<&str>) {
     bounded(|| {
         let catalogue = match catalogue(text, suite) {
@@ -100,7 +100,7 @@ fn read(text: &str, suite: Option<&str>) {
 }
 
 proptest! {
-    // A case reads a suite's whole file, which takes milliseconds.
+    // A case parses a whole file of a suite, which takes milliseconds.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         cases: ProptestConfig::default().cases.min(64).max(std::env::var("PROPTEST_CASES")
@@ -109,12 +109,12 @@ proptest! {
     })]
 
     #[test]
-    fn an_edited_user_file_is_read_or_refused(edits in edits()) {
+    fn an_edited_user_file_is_valid_or_an_error(edits in edits()) {
         read(&mutated(OWN, &edits), None);
     }
 
     #[test]
-    fn an_edited_file_of_a_suite_is_read_or_refused(
+    fn an_edited_file_of_a_suite_is_valid_or_an_error(
         at in 0usize..6,
         file in 0usize..4,
         edits in edits(),
@@ -126,13 +126,13 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,300}") {
+    fn any_text_is_valid_or_an_error(text in ".{0,300}") {
         read(&text, None);
     }
 }
 
 #[test]
-fn the_user_file_is_right_as_it_stands() {
+fn the_unedited_user_file_is_valid() {
     let catalogue = catalogue(OWN, None).unwrap();
     let experiments = catalogue.experiments(Profile::Quick).unwrap();
     assert_eq!(experiments[0].points.len(), 5);

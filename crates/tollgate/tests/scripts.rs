@@ -1,4 +1,4 @@
-//! The scripts of the repository, with stand-ins for what they would install.
+//! The scripts of the repository, with stubs for the programs that they call.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind, Sample, Trial};
 
-/// A folder with programs that a script finds, its temporary folder and its cache.
+/// Folder with the programs, temporary folder and cache of a script.
 struct Stage {
     folder: tempfile::TempDir,
 }
@@ -27,14 +27,14 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// A program that does what a line of shell says.
+    /// Adds a program that runs a line of shell.
     fn program(&self, name: &str, line: &str) {
         let path = self.at("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{line}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// The system's own program.
+    /// Adds the program of the system.
     fn real(&self, name: &str) {
         let found = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(name));
         let found = found.iter().find(|path| path.exists()).unwrap();
@@ -58,7 +58,7 @@ impl Stage {
 }
 
 #[test]
-fn what_is_installed_is_told_before_and_no_temporary_file_stays() {
+fn packages_are_listed_before_installation_and_no_temporary_file_is_left() {
     let stage = Stage::new();
     ["dirname", "mktemp", "rm"].iter().for_each(|name| stage.real(name));
     stage.program("apt-get", "echo apt-get is called; exit 7");
@@ -78,7 +78,7 @@ fn what_is_installed_is_told_before_and_no_temporary_file_stays() {
 }
 
 #[test]
-fn what_is_downloaded_is_told_before() {
+fn downloads_are_listed_first() {
     let stage = Stage::new();
     ["dirname", "mktemp", "rm", "cat"].iter().for_each(|name| stage.real(name));
     stage.program("apt-get", "exit 0");
@@ -97,7 +97,7 @@ fn what_is_downloaded_is_told_before() {
     assert!(told < out.find("== build of the program").unwrap(), "{out}");
 }
 
-/// A journal of a sample at each point, with these errors.
+/// Writes a journal with one sample per point, with the given errors.
 fn journal(stage: &Stage, errors: &[Option<Failure>]) {
     let sample = |(place, error): (usize, &Option<Failure>)| Sample {
         experiment: "copy/throughput".into(),
@@ -116,7 +116,7 @@ fn write_journal(stage: &Stage, samples: &[Sample]) {
 }
 
 #[test]
-fn only_points_that_a_busy_machine_made_void_are_excused() {
+fn only_void_points_are_excused() {
     let stage = Stage::new();
     let results = stage.at("results");
     let run = || stage.run_with("busy", ":/usr/bin:/bin", &[results.to_str().unwrap()]);
@@ -157,9 +157,8 @@ fn only_points_that_a_busy_machine_made_void_are_excused() {
     assert!(!run().status.success(), "another fault made the run fail");
 }
 
-/// Void tries are no samples that count; a search whose trial was void is one. Several samples are one point.
 #[test]
-fn what_counts_beside_a_busy_machine_is_told_by_the_sample_itself() {
+fn points_with_a_valid_sample_are_counted() {
     let stage = Stage::new();
     let sample = |length: &str, twin: bool, round: u32| Sample {
         experiment: "stream/search".into(),
@@ -188,7 +187,7 @@ fn what_counts_beside_a_busy_machine_is_told_by_the_sample_itself() {
 }
 
 #[test]
-fn sources_are_taken_only_from_an_own_cache_that_is_whole() {
+fn sources_are_used_only_from_a_complete_cache_of_the_user() {
     let stage = Stage::new();
     stage.program(
         "rustc",

@@ -1,4 +1,4 @@
-//! The stream suite as a person meets it: real packets through the real NIC.
+//! The stream suite run by the program: packets through the software NIC.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -11,12 +11,12 @@ use std::process::{Output, Stdio};
 use harness::{Bench, TIMEOUT, file, full_device};
 use lab::sample::{FailureKind, Sample};
 
-/// Whether a sample has values. What it says of two cores needs two.
+/// Returns whether a sample has values; two cores are required.
 fn has_values(sample: &Sample) -> bool {
     match &sample.error {
         None => true,
         Some(failure) => {
-            // On a busy machine a point may be void in every round.
+            // A point may be void in every round on a busy machine.
             let is_void = failure.kind == FailureKind::Void;
             assert!(is_void || failure.kind == FailureKind::Unavailable, "{failure}");
             machine::untested::note(
@@ -32,7 +32,7 @@ fn value(sample: &Sample, metric: &str) -> f64 {
     *sample.values.get(metric).unwrap_or_else(|| panic!("no {metric}: {sample:?}"))
 }
 
-/// One experiment of each kind, small: a load that any machine carries, and a search up to it.
+/// One small experiment of each method, with a load that any machine carries.
 const SMALL: &str = r#"
 [[experiment]]
 name = "round"
@@ -70,7 +70,7 @@ maximum = 0.2
 "#;
 
 #[test]
-fn packets_come_round_and_samples_say_how() {
+fn packets_are_echoed_and_samples_have_all_metrics() {
     let bench = Bench::new();
     let small = file(&bench, "small.toml", SMALL).display().to_string();
     let names = ["stream/round", "stream/slow", "stream/sought"];
@@ -90,7 +90,7 @@ fn packets_come_round_and_samples_say_how() {
             for metric in ["rate", "gap_nic", "gap_application"] {
                 assert!(value(sample, metric) > 0.0, "{metric}");
             }
-            // Where others have the CPUs all the time there is neither.
+            // Both are missing if other processes occupy the CPUs.
             match &sample.void {
                 Some(cause) => {
                     machine::untested::note("stream: cycles per packet, the ceiling", cause)
@@ -101,7 +101,7 @@ fn packets_come_round_and_samples_say_how() {
                 let share = value(sample, "rate") / ceiling;
                 assert!((value(sample, "of_ceiling") / share - 1.0).abs() < 1e-9, "{sample:?}");
             }
-            // Where the application has no CPU for a second, what is under way is given up.
+            // Packets in flight are given up if the application has no CPU for a second.
             assert!(value(sample, "lost") == 0.0 || sample.void.is_some(), "{sample:?}");
             assert_eq!(value(sample, "depth"), 32768.0);
             assert!(sample.covariates.contains_key("proximity") || sample.void.is_some());
@@ -116,7 +116,7 @@ fn packets_come_round_and_samples_say_how() {
             continue;
         }
         assert!(value(sample, "rtt") > 0.0 && sample.histograms.contains_key("rtt"));
-        // The notification of a packet is there at once; its way back takes a doorbell.
+        // The notification is immediate; the way back requires a doorbell.
         assert!(!is_modelled || value(sample, "rtt") >= 400.0, "{sample:?}");
     }
     for sample in of("stream/sought").filter(|sample| has_values(sample)) {
@@ -132,7 +132,7 @@ fn packets_come_round_and_samples_say_how() {
 }
 
 #[test]
-fn by_hand_a_search_gives_ndr_and_pdr() {
+fn search_reports_ndr_and_pdr() {
     let bench = Bench::new();
     let line = bench.refused(&["stream", "search", "--packet-bytes", "63"], 2);
     assert!(line.contains("packet_bytes"), "{line}");
@@ -143,7 +143,7 @@ fn by_hand_a_search_gives_ndr_and_pdr() {
     let output = bench.run(&words);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
-        // A machine that others use may leave no sample that counts, and says so.
+        // On a busy machine every sample may be void.
         let why = told.lines().last().unwrap_or_default();
         assert!(why.contains("no result: ") && why.contains("void"), "{told}");
         machine::untested::note("stream search by hand", &why);
@@ -158,13 +158,13 @@ fn by_hand_a_search_gives_ndr_and_pdr() {
 }
 
 #[test]
-fn by_hand_a_sample_is_written_and_one_cut_off_is_refused_by_packet() {
+fn pcap_writes_a_sample_file_and_a_truncated_file_is_an_error() {
     let bench = Bench::new();
     assert_eq!(bench.ok(&["stream", "pcap", "2_64_1_2.pcap"]), "2_64_1_2.pcap\n");
     let line = bench.refused(&["stream", "pcap", "--size", "63"], 2);
     assert!(line.contains("63 B"), "{line}");
     let whole = std::fs::read(bench.path().join("2_64_1_2.pcap")).unwrap();
-    // A header of the file, and one of each packet, which lies there without its check sequence.
+    // A file header, and per packet a header and the frame without its check sequence.
     assert_eq!(whole.len(), 24 + 2 * (16 + 60));
     std::fs::write(bench.path().join("cut.pcap"), &whole[..whole.len() - 1]).unwrap();
     let output = bench.run(&["stream", "generate", "cut.pcap", "100", "--nic", "nic"]);
@@ -172,13 +172,13 @@ fn by_hand_a_sample_is_written_and_one_cut_off_is_refused_by_packet() {
     assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
     assert!(told.starts_with("error: cut.pcap: packet 2") && told.contains("cut off"), "{told}");
     assert!(output.stdout.is_empty() && !bench.path().join("nic").exists());
-    // Without end, but of another kind: only its beginning is read.
+    // An endless file of another format: only its start is read.
     let line = bench.refused(&["stream", "generate", "/dev/zero", "1", "--nic", "nic"], 2);
     assert!(line.contains("not a pcap or pcapng file"), "{line}");
 }
 
 #[test]
-fn what_cannot_be_printed_is_told_with_what_to_do() {
+fn output_errors_state_a_fix() {
     let bench = Bench::new();
     for words in [&["stream", "pcap", "2_64_1_2.pcap"][..], &["list", "stream"]] {
         let Some(full) = full_device("output of stream that cannot be printed") else { return };
@@ -191,11 +191,11 @@ fn what_cannot_be_printed_is_told_with_what_to_do() {
     }
 }
 
-/// Packets that [`sent_and_echoed`] sends.
+/// Number of packets that [`sent_and_echoed`] sends.
 const COUNT: u64 = 5000;
 
-/// What the application and the NIC printed after some packets, with more options of the NIC; nothing where this
-/// machine has one CPU.
+/// Returns the output of the application and of the NIC, run with additional options of the NIC; `None` if
+/// this machine has one CPU.
 fn sent_and_echoed(bench: &Bench, options: &[&str]) -> Option<(Output, Output)> {
     if machine::topology::allowed_cpus().len() < 2 {
         machine::untested::note("stream echo and generate by hand", &"they need two CPUs");
@@ -223,10 +223,10 @@ fn sent_and_echoed(bench: &Bench, options: &[&str]) -> Option<(Output, Output)> 
 }
 
 #[test]
-fn by_hand_a_failing_histogram_loses_no_report() {
+fn a_histogram_that_cannot_be_written_loses_no_report() {
     let bench = Bench::new();
     let Some(full) = full_device("stream generate --rtt-hist to a full disk") else { return };
-    // The test's own descriptor: a defect would make root lose /dev/full by its name.
+    // Through a descriptor of the test: a bug would make root lose /dev/full.
     let name = format!("/proc/{}/fd/{}", std::process::id(), full.as_raw_fd());
     let Some((_, generated)) = sent_and_echoed(&bench, &["--rtt-hist", &name]) else { return };
     let errors = String::from_utf8_lossy(&generated.stderr);
@@ -236,7 +236,7 @@ fn by_hand_a_failing_histogram_loses_no_report() {
 }
 
 #[test]
-fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
+fn the_application_waits_for_the_nic_and_every_packet_is_echoed() {
     let bench = Bench::new();
     let Some((echoed, generated)) = sent_and_echoed(&bench, &[]) else { return };
     let errors = String::from_utf8_lossy(&generated.stderr);
@@ -253,7 +253,7 @@ fn by_hand_an_application_waits_for_its_nic_and_every_packet_comes_back() {
 }
 
 #[test]
-fn the_suite_is_listed_with_its_claims() {
+fn list_has_the_suite_and_its_claims() {
     let bench = Bench::new();
     let listed = bench.ok(&["list", "stream"]);
     for name in ["throughput-vs-cores", "throughput-vs-pipes", "rtt-vs-load", "line-rate"] {
