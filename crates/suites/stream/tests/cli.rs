@@ -1,4 +1,4 @@
-//! The source's session by hand: the NIC with its generator in one process, the echo in another.
+//! A session on the command line: the NIC with its generator in one process, the echo in another.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,16 +13,16 @@ use serde_json::Value;
 
 static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
 
-/// The words of the command, for a process that is the command.
+/// The environment variable that holds the arguments of a child process that runs the command.
 const WORDS: &str = "TOLLGATE_TEST_WORDS";
 
-/// Each test has the machine's CPUs for itself: its threads never sleep.
+/// Reserves the CPUs for a test, since its threads never sleep.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the command with these arguments.
+/// Runs the command with arguments.
 fn run(words: &[String]) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
     let command = stream::SUITE.command().unwrap();
     let words = std::iter::once("stream").chain(words.iter().map(String::as_str));
@@ -36,20 +36,20 @@ fn the_command() {
     let words: Vec<String> = words.split('\n').map(String::from).collect();
     let status = run(&words).unwrap_or_else(|why| {
         eprintln!("error: {why}");
-        // As the program does.
+        // As `main` does.
         if why.is::<UsageError>() || why.is::<clap::Error>() { 2 } else { 1 }
     });
     std::process::exit(status);
 }
 
-/// A command that runs.
+/// A running command.
 struct Running {
     child: Child,
     errors: BufReader<ChildStderr>,
 }
 
 impl Running {
-    /// In a folder, by words between blanks.
+    /// Starts a command in a folder; its arguments are separated by spaces.
     fn start(folder: &Path, words: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "the_command", "--ignored", "--nocapture"])
@@ -63,7 +63,7 @@ impl Running {
         Self { child, errors }
     }
 
-    /// Waits for a line that holds this; the line.
+    /// Waits for a line that contains a string, and returns it.
     fn says(&mut self, what: &str) -> String {
         let mut all = String::new();
         loop {
@@ -81,7 +81,7 @@ impl Running {
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
-    /// Waits for its end: how it ended, what it printed, and what it said besides.
+    /// Waits for the end. Returns the status, stdout and stderr.
     fn ends(mut self) -> (ExitStatus, String, String) {
         let errors = std::thread::spawn(move || {
             let mut text = String::new();
@@ -92,7 +92,7 @@ impl Running {
         (output.status, String::from_utf8(output.stdout).unwrap(), errors.join().unwrap())
     }
 
-    /// Waits for its end in order: the JSON that it printed.
+    /// Waits for a successful end. Returns the printed JSON.
     fn ends_with_json(self) -> Value {
         let (status, output, errors) = self.ends();
         assert!(status.success(), "{status}: {errors}");
@@ -100,7 +100,7 @@ impl Running {
         serde_json::from_str(line.unwrap_or_else(|| panic!("{output}"))).unwrap()
     }
 
-    /// Waits for its end with this status and one line of what is wrong.
+    /// Waits for the end with this status and one line of error.
     fn refused(self, with: i32) -> String {
         let (status, _, errors) = self.ends();
         assert_eq!(status.code(), Some(with), "{errors}");
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// A folder with the source's pcap of two destinations.
+/// Returns a folder with a pcap of two destinations.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let (status, output, _) = Running::start(folder.path(), "pcap 2_64_1_2.pcap").ends();
@@ -118,7 +118,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// A generator that waits for a program.
+/// Starts a generator that waits for a program.
 fn generate(folder: &Path, words: &str) -> Running {
     let words = format!("generate 2_64_1_2.pcap {words} --nic nic --json");
     let mut running = Running::start(folder, &words);
@@ -126,14 +126,14 @@ fn generate(folder: &Path, words: &str) -> Running {
     running
 }
 
-/// An echo that is ready.
+/// Starts an echo and waits until it is ready.
 fn echo(folder: &Path, words: &str) -> Running {
     let mut running = Running::start(folder, &format!("echo {words} --nic nic --json"));
     running.says("ready");
     running
 }
 
-/// Whether there are two CPUs, which the NIC and an application need: both never sleep.
+/// Returns whether there are two CPUs, one for the NIC and one for an application; both never sleep.
 fn has_two_cpus() -> bool {
     let has = machine::topology::allowed_cpus().len() > 1;
     if !has {
@@ -147,7 +147,7 @@ fn number(json: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn a_thousand_packets_go_and_come_back() {
+fn a_thousand_packets_are_echoed() {
     if !has_two_cpus() {
         return;
     }
@@ -182,7 +182,7 @@ fn a_thousand_packets_go_and_come_back() {
 }
 
 #[test]
-fn ctrl_c_ends_either_in_order_and_the_counters_are_told() {
+fn ctrl_c_ends_either_program_and_prints_the_counters() {
     if !has_two_cpus() {
         return;
     }
@@ -195,7 +195,7 @@ fn ctrl_c_ends_either_in_order_and_the_counters_are_told() {
     echo.signal(libc::SIGINT);
     let echoed = echo.ends_with_json();
     assert_eq!(echoed["ended"], "interrupted");
-    // The NIC goes on without a program, and says where packets are dropped.
+    // The NIC continues without a program and reports where packets are dropped.
     while generator.says(" s  sent").contains("dropped by the NIC 0 ") {}
     generator.signal(libc::SIGINT);
     let sent = generator.ends_with_json();
@@ -208,7 +208,7 @@ fn ctrl_c_ends_either_in_order_and_the_counters_are_told() {
 }
 
 #[test]
-fn ctrl_c_ends_a_generator_that_waits() {
+fn ctrl_c_ends_a_waiting_generator() {
     if !has_two_cpus() {
         return;
     }
@@ -221,13 +221,13 @@ fn ctrl_c_ends_a_generator_that_waits() {
 }
 
 #[test]
-fn seconds_that_cannot_be_saved_are_an_error_behind_the_report() {
+fn unsaved_seconds_are_an_error_after_the_report() {
     if !has_two_cpus() {
         return;
     }
     let _alone = alone();
     let folder = folder();
-    // A FIFO whose reader goes takes the first line and no other.
+    // A FIFO whose reader leaves after the first line.
     let fifo = folder.path().join("seconds");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -258,7 +258,7 @@ fn seconds_that_cannot_be_saved_are_an_error_behind_the_report() {
 }
 
 #[test]
-fn a_name_of_a_file_does_not_move_the_cursor() {
+fn control_characters_in_a_file_name_are_replaced() {
     if !has_two_cpus() {
         return;
     }
@@ -272,7 +272,7 @@ fn a_name_of_a_file_does_not_move_the_cursor() {
 }
 
 #[test]
-fn the_nic_outlives_a_program_that_is_killed() {
+fn the_nic_survives_a_killed_program() {
     if !has_two_cpus() {
         return;
     }
@@ -286,7 +286,7 @@ fn the_nic_outlives_a_program_that_is_killed() {
         echo.signal(libc::SIGKILL);
         assert!(!echo.ends().0.success());
     }
-    // What the dead had is to be had again.
+    // The resources of the killed program are available again.
     let mut last = echo(folder.path(), "1 2 0");
     last.says("echoed");
     let before = last.says("echoed");
@@ -298,7 +298,7 @@ fn the_nic_outlives_a_program_that_is_killed() {
 }
 
 #[test]
-fn a_program_outlives_a_nic_that_is_killed() {
+fn a_program_survives_a_killed_nic() {
     if !has_two_cpus() {
         return;
     }
@@ -311,14 +311,14 @@ fn a_program_outlives_a_nic_that_is_killed() {
     generator.signal(libc::SIGKILL);
     assert!(!generator.ends().0.success());
     assert_eq!(echo.ends_with_json()["ended"], "the NIC ended");
-    // What it left is no hindrance.
+    // The socket that it left does not matter.
     let again = generate(folder.path(), "0.1Mpps");
     again.signal(libc::SIGINT);
     again.ends_with_json();
 }
 
 #[test]
-fn the_application_may_be_first() {
+fn the_application_may_start_first() {
     if !has_two_cpus() {
         return;
     }
@@ -348,7 +348,7 @@ fn eight_thousand_pipes_are_ready() {
     let mut echo = echo(folder.path(), "1 8192 0 --ring 4KiB");
     let told = echo.says("of 8192 pipes get no packets");
     let sent = generator.ends_with_json();
-    // The NIC's flow table is full before.
+    // The NIC's flow table fills up first.
     let without = number(&sent["counters"], "EVICTION");
     assert!(without > 0 && told.starts_with(&format!("{without} of 8192 ")), "{told}");
     assert_eq!(["sent", "received"].map(|name| number(&sent, name)), [100, 100], "{sent}");
@@ -356,7 +356,7 @@ fn eight_thousand_pipes_are_ready() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line() {
+fn errors_are_one_line() {
     if !has_two_cpus() {
         return;
     }
@@ -368,7 +368,7 @@ fn what_is_wrong_is_said_in_one_line() {
         let why = Running::start(folder.path(), words).refused(status);
         assert!(told.iter().all(|part| why.contains(part)), "{words}: {why}");
     };
-    // What was asked for is wrong; or cannot be done here and now.
+    // Usage errors have status 2, runtime errors status 1.
     let refused = |words: &str, told: &[&str]| refused_with(2, words, told);
     let failed = |words: &str, told: &[&str]| refused_with(1, words, told);
     refused("generate none.pcap 100 --nic nic", &["none.pcap", "cannot be read"]);
@@ -403,7 +403,7 @@ fn what_is_wrong_is_said_in_one_line() {
 }
 
 #[test]
-fn words_that_mean_nothing_are_refused() {
+fn invalid_arguments_are_refused() {
     for words in [
         "generate a.pcap 0",
         "generate a.pcap -1",

@@ -34,7 +34,7 @@ fn a_delayed_write_has_not_arrived() {
 }
 
 #[test]
-fn doorbells_do_not_block_once_the_nic_has_ended() {
+fn doorbells_do_not_block_after_the_nic_ended() {
     let (doorbells, arrivals) = ends(DoorbellMapping::new().unwrap(), false);
     drop(arrivals);
     for number in 0..10_000 {

@@ -1,4 +1,4 @@
-//! What a program may not do: it is refused and counted, and the NIC goes on.
+//! Forbidden requests of a program are refused and counted, and the NIC continues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::wire::sample::{SampleTraffic, Sizes};
 
 const SIZE: u32 = 8;
 
-/// A queue in the hands of the test, and a NIC with a generator of one packet.
+/// A queue that the test drives directly, and a NIC with a generator of one packet.
 struct Raw {
     nic: Nic<GeneratorCommand>,
     port: Port,
@@ -46,7 +46,7 @@ impl Raw {
         Self { nic, port, doorbells, queue, memory, flow }
     }
 
-    /// With both rings where they belong.
+    /// Sets valid addresses for both rings.
     fn with_rings() -> Self {
         let raw = Self::new();
         raw.place(Register::RxMemoryLow, Register::RxMemoryHigh, raw.memory.bus());
@@ -65,7 +65,7 @@ impl Raw {
 
     fn descriptor(&self, byte: usize, index: usize) -> &Descriptor {
         let ring = self.memory.pointer().wrapping_add(byte).cast::<Descriptor>();
-        // SAFETY: the memory has as many, and all fields are atomic.
+        // SAFETY: the memory holds this many descriptors, and all fields are atomic.
         unsafe { &*ring.wrapping_add(index) }
     }
 
@@ -77,12 +77,12 @@ impl Raw {
         self.descriptor(4096, index)
     }
 
-    /// Where the test's buffers lie for the NIC.
+    /// Returns the bus address of the test's buffers.
     fn buffer(&self) -> u64 {
         self.memory.bus() + 8192
     }
 
-    /// Sends descriptors, and waits until all are done.
+    /// Sends descriptors and waits until all are done.
     fn send(&self, descriptors: &[(u64, u64)]) {
         for (index, (address, word)) in descriptors.iter().enumerate() {
             self.tx(index).set(*address, *word | REPORT);
@@ -92,7 +92,7 @@ impl Raw {
         wait(|| last.load(Ordering::Acquire) & KIND == DONE);
     }
 
-    /// Has so many packets come to the queue.
+    /// Makes packets arrive at the queue.
     fn receive(&self, count: u64) {
         self.configure(Configuration::Bind { flow: self.flow, pipe: 0 });
         let (answer, report) = sync_channel(1);
@@ -105,16 +105,16 @@ impl Raw {
         wait(|| self.nic.counters().in_packets == count);
     }
 
-    /// Configures the NIC by the TX ring's first descriptor, which the ring then begins with again.
+    /// Configures the NIC with the TX ring's first descriptor, then restarts the ring.
     fn configure(&self, configuration: Configuration) {
         let words = self.memory.pointer().wrapping_add(12288).cast::<TxNotification>();
-        // SAFETY: as for descriptors.
+        // SAFETY: as in `descriptors`.
         unsafe { &*words }.set_words(configuration.words());
         self.send(&[(self.memory.bus() + 12288, CONFIGURE | END)]);
         self.place(Register::TxMemoryLow, Register::TxMemoryHigh, self.memory.bus() + 4096);
     }
 
-    /// The counters once so many requests were refused.
+    /// Waits for a number of refused requests; returns the counters.
     fn refused(&self, count: u64) -> Counters {
         wait(|| self.nic.counters().refused >= count);
         self.port.drain_doorbells();
@@ -137,7 +137,7 @@ fn wait(holds: impl Fn() -> bool) {
 fn rings_outside_of_registered_memory() {
     let raw = Raw::new();
     let end = raw.memory.bus() + raw.memory.length() as u64;
-    // Elsewhere, over the end, and not at a line.
+    // In unregistered memory, across its end, and not aligned to a cache line.
     for bus in [4096, end - 64, raw.memory.bus() + 16] {
         raw.place(Register::RxMemoryLow, Register::RxMemoryHigh, bus);
         raw.place(Register::TxMemoryLow, Register::TxMemoryHigh, bus);
@@ -146,7 +146,7 @@ fn rings_outside_of_registered_memory() {
 }
 
 #[test]
-fn registers_that_are_not_the_programs() {
+fn registers_of_another_program() {
     let raw = Raw::with_rings();
     raw.write(Register::RxHead, 1);
     raw.write(Register::TxHead, 1);
@@ -158,13 +158,13 @@ fn registers_that_are_not_the_programs() {
     other.write(Register::TxTail.of(raw.queue), 1);
     other.write(Register::TxMemoryHigh.of(raw.queue), 0);
     raw.refused(7);
-    // The queue is as it was.
+    // The queue is unchanged.
     raw.send(&[(raw.buffer(), send(60))]);
     assert_eq!(raw.refused(7).out_packets, 1);
 }
 
 #[test]
-fn frames_that_are_none() {
+fn invalid_frames() {
     let raw = Raw::with_rings();
     let buffer = raw.buffer();
     let end = raw.memory.bus() + raw.memory.length() as u64;
@@ -182,7 +182,7 @@ fn frames_that_are_none() {
 }
 
 #[test]
-fn configurations_that_cannot_be() {
+fn impossible_configurations() {
     let raw = Raw::with_rings();
     raw.configure(Configuration::Timestamp { offset: 18, enable: true });
     raw.configure(Configuration::Fallback { pipes: 1 << 20, round_robin: true });
@@ -201,7 +201,7 @@ fn buffers_outside_of_registered_memory_or_not_at_a_flit() {
         raw.write(Register::RxTail, 2);
         raw.receive(3);
         let counters = raw.nic.counters();
-        // The ring goes no further than its first packet.
+        // The ring stops at its first packet.
         assert_eq!((counters.to_memory, counters.ring_full), (1, 2));
         assert!((1..=2).contains(&counters.refused), "once for each time that packets came");
     }

@@ -6,7 +6,7 @@ use proptest::test_runner::Config;
 mod descriptors;
 mod remote;
 
-/// So many cases; `PROPTEST_CASES` in the environment asks for another number.
+/// The number of cases; the environment variable `PROPTEST_CASES` overrides it.
 pub(crate) fn cases(usual: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     Config { cases: asked.unwrap_or(usual), failure_persistence: None, ..Config::default() }

@@ -1,4 +1,4 @@
-//! Programs that do what they should not.
+//! Misbehaving programs.
 
 mod accepting;
 mod anything;
@@ -39,12 +39,12 @@ const LIMITS: Limits = Limits {
     pairs: 2,
     timeout: SOON,
 };
-/// Far longer than a busy machine takes.
+/// Far longer than needed on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Any time, and then at once.
+/// No limit for the first message, `SOON` for the rest.
 const ANY: Timeout = Timeout { first: None, rest: SOON };
 
-/// A NIC with a generator at its wire, and where programs find it.
+/// A NIC with a generator on the wire, and the folder of its socket.
 struct Found {
     server: Server,
     nic: Nic<GeneratorCommand>,
@@ -84,7 +84,7 @@ impl Found {
         let start = Instant::now();
         loop {
             match Connection::open(&self.folder.path().join("nic"), self.config) {
-                // On a busy machine strangers go later than others come.
+                // On a busy machine, disconnected strangers may still be counted when others connect.
                 Err(why)
                     if why.to_string().contains("try again")
                         && start.elapsed() < Duration::from_secs(30) =>
@@ -96,12 +96,12 @@ impl Found {
         }
     }
 
-    /// A connection that says what it likes.
+    /// A connection that sends raw messages.
     fn raw(&self) -> Raw {
         Raw(UnixStream::connect(self.folder.path().join("nic")).unwrap())
     }
 
-    /// The NIC still serves: a program sends a packet.
+    /// Asserts that the NIC still serves: a program sends a packet.
     fn still_serves(&self) {
         let before = self.nic.counters().out_packets;
         let port = self.connect().port();
@@ -147,7 +147,7 @@ impl Raw {
 const NO_FD: Option<&File> = None;
 
 #[test]
-fn another_version_is_told_in_one_line() {
+fn another_version_is_refused_in_one_line() {
     let found = Found::new();
     let why = found.raw().refused(Request::Hello(VERSION + 1, Some(FORM)), NO_FD);
     let both = format!("version {VERSION} and the program version {}", VERSION + 1);
@@ -157,7 +157,7 @@ fn another_version_is_told_in_one_line() {
 }
 
 #[test]
-fn another_form_is_told_in_one_line() {
+fn another_configuration_is_refused_in_one_line() {
     let found = Found::new();
     let config =
         InterfaceConfig::Pipes { notify: Notify::Reactively, ring: 4096, notifications: 64 };
@@ -172,7 +172,7 @@ fn another_form_is_told_in_one_line() {
 }
 
 #[test]
-fn nobody_there_is_told_in_one_line() {
+fn a_missing_server_is_reported_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let why = Connection::open(&folder.path().join("nic"), FORM).map(|_| ()).unwrap_err();
     let why = why.to_string();
@@ -180,7 +180,7 @@ fn nobody_there_is_told_in_one_line() {
 }
 
 #[test]
-fn one_socket_has_one_nic_and_what_a_dead_one_left_is_taken() {
+fn a_socket_serves_one_nic_and_a_stale_one_is_replaced() {
     let found = Found::new();
     let path = found.folder.path().join("nic");
     let again = |path: &_| Server::open(path, LIMITS, |_| Err(String::new()));
@@ -188,21 +188,21 @@ fn one_socket_has_one_nic_and_what_a_dead_one_left_is_taken() {
     assert!(why.contains("another NIC or service"), "{why}");
     drop(found.server);
     assert!(!path.exists());
-    // As a process leaves it that is killed.
+    // A killed process leaves its socket like this.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     again(&path).unwrap();
 }
 
 #[test]
-fn a_program_has_so_much_memory_and_no_more() {
+fn the_memory_of_a_program_is_limited() {
     let found = Found::new();
     let port = found.connect().port();
     let each = 64 << 10;
     let rings: Vec<_> = (0..16).map(|_| port.ring(each).unwrap()).collect();
     let why = port.plain(1).map(|_| ()).unwrap_err().to_string();
     assert!(why.contains("1048576") && why.lines().count() == 1, "{why}");
-    // Another one's is its own, and what comes back may be had again.
+    // Each program has its own limit, and freed memory is available again.
     let other = found.connect().port();
     other.rings(16, each).unwrap();
     drop(rings);
@@ -216,7 +216,7 @@ fn a_program_has_so_much_memory_and_no_more() {
 }
 
 #[test]
-fn memory_that_could_become_shorter_is_refused() {
+fn memory_that_could_shrink_is_refused() {
     let found = Found::new();
     let raw = found.raw();
     raw.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
@@ -241,7 +241,7 @@ fn memory_that_could_become_shorter_is_refused() {
 }
 
 #[test]
-fn nobody_gives_back_what_is_anothers() {
+fn a_program_cannot_free_resources_of_another() {
     let found = Found::new();
     let owner = found.raw();
     owner.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
@@ -271,7 +271,7 @@ fn nobody_gives_back_what_is_anothers() {
 }
 
 #[test]
-fn what_makes_no_sense_ends_the_connection_alone() {
+fn an_invalid_request_ends_only_its_connection() {
     let found = Found::new();
     for bytes in [&[0xff; 64][..], &[1; 3], &[0; 200]] {
         let mut raw = found.raw();

@@ -1,4 +1,4 @@
-//! Packets that match no rule go where the fallback says.
+//! Packets that match no rule go to the fallback.
 
 use crate::testbed::cable::{Wired, flow, frame, number, settle, until};
 use crate::testbed::{TestParams, alone};
@@ -7,12 +7,12 @@ use stream::nic::configuration::Configuration;
 use stream::nic::fallback::hash;
 use stream::wire::frame::read;
 
-/// Pipes that the fallback has, and the one beyond them.
+/// The number of fallback pipes; one more is bound.
 const PIPES: u32 = 5;
-/// The destination that is bound to the last pipe, beyond those of the fallback.
+/// The destination that is bound to the last pipe, which is not part of the fallback.
 const BOUND: u32 = 1000;
 
-/// So many pipes and one more, the numbers of the packets that came to each, and what it takes to know.
+/// The pipes and the numbers of the packets received on each.
 struct Pipes {
     device: Device,
     pipes: Vec<RxPipe>,
@@ -27,7 +27,7 @@ impl Pipes {
         Self { device, pipes }
     }
 
-    /// The numbers of so many packets, by the pipe that they came to.
+    /// Receives a number of packets; returns their numbers by pipe.
     fn came(&mut self, packets: usize) -> Vec<Vec<u32>> {
         let Self { device, pipes } = self;
         let mut came = vec![Vec::new(); pipes.len()];
@@ -42,14 +42,14 @@ impl Pipes {
     }
 }
 
-/// Packets to as many destinations; every third to the one that is bound.
+/// Returns packets to different destinations; every third goes to the bound one.
 fn packets(count: u32) -> Vec<Vec<u8>> {
     let to = |number| if number % 3 == 2 { BOUND } else { number };
     (0..count).map(|number| frame(to(number), 60, number)).collect()
 }
 
 #[test]
-fn by_the_hash_of_their_flow() {
+fn packets_are_spread_by_the_hash_of_their_flow() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(1024));
     let mut pipes = Pipes::new(&wired, false);
@@ -66,7 +66,7 @@ fn by_the_hash_of_their_flow() {
 }
 
 #[test]
-fn in_turn() {
+fn packets_are_spread_round_robin() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(1024));
     let mut pipes = Pipes::new(&wired, true);
@@ -86,11 +86,11 @@ fn in_turn() {
 }
 
 #[test]
-fn to_nobody_where_there_is_none_or_its_pipe_has_gone() {
+fn packets_without_a_fallback_pipe_are_dropped() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(1024));
     let mut pipes = Pipes::new(&wired, true);
-    // The third of the fallback's five: each fifth packet.
+    // The third of five fallback pipes: every fifth packet.
     drop(pipes.pipes.remove(2));
     let unbound = |count| (0..count).map(|number| frame(number, 60, number)).collect();
     wired.arrive(unbound(50));

@@ -1,4 +1,4 @@
-//! Pipes, and what they hang on, come and go while traffic runs.
+//! Pipes, devices and bindings are created and dropped during traffic.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use stream::nic::flow_table::CAPACITY;
 use stream::nic::pipes::Notify;
 use stream::wire::sample::{FIRST, Sizes as PacketSizes};
 
-/// Echoes what has come to a pipe, all of which must go to one destination; how many packets.
+/// Echoes the packets received on a pipe, all to one destination. Returns their number.
 fn echo(device: &Device, pipe: &mut RxTxPipe, destination: u32) -> u64 {
     while device.next().is_some() {}
     let expected = (FIRST.to_bits() + destination).to_be_bytes();
@@ -31,11 +31,11 @@ fn echo(device: &Device, pipe: &mut RxTxPipe, destination: u32) -> u64 {
     packets
 }
 
-/// Echoes the last of what came to a pipe whose flow has moved on.
+/// Echoes the last packets of a pipe whose flow has moved.
 fn drain(device: &Device, pipe: &mut RxTxPipe) -> u64 {
     let mut packets = 0;
     loop {
-        // All that was there is echoed, and the NIC knows; then it is asked whether there is more.
+        // Everything present is echoed and the NIC knows it; only then is more requested.
         let before = packets;
         for _ in 0..2 {
             packets += echo(device, pipe, 0);
@@ -50,7 +50,7 @@ fn drain(device: &Device, pipe: &mut RxTxPipe) -> u64 {
 }
 
 #[test]
-fn a_flow_moves_from_pipe_to_pipe_and_nothing_is_lost_nor_reordered() {
+fn moving_a_flow_between_pipes_neither_loses_nor_reorders() {
     const MOVES: usize = 20;
     let _alone = alone();
     let traffic = traffic(12, PacketSizes::Mixed, 1);
@@ -88,7 +88,7 @@ fn a_flow_moves_from_pipe_to_pipe_and_nothing_is_lost_nor_reordered() {
     assert_eq!((counters.rules, counters.refused), (MOVES as u64 + 1, 0));
 }
 
-/// A device with a pipe comes, takes some packets, and goes without a word; another echoes on.
+/// A device with a pipe receives some packets and is dropped without notice; another continues the echo.
 #[test]
 fn devices_come_and_go_and_every_packet_is_accounted_for() {
     let _alone = alone();
@@ -112,7 +112,7 @@ fn devices_come_and_go_and_every_packet_is_accounted_for() {
         let report = testbed.begin(Trial {
             pace: Pace::packets(200e3, 84.0, Tsc::get().unwrap().hertz),
             duration: ticks(Duration::from_secs(3600)),
-            // What is in the ring of a pipe that goes never comes back, and is waited for.
+            // Packets in the ring of a dropped pipe never return; the generator waits for them.
             drain: ticks(Duration::from_millis(200)),
             ..Trial::default()
         });
@@ -134,7 +134,7 @@ fn devices_come_and_go_and_every_packet_is_accounted_for() {
         assert_eq!((report.corrupted, report.late), (0, 0));
         assert_eq!(report.dropped, counters.dropped());
         assert_eq!(counters.in_packets, counters.to_memory + counters.dropped());
-        // The steady one may have echoed more since.
+        // The permanent device may have echoed more since.
         let counters = crate::testbed::counters(&testbed.nic, |now| now.out_packets == packets);
         assert!(counters.to_memory >= packets, "nothing is made up");
         assert_eq!(counters.refused, 0);
@@ -142,7 +142,7 @@ fn devices_come_and_go_and_every_packet_is_accounted_for() {
 }
 
 #[test]
-fn what_was_meant_for_a_pipe_that_went_is_not_given_to_the_next_of_its_number() {
+fn packets_for_a_freed_pipe_do_not_reach_the_next_with_its_number() {
     let _alone = alone();
     for notify in [Notify::Reactively, Notify::EveryPacket] {
         let wired = Wired::new(TestParams { notify, ..TestParams::ring(64) });
@@ -157,7 +157,7 @@ fn what_was_meant_for_a_pipe_that_went_is_not_given_to_the_next_of_its_number() 
         settle(&device);
         while device.next().is_some() {}
         assert!(second.recv().is_empty(), "it got what was another's");
-        // The rule went with the pipe that it named.
+        // The rule was removed with its pipe.
         wired.arrive(vec![frame(0, 60, 5)]);
         second.bind(flow(0)).unwrap();
         wired.arrive(vec![frame(0, 60, 6)]);
@@ -172,10 +172,10 @@ fn what_was_meant_for_a_pipe_that_went_is_not_given_to_the_next_of_its_number() 
 }
 
 #[test]
-fn what_was_asked_to_be_sent_is_sent_before_its_memory_goes() {
+fn requested_packets_are_sent_before_their_memory_is_freed() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
-    // So slow that most is under way when the pipes go.
+    // So slow that most packets are in flight when the pipes are dropped.
     let limit = Configuration::RateLimit { numerator: 1, denominator: 2000, enable: true };
     wired.device().configure(limit).unwrap();
     for round in 0..5 {
@@ -198,7 +198,7 @@ fn what_was_asked_to_be_sent_is_sent_before_its_memory_goes() {
 }
 
 #[test]
-fn who_binds_is_told_of_a_rule_that_has_no_place() {
+fn a_rule_without_space_is_reported() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let device = wired.device();
@@ -215,7 +215,7 @@ fn who_binds_is_told_of_a_rule_that_has_no_place() {
         }
     }
     assert!((1..CAPACITY / 20).contains(&refused.len()), "{} of {CAPACITY}", refused.len());
-    // Whoever asks in another way is told too.
+    // Another request reports the error too.
     let again = Configuration::Bind { flow: flow(refused[0]), pipe: pipe.id() };
     assert!(matches!(device.configure(again), Err(ConfigError::Full(_))));
     wired.arrive(vec![frame(refused[0], 60, 0), frame(0, 60, 1)]);
@@ -229,7 +229,7 @@ fn who_binds_is_told_of_a_rule_that_has_no_place() {
     assert_eq!(counters.rules, rules as u64);
     assert_eq!(counters.rules_refused, refused.len() as u64 + 1);
     assert_eq!((counters.no_queue, counters.refused), (1, 0));
-    // Rules go with their pipe, and leave their places.
+    // Rules are removed with their pipe and free their slots.
     drop(pipe);
     device.rx_pipe().unwrap().bind(flow(refused[0])).unwrap();
 }

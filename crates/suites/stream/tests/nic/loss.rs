@@ -1,4 +1,4 @@
-//! Nothing is lost, repeated, reordered within a flow or corrupted.
+//! No packet is lost, repeated, reordered within a flow or corrupted.
 
 use crate::testbed::{TestParams, Testbed, alone, closed, nothing_is_lost, traffic};
 use stream::host::Sizes;
@@ -6,25 +6,25 @@ use stream::nic::pipes::Notify;
 use stream::wire::sample::Sizes as PacketSizes;
 use stream::wire::traffic::Traffic;
 
-/// Cases of traffic, pipes, and ways to notify.
+/// Combinations of traffic, pipes and notification modes.
 const CASES: u64 = 2 * 3 * 3;
 
-/// Rings, and how many packets are under way. A packet takes 24 flits at most. As many packets as are under way
-/// may have come back since the program last freed any, and those of a chunk of its that it sent meanwhile, of
-/// 256 flits: even so rings are never full.
+/// Ring sizes and packets in flight. A packet takes up to 24 flits. All packets in flight may have returned
+/// since the program last freed memory, plus those of one chunk of 256 flits that it sent meanwhile; rings still
+/// never fill up.
 const RINGS: [(usize, u64); 2] = [(2 << 20, 650), (64 << 10, 15)];
 
-/// So many packets, in each case as many.
+/// Runs every case with the same share of packets.
 fn in_every_case(packets: u64) {
     let _alone = alone();
     let packets = packets.div_ceil(CASES);
     let ways =
         [(Notify::Reactively, false), (Notify::EveryPacket, false), (Notify::Reactively, true)];
-    // An odd number of cases for each kind of traffic: what one has on large rings, the other has on small.
+    // An odd number of cases per kind of traffic, so that large and small rings alternate.
     let mut rings = RINGS.iter().cycle();
     for size in [PacketSizes::Mixed, PacketSizes::Each] {
         for pipes in [1, 2, 32] {
-            // So many that each destination gets packets of every size where the mix allows it.
+            // Enough packets for every destination to get every size, if the mix allows it.
             let traffic = traffic(size.cycle() * pipes, size, pipes);
             for (notify, prefetch) in ways {
                 let (ring, window) = *rings.next().unwrap();
@@ -41,7 +41,7 @@ fn in_every_case(packets: u64) {
     }
 }
 
-/// Bytes of the first so many packets, the traffic sent again and again.
+/// Returns the bytes of the first packets of repeated traffic.
 fn bytes(traffic: &Traffic, packets: u64) -> u64 {
     let each = traffic.packets().iter().map(|packet| u64::from(packet.length));
     let (rounds, rest) = (packets / traffic.len() as u64, packets % traffic.len() as u64);
@@ -49,11 +49,11 @@ fn bytes(traffic: &Traffic, packets: u64) -> u64 {
 }
 
 #[test]
-fn of_a_million_packets() {
+fn nothing_is_lost_in_a_million_packets() {
     in_every_case(1_000_000);
 }
 
-/// Minutes: `cargo test --release -p tollgate-stream --test nic -- --ignored`
+/// Takes minutes: `cargo test --release -p tollgate-stream --test nic -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn long_of_a_billion_packets() {

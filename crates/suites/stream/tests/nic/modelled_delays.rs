@@ -1,4 +1,4 @@
-//! What is modelled to take time takes it; how much longer it takes is the machine's matter.
+//! Modelled delays are lower bounds; the rest depends on the machine.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn wired(notify: Notify, doorbell: Duration, transfer: Duration) -> Wired {
     Wired::new(TestParams { notify, doorbell, transfer, ..TestParams::ring(64) })
 }
 
-/// Waits until a pipe has packets; when it was seen to.
+/// Waits until a pipe has packets. Returns when it last checked before.
 fn seen(device: &Device, pipe: &mut RxTxPipe) -> u64 {
     until(device, || !pipe.peek().is_empty());
     now()
@@ -26,7 +26,7 @@ fn send(pipe: &mut TxPipe) {
 }
 
 #[test]
-fn a_doorbell_takes_its_time() {
+fn a_doorbell_is_delayed() {
     let _alone = alone();
     let wired = wired(Notify::Reactively, DOORBELL, Duration::ZERO);
     let device = wired.device();
@@ -52,7 +52,7 @@ fn the_nic_reads_a_notification_and_then_the_packets() {
 }
 
 #[test]
-fn a_notification_takes_a_transfer() {
+fn a_notification_is_delayed_by_a_transfer() {
     let _alone = alone();
     for notify in [Notify::Reactively, Notify::EveryPacket] {
         let wired = wired(notify, Duration::ZERO, TRANSFER);
@@ -62,15 +62,15 @@ fn a_notification_takes_a_transfer() {
         let elsewhere = wired.device();
         let start = now();
         wired.arrive(vec![frame(0, 60, 0)]);
-        // A pipe that comes into being elsewhere changes nothing.
+        // A pipe that is created elsewhere changes nothing.
         let _other = elsewhere.rx_pipe().unwrap();
         let elapsed = seen(&device, &mut pipe) - start;
         assert!(elapsed >= ticks(TRANSFER), "{notify:?}: {elapsed} ticks");
     }
 }
 
-/// As the setting says of a round trip: what finds its pipe notified waits until the program has moved the
-/// pipe's head, which is one doorbell, and then for the one by which it is sent.
+/// As the docs state for a round trip: a packet that finds its pipe already notified waits until the program moves
+/// the head, which takes one doorbell, and then for the doorbell that sends it.
 #[test]
 fn a_packet_that_finds_its_pipe_notified_waits_for_two_doorbells() {
     let _alone = alone();
@@ -83,7 +83,7 @@ fn a_packet_that_finds_its_pipe_notified_waits_for_two_doorbells() {
     wired.arrive(vec![frame(0, 60, 2)]);
     pipe.confirm(64);
     let start = now();
-    // Sends the first; when it has left, the head moves on.
+    // Sends the first packet; when it has left, the head moves.
     pipe.send_and_free(64).unwrap();
     let told = seen(&device, &mut pipe) - start;
     assert!(told >= ticks(2 * DOORBELL), "{told} ticks");

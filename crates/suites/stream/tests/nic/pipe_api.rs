@@ -1,4 +1,4 @@
-//! Each kind of pipe by itself, as a program uses it.
+//! Each method of the pipes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use crate::testbed::{TestParams, alone};
 use stream::host::{Device, RxPipe};
 use stream::wire::packet;
 
-/// A pipe that has packets of 1, 2, and 3 flits.
+/// Returns a pipe that received packets of 1, 2 and 3 flits.
 fn received(wired: &Wired) -> (Device, RxPipe, Vec<Vec<u8>>) {
     let device = wired.device();
     let mut pipe = device.rx_pipe().unwrap();
@@ -23,7 +23,7 @@ fn panics(what: impl FnOnce()) -> bool {
 }
 
 #[test]
-fn what_is_peeked_is_given_again_until_it_is_confirmed() {
+fn peeked_messages_return_until_they_are_confirmed() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let (_device, mut pipe, sent) = received(&wired);
@@ -34,7 +34,7 @@ fn what_is_peeked_is_given_again_until_it_is_confirmed() {
     for most in [1 << 32, 1 << 38, usize::MAX] {
         assert_eq!(pipe.peek_at_most(most).len(), 6 * 64);
     }
-    // Whole flits, one at least; the second packet is cut.
+    // Whole flits, at least one; the second packet is cut.
     assert_eq!(pipe.peek_at_most(0).len(), 64);
     assert_eq!(pipe.peek_at_most(128).len(), 128);
     let mut cut = pipe.peek_at_most(128).packets();
@@ -49,7 +49,7 @@ fn what_is_peeked_is_given_again_until_it_is_confirmed() {
 }
 
 #[test]
-fn no_more_is_confirmed_than_came_nor_freed_than_was_confirmed() {
+fn confirming_and_freeing_beyond_the_received_is_refused() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let (device, mut pipe, _) = received(&wired);
@@ -62,19 +62,19 @@ fn no_more_is_confirmed_than_came_nor_freed_than_was_confirmed() {
     pipe.free(64);
     pipe.clear();
     assert!(panics(|| pipe.free(1)));
-    // It is whole nevertheless.
+    // The pipe still works.
     settle(&device);
     wired.arrive((0..63).map(|it| frame(0, 60, it)).collect());
     until(&device, || pipe.recv().packets().count() == 63);
 }
 
 #[test]
-fn what_is_held_keeps_its_place_and_a_pipe_tells_of_more_when_asked() {
+fn unfreed_messages_keep_their_space_and_a_pipe_notifies_on_request() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let (device, mut pipe, sent) = received(&wired);
     pipe.recv();
-    // Room for 57 more.
+    // Space for 57 more.
     wired.arrive((10..70).map(|it| frame(0, 60, it)).collect());
     settle(&device);
     while device.next().is_some() {}
@@ -94,14 +94,14 @@ fn what_is_held_keeps_its_place_and_a_pipe_tells_of_more_when_asked() {
 }
 
 #[test]
-fn messages_are_as_long_as_a_program_says() {
+fn messages_have_the_length_that_a_program_frees() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let (_device, mut pipe, sent) = received(&wired);
     let mut seen = 0;
     let messages = pipe.recv().messages(|flit: &[u8; 64]| {
         seen += 1;
-        // The program's own way: the number, which here says how many flits there are.
+        // A length function of the program: the packet's number, which equals its flits here.
         number(flit) as usize * 64
     });
     let messages: Vec<_> = messages.map(|message| message.to_vec()).collect();
@@ -114,7 +114,7 @@ fn messages_are_as_long_as_a_program_says() {
 }
 
 #[test]
-fn memory_to_send_from_is_free_again_once_it_has_left() {
+fn transmit_memory_is_free_once_sent() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let device = wired.device();
@@ -122,7 +122,7 @@ fn memory_to_send_from_is_free_again_once_it_has_left() {
     assert!(panics(|| drop(pipe.allocate(64 * 64 + 1))));
     assert!(panics(|| pipe.send_and_free(64 * 64 + 1).unwrap()));
     assert!(panics(|| pipe.send_and_free(1 << 38).unwrap()));
-    // Each time all of the ring, from another offset on; waits until the last has left.
+    // The whole ring each time, from different offsets; waits until the last packet has left.
     for round in 0..10 {
         let buffer = pipe.allocate(64 * 64).unwrap();
         assert_eq!(buffer.len(), 64 * 64);
@@ -136,7 +136,7 @@ fn memory_to_send_from_is_free_again_once_it_has_left() {
     }
     settle(&device);
     assert_eq!(pipe.extend().len(), 64 * 64);
-    // What was written and not sent is still there.
+    // Written and unsent packets are still there.
     assert_eq!(pipe.extend()[..60], frame(0, 60, 639));
 }
 
@@ -148,7 +148,7 @@ fn sending_nothing_does_nothing() {
     let (mut tx, mut both) = (device.tx_pipe().unwrap(), device.rx_tx_pipe().unwrap());
     both.bind(flow(0)).unwrap();
     settle(&device);
-    // The binding, and the two that settled it.
+    // The binding and the two requests that drained it.
     let before = crate::testbed::counters(&wired.nic, |now| now.transmissions == 3);
     (0..100).for_each(|_| tx.send_and_free(0).unwrap());
     (0..100).for_each(|_| both.send_and_free(0).unwrap());
@@ -173,7 +173,7 @@ fn a_pipe_sends_back_what_it_received_in_parts() {
         for packet in pipe.recv().packets() {
             packet[50] ^= 0xff;
         }
-        // Two notifications have parts of the fourth packet each, the last ends inside its last flit.
+        // Two notifications contain parts of the fourth packet; the last ends inside its last flit.
         for bytes in [6 * 64, 2 * 64, 12 * 64 + 1] {
             pipe.send_and_free(bytes).unwrap();
         }
@@ -189,9 +189,9 @@ fn a_pipe_sends_back_what_it_received_in_parts() {
     assert_eq!(packet::flits(of_flits(3)), 3);
 }
 
-/// As many pipes to send from as one likes, one after another.
+/// Allocates and frees any number of transmit pipes in turn.
 #[test]
-fn pipes_to_send_from_come_and_go() {
+fn transmit_pipes_can_be_allocated_and_freed() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let device = wired.device();

@@ -1,4 +1,4 @@
-//! Packets leave no faster than a program asked for.
+//! Packets leave no faster than the configured rate.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use stream::nic::layout::FLITS_PER_SECOND;
 
 const PACKETS: u32 = 50;
 
-/// What is late may be made up for.
+/// The maximum delay that later packets may make up for.
 const MADE_UP: Duration = Duration::from_micros(100);
 
-/// Sends packets of so many flits, one at a time; how long they took to leave, ticks.
+/// Sends packets with these numbers of flits, one at a time. Returns how long they took to leave, in ticks.
 fn leaving(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
     let start = crate::testbed::now();
     for number in 0..PACKETS {
@@ -25,7 +25,7 @@ fn leaving(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
     left.fold(start, |_, last| last) - start
 }
 
-/// Of tries, for the NIC may look at its clock and then lose its CPU before the first packet leaves.
+/// Returns the best of several attempts: the NIC may lose its CPU between reading the clock and sending.
 fn median_of_tries(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
     let mut tries: Vec<_> = (0..5).map(|_| leaving(wired, pipe, flits)).collect();
     tries.sort_unstable();
@@ -33,7 +33,7 @@ fn median_of_tries(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
 }
 
 #[test]
-fn flits_leave_at_their_share_of_the_hardwares_rate() {
+fn flits_leave_at_their_share_of_the_hardware_rate() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(1024));
     let device = wired.device();
@@ -52,12 +52,12 @@ fn flits_leave_at_their_share_of_the_hardwares_rate() {
 }
 
 #[test]
-fn without_a_limit_all_leave_and_a_limit_of_nothing_is_refused() {
+fn without_a_limit_all_leave_and_a_zero_limit_is_refused() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(1024));
     let device = wired.device();
     let mut pipe = device.tx_pipe().unwrap();
-    // So slow that nothing would leave before the test gave up.
+    // So slow that nothing would leave before the test timed out.
     let slow = Configuration::RateLimit { numerator: 1, denominator: u16::MAX, enable: true };
     device.configure(slow).unwrap();
     for (numerator, denominator) in [(0, 1), (1, 0)] {

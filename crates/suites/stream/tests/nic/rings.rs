@@ -1,4 +1,4 @@
-//! Rings against a model of them: whatever a program does, and whatever comes.
+//! Rings agree with a model after any operations of the program and any arrivals.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use proptest::prelude::*;
 use stream::host::{Device, RxTxPipe, Sizes, TxPipe};
 use stream::nic::pipes::Notify;
 
-/// Flits of each ring.
+/// The size of each ring, in flits.
 const RING: usize = 64;
-/// Pipes that receive.
+/// The number of receive pipes.
 const PIPES: usize = 2;
 
-/// What happens.
+/// An operation.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Packets of so many flits come to pipes.
+    /// Packets with these numbers of flits arrive at pipes.
     Come(Vec<(usize, usize)>),
-    /// A program peeks a pipe, so many bytes at most, and confirms so many of the packets that it sees.
+    /// The program peeks at a pipe up to a number of bytes and confirms a number of the packets that it sees.
     Take(usize, usize, usize),
-    /// It sends so many flits of what it confirmed.
+    /// It sends a number of the confirmed flits.
     SendBack(usize, usize),
-    /// It makes packets of so many flits and sends them, where they fit.
+    /// It writes packets with these numbers of flits and sends them if they fit.
     Send(Vec<usize>),
 }
 
@@ -36,14 +36,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A pipe as it should be: a queue of packets, those confirmed first.
+/// The expected state of a pipe: a queue of packets, confirmed ones first.
 #[derive(Default)]
 struct Model {
-    /// Packets that are not confirmed.
+    /// Unconfirmed packets.
     waiting: VecDeque<Vec<u8>>,
-    /// Flits of those that are confirmed and not sent.
+    /// Flits that are confirmed and not yet sent.
     held: VecDeque<Vec<u8>>,
-    /// Flits of the first of them that are sent.
+    /// Flits of the first packet that are already sent.
     start: usize,
 }
 
@@ -56,7 +56,7 @@ impl Model {
         self.waiting.iter().chain(&self.held).map(|one| flits(one)).sum::<usize>() - self.start
     }
 
-    /// Whether there is room for a packet, which then waits.
+    /// Returns whether a packet fits; if so, it is queued.
     fn comes(&mut self, packet: &[u8]) -> bool {
         let room = self.used() + flits(packet) < RING;
         if room {
@@ -69,7 +69,7 @@ impl Model {
         self.held.iter().map(|one| flits(one)).sum::<usize>() - self.start
     }
 
-    /// The packets that are whole after so many more flits are sent.
+    /// Returns the packets that are complete after more flits are sent.
     fn sent(&mut self, count: usize) -> Vec<Vec<u8>> {
         self.start += count;
         let mut whole = Vec::new();
@@ -82,7 +82,7 @@ impl Model {
     }
 }
 
-/// The real thing beside its model.
+/// The device and its model.
 struct Both {
     wired: Wired,
     device: Device,
@@ -116,7 +116,7 @@ impl Both {
         frame(pipe as u32, of_flits(flits), self.next)
     }
 
-    /// Looks at what left: these, and no other.
+    /// Asserts that exactly these packets left.
     fn leaves(&mut self, packets: &[Vec<u8>]) {
         for packet in packets {
             assert_eq!(self.wired.departed().bytes, *packet);
@@ -150,7 +150,7 @@ impl Both {
         self.pipes[pipe].confirm(bytes);
     }
 
-    /// What goes on in the next notification must do so at once: no other pipe's comes between.
+    /// A packet that continues in the next notification must continue at once, with no other pipe in between.
     fn send_back(&mut self, pipe: usize, count: usize) {
         let rest = self.models[pipe].held();
         for part in [count.min(rest), rest.saturating_sub(count)] {
@@ -197,7 +197,7 @@ impl Both {
     }
 }
 
-/// A packet with what fills its last flit.
+/// Returns a packet, padded to whole flits.
 fn padded(packet: &[u8]) -> Vec<u8> {
     let mut bytes = packet.to_vec();
     bytes.resize(flits(packet) * 64, 0);

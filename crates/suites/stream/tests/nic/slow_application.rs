@@ -1,4 +1,4 @@
-//! An application that is too slow backs up, and what is dropped is counted where it is dropped.
+//! Packets back up behind a slow application, and drops are counted where they occur.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use stream::nic::Counters;
 use stream::nic::pipes::Notify;
 use stream::wire::sample::Sizes as PacketSizes;
 
-/// At a rate that is no matter, and whatever becomes of them.
+/// At full rate, accepting losses.
 fn at_a_rate(count: u64) -> Trial {
     Trial {
         pace: Pace::packets(2e6, 84.0, Tsc::get().unwrap().hertz),
@@ -26,7 +26,7 @@ fn at_a_rate(count: u64) -> Trial {
     }
 }
 
-/// An echo of the first so many flows that waits until it is told to begin, and then takes its time.
+/// An echo of the first flows that waits until it is told to start, and is slow from then on.
 fn echo(testbed: &Testbed, pipes: usize, begin: &Arc<AtomicBool>) -> Program<u64> {
     let (sizes, begin) = (testbed.params.sizes, Arc::clone(begin));
     let flows = flows(&testbed.traffic)[..pipes].to_vec();
@@ -43,8 +43,8 @@ fn echo(testbed: &Testbed, pipes: usize, begin: &Arc<AtomicBool>) -> Program<u64
     })
 }
 
-/// Packets to two destinations at an echo that begins once the NIC has dropped some, as counted by `dropped`,
-/// and has pipes for the first so many. All that is not dropped comes back as it was.
+/// Sends packets to two destinations; the echo has pipes for the first few and starts once the NIC has dropped some,
+/// according to `dropped`. All packets that are not dropped come back intact.
 fn what_came(
     params: TestParams,
     pipes: usize,
@@ -74,7 +74,7 @@ fn what_came(
 }
 
 #[test]
-fn where_its_ring_is_full() {
+fn drops_at_a_full_ring_are_counted() {
     let _alone = alone();
     let (report, counters) = what_came(TestParams::ring(64), 2, 100_000, |now| now.ring_full);
     assert!(report.dropped > 0);
@@ -83,9 +83,9 @@ fn where_its_ring_is_full() {
 }
 
 #[test]
-fn where_its_notifications_are_full() {
+fn drops_at_full_notifications_are_counted() {
     let _alone = alone();
-    // Rings that hold all packets.
+    // The rings hold all packets.
     let sizes = Sizes { ring: 2 << 20, notifications: 16 };
     let params = TestParams { notify: Notify::EveryPacket, sizes, ..TestParams::default() };
     let (report, counters) = what_came(params, 2, 50_000, |now| now.notifications_full);
@@ -95,7 +95,7 @@ fn where_its_notifications_are_full() {
 }
 
 #[test]
-fn where_a_flow_is_nobodys() {
+fn drops_of_unbound_flows_are_counted() {
     let _alone = alone();
     let count = 30_000;
     let (report, counters) = what_came(TestParams::ring(32768), 1, count, |now| now.no_queue);

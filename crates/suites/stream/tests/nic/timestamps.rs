@@ -1,4 +1,4 @@
-//! What leaves carries the time, and what comes back says how long it was under way.
+//! Sent packets carry the time, and returned packets tell how long they were in flight.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use stream::nic::configuration::Configuration;
 use stream::nic::layout::TIMESTAMP;
 use stream::wire::sample::Sizes as PacketSizes;
 
-/// How long a packet is under way at least.
+/// The minimum time of a packet on the cable.
 const CABLE: Duration = Duration::from_micros(300);
 
-/// Sends packets of so many flits, so that they wrap around and are cut, and gives them as they came back,
-/// with the time that it all took.
+/// Sends packets with these numbers of flits, some wrapped around and cut. Returns the received packets and the
+/// total time.
 fn round(wired: &Wired, flits: usize, packets: u32) -> (Vec<Vec<u8>>, Duration) {
     let device = wired.device();
     let (mut rx, mut tx) = (device.rx_pipe().unwrap(), device.tx_pipe().unwrap());
@@ -32,7 +32,7 @@ fn round(wired: &Wired, flits: usize, packets: u32) -> (Vec<Vec<u8>>, Duration) 
             rx.clear();
             back.len() > number as usize
         });
-        // What the program wrote stays as it was.
+        // The program's own copy is unchanged.
         settle(&device);
         let there = tx.extend();
         assert_eq!(there.len(), wired.sizes.ring);
@@ -42,11 +42,11 @@ fn round(wired: &Wired, flits: usize, packets: u32) -> (Vec<Vec<u8>>, Duration) 
     (back, Duration::from_nanos(nanoseconds as u64))
 }
 
-/// A timestamp's cycles are whole, and begin and end with one.
+/// The resolution of a timestamp.
 const STEP: Duration = Duration::from_nanos(10);
 
 #[test]
-fn a_round_trip_takes_what_the_cable_takes_and_no_longer_than_the_program_waited() {
+fn a_round_trip_takes_the_cable_delay_and_at_most_the_wait() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     wired.nic.command(CableCommand::LoopBack(ticks(CABLE)));
@@ -87,7 +87,7 @@ fn without_timestamps_nothing_is_written() {
 }
 
 #[test]
-fn timestamps_over_the_length_or_beyond_the_first_flit_are_refused() {
+fn timestamps_in_the_length_or_beyond_the_first_flit_are_refused() {
     let _alone = alone();
     let wired = Wired::new(TestParams::ring(64));
     let device = wired.device();
@@ -101,9 +101,9 @@ fn timestamps_over_the_length_or_beyond_the_first_flit_are_refused() {
     }
 }
 
-/// Were they written elsewhere, the generator would not know its packets again.
+/// If they were elsewhere, the generator would not recognise its packets.
 #[test]
-fn bursts_to_several_pipes_are_stamped_where_they_lie() {
+fn bursts_to_several_pipes_are_stamped_in_place() {
     const PACKETS: u64 = 20_000;
     let _alone = alone();
     for size in [PacketSizes::One(64), PacketSizes::Mixed] {
@@ -112,10 +112,10 @@ fn bursts_to_several_pipes_are_stamped_where_they_lie() {
         let enable = Configuration::Timestamp { offset: TIMESTAMP, enable: true };
         device.configure(enable).unwrap();
         let echo = testbed.echo();
-        // All but the timestamps is as it was: number, length, and the word that is looked at.
+        // Everything but the timestamps is unchanged: number, length and the checked word.
         let report = testbed.run(Trial { check: Check::OneWord, ..closed(PACKETS, 21) });
         nothing_is_lost(&report, PACKETS);
-        // And they are there.
+        // The timestamps are there.
         let report = testbed.run(closed(PACKETS, 21));
         assert_eq!((report.received, report.corrupted), (PACKETS, PACKETS));
         assert_eq!(echo.end(), 2 * PACKETS);

@@ -1,4 +1,4 @@
-//! Packets lie across the end of a ring in every way that they can.
+//! Packets cross the end of a ring at every possible offset.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use crate::testbed::{TestParams, alone, counters};
 use stream::host::{Device, RxTxPipe, Sizes, TxPipe};
 use stream::nic::pipes::Notify;
 
-/// Flits of the rings, and notifications of the buffers: both wrap around soon.
+/// The rings' flits and the buffers' notifications; small, so that both wrap around often.
 const RING: usize = 64;
 const NOTIFICATIONS: u32 = 8;
 
-/// Flits of the packets that come together. They fit, and are odd in all: each size begins at every offset
-/// after as many rounds as the ring has flits.
+/// The sizes in flits of the packets of a round. They fit the ring and their sum is odd, so each size starts at every
+/// offset after as many rounds as the ring has flits.
 const TOGETHER: [usize; 7] = [1, 2, 3, 5, 8, 12, 24];
 
 fn params(notify: Notify) -> TestParams {
@@ -20,20 +20,20 @@ fn params(notify: Notify) -> TestParams {
     TestParams { notify, sizes, ..TestParams::default() }
 }
 
-/// One round's packets.
+/// Returns the packets of a round.
 fn packets(round: usize) -> Vec<Vec<u8>> {
     let numbers = (round * TOGETHER.len()) as u32..;
     TOGETHER.iter().zip(numbers).map(|(flits, it)| frame(0, of_flits(*flits), it)).collect()
 }
 
-/// Takes a round's packets, and sends them back. Where in the ring each began.
+/// Receives the packets of a round and sends them back. Returns the offset of each in the ring.
 fn echo(device: &Device, pipe: &mut RxTxPipe, expected: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let mut places = Vec::new();
     until(device, || {
         let mut batch = pipe.peek().packets();
         for packet in &mut batch {
             assert_eq!(packet, &expected[places.len()][..]);
-            // A ring lies at a page, and is as long as one.
+            // The ring is aligned to a page and is one page long.
             let offset = packet.as_ptr() as usize % (RING * 64) / 64;
             places.push((TOGETHER[places.len()], offset));
         }
@@ -45,7 +45,7 @@ fn echo(device: &Device, pipe: &mut RxTxPipe, expected: &[Vec<u8>]) -> Vec<(usiz
     places
 }
 
-/// Sends a round's packets from memory of the program's own.
+/// Sends the packets of a round from transmit memory.
 fn send(pipe: &mut TxPipe, packets: &[Vec<u8>]) {
     let flits = TOGETHER.iter().sum::<usize>();
     let buffer = pipe.allocate(flits * 64).unwrap();
@@ -69,7 +69,7 @@ fn every_size_at_every_offset(notify: Notify) {
         wired.arrive(packets.clone());
         seen.extend(echo(&device, &mut back, &packets));
         send(&mut own, &packets);
-        // First those that came, then those that were made.
+        // First the received packets, then the written ones.
         for expected in packets.iter().chain(&packets) {
             assert_eq!(wired.departed().bytes, *expected);
         }
@@ -83,20 +83,20 @@ fn every_size_at_every_offset(notify: Notify) {
 }
 
 #[test]
-fn in_packets_of_several_sizes_notified_reactively() {
+fn packets_of_several_sizes_with_reactive_notifications() {
     let _alone = alone();
     every_size_at_every_offset(Notify::Reactively);
 }
 
 #[test]
-fn in_packets_of_several_sizes_each_notified() {
+fn packets_of_several_sizes_with_one_notification_each() {
     let _alone = alone();
     every_size_at_every_offset(Notify::EveryPacket);
 }
 
 /// One flit stays free, so that a full ring differs from an empty one.
 #[test]
-fn a_ring_holds_all_flits_but_one_wherever_they_begin() {
+fn a_ring_holds_all_flits_but_one_at_any_start() {
     let _alone = alone();
     let wired = Wired::new(params(Notify::Reactively));
     let device = wired.device();

@@ -1,4 +1,4 @@
-//! A NIC whose process has no descriptor left: in a process of its own, for the limit is a process's.
+//! A NIC whose process has no file descriptors left; in a separate process, since the limit is per process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,11 +13,11 @@ use super::{FORM, Found, NO_FD, Raw, SOON};
 use crate::nic::remote::fds::Timeout;
 use crate::nic::remote::message::{Reply, Request, VERSION};
 
-/// Tells the process that it is the NIC's.
+/// The environment variable that makes the process serve the NIC.
 const PART: &str = "TOLLGATE_TEST_NO_DESCRIPTORS";
-/// What comes before the path on the line that the NIC's process prints.
+/// The prefix of the line on which the NIC's process prints its path.
 const PATH: &str = "the NIC is at ";
-/// Descriptors that the NIC's process may have.
+/// The limit of file descriptors in the NIC's process.
 const DESCRIPTORS: u64 = 256;
 
 #[test]
@@ -41,12 +41,12 @@ fn the_nic_without_descriptors() {
     let mut lines = std::io::stdin().lines();
     lines.next().unwrap().unwrap();
     drop(all);
-    // Until the other process has seen enough.
+    // Until the other process has finished.
     lines.next().unwrap().unwrap();
 }
 
 #[test]
-fn who_comes_while_no_descriptor_is_left_is_served_once_one_is() {
+fn connections_wait_while_no_file_descriptor_is_free() {
     let mut nic = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tests::remote::accepting::the_nic_without_descriptors"])
         .args(["--ignored", "--nocapture"])
@@ -63,7 +63,7 @@ fn who_comes_while_no_descriptor_is_left_is_served_once_one_is() {
         Request::Hello(VERSION, Some(FORM)).send(&raw.0, None, SOON).unwrap();
         raw
     };
-    // The kernel may have set one descriptor aside before it waited for whoever comes: the first may be served.
+    // The kernel may have reserved a descriptor before it waited for connections, so the first may succeed.
     let (_first, second) = (connect(), connect());
     let mut early = [0; 1];
     second.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -77,6 +77,6 @@ fn who_comes_while_no_descriptor_is_left_is_served_once_one_is() {
     assert!(matches!(attached, Some((Reply::Attached(..), Some(_)))), "{attached:?}");
     orders.write_all(b"end\n").unwrap();
     let status = nic.wait().unwrap();
-    // It prints how its test ended.
+    // The child prints the result of its test.
     assert!(status.success(), "{:?}", lines.collect::<Vec<_>>());
 }

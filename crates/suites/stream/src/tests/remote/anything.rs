@@ -1,4 +1,4 @@
-//! Registers, memory and lengths as chance has them.
+//! Random registers, memory and lengths.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use crate::nic::descriptors::Descriptors;
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{BUFFERS, PIPES, Queue, Register};
 
-/// Numbers that look drawn by chance: SplitMix64.
+/// Pseudo-random numbers: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of some that mean something, or anything.
+    /// Returns one of the given numbers, or any number.
     fn one_of(&mut self, these: &[u64]) -> u64 {
         let number = self.next();
         these.get(number as usize % (these.len() + 1)).copied().unwrap_or(number >> (number % 64))
@@ -30,7 +30,7 @@ impl Random {
 }
 
 #[test]
-fn the_nic_outlives_any_registers_and_any_memory() {
+fn the_nic_survives_any_registers_and_memory() {
     outlives_anything(&Found::new());
     outlives_anything(&Found::with(Descriptors::new(64, 64)));
 }
@@ -60,19 +60,19 @@ fn outlives_anything(found: &Found) {
         for turn in 0..5000 {
             match turn {
                 1000 => {
-                    // Where the NIC may read and write.
+                    // Memory that the NIC may read and write.
                     place(&doorbells, Queue::Buffers(pair), spans[2]);
                     place(&doorbells, Queue::Pipe(pipes[0]), spans[2]);
                     place(&doorbells, Queue::Pipe(pipes[1]), spans[0] | u64::from(pair));
                 }
-                // It goes while it is used.
+                // It is deregistered while in use.
                 4000 => plain = None,
                 _ => {}
             }
             if let Some(plain) = &plain {
                 let place = 8 * (numbers.next() % (2 * PLAIN as u64 / 8)) as usize;
                 let word = plain.pointer().wrapping_add(place).cast();
-                // SAFETY: the word lies in the memory; the NIC reads and writes it by atomics too.
+                // SAFETY: the word is inside the memory; the NIC accesses it with atomics too.
                 unsafe { AtomicU64::from_ptr(word) }.store(numbers.one_of(&words), Relaxed);
             }
             let (queue, register) = (numbers.one_of(&queues) as u32, numbers.next() as u32 % 8 * 4);
@@ -88,10 +88,10 @@ fn outlives_anything(found: &Found) {
     assert!(found.nic.counters().refused > 0);
 }
 
-/// Bytes of a buffer of notifications.
+/// The size of a notification buffer, in bytes.
 const PLAIN: usize = SIZES.notifications as usize * 64;
 
-/// Says where both rings of a queue lie.
+/// Sets the addresses of both rings of a queue.
 fn place(doorbells: &DoorbellSender, queue: Queue, bus: u64) {
     for (register, bus) in
         [(Register::RxMemoryLow, bus), (Register::TxMemoryLow, bus + PLAIN as u64)]
@@ -102,7 +102,7 @@ fn place(doorbells: &DoorbellSender, queue: Queue, bus: u64) {
 }
 
 #[test]
-fn lengths_may_change_while_the_nic_looks() {
+fn lengths_may_change_while_the_nic_reads() {
     let found = Found::new();
     let connection = found.connect();
     let port = connection.port();
@@ -119,7 +119,7 @@ fn lengths_may_change_while_the_nic_looks() {
             let number = numbers.next();
             let flit = start + number as usize % (SIZES.ring / 64) * 64;
             let length = (number >> 48) as u16 >> (number >> 40 & 15);
-            // SAFETY: the flit lies in the pipe's ring, which lives longer than this thread.
+            // SAFETY: the flit is inside the pipe's ring, which outlives this thread.
             unsafe { ((flit + 16) as *mut u16).write_volatile(length.to_be()) };
         }
     });

@@ -1,4 +1,4 @@
-//! Programs that mean harm to the NIC, or to the other programs of it.
+//! Programs that try to harm the NIC or its other clients.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use crate::nic::remote::server::{MAX_CLIENTS, MAX_STRANGERS};
 use crate::nic::remote::{Connection, Limits, MemoryUse};
 use crate::wire::Flow;
 
-/// Limits by which a program is not waited for long, and yet gets the CPU meanwhile.
+/// Timeouts that end soon, but leave a program time to run on a busy machine.
 const SHORT: Limits = Limits { timeout: Duration::from_secs(3), ..LIMITS };
 
 fn pipes() -> Pipes {
@@ -33,7 +33,7 @@ fn flow(number: u8) -> Flow {
     Flow { source: 0.into(), source_port: 0, destination, destination_port: 80, protocol: 17 }
 }
 
-/// Waits until something holds.
+/// Waits for a condition.
 fn until(mut holds: impl FnMut() -> bool, what: &str) {
     let start = Instant::now();
     while !holds() {
@@ -42,7 +42,7 @@ fn until(mut holds: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// Why a connection ends.
+/// Returns the reason that the NIC sends when it closes a connection.
 fn end(socket: &UnixStream) -> Option<String> {
     let mut why = None;
     while let Ok(Some((Reply::Refused(told), _))) = Reply::receive(socket, ANY) {
@@ -52,8 +52,8 @@ fn end(socket: &UnixStream) -> Option<String> {
 }
 
 #[test]
-fn who_says_no_hello_makes_way_for_others() {
-    // They may take a minute, and so do not go by themselves.
+fn connections_without_hello_make_way_for_others() {
+    // They have a minute, so they do not time out during the test.
     let found = Found::new();
     let silent: Vec<Raw> = (0..3 * MAX_STRANGERS).map(|_| found.raw()).collect();
     found.still_serves();
@@ -64,10 +64,10 @@ fn who_says_no_hello_makes_way_for_others() {
 }
 
 #[test]
-fn who_says_no_hello_is_told_so_and_goes() {
+fn connections_without_hello_time_out() {
     let found = Found::with_limits(pipes(), SHORT);
     assert!(end(&found.raw().0).is_some_and(|why| why.contains("no hello")));
-    // Half of one, and one byte after another, is none.
+    // An incomplete hello is none, even if it arrives byte by byte.
     let mut half = found.raw();
     half.0.write_all(&[b't'; 3]).unwrap();
     assert!(end(&half.0).is_some_and(|why| why.contains("no hello")));
@@ -75,7 +75,7 @@ fn who_says_no_hello_is_told_so_and_goes() {
 }
 
 #[test]
-fn one_program_too_many_is_told_so() {
+fn one_program_too_many_is_refused() {
     let found = Found::new();
     let mut programs: Vec<_> = (0..MAX_CLIENTS).map(|_| found.connect()).collect();
     let why = Connection::open(&found.folder.path().join("nic"), FORM).map(|_| ()).unwrap_err();
@@ -97,7 +97,7 @@ fn programs_that_attach_nothing_make_way_for_others() {
     for one in &silent {
         assert!(matches!(one.ask(hello, NO_FD), Some((Reply::Welcome(_), None))));
     }
-    // They are silent, and stay.
+    // They stay silent and connected.
     let path = found.folder.path().join("nic");
     until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
     let told = end(&silent[0].0).unwrap_or_default();
@@ -108,7 +108,7 @@ fn programs_that_attach_nothing_make_way_for_others() {
 }
 
 #[test]
-fn half_a_message_and_answers_that_nobody_reads_end_the_connection_alone() {
+fn incomplete_messages_and_unread_replies_end_only_their_connection() {
     let found = Found::with_limits(pipes(), SHORT);
     let mut half = found.raw();
     half.ask(Request::Hello(VERSION, Some(FORM)), NO_FD);
@@ -127,7 +127,7 @@ fn half_a_message_and_answers_that_nobody_reads_end_the_connection_alone() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_end_the_connection_alone() {
+fn unexpected_file_descriptors_end_only_their_connection() {
     let found = Found::new();
     let memfd = Memfd::sealed("test", 4096).unwrap();
     let hello = Request::Hello(VERSION, Some(FORM));
@@ -138,7 +138,7 @@ fn descriptors_that_nobody_asked_for_end_the_connection_alone() {
     raw.ask(hello, NO_FD);
     Request::DrainDoorbells.send(&raw.0, Some(memfd.as_fd()), SOON).unwrap();
     assert_eq!(end(&raw.0), None);
-    // Two in one message.
+    // Two file descriptors in one message.
     let raw = found.raw();
     raw.ask(hello, NO_FD);
     for _ in 0..2 {
@@ -149,7 +149,7 @@ fn descriptors_that_nobody_asked_for_end_the_connection_alone() {
 }
 
 #[test]
-fn all_programs_together_have_so_much_memory_and_so_many_cores() {
+fn the_memory_and_cores_of_all_programs_are_limited() {
     let all = MemoryUse { bytes: LENT.bytes + 4096, regions: LENT.regions + 2 };
     let found = Found::with_limits(pipes(), Limits { all, ..LIMITS });
     let [one, other] = [found.connect().port(), found.connect().port()];
@@ -159,7 +159,7 @@ fn all_programs_together_have_so_much_memory_and_so_many_cores() {
     drop(other.ring(4096).unwrap());
     drop(lent);
     other.rings(16, 64 << 10).unwrap();
-    // A pair for each core.
+    // One pair per core.
     let pairs: Vec<_> = (0..LIMITS.pairs).map(|_| one.attach().unwrap()).collect();
     let why = one.attach().map(|_| ()).unwrap_err().to_string();
     assert!(why.contains("use fewer cores"), "{why}");
@@ -168,7 +168,7 @@ fn all_programs_together_have_so_much_memory_and_so_many_cores() {
 }
 
 #[test]
-fn a_flow_is_the_programs_that_bound_it_until_that_goes() {
+fn a_flow_belongs_to_the_program_that_bound_it_until_it_disconnects() {
     let found = Found::new();
     let [owner, thief] = [found.connect(), found.connect()];
     let device = Device::new(&owner.port(), SIZES).unwrap();
@@ -187,7 +187,7 @@ fn a_flow_is_the_programs_that_bound_it_until_that_goes() {
 }
 
 #[test]
-fn a_flow_is_the_programs_that_bound_it_by_descriptors_too() {
+fn a_flow_belongs_to_the_program_that_bound_it_with_descriptors_too() {
     let found = Found::with(Descriptors::new(64, 64));
     let [owner, thief] = [found.connect(), found.connect()];
     let sizes = descriptors::Sizes { rx: 64, tx: 64 };
@@ -199,7 +199,7 @@ fn a_flow_is_the_programs_that_bound_it_by_descriptors_too() {
     let limit = Configuration::RateLimit { numerator: 1, denominator: u16::MAX, enable: true };
     mine.configure(limit).unwrap();
     assert_eq!(stolen.configure(limit), Err(ConfigError::Taken));
-    // It holds for its own packets alone.
+    // The setting affects only the program's own packets.
     found.still_serves();
     drop((mine, own));
     drop(owner);
@@ -210,7 +210,7 @@ fn a_flow_is_the_programs_that_bound_it_by_descriptors_too() {
 type Connection_ = std::sync::Arc<Connection>;
 
 #[test]
-fn what_a_program_sets_holds_for_its_own_packets_and_goes_with_it() {
+fn settings_of_a_program_affect_its_packets_and_end_with_it() {
     let found = Found::new();
     let [owner, thief] = [found.connect(), found.connect()];
     let device = |of: &Connection_| Device::new(&of.port(), SIZES).unwrap();
@@ -230,7 +230,7 @@ fn what_a_program_sets_holds_for_its_own_packets_and_goes_with_it() {
     for setting in [slow, stamps, fall_back] {
         others.configure(setting).unwrap();
     }
-    // Not to pipes that are another's.
+    // Rules cannot name pipes of another program.
     let third = found.connect();
     let third = device(&third);
     let _others = third.rx_pipe().unwrap();
@@ -238,14 +238,14 @@ fn what_a_program_sets_holds_for_its_own_packets_and_goes_with_it() {
     assert_eq!(others.configure(both), Err(ConfigError::Taken));
 }
 
-/// Says where the ring of a pipe lies.
+/// Sets the address of a pipe's ring.
 fn place(doorbells: &DoorbellSender, pipe: u32, bus: u64) {
     doorbells.write(Register::RxMemoryLow.of(Queue::Pipe(pipe)), bus as u32);
     doorbells.write(Register::RxMemoryHigh.of(Queue::Pipe(pipe)), (bus >> 32) as u32);
 }
 
 #[test]
-fn a_pipe_is_the_programs_that_took_it() {
+fn a_pipe_belongs_to_the_program_that_allocated_it() {
     for found in [Found::new(), Found::with(Descriptors::new(64, 64))] {
         let [owner, thief] = [found.connect().port(), found.connect().port()];
         let refused = || found.nic.counters().refused;
@@ -253,7 +253,7 @@ fn a_pipe_is_the_programs_that_took_it() {
         let ring = thief.ring(SIZES.ring).unwrap();
         let pipe = owner.alloc_pipe().unwrap();
         let before = refused();
-        // Another's, and one that nobody has.
+        // A pipe of another program, and one that is not allocated.
         for pipe in [pipe, pipe + 1] {
             place(&doorbells, pipe, ring.bus() | u64::from(pair));
         }
@@ -263,7 +263,7 @@ fn a_pipe_is_the_programs_that_took_it() {
         let before = refused();
         place(&doorbells, pipe, ring.bus() | u64::from(pair));
         thief.drain_doorbells();
-        // What was given back is no more its own, whatever it left there.
+        // A freed pipe no longer belongs to the program, whatever its registers contain.
         thief.free_pipe(pipe);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(refused(), before);
@@ -275,13 +275,13 @@ fn a_pipe_is_the_programs_that_took_it() {
 }
 
 #[test]
-fn a_pipe_that_comes_back_brings_no_rules_along() {
+fn a_reused_pipe_has_no_rules() {
     let found = Found::new();
     let [hostile, sound] = [found.connect(), found.connect()];
     let device = Device::new(&hostile.port(), SIZES).unwrap();
     let mut pipe = device.rx_pipe().unwrap();
     pipe.bind(flow(1)).unwrap();
-    // A second pair of the same program gives the pipe back without a word to the NIC.
+    // A second pair of the same program frees the pipe without notifying the NIC.
     Request::FreePipe(0).send(hostile.socket(), None, SOON).unwrap();
     let device = Device::new(&sound.port(), SIZES).unwrap();
     until(|| found.nic.counters().rules == 1, "the rule was set");
@@ -292,7 +292,7 @@ fn a_pipe_that_comes_back_brings_no_rules_along() {
 }
 
 #[test]
-fn queues_of_one_ring_take_no_memory_of_the_nics_without_end() {
+fn queues_that_share_a_ring_take_bounded_memory_in_the_nic() {
     let size = 1 << 20;
     let found = Found::with_limits(
         Descriptors::new(size, 64),
@@ -312,7 +312,7 @@ fn queues_of_one_ring_take_no_memory_of_the_nics_without_end() {
 }
 
 #[test]
-fn flits_of_what_is_no_packet_are_not_counted_as_read() {
+fn flits_of_invalid_packets_are_not_counted_as_read() {
     let found = Found::new();
     let connection = found.connect();
     let device = Device::new(&connection.port(), SIZES).unwrap();
@@ -324,7 +324,7 @@ fn flits_of_what_is_no_packet_are_not_counted_as_read() {
         buffer[FLIT + 16..][..2].copy_from_slice(&length.to_be_bytes());
         pipe.send_and_free(2 * FLIT).unwrap();
     };
-    // A packet of one flit, and then what says that it is longer than packets are.
+    // A packet of one flit, then a length beyond the maximum.
     send(60_000);
     until(|| found.nic.counters().refused > before.refused, "it is refused");
     let since = found.nic.counters().since(&before);
@@ -335,7 +335,7 @@ fn flits_of_what_is_no_packet_are_not_counted_as_read() {
 }
 
 #[test]
-fn many_that_come_and_go_leave_nothing_behind() {
+fn many_connections_leak_nothing() {
     let found = Found::new();
     let threads: Vec<_> = (0..4)
         .map(|thread| {
@@ -354,7 +354,7 @@ fn many_that_come_and_go_leave_nothing_behind() {
                     for request in requests {
                         let lends = matches!(request, Request::RegisterMemory(_));
                         let fd = lends.then(|| memfd.as_fd());
-                        // Neither waits for an answer nor reads one.
+                        // These clients neither wait for replies nor read them.
                         let _ = request.send(&raw.0, fd, SOON);
                     }
                 }
@@ -362,7 +362,7 @@ fn many_that_come_and_go_leave_nothing_behind() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    // Those that have gone make way one after another.
+    // The NIC removes disconnected clients one after another.
     let path = found.folder.path().join("nic");
     let again = || Connection::open(&path, FORM).is_ok();
     until(again, "the places of those that have gone are free");

@@ -1,4 +1,4 @@
-//! Messages as chance has them, to the NIC and from it. `PROPTEST_CASES` says how many conversations are tried.
+//! Random messages to the NIC and from it. `PROPTEST_CASES` sets the number of conversations.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -21,9 +21,9 @@ use crate::nic::remote::fds::{self, Timeout};
 use crate::nic::remote::message::{Reply, Request, VERSION};
 use crate::tests::cases;
 
-/// A NIC that says of memory that it lies where addresses end.
+/// A NIC that reports memory at the end of the address space.
 #[test]
-fn memory_behind_the_last_address_is_nonsense() {
+fn memory_beyond_the_last_address_is_invalid() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nic");
     let listener = UnixListener::bind(&path).unwrap();
@@ -41,13 +41,13 @@ fn memory_behind_the_last_address_is_nonsense() {
     drop(nic.join().unwrap());
 }
 
-/// What comes with a message.
+/// The file descriptor attached to a message.
 #[derive(Debug, Clone, Copy)]
 enum Passed {
     Nothing,
-    /// A memfd of so many bytes, sealed or not.
+    /// A memfd with a length in bytes, sealed or not.
     Memfd(usize, bool),
-    /// A pipe's end.
+    /// An end of a pipe.
     Pipe,
     /// The doorbells of a pair.
     Doorbells,
@@ -85,7 +85,7 @@ fn passed() -> impl Strategy<Value = Passed> {
     ]
 }
 
-/// A number that may mean something.
+/// A number that is valid for some field, or any other.
 fn word() -> impl Strategy<Value = u64> {
     let sizes =
         prop_oneof![Just(4096u64), Just(8192), Just(1 << 20), Just(u64::MAX), Just(1 << 63)];
@@ -116,7 +116,7 @@ impl Step {
 }
 
 #[test]
-fn the_nic_outlives_any_conversation() {
+fn the_nic_survives_any_conversation() {
     let flits = (SIZES.ring / FLIT) as u32;
     let pipes = Pipes::new(Notify::EveryPacket, flits, SIZES.notifications);
     converse(&Found::with(pipes));
@@ -136,7 +136,7 @@ fn converse(found: &Found) {
                 let hello = Request::Hello(VERSION, Some(found.config));
                 hello.send(&raw.0, None, SOON).unwrap();
             }
-            // Answers are not read: they are fewer than fit a socket.
+            // Replies are not read; they fit the socket's buffer.
             let _ = steps.iter().all(|step| step.say(&raw.0));
             let _ = raw.0.shutdown(Shutdown::Write);
         }
@@ -151,7 +151,7 @@ fn converse(found: &Found) {
 }
 
 #[test]
-fn a_program_outlives_anything_that_calls_itself_a_nic() {
+fn a_program_survives_any_replies() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nic");
     let listener = UnixListener::bind(&path).unwrap();

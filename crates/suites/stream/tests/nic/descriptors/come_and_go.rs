@@ -1,4 +1,4 @@
-//! Queues, and what they hang on, come and go while traffic runs.
+//! Queues, devices and bindings are created and dropped during traffic.
 
 use std::time::{Duration, Instant};
 
@@ -38,13 +38,13 @@ fn queues_and_devices_come_and_go_and_no_buffer_leaks() {
     let report = testbed.begin(Trial {
         pace: Pace::packets(200e3, 84.0, Tsc::get().unwrap().hertz),
         duration: ticks(Duration::from_secs(3600)),
-        // What is in the ring of a queue that goes never comes back, and is waited for.
+        // Packets in the ring of a dropped queue never return; the generator waits for them.
         drain: ticks(Duration::from_millis(200)),
         ..Trial::default()
     });
     let mut packets = 0;
     for life in 0..LIVES {
-        // Twice a queue of one device, then another device.
+        // Two queues of one device in turn, then another device.
         let device = Device::new(&testbed.nic.port(), sizes, 1).unwrap();
         for _ in 0..2 {
             let (mut queue, mut burst) = (device.queue().unwrap(), device.burst());
@@ -63,7 +63,7 @@ fn queues_and_devices_come_and_go_and_no_buffer_leaks() {
     packets += steady.end();
     let all = |now: &Counters| now.in_packets == report.sent && now.out_packets == packets;
     let counters = counters(&testbed.nic, all);
-    // The steady one may have echoed more since.
+    // The permanent device may have echoed more since.
     assert!(report.received <= packets, "{} of {packets}", report.received);
     assert_eq!((report.corrupted, report.late), (0, 0));
     assert_eq!(report.sent, counters.to_memory + counters.dropped());
@@ -71,7 +71,7 @@ fn queues_and_devices_come_and_go_and_no_buffer_leaks() {
 }
 
 #[test]
-fn packets_of_no_flow_go_to_the_first_queues_in_turn() {
+fn packets_of_no_flow_are_spread_over_the_first_queues() {
     let _alone = alone();
     let sizes = Sizes::default();
     let traffic = traffic(8, PacketSizes::One(64), 8);
@@ -97,7 +97,7 @@ fn packets_of_no_flow_go_to_the_first_queues_in_turn() {
 }
 
 #[test]
-fn who_binds_is_told_of_a_rule_that_has_no_place() {
+fn a_rule_without_space_is_reported() {
     let _alone = alone();
     let sizes = Sizes { rx: 64, tx: 64 };
     let wired = wired(sizes);

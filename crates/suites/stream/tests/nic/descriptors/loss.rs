@@ -1,4 +1,4 @@
-//! Nothing is lost.
+//! No packet is lost.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use stream::wire::sample::Sizes as PacketSizes;
 use super::Testbed;
 use crate::testbed::{TestParams, alone, closed, nothing_is_lost, traffic};
 
-/// Sizes of rings, and packets that may be under way: all that the ring holds, but those for which no refill
-/// was worth while.
+/// Ring sizes and maximum packets in flight: all that the ring holds, less those that are not worth
+/// a refill.
 const DEPTHS: [(Sizes, u64); 4] = [
     (Sizes { rx: 1024, tx: 1024 }, 992),
     (Sizes { rx: 64, tx: 64 }, 32),
@@ -33,17 +33,17 @@ fn in_every_case(params: TestParams, packets: u64) {
 }
 
 #[test]
-fn of_mixed_sizes_in_any_number_of_queues_of_any_depth() {
+fn mixed_sizes_in_any_number_of_queues_of_any_depth() {
     in_every_case(TestParams::default(), 50_000);
 }
 
 #[test]
-fn where_doorbells_and_transfers_take_time() {
+fn with_delayed_doorbells_and_transfers() {
     let delay = Duration::from_micros(1);
     in_every_case(TestParams { doorbell: delay, transfer: delay, ..TestParams::default() }, 2_000);
 }
 
-/// Minutes: `cargo test --release -p tollgate-stream --test nic -- --ignored`
+/// Takes minutes: `cargo test --release -p tollgate-stream --test nic -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn long_of_a_billion_packets() {

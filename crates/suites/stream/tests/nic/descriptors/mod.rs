@@ -19,7 +19,7 @@ use stream::nic::configuration::Configuration;
 use stream::nic::descriptors::Descriptors;
 use stream::wire::traffic::Traffic;
 
-/// A NIC with a generator at its wire.
+/// A NIC with a generator on the wire.
 struct Testbed {
     nic: Nic<GeneratorCommand>,
     sizes: Sizes,
@@ -39,7 +39,7 @@ impl Testbed {
         Self { nic, sizes, traffic: Arc::clone(traffic) }
     }
 
-    /// Starts a trial; its report comes when it is over.
+    /// Starts a trial; its report is available at the end.
     fn begin(&self, trial: Trial) -> Receiver<Report> {
         let (answer, report) = sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
@@ -51,7 +51,7 @@ impl Testbed {
         self.begin(trial).recv().unwrap()
     }
 
-    /// Starts an echo with a queue for each flow of the traffic.
+    /// Starts an echo with one queue per flow of the traffic.
     fn echo(&self) -> Program<u64> {
         let (sizes, flows) = (self.sizes, flows(&self.traffic));
         Program::new(self.nic.port(), move |port, goes_on, ready| {
@@ -66,12 +66,12 @@ impl Testbed {
     }
 }
 
-/// A NIC with a cable in the hands of the test.
+/// A NIC with a cable that the test controls.
 fn wired(sizes: Sizes) -> Wired {
     Wired::with(TestParams::default(), Descriptors::new(sizes.rx, sizes.tx))
 }
 
-/// A burst of what has come to a queue is echoed; how many packets.
+/// Echoes a burst of received packets. Returns their number.
 fn echo(queue: &mut Queue, burst: &mut Burst) -> u64 {
     let received = queue.receive(burst);
     burst.packets().for_each(|packet| work(packet, 0));
@@ -79,13 +79,13 @@ fn echo(queue: &mut Queue, burst: &mut Burst) -> u64 {
     received as u64
 }
 
-/// Waits until the NIC has taken all that was written to a queue.
+/// Waits until the NIC has processed all writes to a queue.
 fn settle(queue: &mut Queue) {
     let nothing = Configuration::RateLimit { numerator: 1, denominator: 1, enable: false };
     queue.configure(nothing).unwrap();
 }
 
-/// Every buffer is in the pool.
+/// Asserts that every buffer is in the pool.
 fn assert_whole(device: &Device) {
     let (free, all) = device.buffers();
     assert_eq!(free, all, "buffers are missing");

@@ -1,4 +1,4 @@
-//! Rings and pool against a model of them: whatever a program does, and whatever comes.
+//! Rings and pool agree with a model after any operations of the program and any arrivals.
 
 use std::collections::VecDeque;
 
@@ -11,21 +11,21 @@ use crate::testbed::cable::{Wired, flow, frame, of_flits};
 
 const SIZES: Sizes = Sizes { rx: 64, tx: 64 };
 const QUEUES: usize = 2;
-/// Bursts of the program: no more than the pool has buffers for beyond the rings.
+/// The number of bursts; the pool has enough buffers for them beyond the rings.
 const BURSTS: usize = 3;
 
-/// What happens.
+/// An operation.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Packets of so many flits come to queues.
+    /// Packets with these numbers of flits arrive at queues.
     Come(Vec<(usize, usize)>),
     /// A burst receives from a queue.
     Receive(usize, usize),
     /// A queue sends a burst.
     Send(usize, usize),
-    /// A packet of so many flits is made in a burst.
+    /// A packet with this number of flits is written to a burst.
     Add(usize, usize),
-    /// A burst's packets are given up.
+    /// The packets of a burst are dropped.
     Clear(usize),
 }
 
@@ -40,12 +40,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A queue as it should be.
+/// The expected state of a queue.
 struct Model {
     waiting: VecDeque<Vec<u8>>,
     /// Descriptors that the NIC may use.
     free: usize,
-    /// Packets received for which there was no refill.
+    /// Received packets that were not refilled.
     owed: usize,
 }
 
@@ -59,7 +59,7 @@ impl Model {
         false
     }
 
-    /// What a burst with so much room receives.
+    /// Returns what a burst with this much space receives.
     fn received(&mut self, room: usize) -> Vec<Vec<u8>> {
         let taken = room.min(self.waiting.len());
         self.owed += taken;
@@ -71,7 +71,7 @@ impl Model {
     }
 }
 
-/// The real thing beside its model.
+/// The device and its model.
 struct Both {
     wired: Wired,
     device: Device,
@@ -134,7 +134,7 @@ impl Both {
                 let received = self.queues[queue].receive(&mut self.bursts[burst]);
                 assert_eq!(received, expected.len());
                 self.held[burst].extend(expected);
-                // The NIC knows of the refill, where there was one.
+                // The NIC knows about the refill, if any.
                 settle(&mut self.queues[queue]);
             }
             Step::Send(queue, burst) => {

@@ -23,7 +23,7 @@ fn drops_are_counted_where_they_happen_and_no_buffer_leaks() {
     let traffic = traffic(2, PacketSizes::One(64), 2);
     let testbed = Testbed::new(Sizes { rx: 64, tx: 64 }, &traffic);
     let (sizes, flow) = (testbed.sizes, flows(&traffic)[0]);
-    // It is too slow on any machine, for it waits until some are dropped.
+    // It is too slow on any machine, since it waits until packets are dropped.
     let begins = Arc::new(AtomicBool::new(false));
     let start = Arc::clone(&begins);
     let program = Program::new(testbed.nic.port(), move |port, goes_on, ready| {
@@ -68,9 +68,9 @@ fn drops_are_counted_where_they_happen_and_no_buffer_leaks() {
     assert_eq!((counters.notifications_full, counters.refused), (0, 0));
 }
 
-/// A program that keeps all buffers gets no more packets, and all that come once it gives them back.
+/// A program that keeps all buffers receives no packets until it frees them.
 #[test]
-fn who_keeps_buffers_starves_and_recovers() {
+fn an_application_that_keeps_buffers_starves_and_recovers() {
     let _alone = alone();
     let sizes = Sizes { rx: 64, tx: 64 };
     let wired = wired(sizes);
@@ -80,7 +80,7 @@ fn who_keeps_buffers_starves_and_recovers() {
     let all = device.buffers().1 as usize;
     let (mut kept, mut came, mut sent) = (Vec::new(), 0, 0);
     let start = Instant::now();
-    // What is left in the ring in the end is all that it has, but for the last.
+    // The ring ends up with all remaining descriptors but the last.
     while came < all - BURST {
         wired.arrive((sent..sent + 40).map(|number| frame(0, 60, number)).collect());
         sent += 40;
@@ -99,7 +99,7 @@ fn who_keeps_buffers_starves_and_recovers() {
     let mut burst = device.burst();
     let mut recovered = 0;
     while recovered < 3 * all {
-        // Refills, before more come.
+        // Refills first, then more arrivals.
         while queue.receive(&mut burst) > 0 {
             burst.clear();
         }

@@ -1,4 +1,4 @@
-//! Rings wrap around at every offset, and hold all descriptors but one.
+//! Rings wrap around at every offset and hold all descriptors but one.
 
 use stream::host::ConfigError;
 use stream::host::descriptors::{Device, Sizes};
@@ -8,12 +8,12 @@ use super::{assert_whole, settle, wired};
 use crate::testbed::alone;
 use crate::testbed::cable::{flow, frame, of_flits};
 
-/// Packets that come together: odd in number, so that each stands at every place of the rings after as many
-/// rounds as they have places. Each has as many flits as its place among them says.
+/// The packets of a round. Their number is odd, so each is at every index of the rings after as many rounds as the
+/// rings have entries. The number of flits of each depends on its index in the round.
 const TOGETHER: u32 = 23;
 
 #[test]
-fn packets_come_and_go_at_every_place_of_the_rings() {
+fn packets_pass_every_index_of_the_rings() {
     let _alone = alone();
     let sizes = Sizes { rx: 64, tx: 128 };
     let wired = wired(sizes);
@@ -45,7 +45,7 @@ fn packets_come_and_go_at_every_place_of_the_rings() {
     assert_whole(&device);
 }
 
-/// The deeper the ring, the more wait for a program that is away; whatever comes beyond is dropped.
+/// A deeper ring keeps more packets for an absent program; the rest is dropped.
 #[test]
 fn a_ring_holds_all_descriptors_but_one() {
     let _alone = alone();
@@ -72,7 +72,7 @@ fn a_ring_holds_all_descriptors_but_one() {
 }
 
 #[test]
-fn packets_of_the_programs_own_are_sent_and_timestamps_refused() {
+fn own_packets_are_sent_and_timestamps_refused() {
     let _alone = alone();
     let sizes = Sizes { rx: 64, tx: 64 };
     let wired = wired(sizes);

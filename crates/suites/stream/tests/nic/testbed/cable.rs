@@ -1,4 +1,4 @@
-//! A cable with nothing at its other end but the test: it says which packets come, and sees those that left.
+//! A cable that the test controls: it decides which packets arrive and sees those that leave.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -16,18 +16,18 @@ use stream::wire::{PacketRef, PacketRun, RxBurst, TxCount, Wire, frame, packet};
 
 use super::{TIMEOUT, TestParams, counters, now};
 
-/// What the test says to it.
+/// A command of the test.
 pub(crate) enum CableCommand {
-    /// These packets come, as soon as may be; when the last has, there is an answer.
+    /// Makes these packets arrive as soon as possible, then sends a reply.
     Arrive(Vec<Vec<u8>>, SyncSender<u64>),
-    /// What leaves comes back from now on, so many ticks later.
+    /// From now on, packets that leave return after a delay, in ticks.
     LoopBack(u64),
 }
 
 /// A packet that left.
 pub(crate) struct Departed {
     pub(crate) bytes: Vec<u8>,
-    /// When, ticks.
+    /// When it left, in ticks.
     pub(crate) at: u64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Cable {
     epoch: u64,
     packets: Vec<Packet>,
     lines: Vec<Vec<CacheLine>>,
-    /// When the last packets came, ticks.
+    /// When the last packets arrived, in ticks.
     came: u64,
     answer: Option<SyncSender<u64>>,
     departed: Sender<Departed>,
@@ -59,7 +59,7 @@ impl Cable {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // The NIC looks at no fragments' fields, where timestamps usually lie.
+        // The NIC ignores the fields of fragments, where timestamps are by default.
         let mut read = bytes.to_vec();
         read[18..22].fill(0);
         let head = frame::read(&read).unwrap();
@@ -74,7 +74,7 @@ impl Cable {
         self.epoch += 1;
     }
 
-    /// A packet has left the NIC.
+    /// Records a packet that left the NIC.
     fn depart(&mut self, bytes: Vec<u8>) {
         let at = now();
         match self.loop_back {
@@ -111,13 +111,13 @@ impl Wire for Cable {
         let mut left = TxCount::default();
         while left.bytes < bytes {
             let first = start.wrapping_add(left.bytes);
-            // SAFETY: a whole flit, by the caller's word.
+            // SAFETY: a whole flit, guaranteed by the caller.
             let length = unsafe { packet::length(first) };
             let flits = packet::flits(length) * 64;
             if left.bytes + flits > bytes {
                 break;
             }
-            // SAFETY: the packet has so many bytes in its flits, by the caller's word.
+            // SAFETY: the flits contain this many bytes, guaranteed by the caller.
             self.depart(unsafe { std::slice::from_raw_parts(first, length) }.to_vec());
             left.bytes += flits;
             left.packets += 1;
@@ -127,7 +127,7 @@ impl Wire for Cable {
 
     unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]) {
         for packet in packets {
-            // SAFETY: by the caller's word.
+            // SAFETY: guaranteed by the caller.
             let bytes = unsafe { std::slice::from_raw_parts(packet.start, packet.bytes as usize) };
             self.depart(bytes.to_vec());
         }
@@ -146,7 +146,7 @@ impl Wire for Cable {
     }
 }
 
-/// Packets that come together.
+/// Packets that arrive together.
 pub(crate) struct Burst<'a> {
     count: u32,
     cable: &'a mut Cable,
@@ -179,7 +179,7 @@ impl RxBurst for Burst<'_> {
             for number in run.at..run.at + run.count {
                 let lines = &cable.lines[list[number as usize] as usize];
                 for (line, at) in lines.iter().zip(0..) {
-                    // SAFETY: there is room for the packet's flits, by the caller's word.
+                    // SAFETY: the flits have space for the packet, guaranteed by the caller.
                     unsafe { V::copy(line.0.as_ptr(), place.add(at * 64)) };
                 }
                 place = next(place, lines.len() * 64);
@@ -191,7 +191,7 @@ impl RxBurst for Burst<'_> {
     }
 }
 
-/// A NIC with a cable in the hands of the test, which is the program too.
+/// A NIC with a cable that the test controls; the test is the program too.
 pub(crate) struct Wired {
     pub(crate) nic: Nic<CableCommand>,
     pub(crate) sizes: Sizes,
@@ -203,7 +203,7 @@ impl Wired {
         Self::with(params, params.engine())
     }
 
-    /// By another engine than the setup's.
+    /// With another engine than that of the parameters.
     pub(crate) fn with(params: TestParams, engine: impl Engine) -> Self {
         let (departing, departed) = channel();
         let nic = Nic::start(params.params(), engine, Cable::new(departing)).unwrap();
@@ -214,41 +214,41 @@ impl Wired {
         Device::new(&self.nic.port(), self.sizes).unwrap()
     }
 
-    /// Has packets come, and waits until the NIC has written or dropped them; when it did, ticks.
+    /// Makes packets arrive and waits until the NIC has written or dropped them. Returns when it did, in ticks.
     pub(crate) fn arrive(&self, packets: Vec<Vec<u8>>) -> u64 {
         let (answer, all_came) = sync_channel(1);
         self.nic.command(CableCommand::Arrive(packets, answer));
         all_came.recv_timeout(TIMEOUT).unwrap()
     }
 
-    /// The next packet that left.
+    /// Returns the next packet that left.
     pub(crate) fn departed(&self) -> Departed {
         self.departed.recv_timeout(TIMEOUT).unwrap()
     }
 
-    /// Whether no packet left that was not asked for.
+    /// Returns whether no unexpected packet left.
     pub(crate) fn nothing_departed(&self) -> bool {
         self.departed.try_recv().is_err()
     }
 
-    /// The counters once so many packets have come.
+    /// Waits for a number of arrived packets; returns the counters.
     pub(crate) fn counters(&self, come: u64) -> Counters {
         counters(&self.nic, |now| now.in_packets == come)
     }
 }
 
-/// Waits until the NIC has taken all that this device wrote, and the device knows of all that was sent; not
-/// where anything is modelled to take time.
+/// Waits until the NIC has processed all writes of this device and the device knows about all sent packets; only
+/// without modelled delays.
 pub(crate) fn settle(device: &Device) {
     for _ in 0..2 {
         let nothing = Configuration::RateLimit { numerator: 1, denominator: 1, enable: false };
         device.configure(nothing).unwrap();
-        // Each call looks at 64 at most.
+        // Each call processes up to 64.
         (0..8).for_each(|_| device.complete());
     }
 }
 
-/// Waits until something holds, and hears of what has come meanwhile.
+/// Waits for a condition and receives notifications meanwhile.
 pub(crate) fn until(device: &Device, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     loop {
@@ -261,7 +261,7 @@ pub(crate) fn until(device: &Device, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A UDP packet of so many bytes, without check sequence, to a destination; its payload tells its number.
+/// Returns a UDP packet of a given length to a destination, without checksum; its payload contains its number.
 pub(crate) fn frame(destination: u32, length: usize, number: u32) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..length).map(|at| (number as usize + at) as u8).collect();
     bytes[12..14].copy_from_slice(&[8, 0]);
@@ -274,12 +274,12 @@ pub(crate) fn frame(destination: u32, length: usize, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The number in its payload.
+/// Returns the number in its payload.
 pub(crate) fn number(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[42..46].try_into().unwrap())
 }
 
-/// The flow of the packets to a destination, as a rule names it.
+/// Returns the flow of the packets to a destination, as a rule.
 pub(crate) fn flow(destination: u32) -> Flow {
     Flow {
         source: Ipv4Addr::UNSPECIFIED,
@@ -294,7 +294,7 @@ fn address(destination: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0a00_0000 + destination)
 }
 
-/// Bytes of a packet that takes so many flits.
+/// Returns the length in bytes of a packet with this many flits.
 pub(crate) fn of_flits(flits: usize) -> usize {
     (flits * 64 - 4).min(packet::MAX_LENGTH)
 }

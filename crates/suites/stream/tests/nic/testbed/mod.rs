@@ -1,4 +1,4 @@
-//! A NIC, a generator at its wire and an echo, as tests put them up.
+//! A NIC, a generator on the wire and an echo.
 
 pub(crate) mod cable;
 
@@ -20,16 +20,16 @@ use stream::wire::Flow;
 use stream::wire::sample::{SampleTraffic, Sizes as PacketSizes};
 use stream::wire::traffic::Traffic;
 
-/// How long anything may take that takes a moment on a machine of one's own.
+/// The time limit of anything that takes a moment on an idle machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Each test has the machine's CPUs for itself: its threads never sleep.
+/// Reserves the CPUs for a test, since its threads never sleep.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The CPU of the NIC and that of the application: the first and the last that are allowed.
+/// The CPUs of the NIC and of the application: the first and the last allowed ones.
 pub(crate) fn cpus() -> (usize, usize) {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
@@ -37,17 +37,17 @@ pub(crate) fn cpus() -> (usize, usize) {
     (first, allowed.next_back().unwrap_or(first))
 }
 
-/// Ticks of a time.
+/// Converts a time to ticks.
 pub(crate) fn ticks(time: Duration) -> u64 {
     Tsc::get().unwrap().ticks(time)
 }
 
-/// The time, ticks.
+/// Returns the current time, in ticks.
 pub(crate) fn now() -> u64 {
     machine::tsc::start()
 }
 
-/// How the NIC and the programs are set up.
+/// The parameters of the NIC and the programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TestParams {
     pub(crate) notify: Notify,
@@ -70,7 +70,7 @@ impl Default for TestParams {
 }
 
 impl TestParams {
-    /// Rings of so many flits.
+    /// Returns parameters with rings of this many flits.
     pub(crate) fn ring(flits: usize) -> Self {
         let sizes = Sizes { ring: flits * 64, ..Sizes::default() };
         Self { sizes, ..Self::default() }
@@ -85,12 +85,12 @@ impl TestParams {
     }
 }
 
-/// Packets to so many destinations.
+/// Returns packets to a number of destinations.
 pub(crate) fn traffic(packets: u32, size: PacketSizes, destinations: u32) -> Arc<Traffic> {
     Arc::new(SampleTraffic { packets, size, sources: 1, destinations }.traffic().unwrap())
 }
 
-/// The flows of some traffic as rules name them, each once, in the order of their first packets.
+/// Returns the flows of traffic as rules, each once, in the order of their first packets.
 pub(crate) fn flows(traffic: &Traffic) -> Vec<Flow> {
     let mut flows = Vec::new();
     for packet in traffic.packets() {
@@ -102,7 +102,7 @@ pub(crate) fn flows(traffic: &Traffic) -> Vec<Flow> {
     flows
 }
 
-/// A NIC with a generator at its wire.
+/// A NIC with a generator on the wire.
 pub(crate) struct Testbed {
     pub(crate) nic: Nic<GeneratorCommand>,
     pub(crate) params: TestParams,
@@ -117,7 +117,7 @@ impl Testbed {
         Self { nic, params, traffic: Arc::clone(traffic) }
     }
 
-    /// Starts a trial; its report comes when it is over.
+    /// Starts a trial; its report is available at the end.
     pub(crate) fn begin(&self, trial: Trial) -> Receiver<Report> {
         let (answer, report) = sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
@@ -129,7 +129,7 @@ impl Testbed {
         self.begin(trial).recv().unwrap()
     }
 
-    /// Starts an echo with a pipe for each flow of the traffic.
+    /// Starts an echo with one pipe per flow of the traffic.
     pub(crate) fn echo(&self) -> Program<u64> {
         let (params, flows) = (self.params, flows(&self.traffic));
         self.program(move |port, goes_on, ready| {
@@ -143,7 +143,7 @@ impl Testbed {
         })
     }
 
-    /// Starts a program on a core of its own, and waits until it is ready.
+    /// Starts a program on its own core and waits until it is ready.
     pub(crate) fn program<T: Send + 'static>(
         &self,
         body: impl FnOnce(Port, &dyn Fn() -> bool, &dyn Fn()) -> T + Send + 'static,
@@ -152,7 +152,7 @@ impl Testbed {
     }
 }
 
-/// The counters once they are as expected and stand still.
+/// Waits until the counters are as expected and stable, and returns them.
 pub(crate) fn counters<O: Send>(nic: &Nic<O>, expected: impl Fn(&Counters) -> bool) -> Counters {
     let start = Instant::now();
     loop {
@@ -166,14 +166,14 @@ pub(crate) fn counters<O: Send>(nic: &Nic<O>, expected: impl Fn(&Counters) -> bo
     }
 }
 
-/// A program on a core of its own.
+/// A program on its own core.
 pub(crate) struct Program<T> {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Program<T> {
-    /// Starts one, and waits until it calls its last argument. The second says whether it goes on.
+    /// Starts a program and waits until it calls its last argument. The second argument tells whether to continue.
     pub(crate) fn new(
         port: Port,
         body: impl FnOnce(Port, &dyn Fn() -> bool, &dyn Fn()) -> T + Send + 'static,
@@ -188,7 +188,7 @@ impl<T: Send + 'static> Program<T> {
         Self { stop, thread: Some(thread.unwrap()) }
     }
 
-    /// Ends it; what it gives.
+    /// Stops the program and returns its result.
     pub(crate) fn end(mut self) -> T {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -201,7 +201,7 @@ impl<T> Drop for Program<T> {
     }
 }
 
-/// So many packets with so many under way, every byte of them looked at.
+/// Returns a trial with these numbers of packets and packets in flight; every byte is checked.
 pub(crate) fn closed(count: u64, window: u64) -> Trial {
     Trial {
         pace: Pace::Closed { window },
@@ -213,7 +213,7 @@ pub(crate) fn closed(count: u64, window: u64) -> Trial {
     }
 }
 
-/// All that was sent came back once, in order and as it was.
+/// Asserts that all packets came back once, in order and intact.
 pub(crate) fn nothing_is_lost(report: &Report, count: u64) {
     let Report { sent, dropped, received, corrupted, late, .. } = *report;
     assert_eq!((sent, dropped, received, corrupted, late), (count, 0, count, 0, 0));
