@@ -31,7 +31,7 @@ pub struct RunRecord {
     /// The seed of all random orders and resamples.
     pub seed: u64,
     /// The start of the run, in RFC 3339.
-    pub begun: String,
+    pub start: String,
     /// The options set by the user (`--set NAME=VALUE`), the same for all samples.
     pub options: BTreeMap<String, String>,
     /// The nice value of the measuring processes, the same for all samples.

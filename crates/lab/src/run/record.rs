@@ -86,7 +86,7 @@ pub(super) fn new_record(
         profile,
         // JSON readers that use doubles keep 53 bits.
         seed: seed.unwrap_or_else(clock) & ((1 << 53) - 1),
-        begun: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        start: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         options: conditions.options.clone(),
         nice: conditions.nice,
         code: conditions.code.clone(),

@@ -112,7 +112,7 @@ impl MadeUp {
             host: "here".into(),
             profile: self.profile,
             seed: self.seed,
-            begun: "2026-01-01T00:00:00Z".into(),
+            start: "2026-01-01T00:00:00Z".into(),
             options: BTreeMap::new(),
             nice: 0,
             code: BTreeMap::new(),

@@ -159,7 +159,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             host: "testbed".into(),
             profile: Profile::Quick,
             seed: 7,
-            begun: "2026-01-01T00:00:00Z".into(),
+            start: "2026-01-01T00:00:00Z".into(),
             options: BTreeMap::new(),
             nice: 0,
             code: BTreeMap::new(),

@@ -84,7 +84,7 @@ fn record() -> RunRecord {
         host: "here".into(),
         profile: Profile::Standard,
         seed: 1,
-        begun: "2026-01-01T00:00:00Z".into(),
+        start: "2026-01-01T00:00:00Z".into(),
         options: BTreeMap::new(),
         nice: 0,
         code: BTreeMap::new(),
