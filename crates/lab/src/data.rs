@@ -74,6 +74,14 @@ pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result
     })
 }
 
+/// Returns whether a text can be a name in file names and on command lines: ASCII letters, digits,
+/// `.`, `-` and `_`, not starting with `.`.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('.')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+}
+
 /// Returns the line, counted from 1, of a byte offset in a text.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::data::is_plain_name;
 use crate::point::{Filter, Level};
 
 /// A declared figure.
@@ -176,8 +177,7 @@ impl Figure {
     /// # Errors
     /// Returns the fault in one line.
     pub fn check(&self) -> Result<(), String> {
-        let safe = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(safe) {
+        if !is_plain_name(&self.id) {
             return Err("the ID is a file name; use letters, digits and '-'".into());
         }
         if self.kind == FigureKind::Grid {

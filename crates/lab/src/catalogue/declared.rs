@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::data::is_plain_name;
 use crate::experiment::{
     Effort, Experiment, MAX_COMPARISONS, MAX_LEVELS, MAX_LISTED, MAX_POINTS, Profile, check_count,
 };
@@ -91,8 +92,7 @@ impl Declared {
     /// # Errors
     /// Returns an error for a name that is too long or contains other characters.
     pub(super) fn check_name(&self) -> Result<(), String> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if (1..=MAX_NAME).contains(&self.name.len()) && self.name.chars().all(plain) {
+        if self.name.len() <= MAX_NAME && is_plain_name(&self.name) {
             return Ok(());
         }
         let name = one_line(&self.name);

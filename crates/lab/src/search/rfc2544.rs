@@ -27,9 +27,9 @@ pub struct Rfc2544Result {
 }
 
 /// Bisects from the maximum with one trial per load; any lost packet fails the load, and no load is
-/// confirmed. In addition, a void trial is repeated, and the third in a row fails. Tries at most 2
-/// + log2(`maximum` / `precision`) loads. Ensō's search first offers the maximum for 5 s as a
-/// warm-up, which is left to the caller.
+/// confirmed. In addition, a void trial is repeated, and the third in a row fails. The number of
+/// loads is at most `2 + log2(maximum / precision)`. Ensō's search first offers the maximum for 5 s
+/// as a warm-up, which is left to the caller.
 ///
 /// # Errors
 /// Returns an error for inconsistent parameters, and those of the trial.
