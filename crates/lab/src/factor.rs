@@ -15,8 +15,8 @@ pub struct Factor {
     pub about: &'static str,
     /// Permitted levels.
     pub levels: Levels,
-    /// Level of points that name none; `None` if the method has no default.
-    pub default: Option<&'static str>,
+    /// Level of points that do not name the factor.
+    pub default: &'static str,
 }
 
 /// A type whose values are the levels of a factor.
@@ -204,7 +204,7 @@ pub const fn count(parts: &[&[Factor]]) -> usize {
 
 /// Concatenates lists of factors; `N` is their [`count`].
 pub const fn concat<const N: usize>(parts: &[&[Factor]]) -> [Factor; N] {
-    let none = Factor { name: "", about: "", levels: Levels::Names(&[]), default: None };
+    let none = Factor { name: "", about: "", levels: Levels::Names(&[]), default: "" };
     let mut all = [none; N];
     let (mut next, mut part) = (0, 0);
     while part < parts.len() {
@@ -236,7 +236,7 @@ mod tests {
     use crate::point::Filter;
 
     const FRUIT: Factor =
-        Factor { name: "fruit", about: "", levels: Levels::Listed(names), default: None };
+        Factor { name: "fruit", about: "", levels: Levels::Listed(names), default: "" };
 
     fn names(word: &str) -> Vec<String> {
         let all = ["apple", "pear"].into_iter().filter(|one| word == "all" || word == *one);
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn numbers_are_canonical_and_within_bounds() {
         let level = |levels, text| {
-            let factor = Factor { name: "it", about: "", levels, default: None };
+            let factor = Factor { name: "it", about: "", levels, default: "" };
             factor.level(text).map(|level| level.as_str().to_owned())
         };
         let (count, bytes) = (Levels::Count(1, 100), Levels::Bytes(64, 1 << 20));

@@ -50,7 +50,7 @@ pub fn level<T: LevelType>(point: &Point, factor: &Factor) -> Result<T, Failure>
 #[must_use]
 pub fn complete(factors: &[Factor], point: &Point) -> Point {
     let missing = factors.iter().filter(|factor| point.get(factor.name).is_none());
-    let defaults = missing.filter_map(|factor| Some((factor.name, factor.default?)));
+    let defaults = missing.map(|factor| (factor.name, factor.default));
     defaults.fold(point.clone(), |point, (name, level)| point.with(name, level))
 }
 
@@ -61,11 +61,6 @@ pub trait Method: Sync {
 
     /// The name in TOML: `throughput`.
     fn name(&self) -> &'static str;
-
-    /// The factors that an experiment of this method may vary.
-    fn factors(&self) -> &'static [Factor] {
-        Self::Params::FACTORS
-    }
 
     /// The metrics that its samples may contain.
     fn metrics(&self) -> &'static [Metric];
@@ -125,7 +120,7 @@ pub trait Probe<P = Point> {
 pub trait AnyMethod: Sync {
     /// See [`Method::name`].
     fn name(&self) -> &'static str;
-    /// See [`Method::factors`].
+    /// The factors that an experiment of this method may vary.
     fn factors(&self) -> &'static [Factor];
     /// See [`Method::metrics`].
     fn metrics(&self) -> &'static [Metric];
@@ -155,7 +150,7 @@ impl<M: Method> AnyMethod for M {
     }
 
     fn factors(&self) -> &'static [Factor] {
-        Method::factors(self)
+        M::Params::FACTORS
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -197,14 +192,5 @@ struct Parsing<P> {
 impl<P: Params> Probe for Parsing<P> {
     fn measure(&mut self, context: &mut Context, point: &Point) -> Result<Measurement, Failure> {
         self.probe.measure(context, &P::from_point(point)?)
-    }
-}
-
-/// An unparsed point, for methods that parse their levels themselves.
-impl Params for Point {
-    const FACTORS: &'static [Factor] = &[];
-
-    fn from_point(point: &Point) -> Result<Self, Failure> {
-        Ok(point.clone())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lab::catalogue::{Catalogue, DataFile};
 use lab::data::DataError;
 use lab::experiment::{Experiment, Profile};
-use lab::factor::{Factor, LevelType, Levels};
+use lab::factor::{LevelType, Levels};
 use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::plan;
@@ -32,30 +32,38 @@ impl Suite for Toy {
     }
 }
 
-/// A method whose factors have no defaults.
+#[derive(Params)]
+#[expect(dead_code, reason = "the method measures nothing")]
+struct OneParams {
+    /// Bytes
+    #[factor(default = "64 KiB", levels = Levels::Bytes(0, u64::MAX))]
+    length: u64,
+    /// Threads
+    #[factor(default = "0")]
+    threads: u64,
+    /// Memory
+    #[factor(default = "heap")]
+    memory: OneMemory,
+}
+
+#[derive(Clone, Copy, LevelType)]
+enum OneMemory {
+    Heap,
+    Shared,
+}
+
 struct One;
 
 impl Method for One {
-    type Params = Point;
+    type Params = OneParams;
 
     fn name(&self) -> &'static str {
         "one"
     }
-    fn factors(&self) -> &'static [Factor] {
-        const fn factor(name: &'static str, levels: Levels) -> Factor {
-            Factor { name, about: "", levels, default: None }
-        }
-        const FACTORS: &[Factor] = &[
-            factor("length", Levels::Bytes(0, u64::MAX)),
-            factor("threads", Levels::Count(0, u64::MAX)),
-            factor("memory", Levels::Names(&["heap", "shared"])),
-        ];
-        FACTORS
-    }
     fn metrics(&self) -> &'static [Metric] {
         &[Metric { name: "time", unit: "ns", better: Better::Lower, about: "" }]
     }
-    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
+    fn probe(&self) -> Result<Box<dyn Probe<OneParams>>, Failure> {
         Err(Failure::failed("a toy"))
     }
 }
@@ -215,7 +223,7 @@ fn a_filter_reads_as_written_on_the_command_line() {
     let mut filter = Filter::default();
     filter.add("length=65536,16 B").unwrap();
     filter.add("memory=heap").unwrap();
-    let filter = filter.canonical(Method::factors(&One)).unwrap();
+    let filter = filter.canonical(OneParams::FACTORS).unwrap();
     let experiment = one(WHOLE, Profile::Standard).unwrap();
     let kept = experiment.points.iter().filter(|point| filter.matches(point)).count();
     assert_eq!(kept, 4);
@@ -308,14 +316,13 @@ fn a_struct_declares_factors_and_reads_points() {
     let factors = CopyParams::FACTORS;
     let declared: Vec<_> = factors.iter().map(|one| (one.name, one.about, one.default)).collect();
     let expected = [
-        ("length", "Bytes per call", Some("64 KiB")),
-        ("memory", "The memory that is copied", Some("heap")),
-        ("threads", "Threads besides the first", Some("0")),
+        ("length", "Bytes per call", "64 KiB"),
+        ("memory", "The memory that is copied", "heap"),
+        ("threads", "Threads besides the first", "0"),
     ];
     assert_eq!(declared, expected);
     for factor in factors {
-        let default = factor.default.unwrap();
-        assert_eq!(factor.level(default).unwrap().as_str(), default, "{}", factor.name);
+        assert_eq!(factor.level(factor.default).unwrap().as_str(), factor.default, "{}", factor.name);
     }
     assert_eq!(
         Memory::ALL.iter().map(|one| one.name()).collect::<Vec<_>>(),

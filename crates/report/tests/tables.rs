@@ -6,7 +6,7 @@ mod synthetic;
 
 use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
-use lab::method::{AnyMethod, Method, Probe};
+use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::point::{Filter, Point};
 use lab::sample::{Failure, Sample};
 use lab::suite::Suite;
@@ -250,37 +250,44 @@ impl Suite for Copy {
     }
 }
 
+struct ThroughputParams {
+    memory: String,
+}
+
+impl Params for ThroughputParams {
+    const FACTORS: &'static [lab::factor::Factor] = &[lab::factor::Factor {
+        name: "length",
+        about: "How many bytes are copied at once",
+        levels: lab::factor::Levels::Bytes(0, u64::MAX),
+        default: "64 KiB",
+    }];
+
+    fn from_point(point: &Point) -> Result<Self, Failure> {
+        Ok(Self { memory: point.text("memory").to_owned() })
+    }
+}
+
 struct Throughput;
 
 impl Method for Throughput {
-    type Params = Point;
+    type Params = ThroughputParams;
 
     fn name(&self) -> &'static str {
         "throughput"
-    }
-
-    fn factors(&self) -> &'static [lab::factor::Factor] {
-        const LENGTH: lab::factor::Factor = lab::factor::Factor {
-            name: "length",
-            about: "How many bytes are copied at once",
-            levels: lab::factor::Levels::Bytes(0, u64::MAX),
-            default: None,
-        };
-        &[LENGTH]
     }
 
     fn metrics(&self) -> &'static [lab::metric::Metric] {
         &[]
     }
 
-    fn available(&self, point: &Point) -> Result<(), Failure> {
-        match point.text("memory") {
+    fn available(&self, params: &ThroughputParams) -> Result<(), Failure> {
+        match params.memory.as_str() {
             "device" => Err(Failure::unavailable("there is no /dev/mem", "boot another kernel")),
             _ => Ok(()),
         }
     }
 
-    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
+    fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
         Err(Failure::failed("synthetic"))
     }
 }

@@ -118,7 +118,7 @@ impl<'a> Factor<'a> {
                 name: #name,
                 about: #about,
                 levels: #levels,
-                default: ::core::option::Option::Some(#default),
+                default: #default,
             }
         }
     }

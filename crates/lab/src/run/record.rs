@@ -193,7 +193,8 @@ fn add_missing(points: &mut Vec<Point>, before: &[Point]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::{AnyMethod, Method, Probe};
+    use crate::factor::Factor;
+    use crate::method::{AnyMethod, Method, Params, Probe};
     use crate::metric::Metric;
     use crate::sample::Failure;
     use crate::suite::{Data, Suite};
@@ -253,8 +254,20 @@ mod tests {
         }
     }
 
+    struct ToyParams {
+        file: Option<String>,
+    }
+
+    impl Params for ToyParams {
+        const FACTORS: &'static [Factor] = &[];
+
+        fn from_point(point: &Point) -> Result<Self, Failure> {
+            Ok(Self { file: point.get("file").map(|file| file.as_str().to_owned()) })
+        }
+    }
+
     impl Method for Toy {
-        type Params = Point;
+        type Params = ToyParams;
 
         fn name(&self) -> &'static str {
             "loop"
@@ -264,11 +277,11 @@ mod tests {
             &[]
         }
 
-        fn code(&self, point: &Point) -> Option<String> {
-            point.get("file").map(|file| file.as_str().to_owned())
+        fn code(&self, params: &ToyParams) -> Option<String> {
+            params.file.clone()
         }
 
-        fn probe(&self) -> Result<Box<dyn Probe<Point>>, Failure> {
+        fn probe(&self) -> Result<Box<dyn Probe<ToyParams>>, Failure> {
             Err(Failure::failed("a toy"))
         }
     }

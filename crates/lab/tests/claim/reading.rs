@@ -4,8 +4,8 @@ use lab::catalogue::{Catalogue, DataFile};
 use lab::claim::{Claim, Condition, check, needs};
 use lab::data::DataError;
 use lab::experiment::Profile;
-use lab::factor::{Factor, Levels};
-use lab::method::{AnyMethod, Method, Probe};
+use lab::factor::{LevelType, Levels};
+use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
@@ -133,32 +133,37 @@ impl Suite for Copy {
     }
 }
 
+#[derive(Params)]
+#[expect(dead_code, reason = "the method measures nothing")]
+struct ThroughputParams {
+    /// Function
+    #[factor(default = "glibc")]
+    function: Function,
+    /// Bytes
+    #[factor(default = "64 KiB", levels = Levels::Bytes(0, u64::MAX))]
+    length: u64,
+    /// Threads
+    #[factor(default = "0")]
+    threads: u64,
+    /// Memory
+    #[factor(default = "heap", levels = Levels::Names(&["heap"]))]
+    memory: String,
+}
+
+#[derive(Clone, Copy, LevelType)]
+enum Function {
+    Glibc,
+    Apex,
+}
+
 /// A method that measures nothing.
 struct Throughput;
 
 impl Method for Throughput {
-    type Params = Point;
+    type Params = ThroughputParams;
 
     fn name(&self) -> &'static str {
         "throughput"
-    }
-    fn factors(&self) -> &'static [Factor] {
-        &[
-            Factor {
-                name: "function",
-                about: "",
-                levels: Levels::Names(&["glibc", "apex"]),
-                default: None,
-            },
-            Factor { name: "length", about: "", levels: Levels::Bytes(0, u64::MAX), default: None },
-            Factor {
-                name: "threads",
-                about: "",
-                levels: Levels::Count(0, u64::MAX),
-                default: None,
-            },
-            Factor { name: "memory", about: "", levels: Levels::Names(&["heap"]), default: None },
-        ]
     }
     fn metrics(&self) -> &'static [Metric] {
         &[
@@ -166,7 +171,7 @@ impl Method for Throughput {
             Metric { name: "calls", unit: "1", better: Better::Neither, about: "" },
         ]
     }
-    fn probe(&self) -> Result<Box<dyn Probe>, Failure> {
+    fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
         Err(Failure::failed("made up"))
     }
 }

@@ -47,7 +47,7 @@ impl Params for FormParams {
         name: "form",
         about: "an instruction with its operands; also 'all', 'class mpx', 'marked integer'",
         levels: Levels::Listed(levels_of),
-        default: Some("add R64 R64"),
+        default: "add R64 R64",
     }];
 
     fn from_point(point: &Point) -> Result<Self, Failure> {
