@@ -1,4 +1,5 @@
-//! Text to machine code: by a crate, and what that does not know by the system's `as`, all in one run.
+//! Assembler: text to machine code by a crate, and by one run of the system's `as` for lines that the crate does not
+//! support.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,18 +16,18 @@ use lab::sample::Failure;
 pub(crate) const AS: Program = Program {
     name: "as",
     capability: "assembler",
-    about: "the GNU assembler, for instructions that the program's own does not know",
+    about: "the GNU assembler, for instructions that the built-in one does not support",
     package: "binutils",
 };
-/// How long it may take: it assembles a thousand lines in a second.
+/// Time limit; `as` assembles a thousand lines per second.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Bytes of code that `as` is asked to show on one line: an instruction has 15 at most.
+/// Option for a listing with an instruction's code, at most 15 bytes, on one line.
 const WIDTH: &str = "--listing-lhs-width=8";
 
-/// The machine code of each line of text, in Intel syntax.
+/// Machine code by line of text in Intel syntax.
 pub(crate) type Code = BTreeMap<String, Result<Vec<u8>, Failure>>;
 
-/// Assembles lines, each an instruction by itself.
+/// Assembles lines of one instruction each.
 pub(crate) fn assemble(lines: impl IntoIterator<Item = String>) -> Code {
     let mut code = Code::new();
     let mut unknown = Vec::new();
@@ -50,7 +51,7 @@ pub(crate) fn assemble(lines: impl IntoIterator<Item = String>) -> Code {
     code
 }
 
-/// By the crate; nothing where it does not know the instruction.
+/// Assembles a line by the crate; `None` if it does not support the instruction.
 fn by_crate(line: &str) -> Option<Vec<u8>> {
     let mut assembler = Assembler::new(Arch::X86_64);
     assembler.optimize(OptLevel::None);
@@ -58,20 +59,20 @@ fn by_crate(line: &str) -> Option<Vec<u8>> {
     is_faithful(line, &bytes).then_some(bytes)
 }
 
-/// The condition of a line that branches to FAIL: what its short form and its long form have in common.
+/// Returns the condition code of a conditional branch to FAIL.
 ///
 /// # Errors
-/// Where it is no conditional branch.
+/// Returns `failed` if the line is not a conditional branch.
 pub(crate) fn condition(line: &str) -> Result<u8, Failure> {
     let code = asm_rs::assemble(&format!("{line}\nFAIL:\n"), Arch::X86_64);
     match code.as_deref() {
         Ok([opcode @ 0x70..=0x7F, 0]) => Ok(opcode & 0xF),
-        _ => Err(Failure::failed(format!("'{line}' is no conditional branch"))),
+        _ => Err(Failure::failed(format!("'{line}' is not a conditional branch"))),
     }
 }
 
-/// Whether code is the instruction of a text with its registers in their order and widths: the crate narrows
-/// some, takes some vectors for shorter ones and swaps the operands of a few.
+/// Whether code is the instruction of a text with its registers in the same order and width. The crate narrows some
+/// registers and vectors and swaps some operands.
 fn is_faithful(line: &str, code: &[u8]) -> bool {
     let instruction = Decoder::new(64, code, DecoderOptions::MPX).decode();
     let lower = |name: &dyn std::fmt::Debug| format!("{name:?}").to_lowercase();
@@ -84,44 +85,46 @@ fn is_faithful(line: &str, code: &[u8]) -> bool {
         return false;
     }
     let written: Vec<&str> = words.filter(|word| REGISTERS.contains(*word)).collect();
-    let mut meant = Vec::new();
+    let mut decoded = Vec::new();
     for operand in 0..instruction.op_count() {
         match instruction.op_kind(operand) {
-            OpKind::Register => meant.push(instruction.op_register(operand)),
-            OpKind::Memory => meant.extend([instruction.memory_base(), instruction.memory_index()]),
+            OpKind::Register => decoded.push(instruction.op_register(operand)),
+            OpKind::Memory => {
+                decoded.extend([instruction.memory_base(), instruction.memory_index()])
+            }
             _ => {}
         }
-        meant.extend((operand == 0).then_some(instruction.op_mask()));
+        decoded.extend((operand == 0).then_some(instruction.op_mask()));
     }
-    let meant = meant.into_iter().filter(|it| *it != Register::None);
-    let meant: Vec<String> = meant.map(|it| lower(&it)).collect();
-    written == meant
+    let decoded = decoded.into_iter().filter(|it| *it != Register::None);
+    let decoded: Vec<String> = decoded.map(|it| lower(&it)).collect();
+    written == decoded
 }
 
-/// The names of all registers.
+/// Names of all registers.
 static REGISTERS: LazyLock<BTreeSet<String>> =
     LazyLock::new(|| Register::values().map(|it| format!("{it:?}").to_lowercase()).collect());
 
-/// By `as`: the code of each line, or what it says of it.
+/// Assembles lines by `as`; returns the code or the error of each line.
 fn by_system(program: &Path, lines: &[String]) -> Result<Vec<Result<Vec<u8>, Failure>>, Failure> {
-    // A line break inside a line would move all that follow.
+    // A line end within a line would shift the following line numbers.
     let one_line = |line: &String| line.replace(['\n', '\r'], " ");
     let text = lines.iter().map(|line| one_line(line) + "\n").collect::<String>();
     let (listing, errors) = run(program, &format!(".intel_syntax noprefix\n{text}"))?;
-    let (complaints, codes) = (complaints(&errors), listed(&listing));
+    let (errors, codes) = (errors_by_line(&errors), codes_by_line(&listing));
     let answer = |(index, line): (usize, &String)| {
         // The first line is the directive.
         let number = index + 2;
-        match (complaints.get(&number), codes.get(&number)) {
+        match (errors.get(&number), codes.get(&number)) {
             (Some(why), _) => Err(Failure::failed(why.clone())),
             (None, Some(bytes)) => Ok(bytes.clone()),
-            (None, None) => Err(Failure::failed(format!("as makes no code of '{line}'"))),
+            (None, None) => Err(Failure::failed(format!("as generates no code for '{line}'"))),
         }
     };
     Ok(lines.iter().enumerate().map(answer).collect())
 }
 
-/// Gives the listing, and what `as` says of errors.
+/// Runs `as` and returns its listing and its errors.
 fn run(program: &Path, source: &str) -> Result<(String, String), Failure> {
     let mut command = Command::new(program);
     command.args(["--64", "-o", "/dev/null", "-al", WIDTH]).env("LC_ALL", "C");
@@ -130,23 +133,23 @@ fn run(program: &Path, source: &str) -> Result<(String, String), Failure> {
     Ok((text(output.stdout), text(output.stderr)))
 }
 
-/// `{standard input}:3: Error: no such instruction: ...`, by line.
-fn complaints(errors: &str) -> BTreeMap<usize, String> {
-    let complaint = |line: &str| {
-        let (place, why) = line.split_once(": Error: ")?;
-        let number = place.rsplit(':').next()?.parse().ok()?;
+/// Parses errors like `{standard input}:3: Error: no such instruction: ...`.
+fn errors_by_line(errors: &str) -> BTreeMap<usize, String> {
+    let error = |line: &str| {
+        let (location, why) = line.split_once(": Error: ")?;
+        let number = location.rsplit(':').next()?.parse().ok()?;
         Some((number, why.trim().to_owned()))
     };
-    errors.lines().filter_map(complaint).collect()
+    errors.lines().filter_map(error).collect()
 }
 
-/// `   4 0003 F3410F1B 0406     bndmk bnd0, [r14+rax]`, by line.
-fn listed(listing: &str) -> BTreeMap<usize, Vec<u8>> {
+/// Parses a listing like `   4 0003 F3410F1B 0406     bndmk bnd0, [r14+rax]`.
+fn codes_by_line(listing: &str) -> BTreeMap<usize, Vec<u8>> {
     let code = |line: &str| {
         let (head, _) = line.split_once('\t')?;
         let mut words = head.split_whitespace();
         let number = words.next()?.parse().ok()?;
-        let _place = words.next()?;
+        let _offset = words.next()?;
         let digits: String = words.collect();
         let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
         let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
@@ -155,13 +158,13 @@ fn listed(listing: &str) -> BTreeMap<usize, Vec<u8>> {
     listing.lines().filter_map(code).collect()
 }
 
-/// Lines that the crate and `as` both know and assemble to different bytes: line, crate's, system's.
+/// Returns the lines that both assemblers support but encode differently, with the code of the crate and of `as`.
 #[cfg(test)]
 pub(crate) fn disagreements(lines: Vec<String>) -> Vec<(String, Vec<u8>, Vec<u8>)> {
     let answers = by_system(&AS.find().unwrap(), &lines).unwrap();
     let both = |(line, system): (String, Result<Vec<u8>, Failure>)| {
-        let (own, system) = (by_crate(&line)?, system.unwrap_or_default());
-        (own != system).then_some((line, own, system))
+        let (by_crate, system) = (by_crate(&line)?, system.unwrap_or_default());
+        (by_crate != system).then_some((line, by_crate, system))
     };
     lines.into_iter().zip(answers).filter_map(both).collect()
 }
@@ -176,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn text_becomes_code() {
+    fn lines_are_assembled() {
         assert_eq!(one("add rax, rbx").unwrap(), [0x48, 0x01, 0xD8]);
         assert_eq!(one("mov rax, qword ptr [r14+64]").unwrap(), [0x49, 0x8B, 0x46, 0x40]);
     }
 
     #[test]
-    fn branches_have_conditions() {
+    fn branches_have_condition_codes() {
         assert_eq!(condition("jb FAIL"), Ok(2));
         assert_eq!(condition("ja FAIL"), Ok(7));
         assert!(condition("jmp FAIL").is_err() && condition("add FAIL").is_err());
     }
 
     #[test]
-    fn what_the_crate_changes_is_not_taken_from_it() {
+    fn code_that_differs_from_the_text_is_rejected() {
         assert!(is_faithful("mov edi, 1", &[0xBF, 1, 0, 0, 0]));
         assert!(!is_faithful("mov rdi, 1", &[0xBF, 1, 0, 0, 0]));
         assert!(!is_faithful("vpermpd zmm2, zmm3, 27", &[0xC4, 0xE3, 0xF9, 0x01, 0xD3, 0x1B]));
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_crate_does_not_know_the_system_does() {
+    fn the_system_assembles_what_the_crate_does_not_support() {
         if let Err(failure) = AS.find() {
             return machine::untested::note("bounds: assembling by as", &failure);
         }
@@ -211,18 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_line_spoils_no_other() {
+    fn an_invalid_line_does_not_affect_the_others() {
         if let Err(failure) = AS.find() {
             return machine::untested::note("bounds: assembling by as", &failure);
         }
         let lines = ["bndcl bnd0, rax", "bndcl what", "bndcu bnd0, rax"].map(String::from);
         let code = assemble(lines);
-        let told: Vec<bool> = code.values().map(Result::is_ok).collect();
-        assert_eq!(told, [true, false, true]);
+        let assembled: Vec<bool> = code.values().map(Result::is_ok).collect();
+        assert_eq!(assembled, [true, false, true]);
     }
 
     #[test]
-    fn without_the_system_the_reason_says_what_to_install() {
+    fn a_missing_assembler_names_the_package_to_install() {
         let failure = AS.absent();
         assert!(failure.to_string().contains("apt-get install binutils"), "{failure}");
     }
@@ -230,13 +233,13 @@ mod tests {
     proptest! {
 
         #[test]
-        fn the_crate_takes_any_text(line in "[a-z]{2,8} [a-z0-9, \\[\\]+*{}]{0,30}") {
+        fn the_crate_does_not_panic(line in "[a-z]{2,8} [a-z0-9, \\[\\]+*{}]{0,30}") {
             let _ = by_crate(&line);
         }
 
         #[test]
-        fn any_listing_is_read(text in "[ 0-9A-F?\t\n a-z]{0,200}") {
-            let _ = (listed(&text), complaints(&text));
+        fn parsing_a_listing_does_not_panic(text in "[ 0-9A-F?\t\n a-z]{0,200}") {
+            let _ = (codes_by_line(&text), errors_by_line(&text));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The code of the suite's list as an artefact: assembled once a host and not in each process.
+//! The machine code of the built-in list as an artefact: assembled once per host.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,12 @@ use super::list::{BUILT_IN, BUILT_IN_TEXT};
 use super::prepared::prepare_with;
 use crate::assembler::{AS, Code};
 
-/// The name by which probes ask for it.
+/// Name of the artefact.
 pub(super) const NAME: &str = "bounds-forms";
-/// A line for each instruction: its code and its text.
+/// File with one line per instruction: its code and its text.
 const FILE: &str = "code.txt";
 
-/// How to assemble the list. Another list, another program, and an assembler that was not there before make
-/// another.
+/// Returns the recipe of the code. It depends on the list, this program, and whether `as` is installed.
 pub(super) fn recipe() -> Recipe {
     static INPUTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         let list = blake3::hash(BUILT_IN_TEXT.as_bytes());
@@ -27,7 +26,7 @@ pub(super) fn recipe() -> Recipe {
     Recipe { name: NAME.into(), inputs: INPUTS.clone(), make }
 }
 
-/// Lines and their code. What has none is not kept: who needs it assembles it and is told why not.
+/// Writes the code of all lines. A line that does not assemble is omitted; the probe assembles it again for its error.
 fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
     let list = BUILT_IN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
     let mut code = Code::new();
@@ -41,22 +40,22 @@ fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
     Ok(fs::write(folder.join(FILE), text)?)
 }
 
-/// What was made.
+/// Reads the code.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// Returns `failed` with the folder to delete if the file is damaged.
 pub(super) fn read(folder: &Path) -> Result<Code, Failure> {
     let path = folder.join(FILE);
     let fault = |why: &dyn std::fmt::Display| {
         let (path, folder) = (path.display(), folder.display());
-        Failure::failed(format!("{path}: {why}; delete {folder}, it is made again"))
+        Failure::failed(format!("{path}: {why}; delete {folder} to build it again"))
     };
     let text = fs::read_to_string(&path).map_err(|e| fault(&e))?;
-    let kept: Option<Code> = text.lines().map(entry).collect();
-    kept.ok_or_else(|| fault(&"a line is broken"))
+    let code: Option<Code> = text.lines().map(entry).collect();
+    code.ok_or_else(|| fault(&"invalid line"))
 }
 
-/// `4801D8 add rax, rbx`
+/// Parses a line like `4801D8 add rax, rbx`.
 fn entry(text: &str) -> Option<(String, Result<Vec<u8>, Failure>)> {
     let (digits, line) = text.split_once(' ')?;
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
@@ -71,25 +70,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_needs_no_assembler() {
+    fn no_line_of_the_artefact_is_assembled_again() {
         if let Err(failure) = AS.find() {
             return machine::untested::note("bounds: the list as an artefact", &failure);
         }
         let folder = tempfile::tempdir().unwrap();
         make(&recipe(), folder.path()).unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut code = read(folder.path()).unwrap();
         let list = BUILT_IN.as_ref().unwrap();
         let known = code.len();
         let prepared = prepare_with(&list.file, &list.forms, &mut code);
-        println!("{known} lines; read and prepared in {:?}", begun.elapsed());
+        println!("{known} lines; read and prepared in {:?}", start.elapsed());
         assert!(prepared.iter().flatten().count() > 100);
-        assert_eq!(code.len(), known, "something was assembled again");
+        assert_eq!(code.len(), known, "a line was assembled again");
         assert_eq!(recipe().hash(), recipe().hash());
     }
 
     #[test]
-    fn what_cannot_be_read_says_what_to_delete() {
+    fn a_damaged_artefact_names_the_folder_to_delete() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "48G1 add rax, rbx\n").unwrap();
         let why = read(folder.path()).unwrap_err().why;

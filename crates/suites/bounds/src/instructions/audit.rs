@@ -1,4 +1,4 @@
-//! What `llvm-mca` predicts of the same forms, by its model of a CPU: an audit of both.
+//! Predictions of `llvm-mca` from its model of a CPU, to audit model and measurement.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,34 +16,34 @@ use super::plan::Line;
 use super::prepared::Prepared;
 use super::register_set::RegisterSet;
 
-/// The program, newest first: each knows more CPUs than those before.
+/// The program, newest first: newer versions support more CPUs.
 const MCA: [Program; 2] = [mca("llvm-mca-19", "llvm-19"), mca("llvm-mca", "llvm")];
 
 const fn mca(name: &'static str, package: &'static str) -> Program {
     Program {
         name,
         capability: "llvm-mca",
-        about: "a model of CPUs by which instructions are predicted",
+        about: "predicts instructions from models of CPUs",
         package,
     }
 }
 
-/// Whether it is here, for those who ask what this machine can measure.
+/// Returns the program as a capability of this machine.
 pub(crate) fn capability() -> Capability {
     let found = MCA.iter().find(|program| program.find().is_ok());
     found.unwrap_or(&MCA[0]).capability()
 }
 
-/// What is predicted of one form.
+/// Prediction of one form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Prediction {
     /// Cycles from its inputs to its outputs.
     pub(crate) latency: f64,
-    /// Cycles an instruction of independent ones.
+    /// Cycles per independent instruction.
     pub(crate) throughput: f64,
 }
 
-/// Predictions by level, and the CPU whose model made them.
+/// Predictions by level, and the CPU of the model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Predictions {
     pub(crate) cpu: String,
@@ -86,11 +86,11 @@ struct Instruction {
     throughput: f64,
 }
 
-/// Predicts the forms of a list that this CPU has, by the model nearest to it. What the program cannot read
-/// is left out.
+/// Predicts the forms of a list that this CPU supports, with the model of this CPU. Forms that the program cannot parse
+/// are omitted.
 ///
 /// # Errors
-/// Where it is not installed or fails.
+/// Returns `unavailable` if the program is not installed, `failed` if it fails.
 pub(crate) fn predict(
     list: &List,
     prepared: &[Result<Prepared, Failure>],
@@ -98,52 +98,52 @@ pub(crate) fn predict(
     let found = MCA.iter().find_map(|program| program.find().ok());
     let program = found.ok_or_else(|| MCA[0].absent())?;
     let mut texts: Vec<(usize, String)> = Vec::new();
-    for (at, (form, one)) in list.forms.iter().zip(prepared).enumerate() {
+    for (index, (form, one)) in list.forms.iter().zip(prepared).enumerate() {
         let Ok(one) = one else { continue };
         let copies = one.plan.independent(form, RegisterSet::Whole).unwrap_or_default();
         let first = copies.into_iter().next();
-        let alone = |line: &Line| matches!(line, Line::Text(text) if !text.contains(BETWEEN));
-        if let Some(Line::Text(text)) = first.filter(alone) {
-            texts.push((at, text));
+        let is_single = |line: &Line| matches!(line, Line::Text(text) if !text.contains(BETWEEN));
+        if let Some(Line::Text(text)) = first.filter(is_single) {
+            texts.push((index, text));
         }
     }
-    // One line that it cannot read spoils all: those it names are left out.
+    // One line that it cannot parse fails all, so the lines of its errors are removed.
     for _ in 0..3 {
         let (answer, errors) = run(&program, &source(&texts))?;
         if let Ok(answer) = serde_json::from_str::<Answer>(&answer) {
             return Ok(predictions(list, answer));
         }
-        let unread = unread(&errors);
-        if unread.is_empty() {
-            let why = errors.lines().next().unwrap_or("it answers nothing that can be read");
+        let rejected = rejected(&errors);
+        if rejected.is_empty() {
+            let why = errors.lines().next().unwrap_or("unexpected output; expected JSON");
             return Err(Failure::failed(format!("{}: {why}", program.display())));
         }
         let mut line = 0;
         texts.retain(|_| {
             line += 1;
-            !unread.contains(&line)
+            !rejected.contains(&line)
         });
     }
-    Err(Failure::failed(format!("{} reads too few of the forms", program.display())))
+    Err(Failure::failed(format!("{} rejects too many of the forms", program.display())))
 }
 
-/// How long it may take to predict a list.
+/// Time limit for the predictions of a list.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Lines of a form's region in the source; the second is the instruction.
+/// Lines per form in the source; the second is the instruction.
 const LINES: usize = 3;
 
 fn source(texts: &[(usize, String)]) -> String {
-    let region = |(at, text): &(usize, String)| {
-        format!("# LLVM-MCA-BEGIN {at}\n{text}\n# LLVM-MCA-END {at}\n")
+    let region = |(index, text): &(usize, String)| {
+        format!("# LLVM-MCA-BEGIN {index}\n{text}\n# LLVM-MCA-END {index}\n")
     };
     format!(".intel_syntax noprefix\n{}", texts.iter().map(region).collect::<String>())
 }
 
-/// `<stdin>:3:1: error: ...`: the numbers, from 1, of the texts that were not read.
-fn unread(errors: &str) -> Vec<usize> {
+/// Returns the numbers, from 1, of the texts in errors like `<stdin>:3:1: error: ...`.
+fn rejected(errors: &str) -> Vec<usize> {
     let number = |line: &str| {
-        let (place, _) = line.split_once(": error:")?;
-        let line: usize = place.split(':').nth(1)?.parse().ok()?;
+        let (location, _) = line.split_once(": error:")?;
+        let line: usize = location.split(':').nth(1)?.parse().ok()?;
         // The first line is the directive.
         Some((line.checked_sub(2)?) / LINES + 1)
     };
@@ -169,7 +169,7 @@ fn predictions(list: &List, answer: Answer) -> Predictions {
     Predictions { cpu: answer.target.cpu, by_level }
 }
 
-/// Whether a measured value and a predicted one are the same: within 0.1 cycle or 5%, the larger.
+/// Whether a measured value is within 0.1 cycle or 5% of a predicted one, whichever is larger.
 pub(crate) fn agree(measured: f64, predicted: f64) -> bool {
     (measured - predicted).abs() <= f64::max(0.1, 0.05 * predicted)
 }
@@ -183,7 +183,7 @@ mod tests {
         { form = \"imul R64, R64\" },\n{ form = \"bndcl BND, R64\" },\n{ form = \"add R64, R64\" },\n]\n";
 
     #[test]
-    fn predictions_are_by_form() {
+    fn forms_have_predictions_unless_the_model_rejects_them() {
         let list = List::read("mine.toml", FORMS).unwrap();
         let predicted = match predict(&list, &prepare(&list)) {
             Err(failure) if !failure.kind.is_fault() => {
@@ -194,17 +194,17 @@ mod tests {
         assert!(!predicted.cpu.is_empty());
         let of = |level: &str| predicted.by_level[level];
         let (multiplied, added) = (of("imul R64 R64"), of("add R64 R64"));
-        // Whatever the model of this processor says, a multiplication is no addition.
+        // In every model a multiplication takes longer than an addition.
         assert!(multiplied.latency > added.latency && added.latency > 0.0, "{predicted:?}");
         assert!(multiplied.throughput >= added.throughput && added.throughput > 0.0);
         assert!(!predicted.by_level.contains_key("bndcl BND R64"));
     }
 
     #[test]
-    fn what_is_not_read_is_told_by_its_number() {
+    fn rejected_texts_are_identified_by_their_line() {
         let errors =
             "<stdin>:3:1: error: invalid operand\nfoo\n<stdin>:9:5: error: x\nwarning: y\n";
-        assert_eq!(unread(errors), [1, 3]);
+        assert_eq!(rejected(errors), [1, 3]);
     }
 
     #[test]

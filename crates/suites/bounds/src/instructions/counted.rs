@@ -1,4 +1,4 @@
-//! Micro-operations and ports of a form, by performance counters where there are any.
+//! Micro-operations and ports of a form, by performance counters.
 
 use lab::capability::{Capability, State};
 use lab::sample::Failure;
@@ -7,42 +7,42 @@ use machine::counters::{Counters, Event, Mode};
 use super::events::{self, Processor};
 use crate::timing::{Body, Data, State as Registers, TimingError, TimingLoop};
 
-/// How often each event is counted; the least counts, for what interrupts only adds.
+/// Number of counts per event. The minimum is used, because interruptions only add events.
 const REPEATS: usize = 5;
-/// Core cycles that a count takes, about.
-const LENGTH: f64 = 50_000.0;
-/// The most loops of a count.
-const MOST: u64 = 100;
+/// Approximate core cycles per count.
+const CYCLES_PER_COUNT: f64 = 50_000.0;
+/// Maximum number of loops per count.
+const MAX_LOOPS: u64 = 100;
 
-/// The counters of this processor's events.
+/// Counters of this CPU's events.
 pub(super) struct Counting {
     processor: &'static Processor,
-    /// One for the micro-operations, one for each port: not every processor has as many as there are ports.
+    /// One for the micro-operations and one per port: not every CPU can count all ports at once.
     pairs: Vec<Pair>,
 }
 
-/// One event and instructions, counted together, with how many of the event the loop itself makes.
+/// Counters of one event and of instructions, with the events per pass of the loop itself.
 struct Pair {
     counters: Counters,
     of_loop: f64,
 }
 
-/// What was counted of a body.
+/// Counts of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counted {
-    /// Which event counted the micro-operations.
+    /// Name of the event that counts micro-operations.
     pub(super) event: &'static str,
-    /// Micro-operations of a copy.
+    /// Micro-operations per copy.
     pub(super) uops: f64,
-    /// Those of a copy that each port got, by its metric.
+    /// Micro-operations per copy on each port, by metric.
     pub(super) ports: Vec<(&'static str, f64)>,
 }
 
 impl Counting {
-    /// Opens them on this thread.
+    /// Opens the counters of this thread.
     ///
     /// # Errors
-    /// Where the processor or who is above it has none, or its events are not known.
+    /// Returns `unavailable` if the CPU or the hypervisor provides no counters, or if the CPU's events are unknown.
     pub(super) fn open() -> Result<Self, Failure> {
         let processor = events::of_this_processor()?;
         let ports = processor.ports.iter().map(|port| port.event());
@@ -50,10 +50,10 @@ impl Counting {
         Ok(Self { processor, pairs: pairs.collect::<Result<_, _>>()? })
     }
 
-    /// Counts a body whose copies take so many core cycles and hold so many instructions each.
+    /// Counts the events of a body, given the core cycles and instructions per copy.
     ///
     /// # Errors
-    /// Where other instructions were counted than were executed.
+    /// Returns a failed check if the number of counted instructions is not that of executed ones.
     pub(super) fn of(
         &self,
         body: &Body,
@@ -62,16 +62,16 @@ impl Counting {
         instructions: u64,
     ) -> Result<Counted, TimingError> {
         let copies = body.copies as f64;
-        let loops = (LENGTH / (cycles * copies)).clamp(1.0, MOST as f64) as u64;
-        let in_loop = body.copies as u64 * instructions + body.looped.closing();
+        let loops = (CYCLES_PER_COUNT / (cycles * copies)).clamp(1.0, MAX_LOOPS as f64) as u64;
+        let in_loop = body.copies as u64 * instructions + body.whole.closing();
         let one = |pair: &Pair| {
             let run = |loops| {
                 let mut state = body.state.clone();
                 (body.fill)(data);
-                body.looped.run(&mut state, loops)
+                body.whole.run(&mut state, loops)
             };
-            let each = pair.each(loops, in_loop, run)?;
-            Ok::<f64, TimingError>(((each - pair.of_loop) / copies).max(0.0))
+            let events = pair.events_per_loop(loops, in_loop, run)?;
+            Ok::<f64, TimingError>(((events - pair.of_loop) / copies).max(0.0))
         };
         let mut all = self.pairs.iter().map(one).collect::<Result<Vec<f64>, _>>()?.into_iter();
         let uops = all.next().unwrap_or_default();
@@ -89,13 +89,13 @@ impl Pair {
         let data = Data::new()?;
         let nothing = TimingLoop::new(&[], false)?;
         let run = |loops| nothing.run(&mut Registers::new(&data), loops);
-        pair.of_loop = pair.each(1000, nothing.closing(), run).map_err(Failure::from)?;
+        pair.of_loop = pair.events_per_loop(1000, nothing.closing(), run).map_err(Failure::from)?;
         Ok(pair)
     }
 
-    /// How many of the event each of so many loops makes, of which each holds so many instructions: what
-    /// twice as many loops add, so that entering, leaving and reading the counters are not in it.
-    fn each(
+    /// Returns the events per loop of `in_loop` instructions: the difference between two and one times `loops`, which
+    /// excludes entry, exit and reading the counters.
+    fn events_per_loop(
         &self,
         loops: u64,
         in_loop: u64,
@@ -105,9 +105,9 @@ impl Pair {
         for _ in 0..REPEATS {
             let once = self.count(|| run(loops))?;
             let twice = self.count(|| run(2 * loops))?;
-            counts.push([0, 1].map(|at| twice[at].saturating_sub(once[at])));
+            counts.push([0, 1].map(|i| twice[i].saturating_sub(once[i])));
         }
-        least(&counts, loops * in_loop)
+        minimum(&counts, loops * in_loop)
             .map(|count| count as f64 / loops as f64)
             .map_err(TimingError::Failure)
     }
@@ -123,25 +123,25 @@ impl Pair {
         let before = now()?;
         run()?;
         let after = now()?;
-        Ok([0, 1].map(|at| after[at].saturating_sub(before[at])))
+        Ok([0, 1].map(|i| after[i].saturating_sub(before[i])))
     }
 }
 
-/// The least count of an event beside which as many instructions were counted as were executed.
-fn least(counts: &[[u64; 2]], executed: u64) -> Result<u64, Failure> {
-    let right = counts.iter().filter(|[_, instructions]| *instructions == executed);
-    right.map(|[event, _]| *event).min().ok_or_else(|| {
+/// Returns the minimum count of the event among the counts with the executed number of instructions.
+fn minimum(counts: &[[u64; 2]], executed: u64) -> Result<u64, Failure> {
+    let valid = counts.iter().filter(|[_, instructions]| *instructions == executed);
+    valid.map(|[event, _]| *event).min().ok_or_else(|| {
         let counted: Vec<_> = counts.iter().map(|[_, it]| it.to_string()).collect();
         let counted = counted.join(", ");
-        Failure::check(format!("{executed} instructions were executed and {counted} counted"))
+        Failure::check(format!("{executed} instructions were executed, {counted} counted"))
     })
 }
 
-/// Whether micro-operations can be counted, for those who ask what this machine can measure.
+/// Returns the counting of micro-operations as a capability of this machine.
 pub(crate) fn capability() -> Capability {
     let state = match Counting::open() {
         Ok(Counting { processor, .. }) => State::Present {
-            detail: format!("{}, {} events of ports", processor.uops.name, processor.ports.len()),
+            detail: format!("{}, {} port events", processor.uops.name, processor.ports.len()),
         },
         Err(failure) => {
             State::Absent { reason: failure.why, remedy: failure.remedy.unwrap_or_default() }
@@ -149,7 +149,7 @@ pub(crate) fn capability() -> Capability {
     };
     Capability {
         name: "micro-operations".into(),
-        about: "micro-operations and ports of instructions, counted".into(),
+        about: "counts micro-operations and ports of instructions".into(),
         state,
     }
 }
@@ -159,16 +159,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_taken_only_beside_the_instructions_that_were_executed() {
-        assert_eq!(least(&[[7, 100], [3, 101], [6, 100]], 100), Ok(6));
-        let failure = least(&[[3, 101], [3, 99]], 100).unwrap_err();
+    fn only_counts_with_the_executed_number_of_instructions_are_valid() {
+        assert_eq!(minimum(&[[7, 100], [3, 101], [6, 100]], 100), Ok(6));
+        let failure = minimum(&[[3, 101], [3, 99]], 100).unwrap_err();
         assert_eq!(failure.kind, lab::sample::FailureKind::Check);
-        assert!(failure.why.contains("100 instructions were executed and 101, 99 counted"));
+        assert!(failure.why.contains("100 instructions were executed, 101, 99 counted"));
     }
 
-    /// Counted in the kernel's own events: the way from a body to a figure, where there is no PMU.
+    /// Uses software events, which exist without a PMU.
     #[test]
-    fn what_a_loop_makes_is_what_twice_as_many_add() {
+    fn events_per_loop_are_the_difference_of_two_counts() {
         let opened = Counters::open(&[Event::TASK_CLOCK, Event::PAGE_FAULTS], Mode::Both);
         let counters = match opened {
             Ok(counters) => counters,
@@ -179,19 +179,19 @@ mod tests {
         let data = Data::new().unwrap();
         let run = |loops| add.run(&mut Registers::new(&data), loops);
         run(1).unwrap();
-        // No page is touched for the first time: none is expected, and nanoseconds are counted.
-        let each = pair.each(10_000, 0, run).unwrap();
-        assert!(each > 5.0 && each < 10_000.0, "{each} ns for 100 additions in a row");
+        // The second event counts page faults, of which there are none; the first counts nanoseconds.
+        let events = pair.events_per_loop(10_000, 0, run).unwrap();
+        assert!(events > 5.0 && events < 10_000.0, "{events} ns for 100 additions");
     }
 
     #[test]
-    fn known_instructions_have_the_micro_operations_that_are_known() {
+    fn an_addition_is_one_micro_operation() {
         let counting = match Counting::open() {
             Ok(counting) => counting,
             Err(why) => return machine::untested::note("bounds: micro-operations counted", &why),
         };
         let data = Data::new().unwrap();
-        // add rax, rbx: one on any processor; a wrong count of instructions fails.
+        // add rax, rbx is one micro-operation on any CPU; a wrong number of instructions fails.
         let code = |copies| Ok([0x48, 0x01, 0xD8].repeat(copies));
         let add = Body::new(192, false, Registers::new(&data), |_| (), code).unwrap();
         let counted = counting.of(&add, &data, 1.0, 1).unwrap();

@@ -1,4 +1,4 @@
-//! What an instruction, or a few that are one form, read and write, by their machine code.
+//! Registers, memory and flags that the instructions of a form read and write, decoded from their machine code.
 
 use std::collections::BTreeSet;
 
@@ -9,32 +9,32 @@ use iced_x86::{
 
 use super::operand::{Register, RegisterClass};
 
-/// The general register of the stack pointer.
+/// Number of the stack pointer.
 const STACK: u8 = 4;
-/// The general registers that the engine itself uses: its state, the data's address, the loops left.
+/// Numbers of the general registers that the loop uses: the state, the address of the data, the remaining loops.
 pub(crate) const RESERVED: [u8; 4] = [STACK, 13, 14, 15];
 
-/// What one instruction does, or a few together.
+/// Effects of the instructions of a form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Effects {
     pub(crate) reads: BTreeSet<Register>,
     pub(crate) writes: BTreeSet<Register>,
     pub(crate) reads_memory: bool,
     pub(crate) writes_memory: bool,
-    /// Whether it reads flags that it also changes.
+    /// Whether an instruction reads flags that it also changes.
     pub(crate) flags_feed_it: bool,
     pub(crate) moves_stack: bool,
-    /// How many instructions it is.
+    /// Number of instructions.
     pub(crate) instructions: u64,
-    /// What the processor must have.
+    /// CPU features that are required.
     pub(crate) features: Vec<CpuidFeature>,
 }
 
 impl Effects {
-    /// Of machine code that is whole instructions.
+    /// Decodes machine code.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the reason if the code is invalid, privileged, or writes a reserved register.
     pub(crate) fn of(code: &[u8]) -> Result<Self, String> {
         let mut decoder = Decoder::new(64, code, DecoderOptions::MPX);
         let (mut effects, mut moves_x87) = (Self::default(), false);
@@ -42,34 +42,34 @@ impl Effects {
             let instruction = decoder.decode();
             if instruction.is_invalid() {
                 let shown: String = code.iter().map(|byte| format!("{byte:02X} ")).collect();
-                return Err(format!("{shown}is no instruction"));
+                return Err(format!("{shown}is not an instruction"));
             }
             if instruction.is_privileged() {
-                return Err("a program may not run it".into());
+                return Err("it is a privileged instruction".into());
             }
             moves_x87 |= instruction.fpu_stack_increment_info().increment() != 0;
             effects.add(Self::of_instruction(&instruction));
         }
         if moves_x87 {
-            // A place on the stack is another register before and after.
-            effects.reads.retain(|register| register.bank != RegisterClass::X87);
-            effects.writes.retain(|register| register.bank != RegisterClass::X87);
+            // The same stack position is a different register before and after.
+            effects.reads.retain(|register| register.class != RegisterClass::X87);
+            effects.writes.retain(|register| register.class != RegisterClass::X87);
         }
-        let own = effects.writes.iter().find(|register| {
-            register.bank == RegisterClass::General
+        let reserved = effects.writes.iter().find(|register| {
+            register.class == RegisterClass::General
                 && RESERVED.contains(&register.number)
                 && register.number != STACK
         });
-        match own {
+        match reserved {
             Some(register) => {
                 let name = super::operand::general(register.number, 64);
-                Err(format!("it writes {name}, which the loop around it needs"))
+                Err(format!("it writes {name}, which the loop uses"))
             }
             None => Ok(effects),
         }
     }
 
-    /// What follows: it reads nothing from outside that was written before.
+    /// Adds the effects of the next instruction. A register that was written before is not an input.
     fn add(&mut self, next: Self) {
         self.reads.extend(next.reads.difference(&self.writes).copied().collect::<Vec<_>>());
         self.writes.extend(next.writes);
@@ -93,7 +93,7 @@ impl Effects {
         for used in info.used_registers() {
             let Some(register) = register(used.register()) else { continue };
             let (reads, writes) = access(used.access());
-            if register == (Register { bank: RegisterClass::General, number: STACK }) {
+            if register == (Register { class: RegisterClass::General, number: STACK }) {
                 effects.moves_stack |= writes;
                 continue;
             }
@@ -115,28 +115,28 @@ impl Effects {
 
 fn feeds_itself(instruction: &Instruction) -> bool {
     let read = instruction.rflags_read();
-    // Which direction strings go is no result of arithmetic.
+    // The direction flag is not a result of arithmetic.
     let changed = instruction.rflags_modified() & !RflagsBits::DF;
     read & changed != 0
 }
 
-/// Whether an access reads, and whether it writes. What may read does.
+/// Returns whether an access may read, and whether it may write.
 fn access(access: OpAccess) -> (bool, bool) {
     match access {
         OpAccess::Read | OpAccess::CondRead => (true, false),
         OpAccess::Write => (false, true),
-        // What is written only sometimes keeps the old value otherwise, and so reads it.
+        // A conditional write keeps the old value otherwise, and so depends on it.
         OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
         _ => (false, false),
     }
 }
 
-/// The register in its full width.
+/// Returns a register in its full width.
 fn register(named: Named) -> Option<Register> {
     let full = named.full_register();
-    let of = |bank, first: Named| {
+    let of = |class, first: Named| {
         let number = (full as usize).checked_sub(first as usize)?;
-        Some(Register { bank, number: u8::try_from(number).ok()? })
+        Some(Register { class, number: u8::try_from(number).ok()? })
     };
     match full {
         _ if full.is_gpr64() => of(RegisterClass::General, Named::RAX),
@@ -154,11 +154,11 @@ mod tests {
     use super::*;
 
     fn general(number: u8) -> Register {
-        Register { bank: RegisterClass::General, number }
+        Register { class: RegisterClass::General, number }
     }
 
     #[test]
-    fn an_addition_reads_two_and_writes_one() {
+    fn an_addition_reads_two_registers_and_writes_one() {
         let effects = Effects::of(&[0x48, 0x01, 0xD8]).unwrap(); // add rax, rbx
         assert_eq!(effects.reads, [general(0), general(3)].into());
         assert_eq!(effects.writes, [general(0)].into());
@@ -166,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn carries_feed_themselves_and_pushes_move_the_stack() {
+    fn adc_depends_on_its_flags_and_push_moves_the_stack() {
         assert!(Effects::of(&[0x48, 0x11, 0xD8]).unwrap().flags_feed_it); // adc rax, rbx
         let push = Effects::of(&[0x50]).unwrap(); // push rax
         assert!(push.moves_stack && push.writes_memory && push.writes.is_empty());
     }
 
     #[test]
-    fn bounds_registers_are_seen() {
+    fn bounds_registers_are_decoded() {
         let effects = Effects::of(&[0xF3, 0x0F, 0x1A, 0xC0]).unwrap(); // bndcl bnd0, rax
         assert_eq!(effects.features, [CpuidFeature::MPX]);
-        assert!(effects.reads.contains(&Register { bank: RegisterClass::Bounds, number: 0 }));
+        assert!(effects.reads.contains(&Register { class: RegisterClass::Bounds, number: 0 }));
     }
 
     #[test]
-    fn several_are_one_and_read_what_they_have_not_written() {
+    fn inputs_of_several_instructions_exclude_what_they_wrote_before() {
         // mov rax, rbx; add rax, rcx
         let effects = Effects::of(&[0x48, 0x89, 0xD8, 0x48, 0x01, 0xC8]).unwrap();
         assert_eq!(effects.reads, [general(1), general(3)].into());
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn places_on_the_x87_stack_are_seen_while_it_stands_still() {
-        let st = |number| Register { bank: RegisterClass::X87, number };
+    fn x87_registers_are_known_unless_the_stack_moves() {
+        let st = |number| Register { class: RegisterClass::X87, number };
         let add = Effects::of(&[0xDC, 0xC3]).unwrap(); // fadd st(3), st(0)
         assert_eq!((add.reads, add.writes), ([st(0), st(3)].into(), [st(3)].into()));
         // fld st(1); fsqrt; fstp st(0)
@@ -201,15 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instruction_or_may_not_run_is_refused() {
-        assert!(Effects::of(&[0x06]).unwrap_err().contains("no instruction"));
-        assert!(Effects::of(&[0xF4]).unwrap_err().contains("may not run")); // hlt
+    fn invalid_privileged_and_reserved_register_code_is_rejected() {
+        assert!(Effects::of(&[0x06]).unwrap_err().contains("not an instruction"));
+        assert!(Effects::of(&[0xF4]).unwrap_err().contains("privileged")); // hlt
         assert!(Effects::of(&[0x49, 0xFF, 0xC7]).unwrap_err().contains("r15")); // inc r15
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..16)) {
+        fn decoding_does_not_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..16)) {
             let _ = Effects::of(&bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! Which events count micro-operations and ports on this processor: data, by vendor, family and model.
+//! Events that count micro-operations and ports, by vendor, family and model (`counters.toml`).
 
 use std::sync::LazyLock;
 
@@ -18,13 +18,13 @@ struct Events {
     processor: Vec<Processor>,
 }
 
-/// The events of one kind of processors.
+/// Events of a group of CPUs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Processor {
     vendor: String,
     family: u32,
-    /// All of the family where there are none.
+    /// Models of the family; empty for all.
     #[serde(default)]
     models: Vec<u32>,
     pub(super) uops: Named,
@@ -32,7 +32,7 @@ pub(super) struct Processor {
     pub(super) ports: Vec<Port>,
 }
 
-/// An event by its maker's name.
+/// Event with the name in the vendor's documentation.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Named {
@@ -41,7 +41,7 @@ pub(super) struct Named {
     mask: u8,
 }
 
-/// The event of a port, or of some.
+/// Event of one or several ports.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Port {
@@ -73,17 +73,17 @@ impl Events {
     }
 }
 
-/// The events of this processor.
+/// Returns the events of this CPU.
 ///
 /// # Errors
-/// Where the table has none.
+/// Returns `unavailable` if the table has none.
 pub(super) fn of_this_processor() -> Result<&'static Processor, Failure> {
     let events = BUILT_IN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
     let Cpu { vendor, family, model, .. } = Cpu::detect();
     events.find(&vendor, family, model).ok_or_else(|| {
         Failure::unavailable(
-            format!("no events are known of {vendor}, family {family}, model {model}"),
-            format!("add the processor to {FILE} of the bounds suite"),
+            format!("{FILE} has no events of {vendor}, family {family}, model {model}"),
+            format!("add the CPU to {FILE} of the bounds suite"),
         )
     })
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_found_by_vendor_family_and_model() {
+    fn cpus_are_found_by_vendor_family_and_model() {
         let events = BUILT_IN.as_ref().unwrap();
         let skylake = events.find("GenuineIntel", 6, 94).unwrap();
         assert_eq!(skylake.uops.name, "UOPS_EXECUTED.THREAD");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_model_stands_twice_and_every_port_is_a_metric_with_an_event_of_its_own() {
+    fn each_model_is_listed_once_and_each_port_has_a_metric_and_a_distinct_event() {
         let events = BUILT_IN.as_ref().unwrap();
         let mut seen = BTreeSet::new();
         for one in &events.processor {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_the_table_name_the_line() {
+    fn errors_in_the_table_name_the_file() {
         let text = "[[processor]]\nvendor = \"X\"\nfamily = 6\nuops = { name = \"u\", number = 1, mask = 256 }\n";
         let fault = read_toml::<Events>("mine.toml", text).unwrap_err().to_string();
         assert!(fault.contains("mine.toml") && !fault.contains('\n'), "{fault}");

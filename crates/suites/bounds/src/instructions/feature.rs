@@ -1,5 +1,5 @@
-//! Whether this CPU and its kernel have what an instruction needs: asked before it runs, for some that a CPU
-//! lacks run as something else (MPX as NOP, LZCNT as BSR).
+//! Whether CPU and kernel support an instruction. This is checked before it runs, because some unsupported instructions
+//! execute as another one (MPX as NOP, LZCNT as BSR).
 
 use std::arch::x86_64::__cpuid_count;
 use std::collections::BTreeMap;
@@ -27,16 +27,16 @@ struct Bit {
     leaf: u32,
     #[serde(default)]
     subleaf: u32,
-    register: MemoryAddress,
+    register: CpuidRegister,
     bit: u32,
-    /// What must be set in XCR0.
+    /// Bits that must be set in XCR0.
     #[serde(default)]
     states: u64,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum MemoryAddress {
+enum CpuidRegister {
     Eax,
     Ebx,
     Ecx,
@@ -45,8 +45,8 @@ enum MemoryAddress {
 
 impl Bit {
     fn is_set(&self) -> bool {
-        let [most, ..] = leaf(self.leaf & 0x8000_0000, 0);
-        self.leaf <= most
+        let [max_leaf, ..] = leaf(self.leaf & 0x8000_0000, 0);
+        self.leaf <= max_leaf
             && leaf(self.leaf, self.subleaf)[self.register as usize] >> self.bit & 1 == 1
     }
 
@@ -55,23 +55,23 @@ impl Bit {
     }
 }
 
-/// What CPUID says, asked once: it traps under a hypervisor.
+/// Returns a CPUID leaf from a cache, because CPUID traps under a hypervisor.
 fn leaf(leaf: u32, subleaf: u32) -> [u32; 4] {
-    static ASKED: Mutex<BTreeMap<(u32, u32), [u32; 4]>> = Mutex::new(BTreeMap::new());
-    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-    *asked.entry((leaf, subleaf)).or_insert_with(|| {
+    static CACHE: Mutex<BTreeMap<(u32, u32), [u32; 4]>> = Mutex::new(BTreeMap::new());
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    *cache.entry((leaf, subleaf)).or_insert_with(|| {
         let answer = __cpuid_count(leaf, subleaf);
         [answer.eax, answer.ebx, answer.ecx, answer.edx]
     })
 }
 
-/// The states that the kernel has enabled; none where it has enabled no XGETBV.
+/// Returns the state components that the kernel has enabled; 0 if it has not enabled XGETBV.
 fn xcr0() -> u64 {
     if leaf(1, 0)[2] >> 27 & 1 == 0 {
         return 0;
     }
     let (low, high): (u32, u32);
-    // SAFETY: OSXSAVE is set, so XGETBV of register 0 is allowed in user mode and only reads.
+    // SAFETY: OSXSAVE is set, so XGETBV of register 0 is allowed in user mode; it only reads.
     unsafe {
         std::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
             options(nomem, nostack, preserves_flags));
@@ -79,11 +79,11 @@ fn xcr0() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Whether all of them are here.
+/// Checks that CPU and kernel support all features.
 ///
 /// # Errors
-/// Which is not, and what is missing of it.
-pub(crate) fn all_here(features: &[CpuidFeature]) -> Result<(), Failure> {
+/// Returns `unsupported` with the first that is missing.
+pub(crate) fn check_features(features: &[CpuidFeature]) -> Result<(), Failure> {
     let known = KNOWN.as_ref().map_err(|fault| Failure::failed(fault.clone()))?;
     for feature in features {
         let name = format!("{feature:?}");
@@ -91,7 +91,7 @@ pub(crate) fn all_here(features: &[CpuidFeature]) -> Result<(), Failure> {
             continue;
         }
         let bit = known.feature.get(&name).ok_or_else(|| {
-            Failure::unsupported(format!("how a CPU tells of {name} is not in features.toml"))
+            Failure::unsupported(format!("features.toml has no CPUID bit of {name}"))
         })?;
         if !bit.is_set() {
             return Err(Failure::unsupported(format!("this CPU has no {name} (CPUID)")));
@@ -106,7 +106,7 @@ pub(crate) fn all_here(features: &[CpuidFeature]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bits of the widest vectors whose state these need: 128 where they need no state of their own.
+/// Returns the bits of the widest vectors that the features use; 128 if they use no vector state.
 pub(crate) fn widest(features: &[CpuidFeature]) -> u16 {
     let Ok(known) = KNOWN.as_ref() else { return 128 };
     let of = |feature: &CpuidFeature| known.feature.get(&format!("{feature:?}"));
@@ -117,16 +117,16 @@ pub(crate) fn widest(features: &[CpuidFeature]) -> u16 {
     }
 }
 
-/// Whether it is the x87's.
+/// Whether a feature belongs to the x87.
 pub(crate) fn is_x87(feature: CpuidFeature) -> bool {
     matches!(feature, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387)
 }
 
-/// Without one its instructions run as NOP.
+/// Whether this process has a shadow stack; without one its instructions execute as NOP.
 fn shadow_stack_is_on() -> bool {
     const ARCH_SHSTK_STATUS: libc::c_long = 0x5005;
     let mut status: u64 = 0;
-    // SAFETY: the kernel writes 8 bytes, or knows no such request.
+    // SAFETY: the kernel writes 8 bytes to `status`, or rejects the request.
     let answer = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut status) };
     answer == 0 && status & 1 == 1
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_shows_is_here() {
+    fn features_in_the_kernels_flags_are_supported() {
         let flags = machine::cpu::Cpu::detect().features;
         let same = [
             (CpuidFeature::AVX2, "avx2"),
@@ -151,23 +151,23 @@ mod tests {
         ];
         for (feature, flag) in same {
             let kernel = flags.iter().any(|one| one == flag);
-            // A kernel may hide what the processor has, and not show what it lacks.
-            assert!(!kernel || all_here(&[feature]).is_ok(), "{flag}");
+            // A kernel may hide features of the CPU, but does not list missing ones.
+            assert!(!kernel || check_features(&[feature]).is_ok(), "{flag}");
         }
-        assert_eq!(all_here(&[CpuidFeature::MPX]).is_ok(), machine::cpu::has_mpx());
-        assert_eq!(all_here(&[CpuidFeature::X64]), Ok(()));
+        assert_eq!(check_features(&[CpuidFeature::MPX]).is_ok(), machine::cpu::has_mpx());
+        assert_eq!(check_features(&[CpuidFeature::X64]), Ok(()));
     }
 
     #[test]
-    fn instructions_need_vectors_of_a_width() {
+    fn features_determine_the_vector_width() {
         assert_eq!(widest(&[CpuidFeature::SSE2]), 128);
         assert_eq!(widest(&[CpuidFeature::AVX, CpuidFeature::GFNI]), 256);
         assert_eq!(widest(&[CpuidFeature::AVX512VL, CpuidFeature::AVX512F]), 512);
     }
 
     #[test]
-    fn what_nobody_has_is_unsupported_with_its_name() {
-        let failure = all_here(&[CpuidFeature::SSE2, CpuidFeature::KNC]).unwrap_err();
+    fn an_unsupported_feature_is_named_in_the_failure() {
+        let failure = check_features(&[CpuidFeature::SSE2, CpuidFeature::KNC]).unwrap_err();
         assert!(failure.to_string().contains("KNC"), "{failure}");
     }
 }

@@ -1,4 +1,4 @@
-//! The forms that an order asks for as machine code, of the suite's list or a person's own.
+//! Machine code of the forms of an order, from the built-in list or a user's.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,27 +12,28 @@ use super::list::{BUILT_IN, InstructionForm, List};
 use super::prepared::{Prepared, prepare_with};
 use crate::assembler::Code;
 
-/// The option that holds a person's own list.
+/// Option with a user's list.
 pub(crate) const LIST: &str = "instructions";
 
-/// The forms as machine code, each once it is asked for.
+/// Forms as machine code, each prepared on its first use.
 #[derive(Default)]
 pub(super) struct Forms {
     known: Option<Result<Known, Failure>>,
     prepared: BTreeMap<usize, Result<Prepared, Failure>>,
 }
 
-/// A list with the code of its lines.
+/// List with the code of its lines.
 struct Known {
     list: Cow<'static, List>,
     code: Code,
 }
 
 impl Forms {
-    /// A form of the list that the context names.
+    /// Finds a form in the list of the context.
     ///
     /// # Errors
-    /// Where the list has none of this name, it does not assemble or this CPU lacks it.
+    /// Returns `failed` if the list does not contain the form or the form does not assemble, `unsupported` if this CPU
+    /// does not support it.
     pub(super) fn find(
         &mut self,
         context: &Context,
@@ -40,11 +41,11 @@ impl Forms {
     ) -> Result<(&InstructionForm, &Prepared), Failure> {
         let known = self.known.get_or_insert_with(|| known(context));
         let Known { list, code } = known.as_mut().map_err(|failure| failure.clone())?;
-        let missing = || Failure::failed(format!("{} has no form '{level}'", list.file));
-        let at = list.find(level).ok_or_else(missing)?;
-        let form = &list.forms[at];
+        let missing = || Failure::failed(format!("{}: unknown form '{level}'", list.file));
+        let index = list.find(level).ok_or_else(missing)?;
+        let form = &list.forms[index];
         let absent = || Failure::failed(format!("'{level}' was not prepared"));
-        let prepared = self.prepared.entry(at).or_insert_with(|| {
+        let prepared = self.prepared.entry(index).or_insert_with(|| {
             let one = prepare_with(&list.file, std::slice::from_ref(form), code).pop();
             one.unwrap_or_else(|| Err(absent()))
         });
@@ -52,7 +53,7 @@ impl Forms {
     }
 }
 
-/// A person's own list, assembled here; or the suite's, which is assembled once a host.
+/// Returns the user's list, assembled here, or the built-in list, which is an artefact.
 fn known(context: &Context) -> Result<Known, Failure> {
     let failed = |fault: &DataError| Failure::failed(fault.to_string());
     let Some(text) = context.options.get(LIST) else {

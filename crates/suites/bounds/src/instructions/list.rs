@@ -1,4 +1,4 @@
-//! Lists of forms in TOML: the suite's own, and a person's.
+//! Lists of forms in TOML: the built-in one and a user's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -8,45 +8,45 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::operand::{BETWEEN, Template};
-use super::value::{Holds, Value};
+use super::value::{ElementType, Value};
 
-/// The suite's own list.
+/// The built-in list.
 pub(crate) const FILE: &str = "instructions.toml";
 pub(crate) static BUILT_IN: LazyLock<Result<List, DataError>> =
     LazyLock::new(|| List::read(FILE, BUILT_IN_TEXT));
-/// Its text.
+/// Text of the built-in list.
 pub(crate) const BUILT_IN_TEXT: &str = include_str!("../../instructions.toml");
 
-/// The most forms of a list: an order has no more points.
+/// Maximum number of forms: an order has no more points.
 const MAX_FORMS: usize = 4000;
-/// The most characters of a form and bytes of code: of some instructions.
+/// Maximum characters of a form's text, and bytes of its code.
 const MAX_TEXT: usize = 200;
 const MAX_BYTES: usize = 60;
 
-/// One form of an instruction.
+/// Form of an instruction: its text with operands.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct InstructionForm {
-    /// What the factor calls it: its text without commas, and the state of its operands.
+    /// Level of the factor: the text without commas, and the state of its operands.
     pub(crate) level: String,
-    /// The text as written.
+    /// Text with its operands.
     pub(crate) text: String,
     pub(crate) class: String,
     pub(crate) template: Template,
-    /// Its bytes, where the list gives them.
+    /// Machine code, if it is given in the list.
     pub(crate) bytes: Option<Vec<u8>>,
     /// Whether its latency is expected to be a whole number of cycles.
     pub(crate) integer: bool,
     pub(crate) set: BTreeMap<String, Value>,
-    /// Whether registers that it names are set anew before each copy, for it uses them up.
+    /// Whether its registers are reset before each copy, because it consumes them.
     pub(crate) reset_inputs: bool,
-    /// The form that leads its output back.
+    /// Form that moves its output back to its input.
     pub(crate) back: Option<Template>,
-    pub(crate) holds: Holds,
-    /// The line in its file, from 1.
+    pub(crate) elements: ElementType,
+    /// Line in its file, from 1.
     pub(crate) line: usize,
 }
 
-/// A list of forms.
+/// List of forms.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct List {
     pub(crate) file: String,
@@ -66,7 +66,7 @@ struct Class {
     #[serde(rename = "about")]
     _about: Option<String>,
     #[serde(default)]
-    holds: Holds,
+    elements: ElementType,
     forms: Vec<Spanned<Declared>>,
 }
 
@@ -86,22 +86,22 @@ struct Declared {
     back: Option<String>,
 }
 
-/// What `set` may name besides general registers.
+/// Keys of `set` besides general registers.
 const SETTABLE: [&str; 3] = ["vector", "source", "memory"];
-/// The general registers that `set` may name, by their numbers.
-pub(crate) const NAMED: [(&str, u8); 6] =
+/// General registers that `set` may contain, with their numbers.
+pub(crate) const SETTABLE_REGISTERS: [(&str, u8); 6] =
     [("rax", 0), ("rcx", 1), ("rdx", 2), ("rbx", 3), ("rsi", 6), ("rdi", 7)];
 
 impl List {
-    /// Reads a list.
+    /// Parses a list.
     ///
     /// # Errors
-    /// One line with the file, the line, and what is wrong there.
+    /// Returns the first error with its file and line.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, DataError> {
         let parsed: File = read_toml(file, text)?;
         let mut forms = Vec::new();
         let mut levels = BTreeSet::new();
-        // Where lines end: each suite's data are read whenever the program starts.
+        // An index of the line ends, because the data of all suites are parsed at each program start.
         let breaks: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         for class in parsed.class {
             for declared in class.forms {
@@ -110,25 +110,23 @@ impl List {
                 let written = declared.form.clone();
                 let location = SourceLocation { file: file.into(), line };
                 let fault = |what: String| location.error(format!("'{written}': {what}"));
-                let form = declared.form(&class.name, class.holds, line).map_err(fault)?;
+                let form = declared.form(&class.name, class.elements, line).map_err(fault)?;
                 if !levels.insert(form.level.clone()) {
-                    return Err(fault("it stands twice; give one a 'state'".into()));
+                    return Err(fault("it is listed twice; add a 'state' to one".into()));
                 }
                 forms.push(form);
                 if forms.len() > MAX_FORMS {
-                    return Err(fault(format!(
-                        "it is one more than the {MAX_FORMS} forms of a list"
-                    )));
+                    return Err(fault(format!("the list has more than {MAX_FORMS} forms")));
                 }
             }
         }
         Ok(Self { file: file.into(), forms })
     }
 
-    /// A list of one form, given by its text alone.
+    /// Creates a list of one form from its text.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Returns the error in the text.
     pub(crate) fn of_text(file: &str, text: &str) -> Result<Self, String> {
         let declared = Declared {
             form: text.into(),
@@ -140,16 +138,16 @@ impl List {
             before: None,
             back: None,
         };
-        let form = declared.form("", Holds::default(), 0)?;
+        let form = declared.form("", ElementType::default(), 0)?;
         Ok(Self { file: file.into(), forms: vec![form] })
     }
 
-    /// The form of a level.
+    /// Returns the index of the form with this level.
     pub(crate) fn find(&self, level: &str) -> Option<usize> {
         self.forms.iter().position(|form| form.level == level)
     }
 
-    /// The levels that a word means: one form's, a class's, `integer` forms', or all.
+    /// Returns the levels that a word names: `all`, `class NAME`, `marked integer`, or one form.
     pub(crate) fn levels_of(&self, word: &str) -> Vec<String> {
         let group = |form: &&InstructionForm| match word.split_once(' ') {
             Some(("class", class)) => form.class == class,
@@ -161,7 +159,12 @@ impl List {
 }
 
 impl Declared {
-    fn form(self, class: &str, holds: Holds, line: usize) -> Result<InstructionForm, String> {
+    fn form(
+        self,
+        class: &str,
+        elements: ElementType,
+        line: usize,
+    ) -> Result<InstructionForm, String> {
         let texts =
             [Some(&self.form), self.state.as_ref(), self.before.as_ref(), self.back.as_ref()];
         if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT) {
@@ -170,24 +173,26 @@ impl Declared {
         [Some(&self.form), self.before.as_ref(), self.back.as_ref()]
             .into_iter()
             .flatten()
-            .try_for_each(|text| instructions_alone(text))?;
+            .try_for_each(|text| check_instructions_only(text))?;
         let state = self.state.map(|state| format!(" ({state})")).unwrap_or_default();
-        let named = |key: &str| NAMED.iter().any(|(name, _)| *name == key);
-        let known = |key: &&String| SETTABLE.contains(&key.as_str()) || named(key);
+        let is_register = |key: &str| SETTABLE_REGISTERS.iter().any(|(name, _)| *name == key);
+        let known = |key: &&String| SETTABLE.contains(&key.as_str()) || is_register(key);
         if let Some(key) = self.set.keys().find(|key| !known(key)) {
-            let names = [&NAMED.map(|(name, _)| name)[..], &SETTABLE].concat().join(", ");
-            return Err(format!("'set' knows no '{key}', only {names}"));
+            let names =
+                [&SETTABLE_REGISTERS.map(|(name, _)| name)[..], &SETTABLE].concat().join(", ");
+            return Err(format!("'set': unknown key '{key}'; expected one of {names}"));
         }
-        let places = self.set.iter().filter(|(_, value)| matches!(value, Value::MemoryAddress(_)));
-        if let Some((key, _)) = places.into_iter().find(|(key, _)| !named(key)) {
-            return Err(format!("'{key}' holds no place in memory, general registers alone do"));
+        let addresses =
+            self.set.iter().filter(|(_, value)| matches!(value, Value::MemoryAddress(_)));
+        if let Some((key, _)) = addresses.into_iter().find(|(key, _)| !is_register(key)) {
+            return Err(format!("'{key}' cannot be an address; only general registers can"));
         }
-        // What is given by bytes is not taken apart: its text is for people.
+        // If a form is given by its bytes, its text is only its name.
         let template = match &self.bytes {
-            Some(_) => Template::read("")?,
+            Some(_) => Template::parse("")?,
             None => {
                 let before = self.before.map(|before| before + BETWEEN).unwrap_or_default();
-                Template::read(&(before + &self.form))?
+                Template::parse(&(before + &self.form))?
             }
         };
         Ok(InstructionForm {
@@ -199,16 +204,16 @@ impl Declared {
             integer: self.integer,
             set: self.set,
             reset_inputs: self.reset_inputs,
-            back: self.back.as_deref().map(Template::read).transpose()?,
-            holds,
+            back: self.back.as_deref().map(Template::parse).transpose()?,
+            elements,
             line,
         })
     }
 }
 
-/// Refuses a text in which an assembler would find more than instructions: a comment, which hides what follows, a
-/// directive, which may run for ever, or another line.
-fn instructions_alone(text: &str) -> Result<(), String> {
+/// Rejects text that is more than instructions to an assembler: a comment, a directive, which may run forever, or a line
+/// end.
+fn check_instructions_only(text: &str) -> Result<(), String> {
     let mut last = ' ';
     let is_directive = |c: char| {
         let begins = !std::mem::replace(&mut last, c).is_ascii_alphanumeric();
@@ -223,10 +228,10 @@ fn instructions_alone(text: &str) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    Err(format!("it has {what}: give instructions alone, with ';' between them"))
+    Err(format!("it contains {what}; separate instructions with ';'"))
 }
 
-/// Bytes as `0F 0B`.
+/// Parses bytes like `0F 0B`.
 fn hexadecimal(text: &str) -> Result<Vec<u8>, String> {
     let byte = |word: &str| {
         let two = word.len() == 2 && word.bytes().all(|b| b.is_ascii_hexdigit());
@@ -234,7 +239,7 @@ fn hexadecimal(text: &str) -> Result<Vec<u8>, String> {
     };
     let bytes: Option<Vec<u8>> = text.split_whitespace().map(byte).collect();
     let bytes = bytes.filter(|bytes| (1..=MAX_BYTES).contains(&bytes.len()));
-    bytes.ok_or_else(|| format!("'{text}' are no 1 to {MAX_BYTES} bytes, as \"0F 0B\""))
+    bytes.ok_or_else(|| format!("'{text}' is not 1 to {MAX_BYTES} bytes, e.g. \"0F 0B\""))
 }
 
 #[cfg(test)]
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_suites_own_list_is_long_and_of_many_classes() {
+    fn the_built_in_list_is_long_and_has_many_classes() {
         let list = BUILT_IN.as_ref().unwrap();
         let classes: BTreeSet<_> = list.forms.iter().map(|form| &form.class).collect();
         println!("{} forms of {} classes", list.forms.len(), classes.len());
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_has_all_that_is_written() {
+    fn all_keys_of_a_form_are_parsed() {
         let list = forms(
             "{ form = \"div R64\", state = \"small\", set = { rax = -1, source = 0x7 } },\n\
              { form = \"jmp next\", bytes = \"EB 00\" },\n\
@@ -276,61 +281,64 @@ mod tests {
         .unwrap();
         let [div, jump, store] = &list.forms[..] else { panic!("{list:?}") };
         assert_eq!((div.level.as_str(), div.line, div.integer), ("div R64 (small)", 4, false));
-        assert_eq!(div.set["rax"].bits(Holds::Integers, 0), u64::MAX);
+        assert_eq!(div.set["rax"].bits(ElementType::Integers, 0), u64::MAX);
         assert_eq!(jump.bytes.as_deref(), Some(&[0xEB, 0][..]));
         assert!(store.integer && store.back.is_some() && store.line == 6);
         let copy =
             forms("{ form = \"movsb\", reset_inputs = true, set = { rsi = \"memory+64\" } }")
                 .unwrap();
-        assert_eq!(copy.forms[0].set["rsi"].bits(Holds::Integers, 4096), 4160);
+        assert_eq!(copy.forms[0].set["rsi"].bits(ElementType::Integers, 4096), 4160);
         assert!(copy.forms[0].reset_inputs);
     }
 
     #[test]
-    fn faults_name_the_line() {
+    fn errors_name_the_line() {
         let faults = [
             (
                 "{ form = \"add R64, R64\" },\n{ form = \"add R64, R64\" }",
-                ":5: 'add R64, R64': it stands twice",
+                ":5: 'add R64, R64': it is listed twice",
             ),
-            ("{ form = \"add RAX, R64\" }", ":4: 'add RAX, R64': 'RAX' is no operand"),
-            ("{ form = \"nop\", bytes = \"9\" }", ":4: 'nop': '9' are no 1 to 60 bytes"),
-            ("\n{ form = \"nop\", set = { rsp = 1 } }", ":5: 'nop': 'set' knows no 'rsp'"),
+            ("{ form = \"add RAX, R64\" }", ":4: 'add RAX, R64': unknown operand 'RAX'"),
+            ("{ form = \"nop\", bytes = \"9\" }", ":4: 'nop': '9' is not 1 to 60 bytes"),
+            ("\n{ form = \"nop\", set = { rsp = 1 } }", ":5: 'nop': 'set': unknown key 'rsp'"),
             ("{ form = \"nop\", colour = 1 }", ":4"),
             ("{ form = \"nop\\nnop\" }", ":4: 'nop"),
-            ("{ form = \"nop\\u0000\" }", "has a control character"),
-            ("{ form = \"nop # none\" }", ":4: 'nop # none': it has a comment"),
-            ("{ form = \"nop\", before = \"nop // none\" }", ":4: 'nop': it has a comment"),
-            ("{ form = \"nop\", back = \"/* nop */\" }", "it has a comment"),
-            ("{ form = \".fill 100000000000\" }", ":4: '.fill 100000000000': it has a directive"),
-            ("{ form = \"nop; .fill 9\" }", "it has a directive"),
-            ("{ form = \"a:.fill 9\" }", "it has a directive"),
+            ("{ form = \"nop\\u0000\" }", "contains a control character"),
+            ("{ form = \"nop # none\" }", ":4: 'nop # none': it contains a comment"),
+            ("{ form = \"nop\", before = \"nop // none\" }", ":4: 'nop': it contains a comment"),
+            ("{ form = \"nop\", back = \"/* nop */\" }", "it contains a comment"),
+            (
+                "{ form = \".fill 100000000000\" }",
+                ":4: '.fill 100000000000': it contains a directive",
+            ),
+            ("{ form = \"nop; .fill 9\" }", "it contains a directive"),
+            ("{ form = \"a:.fill 9\" }", "it contains a directive"),
             ("{ form = \"lodsb\", set = { rsi = \"memory+9999\" } }", ":4"),
-            ("{ form = \"nop\", set = { source = \"memory\" } }", "'source' holds no place"),
+            ("{ form = \"nop\", set = { source = \"memory\" } }", "'source' cannot be an address"),
         ];
-        for (lines, told) in faults {
+        for (lines, expected) in faults {
             let fault = forms(lines).unwrap_err();
-            assert!(fault.starts_with("mine.toml: ") && fault.contains(told), "{fault}");
+            assert!(fault.starts_with("mine.toml: ") && fault.contains(expected), "{fault}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_in_one_line(text in ".{0,200}") {
+        fn parsing_a_list_does_not_panic_and_errors_are_one_line(text in ".{0,200}") {
             if let Err(fault) = read(&text) {
                 prop_assert!(!fault.contains('\n'));
             }
         }
 
         #[test]
-        fn any_form_is_read_or_refused_in_one_line(form in "[A-Za-z0-9 ,+*{}\\[\\]]{0,40}") {
+        fn parsing_a_form_does_not_panic_and_errors_are_one_line(form in "[A-Za-z0-9 ,+*{}\\[\\]]{0,40}") {
             if let Err(fault) = forms(&format!("{{ form = \"{form}\" }}")) {
                 prop_assert!(fault.contains(":4") && !fault.contains('\n'), "{}", fault);
             }
         }
 
         #[test]
-        fn bytes_survive(bytes in proptest::collection::vec(any::<u8>(), 1..16)) {
+        fn bytes_round_trip(bytes in proptest::collection::vec(any::<u8>(), 1..16)) {
             let text: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
             prop_assert_eq!(hexadecimal(&text.join(" ")), Ok(bytes));
         }

@@ -1,4 +1,4 @@
-//! What is measured of one form: copies that do not wait for one another, a chain of them, and counts.
+//! Measurements of one form: independent copies, a chain of copies, and counters.
 
 use lab::measure::Measurement;
 use lab::sample::Failure;
@@ -12,12 +12,12 @@ use super::register_set::RegisterSet;
 use super::sibling::Sibling;
 use crate::timing::{Body, Data, LoopTimer, State, TimingError, TimingLoop, unroll};
 
-/// Copies of what takes microseconds.
+/// Number of copies of a form that takes microseconds.
 const FEW: usize = 12;
-/// Loops of a few copies that take longer than this are not of many.
+/// Ticks of a loop of [`FEW`] copies above which no more copies are used.
 const LONG: u64 = 20_000;
 
-/// One form under measurement.
+/// Form under measurement.
 pub(super) struct Measured<'a> {
     pub(super) form: &'a InstructionForm,
     pub(super) prepared: &'a Prepared,
@@ -27,14 +27,14 @@ pub(super) struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Throughput, latency where copies can feed one another, and what was counted; beside the same form on
-    /// the core's other thread where that is asked for.
+    /// Measures throughput, latency if copies can depend on each other, and counters; with `sibling_busy`, while the
+    /// core's other thread executes the same form.
     ///
     /// # Errors
-    /// What the form faults by; where there is no sibling, or a count is not of what was executed.
+    /// Returns the signal of the form, `unavailable` if there is no sibling, and a failed check if a count is wrong.
     pub(super) fn measure(&self, sibling_busy: bool) -> Result<Measurement, Failure> {
         if sibling_busy && self.form.reset_inputs {
-            let why = "what its registers point to is this thread's alone";
+            let why = "its registers point to memory of this thread";
             return Err(Failure::unavailable(why, "measure it with the sibling idle"));
         }
         let copies = self.copies()?;
@@ -49,44 +49,44 @@ impl Measured<'_> {
         }
         let throughputs = bodies.len();
         let chain = self.chain(copies)?;
-        let feeding = chain.as_ref().map(|(feeding, _)| feeding.clone()).map_err(String::clone);
+        let dependency = chain.as_ref().map(|(name, _)| name.clone()).map_err(String::clone);
         bodies.extend(chain.map(|(_, body)| body));
         if let Some(code) = &self.prepared.round_trip {
             bodies.push(self.body(copies / 2, state(), |pairs| code.repeat(pairs))?);
         }
         let bodies: Vec<&Body> = bodies.iter().collect();
-        let beside = || sibling_busy.then(|| self.sibling(copies)).transpose();
-        let cycles = self.timer.cycles_beside(&bodies, beside)?;
-        let measurement = self.measurement(&cycles, throughputs, feeding);
-        // Where registers are set anew, what sets them would be counted too.
+        let load = || sibling_busy.then(|| self.sibling(copies)).transpose();
+        let cycles = self.timer.cycles_under_load(&bodies, load)?;
+        let measurement = self.to_measurement(&cycles, throughputs, dependency);
+        // The instructions that reset registers would be counted, too.
         match self.counting.filter(|_| !sibling_busy && !self.form.reset_inputs) {
             Some(counting) => {
                 let instructions = self.prepared.plan.effects().instructions;
                 let counted = counting.of(bodies[0], self.data, cycles[0], instructions)?;
-                Ok(with(measurement, &counted, cycles[0]))
+                Ok(with_counts(measurement, &counted, cycles[0]))
             }
             None => Ok(measurement),
         }
     }
 
-    fn measurement(
+    fn to_measurement(
         &self,
         cycles: &[f64],
         throughputs: usize,
-        feeding: Result<String, String>,
+        dependency: Result<String, String>,
     ) -> Measurement {
         let throughput = cycles[..throughputs].iter().copied().fold(f64::INFINITY, f64::min);
         let mut rest = cycles[throughputs..].iter().copied();
         let mut measurement = Measurement::default().value("throughput", throughput);
-        match feeding {
-            Ok(feeding) => {
+        match dependency {
+            Ok(dependency) => {
                 if let Some(latency) = rest.next() {
                     measurement = measurement.value("latency", latency);
                     if self.form.integer {
                         measurement = measurement.value("off_integer", off_integer(latency));
                     }
                 }
-                measurement = measurement.covariate("chain", feeding.as_str());
+                measurement = measurement.covariate("chain", dependency.as_str());
             }
             Err(why) => measurement = measurement.covariate("chain", why.as_str()),
         }
@@ -96,18 +96,18 @@ impl Measured<'_> {
         measurement
     }
 
-    /// As many as the processor keeps decoded, unless a few take long. The first run of a form: what faults
-    /// does so here.
+    /// Returns the number of copies: as many as the cache of decoded instructions can contain, or a few if the form takes
+    /// long. This is the first run of a form, so a fault occurs here.
     fn copies(&self) -> Result<usize, Failure> {
         let state = self.prepared.plan.state(self.form, self.data, RegisterSet::Whole);
         let breakers = self.prepared.plan.breakers(&state);
         let few = TimingLoop::new(&self.independent(FEW, &breakers), self.moves_stack())?;
-        let mut least = u64::MAX;
+        let mut fastest = u64::MAX;
         for _ in 0..2 {
             self.data.fill(memory(self.form));
-            least = least.min(few.ticks(&mut state.clone(), 1).map_err(TimingError::from)?);
+            fastest = fastest.min(few.ticks(&mut state.clone(), 1).map_err(TimingError::from)?);
         }
-        if least > LONG { Ok(FEW) } else { unroll::copies(&self.independent(1, &breakers)) }
+        if fastest > LONG { Ok(FEW) } else { unroll::copies(&self.independent(1, &breakers)) }
     }
 
     fn moves_stack(&self) -> bool {
@@ -130,9 +130,9 @@ impl Measured<'_> {
         Body::new(copies, self.moves_stack(), state, fill, |copies| Ok(code(copies)))
     }
 
-    /// The chain, with what its copies feed one another by; or why there is none.
+    /// Returns the dependency and the body of the chain, or the reason why there is none.
     fn chain(&self, copies: usize) -> Result<Result<(String, Body<'_>), String>, Failure> {
-        let (feeding, links) = match &self.prepared.chain {
+        let (dependency, links) = match &self.prepared.chain {
             Ok(chain) => chain,
             Err(why) => return Ok(Err(why.clone())),
         };
@@ -141,23 +141,23 @@ impl Measured<'_> {
             let code = |copies| link.code.repeat(copies / link.copies);
             let mut body = self.body(copies, state, code)?;
             if let Some(chased) = link.chased {
-                begin(&mut body.state, &chased, self.data);
+                init_chase(&mut body.state, &chased, self.data);
                 let fill = body.fill;
                 body.fill = Box::new(move |data| {
                     fill(data);
                     data.set(0, chased.memory(data));
                 });
-                if !self.holds_still(&link.code, &chased, &body)? {
+                if !self.is_stable(&link.code, &chased, &body)? {
                     continue;
                 }
             }
-            return Ok(Ok((feeding.to_string(), body)));
+            return Ok(Ok((dependency.to_string(), body)));
         }
-        Ok(Err("what it loads cannot be made the address of the next load".into()))
+        Ok(Err("the loaded value cannot be the address of the next load".into()))
     }
 
-    /// Whether one link of a pointer chase, run in the body's place, leaves the chased register as it was.
-    fn holds_still(&self, link: &[u8], chased: &Chased, body: &Body) -> Result<bool, Failure> {
+    /// Whether one link of a pointer chase preserves the chased register.
+    fn is_stable(&self, link: &[u8], chased: &Chased, body: &Body) -> Result<bool, Failure> {
         let mut state = body.state.clone();
         let before = state.general(chased.register);
         (body.fill)(self.data);
@@ -165,38 +165,39 @@ impl Measured<'_> {
         Ok(once.run(&mut state, 1).is_ok() && state.general(chased.register) == before)
     }
 
-    /// The other thread of this core, running the same independent copies.
+    /// Starts the same independent copies on the core's other thread.
     fn sibling(&self, copies: usize) -> Result<Sibling, Failure> {
         let code = self.independent(copies, &[]);
-        let looped = TimingLoop::new(&code, self.moves_stack())?;
+        let timing_loop = TimingLoop::new(&code, self.moves_stack())?;
         let (form, plan) = (self.form.clone(), self.prepared.plan.clone());
-        Sibling::start(looped, move |data| {
+        Sibling::start(timing_loop, move |data| {
             data.fill(memory(&form));
             plan.state(&form, data, RegisterSet::Whole)
         })
     }
 }
 
-/// What was counted of copies that take so many core cycles each.
-fn with(measurement: Measurement, counted: &Counted, cycles: f64) -> Measurement {
+/// Adds the counts of copies to a measurement, given the core cycles per copy.
+fn with_counts(measurement: Measurement, counted: &Counted, cycles: f64) -> Measurement {
     let measurement = measurement.value("uops", counted.uops);
     let measurement = measurement.covariate("uops_event", counted.event);
     let ports = counted.ports.iter();
-    ports.fold(measurement, |told, (port, uops)| told.value(port, uops / cycles))
+    ports.fold(measurement, |measurement, (port, uops)| measurement.value(port, uops / cycles))
 }
 
-fn begin(state: &mut State, chased: &Chased, data: &Data) {
+fn init_chase(state: &mut State, chased: &Chased, data: &Data) {
     state.set_general(chased.register, if chased.holds_address { data.address() } else { 0 });
 }
 
 impl Chased {
-    /// What the memory holds at first.
+    /// Returns the initial content of the memory.
     fn memory(&self, data: &Data) -> u64 {
         if self.memory_holds_address { data.address() } else { 0 }
     }
 }
 
-/// How far a value is from a whole number, over what is allowed: 0.05 cycles or 0.5%, the larger.
+/// Returns the distance of a value from a whole number, relative to the tolerance: 0.05 cycles or 0.5%, whichever is
+/// larger.
 fn off_integer(cycles: f64) -> f64 {
     let whole = cycles.round().max(1.0);
     (cycles - whole).abs() / f64::max(0.05, 0.005 * whole)

@@ -1,11 +1,11 @@
-//! A form's text with its operands: words in capitals that the engine replaces by registers and memory.
+//! Text of a form with its operands: words in capitals, which are replaced by registers and memory.
 
 use std::fmt::Write as _;
 
 /// Separator of the instructions of a form that consists of several.
 pub(crate) const BETWEEN: &str = "; ";
 
-/// A kind of registers.
+/// Class of registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RegisterClass {
     General,
@@ -13,38 +13,38 @@ pub(crate) enum RegisterClass {
     Vector,
     Mask,
     Bounds,
-    /// Of the x87, by their places on its stack.
+    /// x87 registers by their position on the stack.
     X87,
 }
 
-/// A register by its bank and number, of whatever width.
+/// Register of any width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Register {
-    pub(crate) bank: RegisterClass,
+    pub(crate) class: RegisterClass,
     pub(crate) number: u8,
 }
 
-/// What a word in capitals stands for.
+/// Operand of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operand {
-    /// A register of so many bits.
+    /// A register with its width in bits.
     Register(RegisterClass, u16),
-    /// Memory of so many bits.
+    /// Memory with its width in bits.
     Memory(u16),
 }
 
-/// Where a memory operand lies.
+/// Address of a memory operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryAddress {
-    /// So many bytes into the data.
+    /// An offset in the data.
     Data(usize),
-    /// Where this general register points.
+    /// The value of a general register.
     At(u8),
-    /// So many bytes into the data as this general register says.
+    /// An offset in the data in a general register.
     Index(u8),
 }
 
-/// The general register that holds the data's address.
+/// General register with the address of the data.
 const BASE: &str = "r14";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ enum Part {
     Operand(usize),
 }
 
-/// A form's text, taken apart.
+/// Parsed text of a form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
@@ -61,18 +61,18 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Takes a form's text apart.
+    /// Parses the text of a form.
     ///
     /// # Errors
-    /// A word in capitals that is no operand.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
+    /// Returns the reason if a word in capitals is not an operand, or if there are two memory operands.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut template = Self { parts: Vec::new(), operands: Vec::new() };
         let mut rest = text;
         while !rest.is_empty() {
             let is_word = |c: char| c.is_ascii_alphanumeric();
             let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            let (word, behind) = rest.split_at(if end > 0 { end } else { first_length(rest) });
-            rest = behind;
+            let (word, tail) = rest.split_at(if end > 0 { end } else { first_length(rest) });
+            rest = tail;
             if word.starts_with(|c: char| c.is_ascii_uppercase()) {
                 template.add_word(word)?;
             } else {
@@ -80,7 +80,7 @@ impl Template {
             }
         }
         if template.operands.iter().filter(|it| matches!(it, Operand::Memory(_))).count() > 1 {
-            return Err("it has two operands in memory".into());
+            return Err("it has two memory operands".into());
         }
         Ok(template)
     }
@@ -92,7 +92,7 @@ impl Template {
         }
         let operand = operand(word).ok_or_else(|| {
             format!(
-                "'{word}' is no operand; there are R8 R16 R32 R64 MM XMM YMM ZMM K BND ST M8 to M512 BASE"
+                "unknown operand '{word}'; expected R8 R16 R32 R64 MM XMM YMM ZMM K BND ST M8 to M512 BASE"
             )
         })?;
         self.parts.push(Part::Operand(self.operands.len()));
@@ -100,36 +100,36 @@ impl Template {
         Ok(())
     }
 
-    /// The operands, from left to right.
+    /// Returns the operands from left to right.
     pub(crate) fn operands(&self) -> &[Operand] {
         &self.operands
     }
 
-    /// The bank of a register operand.
-    pub(crate) fn bank(&self, operand: usize) -> Option<RegisterClass> {
+    /// Returns the class of a register operand.
+    pub(crate) fn class(&self, operand: usize) -> Option<RegisterClass> {
         match self.operands.get(operand)? {
-            Operand::Register(bank, _) => Some(*bank),
+            Operand::Register(class, _) => Some(*class),
             Operand::Memory(_) => None,
         }
     }
 
-    /// The memory operand, where there is one.
+    /// Returns the index of the memory operand; `None` if there is none.
     pub(crate) fn memory(&self) -> Option<usize> {
         self.operands.iter().position(|operand| matches!(operand, Operand::Memory(_)))
     }
 
-    /// The text with the numbers of registers for the operands (those of memory are passed over).
-    pub(crate) fn text(&self, numbers: &[u8], place: MemoryAddress) -> String {
+    /// Returns the text with register numbers and a memory address in place of the operands.
+    pub(crate) fn text(&self, numbers: &[u8], address: MemoryAddress) -> String {
         let mut text = String::new();
         for part in &self.parts {
             // Writing into a String cannot fail.
             let _ = match part {
                 Part::Text(words) => write!(text, "{words}"),
                 Part::Operand(at) => match self.operands[*at] {
-                    Operand::Register(bank, bits) => {
-                        write!(text, "{}", register(bank, bits, numbers[*at]))
+                    Operand::Register(class, bits) => {
+                        write!(text, "{}", register(class, bits, numbers[*at]))
                     }
-                    Operand::Memory(bits) => write!(text, "{}", memory(bits, place)),
+                    Operand::Memory(bits) => write!(text, "{}", memory(bits, address)),
                 },
             };
         }
@@ -142,7 +142,7 @@ fn first_length(text: &str) -> usize {
 }
 
 fn operand(word: &str) -> Option<Operand> {
-    let register = |bank, bits| Some(Operand::Register(bank, bits));
+    let register = |class, bits| Some(Operand::Register(class, bits));
     match word {
         "R8" => register(RegisterClass::General, 8),
         "R16" => register(RegisterClass::General, 16),
@@ -162,7 +162,7 @@ fn operand(word: &str) -> Option<Operand> {
     }
 }
 
-/// How Intel syntax names the size of memory.
+/// Returns the name of a memory size in Intel syntax.
 fn size(bits: u16) -> Option<&'static str> {
     Some(match bits {
         8 => "byte",
@@ -176,9 +176,9 @@ fn size(bits: u16) -> Option<&'static str> {
     })
 }
 
-fn memory(bits: u16, place: MemoryAddress) -> String {
+fn memory(bits: u16, address: MemoryAddress) -> String {
     let size = size(bits).unwrap_or_default();
-    match place {
+    match address {
         MemoryAddress::Data(0) => format!("{size} ptr [{BASE}]"),
         MemoryAddress::Data(offset) => format!("{size} ptr [{BASE}+{offset}]"),
         MemoryAddress::At(number) => format!("{size} ptr [{}]", general(number, 64)),
@@ -186,8 +186,8 @@ fn memory(bits: u16, place: MemoryAddress) -> String {
     }
 }
 
-fn register(bank: RegisterClass, bits: u16, number: u8) -> String {
-    match bank {
+fn register(class: RegisterClass, bits: u16, number: u8) -> String {
+    match class {
         RegisterClass::General => general(number, bits),
         RegisterClass::Mmx => format!("mm{number}"),
         RegisterClass::Mask => format!("k{number}"),
@@ -204,7 +204,7 @@ fn register(bank: RegisterClass, bits: u16, number: u8) -> String {
     }
 }
 
-/// The name of a general register by its number: `eax`, `r9w`.
+/// Returns the name of a general register, e.g. `eax` or `r9w`.
 pub(crate) fn general(number: u8, bits: u16) -> String {
     const OLD: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
     let Some(old) = OLD.get(usize::from(number)) else {
@@ -230,12 +230,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn text(form: &str, numbers: &[u8], place: MemoryAddress) -> String {
-        Template::read(form).unwrap().text(numbers, place)
+    fn text(form: &str, numbers: &[u8], address: MemoryAddress) -> String {
+        Template::parse(form).unwrap().text(numbers, address)
     }
 
     #[test]
-    fn operands_become_registers_and_memory() {
+    fn operands_are_replaced_by_registers_and_memory() {
         let data = MemoryAddress::Data(64);
         assert_eq!(text("add R64, R32", &[0, 9], data), "add rax, r9d");
         assert_eq!(text("mov R8, M8", &[6, 0], data), "mov sil, byte ptr [r14+64]");
@@ -254,23 +254,23 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_no_operands_are_refused() {
-        assert!(Template::read("add R63, R64").unwrap_err().contains("'R63' is no operand"));
-        assert!(Template::read("add M7, R64").is_err());
-        assert!(Template::read("add M64, M64").unwrap_err().contains("two operands in memory"));
+    fn unknown_operands_are_errors() {
+        assert!(Template::parse("add R63, R64").unwrap_err().contains("unknown operand 'R63'"));
+        assert!(Template::parse("add M7, R64").is_err());
+        assert!(Template::parse("add M64, M64").unwrap_err().contains("two memory operands"));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,40}") {
-            if let Ok(template) = Template::read(&text) {
+        fn parsing_does_not_panic(text in ".{0,40}") {
+            if let Ok(template) = Template::parse(&text) {
                 template.text(&vec![1; template.operands().len()], MemoryAddress::Data(0));
             }
         }
 
         #[test]
-        fn text_without_capitals_stays(text in "[a-z0-9 ,\\[\\]+*{}]{0,40}") {
-            prop_assert_eq!(Template::read(&text).unwrap().text(&[], MemoryAddress::Data(0)), text);
+        fn text_without_capitals_is_unchanged(text in "[a-z0-9 ,\\[\\]+*{}]{0,40}") {
+            prop_assert_eq!(Template::parse(&text).unwrap().text(&[], MemoryAddress::Data(0)), text);
         }
     }
 }

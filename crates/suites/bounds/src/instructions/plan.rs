@@ -1,65 +1,65 @@
-//! Which registers and which memory the copies of a form use.
+//! Registers and memory of the copies of a form.
 
 use std::collections::BTreeSet;
 
 use super::effects::{Effects, RESERVED};
 use super::feature;
-use super::list::{InstructionForm, NAMED};
+use super::list::{InstructionForm, SETTABLE_REGISTERS};
 use super::operand::{MemoryAddress, Register, RegisterClass, Template};
 use super::register_set::{RegisterSet, pool};
-use super::value::Holds;
+use super::value::ElementType;
 use crate::timing::{Data, State};
 
-/// The fewest copies that differ.
-const DIFFERENT: usize = 8;
+/// Minimum number of copies in a set.
+const MIN_COPIES: usize = 8;
 
-/// What to assemble: a text, or the bytes that a list gives.
+/// Text to assemble, or the bytes in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-/// A form with what it does and which registers it gets.
+/// Effects of a form and the registers of its operands.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
     pub(super) effects: Effects,
-    /// For each operand: whether it is read, and whether it is written.
+    /// Whether each operand is read, and whether it is written.
     pub(super) roles: Vec<(bool, bool)>,
-    /// Registers that the form names by itself.
+    /// Registers that the form uses but that are not operands.
     pub(super) implicit: BTreeSet<Register>,
-    /// Whether it is a move, by its name.
+    /// Whether its mnemonic is that of a move.
     pub(super) moves: bool,
 }
 
-/// The line by which a form is first looked at: every operand a register of its own.
-pub(crate) fn first_look(form: &InstructionForm) -> Line {
+/// Returns the line for analysing a form: each operand is a different register.
+pub(crate) fn analysis_line(form: &InstructionForm) -> Line {
     match &form.bytes {
         Some(bytes) => Line::Bytes(bytes.clone()),
-        None => {
-            Line::Text(form.template.text(&first_numbers(&form.template), MemoryAddress::Data(0)))
-        }
+        None => Line::Text(
+            form.template.text(&distinct_numbers(&form.template), MemoryAddress::Data(0)),
+        ),
     }
 }
 
-/// Whether an instruction is one that processors may do by renaming registers.
+/// Whether an instruction is a move, which CPUs may execute by renaming registers.
 fn is_move(text: &str) -> bool {
     ["mov", "vmov", "kmov", "bndmov"].iter().any(|name| text.starts_with(name))
 }
 
-fn first_numbers(template: &Template) -> Vec<u8> {
+fn distinct_numbers(template: &Template) -> Vec<u8> {
     let numbers = 0..template.operands().len();
-    numbers.map(|at| pool(template.bank(at)).nth(at + 1).unwrap_or_default()).collect()
+    numbers.map(|at| pool(template.class(at)).nth(at + 1).unwrap_or_default()).collect()
 }
 
 impl Plan {
-    /// From what the first look showed.
+    /// Creates the plan from the effects of [`analysis_line`].
     pub(crate) fn new(form: &InstructionForm, effects: Effects) -> Self {
         let template = &form.template;
-        let first: Vec<Option<Register>> = first_numbers(template)
+        let first: Vec<Option<Register>> = distinct_numbers(template)
             .into_iter()
             .enumerate()
-            .map(|(at, number)| Some(Register { bank: template.bank(at)?, number }))
+            .map(|(at, number)| Some(Register { class: template.class(at)?, number }))
             .collect();
         let role = |register: &Option<Register>| {
             register.as_ref().map_or((false, false), |register| {
@@ -67,56 +67,57 @@ impl Plan {
             })
         };
         let roles = first.iter().map(role).collect();
-        let named = |register: &&Register| {
+        let is_implicit = |register: &&Register| {
             let reserved =
-                register.bank == RegisterClass::General && RESERVED.contains(&register.number);
+                register.class == RegisterClass::General && RESERVED.contains(&register.number);
             !reserved && !first.contains(&Some(**register))
         };
-        let implicit = effects.reads.union(&effects.writes).filter(named).copied().collect();
+        let implicit = effects.reads.union(&effects.writes).filter(is_implicit).copied().collect();
         Self { effects, roles, implicit, moves: is_move(&form.text) }
     }
 
-    /// What one instruction does.
+    /// Returns the effects of the form.
     pub(crate) fn effects(&self) -> &Effects {
         &self.effects
     }
 
-    /// The registers for operands that are only read, which nothing writes; and those for the others.
+    /// Returns the registers for read-only operands, which no copy writes, and those for the other operands.
     fn registers(
         &self,
         template: &Template,
-        bank: RegisterClass,
-        share: RegisterSet,
+        class: RegisterClass,
+        registers: RegisterSet,
     ) -> (Vec<u8>, Vec<u8>) {
         let free = |number: &u8| {
-            share.has(bank, *number) && !self.implicit.contains(&Register { bank, number: *number })
+            registers.has(class, *number)
+                && !self.implicit.contains(&Register { class, number: *number })
         };
-        let mut free: Vec<u8> = pool(Some(bank)).filter(free).collect();
-        let is_source = |at: &usize| template.bank(*at) == Some(bank) && !self.roles[*at].1;
-        let wanted = (0..self.roles.len()).filter(is_source).count();
-        let sources = free.split_off(free.len().saturating_sub(wanted));
+        let mut free: Vec<u8> = pool(Some(class)).filter(free).collect();
+        let is_source = |at: &usize| template.class(*at) == Some(class) && !self.roles[*at].1;
+        let count = (0..self.roles.len()).filter(is_source).count();
+        let sources = free.split_off(free.len().saturating_sub(count));
         (sources, free)
     }
 
-    /// The registers of the copy of a number; nothing where there are too few.
+    /// Returns the operand registers of a copy; `None` if there are too few.
     pub(super) fn numbers(
         &self,
         template: &Template,
         copy: usize,
-        share: RegisterSet,
+        registers: RegisterSet,
     ) -> Option<Vec<u8>> {
         let mut numbers = Vec::new();
         for at in 0..self.roles.len() {
-            let Some(bank) = template.bank(at) else {
+            let Some(class) = template.class(at) else {
                 numbers.push(0);
                 continue;
             };
             let same = |it: &usize| {
-                template.bank(*it) == Some(bank) && self.roles[*it].1 == self.roles[at].1
+                template.class(*it) == Some(class) && self.roles[*it].1 == self.roles[at].1
             };
             let nth = (0..at).filter(same).count();
             let all = (0..self.roles.len()).filter(same).count();
-            let (sources, others) = self.registers(template, bank, share);
+            let (sources, others) = self.registers(template, class, registers);
             numbers.push(match self.roles[at].1 {
                 false => *sources.get(nth)?,
                 true if others.len() < all => return None,
@@ -126,37 +127,39 @@ impl Plan {
         Some(numbers)
     }
 
-    /// Copies of a form that do not wait for one another; how often they differ.
+    /// Returns a set of independent copies of a form.
     ///
     /// # Errors
-    /// Where there are too few registers.
+    /// Returns the reason if there are too few registers.
     pub(crate) fn independent(
         &self,
         form: &InstructionForm,
-        share: RegisterSet,
+        registers: RegisterSet,
     ) -> Result<Vec<Line>, String> {
         if let Some(bytes) = &form.bytes {
             return Ok(vec![Line::Bytes(bytes.clone())]);
         }
         let template = &form.template;
-        let few = "there are too few registers for its operands";
-        let first = self.numbers(template, 0, share).ok_or(few)?;
-        let again = |copy: &usize| self.numbers(template, *copy, share).as_ref() == Some(&first);
+        let few = "too few registers for its operands";
+        let first = self.numbers(template, 0, registers).ok_or(few)?;
+        let again =
+            |copy: &usize| self.numbers(template, *copy, registers).as_ref() == Some(&first);
         let sets = (1..=16).find(again).unwrap_or(1);
-        let copies = sets * DIFFERENT.div_ceil(sets);
+        let copies = sets * MIN_COPIES.div_ceil(sets);
         let line = |copy| {
-            let numbers = self.numbers(template, copy, share).ok_or(few)?;
+            let numbers = self.numbers(template, copy, registers).ok_or(few)?;
             Ok(Line::Text(
-                template.text(&numbers, MemoryAddress::Data(share.place(copy, template))),
+                template.text(&numbers, MemoryAddress::Data(registers.offset(copy, template))),
             ))
         };
         (0..copies).map(line).collect()
     }
 
-    /// What makes a copy independent of the one before where both name the same registers or flags.
+    /// Returns the code that makes a copy independent of the previous one if both use the same implicit registers or
+    /// flags.
     pub(crate) fn breakers(&self, state: &State) -> Vec<u8> {
         let both = |register: &&Register| {
-            register.bank == RegisterClass::General
+            register.class == RegisterClass::General
                 && self.effects.reads.contains(register)
                 && self.effects.writes.contains(register)
         };
@@ -184,30 +187,35 @@ impl Plan {
         code
     }
 
-    /// Whether the form names a general register by itself that another form may name too.
+    /// Whether the form uses implicit general registers.
     pub(crate) fn names_general(&self) -> bool {
-        self.implicit.iter().any(|register| register.bank == RegisterClass::General)
+        self.implicit.iter().any(|register| register.class == RegisterClass::General)
     }
 
-    /// What registers hold at first.
-    pub(crate) fn state(&self, form: &InstructionForm, data: &Data, share: RegisterSet) -> State {
+    /// Returns the initial registers.
+    pub(crate) fn state(
+        &self,
+        form: &InstructionForm,
+        data: &Data,
+        registers: RegisterSet,
+    ) -> State {
         let mut state = State::new(data);
         state.widen(feature::widest(&self.effects.features));
         let bits =
-            |key: &str| form.set.get(key).map(|value| value.bits(form.holds, data.address()));
-        let vector = bits("vector").unwrap_or_else(|| form.holds.bits(1.0));
+            |key: &str| form.set.get(key).map(|value| value.bits(form.elements, data.address()));
+        let vector = bits("vector").unwrap_or_else(|| form.elements.bits(1.0));
         (0..32).for_each(|number| state.set_vector(number, vector));
         let source = bits("source");
-        for number in self.registers(&form.template, RegisterClass::Vector, share).0 {
-            state.set_vector(number, source.unwrap_or_else(|| form.holds.bits(1.0)));
+        for number in self.registers(&form.template, RegisterClass::Vector, registers).0 {
+            state.set_vector(number, source.unwrap_or_else(|| form.elements.bits(1.0)));
         }
-        for number in self.registers(&form.template, RegisterClass::General, share).0 {
+        for number in self.registers(&form.template, RegisterClass::General, registers).0 {
             state.set_general(number, source.unwrap_or(1));
         }
         if self.effects.features.iter().any(|it| feature::is_x87(*it)) {
-            state.set_x87(vector, source.unwrap_or_else(|| form.holds.bits(1.0)));
+            state.set_x87(vector, source.unwrap_or_else(|| form.elements.bits(1.0)));
         }
-        for (name, number) in NAMED {
+        for (name, number) in SETTABLE_REGISTERS {
             if let Some(value) = bits(name) {
                 state.set_general(number, value);
             }
@@ -216,10 +224,10 @@ impl Plan {
     }
 }
 
-/// What every 8 bytes of the memory hold at first.
+/// Returns the initial value of each 8-byte word of the memory.
 pub(crate) fn memory(form: &InstructionForm) -> u64 {
-    let one = || if form.holds == Holds::Integers { 1 } else { form.holds.bits(1.0) };
-    form.set.get("memory").map_or_else(one, |value| value.bits(form.holds, 0))
+    let one = || if form.elements == ElementType::Integers { 1 } else { form.elements.bits(1.0) };
+    form.set.get("memory").map_or_else(one, |value| value.bits(form.elements, 0))
 }
 
 #[cfg(test)]
@@ -234,7 +242,7 @@ pub(super) mod tests {
     }
 
     pub(in super::super) fn plan(form: &InstructionForm) -> Plan {
-        let line = first_look(form);
+        let line = analysis_line(form);
         let code = assembled([line.clone()]).remove(0).unwrap();
         Plan::new(form, Effects::of(&code).unwrap())
     }
@@ -245,17 +253,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn independent_copies_write_registers_of_their_own_and_read_others() {
+    fn independent_copies_write_different_registers_and_read_others() {
         let lines = independent("add R64, R64");
         assert_eq!(lines.len(), 11);
         assert_eq!(lines.iter().map(|line| format!("{line:?}")).collect::<BTreeSet<_>>().len(), 11);
         assert!(lines.iter().all(|line| *line != Line::Text("add rax, rax".into())));
         assert_eq!(independent("vaddpd YMM, YMM, YMM").len(), 14);
-        assert_eq!(independent("lfence").len(), DIFFERENT);
+        assert_eq!(independent("lfence").len(), MIN_COPIES);
     }
 
     #[test]
-    fn what_names_its_registers_is_broken_apart() {
+    fn implicit_registers_are_reset_between_copies() {
         let data = Data::new().unwrap();
         let form = form("form = \"div R64\", set = { rax = -1, rdx = 6 }");
         let plan = plan(&form);

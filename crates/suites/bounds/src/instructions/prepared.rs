@@ -1,44 +1,44 @@
-//! The forms of a list as machine code.
+//! Machine code of the forms of a list.
 
 use lab::sample::Failure;
 
-use super::chain::{Chain, Chased, Feeding};
+use super::chain::{Chain, Chased, Dependency};
 use super::effects::Effects;
 use super::feature;
 use super::list::{InstructionForm, List};
 use super::operand::BETWEEN;
-use super::plan::{Line, Plan, first_look};
+use super::plan::{Line, Plan, analysis_line};
 use super::register_set::RegisterSet;
 use crate::assembler::{self, Code};
 
-/// A form as machine code, for each way in which it is measured.
+/// Machine code of a form, for each of its measurements.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
-    /// Copies that do not wait for one another.
+    /// Independent copies.
     pub(crate) independent: Vec<Vec<u8>>,
-    /// The feeding and the links of a chain, each with how it begins; or why there is none.
-    pub(crate) chain: Result<(Feeding, Vec<Link>), String>,
-    /// The form and the one that leads back.
+    /// Dependency and alternative links of a chain, or the reason why there is none.
+    pub(crate) chain: Result<(Dependency, Vec<Link>), String>,
+    /// The form and the one that moves its output back.
     pub(crate) round_trip: Option<Vec<u8>>,
 }
 
-/// A link of a chain, as machine code.
+/// Machine code of a link of a chain.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) code: Vec<u8>,
-    /// How many copies of the form it is.
+    /// Number of copies of the form.
     pub(crate) copies: usize,
     pub(crate) chased: Option<Chased>,
 }
 
-/// The machine code of lines, in their order; those of text in one run.
+/// Assembles lines, the textual ones in one run.
 pub(crate) fn assembled(lines: impl IntoIterator<Item = Line>) -> Vec<Result<Vec<u8>, Failure>> {
-    completed(lines, &mut Code::new())
+    assembled_with(lines, &mut Code::new())
 }
 
-/// The same; what is not among known code is assembled and added to it.
-fn completed(
+/// Returns the code of lines; assembles unknown lines and adds them to `code`.
+fn assembled_with(
     lines: impl IntoIterator<Item = Line>,
     code: &mut Code,
 ) -> Vec<Result<Vec<u8>, Failure>> {
@@ -65,36 +65,36 @@ pub(crate) fn prepare(list: &List) -> Vec<Result<Prepared, Failure>> {
     prepare_with(&list.file, &list.forms, &mut Code::new())
 }
 
-/// Prepares some forms of a file. What is not among known code is assembled in two runs, one to look at each
-/// form and one with the registers that its copies get, and added.
+/// Prepares forms of a file. Assembles unknown lines in two runs, first the forms to analyse their effects, then their
+/// copies, and adds them to `code`.
 pub(crate) fn prepare_with(
     file: &str,
     forms: &[InstructionForm],
     code: &mut Code,
 ) -> Vec<Result<Prepared, Failure>> {
-    let looks = completed(forms.iter().map(first_look), code);
+    let analysed = assembled_with(forms.iter().map(analysis_line), code);
     let forms = || forms.iter();
     let planned: Vec<Result<Planned, Failure>> = forms()
-        .zip(looks)
+        .zip(analysed)
         .map(|(form, code)| {
             let planned = code.and_then(|code| Planned::new(form, &code));
-            planned.map_err(|failure| placed(file, form, failure))
+            planned.map_err(|failure| located(file, form, failure))
         })
         .collect();
     let lines = planned.iter().flatten().flat_map(Planned::lines);
-    let mut codes = completed(lines, code).into_iter();
+    let mut codes = assembled_with(lines, code).into_iter();
     let with_code = |(form, planned): (&InstructionForm, Result<Planned, Failure>)| {
-        // Whatever becomes of a form, its codes are taken from the row.
+        // The codes of a form are consumed even if one of them is an error.
         let planned = planned?;
-        let own: Vec<_> = codes.by_ref().take(planned.lines().count()).collect();
-        let own = own.into_iter().collect::<Result<Vec<_>, _>>();
-        own.map(|codes| planned.prepared(codes)).map_err(|failure| placed(file, form, failure))
+        let codes: Vec<_> = codes.by_ref().take(planned.lines().count()).collect();
+        let codes = codes.into_iter().collect::<Result<Vec<_>, _>>();
+        codes.map(|codes| planned.prepared(codes)).map_err(|failure| located(file, form, failure))
     };
     forms().zip(planned).map(with_code).collect()
 }
 
-/// A failure with the file and line of the form that it is about; what this CPU lacks is no fault of theirs.
-fn placed(file: &str, form: &InstructionForm, failure: Failure) -> Failure {
+/// Adds file, line and text of the form to a failure, unless this CPU does not support the form.
+fn located(file: &str, form: &InstructionForm, failure: Failure) -> Failure {
     if failure.kind.is_fault() {
         let (line, text) = (form.line, &form.text);
         return Failure {
@@ -105,7 +105,7 @@ fn placed(file: &str, form: &InstructionForm, failure: Failure) -> Failure {
     failure
 }
 
-/// A form before its copies are assembled.
+/// Form whose copies are not assembled yet.
 struct Planned {
     plan: Plan,
     independent: Vec<Line>,
@@ -116,7 +116,7 @@ struct Planned {
 impl Planned {
     fn new(form: &InstructionForm, code: &[u8]) -> Result<Self, Failure> {
         let effects = Effects::of(code).map_err(Failure::failed)?;
-        feature::all_here(&effects.features)?;
+        feature::check_features(&effects.features)?;
         let plan = Plan::new(form, effects);
         let independent = plan.independent(form, RegisterSet::Whole).map_err(Failure::failed)?;
         let chain = plan.chain(form);
@@ -125,18 +125,18 @@ impl Planned {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line> {
-        let tries = self.chain.iter().flat_map(|chain| chain.tries.iter().map(|it| &it.line));
-        self.independent.iter().chain(tries).chain(self.round_trip.iter().flatten()).cloned()
+        let links = self.chain.iter().flat_map(|chain| chain.links.iter().map(|it| &it.line));
+        self.independent.iter().chain(links).chain(self.round_trip.iter().flatten()).cloned()
     }
 
     fn prepared(self, mut codes: Vec<Vec<u8>>) -> Prepared {
         let mut rest = codes.split_off(self.independent.len());
         let chain = self.chain.map(|chain| {
-            let links = rest.drain(..chain.tries.len()).zip(&chain.tries);
+            let links = rest.drain(..chain.links.len()).zip(&chain.links);
             let links = links
                 .map(|(code, it)| Link { code, copies: it.copies, chased: it.chased })
                 .collect();
-            (chain.feeding, links)
+            (chain.dependency, links)
         });
         let round_trip = self.round_trip.map(|_| rest.concat());
         Prepared { plan: self.plan, independent: codes, chain, round_trip }
@@ -149,14 +149,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_the_suites_own_list_assembles_or_this_cpu_lacks_it() {
+    fn every_supported_form_of_the_built_in_list_assembles() {
         if let Err(failure) = assembler::AS.find() {
             return machine::untested::note("bounds: the whole list assembles", &failure);
         }
         let list = BUILT_IN.as_ref().unwrap();
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         let prepared = prepare(list);
-        println!("prepared in {:?}", begun.elapsed());
+        println!("prepared in {:?}", start.elapsed());
         let faults: Vec<_> = prepared
             .iter()
             .filter_map(|one| one.as_ref().err())
@@ -165,19 +165,19 @@ mod tests {
             .collect();
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         let chains = prepared.iter().flatten().filter(|one| one.chain.is_ok()).count();
-        println!("{} here, {chains} with a chain", prepared.iter().flatten().count());
+        println!("{} supported, {chains} with a chain", prepared.iter().flatten().count());
         for (form, one) in list.forms.iter().zip(&prepared) {
             let has_chain = one.as_ref().map_or(true, |one| one.chain.is_ok());
             assert!(
                 has_chain || !form.integer,
-                "{} is marked integer and has no chain",
+                "{} is marked integer but has no chain",
                 form.level
             );
         }
     }
 
     #[test]
-    fn bad_text_gives_its_line_and_reason() {
+    fn a_form_that_does_not_assemble_is_reported_with_its_line() {
         if let Err(failure) = assembler::AS.find() {
             return machine::untested::note("bounds: bad assembly text", &failure);
         }
@@ -190,22 +190,26 @@ mod tests {
     }
 
     #[test]
-    fn the_crate_and_the_system_assemble_the_same() {
+    fn both_assemblers_encode_the_same_instructions() {
         let Ok(_) = assembler::AS.find() else {
             let why = assembler::AS.absent();
             return machine::untested::note("bounds: two assemblers agree", &why);
         };
         let list = BUILT_IN.as_ref().unwrap();
-        let lines = list.forms.iter().map(first_look).flat_map(|line| match line {
+        let lines = list.forms.iter().map(analysis_line).flat_map(|line| match line {
             Line::Text(text) => text.split(BETWEEN).map(str::to_owned).collect(),
             Line::Bytes(_) => Vec::new(),
         });
         let differing = assembler::disagreements(lines.collect());
-        // The same instruction may have several encodings; what it does must be the same.
-        for (line, own, system) in differing {
+        // An instruction may have several encodings, but its effects must be the same.
+        for (line, by_crate, system) in differing {
             let effects =
                 |code: &[u8]| Effects::of(code).unwrap_or_else(|why| panic!("{line}: {why}"));
-            assert_eq!(effects(&own), effects(&system), "{line}: {own:02X?} {system:02X?}");
+            assert_eq!(
+                effects(&by_crate),
+                effects(&system),
+                "{line}: {by_crate:02X?} {system:02X?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The other thread of a core, kept busy.
+//! A load on the core's other hardware thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,28 +12,28 @@ use machine::topology::Topology;
 
 use crate::timing::{Data, State, TimingLoop};
 
-/// Loops between two looks whether to stop.
+/// Number of loops between checks of the stop flag.
 const LOOPS: u64 = 100;
-/// How long it may take to start.
+/// Time limit for the start.
 const START: Duration = Duration::from_secs(2);
 
-/// Code that runs on another CPU until it is dropped.
+/// Code that runs on another CPU until this value is dropped.
 pub(crate) struct Sibling {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The CPU that shares this one's core.
+/// Returns the CPU that shares this CPU's core.
 ///
 /// # Errors
-/// Where there is none, or this process may not use it.
+/// Returns `unavailable` if there is none.
 pub(crate) fn cpu() -> Result<usize, Failure> {
     let here = pin::current_cpu();
     let topology = Topology::detect();
     let other = topology.siblings(here).iter().copied().find(|cpu| *cpu != here);
-    let remedy = "enable SMT in the firmware, or have the hypervisor show it";
+    let remedy = "enable SMT in the firmware, or expose it to the VM";
     other.ok_or_else(|| {
-        Failure::unavailable("a core here has one thread: it has no sibling", remedy)
+        Failure::unavailable("this core has one hardware thread: no sibling", remedy)
     })
 }
 
@@ -41,28 +41,28 @@ impl Sibling {
     /// Starts code on this CPU's sibling and waits until it runs.
     ///
     /// # Errors
-    /// Where there is no sibling, or no thread can be started on it.
+    /// Returns `unavailable` if there is no sibling, `failed` if no thread can run on it.
     pub(crate) fn start(
-        looped: TimingLoop,
-        begin: impl FnOnce(&Data) -> State + Send + 'static,
+        timing_loop: TimingLoop,
+        init: impl FnOnce(&Data) -> State + Send + 'static,
     ) -> Result<Self, Failure> {
-        Self::start_on(cpu()?, looped, begin)
+        Self::start_on(cpu()?, timing_loop, init)
     }
 
     fn start_on(
         cpu: usize,
-        looped: TimingLoop,
-        begin: impl FnOnce(&Data) -> State + Send + 'static,
+        timing_loop: TimingLoop,
+        init: impl FnOnce(&Data) -> State + Send + 'static,
     ) -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
+        let stop_flag = Arc::clone(&stop);
         let (running, wait) = mpsc::channel();
         let thread = pin::spawn_pinned(cpu, move || {
             let Ok(data) = Data::new() else { return };
-            let state = begin(&data);
-            while !asked.load(Ordering::Relaxed) {
-                // The form ran on this CPU's sibling before; a fault here ends the thread alone.
-                if looped.run(&mut state.clone(), LOOPS).is_err() {
+            let state = init(&data);
+            while !stop_flag.load(Ordering::Relaxed) {
+                // The form has already run on this CPU's sibling. A fault here ends only this thread.
+                if timing_loop.run(&mut state.clone(), LOOPS).is_err() {
                     return;
                 }
                 let _ = running.send(());
@@ -70,8 +70,8 @@ impl Sibling {
         })
         .map_err(|e| Failure::failed(format!("a thread on CPU {cpu}: {e}")))?;
         let sibling = Self { stop, thread: Some(thread) };
-        let told = wait.recv_timeout(START);
-        told.map_err(|_| Failure::failed(format!("nothing runs on CPU {cpu}")))?;
+        let started = wait.recv_timeout(START);
+        started.map_err(|_| Failure::failed(format!("the code does not run on CPU {cpu}")))?;
         Ok(sibling)
     }
 }
@@ -91,10 +91,10 @@ mod tests {
     use machine::topology::allowed_cpus;
 
     #[test]
-    fn code_runs_beside_until_it_is_dropped() {
+    fn code_runs_until_it_is_dropped() {
         let cpu = allowed_cpus()[0];
-        let looped = TimingLoop::new(&[0x48, 0xFF, 0xC0], false).unwrap();
-        let sibling = Sibling::start_on(cpu, looped, State::new).unwrap();
+        let timing_loop = TimingLoop::new(&[0x48, 0xFF, 0xC0], false).unwrap();
+        let sibling = Sibling::start_on(cpu, timing_loop, State::new).unwrap();
         assert!(!sibling.thread.as_ref().unwrap().is_finished());
         drop(sibling);
         let faulty = TimingLoop::new(&crate::timing::UD2, false).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_sibling_the_reason_is_told() {
+    fn a_missing_sibling_has_a_reason() {
         match cpu() {
             Ok(other) => assert_ne!(other, pin::current_cpu()),
             Err(failure) => assert!(failure.to_string().contains("SMT"), "{failure}"),

@@ -1,21 +1,21 @@
-//! Values of registers and memory as lists give them.
+//! Values of registers and memory in lists of forms.
 
 use serde::Deserialize;
 
 use crate::timing::Data;
 
-/// What vectors and memory hold: 1 of this kind.
+/// Type of the elements of vectors and memory; their initial value is 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Holds {
+pub(crate) enum ElementType {
     #[default]
     Integers,
     F32,
     F64,
 }
 
-impl Holds {
-    /// 8 bytes of a number of this kind, as often as it fits.
+impl ElementType {
+    /// Returns 8 bytes filled with a number of this type.
     pub(crate) fn bits(self, number: f64) -> u64 {
         match self {
             Self::Integers => number as i64 as u64,
@@ -25,41 +25,44 @@ impl Holds {
     }
 }
 
-/// A value as it is written: with a point of the class's kind, without one as it is; or a place in memory.
+/// Value of a register or of memory: an integer, a number of the class's element type (with a decimal point), or an
+/// address in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Value {
     Whole(i64),
     Number(f64),
-    MemoryAddress(InMemory),
+    MemoryAddress(DataOffset),
 }
 
-/// So many bytes into the memory, written as `memory` or `memory+4096`.
+/// Offset in the data, written as `memory` or `memory+4096`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct InMemory(usize);
+pub(crate) struct DataOffset(usize);
 
-impl TryFrom<String> for InMemory {
+impl TryFrom<String> for DataOffset {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let behind = text.strip_prefix("memory");
-        let offset = behind.and_then(|behind| match behind.strip_prefix('+') {
+        let tail = text.strip_prefix("memory");
+        let offset = tail.and_then(|tail| match tail.strip_prefix('+') {
             Some(number) => number.parse().ok(),
-            None => behind.is_empty().then_some(0),
+            None => tail.is_empty().then_some(0),
         });
         let inside = offset.filter(|offset| *offset < Data::LENGTH);
-        inside.map(Self).ok_or_else(|| format!("'{text}' is no place, as \"memory+64\""))
+        inside
+            .map(Self)
+            .ok_or_else(|| format!("invalid address '{text}'; expected e.g. \"memory+64\""))
     }
 }
 
 impl Value {
-    /// The 8 bytes that are set, where the memory begins at `base`.
-    pub(crate) fn bits(self, holds: Holds, base: u64) -> u64 {
+    /// Returns the 8-byte value, for data at the address `base`.
+    pub(crate) fn bits(self, elements: ElementType, base: u64) -> u64 {
         match self {
             Self::Whole(value) => value as u64,
-            Self::Number(number) => holds.bits(number),
-            Self::MemoryAddress(InMemory(offset)) => base + offset as u64,
+            Self::Number(number) => elements.bits(number),
+            Self::MemoryAddress(DataOffset(offset)) => base + offset as u64,
         }
     }
 }
@@ -69,9 +72,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_of_the_classs_kind() {
-        assert_eq!(Value::Number(1.0).bits(Holds::F64, 0), 0x3FF0_0000_0000_0000);
-        assert_eq!(Value::Number(1.0).bits(Holds::F32, 0), 0x3F80_0000_3F80_0000);
-        assert_eq!(Value::Whole(-1).bits(Holds::F64, 0), u64::MAX);
+    fn numbers_have_the_element_type_of_their_class() {
+        assert_eq!(Value::Number(1.0).bits(ElementType::F64, 0), 0x3FF0_0000_0000_0000);
+        assert_eq!(Value::Number(1.0).bits(ElementType::F32, 0), 0x3F80_0000_3F80_0000);
+        assert_eq!(Value::Whole(-1).bits(ElementType::F64, 0), u64::MAX);
     }
 }

@@ -1,11 +1,11 @@
-//! The program's machine code: assembled into this program as data, position-independent but for the
-//! addresses of [`layout`].
+//! Machine code of the MPX program, assembled into this program as data. It is position-independent except for the
+//! addresses in [`layout`].
 
 use std::arch::global_asm;
 
 use super::layout;
 
-/// Gives the assembler the layout's names, then the source.
+/// Defines the constants of the layout for the assembler and includes the sources.
 macro_rules! assemble {
     ($($name:ident)*) => {
         global_asm!(
@@ -37,10 +37,9 @@ unsafe extern "C" {
     static tollgate_mpx_end: u8;
 }
 
-/// The code, which is entered at its first byte.
+/// Returns the code; its entry point is the first byte.
 pub(super) fn code() -> &'static [u8] {
-    let (begin, end) = (&raw const tollgate_mpx_code, &raw const tollgate_mpx_end);
-    // SAFETY: both labels stand in one section of read-only data, the second behind the first, with
-    // the code between them.
-    unsafe { std::slice::from_raw_parts(begin, end.offset_from_unsigned(begin)) }
+    let (start, end) = (&raw const tollgate_mpx_code, &raw const tollgate_mpx_end);
+    // SAFETY: both labels are in one read-only section, and the code is between the first and the second.
+    unsafe { std::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
 }

@@ -1,5 +1,5 @@
-//! Intel MPX itself: a small static program of our own, run by a processor that has it, or by QEMU for
-//! function alone. On any other processor its instructions would do nothing, and so are never run.
+//! Intel MPX: a small static program, run by a CPU with MPX, or by QEMU to check function only. It is never run on other
+//! CPUs, where the instructions are NOPs.
 
 mod code;
 mod image;
@@ -16,20 +16,19 @@ use lab::capability::{Capability, state_of};
 pub(crate) use race::Race;
 pub(crate) use runner::Machine;
 
-/// MPX under QEMU, tried, with which of the faults that are worked around it still has.
+/// Returns MPX under QEMU as a capability of this machine, with the state of its known faults.
 pub(crate) fn capability() -> Capability {
     let program = runner::QEMU;
-    let proven = proof::prove(Machine::Emulated);
-    let tried =
-        proven.and_then(|()| operation::faults(Machine::Emulated)).map(|faults| {
-            match faults.gone().as_slice() {
-                [] => "its two known faults are worked around".to_owned(),
-                gone => format!("of its known faults some are gone: {}", gone.join(", ")),
-            }
-        });
+    let verified = proof::verify(Machine::Emulated);
+    let result = verified.and_then(|()| operation::faults(Machine::Emulated)).map(|faults| {
+        match faults.fixed().as_slice() {
+            [] => "workarounds for two known faults".to_owned(),
+            fixed => format!("known faults that are fixed: {}", fixed.join(", ")),
+        }
+    });
     Capability {
         name: program.capability.into(),
         about: program.about.into(),
-        state: state_of(tried),
+        state: state_of(result),
     }
 }

@@ -1,4 +1,4 @@
-//! Single instructions of MPX with their operands, and what they did.
+//! Single MPX instructions with their operands and results.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::layout::{
 };
 use super::runner::Machine;
 
-/// How long a list of operations may take.
+/// Time limit for a list of operations.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// An instruction with its operands. Bounds are bnd0 where nothing else is said.
+/// Instruction with its operands. It uses bnd0 unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// `bndmk`: from an address, and so many bytes further that the last one is still inside.
+    /// `bndmk`: the lower bound, and the offset of the upper bound, which is inclusive.
     Make(u64, u64),
     /// `bndcl` of a register.
     CheckLower(u64),
     /// `bndcu` of a register.
     CheckUpper(u64),
-    /// `bndcn` of a register: the bound as it is stored, not its complement.
+    /// `bndcn` of a register: compares with the stored bound, not with its complement.
     CheckUpperStored(u64),
     /// `bndcl` of base and index.
     CheckLowerOf(u64, u64),
@@ -39,58 +39,56 @@ pub(super) enum Operation {
     ToOther,
     /// `bndmov` from bnd1.
     FromOther,
-    /// `bndstx` for a pointer that lies at an address.
+    /// `bndstx`.
     Store {
-        /// Where the pointer lies.
+        /// Address at which the pointer is stored.
         at: u64,
-        /// The pointer.
         pointer: u64,
     },
-    /// `bndldx` for a pointer that lies at an address.
+    /// `bndldx`.
     Load {
-        /// Where the pointer lies.
+        /// Address at which the pointer is stored.
         at: u64,
-        /// The pointer.
         pointer: u64,
     },
-    /// No MPX: puts a number in the scratch memory, the first or the second.
+    /// Not MPX: stores a number in the first or second word of the scratch memory.
     Put(u64, u64),
-    /// No MPX: 1 in place of BNDSTATUS where an instruction behind one with base and index runs.
+    /// Not MPX: reports 1 in place of BNDSTATUS if the instruction after one with base and index is executed.
     CountsBytes,
 }
 
-/// What an operation did.
+/// Result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// BNDSTATUS where it raised #BR, else 0.
+    /// BNDSTATUS if it raised #BR, 0 otherwise.
     pub(super) status: u64,
-    /// Tables made until then.
+    /// Number of tables made so far.
     pub(super) tables: u64,
-    /// bnd0 after it: the lower bound and the upper one, the latter as it is meant.
+    /// Lower and upper bound in bnd0; the upper bound is not complemented.
     pub(super) bounds: (u64, u64),
 }
 
-/// The error in BNDSTATUS.
+/// Error bits of BNDSTATUS.
 const ERROR: u64 = 3;
-/// A check failed.
+/// Error of a failed check.
 const VIOLATION: u64 = 1;
-/// The directory's entry was not valid.
+/// Error of an invalid directory entry.
 const NO_TABLE: u64 = 2;
 
 impl Answer {
-    /// Whether it raised #BR for a check that failed.
+    /// Whether it raised #BR for a failed check.
     pub(super) fn violated(&self) -> bool {
         self.status & ERROR == VIOLATION
     }
 
-    /// The address of the directory's entry, where #BR was raised for want of a table.
+    /// Returns the address of the directory entry if it raised #BR for a missing table.
     pub(super) fn missed_entry(&self) -> Option<u64> {
         (self.status & ERROR == NO_TABLE).then_some(self.status & !ERROR)
     }
 }
 
 impl Operation {
-    /// Its number among the program's stubs, and its operands.
+    /// Returns the number of its stub in the program, and its operands.
     fn command(self) -> [u64; 3] {
         match self {
             Self::Make(lower, more) => [0, lower, more],
@@ -112,25 +110,25 @@ impl Operation {
     }
 }
 
-/// Carries out operations in order, in one program that begins with INIT bounds and no table.
+/// Executes operations in one program that starts with INIT bounds and without tables.
 ///
 /// # Errors
-/// Where there are none or too many, and where the program cannot be run.
-pub(super) fn carry_out(on: Machine, operations: &[Operation]) -> Result<Vec<Answer>, Failure> {
+/// Returns `failed` if there are no or too many operations, or if the program cannot run.
+pub(super) fn execute(on: Machine, operations: &[Operation]) -> Result<Vec<Answer>, Failure> {
     if operations.is_empty() || operations.len() > COMMAND_ROOM {
-        let why = format!("{} operations; from 1 to {COMMAND_ROOM} have room", operations.len());
+        let why = format!("{} operations; expected 1 to {COMMAND_ROOM}", operations.len());
         return Err(Failure::failed(why));
     }
     let mut image = Image::default();
     image.number(COUNT, operations.len() as u64);
-    for (place, operation) in operations.iter().enumerate() {
-        let at = COMMANDS + (place * COMMAND_BYTES) as u64;
+    for (index, operation) in operations.iter().enumerate() {
+        let at = COMMANDS + (index * COMMAND_BYTES) as u64;
         image.put(at, &operation.command().map(u64::to_le_bytes).concat());
     }
     let bytes = on.run(&image, LIMIT)?;
     if bytes.len() != operations.len() * COMMAND_BYTES {
-        let (got, due) = (bytes.len(), operations.len() * COMMAND_BYTES);
-        return Err(Failure::check(format!("the MPX program answered {got} bytes of {due}")));
+        let (actual, expected) = (bytes.len(), operations.len() * COMMAND_BYTES);
+        return Err(Failure::check(format!("the MPX program wrote {actual} bytes of {expected}")));
     }
     Ok(bytes.chunks_exact(COMMAND_BYTES).map(answer).collect())
 }
@@ -141,36 +139,36 @@ fn answer(bytes: &[u8]) -> Answer {
     Answer { status: word(0), tables: word(1), bounds: (word(2), !word(3)) }
 }
 
-/// Which of the faults of QEMU a machine has; the program works with and without them.
+/// Known faults of QEMU that a machine has; the program works with and without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Faults {
-    /// The directory's base is shifted by 8 bits.
+    /// The base of the directory is shifted by 8 bits.
     pub(super) directory_shifted: bool,
-    /// The bytes behind an instruction with base and index are skipped.
+    /// The bytes after an instruction with base and index are skipped.
     pub(super) bytes_skipped: bool,
 }
 
 impl Faults {
-    /// Those that are gone, so that nothing need be done about them.
-    pub(super) fn gone(self) -> Vec<&'static str> {
+    /// Describes the faults that are fixed.
+    pub(super) fn fixed(self) -> Vec<&'static str> {
         let all = [
-            (self.directory_shifted, "the directory is found where it is"),
-            (self.bytes_skipped, "no byte behind base and index is skipped"),
+            (self.directory_shifted, "the address of the directory"),
+            (self.bytes_skipped, "the length of instructions with base and index"),
         ];
-        all.into_iter().filter(|(there, _)| !there).map(|(_, gone)| gone).collect()
+        all.into_iter().filter(|(present, _)| !present).map(|(_, fixed)| fixed).collect()
     }
 }
 
-/// Looks for the faults.
+/// Determines the faults of a machine.
 ///
 /// # Errors
-/// Where the program cannot be run, or finds no directory.
+/// Returns a failure if the program cannot run or finds no directory.
 pub(super) fn faults(on: Machine) -> Result<Faults, Failure> {
-    // The directory's entry says of which directory it is.
+    // The address of the directory entry reveals the address of the directory.
     let store = Operation::Store { at: DATA + DATA_BYTES, pointer: 1 };
-    let answers = carry_out(on, &[store, Operation::CountsBytes])?;
+    let answers = execute(on, &[store, Operation::CountsBytes])?;
     let [stored, counted] = answers.as_slice() else {
-        return Err(Failure::check("the MPX program lost an answer"));
+        return Err(Failure::check("the MPX program wrote too few results"));
     };
     let index = (DATA + DATA_BYTES) >> 20 << 3;
     let directory = stored.missed_entry().map(|entry| entry.wrapping_sub(index));
@@ -178,7 +176,7 @@ pub(super) fn faults(on: Machine) -> Result<Faults, Failure> {
         Some(TRUE_DIRECTORY) => false,
         Some(SHIFTED_DIRECTORY) => true,
         other => {
-            let why = format!("bndstx looked for a directory at {other:x?}");
+            let why = format!("bndstx used a directory at {other:x?}");
             return Err(Failure::check(why));
         }
     };

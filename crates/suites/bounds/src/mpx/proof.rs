@@ -1,5 +1,5 @@
-//! Whether MPX does what it is to do on a machine: each kind of its instructions once, with what must
-//! come of it. Where its instructions do nothing, or something else, no race is run on it.
+//! Verification that MPX works on a machine: each kind of instruction with its expected result. No race runs on a machine
+//! that fails it.
 
 use lab::sample::Failure;
 
@@ -7,21 +7,21 @@ use super::operation::Operation::{
     self, CheckLower, CheckLowerOf, CheckUpper, CheckUpperOf, CheckUpperStored, CheckUpperStoredOf,
     FromMemory, FromOther, Load, Make, Put, Store, ToMemory, ToOther,
 };
-use super::operation::carry_out;
+use super::operation::execute;
 use super::runner::Machine;
 
 const LOWER: u64 = 0x10_0000;
 const UPPER: u64 = 0x10_0fff;
 const AT: u64 = 0x7000_1000;
 
-/// Bounds after an operation.
+/// Lower and upper bound.
 type Bounds = (u64, u64);
 const INIT: Bounds = (0, u64::MAX);
 const MADE: Bounds = (LOWER, UPPER);
 const OTHER: Bounds = (0x5000, 0x5007);
 
-/// Operations, whether each raises #BR for a violation, and the bounds in bnd0 after it.
-const DUE: &[(Operation, bool, Bounds)] = &[
+/// Operations, whether each raises #BR for a violation, and the expected bounds in bnd0.
+const EXPECTED: &[(Operation, bool, Bounds)] = &[
     (CheckLower(0), false, INIT),
     (CheckUpper(u64::MAX), false, INIT),
     (Make(LOWER, UPPER - LOWER), false, MADE),
@@ -44,33 +44,33 @@ const DUE: &[(Operation, bool, Bounds)] = &[
     (FromOther, false, MADE),
     (FromMemory, false, OTHER),
     (Load { at: AT, pointer: LOWER }, false, MADE),
-    // Another pointer in the same place, and another place: nothing is known of them.
+    // Another pointer at the same address, and another address, have no stored bounds.
     (Load { at: AT, pointer: LOWER + 1 }, false, INIT),
     (Load { at: AT, pointer: LOWER }, false, MADE),
     (Load { at: AT + 8, pointer: LOWER }, false, INIT),
     (Put(0, LOWER), false, INIT),
-    // The upper bound is kept as its complement.
+    // The upper bound is stored as its complement.
     (Put(1, !UPPER), false, INIT),
     (FromMemory, false, MADE),
 ];
 
-/// Carries them out.
+/// Executes all operations and compares their results.
 ///
 /// # Errors
-/// Which of them did something else; and where the program cannot be run.
-pub(super) fn prove(on: Machine) -> Result<(), Failure> {
-    let operations: Vec<_> = DUE.iter().map(|(operation, _, _)| *operation).collect();
-    let answers = carry_out(on, &operations)?;
-    for ((operation, violates, bounds), answer) in DUE.iter().zip(&answers) {
+/// Returns a failed check with the first difference, and a failure if the program cannot run.
+pub(super) fn verify(on: Machine) -> Result<(), Failure> {
+    let operations: Vec<_> = EXPECTED.iter().map(|(operation, _, _)| *operation).collect();
+    let answers = execute(on, &operations)?;
+    for ((operation, violates, bounds), answer) in EXPECTED.iter().zip(&answers) {
         if answer.violated() != *violates || answer.bounds != *bounds {
-            let why = format!("MPX does something else for {operation:x?}: {answer:x?}");
+            let why = format!("unexpected result of MPX for {operation:x?}: {answer:x?}");
             return Err(Failure::check(why));
         }
     }
-    // The first store alone found no table.
+    // Only the first store finds no table.
     let made: Vec<_> = answers.iter().filter(|answer| answer.missed_entry().is_some()).collect();
     match made.as_slice() {
         [one] if one.tables == 1 => Ok(()),
-        _ => Err(Failure::check(format!("MPX asked for a table {} times of 1", made.len()))),
+        _ => Err(Failure::check(format!("MPX requested {} tables; expected 1", made.len()))),
     }
 }

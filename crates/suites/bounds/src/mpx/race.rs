@@ -1,4 +1,4 @@
-//! The seed's race by the instructions of MPX themselves.
+//! The race of Intel MPX Explained, with the instructions of MPX.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use super::layout::{
     ANSWER_BYTES, MASK_BYTES, MASK_MAIN, MASK_OTHER, MODE, OBJECT_BYTES, OFFSET, PASSES,
     POINTER_ROOM, POINTERS, THREADED,
 };
-use super::proof::prove;
+use super::proof::verify;
 use super::runner::Machine;
 
-/// How long the program may take to start.
+/// Time limit for the start of the program.
 const START: Duration = Duration::from_secs(20);
-/// How long an emulated access may take that ends in a signal.
+/// Time limit per emulated access with a signal.
 const ACCESS: Duration = Duration::from_micros(60);
 
-/// A race.
+/// Parameters of a race.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Race {
     /// Pointers in the array.
     pub(crate) pointers: u64,
     /// Passes over the array.
     pub(crate) passes: u64,
-    /// Whether each access is beyond its object: by the size of one.
+    /// Whether each access is one object size beyond its object.
     pub(crate) beyond: bool,
     /// CPU of the accessing thread.
     pub(crate) reader: usize,
@@ -33,40 +33,39 @@ pub(crate) struct Race {
     pub(crate) writer: Option<usize>,
 }
 
-/// What it did.
+/// Counts and time of a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Raced {
+pub(crate) struct RaceCounts {
     /// Violations that #BR reported.
     pub(crate) reported: u64,
-    /// Times that the other thread filled the array with pointers to each object.
+    /// Times that the other thread filled the array with pointers to both objects.
     pub(crate) fills: u64,
-    /// From the first pass to the last, ticks of the time-stamp counter: no time under QEMU.
+    /// Ticks of the time-stamp counter for all passes; not meaningful under QEMU.
     pub(crate) ticks: u64,
 }
 
 impl Race {
-    /// Runs it on a machine whose MPX has been proven.
+    /// Runs the race after verifying that MPX works on the machine.
     ///
     /// # Errors
-    /// Where the array has no room or the program cannot be run; a failed check where MPX does something
-    /// else than it is to, the other thread did not fill or no table was made.
-    pub(crate) fn run(&self, on: Machine) -> Result<Raced, Failure> {
+    /// Returns `unavailable` if the array is too large or the program cannot run, and a failed check if MPX does not work,
+    /// the other thread did not fill the array, or no table was made.
+    pub(crate) fn run(&self, on: Machine) -> Result<RaceCounts, Failure> {
         if self.pointers == 0 || self.pointers > POINTER_ROOM || self.passes == 0 {
             let why = format!(
-                "{} pointers in {} passes; MPX's program takes 1 to {POINTER_ROOM} pointers",
+                "{} pointers in {} passes; the MPX program supports 1 to {POINTER_ROOM} pointers",
                 self.pointers, self.passes
             );
-            return Err(Failure::unavailable(why, "set pointers and accesses so"));
+            return Err(Failure::unavailable(why, "reduce pointers or raise accesses"));
         }
-        proven(on)?;
+        verified(on)?;
         let accesses = self.pointers.saturating_mul(self.passes);
         let limit = START + ACCESS * u32::try_from(accesses).unwrap_or(u32::MAX);
         let bytes = on.run(&self.image(), limit)?;
         let (words, _) = bytes.as_chunks();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [tables, reported, fills, begin, end] = words[..] else {
-            let due = ANSWER_BYTES;
-            let why = format!("the MPX program answered {} bytes of {due}", bytes.len());
+        let [tables, reported, fills, start, end] = words[..] else {
+            let why = format!("the MPX program wrote {} bytes of {ANSWER_BYTES}", bytes.len());
             return Err(Failure::check(why));
         };
         if tables == 0 {
@@ -75,7 +74,7 @@ impl Race {
         if self.writer.is_some() && fills == 0 {
             return Err(Failure::check("the thread that fills the array did not run"));
         }
-        Ok(Raced { reported, fills, ticks: end.saturating_sub(begin) })
+        Ok(RaceCounts { reported, fills, ticks: end.saturating_sub(start) })
     }
 
     fn image(&self) -> Image {
@@ -87,8 +86,8 @@ impl Race {
             (OFFSET, if self.beyond { OBJECT_BYTES } else { 0 }),
             (THREADED, self.writer.is_some().into()),
         ];
-        for (at, number) in numbers {
-            image.number(at, number);
+        for (address, number) in numbers {
+            image.number(address, number);
         }
         image.put(MASK_MAIN, &mask(self.reader));
         image.put(MASK_OTHER, &mask(self.writer.unwrap_or(self.reader)));
@@ -96,18 +95,18 @@ impl Race {
     }
 }
 
-/// Tried once a process.
-fn proven(on: Machine) -> Result<(), Failure> {
+/// Verifies MPX once per process.
+fn verified(on: Machine) -> Result<(), Failure> {
     static NATIVE: OnceLock<Result<(), Failure>> = OnceLock::new();
     static EMULATED: OnceLock<Result<(), Failure>> = OnceLock::new();
-    let tried = match on {
+    let result = match on {
         Machine::Native => &NATIVE,
         Machine::Emulated => &EMULATED,
     };
-    tried.get_or_init(|| prove(on)).clone()
+    result.get_or_init(|| verify(on)).clone()
 }
 
-/// The set of one CPU; empty, and so refused, where the number is beyond it.
+/// Returns the CPU set of one CPU; empty, and thus rejected by the kernel, if the number is too large.
 fn mask(cpu: usize) -> [u8; MASK_BYTES as usize] {
     let mut mask = [0; MASK_BYTES as usize];
     if let Some(byte) = mask.get_mut(cpu / 8) {

@@ -1,4 +1,4 @@
-//! What runs the program: a processor with MPX, or QEMU's emulator of one.
+//! Machines that run the MPX program: this CPU, or QEMU.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
@@ -15,28 +15,28 @@ use machine::memfd::Memfd;
 use super::image::Image;
 use super::layout::{EXIT_FAULT, EXIT_REFUSED};
 
-/// QEMU's emulator of single programs.
+/// User-mode emulator of QEMU.
 pub(super) const QEMU: Program = Program {
     name: "qemu-x86_64",
     capability: "mpx-emulated",
-    about: "bounds registers emulated, for function alone",
+    about: "emulates bounds registers, for function only",
     package: "qemu-user",
 };
 
-/// What runs the program.
+/// Machine that runs the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Machine {
-    /// This processor.
+    /// This CPU.
     Native,
-    /// QEMU: its times mean nothing.
+    /// QEMU, whose times are not meaningful.
     Emulated,
 }
 
 impl Machine {
-    /// Whether it is here.
+    /// Checks that the machine is available.
     ///
     /// # Errors
-    /// Why not, and the remedy.
+    /// Returns `unavailable` with the remedy if it is not.
     pub(crate) fn available(self) -> Result<(), Failure> {
         match self {
             Self::Native => lab::capability::has("mpx"),
@@ -44,13 +44,13 @@ impl Machine {
         }
     }
 
-    /// Runs the program to its end; what it wrote.
+    /// Runs the program and returns its output.
     ///
     /// # Errors
-    /// Where it cannot be started, does not end within the limit, or says that it could not go on.
+    /// Returns `failed` if it cannot start or reports an error, `timeout` if it does not end within the limit.
     pub(super) fn run(self, image: &Image, limit: Duration) -> Result<Vec<u8>, Failure> {
         self.available()?;
-        let file = loaded(&image.bytes())?;
+        let file = write_to_memfd(&image.bytes())?;
         let path = format!("/proc/self/fd/{}", file.inherit()?);
         let mut command = match self {
             Self::Native => Command::new(path),
@@ -60,7 +60,7 @@ impl Machine {
                 command
             }
         };
-        // What QEMU says of features that it lacks is of no interest.
+        // QEMU prints irrelevant warnings about unsupported features.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let output = run_within(&mut command, &[], limit).map_err(|why| match why.kind() {
             ErrorKind::TimedOut => {
@@ -69,27 +69,27 @@ impl Machine {
             }
             _ => Failure::failed(format!("the MPX program: {why}")),
         })?;
-        verdict(output.status).map(|()| output.stdout)
+        check_status(output.status).map(|()| output.stdout)
     }
 }
 
-/// The program as a file that needs no folder.
-fn loaded(bytes: &[u8]) -> Result<Memfd, Failure> {
+/// Writes the program to an anonymous file.
+fn write_to_memfd(bytes: &[u8]) -> Result<Memfd, Failure> {
     let memory = Memfd::create("mpx", bytes.len())?;
     let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
     file.write_all_at(bytes, 0)?;
     Ok(memory)
 }
 
-fn verdict(status: ExitStatus) -> Result<(), Failure> {
+fn check_status(status: ExitStatus) -> Result<(), Failure> {
     let failed = |why: String| Err(Failure::failed(format!("the MPX program {why}")));
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         (Some(EXIT_REFUSED), _) => {
-            failed("was refused memory or a thread; allow 4 GiB that is only reserved".into())
+            failed("got no memory or thread; allow 4 GiB of reserved address space".into())
         }
-        (Some(EXIT_FAULT), _) => failed("met a fault that is no #BR".into()),
-        (Some(code), _) => failed(format!("ended with {code}")),
+        (Some(EXIT_FAULT), _) => failed("had a fault other than #BR".into()),
+        (Some(code), _) => failed(format!("exited with {code}")),
         (None, signal) => failed(format!("was ended by signal {}", signal.unwrap_or(0))),
     }
 }

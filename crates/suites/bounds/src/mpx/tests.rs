@@ -1,4 +1,4 @@
-//! What the seven kinds of MPX instruction do, on a processor that has them, else under QEMU.
+//! The seven kinds of MPX instructions, on a CPU that supports them or under QEMU.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use super::layout::{OBJECT_BYTES, POINTER_ROOM, SHIFTED_DIRECTORY, TRUE_DIRECTOR
 use super::operation::Operation::{
     self, CheckLower, CheckLowerOf, CheckUpper, CheckUpperOf, CheckUpperStored, Load, Make, Store,
 };
-use super::operation::{Answer, carry_out, faults};
-use super::proof::prove;
+use super::operation::{Answer, execute, faults};
+use super::proof::verify;
 use super::{Machine, Race};
 
-/// What MPX runs on here; notes the test where nothing does.
+/// Returns the machine that runs MPX; notes the test as untested if there is none.
 fn machine_for(test: &str) -> Option<Machine> {
     let all = [Machine::Native, Machine::Emulated];
     let found = all.into_iter().find(|machine| machine.available().is_ok());
@@ -23,13 +23,13 @@ fn machine_for(test: &str) -> Option<Machine> {
     found
 }
 
-fn done(test: &str, operations: &[Operation]) -> Option<Vec<Answer>> {
-    machine_for(test).map(|machine| carry_out(machine, operations).unwrap())
+fn answers(test: &str, operations: &[Operation]) -> Option<Vec<Answer>> {
+    machine_for(test).map(|machine| execute(machine, operations).unwrap())
 }
 
 /// Whether each operation raised #BR for a violation.
 fn violations(test: &str, operations: &[Operation]) -> Option<Vec<bool>> {
-    Some(done(test, operations)?.iter().map(Answer::violated).collect())
+    Some(answers(test, operations)?.iter().map(Answer::violated).collect())
 }
 
 const ALL: (u64, u64) = (0, u64::MAX);
@@ -45,14 +45,14 @@ fn init_bounds_never_fault() {
             CheckUpperOf(at, 0),
         ]
     });
-    let Some(answers) = done("INIT bounds of MPX", checks.as_flattened()) else { return };
+    let Some(answers) = answers("INIT bounds of MPX", checks.as_flattened()) else { return };
     assert!(answers.iter().all(|one| one.status == 0 && one.bounds == ALL), "{answers:x?}");
 }
 
 #[test]
-fn each_kind_of_instruction_does_what_it_is_to_do() {
+fn every_kind_of_instruction_works() {
     let Some(machine) = machine_for("the instructions of MPX") else { return };
-    assert_eq!(prove(machine), Ok(()));
+    assert_eq!(verify(machine), Ok(()));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn tables_are_made_on_demand() {
     let store = |mib: u64| Store { at: mib << 20, pointer: 1 };
     let last = (1 << 27) - 1;
     let list = [store(5), store(5), store(6), Load { at: (6 << 20) + 8, pointer: 1 }, store(last)];
-    let Some(answers) = done("tables on demand", &list) else { return };
+    let Some(answers) = answers("tables on demand", &list) else { return };
     let directory = [TRUE_DIRECTORY, SHIFTED_DIRECTORY];
     let entry = |mib: u64| directory.map(|directory| Some(directory + 8 * mib));
     for (answer, mib) in [(0, 5), (2, 6), (4, last)] {
@@ -71,42 +71,41 @@ fn tables_are_made_on_demand() {
     assert_eq!(tables, [1, 1, 2, 2, 3]);
 }
 
-/// What is worked around is looked for each time, and where it is gone this says so.
+/// Prints the faults that are fixed.
 #[test]
-fn the_faults_of_the_emulator_are_known() {
+fn the_workarounds_for_the_emulators_faults_work() {
     if let Err(why) = Machine::Emulated.available() {
         return machine::untested::note("faults of the emulator of MPX", &why);
     }
     let seen = faults(Machine::Emulated).unwrap();
     println!("{seen:?}");
-    for gone in seen.gone() {
-        println!("{gone}: what works around it may go once no such QEMU is in use");
+    for fixed in seen.fixed() {
+        println!("{fixed}: the workaround can be removed when no older QEMU is in use");
     }
-    // Whichever it has, what works around them makes the instructions do what they are to do.
-    assert_eq!(prove(Machine::Emulated), Ok(()));
+    assert_eq!(verify(Machine::Emulated), Ok(()));
     let capability = super::capability();
     assert!(capability.state.is_present(), "{capability:?}");
 }
 
 #[test]
-fn where_it_would_do_nothing_it_is_not_run() {
-    let ran = carry_out(Machine::Native, &[Make(0x1000, 7)]);
+fn a_cpu_without_mpx_does_not_run_the_program() {
+    let result = execute(Machine::Native, &[Make(0x1000, 7)]);
     match machine::cpu::has_mpx() {
-        true => assert_eq!(ran.unwrap()[0].bounds, (0x1000, 0x1007)),
-        false => assert_eq!(ran.unwrap_err().kind, FailureKind::Unavailable),
+        true => assert_eq!(result.unwrap()[0].bounds, (0x1000, 0x1007)),
+        false => assert_eq!(result.unwrap_err().kind, FailureKind::Unavailable),
     }
 }
 
 #[test]
-fn too_much_is_refused() {
-    assert!(carry_out(Machine::Emulated, &[]).is_err());
+fn too_many_operations_or_pointers_are_errors() {
+    assert!(execute(Machine::Emulated, &[]).is_err());
     let race =
         Race { pointers: POINTER_ROOM + 1, passes: 1, beyond: false, reader: 0, writer: None };
     assert!(race.run(Machine::Emulated).unwrap_err().why.contains("pointers"));
 }
 
 #[test]
-fn with_no_race_mpx_reports_all_that_is_beyond_and_nothing_else() {
+fn without_a_concurrent_writer_mpx_reports_exactly_the_violations() {
     let Some(machine) = machine_for("accesses checked by MPX") else { return };
     let reader = machine::topology::allowed_cpus()[0];
     for pointers in [1, 100, POINTER_ROOM] {
@@ -119,21 +118,21 @@ fn with_no_race_mpx_reports_all_that_is_beyond_and_nothing_else() {
 }
 
 #[test]
-fn the_race_misleads_mpx_itself() {
+fn mpx_misjudges_accesses_during_a_race() {
     let Some(machine) = machine_for("races of MPX") else { return };
     let [reader, writer, ..] = machine::topology::allowed_cpus()[..] else {
         return machine::untested::note("races of MPX", &"there is one CPU");
     };
     let race = Race { pointers: 1000, passes: 20, beyond: true, reader, writer: Some(writer) };
-    // Whether threads that race are ever seen to: a busy machine may part them for a while.
-    let seen = |race: &Race, misled: fn(u64) -> bool| {
+    // On a busy machine the threads may not run at the same time for a while.
+    let wait_for = |race: &Race, is_wrong: fn(u64) -> bool| {
         let end = Instant::now() + Duration::from_secs(60);
-        while !misled(race.run(machine).unwrap().reported) {
+        while !is_wrong(race.run(machine).unwrap().reported) {
             assert!(Instant::now() < end, "nothing was misjudged by {race:?}");
         }
     };
-    seen(&race, |reported| reported < 20_000);
-    seen(&Race { beyond: false, passes: 500, ..race }, |reported| reported > 0);
+    wait_for(&race, |reported| reported < 20_000);
+    wait_for(&Race { beyond: false, passes: 500, ..race }, |reported| reported > 0);
 }
 
 fn near(lower: u64, length: u64) -> impl Strategy<Value = u64> {

@@ -1,18 +1,18 @@
-//! The way into measured code and out of it: every register loaded from a state, and put back.
+//! Entry into measured code and exit from it: registers are loaded from a state and saved to it.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
 use super::state::State;
 
-/// Runs code with the registers of a state, to which a handler of faults may write meanwhile.
+/// Runs code with the registers of a state, to which a fault handler may write concurrently.
 ///
 /// # Safety
-/// The state is valid and no reference to it is used until this returns. The code keeps r13 and leaves by
+/// The state is valid and no reference to it is used until this function returns. The code preserves r13 and leaves by
 /// jumping to the state's exit.
 pub(super) unsafe fn enter(state: *mut State, code: *const u8, loops: u64) {
-    // SAFETY: the caller's word for the state. `into` keeps what the calling convention asks for, and
-    // `leave` returns to here; a fault is led to `leave`.
+    // SAFETY: the caller guarantees that the state is valid. `into` saves the callee-saved registers, and `leave`, which
+    // the code or the fault handler jumps to, restores them and returns here.
     unsafe {
         (*state).general[15] = loops;
         (*state).code = code as u64;
@@ -21,12 +21,12 @@ pub(super) unsafe fn enter(state: *mut State, code: *const u8, loops: u64) {
     }
 }
 
-/// Where code goes when it is done, and where a fault leads it: r13 must hold the state.
+/// Returns the address of the exit for code and fault handler; r13 must contain the address of the state.
 pub(super) fn exit() -> u64 {
     leave as *const () as u64
 }
 
-/// Saves what the caller expects kept, loads all registers and jumps to the code.
+/// Saves the callee-saved registers, loads all registers and jumps to the code.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn into(state: *mut State) {
     naked_asm!(
@@ -96,7 +96,7 @@ unsafe extern "sysv64" fn into(state: *mut State) {
     )
 }
 
-/// Writes the general registers down, puts the caller's back and returns to it.
+/// Saves the general registers to the state, restores the callee-saved ones and returns.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn leave() {
     naked_asm!(

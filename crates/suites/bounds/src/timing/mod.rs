@@ -1,4 +1,4 @@
-//! Machine code in a loop of unrolled copies: run, timed, and left in good order when it faults.
+//! Machine code in a loop of unrolled copies: execution, timing, and recovery from faults.
 
 mod clock;
 mod enter;
@@ -14,23 +14,23 @@ pub(crate) use clock::{Body, LoopTimer, TimingError};
 pub(crate) use signal::RaisedSignal;
 pub(crate) use state::{Data, State};
 
-/// `mov rsp, [r13 + saved stack]`, for bodies that move the stack pointer.
+/// Returns `mov rsp, [r13 + saved stack]`, for bodies that move the stack pointer.
 fn restore_stack() -> Vec<u8> {
     [[0x49, 0x8B, 0xA5].as_slice(), &state::SAVED_STACK.to_le_bytes()].concat()
 }
 
-/// Code that runs a body so often as its state says, and leaves.
+/// Code that runs a body as often as its state specifies.
 pub(crate) struct TimingLoop {
     code: Executable,
     moves_stack: bool,
 }
 
 impl TimingLoop {
-    /// The body in a loop. Its code must keep r13, r15 and, unless it `moves_stack`, rsp; r14 holds the
-    /// data's address.
+    /// Wraps a body in a loop. The body must preserve r13, r15 and, unless it `moves_stack`, rsp; r14 contains the
+    /// address of the data.
     ///
     /// # Errors
-    /// Where the system allows no code made at run time.
+    /// Returns the error of the system if it does not allow code generated at run time.
     pub(crate) fn new(body: &[u8], moves_stack: bool) -> Result<Self, SysError> {
         let mut code = body.to_vec();
         if moves_stack {
@@ -42,29 +42,29 @@ impl TimingLoop {
         code.extend(back.to_le_bytes());
         code.extend([0x41, 0xFF, 0xA5]); // jmp [r13 + exit]
         code.extend(state::EXIT.to_le_bytes());
-        // Where a check that fails leads: the last two bytes.
+        // Jump target of a failed check.
         code.extend(UD2);
         Ok(Self { code: Executable::new(&code)?, moves_stack })
     }
 
-    /// Instructions with which a pass ends: those that count and go back, and one for the stack.
+    /// Returns the number of instructions of the loop itself per pass.
     pub(crate) fn closing(&self) -> u64 {
         2 + u64::from(self.moves_stack)
     }
 
-    /// Runs the loop so often.
+    /// Runs the loop `loops` times.
     ///
     /// # Errors
-    /// The signal that an instruction raised.
+    /// Returns the signal that an instruction raised.
     pub(crate) fn run(&self, state: &mut State, loops: u64) -> Result<(), RaisedSignal> {
-        // SAFETY: `guarded` keeps the state valid and unused; `new` made the code to leave by its exit.
+        // SAFETY: `guarded` keeps the state valid and unused, and the code of `new` leaves by its exit.
         signal::guarded(state, |state| unsafe { enter::enter(state, self.code.as_ptr(), loops) })
     }
 
-    /// Runs the loop so often and gives the ticks that it took, with entering and leaving.
+    /// Runs the loop `loops` times and returns its ticks, including entry and exit.
     ///
     /// # Errors
-    /// The signal that an instruction raised.
+    /// Returns the signal that an instruction raised.
     pub(crate) fn ticks(&self, state: &mut State, loops: u64) -> Result<u64, RaisedSignal> {
         signal::guarded(state, |state| {
             let begin = tsc::start();
@@ -75,9 +75,9 @@ impl TimingLoop {
     }
 }
 
-/// An instruction that always faults.
+/// Instruction that always faults.
 pub(crate) const UD2: [u8; 2] = [0x0F, 0x0B];
-/// How far behind a body's last byte the [`UD2`] stands to which a failed check jumps.
+/// Returns the distance from the end of a body to the [`UD2`] that a failed check jumps to, in bytes.
 pub(crate) fn trap_offset(moves_stack: bool) -> usize {
     let stack = if moves_stack { restore_stack().len() } else { 0 };
     stack + 3 + 6 + 7
@@ -87,7 +87,6 @@ pub(crate) fn trap_offset(moves_stack: bool) -> usize {
 mod tests {
     use super::*;
 
-    /// A state with data.
     fn state() -> (Data, State) {
         let data = Data::new().unwrap();
         let state = State::new(&data);
@@ -104,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_stack_is_put_back() {
+    fn a_moved_stack_pointer_is_restored() {
         let (_data, mut state) = state();
         let push_rax = TimingLoop::new(&[0x50].repeat(100), true).unwrap();
         push_rax.run(&mut state, 100_000).unwrap();
     }
 
     #[test]
-    fn a_fault_is_told_and_what_follows_goes_on() {
+    fn a_fault_is_reported_and_the_thread_continues() {
         let (_data, mut state) = state();
         let faults: [(&[u8], &str); 4] = [
             (&UD2, "SIGILL"),
@@ -123,22 +122,22 @@ mod tests {
             let fault = TimingLoop::new(body, true).unwrap().run(&mut state, 3).unwrap_err();
             assert_eq!(fault.to_string(), signal);
         }
-        a_moved_stack_is_put_back();
+        a_moved_stack_pointer_is_restored();
     }
 
     #[test]
-    fn the_trap_stands_where_checks_jump() {
+    fn checks_jump_to_the_trap() {
         let (_data, mut state) = state();
         for moves_stack in [false, true] {
             // jmp rel32 to the trap, from a body of these five bytes.
             let body = [&[0xE9][..], &(trap_offset(moves_stack) as u32).to_le_bytes()].concat();
-            let looped = TimingLoop::new(&body, moves_stack).unwrap();
-            assert_eq!(looped.run(&mut state, 1).unwrap_err().to_string(), "SIGILL");
+            let timing_loop = TimingLoop::new(&body, moves_stack).unwrap();
+            assert_eq!(timing_loop.run(&mut state, 1).unwrap_err().to_string(), "SIGILL");
         }
     }
 
     #[test]
-    fn registers_and_data_hold_what_was_set() {
+    fn registers_and_data_have_the_values_that_were_set() {
         let (data, mut state) = state();
         data.fill(7);
         state.set_general(3, 40);

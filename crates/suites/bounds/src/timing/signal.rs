@@ -1,4 +1,4 @@
-//! Faults of measured code: the signal is written down and the code left, so that a batch goes on.
+//! Faults of measured code: the handler records the signal and leaves the code, so that the batch continues.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -9,7 +9,7 @@ use std::sync::Once;
 use super::enter;
 use super::state::State;
 
-/// What an instruction that cannot run raises.
+/// Signals that an instruction may raise.
 const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGILL, "SIGILL"),
     (libc::SIGSEGV, "SIGSEGV"),
@@ -17,7 +17,7 @@ const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGFPE, "SIGFPE"),
     (libc::SIGTRAP, "SIGTRAP"),
 ];
-/// Room for a handler and a frame with 512-bit registers.
+/// Bytes of the handler's stack: enough for a frame with 512-bit registers.
 const STACK: usize = 64 * 1024;
 
 /// The signal that an instruction raised.
@@ -25,7 +25,7 @@ const STACK: usize = 64 * 1024;
 pub(crate) struct RaisedSignal(c_int);
 
 impl RaisedSignal {
-    /// Whether the processor does not know the instruction, or may not run it here.
+    /// Whether the CPU does not support the instruction or may not execute it.
     pub(crate) fn is_illegal(self) -> bool {
         self.0 == libc::SIGILL
     }
@@ -39,15 +39,18 @@ impl fmt::Display for RaisedSignal {
 }
 
 thread_local! {
-    /// The state of the code that this thread runs now.
+    /// State of the code that this thread is running.
     static RUNNING: Cell<*mut State> = const { Cell::new(ptr::null_mut()) };
-    /// A stack for the handler: the code may have lost its own.
+    /// Stack of the handler: the code may have changed its stack pointer.
     static HANDLER_STACK: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Runs code; a fault in it ends it. The handler writes to the state while the code runs, so the code gets a
-/// pointer: no reference to the state may be used until it has ended. No test can see a breach of that: it is up to
-/// the optimiser whether it does harm.
+/// Runs code until it ends or faults. The handler writes to the state while the code runs, so `run` gets a pointer: no
+/// reference to the state may be used until it returns. No test detects a violation, because its effect depends on the
+/// optimiser.
+///
+/// # Errors
+/// Returns the signal that the code raised.
 pub(super) fn guarded<T>(
     state: &mut State,
     run: impl FnOnce(*mut State) -> T,
@@ -56,34 +59,33 @@ pub(super) fn guarded<T>(
     HANDLERS.call_once(install);
     HANDLER_STACK.with(|stack| {
         if stack.get().is_null() {
-            stack.set(own_stack());
+            stack.set(install_stack());
         }
     });
     state.signal = 0;
     let shared = ptr::from_mut(state);
     RUNNING.set(shared);
-    let answer = run(shared);
+    let result = run(shared);
     RUNNING.set(ptr::null_mut());
-    // From here on the handler has no pointer to the state, which is the caller's alone again.
+    // The handler no longer has a pointer to the state, so the caller's reference is exclusive again.
     match state.signal {
-        0 => Ok(answer),
+        0 => Ok(result),
         signal => Err(RaisedSignal(signal as c_int)),
     }
 }
 
-/// Gives this thread a stack for handlers. It lives as long as the process: threads that measure are few.
-fn own_stack() -> *mut u8 {
+/// Installs and returns a signal stack for this thread. It is never freed, because few threads measure.
+fn install_stack() -> *mut u8 {
     let memory = Box::leak(vec![0_u8; STACK].into_boxed_slice()).as_mut_ptr();
     let stack = libc::stack_t { ss_sp: memory.cast(), ss_flags: 0, ss_size: STACK };
-    // SAFETY: the memory is never freed. Where the kernel refuses, a fault ends the process, which the
-    // worker handles.
+    // SAFETY: the memory is never freed. If the kernel rejects it, a fault ends the process, which the worker handles.
     unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     memory
 }
 
 fn install() {
     for (signal, _) in SIGNALS {
-        // SAFETY: an all-zero sigaction is valid, and the handler has the signature that SA_SIGINFO asks for.
+        // SAFETY: an all-zero sigaction is valid, and the handler has the signature that SA_SIGINFO requires.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as *const () as usize;
@@ -93,17 +95,17 @@ fn install() {
     }
 }
 
-/// Leads the code that faulted to its exit. A fault of anything else meets what the system does with it.
+/// Resumes the faulting code at its exit. Any other fault gets the default action.
 extern "C" fn handle(signal: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let state = RUNNING.get();
     if state.is_null() {
-        // SAFETY: setting the default is allowed in a handler; the instruction then faults again.
+        // SAFETY: `signal` is async-signal-safe; the instruction then faults again.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     }
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel gives a valid context, which nobody else has; the state outlives the code that
-    // this thread runs, that code stands still, and it reaches the state by this same pointer alone.
+    // SAFETY: the kernel passes a valid context, which only this handler uses. The state outlives the interrupted code,
+    // which accesses it only through this pointer.
     unsafe {
         (&raw mut (*state).signal).write(signal as u64);
         let registers = &mut (*context).uc_mcontext.gregs;

@@ -1,11 +1,11 @@
-//! What registers and memory hold when the code begins, and what registers held when it ended.
+//! Registers and memory of measured code.
 
 use std::mem::offset_of;
 
 use machine::SysError;
 use machine::mapping::Mapping;
 
-/// Registers at the entry, general ones also at the exit. The assembly in `enter` knows the layout.
+/// Registers at the entry, and general registers at the exit. The assembly in `enter` uses this layout.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct State {
@@ -16,12 +16,12 @@ pub(crate) struct State {
     pub(super) code: u64,
     pub(super) exit: u64,
     pub(super) saved_stack: u64,
-    /// Bytes of the vectors that are loaded: 16, 32 or 64.
+    /// Bytes of the loaded vectors: 16, 32 or 64.
     pub(super) width: u64,
-    /// Whether there are wider vectors than 16 bytes, whose upper parts are cleared at the entry.
+    /// Whether the CPU has vectors wider than 16 bytes, whose upper halves are cleared at the entry.
     pub(super) has_wide: u64,
     pub(super) signal: u64,
-    /// Whether seven registers of the x87 are loaded: the top, and those below it.
+    /// Whether seven x87 registers are loaded: the top and those below it.
     pub(super) has_x87: u64,
     pub(super) x87_top: u64,
     pub(super) x87_others: u64,
@@ -30,11 +30,11 @@ pub(crate) struct State {
 pub(super) const EXIT: u32 = offset_of!(State, exit) as u32;
 pub(super) const SAVED_STACK: u32 = offset_of!(State, saved_stack) as u32;
 
-/// The register that holds the data's address.
+/// Number of the register with the address of the data.
 const DATA: usize = 14;
 
 impl State {
-    /// All integer registers hold 1, all vectors zero, all masks all ones.
+    /// Sets all general registers to 1, all vectors to zero and all mask bits to 1.
     pub(crate) fn new(data: &Data) -> Self {
         let mut general = [1; 16];
         general[DATA] = data.address();
@@ -54,22 +54,22 @@ impl State {
         }
     }
 
-    /// A general register, by its number.
+    /// Returns a general register by its number.
     pub(crate) fn general(&self, number: u8) -> u64 {
         self.general[usize::from(number)]
     }
 
-    /// Sets a general register, by its number.
+    /// Sets a general register by its number.
     pub(crate) fn set_general(&mut self, number: u8, value: u64) {
         self.general[usize::from(number)] = value;
     }
 
-    /// Has seven registers of the x87 loaded, with 64-bit numbers; one is left free.
+    /// Sets seven x87 registers to 64-bit values; one stays empty.
     pub(crate) fn set_x87(&mut self, others: u64, top: u64) {
         (self.has_x87, self.x87_top, self.x87_others) = (1, top, others);
     }
 
-    /// Has vectors of so many bits loaded; wider ones than the code needs would slow its short ones down.
+    /// Sets the width of the loaded vectors. Vectors wider than the code needs would slow down its shorter ones.
     pub(crate) fn widen(&mut self, bits: u16) {
         self.width = u64::from(bits / 8).clamp(16, widest());
     }
@@ -80,7 +80,7 @@ impl State {
     }
 }
 
-/// Bytes of the widest vectors that the kernel allows.
+/// Returns the bytes of the widest vectors that CPU and kernel support.
 fn widest() -> u64 {
     match (machine::cpu::has_avx512(), std::arch::is_x86_feature_detected!("avx")) {
         (true, _) => 64,
@@ -89,52 +89,52 @@ fn widest() -> u64 {
     }
 }
 
-/// The memory that measured code reads and writes.
+/// Memory that measured code reads and writes.
 pub(crate) struct Data {
     mapping: Mapping,
 }
 
 impl Data {
-    /// Bytes of it: they fit the first cache with room to spare.
+    /// Size in bytes; it fits into the L1 cache.
     pub(crate) const LENGTH: usize = 8192;
 
-    /// Present and all zero.
+    /// Maps resident, zero-filled memory.
     ///
     /// # Errors
-    /// Where there is not enough memory.
+    /// Returns the error of the kernel if there is not enough memory.
     pub(crate) fn new() -> Result<Self, SysError> {
         let mapping = Mapping::anonymous(Self::LENGTH)?;
         mapping.prefault()?;
         Ok(Self { mapping })
     }
 
-    /// Where it begins: at a page's start.
+    /// Returns its address, aligned to a page.
     pub(crate) fn address(&self) -> u64 {
         self.mapping.as_ptr() as u64
     }
 
-    /// Sets every 8 bytes of it.
+    /// Sets every 8-byte word.
     pub(crate) fn fill(&self, value: u64) {
-        for at in (0..Self::LENGTH).step_by(8) {
-            self.set(at, value);
+        for offset in (0..Self::LENGTH).step_by(8) {
+            self.set(offset, value);
         }
     }
 
-    /// The 8 bytes at an offset.
+    /// Returns the 8-byte word at an offset.
     #[cfg(test)]
     pub(crate) fn get(&self, offset: usize) -> u64 {
         assert!(offset.is_multiple_of(8) && offset < Self::LENGTH);
-        // SAFETY: inside the mapping, aligned.
+        // SAFETY: the word is aligned and within the mapping.
         unsafe { self.mapping.as_ptr().add(offset).cast::<u64>().read_volatile() }
     }
 
-    /// Sets the 8 bytes at an offset.
+    /// Sets the 8-byte word at an offset.
     ///
     /// # Panics
-    /// Where they do not lie inside.
+    /// Panics if the offset is not a multiple of 8 within the memory.
     pub(crate) fn set(&self, offset: usize, value: u64) {
         assert!(offset.is_multiple_of(8) && offset < Self::LENGTH);
-        // SAFETY: inside the mapping, aligned; whoever runs code on it does so on this thread.
+        // SAFETY: the word is aligned and within the mapping; code that uses it runs on this thread.
         unsafe { self.mapping.as_mut_ptr().add(offset).cast::<u64>().write_volatile(value) };
     }
 }

@@ -1,4 +1,4 @@
-//! How many copies a loop has: so many that they run from the cache of decoded instructions of this processor.
+//! Number of copies in a loop: as many as fit into the CPU's cache of decoded instructions.
 
 use std::sync::LazyLock;
 
@@ -9,17 +9,16 @@ use machine::cpu::Cpu;
 use serde::Deserialize;
 
 const FILE: &str = "decoded.toml";
-static OWN: LazyLock<Result<Caches, DataError>> =
+static BUILT_IN: LazyLock<Result<Caches, DataError>> =
     LazyLock::new(|| read_toml(FILE, include_str!("../../decoded.toml")));
 
-/// Micro-operations that an instruction may have for its copies to be as many as these caches hold. Those with
-/// more run from the microcode's memory or are slow by themselves.
+/// Assumed micro-operations per instruction. Instructions with more run from microcode or are slow anyway.
 const PER_INSTRUCTION: usize = 4;
-/// The most copies: with them a processor that issues eight instructions a cycle loops in 30 cycles.
-const MOST: usize = 240;
-/// Instructions of a loop where the processor is not known.
+/// Maximum number of copies: a CPU that issues eight instructions per cycle takes 30 cycles per loop.
+const MAX_COPIES: usize = 240;
+/// Instructions per loop on an unknown CPU.
 const UNKNOWN: usize = 48;
-/// Copies and half as many fill whole cycles of processors that issue 4, 6 or 8 instructions a cycle.
+/// Granularity: this many copies and half of them fill whole cycles of CPUs that issue 4, 6 or 8 instructions per cycle.
 const STEP: usize = 48;
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +38,7 @@ struct Processor {
 }
 
 impl Caches {
-    /// Instructions of a loop that the cache of a processor holds.
+    /// Returns how many instructions of a loop fit into the cache of a CPU.
     fn instructions(&self, vendor: &str, family: u32, model: u32) -> usize {
         let is = |it: &&Processor| {
             it.vendor == vendor
@@ -50,36 +49,36 @@ impl Caches {
     }
 }
 
-/// Instructions that a loop may have on this processor.
+/// Returns the maximum number of instructions of a loop on this CPU.
 ///
 /// # Errors
-/// What is wrong with the table of processors.
+/// Returns `failed` if `decoded.toml` is invalid.
 pub(crate) fn instructions() -> Result<usize, Failure> {
     static HERE: LazyLock<Result<usize, Failure>> = LazyLock::new(|| {
-        let caches = OWN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
+        let caches = BUILT_IN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
         let Cpu { vendor, family, model, .. } = Cpu::detect();
         Ok(caches.instructions(&vendor, family, model))
     });
     HERE.clone()
 }
 
-/// Copies of some code in a loop on this processor: a multiple of 4, so that half of them are even.
+/// Returns the number of copies of some code in a loop on this CPU: a multiple of 4, so that half of them are even.
 ///
 /// # Errors
-/// As for [`instructions`].
+/// As [`instructions`].
 pub(crate) fn copies(code: &[u8]) -> Result<usize, Failure> {
     Ok(fitting(instructions()? / length(code).max(1)))
 }
 
-/// The number of copies to take where so many fit.
+/// Rounds down the number of copies that fit.
 fn fitting(copies: usize) -> usize {
-    match copies.min(MOST) {
+    match copies.min(MAX_COPIES) {
         many @ STEP.. => many / STEP * STEP,
         few => (few / 4 * 4).max(4),
     }
 }
 
-/// How many instructions code is.
+/// Counts the instructions of code.
 fn length(code: &[u8]) -> usize {
     Decoder::new(64, code, DecoderOptions::MPX).into_iter().count()
 }
@@ -91,8 +90,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_processors_get_long_loops_and_unknown_ones_short_ones() {
-        let caches = OWN.as_ref().unwrap();
+    fn known_cpus_have_long_loops_and_unknown_ones_short_ones() {
+        let caches = BUILT_IN.as_ref().unwrap();
         assert_eq!(caches.instructions("GenuineIntel", 6, 94), 384);
         assert_eq!(caches.instructions("AuthenticAMD", 25, 17), 1024);
         // Alder Lake has two kinds of cores.
@@ -103,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn no_model_is_listed_twice_and_every_cache_holds_a_loop() {
+    fn each_model_is_listed_once_and_fits_a_loop() {
         let mut seen = BTreeSet::new();
-        for one in &OWN.as_ref().unwrap().processor {
+        for one in &BUILT_IN.as_ref().unwrap().processor {
             let models = if one.models.is_empty() { vec![u32::MAX] } else { one.models.clone() };
             for model in models {
                 assert!(seen.insert((&one.vendor, one.family, model)), "{one:?}");
@@ -115,10 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_fit_and_can_be_halved_twice() {
+    fn copies_fit_and_are_a_multiple_of_four() {
         for fit in 0..2000 {
             let copies = fitting(fit);
-            assert!(copies <= fit.max(4) && copies <= MOST && copies.is_multiple_of(4), "{fit}");
+            assert!(
+                copies <= fit.max(4) && copies <= MAX_COPIES && copies.is_multiple_of(4),
+                "{fit}"
+            );
         }
         assert_eq!([fitting(1000), fitting(384), fitting(200), fitting(50)], [240, 240, 192, 48]);
         assert_eq!([fitting(47), fitting(3), fitting(0)], [44, 4, 4]);

@@ -1,4 +1,4 @@
-//! Blockers: forms that keep one kind of unit busy (`blockers.toml`), with what each takes alone.
+//! Blockers: forms that keep one kind of execution unit busy (`blockers.toml`), with their times.
 
 use lab::data::read_toml;
 use lab::sample::Failure;
@@ -11,7 +11,7 @@ use crate::instructions::register_set::RegisterSet;
 use crate::timing::{Body, Data, LoopTimer, State, unroll};
 
 const FILE: &str = "blockers.toml";
-/// What vectors of blockers hold: 1.0 twice.
+/// Initial value of the vectors of blockers: 1.0 in each element.
 const ONE: u64 = 0x3FF0_0000_0000_0000;
 
 #[derive(Deserialize)]
@@ -29,20 +29,20 @@ struct Declared {
 
 /// A blocker as machine code.
 pub(super) struct Blocker {
-    /// The metric of what it hinders.
+    /// Metric of the slowdown that it causes.
     pub(super) against: String,
     pub(super) names_general: bool,
     pub(super) copies: Vec<Vec<u8>>,
-    /// Instructions of a copy, with those that make it independent.
+    /// Instructions per copy, including those that make it independent.
     pub(super) instructions: usize,
-    /// Core cycles of a copy alone.
+    /// Core cycles per copy without another form.
     pub(super) alone: f64,
 }
 
-/// The blockers that this CPU has.
+/// Measures the blockers that this CPU supports.
 ///
 /// # Errors
-/// What is wrong in the file; what cannot be measured.
+/// Returns the fault in the file, or the failure of a measurement.
 pub(super) fn all(data: &Data, timer: &LoopTimer) -> Result<Vec<Blocker>, Failure> {
     let declared = declared()?;
     let blockers = declared.iter().map(|one| Blocker::new(one, data, timer));
@@ -55,7 +55,7 @@ fn declared() -> Result<Vec<Declared>, Failure> {
 }
 
 impl Blocker {
-    /// Nothing where this CPU lacks it.
+    /// Measures a blocker; `None` if this CPU does not support it.
     fn new(declared: &Declared, data: &Data, timer: &LoopTimer) -> Result<Option<Self>, Failure> {
         let failed = |why| Failure::failed(format!("{FILE}: '{}': {why}", declared.form));
         let list = List::of_text(FILE, &declared.form).map_err(failed)?;
@@ -78,7 +78,7 @@ impl Blocker {
     }
 }
 
-/// Core cycles of one of these copies among nothing else.
+/// Returns the core cycles per copy without another form.
 fn alone(copies: &[Vec<u8>], data: &Data, timer: &LoopTimer) -> Result<f64, Failure> {
     let mut state = State::new(data);
     prepare_second(&mut state);
@@ -88,7 +88,7 @@ fn alone(copies: &[Vec<u8>], data: &Data, timer: &LoopTimer) -> Result<f64, Fail
     Ok(timer.cycles_of(&body)?)
 }
 
-/// The second share of the registers as blockers want it.
+/// Initialises the registers of [`RegisterSet::Second`].
 pub(super) fn prepare_second(state: &mut State) {
     (9..16).for_each(|number| state.set_vector(number, ONE));
     (8..13).for_each(|number| state.set_general(number, 1));
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_blocker_has_its_metric_and_assembles() {
+    fn every_blocker_has_a_metric_and_assembles() {
         let declared = declared().unwrap();
         assert_eq!(declared.len() + 1, METRICS.len());
         for one in &declared {
@@ -115,7 +115,7 @@ mod tests {
         let data = Data::new().unwrap();
         let timer = LoopTimer::new(tsc, &data, Duration::from_millis(1));
         let blockers = all(&data, &timer).unwrap();
-        // Nothing of integers, SSE2 and memory is missing on any processor of 64 bits.
+        // Every 64-bit CPU supports the blockers of integers, SSE2 and memory.
         assert!(blockers.len() >= 9, "{} blockers", blockers.len());
         for one in blockers {
             assert!(one.instructions >= 1 && one.copies.len() >= 4 && one.alone > 0.1);

@@ -1,8 +1,8 @@
-//! `bounds/sharing`: which units a form shares, inferred by contention with blockers of known kinds.
+//! `bounds/sharing`: the execution units that a form uses, inferred from contention with blockers of known kinds.
 //!
-//! Two streams that need different units take as long together as the longer one alone; two that need the
-//! same take as long as both. What all share is the front end: as many NOPs in the blocker's place show how
-//! much of the hindrance it explains, which lowers the confidence.
+//! Two streams that need different units take as long together as the longer one; two that need the same unit take the
+//! sum of both times. All streams share the front end: the same number of NOPs in place of the blocker shows how much of
+//! the slowdown it explains, which lowers the confidence.
 
 mod blocker;
 mod mixture;
@@ -58,37 +58,37 @@ const fn inferred(name: &'static str, about: &'static str) -> Metric {
 }
 
 const METRICS: &[Metric] = &[
-    inferred("shares_integer", "inferred: how much integer additions hinder it, 0 to 100%"),
-    inferred("shares_shift", "inferred: how much rotations hinder it"),
-    inferred("shares_multiply", "inferred: how much integer multiplications hinder it"),
-    inferred("shares_divide", "inferred: how much integer divisions hinder it"),
-    inferred("shares_fp_add", "inferred: how much additions of numbers hinder it"),
-    inferred("shares_fp_multiply", "inferred: how much multiplications of numbers hinder it"),
-    inferred("shares_fp_divide", "inferred: how much divisions of numbers hinder it"),
-    inferred("shares_vector_integer", "inferred: how much vector integer additions hinder it"),
-    inferred("shares_shuffle", "inferred: how much shuffles hinder it"),
-    inferred("shares_load", "inferred: how much loads hinder it"),
-    inferred("shares_store", "inferred: how much stores hinder it"),
+    inferred("shares_integer", "inferred: slowdown by integer additions, 0 to 100%"),
+    inferred("shares_shift", "inferred: slowdown by rotations"),
+    inferred("shares_multiply", "inferred: slowdown by integer multiplications"),
+    inferred("shares_divide", "inferred: slowdown by integer divisions"),
+    inferred("shares_fp_add", "inferred: slowdown by floating-point additions"),
+    inferred("shares_fp_multiply", "inferred: slowdown by floating-point multiplications"),
+    inferred("shares_fp_divide", "inferred: slowdown by floating-point divisions"),
+    inferred("shares_vector_integer", "inferred: slowdown by vector integer additions"),
+    inferred("shares_shuffle", "inferred: slowdown by shuffles"),
+    inferred("shares_load", "inferred: slowdown by loads"),
+    inferred("shares_store", "inferred: slowdown by stores"),
     inferred(
         "confidence",
-        "of what is inferred: 1 less the most that the front end alone explains, with any blocker",
+        "confidence: 1 minus the maximum slowdown that the front end explains, over all blockers",
     ),
 ];
 
-/// What takes longer than this cannot be kept balanced, cycles.
-const LONG: f64 = 200.0;
-/// Bodies that are timer for each form, about, taken again where the core clock moved.
+/// Maximum cycles of a form that blockers can balance.
+const MAX_CYCLES: f64 = 200.0;
+/// Approximate number of loops that are timed per form, with repeats when the core clock changed.
 const BODIES: u32 = 48;
 const NOP: u8 = 0x90;
 
-/// The copies of a form within a share of the registers, each behind what makes it independent.
+/// Returns the copies of a form within a set of registers, each after the code that makes it independent.
 fn copies(
     form: &InstructionForm,
     plan: &Plan,
-    share: RegisterSet,
+    registers: RegisterSet,
     breakers: &[u8],
 ) -> Result<Vec<Vec<u8>>, Failure> {
-    let lines = plan.independent(form, share).map_err(Failure::unsupported)?;
+    let lines = plan.independent(form, registers).map_err(Failure::unsupported)?;
     let codes = assembled(lines).into_iter();
     codes.map(|code| Ok([breakers, &code?].concat())).collect()
 }
@@ -118,7 +118,7 @@ impl Probe<FormParams> for SharingProbe {
     }
 }
 
-/// How much blockers hinder a form; they are measured first where there are none.
+/// Returns the slowdown of a form by each blocker. Measures the blockers first if `known` is empty.
 fn measure(
     form: &InstructionForm,
     prepared: &Prepared,
@@ -129,31 +129,32 @@ fn measure(
         *known = blocker::all(data, timer)?;
     }
     let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, data)?;
-    let beside = Beside::new(form, prepared, data, timer)?;
-    // Two that name registers by themselves would write the same ones.
-    let apart = |blocker: &&Blocker| !(blocker.names_general && prepared.plan.names_general());
-    let blockers: Vec<&Blocker> = known.iter().filter(apart).collect();
+    let contended = ContendedForm::new(form, prepared, data, timer)?;
+    // Two instructions with implicit registers would write the same ones.
+    let is_separate =
+        |blocker: &&Blocker| !(blocker.names_general && prepared.plan.names_general());
+    let blockers: Vec<&Blocker> = known.iter().filter(is_separate).collect();
     let mut measurement = Measurement::default();
     let mut confidence: f64 = 1.0;
-    for (blocker, (shares, front)) in blockers.iter().zip(beside.blocked(&blockers)?) {
-        measurement = measurement.value(&blocker.against, shares);
-        confidence = confidence.min(1.0 - front);
+    for (blocker, (slowdown, front_end)) in blockers.iter().zip(contended.slowdowns(&blockers)?) {
+        measurement = measurement.value(&blocker.against, slowdown);
+        confidence = confidence.min(1.0 - front_end);
     }
     Ok(measurement.value("confidence", confidence))
 }
 
-/// A form among blockers.
-struct Beside<'a> {
+/// Form that is mixed with blockers.
+struct ContendedForm<'a> {
     form: &'a InstructionForm,
     prepared: &'a Prepared,
     timer: &'a LoopTimer<'a>,
     state: State,
     copies: Vec<Vec<u8>>,
-    /// Core cycles of a copy alone.
+    /// Core cycles per copy without a blocker.
     alone: f64,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> ContendedForm<'a> {
     fn new(
         form: &'a InstructionForm,
         prepared: &'a Prepared,
@@ -165,21 +166,21 @@ impl<'a> Beside<'a> {
         let breakers = plan.breakers(&state);
         prepare_second(&mut state);
         let copies = copies(form, plan, RegisterSet::First, &breakers)?;
-        let mut beside = Self { form, prepared, timer, state, copies, alone: f64::NAN };
-        // A few first: some take microseconds.
-        if beside.by_itself(10)? > LONG {
-            let remedy = "look at its throughput: it uses more than one unit for long";
+        let mut contended = Self { form, prepared, timer, state, copies, alone: f64::NAN };
+        // Some forms take microseconds, so a few copies are measured first.
+        if contended.cycles_alone(10)? > MAX_CYCLES {
+            let remedy = "see its throughput: it occupies more than one unit";
             return Err(Failure::unavailable(
-                "it takes too long to be balanced by a blocker",
+                "the form takes too long to be balanced by a blocker",
                 remedy,
             ));
         }
-        beside.alone = beside.by_itself(mixture::times(1, unroll::instructions()?))?;
-        Ok(beside)
+        contended.alone = contended.cycles_alone(mixture::times(1, unroll::instructions()?))?;
+        Ok(contended)
     }
 
-    /// How much each blocker hinders the form, and how much of that the front end alone explains.
-    fn blocked(&self, blockers: &[&Blocker]) -> Result<Vec<(f64, f64)>, Failure> {
+    /// Returns the slowdown by each blocker, and the part that the front end explains.
+    fn slowdowns(&self, blockers: &[&Blocker]) -> Result<Vec<(f64, f64)>, Failure> {
         let mixtures: Vec<Mixture> =
             blockers.iter().map(|it| Mixture::new(self.alone, it.alone)).collect();
         let mut bodies = Vec::new();
@@ -189,16 +190,16 @@ impl<'a> Beside<'a> {
             bodies.push(self.body(&mixture.unit(&blocker.copies), times)?);
             bodies.push(self.body(&mixture.unit(&nops), times)?);
         }
-        // Between one pair of calibrations: they take longer than the bodies.
+        // All bodies share one pair of calibrations, which take longer than the bodies.
         let cycles = self.timer.cycles(&bodies.iter().collect::<Vec<_>>())?;
-        let hindered = |(mixture, pair): (&Mixture, &[f64])| {
-            (mixture.hindered(pair[0]), mixture.hindered(pair[1]))
+        let slowdown = |(mixture, pair): (&Mixture, &[f64])| {
+            (mixture.slowdown(pair[0]), mixture.slowdown(pair[1]))
         };
-        Ok(mixtures.iter().zip(cycles.chunks_exact(2)).map(hindered).collect())
+        Ok(mixtures.iter().zip(cycles.chunks_exact(2)).map(slowdown).collect())
     }
 
-    /// Core cycles of a copy of the form among nothing.
-    fn by_itself(&self, times: usize) -> Result<f64, Failure> {
+    /// Returns the core cycles per copy of the form without a blocker.
+    fn cycles_alone(&self, times: usize) -> Result<f64, Failure> {
         let body = self.body(&Unit { forms: 1, blockers: 0, copies: &[] }, times)?;
         Ok(self.timer.cycles_of(&body)?)
     }
