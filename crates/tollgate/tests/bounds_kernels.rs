@@ -30,5 +30,5 @@ fn the_table_has_overheads_and_caught_bugs() {
 #[test]
 fn an_unknown_mechanism_is_an_error() {
     let told = Bench::new().refused(&["bounds", "kernels", "--mechanism", "warp"], 2);
-    assert!(told.contains("no mechanism 'warp'"), "{told}");
+    assert!(told.contains("unknown mechanism 'warp'"), "{told}");
 }
