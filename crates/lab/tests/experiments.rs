@@ -125,7 +125,7 @@ fn a_profile_overrides_levels_rounds_and_budget() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_their_location() {
     let cases = [
         ("threads = [0, 4, 8]", "threads = [0, -4]", "'-4' is not a whole number"),
         ("threads = [0, 4, 8]", "thread = [0]", "unknown factor 'thread'"),
@@ -168,7 +168,7 @@ fn counts(n: usize) -> String {
 }
 
 #[test]
-fn more_points_than_memory_holds_are_refused_before_they_are_made() {
+fn too_many_points_are_refused_before_allocation() {
     let of = |threads: usize, lengths: usize, sweeps: &str| {
         format!(
             "[[experiment]]\nname = \"one\"\nabout = \"\"\nmetric = \"time\"\nsweeps = {sweeps}\n\
@@ -202,13 +202,13 @@ fn more_points_than_memory_holds_are_refused_before_they_are_made() {
 }
 
 #[test]
-fn a_file_without_a_suite_says_how_to_name_one() {
+fn a_missing_suite_is_an_error_with_a_fix() {
     let line = read(WHOLE, None, Profile::Quick).unwrap_err().to_string();
     assert!(line.contains("'suite' is missing"), "{line}");
 }
 
 #[test]
-fn names_are_plain_and_stand_once() {
+fn names_are_plain_and_unique() {
     let refused = |text: &str| one(text, Profile::Quick).unwrap_err();
     let named = |name: &str| WHOLE.replacen("name = \"one\"", &format!("name = \"{name}\""), 1);
     for name in ["", "../../../x", "mi\\u001b[31mne", "a b", &"x".repeat(65)] {

@@ -32,7 +32,7 @@ fn pairs() -> impl Strategy<Value = Vec<(f64, f64)>> {
 
 proptest! {
     #[test]
-    fn the_median_is_the_oracles(values in values(1..60)) {
+    fn the_median_equals_that_of_statrs(values in values(1..60)) {
         let found = median(&values).unwrap();
         prop_assert!(close(found, Data::new(values.clone()).median()));
         let deviations: Vec<f64> = values.iter().map(|value| (value - found).abs()).collect();
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn a_ratio_turned_over_is_the_inverse(pairs in pairs()) {
+    fn swapping_a_ratio_inverts_it(pairs in pairs()) {
         let turned: Vec<(f64, f64)> = pairs.iter().map(|&(a, b)| (b, a)).collect();
         let (one, other) = (paired_ratio(&pairs, 3).unwrap(), paired_ratio(&turned, 3).unwrap());
         prop_assert!(close(one.ratio, 1.0 / other.ratio));
@@ -149,7 +149,7 @@ fn the_rule_of_intervals_follows_the_rounds() {
 }
 
 #[test]
-fn intervals_cover_the_true_median_as_often_as_they_say() {
+fn intervals_have_their_coverage() {
     const REPLICATIONS: usize = 4000;
     let mut random = Pcg64Mcg::seed_from_u64(7);
     for rounds in [2usize, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 20, 21, 30, 50] {
@@ -174,7 +174,7 @@ fn intervals_cover_the_true_median_as_often_as_they_say() {
 }
 
 #[test]
-fn what_has_no_summary_is_refused() {
+fn bad_values_are_errors() {
     assert_eq!(estimate(&[]), Err(StatisticsError::Empty));
     assert_eq!(paired_ratio(&[], 5), Err(StatisticsError::Empty));
     assert_eq!((median(&[]), mad(&[f64::NAN]), minimum(&[f64::INFINITY])), (None, None, None));
@@ -192,7 +192,7 @@ fn what_has_no_summary_is_refused() {
 }
 
 #[test]
-fn a_choice_passes_over_what_was_not_measured() {
+fn a_choice_skips_missing_values() {
     let candidates = [vec![None; 10], vec![Some(2.0); 10], vec![Some(3.0)]];
     let mut halves = std::collections::HashSet::new();
     for seed in 0..20 {

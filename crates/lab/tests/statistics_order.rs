@@ -79,7 +79,7 @@ fn few_rounds_of_many_points_are_still_spread() {
 }
 
 #[test]
-fn an_order_is_the_same_for_ever() {
+fn an_order_is_reproducible() {
     // A run that resumes must find its order again, with any later build.
     assert_eq!(of_round(7, 3, 42), PINNED_ODD);
     assert_eq!(of_round(8, 30, 42), PINNED_EVEN);

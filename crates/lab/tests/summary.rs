@@ -59,7 +59,7 @@ fn only_the_newest_environment_counts() {
 }
 
 #[test]
-fn what_is_chosen_at_boot_is_gathered_over_boots() {
+fn factors_chosen_at_boot_combine_boots() {
     let made_up = two_lengths();
     let mut run = made_up.run(|_| 10e9);
     let here = machine::environment::Environment::capture();
@@ -164,7 +164,7 @@ fn times_in_ticks_and_cycles() {
 }
 
 #[test]
-fn what_cannot_be_summarised_says_why() {
+fn a_summary_without_samples_or_metric_is_an_error() {
     let run = two_lengths().run(|_| 10e9);
     let why = |experiment: &str, metric: &str, unit| {
         summarise(&run, experiment, metric, unit).unwrap_err()
@@ -213,7 +213,7 @@ fn the_larger_floor_decides() {
 }
 
 #[test]
-fn points_of_one_run_alone_are_counted() {
+fn points_of_only_one_run_are_counted() {
     let (a, mut b) = (changed(1, 1.0), changed(2, 1.0));
     b.samples.retain(|sample| sample.point.text("length") == "4 KiB");
     let extra = Point::from([("function", "apex"), ("length", "16 B"), ("threads", "0")]);
@@ -252,7 +252,7 @@ fn runs_of_different_definitions_are_not_compared() {
 }
 
 #[test]
-fn what_differs_between_compared_runs_is_noted() {
+fn differences_between_compared_runs_are_noted() {
     let notes = |change: &dyn Fn(&mut Run)| {
         let (a, mut b) = (changed(1, 1.0), changed(2, 1.0));
         change(&mut b);
@@ -282,7 +282,7 @@ fn what_differs_between_compared_runs_is_noted() {
 }
 
 #[test]
-fn the_unpaired_interval_covers_what_it_says() {
+fn the_unpaired_interval_has_its_coverage() {
     const REPLICATIONS: u32 = 2000;
     let mut random = Pcg64Mcg::seed_from_u64(1);
     for (rounds, least) in [(6, 0.95), (10, 0.94), (20, 0.94), (30, 0.94)] {

@@ -80,7 +80,7 @@ fn a_value_of_other_hardware_is_shown_and_not_judged() {
 }
 
 #[test]
-fn what_this_machine_lacks_is_said_with_the_remedy() {
+fn an_unmeasurable_point_has_its_remedy() {
     let keys = "expect = { at_least = 9e9 }";
     let whole = two_lengths().run(|_| 10e9);
     let absent = Failure::unavailable("no huge pages", "reserve some");
@@ -105,7 +105,7 @@ fn what_this_machine_lacks_is_said_with_the_remedy() {
 }
 
 #[test]
-fn a_point_that_stands_as_void_has_no_value() {
+fn a_void_point_has_no_value() {
     let mut run = two_lengths().run(|_| 10e9);
     for sample in &mut run.samples {
         sample.void = Some("the core clock moved".into());
@@ -115,7 +115,7 @@ fn a_point_that_stands_as_void_has_no_value() {
 }
 
 #[test]
-fn cores_that_are_lacking_are_said() {
+fn too_few_cores_are_unmeasurable() {
     let run = two_lengths().run(|_| 10e9);
     let keys = |cores: u32| format!("cores = {cores}\nexpect = {{ at_least = 9e9 }}");
     assert_kind(&keys(4), &run, Reproduced);
@@ -138,7 +138,7 @@ fn the_cores_are_those_of_the_machine_that_measured() {
 }
 
 #[test]
-fn what_is_not_measured_says_how() {
+fn an_unmeasured_claim_names_the_command() {
     let keys = "expect = { at_least = 9e9 }";
     let nothing = judge(&claim(keys), None, 4);
     assert_eq!(nothing.kind, Inconclusive);
@@ -163,7 +163,7 @@ fn only_runs_of_the_profile_count() {
 }
 
 #[test]
-fn few_rounds_are_inconclusive_unless_the_claim_says_so() {
+fn few_rounds_are_inconclusive_unless_the_claim_permits_them() {
     let mut made_up = two_lengths();
     let keys = |rounds: &str| format!("{rounds}\nexpect = {{ at_least = 9e9 }}");
     made_up.rounds = 5;
@@ -203,7 +203,7 @@ fn twins_in_the_metrics_unit() {
 }
 
 #[test]
-fn published_ticks_and_cycles_stand_beside_our_own() {
+fn ticks_and_cycles_are_compared_in_the_published_unit() {
     let mut made_up = two_lengths();
     made_up.metric = "latency";
     // 100 ns are 200 ticks of 2 GHz and 400 cycles of 4 GHz.
@@ -275,7 +275,7 @@ fn rounds_as_a_share_of_their_median_on_an_idle_core() {
 }
 
 #[test]
-fn a_share_of_a_median_of_0_says_so() {
+fn a_median_of_0_has_no_spread() {
     let mut run = two_lengths().run(|_| 100.0);
     for sample in &mut run.samples {
         sample.values.insert("throughput".into(), 0.0);
@@ -286,7 +286,7 @@ fn a_share_of_a_median_of_0_says_so() {
 }
 
 #[test]
-fn rounds_that_failed_are_told_and_may_change_the_verdict() {
+fn failed_rounds_are_counted_and_may_change_the_verdict() {
     let keys = |least: &str| format!("where = {{ length = \"4 KiB\" }}\nexpect = {{ {least} }}");
     let whole = two_lengths().run(|_| 10e9);
     let with = |failed: u32| {
@@ -317,7 +317,7 @@ fn rounds_that_failed_are_told_and_may_change_the_verdict() {
 }
 
 #[test]
-fn the_labs_own_cost_is_judged_by_one_row() {
+fn the_cost_of_the_lab_is_judged_by_one_row() {
     let mut run = two_lengths().run(|_| 10e9);
     let mut session = run.samples[0].clone();
     session.experiment = "lab/session".into();

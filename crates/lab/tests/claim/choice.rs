@@ -79,7 +79,7 @@ fn is(function: &str) -> impl Fn(&Point) -> bool {
 }
 
 #[test]
-fn nothing_is_ahead_of_what_was_not_measured() {
+fn an_unmeasured_point_may_be_better() {
     let whole = made_up(1).run(|point| if point.text("function") == "c" { 15e9 } else { 10e9 });
     let keys = between("'b', 'c'", "'glibc', 'a'", "at_least = 1.3");
     assert_kind(&keys, &whole, Reproduced);
@@ -124,7 +124,7 @@ fn nothing_is_ahead_of_what_was_not_measured() {
 }
 
 #[test]
-fn what_was_not_measured_may_have_been_ahead() {
+fn an_unmeasured_numerator_never_contradicts() {
     let truth = |point: &Point| if point.text("function") == "c" { 15e9 } else { 10e9 };
     let mut run = made_up(1).run(truth);
     let crashed = Failure::new(FailureKind::Crashed, "signal 11");

@@ -166,7 +166,7 @@ fn judge_all(texts: [&str; 2]) -> bool {
 }
 
 #[test]
-fn the_journal_that_is_edited_is_read_whole() {
+fn the_unedited_journal_is_read() {
     assert!(judge_all([&JOURNAL[0], &JOURNAL[1]]));
 }
 

@@ -136,7 +136,7 @@ fn near_and_far_rounds_are_not_paired() {
 }
 
 #[test]
-fn a_claim_on_near_cores_looks_at_no_others() {
+fn a_claim_on_near_cores_uses_only_near_rounds() {
     let mut run = functions(&["glibc", "apex"])
         .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
     // In every second round both are far, where there is no difference.
@@ -162,7 +162,7 @@ fn a_claim_on_near_cores_looks_at_no_others() {
 }
 
 #[test]
-fn rounds_of_no_common_class_say_so() {
+fn rounds_without_a_common_class_are_inconclusive() {
     let mut run = functions(&["glibc", "apex"]).run(|_| 10e9);
     for sample in &mut run.samples {
         let class = if sample.point.text("function") == "apex" { "far" } else { "near" };
@@ -213,7 +213,7 @@ fn a_ranking() {
 }
 
 #[test]
-fn what_the_machine_does_not_allow_is_not_contradicted() {
+fn a_ratio_above_the_limit_of_the_machine_is_unmeasurable() {
     let made_up = functions(&["glibc", "apex", "stores"]);
     let run = |apex: f64, stores: f64| {
         made_up.run(|point| match point.text("function") {

@@ -48,7 +48,7 @@ fn read(file: &str, text: &str) -> Result<Vec<Claim>, DataError> {
 }
 
 #[test]
-fn a_whole_claim_is_read_beside_other_tables() {
+fn a_claim_is_read_next_to_other_tables() {
     let claims = read("own.toml", WHOLE).unwrap();
     assert_eq!(claims.len(), 1);
     let claim = &claims[0];
@@ -181,7 +181,7 @@ fn made_up() -> MadeUp {
 }
 
 #[test]
-fn a_claim_that_fits_is_spelled_as_points_are() {
+fn a_checked_claim_has_canonical_levels() {
     let experiments = [made_up().experiment()];
     let claim = claim(
         "where = { length = 65536 }\n\
@@ -207,7 +207,7 @@ fn a_claim_that_fits_is_spelled_as_points_are() {
 }
 
 #[test]
-fn few_rounds_judge_nothing_but_our_own_promises_on_what_is_the_same_each_time() {
+fn only_promises_of_few_rounds_may_require_few_rounds() {
     let expected = [
         "{ at_least = 1 }",
         "{ ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }, at_least = 1 }",

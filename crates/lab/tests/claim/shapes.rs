@@ -38,7 +38,7 @@ fn the_winner_changes() {
 }
 
 #[test]
-fn what_was_not_measured_everywhere_does_not_compete() {
+fn a_level_not_measured_everywhere_does_not_compete() {
     let mut run = functions(|function, _| if function == "glibc" { 10e9 } else { 15e9 });
     fail(&mut run, &Failure::unsupported("no AVX-512"), |point| {
         point.text("function") == "apex" && point.text("length") == "16 B"
