@@ -4,8 +4,8 @@ use core::arch::naked_asm;
 
 use super::{CopyFn, avx2};
 
-/// `rep movsb` in its fast cases: an aligned destination, whole lines, and never if the processor
-/// would copy byte by byte.
+/// Resolves the function that uses `rep movsb` in its fast cases only: an aligned destination, whole
+/// lines, and never if the processor would copy byte by byte.
 pub(super) fn rep_aligned() -> Result<CopyFn, String> {
     avx2::resolve().map(|_| copy_rep_aligned as CopyFn)
 }
@@ -53,7 +53,8 @@ pub(super) unsafe extern "C" fn copy_rep_aligned(
     )
 }
 
-/// Non-temporal stores: the destination bypasses the caches, and its lines are not read first.
+/// Resolves the function with non-temporal stores: the destination bypasses the caches, and its lines
+/// are not read first.
 pub(super) fn non_temporal() -> Result<CopyFn, String> {
     avx2::resolve().map(|_| copy_non_temporal as CopyFn)
 }
@@ -131,9 +132,9 @@ pub(super) unsafe extern "C" fn copy_non_temporal(
     )
 }
 
-/// For lengths near the size of the last-level cache. Ordinary stores use cache space and evict the
-/// source; non-temporal stores are limited by the memory's write rate. One quarter by ordinary stores
-/// concurrently with three quarters by non-temporal ones uses both: 1.2 to 1.7 times the faster of the
+/// Resolves the function for lengths near the size of the last-level cache. Ordinary stores use cache
+/// space and evict the source; non-temporal stores are limited by the memory's write rate. One quarter
+/// by ordinary stores concurrently with three quarters by non-temporal ones uses both: 1.2 to 1.7 times the faster of the
 /// two at half the cache's size on Zen 4. Alternating line by line is three times slower than either,
 /// so each stream has its own part of the buffer.
 pub(super) fn cached_quarter() -> Result<CopyFn, String> {
