@@ -195,7 +195,7 @@ mod tests {
         let wrong = |range: &str| {
             let text = format!("[[range]]\nname = 'a'\n{range}\n");
             let message = Rules::read("my.toml", &text, 1).unwrap_err().to_string();
-            assert!(!message.contains('\n') && message.starts_with("my.toml: "), "{message}");
+            assert!(!message.contains('\n') && message.starts_with("my.toml:"), "{message}");
             message
         };
         assert!(wrong("length='1 GB'\nread=[]\nwrite=[]").contains("'1 GB'"));
