@@ -21,7 +21,7 @@ use machine::tsc::Tsc;
 
 use memory::SmallPages;
 use params::{Counted, TableParams, TableStrategy};
-use pass::PassCost;
+use pass::{Pass, PassCost};
 use usage::InstructionCounters;
 
 /// Stores pointers whose bounds need a new table each.
@@ -115,7 +115,7 @@ fn passes(
     budget: Duration,
 ) -> Result<Vec<PassPair>, Failure> {
     let end = Instant::now() + budget;
-    let pass = params.pass();
+    let pass = Pass::from_params(params);
     let run = |strategy| pass.run(strategy, tsc, counters);
     let mut pairs = Vec::new();
     loop {

@@ -6,8 +6,6 @@ use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 use lab::sample::Failure;
 
-use super::pass::Pass;
-
 /// Mappings reserved for the remainder of the process.
 const OTHER_MAPPINGS: u64 = 1000;
 /// Bytes of memory per pointer with its table: one page each, and one page of page tables for each.
@@ -77,14 +75,6 @@ pub(crate) struct TableParams {
 }
 
 impl TableParams {
-    pub(super) fn pass(&self) -> Pass {
-        Pass {
-            count: self.count,
-            own: self.slots == SlotMemory::Own,
-            freed: self.life == Lifetime::Freed,
-        }
-    }
-
     /// Returns the maximum number of mappings at one time. The kernel may merge adjacent ones.
     fn mappings(&self) -> u64 {
         let per_table = match self.tables {

@@ -5,7 +5,7 @@ use std::io;
 use lab::sample::Failure;
 use machine::tsc::{self, Tsc};
 
-use super::params::TableStrategy;
+use super::params::{Lifetime, SlotMemory, TableParams, TableStrategy};
 use super::slots::Slots;
 use super::strategies::{Arena, Base, BoundsTables, Inline, Trap, Untracked};
 use super::usage::{InstructionCounters, Usage};
@@ -32,6 +32,14 @@ pub(super) struct PassCost {
 }
 
 impl Pass {
+    pub(super) fn from_params(params: &TableParams) -> Self {
+        Self {
+            count: params.count,
+            own: params.slots == SlotMemory::Own,
+            freed: params.life == Lifetime::Freed,
+        }
+    }
+
     /// Runs a pass. Preparation and clean-up are outside the timed part.
     ///
     /// # Errors
