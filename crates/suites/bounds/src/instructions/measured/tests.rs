@@ -1,5 +1,4 @@
-//! The instrument against the machine itself: what it reads must be what other ways of measuring read, on any
-//! processor. No latency is written down here.
+//! Measured times against independent measurements on the same machine. No expected latency is hard-coded.
 
 use std::arch::asm;
 use std::time::Duration;
@@ -11,13 +10,13 @@ use super::super::list::{BUILT_IN, List};
 use super::super::prepared::prepare;
 use super::*;
 
-/// Pairs of short measurements, taken in turn. The median of their ratios is right as long as fewer than half
-/// of the pairs are disturbed.
+/// Number of pairs of short, alternating measurements. The median of their ratios is correct if fewer than half of the
+/// pairs are disturbed.
 const PAIRS: usize = 41;
-/// What two right measurements may differ by, relative. A chain that is read wrongly is off by a cycle or more.
-const AGREE: f64 = 0.05;
-/// How long one body is measured.
-const SHORT: Duration = Duration::from_millis(1);
+/// Maximum relative difference of two correct measurements. A wrong chain is off by a cycle or more.
+const TOLERANCE: f64 = 0.05;
+/// Budget of one body.
+const BUDGET: Duration = Duration::from_millis(1);
 
 fn one_form<'a>(
     list: &'a List,
@@ -28,28 +27,27 @@ fn one_form<'a>(
     Measured { form: &list.forms[0], prepared, data, timer, counting: None }
 }
 
-/// The time stamp counter, on a CPU that this thread keeps; nothing, and a note, if it keeps no time.
+/// Pins this thread and returns the time-stamp counter; notes the test as untested if it is not invariant.
 fn clock(test: &str) -> Option<&'static Tsc> {
     machine::pin::pin_to(machine::pin::current_cpu()).unwrap();
     Tsc::get().inspect_err(|why| machine::untested::note(test, why)).ok()
 }
 
-/// A form of the suite's own list, with what its class holds: one multiply of denormals takes longer than
-/// another.
-fn own(text: &str) -> List {
+/// Returns a list of one form of the built-in list, with the element type of its class.
+fn built_in(text: &str) -> List {
     let list = BUILT_IN.as_ref().unwrap();
     let level = text.replace(',', "");
     let form = list.forms.iter().find(|form| form.level == level).unwrap();
     List { file: list.file.clone(), forms: vec![form.clone()] }
 }
 
-/// Medians of a metric of one form and of `add R64, R64`, and of the ratio between the two.
-fn beside_an_addition(tsc: &Tsc, text: &str, metric: &str) -> (f64, f64, f64) {
+/// Returns the medians of a metric of a form, of the latency of `add R64, R64`, and of their ratio.
+fn compared_with_add(tsc: &Tsc, text: &str, metric: &str) -> (f64, f64, f64) {
     let data = Data::new().unwrap();
-    let lists = [text, "add R64, R64"].map(own);
+    let lists = [text, "add R64, R64"].map(built_in);
     let prepared = lists.each_ref().map(|list| prepare(list).remove(0).unwrap());
     let one = |at: usize, metric: &str| {
-        let timer = LoopTimer::new(tsc, &data, SHORT);
+        let timer = LoopTimer::new(tsc, &data, BUDGET);
         one_form(&lists[at], &prepared[at], &data, timer).measure(false).unwrap().values[metric]
     };
     let pairs: Vec<_> = (0..PAIRS).map(|_| (one(0, metric), one(1, "latency"))).collect();
@@ -60,15 +58,15 @@ fn beside_an_addition(tsc: &Tsc, text: &str, metric: &str) -> (f64, f64, f64) {
 
 fn agree(what: &str, one: f64, other: f64) {
     println!("{what}: {one:.4} and {other:.4}");
-    assert!((one / other - 1.0).abs() < AGREE, "{what}: {one:.4} and {other:.4}");
+    assert!((one / other - 1.0).abs() < TOLERANCE, "{what}: {one:.4} and {other:.4}");
 }
 
-/// A chain as a loop that the compiler assembles, timer by the time stamp counter alone.
+/// Returns the ticks of a chain in a loop that the compiler assembles.
 macro_rules! chain {
     ($($instruction:literal),+; $($operands:tt)*) => {{
         let mut left = LOOPS;
-        let begin = tsc::start();
-        // SAFETY: only the named registers and the flags change; the load reads the word that is given.
+        let start = tsc::start();
+        // SAFETY: only the operands and the flags change; the load reads a valid word.
         unsafe {
             asm!(
                 ".p2align 6", "2:", ".rept 64", $($instruction),+, ".endr", "dec {left}", "jnz 2b",
@@ -76,7 +74,7 @@ macro_rules! chain {
             );
         }
         std::hint::black_box(&mut left);
-        tsc::stop().saturating_sub(begin) as f64
+        tsc::stop().saturating_sub(start) as f64
     }};
 }
 const LOOPS: u64 = 256;
@@ -106,7 +104,7 @@ fn float_additions() -> f64 {
 }
 
 #[test]
-fn latencies_are_what_loops_of_the_compiler_take() {
+fn latencies_match_loops_of_the_compiler() {
     let Some(tsc) = clock("bounds: latencies against the compiler's loops") else { return };
     type Chain = fn() -> f64;
     for (text, chain) in [
@@ -119,37 +117,41 @@ fn latencies_are_what_loops_of_the_compiler_take() {
         chain();
         let pairs: Vec<_> = (0..PAIRS).map(|_| (chain(), additions())).collect();
         let ratios: Vec<f64> = pairs.iter().map(|(chain, adds)| chain / adds).collect();
-        let least = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).fold(f64::INFINITY, f64::min);
-        // A busy SMT sibling slows loads more than adds, which the least of each leaves out; and now and then the
-        // vector units of a Zen 5 take a cycle less, which the median does.
-        let by_loop = [median(&ratios).unwrap(), least(|pair| pair.0) / least(|pair| pair.1)];
-        let by_table = beside_an_addition(tsc, text, "latency").2;
+        let minimum =
+            |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).fold(f64::INFINITY, f64::min);
+        // The minimum excludes a busy SMT sibling, which slows loads more than adds. The median excludes occasional
+        // vector operations of Zen 5 that take a cycle less.
+        let by_loop = [median(&ratios).unwrap(), minimum(|pair| pair.0) / minimum(|pair| pair.1)];
+        let by_table = compared_with_add(tsc, text, "latency").2;
         println!("{text}: {by_table:.4} and {by_loop:.4?}");
-        let near = |one: &f64| (by_table / one - 1.0).abs() < AGREE;
+        let near = |one: &f64| (by_table / one - 1.0).abs() < TOLERANCE;
         assert!(by_loop.iter().any(near), "{text}: {by_table:.4} and {by_loop:.4?}");
     }
 }
 
 #[test]
-fn multiplications_take_what_the_core_clock_says() {
+fn multiplications_match_the_latencies_of_the_core_clock() {
     let Some(tsc) = clock("bounds: a latency against the core clock") else { return };
     let latencies = machine::core_clock::latencies().unwrap();
     let (Some(integer), Some(float)) = (latencies.integer, latencies.float) else {
-        return machine::untested::note("bounds: a latency against the core clock", &"not learnt");
+        return machine::untested::note(
+            "bounds: a latency against the core clock",
+            &"latencies unknown",
+        );
     };
     for (text, cycles) in [("imul R32, R32", integer), ("mulsd XMM, XMM", float)] {
-        agree(text, beside_an_addition(tsc, text, "latency").2, cycles as f64);
+        agree(text, compared_with_add(tsc, text, "latency").2, cycles as f64);
     }
 }
 
-/// `imul rsi, rax` and additions to rsi that wait for it and for one another.
+/// `imul rsi, rax`, and `add rsi, rax`, which depends on it and on itself.
 const MULTIPLY: [u8; 4] = [0x48, 0x0F, 0xAF, 0xF0];
 const ADD: [u8; 3] = [0x48, 0x01, 0xC6];
 
-/// Median cycles a copy of some bodies of so many copies each, measured in turn.
-fn in_turn(tsc: &Tsc, bodies: &[(Vec<u8>, usize)]) -> Vec<f64> {
+/// Returns the median cycles per copy of bodies with their numbers of copies, measured alternately.
+fn alternating(tsc: &Tsc, bodies: &[(Vec<u8>, usize)]) -> Vec<f64> {
     let data = Data::new().unwrap();
-    let timer = LoopTimer::new(tsc, &data, SHORT);
+    let timer = LoopTimer::new(tsc, &data, BUDGET);
     let body = |(code, copies): &(Vec<u8>, usize)| {
         let state = State::new(&data);
         Body::new(*copies, false, state, |_| (), |copies| Ok(code.repeat(copies))).unwrap()
@@ -162,39 +164,39 @@ fn in_turn(tsc: &Tsc, bodies: &[(Vec<u8>, usize)]) -> Vec<f64> {
 }
 
 #[test]
-fn planted_additions_take_a_cycle_each() {
+fn each_added_addition_takes_one_cycle() {
     let Some(tsc) = clock("bounds: planted delays") else { return };
     let planted = [0, 1, 2, 4, 8];
     let bodies = planted.map(|more| ([&MULTIPLY[..], &ADD.repeat(more)].concat(), 40));
-    let cycles = in_turn(tsc, &bodies);
+    let cycles = alternating(tsc, &bodies);
     for (more, cycles_of) in planted.iter().zip(&cycles) {
         agree(&format!("imul and {more} add"), *cycles_of, cycles[0] + *more as f64);
     }
     for several in 1..4 {
-        // Against one another: a busy SMT sibling slows adds, and not the chains of the core clock.
-        let cycles = in_turn(tsc, &[(ADD.repeat(several), 40), (ADD.to_vec(), 40)]);
+        // Relative to each other, because a busy SMT sibling slows adds but not the chains of the core clock.
+        let cycles = alternating(tsc, &[(ADD.repeat(several), 40), (ADD.to_vec(), 40)]);
         agree(&format!("{several} add"), cycles[0], several as f64 * cycles[1]);
     }
 }
 
 #[test]
-fn a_copy_takes_as_long_among_half_as_many() {
+fn the_time_per_copy_does_not_depend_on_their_number() {
     let Some(tsc) = clock("bounds: as many copies again") else { return };
     for code in [MULTIPLY.to_vec(), ADD.to_vec(), [&MULTIPLY[..], &ADD].concat()] {
-        let cycles = in_turn(tsc, &[(code.clone(), 120), (code.clone(), 60), (code, 24)]);
+        let cycles = alternating(tsc, &[(code.clone(), 120), (code.clone(), 60), (code, 24)]);
         agree("120 and 60 copies", cycles[0], cycles[1]);
         agree("120 and 24 copies", cycles[0], cycles[2]);
     }
 }
 
 #[test]
-fn copies_that_do_not_wait_take_less_than_those_that_do() {
+fn independent_copies_take_less_time_than_a_chain() {
     let Some(tsc) = clock("bounds: independent copies") else { return };
-    // Every processor since the P6 adds twice in a cycle, and begins a multiplication before the last has ended.
+    // Every CPU since the P6 adds twice per cycle and pipelines multiplications.
     for text in ["add R64, R64", "imul R64, R64"] {
-        let (throughput, _, _) = beside_an_addition(tsc, text, "throughput");
-        let (latency, _, _) = beside_an_addition(tsc, text, "latency");
-        println!("{text}: {throughput:.3} side by side, {latency:.3} in a chain");
+        let (throughput, _, _) = compared_with_add(tsc, text, "throughput");
+        let (latency, _, _) = compared_with_add(tsc, text, "latency");
+        println!("{text}: {throughput:.3} independent, {latency:.3} in a chain");
         assert!(throughput < 0.8 * latency, "{text}: {throughput:.3} of {latency:.3}");
     }
 }
@@ -206,16 +208,16 @@ fn a_fault_is_unsupported_and_the_next_form_is_measured() {
     let list = List::read("mine.toml", text).unwrap();
     let prepared = prepare(&list).remove(0).unwrap();
     let data = Data::new().unwrap();
-    let timer = LoopTimer::new(tsc, &data, SHORT);
+    let timer = LoopTimer::new(tsc, &data, BUDGET);
     let form = one_form(&list, &prepared, &data, timer);
     let failure = form.measure(false).unwrap_err();
     assert_eq!(failure.kind, lab::sample::FailureKind::Unsupported);
     assert!(failure.why.contains("SIGILL"), "{failure}");
-    assert!(beside_an_addition(tsc, "add R64, R64", "throughput").0 > 0.0);
+    assert!(compared_with_add(tsc, "add R64, R64", "throughput").0 > 0.0);
 }
 
 #[test]
-fn what_is_off_an_integer_is_told_by_what_is_allowed() {
+fn the_distance_from_a_whole_number_is_relative_to_the_tolerance() {
     assert!((off_integer(3.05) - 1.0).abs() < 1e-9);
     assert!((off_integer(19.9) - 1.0).abs() < 1e-9);
     assert!(off_integer(4.002) < 0.05 && off_integer(0.5) > 5.0);
