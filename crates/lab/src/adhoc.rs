@@ -20,32 +20,24 @@ use crate::terminal;
 
 use serde_json::{Value, json};
 
-/// A suite's command, e.g. `tollgate copy`.
-pub trait SuiteCommand: Suite {
-    /// Returns the clap command, named after the suite; `None` if the suite has no command.
-    fn command(&self) -> Option<clap::Command> {
-        None
-    }
+/// The error of a suite's command: one line, `what: cause; fix`.
+pub type CommandError = Box<dyn Error + Send + Sync>;
 
-    /// Runs the command and returns the exit status.
-    ///
-    /// # Errors
-    /// Returns one line, `what: cause; fix`. The program exits with 2 for a [`UsageError`](crate::suite::UsageError)
-    /// or a [`clap::Error`], and with 1 for any other error.
-    fn run_command(
-        &self,
-        matches: &clap::ArgMatches,
-        lab: &Lab,
-    ) -> Result<i32, Box<dyn Error + Send + Sync>> {
-        let _ = (matches, lab);
-        Err(format!("suite '{}' has no command; use 'tollgate run {0}'", self.name()).into())
-    }
+/// A suite's command, e.g. `tollgate copy`.
+pub struct SuiteCommand {
+    /// The suite.
+    pub suite: &'static Suite,
+    /// Returns the clap command, named after the suite.
+    pub command: fn() -> clap::Command,
+    /// Runs the command and returns the exit status. The program exits with 2 for a
+    /// [`UsageError`](crate::suite::UsageError) or a [`clap::Error`], and with 1 for any other error.
+    pub run: fn(&clap::ArgMatches, &Lab) -> Result<i32, CommandError>,
 }
 
 /// A run of a suite's command.
 pub struct AdhocRun<'a> {
     /// The suite.
-    pub suite: &'a dyn Suite,
+    pub suite: &'a Suite,
     /// The experiments, in order.
     pub experiments: Vec<Experiment>,
     /// The profile.

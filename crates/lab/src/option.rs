@@ -61,7 +61,7 @@ pub const OF_LAB: &[SuiteOption] = &[SuiteOption {
 }];
 
 /// Returns the options of the suites and of the lab, without duplicates, in alphabetical order.
-pub fn known(suites: &[&dyn Suite]) -> Vec<SuiteOption> {
+pub fn known(suites: &[&Suite]) -> Vec<SuiteOption> {
     let all = suites.iter().flat_map(|suite| suite.options()).chain(OF_LAB);
     let by_name: BTreeMap<_, _> = all.map(|option| (option.name, *option)).collect();
     by_name.into_values().collect()
@@ -72,7 +72,7 @@ pub fn known(suites: &[&dyn Suite]) -> Vec<SuiteOption> {
 /// # Errors
 /// Returns a usage error for an unknown name, a value of the wrong type, and a name that is set twice.
 pub fn read(
-    suites: &[&dyn Suite],
+    suites: &[&Suite],
     allow: &[String],
     set: &[String],
 ) -> Result<BTreeMap<String, String>, UsageError> {

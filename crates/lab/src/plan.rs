@@ -28,7 +28,7 @@ pub fn seed_of(name: &str, seed: u64) -> u64 {
 }
 
 /// Estimates the maximum time of all rounds of an experiment.
-pub fn expected(experiment: &Experiment, suite: &dyn Suite) -> Duration {
+pub fn expected(experiment: &Experiment, suite: &Suite) -> Duration {
     let budget = experiment.effort.budget;
     let method = suite::method(suite, &experiment.method);
     let one = |point| method.as_ref().map_or(budget, |method| method.expected(point, budget));

@@ -24,7 +24,7 @@ use crate::suite::{self, Suite};
 const MAX_STEAL: f64 = 0.05;
 
 /// Executes the order on standard input; returns the exit status.
-pub fn main(suites: &[&dyn Suite]) -> i32 {
+pub fn main(suites: &[&Suite]) -> i32 {
     match serve(suites) {
         Ok(()) => 0,
         Err(failure) => {
@@ -34,7 +34,7 @@ pub fn main(suites: &[&dyn Suite]) -> i32 {
     }
 }
 
-fn serve(suites: &[&dyn Suite]) -> Result<(), Failure> {
+fn serve(suites: &[&Suite]) -> Result<(), Failure> {
     let answers = redirect_output()?;
     let mut rendezvous = Rendezvous::new(requests(), Box::new(answers));
     let Some(Request::Order(order)) = rendezvous.request() else {

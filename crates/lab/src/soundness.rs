@@ -13,7 +13,7 @@ const MIN_POINTS: usize = 2;
 ///
 /// # Errors
 /// Returns the first error in the suite's data.
-pub fn experiments(suite: &dyn Suite, profile: Profile) -> Result<Vec<Experiment>, String> {
+pub fn experiments(suite: &Suite, profile: Profile) -> Result<Vec<Experiment>, String> {
     let experiments = Catalogue::of_suite(suite).and_then(|data| data.experiments(profile));
     experiments.map_err(|error| error.to_string())
 }
@@ -22,7 +22,7 @@ pub fn experiments(suite: &dyn Suite, profile: Profile) -> Result<Vec<Experiment
 ///
 /// # Errors
 /// Returns the first error in the suite's data.
-pub fn seconds(suite: &dyn Suite, profile: Profile) -> Result<f64, String> {
+pub fn seconds(suite: &Suite, profile: Profile) -> Result<f64, String> {
     let all = experiments(suite, profile)?;
     Ok(all.iter().map(|one| crate::plan::expected(one, suite).as_secs_f64()).sum())
 }
@@ -31,7 +31,7 @@ pub fn seconds(suite: &dyn Suite, profile: Profile) -> Result<f64, String> {
 ///
 /// # Errors
 /// Returns the first error in the suite's data.
-pub fn faults(suite: &dyn Suite) -> Result<Vec<String>, String> {
+pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
     let catalogue = Catalogue::of_suite(suite).map_err(|error| error.to_string())?;
     let experiments = |profile| catalogue.experiments(profile).map_err(|error| error.to_string());
     let mut faults = Vec::new();
@@ -55,7 +55,7 @@ pub fn faults(suite: &dyn Suite) -> Result<Vec<String>, String> {
 
 /// A timed experiment needs twins, and a point that cannot be measured must name what the machine
 /// lacks.
-fn experiment_faults(suite: &dyn Suite, one: &Experiment) -> Vec<String> {
+fn experiment_faults(suite: &Suite, one: &Experiment) -> Vec<String> {
     let mut faults = Vec::new();
     let method = match suite::method(suite, &one.method) {
         Ok(method) => method,

@@ -24,6 +24,24 @@ pub struct Data {
     pub figures: &'static str,
 }
 
+impl Data {
+    /// No files, for tests.
+    pub const EMPTY: Self = Self { experiments: "", claims: "", promises: "", figures: "" };
+}
+
+/// Embeds the TOML files in the folder of the suite's crate.
+#[macro_export]
+macro_rules! suite_data {
+    () => {
+        $crate::suite::Data {
+            experiments: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/experiments.toml")),
+            claims: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/claims.toml")),
+            promises: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/promises.toml")),
+            figures: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/figures.toml")),
+        }
+    };
+}
+
 /// The purpose of a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -57,43 +75,109 @@ pub enum OptionValue {
 }
 
 /// One boundary: its methods, options and data.
-pub trait Suite: Sync {
+pub struct Suite {
+    name: &'static str,
+    about: &'static str,
+    purpose: Purpose,
+    data: Data,
+    methods: &'static [&'static dyn AnyMethod],
+    options: &'static [SuiteOption],
+    capabilities: fn() -> Vec<Capability>,
+    inconsistencies: fn(&Run) -> Vec<String>,
+}
+
+impl Suite {
+    /// Creates a suite that measures a boundary, with its name on the command line and a one-line description.
+    pub const fn new(
+        name: &'static str,
+        about: &'static str,
+        data: Data,
+        methods: &'static [&'static dyn AnyMethod],
+    ) -> Self {
+        Self {
+            name,
+            about,
+            purpose: Purpose::Boundary,
+            data,
+            methods,
+            options: &[],
+            capabilities: Vec::new,
+            inconsistencies: |_| Vec::new(),
+        }
+    }
+
+    /// Makes it a suite that tests the instrument.
+    #[must_use]
+    pub const fn self_test(mut self) -> Self {
+        self.purpose = Purpose::SelfTest;
+        self
+    }
+
+    /// Adds options that a user may enable or set, in addition to those of the lab.
+    #[must_use]
+    pub const fn with_options(mut self, options: &'static [SuiteOption]) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Adds what the suite requires in addition to the capabilities of `machine`.
+    #[must_use]
+    pub const fn with_capabilities(mut self, detect: fn() -> Vec<Capability>) -> Self {
+        self.capabilities = detect;
+        self
+    }
+
+    /// Adds a check for contradictions between the results of a run, e.g. a part that is larger than its whole; one
+    /// line each.
+    #[must_use]
+    pub const fn with_inconsistencies(mut self, find: fn(&Run) -> Vec<String>) -> Self {
+        self.inconsistencies = find;
+        self
+    }
+
     /// Returns the name on the command line, e.g. `copy`.
-    fn name(&self) -> &'static str;
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
 
     /// Returns a one-line description.
-    fn about(&self) -> &'static str;
+    pub fn about(&self) -> &'static str {
+        self.about
+    }
 
     /// Returns the purpose.
-    fn purpose(&self) -> Purpose {
-        Purpose::Boundary
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     /// Returns the embedded TOML files.
-    fn data(&self) -> Data;
+    pub fn data(&self) -> Data {
+        self.data
+    }
 
     /// Returns the methods.
-    fn methods(&self) -> &'static [&'static dyn AnyMethod];
-
-    /// Returns the options that a user may enable or set, in addition to those of the lab.
-    fn options(&self) -> &'static [SuiteOption] {
-        &[]
+    pub fn methods(&self) -> &'static [&'static dyn AnyMethod] {
+        self.methods
     }
 
-    /// Detects what the suite needs in addition to the capabilities of `machine`.
-    fn capabilities(&self) -> Vec<Capability> {
-        Vec::new()
+    /// Returns the options of the suite.
+    pub fn options(&self) -> &'static [SuiteOption] {
+        self.options
     }
 
-    /// Returns contradictions between the results of a run, e.g. a part that is larger than its whole; one line each.
-    fn inconsistencies(&self, run: &Run) -> Vec<String> {
-        let _ = run;
-        Vec::new()
+    /// Detects what the suite requires in addition to the capabilities of `machine`.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        (self.capabilities)()
+    }
+
+    /// Returns contradictions between the results of a run, one line each.
+    pub fn inconsistencies(&self, run: &Run) -> Vec<String> {
+        (self.inconsistencies)(run)
     }
 }
 
 /// Finds a suite by its name.
-pub fn find<'a>(suites: &[&'a dyn Suite], name: &str) -> Option<&'a dyn Suite> {
+pub fn find<'a>(suites: &[&'a Suite], name: &str) -> Option<&'a Suite> {
     suites.iter().copied().find(|suite| suite.name() == name)
 }
 
@@ -101,7 +185,7 @@ pub fn find<'a>(suites: &[&'a dyn Suite], name: &str) -> Option<&'a dyn Suite> {
 ///
 /// # Errors
 /// Returns one line with the suite's methods if there is no such method.
-pub fn method(suite: &dyn Suite, name: &str) -> Result<&'static dyn AnyMethod, String> {
+pub fn method(suite: &Suite, name: &str) -> Result<&'static dyn AnyMethod, String> {
     suite.methods().iter().copied().find(|method| method.name() == name).ok_or_else(|| {
         let known: Vec<_> = suite.methods().iter().map(|method| method.name()).collect();
         let (name, known) = (one_line(name), known.join(", "));
@@ -114,7 +198,7 @@ pub fn method(suite: &dyn Suite, name: &str) -> Result<&'static dyn AnyMethod, S
 /// # Errors
 /// Returns one line if there is no such suite or method.
 pub fn find_method(
-    suites: &[&dyn Suite],
+    suites: &[&Suite],
     suite: &str,
     name: &str,
 ) -> Result<&'static dyn AnyMethod, String> {
@@ -123,13 +207,13 @@ pub fn find_method(
 }
 
 /// Returns the factors of all methods of a suite, without duplicates.
-pub fn factors(suite: &dyn Suite) -> Vec<Factor> {
+pub fn factors(suite: &Suite) -> Vec<Factor> {
     let all = suite.methods().iter().flat_map(|method| method.factors());
     first_of_each_name(all, |factor| factor.name)
 }
 
 /// Returns the metrics of all methods of a suite, without duplicates.
-pub fn metrics(suite: &dyn Suite) -> Vec<Metric> {
+pub fn metrics(suite: &Suite) -> Vec<Metric> {
     let all = suite.methods().iter().flat_map(|method| method.metrics());
     first_of_each_name(all, |metric| metric.name)
 }

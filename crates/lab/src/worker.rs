@@ -47,7 +47,7 @@ impl From<LinkOutput> for Event {
 }
 
 /// Executes orders from standard input until it closes; returns the exit status.
-pub fn main(suites: &[&dyn Suite], version: &str) -> i32 {
+pub fn main(suites: &[&Suite], version: &str) -> i32 {
     let serve = || {
         descendants::adopt()?;
         Worker::start(suites, version)?.serve()
@@ -76,7 +76,7 @@ impl From<std::io::Error> for Ended {
 }
 
 struct Worker<'a> {
-    suites: &'a [&'a dyn Suite],
+    suites: &'a [&'a Suite],
     version: &'a str,
     environment: String,
     host: String,
@@ -90,7 +90,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn start(suites: &'a [&'a dyn Suite], version: &'a str) -> std::io::Result<Self> {
+    fn start(suites: &'a [&'a Suite], version: &'a str) -> std::io::Result<Self> {
         let environment = Environment::capture();
         let (sender, events) = sync_channel(QUEUE_LENGTH);
         read_requests(sender.clone());

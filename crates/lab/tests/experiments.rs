@@ -15,22 +15,7 @@ use lab::sample::Failure;
 use lab::suite::{Data, Suite};
 use proptest::prelude::*;
 
-struct Toy;
-
-impl Suite for Toy {
-    fn name(&self) -> &'static str {
-        "toy"
-    }
-    fn about(&self) -> &'static str {
-        "for tests"
-    }
-    fn data(&self) -> Data {
-        Data { experiments: "", claims: "", promises: "", figures: "" }
-    }
-    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        &[&One, &CopyMethod]
-    }
-}
+static TOY: Suite = Suite::new("toy", "for tests", Data::EMPTY, &[&One, &CopyMethod]);
 
 #[derive(Params)]
 #[expect(dead_code, reason = "the method measures nothing")]
@@ -68,7 +53,7 @@ impl Method for One {
     }
 }
 
-const SUITES: &[&dyn Suite] = &[&Toy];
+const SUITES: &[&Suite] = &[&TOY];
 
 const WHOLE: &str = r#"
 [[experiment]]
@@ -322,7 +307,12 @@ fn a_struct_declares_factors_and_reads_points() {
     ];
     assert_eq!(declared, expected);
     for factor in factors {
-        assert_eq!(factor.level(factor.default).unwrap().as_str(), factor.default, "{}", factor.name);
+        assert_eq!(
+            factor.level(factor.default).unwrap().as_str(),
+            factor.default,
+            "{}",
+            factor.name
+        );
     }
     assert_eq!(
         Memory::ALL.iter().map(|one| one.name()).collect::<Vec<_>>(),

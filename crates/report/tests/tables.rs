@@ -6,7 +6,7 @@ mod synthetic;
 
 use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
-use lab::method::{AnyMethod, Method, Params, Probe};
+use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
 use lab::sample::{Failure, Sample};
 use lab::suite::Suite;
@@ -229,26 +229,8 @@ fn doctor_lists_capabilities() {
     assert_eq!(json[1]["capabilities"][0]["state"]["state"], "absent");
 }
 
-/// Suite without device memory.
-struct Copy;
-
-impl Suite for Copy {
-    fn name(&self) -> &'static str {
-        "copy"
-    }
-
-    fn about(&self) -> &'static str {
-        "memory copies"
-    }
-
-    fn data(&self) -> lab::suite::Data {
-        lab::suite::Data { experiments: "", claims: "", promises: "", figures: "" }
-    }
-
-    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        &[&Throughput]
-    }
-}
+/// A suite without device memory.
+static COPY: Suite = Suite::new("copy", "memory copies", lab::suite::Data::EMPTY, &[&Throughput]);
 
 struct ThroughputParams {
     memory: String,
@@ -294,7 +276,7 @@ impl Method for Throughput {
 
 #[test]
 fn list_shows_experiments_and_factors() {
-    let suites: [&dyn Suite; 1] = [&Copy];
+    let suites: [&Suite; 1] = [&COPY];
     let experiments = [synthetic::experiment()];
     let text = list(&suites, &experiments, Page::default());
     let more = describe(&suites, &experiments[0], Page::default());
@@ -326,7 +308,7 @@ proptest! {
             run.samples.push(synthetic::sample(&point, false, 0));
         }
         let page = Page { width, colour: false };
-        let (judged, suites) = (judged(&run), [&Copy as &dyn Suite]);
+        let (judged, suites) = (judged(&run), [&COPY]);
         prop_assert!(widest(&verdicts(&judged, page)) <= width);
         let comparison =
             lab::compare::compare(&run, &run, "copy/throughput", None, Unit::Own).unwrap();

@@ -43,8 +43,8 @@ pub(crate) enum Command {
 }
 
 /// Returns the clap command of the program, with the commands of the suites.
-pub(crate) fn command(suites: &[&dyn SuiteCommand]) -> clap::Command {
-    let subcommands = suites.iter().filter_map(|suite| suite.command());
+pub(crate) fn command(commands: &[&SuiteCommand]) -> clap::Command {
+    let subcommands = commands.iter().map(|command| (command.command)());
     Arguments::command().subcommands(subcommands)
 }
 

@@ -21,8 +21,8 @@ use arguments::{Arguments, Command};
 use commands::{claims, inspect, plot, run, show};
 use error::CliError;
 
-/// All suites. A new suite is one line.
-static COMMANDS: &[&dyn SuiteCommand] = &[
+/// All suites. A new suite is one line here.
+static SUITES: &[&Suite] = &[
     &copy::SUITE,
     &crossing::SUITE,
     &enclave::SUITE,
@@ -31,16 +31,9 @@ static COMMANDS: &[&dyn SuiteCommand] = &[
     &planted::SUITE,
 ];
 
-/// The same suites, without their commands.
-static SUITES: &[&dyn Suite] = &{
-    let mut suites: [&dyn Suite; COMMANDS.len()] = [COMMANDS[0]; COMMANDS.len()];
-    let mut index = 0;
-    while index < suites.len() {
-        suites[index] = COMMANDS[index];
-        index += 1;
-    }
-    suites
-};
+/// The commands of suites.
+static COMMANDS: &[&SuiteCommand] =
+    &[&copy::COMMAND, &crossing::COMMAND, &enclave::COMMAND, &bounds::COMMAND, &stream::COMMAND];
 
 /// The lab with all suites.
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
@@ -49,7 +42,7 @@ fn main() -> ExitCode {
     machine::file::survive_size_limit();
     let result = match arguments::command(COMMANDS).try_get_matches() {
         Ok(matches) => match suite_command(&matches) {
-            Some((suite, matches)) => run_suite_command(suite, matches),
+            Some((command, matches)) => run_suite_command(command, matches),
             None => Arguments::from_arg_matches(&matches)
                 .map_err(|message| usage::error(&usage::program(), &message))
                 .and_then(|arguments| dispatch(arguments.command)),
@@ -87,17 +80,19 @@ fn worker(probe: bool) -> u8 {
 }
 
 /// Returns the suite whose command was given, with the matches of the command.
-fn suite_command(matches: &ArgMatches) -> Option<(&'static dyn SuiteCommand, &ArgMatches)> {
+fn suite_command(matches: &ArgMatches) -> Option<(&'static SuiteCommand, &ArgMatches)> {
     let (name, matches) = matches.subcommand()?;
-    let suite = COMMANDS.iter().copied().find(|suite| suite.name() == name)?;
-    Some((suite, matches))
+    let command = COMMANDS.iter().copied().find(|command| command.suite.name() == name)?;
+    Some((command, matches))
 }
 
-fn run_suite_command(suite: &dyn SuiteCommand, matches: &ArgMatches) -> Result<u8, CliError> {
-    match suite.run_command(matches, &LAB) {
+fn run_suite_command(command: &SuiteCommand, matches: &ArgMatches) -> Result<u8, CliError> {
+    match (command.run)(matches, &LAB) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(message) => usage::print_or_fail(&format!("tollgate {}", suite.name()), &message),
+            Ok(message) => {
+                usage::print_or_fail(&format!("tollgate {}", command.suite.name()), &message)
+            }
             Err(other) if other.is::<UsageError>() => Err(CliError::usage(other)),
             Err(other) => match OutputError::of(&*other) {
                 // The reader of a pipe may close it early.

@@ -97,7 +97,7 @@ pub(crate) fn method_of(experiment: &Experiment) -> Result<&'static dyn AnyMetho
 }
 
 /// Returns the suite of an experiment.
-pub(crate) fn suite_of(experiment: &Experiment) -> Result<&'static dyn Suite, CliError> {
+pub(crate) fn suite_of(experiment: &Experiment) -> Result<&'static Suite, CliError> {
     lab::suite::find(SUITES, &experiment.suite)
         .ok_or_else(|| CliError::failed(format!("unknown suite '{}'", experiment.suite)))
 }

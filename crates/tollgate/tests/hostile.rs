@@ -13,7 +13,7 @@ use lab::suite::Suite;
 use mutation::{bounded, edits, is_one_line, mutated};
 use proptest::prelude::*;
 
-static SUITES: [&dyn Suite; 6] = [
+static SUITES: [&Suite; 6] = [
     &copy::SUITE,
     &crossing::SUITE,
     &enclave::SUITE,

@@ -109,7 +109,7 @@ impl Declared {
     pub(super) fn resolve(
         &self,
         suite: Option<&str>,
-        suites: &[&dyn Suite],
+        suites: &[&Suite],
         profile: Profile,
         points_left: &mut usize,
     ) -> Result<Option<Experiment>, String> {
@@ -126,7 +126,7 @@ impl Declared {
 
     fn resolve_in(
         &self,
-        suite: &dyn Suite,
+        suite: &Suite,
         profile: Profile,
         points_left: &mut usize,
     ) -> Result<Option<Experiment>, String> {

@@ -21,7 +21,7 @@ use crate::suite::{self, Suite};
 
 /// Experiments, claims and figures of suites and of a user's files.
 pub struct Catalogue<'a> {
-    suites: Vec<&'a dyn Suite>,
+    suites: Vec<&'a Suite>,
     files: Vec<DataFile>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Catalogue<'a> {
     /// # Errors
     /// Returns the first error in a file, or an error if a file cannot be read or two files declare
     /// the same ID.
-    pub fn load(suites: &[&'a dyn Suite], user_files: &[PathBuf]) -> Result<Self, DataError> {
+    pub fn load(suites: &[&'a Suite], user_files: &[PathBuf]) -> Result<Self, DataError> {
         let mut files = Vec::new();
         for suite in suites {
             let (name, data) = (suite.name(), suite.data());
@@ -90,7 +90,7 @@ impl<'a> Catalogue<'a> {
     ///
     /// # Errors
     /// Returns the first error in a file.
-    pub fn of_suite(suite: &'a dyn Suite) -> Result<Self, DataError> {
+    pub fn of_suite(suite: &'a Suite) -> Result<Self, DataError> {
         Self::load(&[suite], &[])
     }
 
@@ -98,7 +98,7 @@ impl<'a> Catalogue<'a> {
     ///
     /// # Errors
     /// Returns an error if an ID is declared twice.
-    pub fn of_files(suites: &[&'a dyn Suite], files: Vec<DataFile>) -> Result<Self, DataError> {
+    pub fn of_files(suites: &[&'a Suite], files: Vec<DataFile>) -> Result<Self, DataError> {
         let mut declared: BTreeMap<(&str, String), &SourceLocation> = BTreeMap::new();
         for (kind, id, location) in files.iter().flat_map(DataFile::ids) {
             if let Some(other) = declared.insert((kind, id.clone()), location) {
@@ -187,7 +187,7 @@ impl<'a> Catalogue<'a> {
     }
 }
 
-fn check_metric(suite: &dyn Suite, metric: Option<&str>) -> Result<(), String> {
+fn check_metric(suite: &Suite, metric: Option<&str>) -> Result<(), String> {
     let metrics = suite::metrics(suite);
     match metric.filter(|name| !metrics.iter().any(|metric| metric.name == *name)) {
         None => Ok(()),
@@ -266,7 +266,7 @@ impl DataFile {
 
     fn experiments(
         &self,
-        suites: &[&dyn Suite],
+        suites: &[&Suite],
         profile: Profile,
     ) -> Result<Vec<Experiment>, DataError> {
         // All experiments of a file share this maximum.

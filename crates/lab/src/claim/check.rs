@@ -22,7 +22,7 @@ use crate::summary::Unit;
 /// does not fit the metric.
 pub fn check(
     claim: &Claim,
-    suites: &[&dyn Suite],
+    suites: &[&Suite],
     experiments: &[Experiment],
 ) -> Result<Claim, DataError> {
     if claim.experiment == SESSION {

@@ -31,7 +31,7 @@ pub(crate) use sink::{METRICS, SESSION};
 #[derive(Clone, Copy)]
 pub struct Lab<'a> {
     /// All suites.
-    pub suites: &'a [&'a dyn Suite],
+    pub suites: &'a [&'a Suite],
     /// The program's version.
     pub version: &'a str,
 }

@@ -194,7 +194,7 @@ fn add_missing(points: &mut Vec<Point>, before: &[Point]) {
 mod tests {
     use super::*;
     use crate::factor::Factor;
-    use crate::method::{AnyMethod, Method, Params, Probe};
+    use crate::method::{Method, Params, Probe};
     use crate::metric::Metric;
     use crate::sample::Failure;
     use crate::suite::{Data, Suite};
@@ -236,23 +236,7 @@ mod tests {
 
     struct Toy;
 
-    impl Suite for Toy {
-        fn name(&self) -> &'static str {
-            "toy"
-        }
-
-        fn about(&self) -> &'static str {
-            "Loads code"
-        }
-
-        fn data(&self) -> Data {
-            Data { experiments: "", claims: "", promises: "", figures: "" }
-        }
-
-        fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-            &[&Toy]
-        }
-    }
+    static TOY: Suite = Suite::new("toy", "Loads code", Data::EMPTY, &[&Toy]);
 
     struct ToyParams {
         file: Option<String>,
@@ -295,7 +279,7 @@ mod tests {
         let points = points.map(|path| Point::from([("file", path.to_str().unwrap())]));
         let experiment = Experiment { points: points.into(), ..experiment() };
         let experiments = std::slice::from_ref(&experiment);
-        let lab = Lab { suites: &[&Toy], version: "1" };
+        let lab = Lab { suites: &[&TOY], version: "1" };
         let current = |content: &str| {
             fs::write(&file, content).unwrap();
             let allowed = map(ALLOW_CODE, "yes");

@@ -22,7 +22,7 @@ struct Remaining {
 
 impl RemainingWork {
     /// Estimates the work of whole experiments.
-    pub(super) fn of(experiments: &[Experiment], suites: &[&dyn Suite]) -> Self {
+    pub(super) fn of(experiments: &[Experiment], suites: &[&Suite]) -> Self {
         let remaining = |experiment: &Experiment| {
             let suite = suite::find(suites, &experiment.suite)?;
             let items = plan::items(experiment).len() as u64;

@@ -5,7 +5,7 @@ use lab::claim::{Claim, Condition, check, needs};
 use lab::data::DataError;
 use lab::experiment::Profile;
 use lab::factor::{LevelType, Levels};
-use lab::method::{AnyMethod, Method, Params, Probe};
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
@@ -111,27 +111,12 @@ fn faults_name_file_line_and_key() {
     assert!(number.ends_with("(at claim[0].id)"), "{number}");
     let file = DataFile::read("own.toml", WHOLE, None).unwrap();
     let again = DataFile::read("other.toml", WHOLE, Some("copy")).unwrap();
-    let error = Catalogue::of_files(&[&Copy], vec![file, again]).err().unwrap().to_string();
+    let error = Catalogue::of_files(&[&COPY], vec![file, again]).err().unwrap().to_string();
     assert!(error.contains("claim 'threads-help-mapped': own.toml:8 has the same ID"), "{error}");
 }
 
 /// A suite that measures nothing.
-struct Copy;
-
-impl Suite for Copy {
-    fn name(&self) -> &'static str {
-        "copy"
-    }
-    fn about(&self) -> &'static str {
-        "made up"
-    }
-    fn data(&self) -> Data {
-        Data { experiments: "", claims: "", promises: "", figures: "" }
-    }
-    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        &[&Throughput]
-    }
-}
+static COPY: Suite = Suite::new("copy", "synthetic", Data::EMPTY, &[&Throughput]);
 
 #[derive(Params)]
 #[expect(dead_code, reason = "the method measures nothing")]
@@ -187,7 +172,7 @@ fn a_checked_claim_has_canonical_levels() {
         "where = { length = 65536 }\n\
          expect = { ratio_of = { function = \"apex\", length = \"0.0625 MiB\" }, to = { function = \"glibc\" }, at_least = 1, each = [\"threads\"] }",
     );
-    let checked = check(&claim, &[&Copy], &experiments).unwrap();
+    let checked = check(&claim, &[&COPY], &experiments).unwrap();
     assert_eq!(checked.metric.as_deref(), Some("throughput"));
     let points = needs(&checked, &experiments[0]);
     let texts: Vec<_> = points.iter().map(Point::to_string).collect();
@@ -218,7 +203,7 @@ fn only_promises_of_few_rounds_may_require_few_rounds() {
         made_up.rounds = plan;
         let mut claim = claim(&format!("rounds = {rounds}\nexpect = {expect}"));
         claim.source = source.into();
-        check(&claim, &[&Copy], &[made_up.experiment()])
+        check(&claim, &[&COPY], &[made_up.experiment()])
     };
     for expect in expected {
         for rounds in [1, 5] {
@@ -264,10 +249,10 @@ fn a_claim_that_does_not_fit_is_refused() {
             "each: unknown factor 'size'",
         ),
     ] {
-        let error = check(&claim(keys), &[&Copy], &experiments).unwrap_err().to_string();
+        let error = check(&claim(keys), &[&COPY], &experiments).unwrap_err().to_string();
         assert!(error.starts_with("claims.toml:1: claim 'it': "), "{error}");
         assert!(error.contains(expected) && !error.contains('\n'), "{keys}: {error}");
     }
-    let error = check(&claim("expect = { at_least = 1 }"), &[&Copy], &[]).unwrap_err().to_string();
+    let error = check(&claim("expect = { at_least = 1 }"), &[&COPY], &[]).unwrap_err().to_string();
     assert!(error.contains("unknown experiment 'copy/throughput'"), "{error}");
 }

@@ -23,7 +23,7 @@ struct ListedExperiment<'a> {
 }
 
 /// Renders suites with their experiments: points, rounds, time of all rounds, factors.
-pub fn list(suites: &[&dyn Suite], experiments: &[Experiment], page: Page) -> String {
+pub fn list(suites: &[&Suite], experiments: &[Experiment], page: Page) -> String {
     let mut text = String::new();
     for suite in suites {
         let listed: Vec<_> = listed(*suite, experiments).collect();
@@ -47,8 +47,8 @@ pub fn list(suites: &[&dyn Suite], experiments: &[Experiment], page: Page) -> St
 }
 
 /// Returns suites with their experiments as JSON.
-pub fn list_json(suites: &[&dyn Suite], experiments: &[Experiment]) -> Value {
-    let suite = |suite: &&dyn Suite| {
+pub fn list_json(suites: &[&Suite], experiments: &[Experiment]) -> Value {
+    let suite = |suite: &&Suite| {
         json!({
             "suite": suite.name(),
             "about": suite.about(),
@@ -59,7 +59,7 @@ pub fn list_json(suites: &[&dyn Suite], experiments: &[Experiment]) -> Value {
 }
 
 fn listed<'a>(
-    suite: &dyn Suite,
+    suite: &Suite,
     experiments: &'a [Experiment],
 ) -> impl Iterator<Item = ListedExperiment<'a>> {
     experiments.iter().filter(move |e| e.suite == suite.name()).map(move |experiment| {
@@ -127,7 +127,7 @@ impl ListedExperiment<'_> {
 }
 
 /// Renders an experiment with the levels and descriptions of its factors.
-pub fn describe(suites: &[&dyn Suite], experiment: &Experiment, page: Page) -> String {
+pub fn describe(suites: &[&Suite], experiment: &Experiment, page: Page) -> String {
     let mut text = page.paragraph(&experiment.id(), 0, Emphasis::Strong);
     text += &page.paragraph(&experiment.about, 0, Emphasis::Plain);
     let known = find_method(suites, &experiment.suite, &experiment.method)

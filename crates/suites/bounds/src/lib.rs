@@ -14,10 +14,7 @@ mod suite;
 mod tables;
 mod timing;
 
-pub use suite::BoundsSuite;
-
-/// The suite, for the program that lists all suites.
-pub static SUITE: BoundsSuite = BoundsSuite;
+pub use suite::{COMMAND, SUITE};
 
 #[cfg(test)]
 mod tests {

@@ -1,57 +1,38 @@
 //! The suite: its methods, data, capabilities and command.
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use lab::adhoc::SuiteCommand;
-use lab::method::AnyMethod;
+use lab::adhoc::{CommandError, SuiteCommand};
 use lab::run::Lab;
-use lab::suite::{Capability, Data, Suite};
+use lab::suite::{Capability, Suite};
 
-use crate::cli::Error;
 use crate::{assembler, checks, instructions, kernels, mpx, races, tables};
 
-/// The cost of bounds checks.
-pub struct BoundsSuite;
+/// The suite.
+pub static SUITE: Suite = Suite::new(
+    "bounds",
+    "pointers checked against their bounds: instructions, tables, programs, threads",
+    lab::suite_data!(),
+    &[
+        &instructions::Instructions,
+        &instructions::sharing::Sharing,
+        &checks::Checks,
+        &tables::Tables,
+        &kernels::Kernels,
+        &kernels::detection::Detection,
+        &races::Races,
+    ],
+)
+.with_capabilities(capabilities);
 
-impl Suite for BoundsSuite {
-    fn name(&self) -> &'static str {
-        "bounds"
-    }
-
-    fn about(&self) -> &'static str {
-        "pointers checked against their bounds: instructions, tables, programs, threads"
-    }
-
-    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        &[
-            &instructions::Instructions,
-            &instructions::sharing::Sharing,
-            &checks::Checks,
-            &tables::Tables,
-            &kernels::Kernels,
-            &kernels::detection::Detection,
-            &races::Races,
-        ]
-    }
-
-    fn data(&self) -> Data {
-        Data {
-            experiments: include_str!("../experiments.toml"),
-            claims: include_str!("../claims.toml"),
-            promises: include_str!("../promises.toml"),
-            figures: include_str!("../figures.toml"),
-        }
-    }
-
-    fn capabilities(&self) -> Vec<Capability> {
-        let mut capabilities = vec![
-            assembler::AS.capability(),
-            instructions::audit::capability(),
-            instructions::counted::capability(),
-        ];
-        capabilities.extend(kernels::capabilities());
-        capabilities.push(mpx::capability());
-        capabilities
-    }
+fn capabilities() -> Vec<Capability> {
+    let mut capabilities = vec![
+        assembler::AS.capability(),
+        instructions::audit::capability(),
+        instructions::counted::capability(),
+    ];
+    capabilities.extend(kernels::capabilities());
+    capabilities.push(mpx::capability());
+    capabilities
 }
 
 /// Measure bounds checks and print the results next to the published values
@@ -76,19 +57,17 @@ enum Command {
     Races(races::cli::Options),
 }
 
-impl SuiteCommand for BoundsSuite {
-    fn command(&self) -> Option<clap::Command> {
-        Some(Options::command())
-    }
+/// The command of the suite.
+pub static COMMAND: SuiteCommand =
+    SuiteCommand { suite: &SUITE, command: Options::command, run: run_command };
 
-    fn run_command(&self, matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
-        match Options::from_arg_matches(matches)?.command {
-            Command::Table(options) => instructions::cli::main(&options, lab),
-            Command::Checks(options) => checks::cli::main(&options, lab),
-            Command::Tables(options) => tables::cli::main(&options, lab),
-            Command::Kernels(options) => kernels::cli::main(&options, lab),
-            Command::Races(options) => races::cli::main(&options, lab),
-        }
+fn run_command(matches: &ArgMatches, lab: &Lab) -> Result<i32, CommandError> {
+    match Options::from_arg_matches(matches)?.command {
+        Command::Table(options) => instructions::cli::main(&options, lab),
+        Command::Checks(options) => checks::cli::main(&options, lab),
+        Command::Tables(options) => tables::cli::main(&options, lab),
+        Command::Kernels(options) => kernels::cli::main(&options, lab),
+        Command::Races(options) => races::cli::main(&options, lab),
     }
 }
 

@@ -21,7 +21,4 @@ pub mod pool;
 mod suite;
 pub mod throughput;
 
-pub use suite::CopySuite;
-
-/// The suite, as the program registers it.
-pub static SUITE: CopySuite = CopySuite;
+pub use suite::{COMMAND, SUITE};

@@ -1,19 +1,13 @@
 //! The suite as the lab sees it: methods, data, options.
 
 use lab::adhoc::SuiteCommand;
-use lab::method::AnyMethod;
 use lab::option::{OptionValue, SuiteOption};
-use lab::run::Lab;
-use lab::suite::{Data, Suite};
-use machine::capability::Capability;
+use lab::suite::Suite;
 
 use crate::mbw;
 use crate::memory::{FILE_FOLDER, physical};
 use crate::throughput::SOURCE_OFFSET;
 use crate::{cli, delivery, faults, frames, mediation, throughput};
-
-/// The copy suite.
-pub struct CopySuite;
 
 const fn text(name: &'static str, enables: &'static str) -> SuiteOption {
     option(name, OptionValue::Text, enables)
@@ -50,56 +44,25 @@ const OPTIONS: &[SuiteOption] = &[
     text(FILE_FOLDER, "folder of the measured files [default: the temporary folder]"),
 ];
 
-impl Suite for CopySuite {
-    fn name(&self) -> &'static str {
-        "copy"
-    }
+/// The suite.
+pub static SUITE: Suite = Suite::new(
+    "copy",
+    "copies into memory that another process, host or device sees",
+    lab::suite_data!(),
+    &[
+        &throughput::Throughput,
+        &frames::Frames,
+        &mediation::Mediation,
+        &faults::PageEvents,
+        &delivery::Delivery,
+    ],
+)
+.with_options(OPTIONS)
+.with_capabilities(|| vec![mbw::PROGRAM.capability()]);
 
-    fn about(&self) -> &'static str {
-        "copies into memory that another process, host or device sees"
-    }
-
-    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        &[
-            &throughput::Throughput,
-            &frames::Frames,
-            &mediation::Mediation,
-            &faults::PageEvents,
-            &delivery::Delivery,
-        ]
-    }
-
-    fn data(&self) -> Data {
-        Data {
-            experiments: include_str!("../experiments.toml"),
-            claims: include_str!("../claims.toml"),
-            promises: include_str!("../promises.toml"),
-            figures: include_str!("../figures.toml"),
-        }
-    }
-
-    fn options(&self) -> &'static [SuiteOption] {
-        OPTIONS
-    }
-
-    fn capabilities(&self) -> Vec<Capability> {
-        vec![mbw::PROGRAM.capability()]
-    }
-}
-
-impl SuiteCommand for CopySuite {
-    fn command(&self) -> Option<clap::Command> {
-        Some(cli::command())
-    }
-
-    fn run_command(
-        &self,
-        matches: &clap::ArgMatches,
-        lab: &Lab,
-    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        cli::main(matches, lab)
-    }
-}
+/// The command of the suite.
+pub static COMMAND: SuiteCommand =
+    SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };
 
 #[cfg(test)]
 mod tests {

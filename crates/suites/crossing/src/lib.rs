@@ -20,10 +20,7 @@ pub mod trace;
 pub mod trips;
 pub mod vm;
 
-pub use suite::CrossingSuite;
-
-/// The suite, for the program that holds all suites.
-pub static SUITE: CrossingSuite = CrossingSuite;
+pub use suite::{COMMAND, SUITE};
 
 #[cfg(test)]
 mod tests {

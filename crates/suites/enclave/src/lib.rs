@@ -33,10 +33,7 @@ mod trampoline;
 #[cfg(feature = "wasm")]
 mod wasm_engine;
 
-pub use suite::EnclaveSuite;
-
-/// The suite, for the program's list of suites.
-pub static SUITE: EnclaveSuite = EnclaveSuite;
+pub use suite::{COMMAND, SUITE};
 
 #[cfg(test)]
 mod tests {

@@ -1,63 +1,30 @@
 //! The suite's interface to the lab.
 
 use lab::adhoc::SuiteCommand;
-use lab::method::AnyMethod;
-use lab::run::Lab;
-use lab::suite::{Capability, Data, Suite};
+use lab::suite::Suite;
 
 use crate::kinds::{self, EnclaveKind};
 use crate::{allocation, cli, cross_thread, ecall, heap, smallbank};
 
-/// The suite of allocators inside an enclave.
-pub struct EnclaveSuite;
+/// The suite.
+pub static SUITE: Suite = Suite::new(
+    "enclave",
+    "allocators inside an enclave that many threads enter, on a heap that cannot grow",
+    lab::suite_data!(),
+    &[
+        &allocation::ALLOCATION,
+        &allocation::ROOM,
+        &heap::Heap,
+        &ecall::EcallCost,
+        &cross_thread::CrossThread,
+        &smallbank::SmallBank,
+    ],
+)
+.with_capabilities(|| EnclaveKind::ALL.into_iter().map(kinds::capability).collect());
 
-impl Suite for EnclaveSuite {
-    fn name(&self) -> &'static str {
-        "enclave"
-    }
-
-    fn about(&self) -> &'static str {
-        "allocators inside an enclave that many threads enter, on a heap that cannot grow"
-    }
-
-    fn methods(&self) -> &'static [&'static dyn AnyMethod] {
-        &[
-            &allocation::ALLOCATION,
-            &allocation::ROOM,
-            &heap::Heap,
-            &ecall::EcallCost,
-            &cross_thread::CrossThread,
-            &smallbank::SmallBank,
-        ]
-    }
-
-    fn data(&self) -> Data {
-        Data {
-            experiments: include_str!("../experiments.toml"),
-            claims: include_str!("../claims.toml"),
-            promises: include_str!("../promises.toml"),
-            figures: include_str!("../figures.toml"),
-        }
-    }
-
-    fn capabilities(&self) -> Vec<Capability> {
-        EnclaveKind::ALL.into_iter().map(kinds::capability).collect()
-    }
-}
-
-impl SuiteCommand for EnclaveSuite {
-    fn command(&self) -> Option<clap::Command> {
-        Some(cli::command())
-    }
-
-    fn run_command(
-        &self,
-        matches: &clap::ArgMatches,
-        lab: &Lab,
-    ) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-        cli::main(matches, lab)
-    }
-}
+/// The command of the suite.
+pub static COMMAND: SuiteCommand =
+    SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lab::adhoc::SuiteCommand;
 use lab::run::Lab;
 use lab::suite::UsageError;
 use serde_json::Value;
@@ -24,9 +23,9 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Runs the command with arguments.
 fn run(words: &[String]) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-    let command = stream::SUITE.command().unwrap();
+    let command = (stream::COMMAND.command)();
     let words = std::iter::once("stream").chain(words.iter().map(String::as_str));
-    stream::SUITE.run_command(&command.try_get_matches_from(words)?, &LAB)
+    (stream::COMMAND.run)(&command.try_get_matches_from(words)?, &LAB)
 }
 
 #[test]

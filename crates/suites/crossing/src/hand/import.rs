@@ -11,7 +11,7 @@ use lab::plan::seed_of;
 use lab::point::Point;
 use lab::run::{Imported, Lab};
 use lab::sample::{Sample, UNKNOWN_LATENCIES};
-use lab::suite::{Suite, UsageError};
+use lab::suite::UsageError;
 use machine::cpu::Cpu;
 use machine::environment::Environment;
 use machine::file;
