@@ -1,20 +1,20 @@
-/* Six planted bugs, one a run:
+/* Six planted bugs, one per run:
  *
  *   PROGRAM BUG planted|control
  *
- * The control runs the same instructions with an index, a length or an order that is right. What is
- * written is what was there before, so that nothing else goes wrong where nothing stops the program. */
+ * The control runs the same instructions with a correct index, length or order. A write stores the previous
+ * value, so that the program runs to its end if no mechanism stops it. */
 #include <stddef.h>
 
 #include "bounds.h"
 
-/* The compiler must not see that an access is wrong, nor leave it out. */
+/* Hides a value, so that the compiler neither detects nor removes the wrong access. */
 #define HIDDEN(value) __asm__ volatile("" : "+r"(value) : : "memory")
 
-/* Something else may know of the array, so that it is really made. Its size stays known. */
+/* Makes the array visible to unknown code, so that it exists. Its size stays known. */
 #define KNOWN_ELSEWHERE(array) __asm__ volatile("" : : "r"(array) : "memory")
 
-/* Reads and writes back, written out where the array is, whose size the compiler then knows. */
+/* Reads and writes back; a macro, so that the compiler knows the size of the array. */
 #define TOUCH(array, index, b)                  \
     do {                                        \
         KNOWN_ELSEWHERE(array);                 \
@@ -58,7 +58,7 @@ static void inside_struct(size_t planted) {
     TOUCH(record->name, index, name);
 }
 
-/* Beyond whatever lies between two blocks: into another block. */
+/* Past the gap between two blocks, into another block. */
 static void far_overflow(size_t planted) {
     char *block = calloc(1, 4096), *other = calloc(1, 4096);
     bounds b = bounds_of(block, 4096);
@@ -79,7 +79,7 @@ static void use_after_free(size_t planted) {
     if (!planted) free(block);
 }
 
-/* By a function of the library. */
+/* By a library function. */
 static void through_memcpy(size_t planted) {
     static char source[2 * LENGTH];
     char *block = malloc(LENGTH);

@@ -1,4 +1,4 @@
-// The six bugs of bugs.c, as a person writes them with the standard library's containers.
+// The six bugs of bugs.c with the containers of the standard library.
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 constexpr size_t LENGTH = 16;
 
-// Something else may know of the container's memory, so that it is really made.
+// Makes the memory visible to unknown code, so that it exists.
 #define KNOWN_ELSEWHERE(container) __asm__ volatile("" : : "r"((container).data()) : "memory")
 
 // Reads and writes back.

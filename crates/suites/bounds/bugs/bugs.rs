@@ -1,7 +1,7 @@
-//! The six bugs of bugs.c, as a person writes them with slices. With `unchecked` the accesses are trusted.
+//! The six bugs of bugs.c with slices. With `unchecked` there are no index checks.
 //!
-//! Safe Rust does not compile a use after free: it is in this program only where `unchecked`, or where
-//! the program is compiled to be rejected (`rejected`).
+//! Safe Rust does not compile a use after free: it is in this program only with `unchecked`, or with
+//! `rejected`, which makes the compiler reject the program.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ const LENGTH: usize = 16;
 fn touch(array: &mut [u8], index: usize) {
     let index = black_box(index);
     #[cfg(unchecked)]
-    // SAFETY: none; this is the bug.
+    // SAFETY: unsound on purpose: this is the bug.
     unsafe {
         let place = array.as_mut_ptr().add(index);
         place.write_volatile(place.read_volatile());
@@ -69,7 +69,7 @@ fn use_after_free(planted: usize) {
     if planted == 1 {
         block = Vec::new();
     }
-    // SAFETY: none; this is the bug.
+    // SAFETY: unsound on purpose: this is the bug.
     black_box(unsafe { kept.add(8).read_volatile() });
     black_box(block);
 }
@@ -88,7 +88,7 @@ fn through_memcpy(planted: usize) {
     let mut block = vec![0_u8; LENGTH];
     let length = black_box(LENGTH + planted);
     #[cfg(unchecked)]
-    // SAFETY: none; this is the bug.
+    // SAFETY: unsound on purpose: this is the bug.
     unsafe {
         std::ptr::copy_nonoverlapping(source.as_ptr(), block.as_mut_ptr(), length);
     }

@@ -1,10 +1,10 @@
-/* Bounds checks in software, where a compiler's pass for bounds registers would place them.
+/* Software bounds checks, at the points where a compiler pass for bounds registers would insert them.
  *
- * Without SOFTWARE_BOUNDS all of it is empty and the program is the plain one. With it, bounds are two
- * words, which the compiler keeps in registers, and each access compares with both before it is made.
+ * Without SOFTWARE_BOUNDS all macros are empty and the program is the baseline. With it, bounds are two
+ * words in registers, and each access is preceded by a comparison with both.
  *
- *   SOFTWARE_TABLES   bounds of a pointer that is stored go into a table found through a directory, as
- *                     bndstx and bndldx do; without it a pointer that is loaded has no bounds
+ *   SOFTWARE_TABLES   bounds of a stored pointer are stored in a table with a directory, as by bndstx and
+ *                     bndldx; without it a loaded pointer has no bounds
  *   ONLY_WRITES       reads are not checked
  *   NO_NARROWING      a member of an object has the bounds of the whole object
  */
@@ -35,7 +35,7 @@ INLINE void make_directory(void) {}
 
 #else
 
-/* The first and the last byte. */
+/* First and last byte. */
 typedef struct {
     uintptr_t low, high;
 } bounds;
@@ -45,8 +45,7 @@ __attribute__((noinline, cold, noreturn, unused)) static void violated(void) {
     abort();
 }
 
-/* What the compiler may know of a bound it must not use: it would take checks out that the hardware,
- * which it knows nothing of, would make. */
+/* Hides a bound from the optimiser, which would otherwise remove checks that hardware would make. */
 INLINE bounds opaque(bounds b) {
     __asm__ volatile("" : "+r"(b.low), "+r"(b.high));
     return b;
@@ -83,8 +82,8 @@ INLINE void check_read(bounds b, const void *pointer, size_t size) {
 
 #ifdef SOFTWARE_TABLES
 
-/* As in hardware: 28 bits of an address choose one of 2 GiB of directory entries, 17 the entry in a
- * table of 4 MiB. */
+/* As in hardware: 28 bits of an address select an entry of the 2 GiB directory, 17 bits an entry of a
+ * 4 MiB table. */
 struct entry {
     bounds stored;
     const void *pointer;
@@ -126,7 +125,7 @@ INLINE void store_bounds(const void *slot, const void *pointer, bounds b) {
     entry->pointer = pointer;
 }
 
-/* bndldx: where another pointer was stored, everything is allowed. */
+/* bndldx: if the entry is of another pointer, every access is allowed. */
 INLINE bounds load_bounds(const void *slot, const void *pointer) {
     struct entry *entry = entry_of(slot);
     if (entry->pointer != pointer) return (bounds){0, UINTPTR_MAX};
@@ -144,7 +143,7 @@ INLINE void make_directory(void) {}
 #endif
 #endif
 
-/* What the wrappers of library functions do: both ranges are checked first. */
+/* Checks both ranges first, as wrappers of library functions do. */
 INLINE void copy(void *to, bounds to_bounds, const void *from, bounds from_bounds, size_t size) {
     if (size > 0) {
         check_write(to_bounds, to, size);

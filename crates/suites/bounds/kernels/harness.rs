@@ -1,7 +1,7 @@
-//! What a kernel's program in Rust shares with all others; see kernel.h.
+//! Common code of all kernels in Rust; see kernel.h.
 
-/// What a kernel did: ticks of the time-stamp counter for each pass; how many accesses, calls or blocks a
-/// pass has; the sum of what the last one wrote or read.
+/// Result of a kernel: ticks of the time-stamp counter of each pass; accesses, calls or blocks per pass; the sum
+/// of the values that the last pass wrote or read.
 #[derive(Default)]
 pub struct Timed {
     pub passes: Vec<u64>,
@@ -9,28 +9,28 @@ pub struct Timed {
     pub checksum: u64,
 }
 
-/// Every instruction before has ended, and no store or load is moved across.
+/// Waits for all previous instructions; no store or load is moved across.
 #[inline(always)]
 pub fn ticks() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: these instructions exist on every x86-64 processor and touch eax and edx alone.
+    // SAFETY: these instructions exist on every x86-64 processor and write only eax and edx.
     unsafe {
         std::arch::asm!("mfence", "lfence", "rdtsc", "lfence", out("eax") low, out("edx") high)
     };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The element itself: checked by the language, or trusted.
+/// Returns an element, with or without an index check.
 #[inline(always)]
 pub fn at<T>(slice: &mut [T], index: usize) -> &mut T {
     #[cfg(unchecked)]
-    // SAFETY: the kernels are written to stay inside; this is what is compared.
+    // SAFETY: the kernels use only valid indices.
     return unsafe { slice.get_unchecked_mut(index) };
     #[cfg(not(unchecked))]
     &mut slice[index]
 }
 
-/// Something else may know of the memory, so that every pass is made. Its length stays known.
+/// Makes the memory visible to unknown code, so that no pass is removed. Its length stays known.
 pub fn known_elsewhere<T>(slice: &[T]) {
     std::hint::black_box(slice.as_ptr());
 }

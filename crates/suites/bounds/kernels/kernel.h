@@ -1,9 +1,9 @@
-/* What a kernel's program shares with all others: its arguments, the time, and what it prints.
+/* Common code of all kernels: arguments, timing and output.
  *
  *   PROGRAM SIZE fresh|prefaulted
  *
- * Fresh: one pass, timed. Prefaulted: a pass that is not counted, after which every page that a pass
- * touches (those of tables and shadows too) is there, and eleven whose median is printed. */
+ * fresh: one timed pass. prefaulted: one pass that touches all pages (also of tables and shadow memory) and
+ * is not counted, then eleven passes whose median is printed. */
 #ifndef TOLLGATE_KERNEL_H
 #define TOLLGATE_KERNEL_H
 
@@ -14,13 +14,13 @@
 
 enum { MOST_PASSES = 12 };
 
-/* What a kernel did: ticks of the time-stamp counter for each pass; how many accesses, calls or blocks a
- * pass has; the sum of what the last one wrote or read. */
+/* Result of a kernel: ticks of the time-stamp counter of each pass; accesses, calls or blocks per pass; the
+ * sum of the values that the last pass wrote or read. */
 struct timed {
     uint64_t passes[MOST_PASSES], operations, checksum;
 };
 
-/* Every instruction before has ended, and no store or load is moved across. */
+/* Waits for all previous instructions; no store or load is moved across. */
 static inline __attribute__((always_inline)) uint64_t ticks(void) {
     uint32_t low, high;
     __asm__ volatile("mfence\n\tlfence\n\trdtsc\n\tlfence" : "=a"(low), "=d"(high) : : "memory");
@@ -29,7 +29,7 @@ static inline __attribute__((always_inline)) uint64_t ticks(void) {
 
 static struct timed kernel(size_t size, int passes);
 
-/* Something else may know of the memory, so that every pass is made. Its size stays known. */
+/* Makes the memory visible to unknown code, so that no pass is removed. Its size stays known. */
 static inline __attribute__((always_inline)) void *there(void *memory) {
     if (memory == NULL) {
         perror("memory");
@@ -40,10 +40,10 @@ static inline __attribute__((always_inline)) void *there(void *memory) {
 }
 
 #define allocated(size) there(malloc(size))
-/* What is large comes from the system as pages of zeros that nothing has touched yet. */
+/* Large blocks are untouched zero pages from the system. */
 #define zeroed(size) there(calloc(1, size))
 
-/* Most memory that this program had, in bytes. */
+/* Peak memory of this program, in bytes. */
 static uint64_t peak_memory(void) {
     char line[256];
     unsigned long long kilobytes = 0;
