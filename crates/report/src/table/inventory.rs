@@ -26,7 +26,7 @@ struct ListedExperiment<'a> {
 pub fn list(suites: &[&Suite], experiments: &[Experiment], page: Page) -> String {
     let mut text = String::new();
     for suite in suites {
-        let listed: Vec<_> = listed(*suite, experiments).collect();
+        let listed: Vec<_> = listed(suite, experiments).collect();
         if listed.is_empty() {
             continue;
         }
@@ -52,7 +52,7 @@ pub fn list_json(suites: &[&Suite], experiments: &[Experiment]) -> Value {
         json!({
             "suite": suite.name(),
             "about": suite.about(),
-            "experiments": listed(*suite, experiments).map(|l| l.json()).collect::<Vec<_>>(),
+            "experiments": listed(suite, experiments).map(|l| l.json()).collect::<Vec<_>>(),
         })
     };
     suites.iter().map(suite).collect()
