@@ -318,7 +318,7 @@ mod tests {
         ];
         for (lines, expected) in faults {
             let fault = forms(lines).unwrap_err();
-            assert!(fault.starts_with("mine.toml: ") && fault.contains(expected), "{fault}");
+            assert!(fault.starts_with("mine.toml:") && fault.contains(expected), "{fault}");
         }
     }
 
