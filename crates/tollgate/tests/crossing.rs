@@ -156,7 +156,7 @@ fn guest_init_is_an_error_on_a_host() {
     let line = Bench::new().refused(&["crossing", "guest-init"], 1);
     assert_eq!(
         line,
-        "error: this is what runs first inside a virtual machine; use 'tollgate crossing' here"
+        "error: not process 1: this command runs only as init of a virtual machine; use 'tollgate run'"
     );
 }
 

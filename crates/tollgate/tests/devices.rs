@@ -75,7 +75,7 @@ impl Machine {
     /// Boots the guest with lines of a script and returns its serial output.
     fn boot(&self, words: &str, script: &str, programs: &[(&str, &Path)]) -> String {
         self.archive(&format!("{START}\n{script}"), programs).unwrap();
-        let kernel = lab::artefact::prepare(&crossing::patched::build::recipe()).unwrap();
+        let kernel = lab::artefact::prepare(&crossing::vm::kernel::recipe()).unwrap();
         let file = |name: &str| self.path(name).display().to_string();
         let backend = |id: &str, name: &str, size: u64| {
             let path = file(name);

@@ -1,45 +1,45 @@
-//! The routes held together: within one boot a part is no larger than its whole.
+//! Consistency of the routes within one boot: a part must not exceed its whole.
 //!
-//! The first tracepoint lies behind the first instruction of the entry, so user to tracepoint is at
-//! least user to kernel; and user to kernel, the kernel's own time and kernel to user make up the
-//! round trip. Where the intervals say otherwise, one of the figures is wrong, and it is said.
+//! The first tracepoint comes after the first instruction of the entry, so user to tracepoint is at least user to
+//! kernel. User to kernel, the kernel's work and kernel to user sum to the round trip. If the intervals contradict
+//! this, at least one result is wrong.
 
 use lab::journal::Run;
 use lab::sample::Sample;
 use lab::statistics::{Estimate, estimate};
 use lab::summary::Samples;
 
-/// The experiment that stamps both ways.
+/// Experiment that stamps both ways.
 const ONE_WAY: &str = "crossing/one-way";
-/// The experiment that stamps to the first tracepoint.
+/// Experiment that measures the time to the first tracepoint.
 const TRACEPOINT: &str = "crossing/tracepoint";
 
-/// What cannot all be right in the newest boot that the run measured in; one line each.
-pub fn breaks(run: &Run) -> Vec<String> {
+/// Returns the contradictions in the newest boot of the run, one line each.
+pub fn contradictions(run: &Run) -> Vec<String> {
     let Some(samples) = Samples::newest(run, ONE_WAY) else {
         return Vec::new();
     };
     let boot = Boot { run, id: samples.environment };
-    ["off", "on"].iter().flat_map(|isolation| boot.breaks(isolation)).collect()
+    ["off", "on"].iter().flat_map(|isolation| boot.contradictions(isolation)).collect()
 }
 
-/// The samples of one boot.
+/// A run, restricted to one boot.
 struct Boot<'a> {
     run: &'a Run,
     id: &'a str,
 }
 
 impl Boot<'_> {
-    fn breaks(&self, isolation: &str) -> Vec<String> {
-        [self.tracepoint_before_entry(isolation), self.parts_beside_whole(isolation)]
+    fn contradictions(&self, isolation: &str) -> Vec<String> {
+        [self.check_tracepoint(isolation), self.check_parts(isolation)]
             .into_iter()
             .flatten()
             .collect()
     }
 
-    /// User to tracepoint below user to kernel.
-    fn tracepoint_before_entry(&self, isolation: &str) -> Option<String> {
-        let u2k = self.stamped(isolation, |sample| sample.values.get("u2k").copied())?;
+    /// Checks that user to tracepoint is not below user to kernel.
+    fn check_tracepoint(&self, isolation: &str) -> Option<String> {
+        let u2k = self.estimate_patched(isolation, |sample| sample.values.get("u2k").copied())?;
         ["tracefs", "bpf"].iter().find_map(|through| {
             let is = |sample: &Sample| {
                 sample.point.text("event") == "page-fault"
@@ -49,41 +49,46 @@ impl Boot<'_> {
             (u2t.interval.high < u2k.interval.low).then(|| {
                 format!(
                     "page fault, isolation {isolation}: user to tracepoint by {through} ({}) is \
-                     less than user to kernel ({}), which lies on its way",
-                    told(&u2t),
-                    told(&u2k)
+                     shorter than its part user to kernel ({})",
+                    describe(&u2t),
+                    describe(&u2k)
                 )
             })
         })
     }
 
-    /// The three parts of the round trip beside the whole. Each is stamped in steps of the counter,
-    /// so that the four stamps may be a step off each.
-    fn parts_beside_whole(&self, isolation: &str) -> Option<String> {
+    /// Checks that the three parts sum to the round trip. Each of the four stamps may be off by one step of the
+    /// counter.
+    fn check_parts(&self, isolation: &str) -> Option<String> {
         let sum = |sample: &Sample| {
             let part = |name| sample.values.get(name).copied();
             Some(part("u2k")? + part("kernel")? + part("k2u")?)
         };
-        let parts = self.stamped(isolation, sum)?;
-        let whole = self.stamped(isolation, |sample| sample.values.get("round_trip").copied())?;
-        let step = self.stamped(isolation, |sample| {
+        let parts = self.estimate_patched(isolation, sum)?;
+        let whole =
+            self.estimate_patched(isolation, |sample| sample.values.get("round_trip").copied())?;
+        let step = self.estimate_patched(isolation, |sample| {
             sample.clock.map(|clock| clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
         })?;
-        let slack = 4.0 * step.median;
-        let apart = parts.interval.low > whole.interval.high + slack
-            || parts.interval.high < whole.interval.low - slack;
-        apart.then(|| {
+        let tolerance = 4.0 * step.median;
+        let differs = parts.interval.low > whole.interval.high + tolerance
+            || parts.interval.high < whole.interval.low - tolerance;
+        differs.then(|| {
             format!(
-                "page fault, isolation {isolation}: user to kernel, kernel and kernel to user make \
-                 up {}, but the round trip is {}",
-                told(&parts),
-                told(&whole)
+                "page fault, isolation {isolation}: user to kernel, kernel and kernel to user \
+                 sum to {}, but the round trip is {}",
+                describe(&parts),
+                describe(&whole)
             )
         })
     }
 
-    /// What the patched kernel of this boot gave for a page fault.
-    fn stamped(&self, isolation: &str, of: impl Fn(&Sample) -> Option<f64>) -> Option<Estimate> {
+    /// Estimates a value of page faults on the route `patched`.
+    fn estimate_patched(
+        &self,
+        isolation: &str,
+        of: impl Fn(&Sample) -> Option<f64>,
+    ) -> Option<Estimate> {
         let is = |sample: &Sample| {
             sample.point.text("route") == "patched"
                 && sample.point.text("kind") == "page-fault"
@@ -98,14 +103,14 @@ impl Boot<'_> {
         is: impl Fn(&Sample) -> bool,
         of: impl Fn(&Sample) -> Option<f64>,
     ) -> Option<Estimate> {
-        let all = Samples::in_environment(self.run, experiment, self.id);
-        let own = all.all().filter(|sample| sample.environment == self.id && sample.is_valid());
-        let values: Vec<f64> = own.filter(|sample| is(sample)).filter_map(of).collect();
+        let samples = Samples::in_environment(self.run, experiment, self.id);
+        let valid = samples.all().filter(|sample| sample.environment == self.id && sample.is_valid());
+        let values: Vec<f64> = valid.filter(|sample| is(sample)).filter_map(of).collect();
         estimate(&values).ok()
     }
 }
 
-fn told(estimate: &Estimate) -> String {
+fn describe(estimate: &Estimate) -> String {
     let interval = &estimate.interval;
     format!("{:.1} ns, {:.1} to {:.1}", estimate.median, interval.low, interval.high)
 }

@@ -1,17 +1,132 @@
-//! `crossing/one-way`: user to kernel and kernel to user, each alone, by the routes that stamp both.
+//! `crossing/one-way`: the time from user to kernel and from kernel to user, by the routes that stamp both.
 
 use std::time::Duration;
 
+use lab::factor::{LevelType, Levels};
 use lab::guest::Guest;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Probe};
-use lab::metric::Metric;
+use lab::method::{Method, Params, Probe};
+use lab::metric::{Better, Metric, STEP};
 use lab::sample::Failure;
 
-use crate::params::{OneWayParams, Route};
-use crate::{guest, metrics, patched, vm};
+use crate::guest::CrossingKind;
+use crate::vm::{Accelerator, LinuxVm, QEMU};
+use crate::{guest, patched};
 
-/// Times both ways by the stamps of a route.
+/// Maximum crossings per sample: at a microsecond each they take minutes.
+pub const MAX_CROSSINGS: u32 = 100_000_000;
+
+/// Arguments with which this program runs as init of a virtual machine.
+const INIT: [&str; 2] = ["crossing", "guest-init"];
+
+pub(crate) const STEP_METRIC: Metric =
+    Metric::time(STEP, "duration of one step of the time-stamp counter");
+pub(crate) const CROSSINGS_MADE: Metric = Metric::count("crossings_made", "crossings made");
+pub(crate) const CROSSINGS_STAMPED: Metric =
+    Metric::count("crossings_stamped", "crossings with both stamps, each from that crossing");
+
+const METRICS: &[Metric] = &[
+    Metric::time("u2k", "user to kernel: median, less the empty fenced pair"),
+    Metric::time("u2k_min", "user to kernel: minimum"),
+    Metric::time("u2k_p99", "user to kernel: 99th percentile"),
+    Metric::time("u2k_p999", "user to kernel: 99.9th percentile"),
+    Metric::time("k2u", "kernel to user: median, less the empty fenced pair"),
+    Metric::time("k2u_min", "kernel to user: minimum"),
+    Metric::time("k2u_p99", "kernel to user: 99th percentile"),
+    Metric::time("k2u_p999", "kernel to user: 99.9th percentile"),
+    Metric::time("kernel", "between the two stamps in the kernel: median"),
+    Metric::time("round_trip", "round trip without stamps in the kernel: median"),
+    Metric::time(
+        "stamping",
+        "stamps with no crossing between them, less the empty fenced pair: median",
+    ),
+    Metric {
+        name: "in_over_out",
+        unit: "1",
+        better: Better::Neither,
+        about: "ratio of user to kernel to kernel to user: medians",
+    },
+    STEP_METRIC,
+    CROSSINGS_MADE,
+    CROSSINGS_STAMPED,
+];
+
+/// How the two ways are stamped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum Route {
+    /// The micro-guest under KVM.
+    Guest,
+    /// The micro-guest on bare metal, imported.
+    BareMetal,
+    /// The running kernel, if it is patched.
+    Patched,
+    /// A patched kernel under KVM.
+    PatchedVm,
+    /// The micro-guest under emulation, for counts only.
+    GuestEmulated,
+    /// A patched kernel under emulation, for counts only.
+    PatchedEmulated,
+}
+
+impl Route {
+    /// Checks that the virtual machine of this route can start here.
+    ///
+    /// # Errors
+    /// Returns `unavailable` without QEMU, or if the route needs KVM and its guests do not run in ring 0.
+    pub(crate) fn vm_available(self) -> Result<(), Failure> {
+        QEMU.find()?;
+        if self == Self::PatchedVm { guest::ring_0() } else { Ok(()) }
+    }
+}
+
+/// Whether page-table isolation switches CR3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum Isolation {
+    /// One page table for user and kernel.
+    Off,
+    /// Each crossing switches CR3.
+    On,
+}
+
+/// Parsed levels of `one-way` and `stamping`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Params)]
+pub struct OneWayParams {
+    /// guest (the built-in micro-guest under KVM), bare-metal (the same guest, imported), patched (the running kernel), patched-vm (a patched kernel under KVM); guest-emulated and patched-emulated count only
+    #[factor(default = "guest")]
+    pub route: Route,
+    /// how the kernel is entered and left; same-ring stays in ring 0, none takes the stamps only
+    #[factor(default = "page-fault")]
+    pub kind: CrossingKind,
+    /// whether CR3 is switched, as page-table isolation does; the guest's times include the switch, a patched Linux's do not
+    #[factor(default = "off")]
+    pub isolation: Isolation,
+    /// crossings per sample
+    #[factor(default = "100000", levels = Levels::Count(1, MAX_CROSSINGS as u64))]
+    pub crossings: u64,
+}
+
+impl OneWayParams {
+    /// Reports whether CR3 is switched.
+    pub fn is_isolated(&self) -> bool {
+        self.isolation == Isolation::On
+    }
+
+    /// Returns the virtual machine in which the point is measured; `None` if it needs none, or one that
+    /// cannot start here.
+    pub(crate) fn vm(&self) -> Option<Guest> {
+        let accelerator = match self.route {
+            Route::PatchedVm => Accelerator::Kvm,
+            Route::PatchedEmulated => Accelerator::Tcg,
+            Route::Guest | Route::BareMetal | Route::Patched | Route::GuestEmulated => return None,
+        };
+        self.route.vm_available().ok()?;
+        let parameters = format!("pti={}", self.isolation);
+        let name = format!("{}, {parameters}", self.route);
+        Some(LinuxVm { name, accelerator, parameters, init: &INIT }.guest())
+    }
+}
+
+/// The method `one-way`.
 pub struct OneWay;
 
 impl Method for OneWay {
@@ -22,32 +137,32 @@ impl Method for OneWay {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
+        METRICS
     }
 
     fn available(&self, params: &OneWayParams) -> Result<(), Failure> {
         match params.route {
             Route::Guest => guest::available(params.kind),
             Route::GuestEmulated | Route::PatchedEmulated => Err(Failure::unavailable(
-                "emulated time is never a cost",
-                "crossing/stamping counts there what is stamped",
+                "emulated times are meaningless",
+                "use crossing/stamping, which counts the stamped crossings under emulation",
             )),
             Route::BareMetal => Err(Failure::unavailable(
-                "the guest runs on bare metal by itself, with no Linux beside it",
+                "on bare metal the guest runs without Linux",
                 "tollgate crossing guest --write FILE, boot it, then tollgate crossing import OUTPUT",
             )),
-            Route::PatchedVm => vm::available(Route::PatchedVm),
-            Route::Patched => patched::available(params),
+            Route::PatchedVm => params.route.vm_available(),
+            Route::Patched => patched::available(params.kind, params.is_isolated()),
         }
     }
 
     fn expected(&self, params: &OneWayParams, _: Duration) -> Duration {
-        // A few thousand cycles each at most, and a guest's start.
+        // The start of a guest, and at most a few thousand cycles per crossing.
         Duration::from_millis(20) + Duration::from_nanos(params.crossings * 2_000)
     }
 
     fn guest(&self, params: &OneWayParams) -> Option<Guest> {
-        vm::guest(params)
+        params.vm()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {
@@ -66,19 +181,42 @@ impl Probe<OneWayParams> for OneWayProbe {
         if !context.inside {
             OneWay.available(params)?;
         }
+        let OneWayParams { kind, crossings, .. } = *params;
+        let isolated = params.is_isolated();
         let measured = match params.route {
-            Route::Guest => guest::measure(context, params),
-            _ => patched::measure(context, params),
+            Route::Guest => guest::measure(context, kind, isolated, crossings),
+            _ => patched::measure(context, kind, isolated, crossings),
         };
         measured.map(with_ratio)
     }
 }
 
-/// Adds how much more the way in costs than the way out.
+/// Adds `in_over_out`, the ratio of the way in to the way out, if both are above zero.
 pub(crate) fn with_ratio(measurement: Measurement) -> Measurement {
     let value = |name| measurement.values.get(name).copied().filter(|value| *value > 0.0);
     match value("u2k").zip(value("k2u")) {
-        Some((there, back)) => measurement.value("in_over_out", there / back),
+        Some((way_in, way_out)) => measurement.value("in_over_out", way_in / way_out),
         None => measurement,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::point::Point;
+
+    use super::*;
+
+    #[test]
+    fn crossings_out_of_range_are_refused_with_the_range() {
+        let of = |crossings: &str| {
+            let params = OneWayParams::with_defaults(&Point::from([("crossings", crossings)]));
+            params.map(|params| params.crossings)
+        };
+        assert_eq!(of("1"), Ok(1));
+        assert_eq!(of("100000000"), Ok(100_000_000));
+        for outside in ["0", "100000001", "18446744073709551615"] {
+            let failure = of(outside).unwrap_err();
+            assert!(failure.why.contains("from 1 to 100000000"), "{failure}");
+        }
     }
 }

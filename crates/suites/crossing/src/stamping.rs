@@ -1,5 +1,5 @@
-//! `crossing/stamping`: whether every crossing is stamped, and nothing else. Counts alone, so that it
-//! runs under emulation too, where any machine can hold it against the truth.
+//! `crossing/stamping`: counts whether every crossing is stamped, and nothing else is. It measures no time, so
+//! it also runs under emulation, which any machine can do.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use lab::method::{Method, Probe};
 use lab::metric::Metric;
 use lab::sample::Failure;
 
-use crate::guest::Kind;
-use crate::params::{OneWayParams, Route};
-use crate::patched::Checked;
-use crate::{guest, metrics, patched, vm};
+use crate::guest::CrossingKind;
+use crate::one_way::{CROSSINGS_MADE, CROSSINGS_STAMPED, OneWayParams, Route};
+use crate::patched::StampCounts;
+use crate::{guest, patched};
 
 const METRICS: &[Metric] = &[
-    metrics::CROSSINGS_MADE,
-    metrics::CROSSINGS_STAMPED,
-    Metric::count("stamps_ordered", "crossings whose four stamps follow each other in time"),
-    Metric::count("quiet_touches", "touches of an armed instruction where nothing faults"),
-    Metric::count("spurious_stamps", "stamps seen there"),
-    Metric::count("signals_sent", "faults of an armed instruction that end in a signal"),
-    Metric::count("signals_survived", "how many of them came back"),
+    CROSSINGS_MADE,
+    CROSSINGS_STAMPED,
+    Metric::count("stamps_ordered", "crossings whose four stamps are in order of time"),
+    Metric::count("quiet_touches", "touches by the armed instruction that raise no fault"),
+    Metric::count("spurious_stamps", "stamps after such touches"),
+    Metric::count("signals_sent", "faults of the armed instruction that end in a signal"),
+    Metric::count("signals_survived", "signals after which registers were unchanged"),
 ];
 
-/// Counts crossings and stamps.
+/// The method `stamping`.
 pub struct Stamping;
 
 impl Method for Stamping {
@@ -40,23 +40,22 @@ impl Method for Stamping {
 
     fn available(&self, params: &OneWayParams) -> Result<(), Failure> {
         let OneWayParams { route, kind, .. } = *params;
+        let is_fault = kind == CrossingKind::PageFault;
         match route {
-            Route::GuestEmulated => vm::available(route),
-            Route::PatchedEmulated | Route::PatchedVm if kind == Kind::PageFault => {
-                vm::available(route)
-            }
-            Route::Patched if kind == Kind::PageFault => patched::available(params),
+            Route::GuestEmulated => route.vm_available(),
+            Route::PatchedEmulated | Route::PatchedVm if is_fault => route.vm_available(),
+            Route::Patched if is_fault => patched::available(kind, params.is_isolated()),
             Route::Guest => guest::available(kind),
             Route::PatchedEmulated | Route::PatchedVm | Route::Patched | Route::BareMetal => {
                 Err(Failure::unavailable(
-                    format!("the route {route} stamps no {kind}"),
-                    "see docs/crossing.md for what each route stamps",
+                    format!("route {route} does not stamp {kind}"),
+                    "see docs/crossing.md for the kinds that each route stamps",
                 ))
             }
         }
     }
 
-    /// An emulated Linux starts in some seconds.
+    /// Includes the start of an emulated Linux, some seconds.
     fn expected(&self, params: &OneWayParams, _: Duration) -> Duration {
         match params.route {
             Route::PatchedEmulated | Route::PatchedVm => Duration::from_secs(15),
@@ -66,7 +65,7 @@ impl Method for Stamping {
     }
 
     fn guest(&self, params: &OneWayParams) -> Option<Guest> {
-        vm::guest(params)
+        params.vm()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {
@@ -85,33 +84,35 @@ impl Probe<OneWayParams> for StampingProbe {
         if !context.inside {
             Stamping.available(params)?;
         }
+        let OneWayParams { kind, crossings, .. } = *params;
+        let isolated = params.is_isolated();
         match params.route {
-            Route::Guest => guest::measure(context, params).map(counts_alone),
-            Route::GuestEmulated => guest::emulated(params),
-            _ => patched::check(params.crossings).and_then(told),
+            Route::Guest => guest::measure(context, kind, isolated, crossings).map(without_times),
+            Route::GuestEmulated => guest::emulated(kind, isolated, crossings),
+            _ => patched::check(crossings).and_then(to_measurement),
         }
     }
 }
 
-fn counts_alone(mut measurement: Measurement) -> Measurement {
+fn without_times(mut measurement: Measurement) -> Measurement {
     measurement.histograms.clear();
     measurement.values.retain(|name, _| name.starts_with("crossings_"));
     measurement
 }
 
-fn told(checked: Checked) -> Result<Measurement, Failure> {
-    checked.verdict()?;
-    let Checked { faults, stamped, ordered, unfaulting_touches, spurious, signals, survived } =
-        checked;
+fn to_measurement(counts: StampCounts) -> Result<Measurement, Failure> {
+    counts.verify()?;
+    let StampCounts { faults, stamped, ordered, quiet_touches, spurious, signals, survived } =
+        counts;
     let values = [
         ("crossings_made", faults),
         ("crossings_stamped", stamped),
         ("stamps_ordered", ordered),
-        ("quiet_touches", unfaulting_touches),
+        ("quiet_touches", quiet_touches),
         ("spurious_stamps", spurious),
         ("signals_sent", signals),
         ("signals_survived", survived),
     ];
-    let add = |told: Measurement, (name, value): (&str, u64)| told.value(name, value as f64);
+    let add = |sum: Measurement, (name, value): (&str, u64)| sum.value(name, value as f64);
     Ok(values.into_iter().fold(Measurement::default(), add))
 }

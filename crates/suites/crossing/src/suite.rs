@@ -1,33 +1,33 @@
-//! What the lab asks of the suite.
+//! Definition of the suite and its command.
 
 use lab::adhoc::SuiteCommand;
 use lab::option::{OptionValue, SuiteOption};
 use lab::suite::{Capability, Suite};
 
-use crate::{clock, consistency, guest, hand, one_way, patched, stamping, trace, trips, vm};
+use crate::{cli, clock, consistency, guest, one_way, patched, stamping, trace, trips, vm};
 
 const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
     SuiteOption { name, enables, value: OptionValue::Text }
 }
 
-/// What a user may allow or set by name.
+/// Options of the suite.
 const OPTIONS: &[SuiteOption] = &[
-    option("allow-tracefs", "makes a trace instance of its own in tracefs and removes it"),
-    option("allow-bpf", "loads a BPF program into the kernel and unloads it"),
-    option("allow-cpufreq", "lowers the highest core clock of a CPU and restores it"),
-    option("file-folder", "the folder for files that are measured [default: the temporary folder]"),
+    option("allow-tracefs", "creates and removes a trace instance in tracefs"),
+    option("allow-bpf", "loads and unloads a BPF program"),
+    option("allow-cpufreq", "lowers the maximum core clock of a CPU and restores it"),
+    option("file-folder", "folder of the mapped file [default: the temporary folder]"),
 ];
 
 /// The suite.
 pub static SUITE: Suite = Suite::new(
     "crossing",
-    "from user to kernel and back, one way each and as round trips",
+    "crossings between user and kernel, one way and as round trips",
     lab::suite_data!(),
     &[&one_way::OneWay, &stamping::Stamping, &trace::Tracepoint, &trips::RoundTrips, &clock::Clock],
 )
 .with_options(OPTIONS)
 .with_capabilities(capabilities)
-.with_inconsistencies(consistency::breaks);
+.with_inconsistencies(consistency::contradictions);
 
 fn capabilities() -> Vec<Capability> {
     vec![
@@ -40,4 +40,4 @@ fn capabilities() -> Vec<Capability> {
 
 /// The command of the suite.
 pub static COMMAND: SuiteCommand =
-    SuiteCommand { suite: &SUITE, command: hand::command, run: hand::main };
+    SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };

@@ -1,4 +1,4 @@
-//! The routes held together, on made-up journals: no machine here has all of them.
+//! Consistency of the routes, on synthetic journals, since few machines have all routes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -9,8 +9,8 @@ use lab::journal::{FORMAT, Run, RunRecord};
 use lab::point::Point;
 use lab::sample::{Clock, Sample};
 
-/// A run of 20 rounds with these parts of a page fault, ns.
-struct MadeUp {
+/// Parts of a page fault, ns, for a run of 20 rounds.
+struct Parts {
     u2k: f64,
     kernel: f64,
     k2u: f64,
@@ -18,10 +18,10 @@ struct MadeUp {
     u2t: f64,
 }
 
-const SOUND: MadeUp =
-    MadeUp { u2k: 180.0, kernel: 700.0, k2u: 110.0, round_trip: 990.0, u2t: 270.0 };
+const CONSISTENT: Parts =
+    Parts { u2k: 180.0, kernel: 700.0, k2u: 110.0, round_trip: 990.0, u2t: 270.0 };
 
-impl MadeUp {
+impl Parts {
     fn run(&self) -> Run {
         let stamped = Point::from([
             ("route", "patched"),
@@ -32,7 +32,7 @@ impl MadeUp {
         let traced = Point::from([("event", "page-fault"), ("through", "tracefs")]);
         let mut samples = Vec::new();
         for round in 0..20 {
-            // Rounds differ by a little, as real ones do.
+            // Rounds differ slightly, as in real runs.
             let drift = 1.0 + 0.001 * f64::from(round % 5);
             let values = [
                 ("u2k", self.u2k),
@@ -45,11 +45,11 @@ impl MadeUp {
             let values = [("u2t".to_owned(), self.u2t * drift)];
             samples.push(sample("crossing/tracepoint", &traced, round, values.into()));
         }
-        Run { record: record(), samples, folder: "made-up".into() }
+        Run { record: record(), samples, folder: "synthetic".into() }
     }
 
-    fn breaks(&self) -> Vec<String> {
-        crossing::consistency::breaks(&self.run())
+    fn contradictions(&self) -> Vec<String> {
+        crossing::consistency::contradictions(&self.run())
     }
 }
 
@@ -95,40 +95,40 @@ fn record() -> RunRecord {
 }
 
 #[test]
-fn sound_figures_break_nothing() {
-    assert_eq!(SOUND.breaks(), Vec::<String>::new());
+fn consistent_results_have_no_contradictions() {
+    assert_eq!(CONSISTENT.contradictions(), Vec::<String>::new());
 }
 
 #[test]
-fn a_tracepoint_before_the_entry_is_a_break() {
-    let breaks = MadeUp { u2t: 150.0, ..SOUND }.breaks();
-    assert_eq!(breaks.len(), 1, "{breaks:?}");
-    assert!(breaks[0].contains("tracepoint") && breaks[0].contains("isolation off"), "{breaks:?}");
+fn a_time_to_the_tracepoint_below_user_to_kernel_is_a_contradiction() {
+    let lines = Parts { u2t: 150.0, ..CONSISTENT }.contradictions();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("tracepoint") && lines[0].contains("isolation off"), "{lines:?}");
 }
 
 #[test]
-fn parts_beside_the_whole_are_a_break() {
+fn parts_that_do_not_sum_to_the_round_trip_are_a_contradiction() {
     for round_trip in [900.0, 1100.0] {
-        let breaks = MadeUp { round_trip, ..SOUND }.breaks();
-        assert_eq!(breaks.len(), 1, "{breaks:?}");
-        assert!(breaks[0].contains("round trip"), "{breaks:?}");
+        let lines = Parts { round_trip, ..CONSISTENT }.contradictions();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("round trip"), "{lines:?}");
     }
-    // Four stamps, a step of 1 ns each, may be that far off.
-    assert!(MadeUp { round_trip: 987.0, ..SOUND }.breaks().is_empty());
+    // Four stamps may each be off by a step of 1 ns.
+    assert!(Parts { round_trip: 987.0, ..CONSISTENT }.contradictions().is_empty());
 }
 
 #[test]
-fn figures_of_another_boot_are_not_held_against_these() {
-    let mut run = MadeUp { u2t: 150.0, ..SOUND }.run();
+fn results_of_different_boots_are_not_compared() {
+    let mut run = Parts { u2t: 150.0, ..CONSISTENT }.run();
     for sample in run.samples.iter_mut().filter(|s| s.experiment == "crossing/tracepoint") {
         sample.environment = "e2".into();
     }
-    assert!(crossing::consistency::breaks(&run).is_empty());
+    assert!(crossing::consistency::contradictions(&run).is_empty());
 }
 
 #[test]
-fn what_is_not_measured_breaks_nothing() {
-    let mut run = SOUND.run();
+fn a_run_without_samples_has_no_contradictions() {
+    let mut run = CONSISTENT.run();
     run.samples.clear();
-    assert!(crossing::consistency::breaks(&run).is_empty());
+    assert!(crossing::consistency::contradictions(&run).is_empty());
 }

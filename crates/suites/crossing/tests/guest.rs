@@ -1,24 +1,24 @@
-//! The guest runs whole: by itself under QEMU's emulator, and under KVM where its ring 0 is real.
+//! The whole guest, standalone under QEMU's emulator and under KVM.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Also in functions that tests share.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crossing::guest::report::{Report, parse};
-use crossing::guest::{Counts, Kind, Settings, multiboot_image};
+use crossing::guest::report::{Report, Sample, parse};
+use crossing::guest::{CrossingKind, StandaloneParams, TickBins, multiboot_image};
 use lab::sample::FailureKind;
 
-/// QEMU's exit status where the guest says that it is done: (0x10 << 1) | 1.
+/// QEMU's exit status after the guest's exit code 0x10: (0x10 << 1) | 1.
 const DONE: i32 = 33;
-/// Where it met an exception that it did not expect.
+/// QEMU's exit status after an unexpected exception.
 const FAULT: i32 = 35;
 
-fn settings() -> Settings {
-    Settings { rounds: 2, crossings: 300, warmup: 20, seed: 7 }
+fn params() -> StandaloneParams {
+    StandaloneParams { rounds: 2, crossings: 300, warmup: 20, seed: 7 }
 }
 
-/// What an image printed on COM1 and on port 0xe9, and QEMU's status.
+/// Boots an image; returns its output on COM1 and on port 0xe9, and QEMU's status.
 fn boot(image: &[u8], more: &[&str]) -> (String, String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| -> PathBuf { folder.path().join(name) };
@@ -50,33 +50,32 @@ fn boot(image: &[u8], more: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn runs_whole_under_the_emulator() {
-    let image = multiboot_image(&settings()).unwrap();
+fn the_standalone_guest_completes_its_schedule_under_the_emulator() {
+    let image = multiboot_image(&params()).unwrap();
     let (serial, debug, status) = boot(&image, &[]);
     assert_eq!(status, Some(DONE), "{serial}");
     let report = parse(&serial).unwrap();
     assert_eq!(parse(&debug), Ok(report.clone()));
     assert_eq!((report.rounds, report.crossings, report.warmup, report.seed), (2, 300, 20, 7));
-    assert!(report.processor.emulated(), "{:?}", report.processor);
-    every_sample_is_whole(&report);
-    // Its times mean nothing, and none is told.
+    assert!(report.processor.is_emulated(), "{:?}", report.processor);
+    check_samples(&report);
+    // Emulated times are meaningless, so there are none.
     assert!(report.samples.iter().all(|sample| report.measurement(sample).is_err()));
-    damage_is_refused(&serial);
+    check_damage_is_refused(&serial);
 }
 
-fn every_sample_is_whole(report: &Report) {
-    for kind in Kind::ALL {
+fn check_samples(report: &Report) {
+    for kind in CrossingKind::ALL {
         for isolation in [false, true] {
-            let of =
-                |s: &&crossing::guest::report::Sample| s.kind == kind && s.isolation == isolation;
+            let of = |s: &&Sample| s.kind == kind && s.isolated == isolation;
             let samples: Vec<_> = report.samples.iter().filter(of).collect();
             assert_eq!(samples.len(), 2, "{kind:?} {isolation}");
             for sample in samples {
-                let tally = &sample.tally;
-                tally.check(kind).unwrap();
-                assert_eq!((tally.made, tally.stamped), (300, 300), "{sample:?}");
+                let counts = &sample.counts;
+                counts.check(kind).unwrap();
+                assert_eq!((counts.made, counts.stamped), (300, 300), "{sample:?}");
                 let kernel = if kind.needs_ring_0() { 0x08 } else { 0 };
-                assert_eq!(tally.cs, kernel, "{sample:?}");
+                assert_eq!(counts.cs, kernel, "{sample:?}");
                 let chains = [sample.adds, sample.multiplies];
                 assert!(chains.as_flattened().iter().all(|ticks| *ticks > 0), "{sample:?}");
             }
@@ -85,8 +84,8 @@ fn every_sample_is_whole(report: &Report) {
     assert!(report.clocks.pit_ticks > 0, "{:?}", report.clocks);
 }
 
-/// What the guest really printed, with a bin changed, a line lost, the end cut off.
-fn damage_is_refused(serial: &str) {
+/// Checks real output with a changed number, a lost line, and the end cut off.
+fn check_damage_is_refused(serial: &str) {
     let at = |needle: &str| serial.lines().position(|line| line.contains(needle)).unwrap() + 1;
     let refused = |text: &str| parse(text).unwrap_err();
     let changed = refused(&serial.replacen("made=300", "made=301", 1));
@@ -94,59 +93,56 @@ fn damage_is_refused(serial: &str) {
     let line = serial.lines().nth(at("position=5") - 1).unwrap();
     let lost = refused(&serial.replace(&format!("{line}\r\n"), ""));
     assert_eq!(lost.line, at("position=5"));
-    assert!(lost.what.contains("sample 5 should come next, not 6"), "{lost}");
+    assert!(lost.what.contains("sample 6; expected 5"), "{lost}");
     let cut = refused(&serial[..serial.len() / 2]);
     assert!(cut.line > 6 && !cut.to_string().contains('\n'), "{cut}");
 }
 
-/// Where the emulator's counter counts instructions, each interval shows what stands between its stamps:
-/// the crossing, with isolation CR3's write, and nothing else.
+/// With a counter that counts instructions, each interval shows the instructions between its stamps: the crossing,
+/// with isolation also the write of CR3.
 #[test]
-fn the_crossing_alone_stands_between_the_stamps() {
-    let image = multiboot_image(&Settings { rounds: 1, ..settings() }).unwrap();
+fn only_the_crossing_is_between_the_stamps() {
+    let image = multiboot_image(&StandaloneParams { rounds: 1, ..params() }).unwrap();
     let (serial, _, status) = boot(&image, &["-icount", "shift=0,sleep=off"]);
     assert_eq!(status, Some(DONE), "{serial}");
     for sample in parse(&serial).unwrap().samples {
-        let tally = &sample.tally;
-        assert_eq!(tally.empty.bins.len(), 1, "{tally:?}");
-        let more = |counts: &Counts| {
-            assert_eq!(counts.bins.len(), 1, "{sample:?}");
-            counts.least() - tally.empty.least()
+        let counts = &sample.counts;
+        assert_eq!(counts.empty.bins.len(), 1, "{counts:?}");
+        let more = |times: &TickBins| {
+            assert_eq!(times.bins.len(), 1, "{sample:?}");
+            times.min() - counts.empty.min()
         };
-        let switch = u64::from(sample.isolation);
+        let switch = u64::from(sample.isolated);
         let expected = match sample.kind {
-            Kind::None => [0, 0],
-            // A store that faults is not counted, for it is never done.
-            Kind::PageFault => [switch, 1 + switch],
+            CrossingKind::None => [0, 0],
+            // A faulting store is not counted, because it does not complete.
+            CrossingKind::PageFault => [switch, 1 + switch],
             _ => [1 + switch, 1 + switch],
         };
-        assert_eq!([more(&tally.u2k), more(&tally.k2u)], expected, "{:?}", sample.kind);
+        assert_eq!([more(&counts.u2k), more(&counts.k2u)], expected, "{:?}", sample.kind);
     }
 }
 
-/// Replaces the one place in the image where these instructions stand.
-fn plant(image: &mut [u8], instructions: &[u8], other: &[u8]) {
-    let places: Vec<usize> = image
+/// Reoffsets the only occurrence of these instructions in the image.
+fn replace(image: &mut [u8], instructions: &[u8], other: &[u8]) {
+    let offsets: Vec<usize> = image
         .windows(instructions.len())
         .enumerate()
-        .filter_map(|(at, window)| (window == instructions).then_some(at))
+        .filter_map(|(offset, window)| (window == instructions).then_some(offset))
         .collect();
-    assert_eq!(places.len(), 1, "{places:?}");
-    image[places[0]..][..other.len()].copy_from_slice(other);
+    assert_eq!(offsets.len(), 1, "{offsets:?}");
+    image[offsets[0]..][..other.len()].copy_from_slice(other);
 }
 
 #[test]
-fn an_exception_that_nobody_expected_is_one_line() {
-    let mut image = multiboot_image(&settings()).unwrap();
-    // In the loop of invalid-opcode, before the stamp's lfence: hlt, which ring 3 may not.
-    plant(&mut image, &[0x0f, 0x0b, 0x0f, 0xae, 0xe8], &[0xf4, 0x90]);
+fn an_unexpected_exception_is_reported_on_one_line() {
+    let mut image = multiboot_image(&params()).unwrap();
+    // In the loop of invalid-opcode, before the stamp's lfence: hlt, which is privileged.
+    replace(&mut image, &[0x0f, 0x0b, 0x0f, 0xae, 0xe8], &[0xf4, 0x90]);
     let (serial, _, status) = boot(&image, &[]);
     assert_eq!(status, Some(FAULT), "{serial}");
     let error = parse(&serial).unwrap_err().to_string();
-    assert!(
-        error.contains("the guest met an exception that it did not expect (vector=13 error=0"),
-        "{error}"
-    );
+    assert!(error.contains("unexpected exception in the guest (vector=13 error=0"), "{error}");
     assert!(
         error.contains(" cs=43 ") && error.contains("kind=3") && !error.contains('\n'),
         "{error}"
@@ -154,8 +150,8 @@ fn an_exception_that_nobody_expected_is_one_line() {
 }
 
 #[test]
-fn a_handler_with_another_sentinel_stamps_nothing() {
-    let mut image = multiboot_image(&settings()).unwrap();
+fn a_crossing_with_a_wrong_sentinel_is_not_stamped() {
+    let mut image = multiboot_image(&params()).unwrap();
     // The first handler is that of page faults with isolation off: rol $17,%rbx becomes rol $18,%rbx.
     let rotate = [0x48, 0xc1, 0xc3, 0x11];
     let at = image.windows(4).position(|window| window == rotate).unwrap();
@@ -163,15 +159,15 @@ fn a_handler_with_another_sentinel_stamps_nothing() {
     let (serial, _, status) = boot(&image, &[]);
     assert_eq!(status, Some(DONE), "{serial}");
     for sample in parse(&serial).unwrap().samples {
-        let planted = sample.kind == Kind::PageFault && !sample.isolation;
-        assert_eq!(sample.tally.stamped, if planted { 0 } else { 300 }, "{sample:?}");
-        assert_eq!(sample.tally.check(sample.kind).is_err(), planted);
+        let is_wrong = sample.kind == CrossingKind::PageFault && !sample.isolated;
+        assert_eq!(sample.counts.stamped, if is_wrong { 0 } else { 300 }, "{sample:?}");
+        assert_eq!(sample.counts.check(sample.kind).is_err(), is_wrong);
     }
 }
 
 #[test]
-fn under_kvm_ring_0_is_measured_or_named() {
-    for kind in Kind::ALL {
+fn every_kind_is_available_under_kvm_or_refused_with_a_fix() {
+    for kind in CrossingKind::ALL {
         match crossing::guest::available(kind) {
             Ok(()) => {}
             Err(failure) => {

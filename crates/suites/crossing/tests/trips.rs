@@ -42,7 +42,7 @@ fn made(setup: TripParams, budget: Duration) -> Option<Measurement> {
     let cpus: Vec<usize> = allowed_cpus().into_iter().rev().collect();
     let conditions = Conditions { cpus: &cpus, budget, seed: 1, folder: std::env::temp_dir() };
     let _alone = ALONE.lock();
-    let make = || Trips::default().make(setup, &conditions, Tsc::get().unwrap());
+    let make = || Trips::default().measure_trip(setup, &conditions, Tsc::get().unwrap());
     let made = std::thread::scope(|scope| scope.spawn(make).join().unwrap());
     match made {
         Ok(measurement) => Some(measurement),
@@ -199,6 +199,6 @@ fn what_cannot_be_measured_says_why() {
         assert!(failure.kind == FailureKind::Unavailable && failure.remedy.is_some());
     }
     let none = Conditions { cpus: &[], budget: Duration::ZERO, seed: 0, folder: "/".into() };
-    let refused = Trips::default().make(setup(Trip::None), &none, Tsc::get().unwrap());
+    let refused = Trips::default().measure_trip(setup(Trip::None), &none, Tsc::get().unwrap());
     assert!(refused.unwrap_err().why.contains("no CPU"));
 }

@@ -1,4 +1,4 @@
-//! What changes the core clock under a trip.
+//! Loads that change the core clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,79 +11,79 @@ use lab::sample::Failure;
 use super::LoadKind;
 use super::slow::SlowClock;
 
-/// How long a processor may take to settle on another clock.
-const SETTLE: Duration = Duration::from_millis(1);
+/// Time for a processor to settle on another clock.
+const SETTLE_TIME: Duration = Duration::from_millis(1);
 
-/// Whether a load can be put on here.
+/// Checks that a load is available here.
 pub(super) fn available(load: LoadKind, cpus: &[usize]) -> Result<(), Failure> {
     match load {
         LoadKind::OtherCore if cpus.len() < 2 => Err(Failure::unavailable(
-            "there is no other CPU to put a load on",
-            "run where this process may use two CPUs",
+            "no other CPU for the load",
+            "allow this process at least two CPUs",
         )),
         LoadKind::SlowClock => SlowClock::available(cpus.first().copied().unwrap_or_default()),
         LoadKind::None | LoadKind::OtherCore => Ok(()),
     }
 }
 
-/// A load that is put on and taken off by turns.
+/// A load that can be started and stopped.
 pub(super) enum Load {
     None,
-    Others(Others),
+    Others(OtherCpus),
     Slow(SlowClock),
 }
 
 impl Load {
-    /// Makes ready what the load needs; changes nothing yet.
+    /// Prepares the load without starting it.
     pub(super) fn prepare(load: LoadKind, context: &Context) -> Result<Self, Failure> {
         let Some((own, others)) = context.cpus.split_first() else {
-            return Err(Failure::failed("no CPU may be used"));
+            return Err(Failure::failed("no allowed CPU"));
         };
         Ok(match load {
-            LoadKind::OtherCore => Self::Others(Others { cpus: others.into(), busy: None }),
+            LoadKind::OtherCore => Self::Others(OtherCpus { cpus: others.into(), busy: None }),
             LoadKind::SlowClock => Self::Slow(SlowClock::of(*own, context.options)?),
             LoadKind::None => Self::None,
         })
     }
 
-    /// Puts it on, and waits until the clock has settled.
-    pub(super) fn begin(&mut self) -> Result<(), Failure> {
+    /// Starts the load, and waits until the clock has settled.
+    pub(super) fn start(&mut self) -> Result<(), Failure> {
         match self {
             Self::None => return Ok(()),
-            Self::Others(others) => others.begin()?,
-            Self::Slow(slow) => slow.begin()?,
+            Self::Others(others) => others.start()?,
+            Self::Slow(slow) => slow.start()?,
         }
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(SETTLE_TIME);
         Ok(())
     }
 
-    /// Takes it off, and waits until the clock has settled.
-    pub(super) fn end(&mut self) -> Result<(), Failure> {
+    /// Stops the load, and waits until the clock has settled.
+    pub(super) fn stop(&mut self) -> Result<(), Failure> {
         match self {
             Self::None => return Ok(()),
             Self::Others(others) => others.busy = None,
-            Self::Slow(slow) => slow.end()?,
+            Self::Slow(slow) => slow.stop()?,
         }
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(SETTLE_TIME);
         Ok(())
     }
 }
 
-/// The other CPUs, idle or busy.
-pub(super) struct Others {
+/// A load on the other CPUs.
+pub(super) struct OtherCpus {
     cpus: Vec<usize>,
-    busy: Option<Busy>,
+    busy: Option<BusyThreads>,
 }
 
-impl Others {
-    fn begin(&mut self) -> Result<(), Failure> {
-        let over = Arc::new(AtomicBool::new(false));
-        let mut busy = Busy { over: Arc::clone(&over), threads: Vec::new() };
+impl OtherCpus {
+    fn start(&mut self) -> Result<(), Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut busy = BusyThreads { stop: Arc::clone(&stop), threads: Vec::new() };
         for cpu in &self.cpus {
-            let over = Arc::clone(&over);
+            let stop = Arc::clone(&stop);
             let body = move || {
-                while !over.load(Ordering::Relaxed) {
-                    burn();
+                while !stop.load(Ordering::Relaxed) {
+                    multiply_vectors();
                 }
             };
             busy.threads.push(machine::pin::spawn_pinned(*cpu, body)?);
@@ -93,15 +93,15 @@ impl Others {
     }
 }
 
-/// Threads that burn until this is dropped.
-struct Busy {
-    over: Arc<AtomicBool>,
+/// Threads that compute until this is dropped.
+struct BusyThreads {
+    stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Drop for Busy {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // A thread that only computes does not panic.
             let _ = thread.join();
@@ -109,9 +109,8 @@ impl Drop for Busy {
     }
 }
 
-/// Some microseconds of multiplications on independent vectors: the more of them at once, the more
-/// power, and the lower the clock that a processor keeps.
-fn burn() {
+/// Multiplies independent vectors for some microseconds, to draw much power, which lowers the core clock.
+fn multiply_vectors() {
     let mut lanes = [[1.000_000_1_f64; 8]; 8];
     for _ in 0..1000 {
         for lane in &mut lanes {

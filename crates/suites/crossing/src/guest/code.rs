@@ -1,14 +1,13 @@
-//! The guest's machine code: assembled into this program as data, position-independent but for the
+//! The guest's machine code, assembled into this program as data. It is position-independent except for the
 //! addresses of [`layout`].
 
 use std::arch::global_asm;
 
-use super::kind::Kind;
-use super::layout;
+use super::{CrossingKind, layout};
 
-const KIND_SAME_RING: u32 = Kind::SameRing as u32;
+const KIND_SAME_RING: u32 = CrossingKind::SameRing as u32;
 
-/// Gives the assembler the layout's names, then the source.
+/// Assembles the source with the layout's names defined.
 macro_rules! assemble {
     ($($name:ident)*) => {
         global_asm!(
@@ -19,10 +18,9 @@ macro_rules! assemble {
             include_str!("code/kernel.s"),
             include_str!("code/print.s"),
             include_str!("code/clocks.s"),
-            include_str!("code/alone.s"),
+            include_str!("code/standalone.s"),
             include_str!("code/entries.s"),
             include_str!("code/user.s"),
-            include_str!("code/parts.s"),
             ".popsection",
             KIND_SAME_RING = const KIND_SAME_RING,
             $($name = const layout::$name,)*
@@ -37,7 +35,7 @@ assemble! {
     KERNEL_CS KERNEL_SS SYSRET_BASE USER_SS USER_CS TSS_SELECTOR INT_VECTOR
     EXIT_PORT EXIT_DONE EXIT_FAULT
     KEY KEY_AT KERNEL_CR3 USER_CR3 PCID
-    ALONE KIND ISOLATION CROSSINGS WARMUP SAMPLES ROUNDS SEED
+    STANDALONE KIND ISOLATION CROSSINGS WARMUP SAMPLES ROUNDS SEED
     SEEN_CS FLOOR_HANDLER GATE_TAKEN KERNEL_RSP
     FAULT_VECTOR FAULT_ERROR FAULT_RIP FAULT_CS FAULT_CR2
     ADDS_BEFORE ADDS_AFTER ADDS MULTIPLIES_BEFORE MULTIPLIES_AFTER MULTIPLIES PIT_COUNT LINE_SUM POSITION ROUND TEXT
@@ -51,30 +49,30 @@ unsafe extern "C" {
     static tollgate_guest_parts: [u32; 6];
 }
 
-/// The code, and where its parts lie in it, in bytes from its start.
+/// The code and the byte offsets of its parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Code {
-    /// All of it.
+    /// The whole code.
     pub bytes: &'static [u8],
-    /// Where a multiboot loader enters, 32 bits.
+    /// 32-bit entry for a multiboot loader.
     pub start32: usize,
-    /// Where KVM enters, 64 bits.
+    /// 64-bit entry for KVM.
     pub start64: usize,
-    /// Where the entries' pages begin; before them lies what the kernel alone has.
+    /// First page of the entry code, after the kernel's private pages.
     pub entries: usize,
-    /// The first of the stubs of the exceptions that nobody expects, [`STUB`] bytes each.
+    /// First stub of the unexpected exceptions; each has [`STUB`] bytes.
     pub stubs: usize,
-    /// Where ring 3's pages begin.
+    /// First page of ring 3's code.
     pub user: usize,
 }
 
-/// Bytes of a stub.
+/// Size of a stub, bytes.
 pub(super) const STUB: usize = 16;
 
-/// The code as it was assembled.
+/// Returns the assembled code.
 pub(super) fn code() -> Code {
-    // SAFETY: the assembler emits the table with 6 numbers, and as many bytes of code as its last
-    // number says; both are read-only data of this program.
+    // SAFETY: the assembler emits the table with 6 numbers, the last of which is the length of the code;
+    // both are read-only data of this program.
     let ([start32, start64, entries, stubs, user, end], bytes) = unsafe {
         let parts = tollgate_guest_parts.map(|part| part as usize);
         (parts, std::slice::from_raw_parts(&raw const tollgate_guest_code, parts[5]))
@@ -86,58 +84,57 @@ pub(super) fn code() -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::layout::{CODE_ROOM, PAGE};
+    use crate::guest::layout::{CODE_CAPACITY, PAGE};
 
     #[test]
-    fn parts_lie_on_pages_and_fit() {
+    fn parts_start_on_pages_and_fit() {
         let code = code();
-        assert!(code.bytes.len() as u64 <= CODE_ROOM, "{}", code.bytes.len());
+        assert!(code.bytes.len() as u64 <= CODE_CAPACITY, "{}", code.bytes.len());
         assert_eq!((code.entries as u64 % PAGE, code.user as u64 % PAGE), (0, 0));
         assert!(code.start32 < code.start64 && code.start64 < code.entries);
         assert!(code.entries < code.stubs && code.stubs < code.user);
     }
 
-    /// Each stub pushes its own vector: what a fault says depends on it.
     #[test]
-    fn stubs_stand_by_their_vectors() {
+    fn each_stub_pushes_its_vector() {
         let code = code();
         for vector in 0..32u8 {
             let stub = &code.bytes[code.stubs + usize::from(vector) * STUB..][..STUB];
-            let code = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30].contains(&vector);
-            let expected: &[u8] = if code { &[0x6a, vector] } else { &[0x6a, 0, 0x6a, vector] };
+            let has_code = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30].contains(&vector);
+            let expected: &[u8] = if has_code { &[0x6a, vector] } else { &[0x6a, 0, 0x6a, vector] };
             assert!(stub.starts_with(expected), "{vector}: {stub:x?}");
         }
     }
 
-    const WAIT: [u8; 3] = [0x0f, 0xae, 0xe8];
+    const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
     const RDTSC: [u8; 2] = [0x0f, 0x31];
     const TO_KERNEL: &[u8] = &[0x41, 0x0f, 0x22, 0xdc];
     const TO_USER: &[u8] = &[0x41, 0x0f, 0x22, 0xdd];
 
-    fn places(instructions: &[u8]) -> usize {
+    fn occurrences(instructions: &[u8]) -> usize {
         code().bytes.windows(instructions.len()).filter(|window| *window == instructions).count()
     }
 
-    /// A first stamp in ring 3, then what is timed.
-    fn begun_in_user(timed: &[u8]) -> Vec<u8> {
+    /// Returns a first stamp in ring 3, followed by the timed code.
+    fn after_user_stamp(timed: &[u8]) -> Vec<u8> {
         let moves: &[u8] = &[0x41, 0x89, 0xc0, 0x41, 0x89, 0xd1];
-        [&WAIT, &RDTSC[..], moves, &WAIT, timed].concat()
+        [&LFENCE, &RDTSC[..], moves, &LFENCE, timed].concat()
     }
 
-    /// A first stamp in the handler, then what is timed.
-    fn begun_in_handler(timed: &[u8]) -> Vec<u8> {
+    /// Returns a first stamp in the handler, followed by the timed code.
+    fn after_handler_stamp(timed: &[u8]) -> Vec<u8> {
         let moves: &[u8] = &[0x89, 0xc6, 0x89, 0xd5];
-        [&WAIT, &RDTSC[..], moves, &WAIT, timed].concat()
+        [&LFENCE, &RDTSC[..], moves, &LFENCE, timed].concat()
     }
 
-    /// What is timed, then a second stamp.
-    fn ended(timed: &[u8]) -> Vec<u8> {
-        [timed, &WAIT, &RDTSC[..], &WAIT].concat()
+    /// Returns the timed code, followed by a second stamp.
+    fn before_stamp(timed: &[u8]) -> Vec<u8> {
+        [timed, &LFENCE, &RDTSC[..], &LFENCE].concat()
     }
 
-    /// The way in as ring 3 has it: first stamp, crossing, and where it comes back to, the second.
+    /// Ring 3's code: the first stamp of the way in, the crossing, and the second stamp of the way out.
     #[test]
-    fn nothing_but_the_crossing_stands_between_the_stamps_of_ring_3() {
+    fn only_the_crossing_is_between_the_stamps_of_ring_3() {
         let crossings: [(&str, &[u8]); 5] = [
             ("mov %ebx,(%rdi)", &[0x89, 0x1f]),
             ("int $0x80", &[0xcd, 0x80]),
@@ -146,17 +143,17 @@ mod tests {
             ("syscall", &[0x0f, 0x05]),
         ];
         for (name, crossing) in crossings {
-            assert_eq!(places(&ended(&begun_in_user(crossing))), 1, "{name}");
+            assert_eq!(occurrences(&before_stamp(&after_user_stamp(crossing))), 1, "{name}");
         }
-        // Of none and of the empty pair.
-        assert_eq!(places(&ended(&begun_in_user(&[]))), 2);
-        assert_eq!(places(&ended(&begun_in_handler(&[]))), 1);
+        // The kind none and the empty pair.
+        assert_eq!(occurrences(&before_stamp(&after_user_stamp(&[]))), 2);
+        assert_eq!(occurrences(&before_stamp(&after_handler_stamp(&[]))), 1);
     }
 
-    /// The handlers: the second stamp comes first of all, and the way out follows the first stamp.
+    /// A handler starts with the second stamp of the way in and ends with the first stamp of the way out.
     #[test]
-    fn nothing_but_cr3_stands_between_a_handlers_stamps_and_the_crossing() {
-        let second = ended(&[]);
+    fn only_the_write_of_cr3_is_between_a_handlers_stamps_and_the_crossing() {
+        let second = before_stamp(&[]);
         let entries = &code().bytes[code().entries..code().stubs];
         let handlers: Vec<&[u8]> =
             entries.chunks(0x80).filter(|h| h.len() >= 0x40).take(12).collect();
@@ -166,8 +163,8 @@ mod tests {
         }
         let (iretq, sysretq): (&[u8], &[u8]) = (&[0x48, 0xcf], &[0x48, 0x0f, 0x07]);
         for (isolated, handlers) in [(&[][..], 5), (TO_USER, 5)] {
-            assert_eq!(places(&begun_in_handler(&[isolated, iretq].concat())), handlers);
-            assert_eq!(places(&begun_in_handler(&[isolated, sysretq].concat())), 1);
+            assert_eq!(occurrences(&after_handler_stamp(&[isolated, iretq].concat())), handlers);
+            assert_eq!(occurrences(&after_handler_stamp(&[isolated, sysretq].concat())), 1);
         }
     }
 }

@@ -1,34 +1,34 @@
-//! The guest's memory as it is loaded: by KVM at once, by a multiboot loader from a file.
+//! The guest's initial memory, loaded directly under KVM or from a file by a multiboot loader.
 
+use super::CrossingKind;
 use super::code::{Code, code};
-use super::kind::Kind;
 use super::layout::{
-    ALONE, BASE, CODE, CROSSINGS, GDT, GDTR, IDT, IDTR, ISOLATION, KERNEL_CR3, KEY, KEY_AT, KIND,
-    LOADED_END, PAGE, ROUNDS, SAMPLES, SCHEDULE, SCHEDULE_ROOM, SEED, TABLES, TSS, USER_CR3,
-    WARMUP,
+    BASE, CODE, CROSSINGS, GDT, GDTR, IDT, IDTR, ISOLATION, KERNEL_CR3, KEY, KEY_AT, KIND,
+    LOADED_END, PAGE, ROUNDS, SAMPLES, SCHEDULE, SCHEDULE_CAPACITY, SEED, STANDALONE, TABLES, TSS,
+    USER_CR3, WARMUP,
 };
 use super::tables;
 
-/// What is loaded, from [`BASE`] on.
+/// The loaded bytes, starting at address [`BASE`].
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     bytes: Vec<u8>,
     code: Code,
 }
 
-/// One sample of the schedule.
+/// One sample of the schedule of a standalone guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn {
-    /// The round: below 65,536, as the schedule packs it.
+pub(super) struct ScheduledSample {
+    /// Round, below 65,536, because the schedule packs it in 16 bits.
     pub round: u32,
-    /// The kind.
-    pub kind: Kind,
+    /// Kind of crossing.
+    pub kind: CrossingKind,
     /// Whether CR3 is switched.
-    pub isolation: bool,
+    pub isolated: bool,
 }
 
 impl Image {
-    /// Code and tables; no parameters yet.
+    /// Creates an image with code and tables, and with all parameters zero.
     pub(super) fn new() -> Self {
         let code = code();
         let mut image = Self { bytes: vec![0; (LOADED_END - BASE) as usize], code };
@@ -42,63 +42,69 @@ impl Image {
         let paging: Vec<u8> =
             tables::page_tables(&code).into_iter().flat_map(u64::to_le_bytes).collect();
         image.put(TABLES, &paging);
-        image.number(KERNEL_CR3, TABLES);
-        image.number(USER_CR3, TABLES + tables::LEVELS * PAGE);
-        image.number(KEY_AT, KEY);
+        image.put_u64(KERNEL_CR3, TABLES);
+        image.put_u64(USER_CR3, TABLES + tables::LEVELS * PAGE);
+        image.put_u64(KEY_AT, KEY);
         image
     }
 
-    /// How many crossings a sample makes, after how many that do not count.
+    /// Sets the number of crossings per sample, and of warm-up crossings before them.
     #[must_use]
-    pub(super) fn crossings(mut self, crossings: u64, warmup: u64) -> Self {
-        self.number(CROSSINGS, crossings);
-        self.number(WARMUP, warmup);
+    pub(super) fn with_crossings(mut self, crossings: u64, warmup: u64) -> Self {
+        self.put_u64(CROSSINGS, crossings);
+        self.put_u64(WARMUP, warmup);
         self
     }
 
-    /// Runs by itself through a schedule and prints; what is over [`SCHEDULE_ROOM`] is left out.
+    /// Makes the guest run a schedule and print its results. Samples after the first [`SCHEDULE_CAPACITY`] are
+    /// dropped.
     #[must_use]
-    pub(super) fn alone(mut self, turns: &[Turn], rounds: u32, seed: u64) -> Self {
-        let turns = &turns[..turns.len().min(SCHEDULE_ROOM)];
-        self.put(ALONE, &1u32.to_le_bytes());
-        self.number(SAMPLES, turns.len() as u64);
-        self.number(ROUNDS, rounds.into());
-        self.number(SEED, seed);
-        let packed = turns.iter().flat_map(|turn| {
-            [turn.kind as u8, turn.isolation.into()]
+    pub(super) fn standalone(
+        mut self,
+        samples: &[ScheduledSample],
+        rounds: u32,
+        seed: u64,
+    ) -> Self {
+        let samples = &samples[..samples.len().min(SCHEDULE_CAPACITY)];
+        self.put(STANDALONE, &1u32.to_le_bytes());
+        self.put_u64(SAMPLES, samples.len() as u64);
+        self.put_u64(ROUNDS, rounds.into());
+        self.put_u64(SEED, seed);
+        let packed = samples.iter().flat_map(|sample| {
+            [sample.kind as u8, sample.isolated.into()]
                 .into_iter()
-                .chain((turn.round as u16).to_le_bytes())
+                .chain((sample.round as u16).to_le_bytes())
         });
         let packed: Vec<u8> = packed.collect();
         self.put(SCHEDULE, &packed);
         self
     }
 
-    /// What is loaded.
+    /// Returns the loaded bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where a multiboot loader enters.
+    /// Returns the entry address for a multiboot loader.
     pub(super) fn start32(&self) -> u64 {
         CODE + self.code.start32 as u64
     }
 
-    /// Where KVM enters.
+    /// Returns the entry address under KVM.
     pub(super) fn start64(&self) -> u64 {
         CODE + self.code.start64 as u64
     }
 
-    /// Writes at an address.
-    pub(super) fn put(&mut self, at: u64, bytes: &[u8]) {
-        let start = (at - BASE) as usize;
+    /// Writes bytes at an address.
+    pub(super) fn put(&mut self, address: u64, bytes: &[u8]) {
+        let start = (address - BASE) as usize;
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn number(&mut self, at: u64, number: u64) {
-        self.put(at, &number.to_le_bytes());
+    fn put_u64(&mut self, address: u64, number: u64) {
+        self.put(address, &number.to_le_bytes());
     }
 }
 
-// KVM's host writes these between samples; they must not overlap.
+// The host writes these between samples, so they must not overlap.
 const _: () = assert!(KIND + 4 == ISOLATION && ISOLATION + 4 <= CROSSINGS);

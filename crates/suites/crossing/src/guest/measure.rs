@@ -1,70 +1,157 @@
-//! Measures points of the route under KVM.
+//! Availability and measurement of the route under KVM.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use lab::capability::{Capability, state_of};
 use lab::measure::{Context, Measurement};
-use lab::sample::Failure;
+use lab::sample::{Failure, FailureKind};
+use machine::kvm;
+use machine::tsc::Tsc;
 
-use super::available::available;
+use super::CrossingKind;
+use super::counts::{REMEDY, SampleCounts};
 use super::image::Image;
-use super::kind::Kind;
 use super::kvm::Guest;
-use super::tally::Tally;
-use crate::params::{Isolation, OneWayParams};
 
-/// Crossings that the guest makes before the host looks: so that a hang is found soon.
+/// Crossings of the ring-0 test.
+const TEST_CROSSINGS: u64 = 64;
+/// Crossings per batch. Between batches the host checks the guest, so that it notices a hang soon.
 const BATCH: u64 = 65_536;
-/// Crossings before those of each batch that count.
+/// Warm-up crossings of each batch.
 const WARMUP: u64 = 1000;
-/// The longest that a batch's start may take.
-pub(super) const START: Duration = Duration::from_secs(2);
-/// The longest that a crossing may take on average: far beyond what even an emulated one does.
-const CROSSING: Duration = Duration::from_micros(100);
+/// Maximum time to start a batch.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum average time of a crossing, far above that of an emulated one.
+const CROSSING_TIMEOUT: Duration = Duration::from_micros(100);
 
-/// Measures one point once: as many crossings as it asks for.
+/// Checks that crossings of this kind can be measured here. The first call starts a guest.
 ///
 /// # Errors
-/// 'not ring 0', an exception that nobody expected, a guest that hangs, a crossing without its stamps.
-pub fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
-    let tsc = context.tsc()?;
-    let OneWayParams { kind, crossings, .. } = *params;
-    available(kind)?;
-    let mut guest = Guest::new(&Image::new())?;
-    let tally = sample(&mut guest, kind, params.isolation == Isolation::On, crossings)?;
-    let pcid = if guest.pcid() { "yes" } else { "no" };
-    Ok(tally.measurement(kind, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
+/// Returns `unavailable` without KVM, if its guests do not run in ring 0, or if it intercepts this kind.
+pub fn available(kind: CrossingKind) -> Result<(), Failure> {
+    match kind {
+        CrossingKind::None => Ok(kvm::open().map(drop)?),
+        // Source: Linux 6.12, vmx_update_exception_bitmap and init_vmcb: both always intercept #UD.
+        CrossingKind::InvalidOpcode => ring_0_test().clone().and(Err(Failure::unavailable(
+            "KVM intercepts invalid opcodes, because it emulates some: the time would be that of an exit",
+            "boot the guest on bare metal: tollgate crossing guest --write FILE",
+        ))),
+        _ => ring_0(),
+    }
 }
 
-/// So many crossings, in batches.
-fn sample(
-    guest: &mut Guest,
-    kind: Kind,
-    isolation: bool,
+/// Checks that this machine's KVM runs guests in ring 0.
+///
+/// # Errors
+/// Returns `unavailable` with the observation and the fix.
+pub fn ring_0() -> Result<(), Failure> {
+    ring_0_test().clone().map(drop)
+}
+
+/// Returns the capability `kvm-ring-0`.
+pub fn capability() -> Capability {
+    let state = state_of(ring_0_test().clone());
+    Capability {
+        name: "kvm-ring-0".into(),
+        about: "a KVM whose guests run in ring 0".into(),
+        state,
+    }
+}
+
+/// Runs a few page faults once per process, and describes the ring that they saw.
+fn ring_0_test() -> &'static Result<String, Failure> {
+    static RESULT: OnceLock<Result<String, Failure>> = OnceLock::new();
+    RESULT.get_or_init(|| {
+        kvm::open()?;
+        kvm::nested_paging()?;
+        let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), REMEDY))?;
+        let kind = CrossingKind::PageFault;
+        let counts = Guest::new(&Image::new())
+            .and_then(|mut guest| {
+                guest.sample(kind, false, TEST_CROSSINGS, TEST_CROSSINGS, START_TIMEOUT)
+            })
+            .map_err(|failure| match failure.kind {
+                FailureKind::Unavailable => failure,
+                _ => Failure::unavailable(
+                    format!("the guest does not run under this KVM: {}", failure.why),
+                    REMEDY,
+                ),
+            })?;
+        counts.check_ring_0(kind, tsc.step)?;
+        Ok(format!(
+            "CS {:#x}; two consecutive rdtsc take {} ticks, in ring 3 {}",
+            counts.cs, counts.floor_handler, counts.floor_user
+        ))
+    })
+}
+
+/// Measures `crossings` crossings of one kind, with isolation off or on.
+///
+/// # Errors
+/// Returns `unavailable` if ring 0 is not real, `timeout` if the guest hangs, `check` if a crossing is not
+/// stamped, and `failed` after an unexpected exception.
+pub fn measure(
+    context: &mut Context,
+    kind: CrossingKind,
+    isolated: bool,
     crossings: u64,
-) -> Result<Tally, Failure> {
+) -> Result<Measurement, Failure> {
+    let tsc = context.tsc()?;
+    available(kind)?;
+    let mut guest = Guest::new(&Image::new())?;
+    let counts = run_batches(&mut guest, kind, isolated, crossings)?;
+    let pcid = if guest.pcid() { "yes" } else { "no" };
+    Ok(counts.to_measurement(kind, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
+}
+
+fn run_batches(
+    guest: &mut Guest,
+    kind: CrossingKind,
+    isolated: bool,
+    crossings: u64,
+) -> Result<SampleCounts, Failure> {
     let mut batch = |crossings: u64| {
-        let limit = START + CROSSING * (crossings + WARMUP) as u32;
-        guest.sample(kind, isolation, crossings, WARMUP, limit)
+        let limit = START_TIMEOUT + CROSSING_TIMEOUT * (crossings + WARMUP) as u32;
+        guest.sample(kind, isolated, crossings, WARMUP, limit)
     };
     let mut left = crossings.saturating_sub(BATCH);
-    let mut tally = batch(crossings.min(BATCH))?;
+    let mut counts = batch(crossings.min(BATCH))?;
     while left > 0 {
-        tally.add(&batch(left.min(BATCH))?);
+        counts.add(&batch(left.min(BATCH))?);
         left = left.saturating_sub(BATCH);
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::available::tried;
     use crate::guest::layout::CODE;
-    use lab::sample::FailureKind;
-    use machine::tsc::Tsc;
 
-    /// A guest, where there is a KVM.
-    fn guest(test: &str, image: &Image) -> Option<Guest> {
+    #[test]
+    fn ring_0_is_real_or_unavailable_with_a_fix() {
+        match ring_0_test() {
+            Ok(seen) => println!("{seen}"),
+            Err(failure) => {
+                println!("{failure}");
+                assert_eq!(failure.kind, FailureKind::Unavailable);
+                assert!(failure.remedy.is_some() && !failure.why.contains('\n'));
+            }
+        }
+        let capability = capability();
+        assert_eq!(capability.name, "kvm-ring-0");
+        assert_eq!(capability.state.is_present(), ring_0_test().is_ok());
+    }
+
+    #[test]
+    fn invalid_opcodes_are_unavailable_under_kvm() {
+        let failure = available(CrossingKind::InvalidOpcode).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unavailable);
+    }
+
+    /// Starts a guest; notes the test as not run and returns `None` without KVM.
+    fn start_guest(test: &str, image: &Image) -> Option<Guest> {
         match Guest::new(image) {
             Ok(guest) => Some(guest),
             Err(why) => {
@@ -75,79 +162,83 @@ mod tests {
     }
 
     #[test]
-    fn stamps_alone_run_in_batches() {
-        let Some(mut guest) = guest("the guest's stamps", &Image::new()) else { return };
-        let tally = sample(&mut guest, Kind::None, false, 2 * BATCH + 5).unwrap();
+    fn samples_without_a_crossing_run_in_batches() {
+        let Some(mut guest) = start_guest("the guest's stamps", &Image::new()) else { return };
         let all = 2 * BATCH + 5;
-        assert_eq!((tally.made, tally.stamped), (all, all));
-        assert_eq!((tally.u2k.count(), tally.k2u.count()), (all, all));
-        // Two readings of the counter cost there about what they cost here, whatever that is.
+        let counts = run_batches(&mut guest, CrossingKind::None, false, all).unwrap();
+        assert_eq!((counts.made, counts.stamped), (all, all));
+        assert_eq!((counts.u2k.count(), counts.k2u.count()), (all, all));
+        // Two readings of the counter take about as long in the guest as here.
         let here = Tsc::get().map_or(u64::MAX, |tsc| tsc.overhead.max(tsc.step));
-        assert!(u64::from(tally.floor_user) <= here.saturating_mul(10), "{tally:?} {here}");
-        assert_eq!(tally.floor_handler, u32::MAX);
-        tally.check(Kind::None).unwrap();
+        assert!(u64::from(counts.floor_user) <= here.saturating_mul(10), "{counts:?} {here}");
+        assert_eq!(counts.floor_handler, u32::MAX);
+        counts.check(CrossingKind::None).unwrap();
     }
 
-    /// The image with instructions at the start of ring 3 replaced.
-    fn planted(code: &[u8]) -> Image {
+    /// Returns the image with the first instructions of ring 3 replaced.
+    fn image_with(code: &[u8]) -> Image {
         let mut image = Image::new();
         // guest_user_start, in every sample: mov $EMPTY_PAIRS,%r10d.
         let start = [0x41, 0xba, 0xd0, 0x07, 0, 0];
         let bytes = image.bytes();
-        let at = bytes.windows(start.len()).position(|window| window == start).unwrap();
-        image.put(CODE + at as u64, code);
+        let offset = bytes.windows(start.len()).position(|window| window == start).unwrap();
+        image.put(CODE + offset as u64, code);
         image
     }
 
     #[test]
-    fn an_exception_that_nobody_expected_is_one_line() {
-        // Reads what is mapped nowhere: mov (0x1ff008),%eax.
-        let image = planted(&[0x8b, 0x04, 0x25, 0x08, 0xf0, 0x1f, 0]);
-        let Some(mut guest) = guest("the guest's fault line", &image) else { return };
-        let why = sample(&mut guest, Kind::None, false, 10).unwrap_err().to_string();
-        assert!(why.starts_with("failed: the guest met exception 14 with error code 0x4"), "{why}");
+    fn an_unexpected_exception_is_reported_on_one_line() {
+        // Reads an unmapped address: mov (0x1ff008),%eax.
+        let image = image_with(&[0x8b, 0x04, 0x25, 0x08, 0xf0, 0x1f, 0]);
+        let Some(mut guest) = start_guest("the guest's fault line", &image) else { return };
+        let result = run_batches(&mut guest, CrossingKind::None, false, 10);
+        let why = result.unwrap_err().to_string();
+        assert!(
+            why.starts_with("failed: unexpected exception 14 in the guest: error code 0x4"),
+            "{why}"
+        );
         assert!(why.ends_with("CS 0x2b, CR2 0x1ff008") && !why.contains('\n'), "{why}");
     }
 
     #[test]
-    fn a_guest_that_hangs_is_ended() {
+    fn a_hung_guest_times_out() {
         // jmp to itself.
-        let Some(mut guest) = guest("the guest's time limit", &planted(&[0xeb, 0xfe])) else {
-            return;
-        };
+        let image = image_with(&[0xeb, 0xfe]);
+        let Some(mut guest) = start_guest("the guest's time limit", &image) else { return };
         let limit = Duration::from_millis(300);
-        let failure = guest.sample(Kind::None, false, 10, 0, limit).unwrap_err();
+        let failure = guest.sample(CrossingKind::None, false, 10, 0, limit).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Timeout);
-        assert!(failure.why.starts_with("the guest did not end in 0.3 s, at 0x10"), "{failure}");
+        assert!(
+            failure.why.starts_with("the guest did not finish in 0.3 s, RIP 0x10"),
+            "{failure}"
+        );
     }
 
-    /// Where ring 0 is real every kind gives its times; where it is not, none does.
     #[test]
-    fn every_kind_is_measured_in_ring_0_alone() {
-        let (Ok(real), Ok(tsc)) = (tried().as_ref().map(|_| ()), Tsc::get()) else {
-            return no_kind_is_measured();
+    fn every_kind_has_times_if_and_only_if_ring_0_is_real() {
+        let (Ok(_), Ok(tsc)) = (ring_0_test(), Tsc::get()) else {
+            return every_kind_is_refused();
         };
-        println!("{real:?}");
-        for (kind, isolation) in
-            Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+        for (kind, isolated) in
+            CrossingKind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
         {
             let mut guest = Guest::new(&Image::new()).unwrap();
-            let tally = sample(&mut guest, kind, isolation, 5000).unwrap();
-            let told = tally.measurement(kind, tsc.hertz, tsc.step).unwrap();
-            println!("{kind:?} {isolation} {:?}", told.values);
-            assert_eq!(told.values["crossings_stamped"], 5000.0);
-            assert_eq!(told.values.contains_key("u2k"), kind.needs_ring_0());
+            let counts = run_batches(&mut guest, kind, isolated, 5000).unwrap();
+            let measurement = counts.to_measurement(kind, tsc.hertz, tsc.step).unwrap();
+            println!("{kind:?} {isolated} {:?}", measurement.values);
+            assert_eq!(measurement.values["crossings_stamped"], 5000.0);
+            assert_eq!(measurement.values.contains_key("u2k"), kind.needs_ring_0());
         }
     }
 
-    fn no_kind_is_measured() {
-        let why = tried().as_ref().unwrap_err();
+    fn every_kind_is_refused() {
+        let why = ring_0_test().as_ref().unwrap_err();
         machine::untested::note("the guest's crossings under KVM", why);
-        for kind in Kind::ALL.into_iter().filter(|kind| kind.needs_ring_0()) {
+        for kind in CrossingKind::ALL.into_iter().filter(|kind| kind.needs_ring_0()) {
             let Ok(mut guest) = Guest::new(&Image::new()) else { return };
-            let told = sample(&mut guest, kind, false, 100)
-                .and_then(|tally| tally.measurement(kind, 1e9, 26));
-            let failure = told.unwrap_err();
+            let result = run_batches(&mut guest, kind, false, 100)
+                .and_then(|counts| counts.to_measurement(kind, 1e9, 26));
+            let failure = result.unwrap_err();
             println!("{kind:?}: {failure}");
             assert!(!failure.to_string().contains('\n'), "{failure}");
         }

@@ -1,75 +1,115 @@
-//! The route `guest`: a micro-guest of our own that stamps each way alone.
+//! The route `guest`: a micro-guest that stamps each way separately.
 //!
-//! It has page tables, a GDT, a TSS and an IDT, code for ring 3 and handlers for ring 0, all in
-//! assembly (`code/`), and no interrupts, no devices and no other work. The same image runs under KVM
-//! ([`measure`]) and, as a multiboot image ([`multiboot_image`]), whole and by itself under QEMU or on bare
-//! metal, where it prints what [`report`] reads back.
+//! It has page tables, a GDT, a TSS and an IDT, ring-3 code and ring-0 handlers, all in assembly (`code/`), and
+//! no interrupts, devices or other work. The same image runs under KVM ([`measure`]) and, as a multiboot image
+//! ([`multiboot_image`]), standalone under QEMU or on bare metal, where it prints what [`report`] parses.
 //!
-//! # What the stamped intervals contain
+//! # Contents of the stamped intervals
 //!
-//! A stamp is `lfence; rdtsc; lfence`. It waits for all that stands before it and holds back all that
-//! follows. An interval begins when the first stamp's `rdtsc` reads the counter and ends when the
-//! second's does. The first stamp is kept by two register moves, which stand in the empty pair too.
-//! No stamp is stored before the crossing is over. So the empty pair, measured in the guest just before
-//! each sample, is what an interval holds beyond the crossing; its median is subtracted.
+//! A stamp is `lfence; rdtsc; lfence`: it waits for all earlier instructions and holds back all later ones. An
+//! interval starts when the `rdtsc` of its first stamp reads the counter and ends when that of its second does.
+//! Two register moves save the first stamp, in the empty pair too. No stamp is stored to memory before the
+//! crossing has ended. So an interval exceeds the crossing by exactly the empty pair; the guest measures empty
+//! pairs just before each sample, and their median is subtracted.
 //!
 //! | kind | user to kernel, between the stamps | kernel to user, between the stamps |
 //! | --- | --- | --- |
-//! | page-fault | `mov %ebx,(%rdi)` to a page that is not there: the walk, delivery by IDT and TSS | `iretq` |
+//! | page-fault | `mov %ebx,(%rdi)` to an unmapped page: the walk, delivery by IDT and TSS | `iretq` |
 //! | software-interrupt | `int $0x80` | `iretq` |
 //! | breakpoint | `int3` | `iretq` |
 //! | invalid-opcode | `ud2` | `iretq` |
 //! | syscall-sysret | `syscall` | `sysretq` |
 //! | syscall-iretq | `syscall` | `iretq` |
-//! | same-ring | `int $0x80` in ring 0: no change of ring and no other stack | `iretq` to ring 0 |
+//! | same-ring | `int $0x80` in ring 0: no change of ring or stack | `iretq` to ring 0 |
 //! | none | nothing | nothing |
 //!
-//! With isolation on, `mov %r12,%cr3` stands between the crossing and the second stamp of the way in,
-//! and `mov %r13,%cr3` between the first stamp and the crossing of the way out: both values wait in
-//! registers, so that the write alone is timed, with what it does to the TLB. Where the processor has
-//! PCID each page table has its own and neither is flushed (bit 63), as in Linux; else each write
-//! flushes, and the entry's pages are walked again inside the interval. Ring 3's page table holds the
-//! entries' code, stacks, GDT, IDT and TSS, and nothing else of the kernel.
+//! With isolation on, `mov %r12,%cr3` comes between the crossing and the second stamp of the way in, and
+//! `mov %r13,%cr3` between the first stamp and the crossing of the way out. Both values are ready in registers,
+//! so only the write is timed, with its effect on the TLB. If the processor has PCID, each page table has its
+//! own PCID and neither is flushed (bit 63), as in Linux. Otherwise each write flushes, and the page walks of the
+//! entry code fall inside the interval. Ring 3's page table maps the entries' code, stacks, GDT, IDT and TSS, and
+//! no other page of the kernel.
 //!
-//! The tests hold each interval to this: where the emulator's counter counts instructions, it shows the
-//! crossing, with isolation one more, and nothing else.
+//! The tests check each interval with an emulator whose counter counts instructions: it shows the crossing, with
+//! isolation one more instruction, and nothing else.
 //!
-//! Under KVM one kind is not measured: KVM takes each #UD to itself, on Intel and AMD, so the time of
-//! invalid-opcode would be that of an exit. Every other stays inside the guest, where KVM has nested
-//! paging; [`available`] asks for it. Whether ring 0 is ring 0 is proved in every sample (see `proof`).
-//! Under the emulator times mean nothing: there [`emulated`] counts alone.
+//! KVM intercepts every #UD, on Intel and AMD, so under KVM the time of invalid-opcode would be that of an exit,
+//! and the kind is unavailable. All others stay inside the guest if KVM has nested paging, which [`available`]
+//! requires. Every sample proves that ring 0 is ring 0 (see [`machine::kvm::ring_0`]). Under the emulator times
+//! are meaningless, so [`emulated`] only counts.
 //!
-//! Not in any interval, as there is in Linux: `swapgs`, saving registers, the look-up of CR3's values,
-//! mitigations of speculation. After a fault the handler sets the RIP and maps nothing.
+//! Unlike in Linux, no interval contains `swapgs`, saving of registers, the look-up of CR3's values, or
+//! mitigations of speculative execution. After a fault the handler changes the RIP and maps nothing.
 //!
 //! # Why a stamp is never stale
 //!
-//! Ring 3 clears the handler's stamps and makes a sentinel for each crossing. The handler, between its
-//! two stamps, changes the sentinel by a key that lies in a page of the kernel's alone (so with isolation
-//! on CR3 was switched, or it faults), checks the RIP that the exception shows, and reads CS. Ring 3
-//! counts a crossing as stamped if the sentinel is changed rightly and the four stamps are in order.
-//! Then the two times are counted in bins of one tick, exact to 65,534 ticks; what takes longer is
-//! counted as 65,535, and the longest is kept. Crossings that warm up are not counted.
+//! Ring 3 clears the handler's stamps and makes a new sentinel for each crossing. Between its two stamps, the
+//! handler transforms the sentinel with a key in a page that only the kernel's page table maps (so it faults
+//! unless CR3 was switched), checks the RIP of the exception, and reads CS. Ring 3 counts a crossing as stamped
+//! if the transformed sentinel is right and the four stamps are in order. The two times are then counted in bins
+//! of one tick, exact up to 65,534 ticks; a longer time is counted as 65,535, and the maximum is kept. Warm-up
+//! crossings are not counted.
 
-mod available;
+use lab::factor::LevelType;
+
 mod code;
+mod counts;
 mod emulated;
 mod image;
-mod kind;
 mod kvm;
 mod layout;
 mod measure;
-mod memory;
 mod multiboot;
-mod proof;
 pub mod report;
 mod tables;
-mod tally;
 mod watchdog;
 
-pub use available::{available, capability, ring_0};
+pub use counts::{SampleCounts, TickBins};
 pub use emulated::emulated;
-pub use kind::Kind;
-pub use measure::measure;
-pub use multiboot::{ImageError, Settings, multiboot_image};
-pub use tally::{Counts, Tally};
+pub use measure::{available, capability, measure, ring_0};
+pub use multiboot::{ImageError, StandaloneParams, multiboot_image};
+
+/// How the kernel is entered and left. The guest's code depends on the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, LevelType)]
+#[repr(u8)]
+pub enum CrossingKind {
+    /// A write from ring 3 to an unmapped page, and `iretq`.
+    PageFault,
+    /// `int 0x80` and `iretq`.
+    SoftwareInterrupt,
+    /// `int3` and `iretq`.
+    Breakpoint,
+    /// `ud2` and `iretq`.
+    InvalidOpcode,
+    /// `syscall` and `sysretq`.
+    SyscallSysret,
+    /// `syscall` and `iretq`.
+    SyscallIretq,
+    /// `int 0x80` from ring 0 to ring 0, and `iretq` there.
+    SameRing,
+    /// The stamps with no crossing between them.
+    None,
+}
+
+impl CrossingKind {
+    /// Reports whether the kind has a handler, which must run in ring 0.
+    pub fn needs_ring_0(self) -> bool {
+        self != Self::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_consecutive_numbers_and_parse_from_their_names() {
+        for (index, kind) in CrossingKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+            assert_eq!(CrossingKind::from_level(kind.name()), Some(kind));
+        }
+        assert_eq!(CrossingKind::from_level("teleport"), None);
+        assert_eq!(CrossingKind::PageFault.name(), "page-fault");
+        assert_eq!(CrossingKind::None.name(), "none");
+    }
+}

@@ -1,6 +1,6 @@
-//! The guest as a multiboot(1) image, which GRUB and QEMU load, and which runs by itself.
+//! The standalone guest as a multiboot (version 1) image, which GRUB and QEMU load.
 //!
-//! With GRUB, on a machine with a serial port (115200 baud, 8N1) that another reads:
+//! With GRUB, on a machine whose serial port (115200 baud, 8N1) is connected to another machine:
 //!
 //! ```text
 //! set gfxpayload=text
@@ -8,7 +8,7 @@
 //! boot
 //! ```
 //!
-//! With QEMU, which ends with status 33 where all went well and 35 after an unexpected exception:
+//! With QEMU, which exits with status 33 on success and 35 after an unexpected exception:
 //!
 //! ```text
 //! qemu-system-x86_64 -accel tcg -cpu max -m 16 -kernel FILE -display none -monitor none -no-reboot
@@ -20,92 +20,100 @@
 
 use lab::statistics::order;
 
-use super::image::{Image, Turn};
-use super::kind::Kind;
-use super::layout::{BASE, END, LOADED_END, SCHEDULE_ROOM};
+use super::CrossingKind;
+use super::image::{Image, ScheduledSample};
+use super::layout::{BASE, END, LOADED_END, SCHEDULE_CAPACITY};
 
 const MAGIC: u32 = 0x1bad_b002;
 const HAS_ADDRESSES: u32 = 1 << 16;
 
-/// What the guest does where it runs by itself.
+/// Parameters of a standalone guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Passes over all kinds, with isolation off and on.
+pub struct StandaloneParams {
+    /// Rounds: passes over all kinds, with isolation off and on.
     pub rounds: u32,
-    /// Crossings a sample.
+    /// Crossings per sample.
     pub crossings: u64,
-    /// Crossings before those, which do not count.
+    /// Warm-up crossings before each sample.
     pub warmup: u64,
-    /// The seed of the order within each round.
+    /// Seed of the order within each round.
     pub seed: u64,
 }
 
-impl Settings {
-    /// The most rounds that the image's schedule has room for.
-    pub const MOST_ROUNDS: u32 = (SCHEDULE_ROOM / (2 * Kind::ALL.len())) as u32;
-    /// The most crossings a sample: what a count holds.
-    pub const MOST_CROSSINGS: u64 = u32::MAX as u64;
+impl StandaloneParams {
+    /// Maximum number of rounds: the capacity of the image's schedule.
+    pub const MAX_ROUNDS: u32 = (SCHEDULE_CAPACITY / (2 * CrossingKind::ALL.len())) as u32;
+    /// Maximum crossings per sample: the range of a count.
+    pub const MAX_CROSSINGS: u64 = u32::MAX as u64;
 }
 
-impl Default for Settings {
-    /// For bare metal: 20 rounds of 10,000 crossings.
+impl Default for StandaloneParams {
+    /// Returns 20 rounds of 10,000 crossings, for bare metal.
     fn default() -> Self {
         Self { rounds: 20, crossings: 10_000, warmup: 1000, seed: 1 }
     }
 }
 
-/// Why no image can be made.
+/// A parameter of the image out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// Too few or too many rounds.
-    #[error("{0} rounds: ask for 1 to {most}", most = Settings::MOST_ROUNDS)]
+    /// Number of rounds.
+    #[error("{0} rounds: out of range; choose 1 to {max}", max = StandaloneParams::MAX_ROUNDS)]
     Rounds(u32),
-    /// Too few or too many crossings.
-    #[error("{0} crossings a sample: ask for 1 to {most}", most = Settings::MOST_CROSSINGS)]
+    /// Crossings per sample.
+    #[error("{0} crossings per sample: out of range; choose 1 to {max}", max = StandaloneParams::MAX_CROSSINGS)]
     Crossings(u64),
 }
 
-/// The image: write it to a file and boot that.
+/// Builds the image, to be written to a file and booted.
 ///
 /// # Errors
-/// Where the settings ask for more than the image has room for, or for nothing.
-pub fn multiboot_image(settings: &Settings) -> Result<Vec<u8>, ImageError> {
-    image_of(&schedule(settings), settings)
+/// Returns the parameter that is out of range.
+pub fn multiboot_image(params: &StandaloneParams) -> Result<Vec<u8>, ImageError> {
+    image_of(&schedule(params), params)
 }
 
-/// The image that takes these samples and no others.
-pub(super) fn image_of(turns: &[Turn], settings: &Settings) -> Result<Vec<u8>, ImageError> {
-    if !(1..=Settings::MOST_ROUNDS).contains(&settings.rounds) {
-        return Err(ImageError::Rounds(settings.rounds));
+/// Builds an image with a given schedule.
+pub(super) fn image_of(
+    samples: &[ScheduledSample],
+    params: &StandaloneParams,
+) -> Result<Vec<u8>, ImageError> {
+    if !(1..=StandaloneParams::MAX_ROUNDS).contains(&params.rounds) {
+        return Err(ImageError::Rounds(params.rounds));
     }
-    if !(1..=Settings::MOST_CROSSINGS).contains(&settings.crossings) {
-        return Err(ImageError::Crossings(settings.crossings));
+    if !(1..=StandaloneParams::MAX_CROSSINGS).contains(&params.crossings) {
+        return Err(ImageError::Crossings(params.crossings));
     }
-    let mut image = Image::new().crossings(settings.crossings, settings.warmup).alone(
-        turns,
-        settings.rounds,
-        settings.seed,
+    let mut image = Image::new().with_crossings(params.crossings, params.warmup).standalone(
+        samples,
+        params.rounds,
+        params.seed,
     );
     image.put(BASE, &header(image.start32()));
     Ok(image.bytes().to_vec())
 }
 
-/// Every kind with isolation off and on, once a round, in the lab's balanced order.
-fn schedule(settings: &Settings) -> Vec<Turn> {
-    let points: Vec<(Kind, bool)> =
-        Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]).collect();
-    let pass = |round: u32| order::of_round(points.len(), round as usize, settings.seed);
-    (0..settings.rounds)
+/// Schedules every kind with isolation off and on once per round, in the lab's balanced order.
+fn schedule(params: &StandaloneParams) -> Vec<ScheduledSample> {
+    let points: Vec<(CrossingKind, bool)> =
+        CrossingKind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]).collect();
+    let pass = |round: u32| order::of_round(points.len(), round as usize, params.seed);
+    (0..params.rounds)
         .flat_map(|round| pass(round).into_iter().map(move |point| (round, point)))
-        .map(|(round, point)| Turn { round, kind: points[point].0, isolation: points[point].1 })
+        .map(|(round, point)| {
+            let (kind, isolated) = points[point];
+            ScheduledSample { round, kind, isolated }
+        })
         .collect()
 }
 
-/// Magic, flags, checksum; where the header lies, what is loaded, what is zeroed, where to enter.
+/// Returns the header: magic, flags, checksum; addresses of the header, of the load range, of the end of the
+/// zeroed range, and of the entry.
 fn header(start: u64) -> [u8; 32] {
     let flags = HAS_ADDRESSES;
     let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(flags);
-    let [base, loaded_end, end, start] = [BASE, LOADED_END, END, start].map(|at| at as u32);
+    let addresses = [BASE, LOADED_END, END, start].map(|address| address as u32);
+    let [base, loaded_end, end, start] = addresses;
     let words = [MAGIC, flags, checksum, base, base, loaded_end, end, start];
     let mut header = [0; 32];
     for (bytes, word) in header.chunks_exact_mut(4).zip(words) {
@@ -119,38 +127,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_sums_to_zero_and_names_the_entry() {
-        let image = multiboot_image(&Settings::default()).unwrap();
+    fn the_header_sums_to_zero_and_contains_the_entry_address() {
+        let image = multiboot_image(&StandaloneParams::default()).unwrap();
         let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
         assert_eq!(word(0).wrapping_add(word(4)).wrapping_add(word(8)), 0);
-        // The first instruction there: cli.
+        // The first instruction is cli.
         assert_eq!(image[word(28) as usize - BASE as usize], 0xfa);
         assert_eq!(image.len() as u32, word(20) - word(16));
     }
 
     #[test]
-    fn a_round_holds_every_kind_both_ways_once_in_an_order_of_its_own() {
-        let turns = schedule(&Settings { rounds: 3, ..Settings::default() });
-        let passes: Vec<_> = turns.chunks(16).collect();
+    fn each_round_has_every_kind_with_isolation_off_and_on_once_in_a_new_order() {
+        let samples = schedule(&StandaloneParams { rounds: 3, ..StandaloneParams::default() });
+        let passes: Vec<_> = samples.chunks(16).collect();
         assert_eq!(passes.len(), 3);
         for (round, pass) in passes.iter().enumerate() {
-            for kind in Kind::ALL {
-                for isolation in [false, true] {
-                    let turn = Turn { round: round as u32, kind, isolation };
-                    assert_eq!(pass.iter().filter(|other| **other == turn).count(), 1);
+            for kind in CrossingKind::ALL {
+                for isolated in [false, true] {
+                    let sample = ScheduledSample { round: round as u32, kind, isolated };
+                    assert_eq!(pass.iter().filter(|other| **other == sample).count(), 1);
                 }
             }
         }
-        let order = |pass: &[Turn]| pass.iter().map(|t| (t.kind, t.isolation)).collect::<Vec<_>>();
+        let order = |pass: &[ScheduledSample]| {
+            pass.iter().map(|sample| (sample.kind, sample.isolated)).collect::<Vec<_>>()
+        };
         assert_ne!(order(passes[0]), order(passes[1]));
     }
 
     #[test]
-    fn what_has_no_room_is_refused_in_one_line() {
-        let refused = |settings| multiboot_image(&settings).unwrap_err().to_string();
-        let rounds = refused(Settings { rounds: 1025, ..Settings::default() });
-        assert_eq!(rounds, "1025 rounds: ask for 1 to 1024");
-        let crossings = refused(Settings { crossings: 0, ..Settings::default() });
-        assert_eq!(crossings, "0 crossings a sample: ask for 1 to 4294967295");
+    fn parameters_out_of_range_are_refused() {
+        let refused = |params| multiboot_image(&params).unwrap_err().to_string();
+        let rounds = refused(StandaloneParams { rounds: 1025, ..StandaloneParams::default() });
+        assert_eq!(rounds, "1025 rounds: out of range; choose 1 to 1024");
+        let crossings = refused(StandaloneParams { crossings: 0, ..StandaloneParams::default() });
+        assert_eq!(crossings, "0 crossings per sample: out of range; choose 1 to 4294967295");
     }
 }

@@ -1,20 +1,20 @@
-//! Page tables, GDT, TSS and IDT, as the processor reads them.
+//! Page tables, GDT, TSS and IDT, in the processor's format.
 
 use super::code::{Code, STUB};
-use super::layout::{BINS_END, EMPTY_BINS};
 use super::layout::{
-    CODE, CODE_ROOM, END, ENTRY_DATA, FAULT_STACK, GATES, GDT, IDT, INT_VECTOR, KERNEL_CS,
-    KERNEL_DATA, KERNEL_STACK, PAGE, TABLES, TRAP_STACK, TSS, USER_DATA, USER_STACK, VGA,
+    BINS_END, CODE, CODE_CAPACITY, EMPTY_BINS, END, ENTRY_DATA, FAULT_STACK, GATES, GDT, IDT,
+    INT_VECTOR, KERNEL_CS, KERNEL_DATA, KERNEL_STACK, PAGE, TABLES, TRAP_STACK, TSS, USER_DATA,
+    USER_STACK, VGA,
 };
 
-/// Who may use a page.
+/// Access rights of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// The kernel, with its own page table loaded.
+    /// The kernel, with only its page table loaded.
     Kernel,
     /// The kernel, with either page table loaded.
     Entry,
-    /// Ring 3 too.
+    /// Ring 3 and the kernel.
     User,
 }
 
@@ -23,15 +23,15 @@ const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const ACCESSED_DIRTY: u64 = 3 << 5;
 
-/// Levels of a page table, a page each.
+/// Levels of a page table, one page each.
 pub(super) const LEVELS: u64 = 4;
 
-/// Who may use the page at an address of the guest's memory.
+/// Returns the access rights of the page at an address of the guest.
 pub(super) fn access(code: &Code, page: u64) -> Access {
     let entries = CODE + code.entries as u64;
     let user = CODE + code.user as u64;
     match page {
-        _ if (user..CODE + CODE_ROOM).contains(&page) => Access::User,
+        _ if (user..CODE + CODE_CAPACITY).contains(&page) => Access::User,
         _ if (entries..user).contains(&page) => Access::Entry,
         _ if (GDT..KERNEL_DATA).contains(&page) => Access::Entry,
         _ if (USER_DATA..USER_STACK).contains(&page) => Access::User,
@@ -40,20 +40,20 @@ pub(super) fn access(code: &Code, page: u64) -> Access {
     }
 }
 
-/// The two page tables, as numbers from [`TABLES`] on: all pages for the kernel; for ring 3 under
-/// isolation all but the kernel's own.
+/// Returns the two page tables, to be loaded at [`TABLES`]: the kernel's maps all pages, ring 3's under
+/// isolation all but the kernel's private pages.
 pub(super) fn page_tables(code: &Code) -> Vec<u64> {
     let kernel = page_table(code, TABLES, |_| true);
     let user = page_table(code, TABLES + LEVELS * PAGE, |access| access != Access::Kernel);
     [kernel, user].concat()
 }
 
-/// One table of 4 pages that maps the first 2 MiB where `maps` says so.
-fn page_table(code: &Code, at: u64, maps: impl Fn(Access) -> bool) -> Vec<u64> {
+/// Returns a table of 4 pages at `address` that maps the pages below 2 MiB for which `maps` returns true.
+fn page_table(code: &Code, address: u64, maps: impl Fn(Access) -> bool) -> Vec<u64> {
     const ENTRIES: usize = 512;
     let mut table = vec![0; LEVELS as usize * ENTRIES];
     for level in 0..LEVELS - 1 {
-        let next = at + (level + 1) * PAGE;
+        let next = address + (level + 1) * PAGE;
         table[level as usize * ENTRIES] = next | PRESENT | WRITABLE | USER | ACCESSED_DIRTY;
     }
     let last = (LEVELS - 1) as usize * ENTRIES;
@@ -68,8 +68,8 @@ fn page_table(code: &Code, at: u64, maps: impl Fn(Access) -> bool) -> Vec<u64> {
     table
 }
 
-/// The GDT: null, kernel code and data, ring 3's 32-bit code (sysret counts from it), data and code,
-/// and the TSS.
+/// Returns the GDT: null, kernel code and data, ring 3's 32-bit code (the base of sysret), data and code, and
+/// the TSS.
 pub(super) fn gdt() -> [u64; 8] {
     const CODE_64: u64 = 0x00af_9b00_0000_ffff;
     const CODE_32: u64 = 0x00cf_9b00_0000_ffff;
@@ -80,12 +80,12 @@ pub(super) fn gdt() -> [u64; 8] {
     [0, CODE_64, DATA, CODE_32 | RING_3, DATA | RING_3, CODE_64 | RING_3, low, TSS >> 32]
 }
 
-/// Bytes of the GDT.
+/// Size of the GDT, bytes.
 pub(super) const GDT_BYTES: usize = 64;
-/// Bytes of the TSS: with no I/O map.
+/// Size of the TSS without an I/O map, bytes.
 pub(super) const TSS_BYTES: usize = 104;
 
-/// The TSS: the stack of traps from ring 3, and the first of the interrupt stacks for faults.
+/// Returns the TSS, with the stack for traps from ring 3 and one interrupt stack (IST 1) for faults.
 pub(super) fn tss() -> [u8; TSS_BYTES] {
     let mut tss = [0; TSS_BYTES];
     tss[4..12].copy_from_slice(&TRAP_STACK.to_le_bytes());
@@ -94,8 +94,8 @@ pub(super) fn tss() -> [u8; TSS_BYTES] {
     tss
 }
 
-/// The IDT: every exception goes to its stub, on the fault stack; the guest sends the gate of a sample's
-/// kind elsewhere itself.
+/// Returns the IDT: every exception goes to its stub, on the fault stack. The guest redirects the gate of a
+/// sample's kind.
 pub(super) fn idt(code: &Code) -> Vec<u8> {
     let mut idt = vec![0; 16 * GATES as usize];
     let mut gate = |vector: u64, handler: usize, stack: u8, ring: u8| {
@@ -104,7 +104,7 @@ pub(super) fn idt(code: &Code) -> Vec<u8> {
         gate[0..2].copy_from_slice(&handler.to_le_bytes()[0..2]);
         gate[2..4].copy_from_slice(&KERNEL_CS.to_le_bytes()[0..2]);
         gate[4] = stack;
-        // Present, an interrupt gate, open to `int` from this ring.
+        // Present interrupt gate, usable by `int` from this ring.
         gate[5] = 0x8e | ring << 5;
         gate[6..12].copy_from_slice(&handler.to_le_bytes()[2..8]);
     };
@@ -112,22 +112,23 @@ pub(super) fn idt(code: &Code) -> Vec<u8> {
         let ring = if vector == 3 { 3 } else { 0 };
         gate(vector, code.stubs + vector as usize * STUB, 1, ring);
     }
-    // Until a sample takes the gate: as the reserved exception 15, which has no error code either.
+    // Until a sample redirects the gate, handled like the reserved exception 15: neither has an error code.
     gate(INT_VECTOR, code.stubs + 15 * STUB, 1, 3);
     idt
 }
 
-/// What lgdt or lidt reads.
-pub(super) fn pointer(at: u64, bytes: usize) -> [u8; 10] {
+/// Returns the operand of lgdt or lidt.
+pub(super) fn pointer(address: u64, bytes: usize) -> [u8; 10] {
     let mut pointer = [0; 10];
     pointer[0..2].copy_from_slice(&((bytes - 1) as u16).to_le_bytes());
-    pointer[2..].copy_from_slice(&at.to_le_bytes());
+    pointer[2..].copy_from_slice(&address.to_le_bytes());
     pointer
 }
 
-// What the two ranges above rely on.
-const _: () =
-    assert!(CODE + CODE_ROOM <= GDT && GDT < IDT && IDT < TRAP_STACK && TRAP_STACK < FAULT_STACK);
+// `access` relies on this order.
+const _: () = assert!(
+    CODE + CODE_CAPACITY <= GDT && GDT < IDT && IDT < TRAP_STACK && TRAP_STACK < FAULT_STACK
+);
 const _: () = assert!(FAULT_STACK <= ENTRY_DATA && ENTRY_DATA < KERNEL_DATA);
 const _: () = assert!(KERNEL_DATA < KERNEL_STACK && KERNEL_STACK <= USER_DATA);
 
@@ -137,7 +138,7 @@ mod tests {
     use crate::guest::code::code;
     use crate::guest::layout::{HOLE, SCHEDULE};
 
-    /// Where a page table sends an address, with its last entry, as the processor walks it.
+    /// Walks a page table as the processor does, and returns the last entry; `None` if the address is unmapped.
     fn walk(tables: &[u64], root: u64, address: u64) -> Option<u64> {
         let mut table = root;
         let mut entry = 0;
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_3_table_lacks_the_kernel_and_has_what_an_entry_needs() {
+    fn ring_3s_table_maps_the_entries_and_no_other_page_of_the_kernel() {
         let code = code();
         let tables = page_tables(&code);
         let (kernel, user) = (TABLES, TABLES + LEVELS * PAGE);

@@ -1,36 +1,35 @@
-//! Ends a `KVM_RUN` that does not come back by itself.
+//! Timer that interrupts a `KVM_RUN` that does not return.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Ticks again and again once the time is over, since a signal that comes just before `KVM_RUN` begins
-/// is lost on it.
-const AGAIN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Interval of repeated signals after the first, because one that arrives just before `KVM_RUN` starts is lost.
+const REPEAT_INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// A timer that interrupts this thread's system calls once a time is over; dropping it disarms it.
+/// A timer that interrupts this thread's system calls after a time limit. Dropping it disarms it.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     timer: libc::timer_t,
     end: Instant,
 }
 
-extern "C" fn interrupted(_: libc::c_int) {}
+extern "C" fn do_nothing(_: libc::c_int) {}
 
 impl Watchdog {
-    /// Begins to wait. The signal goes to this thread alone: stay on it.
+    /// Starts the timer, which signals only the calling thread.
     ///
     /// # Errors
-    /// The kernel's, where it gives no timer.
+    /// Returns the `errno` of `sigaction(2)`, `timer_create(2)` or `timer_settime(2)`.
     pub(super) fn start(limit: Duration) -> io::Result<Self> {
         let signal = libc::SIGRTMIN();
-        handle(signal)?;
+        install_handler(signal)?;
         let mut timer = MaybeUninit::uninit();
         // SAFETY: an all-zero sigevent is a valid value, whose fields are set next.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = signal;
-        // SAFETY: gettid only gives a number.
+        // SAFETY: gettid only returns a number.
         event.sigev_notify_thread_id = unsafe { libc::gettid() };
         // SAFETY: both pointers are to locals that outlive the call.
         let made = unsafe {
@@ -46,7 +45,7 @@ impl Watchdog {
             tv_sec: limit.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(limit.subsec_nanos()),
         };
-        let times = libc::itimerspec { it_interval: AGAIN, it_value: first };
+        let times = libc::itimerspec { it_interval: REPEAT_INTERVAL, it_value: first };
         // SAFETY: the timer is live, and the pointer is to a local.
         if unsafe { libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
@@ -54,8 +53,8 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// Whether the time is over.
-    pub(super) fn is_over(&self) -> bool {
+    /// Reports whether the limit has passed.
+    pub(super) fn has_expired(&self) -> bool {
         Instant::now() >= self.end
     }
 }
@@ -67,12 +66,12 @@ impl Drop for Watchdog {
     }
 }
 
-/// Has the signal interrupt and do nothing else.
-fn handle(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: an all-zero sigaction is a valid value: no flags, so that calls are not restarted.
+/// Installs a handler that does nothing, so the signal only interrupts.
+fn install_handler(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: an all-zero sigaction is a valid value; without flags, calls are not restarted.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    action.sa_sigaction = interrupted as *const () as usize;
-    // SAFETY: the handler does nothing, which is safe in a signal.
+    action.sa_sigaction = do_nothing as *const () as usize;
+    // SAFETY: the handler does nothing, which is async-signal-safe.
     if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -84,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_would_not_end_is_interrupted() {
-        let begin = Instant::now();
+    fn a_blocking_call_is_interrupted_after_the_limit() {
+        let start = Instant::now();
         let watchdog = Watchdog::start(Duration::from_millis(50)).unwrap();
-        // SAFETY: waits for signals, of which only the watchdog's is due.
+        // SAFETY: pause has no arguments; the watchdog's signal ends it.
         unsafe { libc::pause() };
-        assert!(watchdog.is_over());
-        let waited = begin.elapsed();
+        assert!(watchdog.has_expired());
+        let waited = start.elapsed();
         assert!(
             waited >= Duration::from_millis(50) && waited < Duration::from_secs(5),
             "{waited:?}"

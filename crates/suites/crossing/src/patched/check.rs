@@ -1,51 +1,54 @@
-//! Whether the stamps are what they are said to be. Takes no time, so an emulated CPU will do.
+//! Verification of the stamps. It measures no time, so it also runs on an emulated CPU.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::zeroed;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lab::sample::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::BATCH;
-use super::refused_touch::Survival;
-use super::stamp::armed;
-use super::touch::{Pages, Tags};
-use crate::counted::faults_of_thread;
+use super::arming::arm;
+use super::touch::{Pages, Tags, after, instruction};
+use crate::page_faults_of_thread;
 
-/// SIGSEGVs at the armed instruction.
+/// Number of SIGSEGVs at the armed instruction.
 const SIGNALS: u64 = 1_000;
 
-/// What a check counted.
+/// Counts of one check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checked {
-    /// Page faults made, as many as the kernel counted.
+pub struct StampCounts {
+    /// Page faults made, confirmed by the kernel's count.
     pub faults: u64,
-    /// Of these, with both stamps, each its own.
+    /// Of these, with both stamps, from this fault.
     pub stamped: u64,
-    /// Of these, with user, kernel, kernel, user in the clock's order.
+    /// Of these, with the four stamps in order of time.
     pub ordered: u64,
-    /// Touches at the armed instruction where nothing faults; the kernel counted none.
-    pub unfaulting_touches: u64,
-    /// Of these, with registers that changed.
+    /// Touches by the armed instruction without a fault, confirmed by the kernel's count.
+    pub quiet_touches: u64,
+    /// Of these, with changed registers.
     pub spurious: u64,
-    /// Touches at the armed instruction that raised SIGSEGV.
+    /// Touches by the armed instruction that raised SIGSEGV.
     pub signals: u64,
-    /// Of these, gone on from with registers unchanged.
+    /// Of these, continued with unchanged registers.
     pub survived: u64,
 }
 
-impl Checked {
-    /// Whether the stamps may be believed.
+impl StampCounts {
+    /// Checks that every fault, and nothing else, was stamped.
     ///
     /// # Errors
-    /// What is wrong with them.
-    pub fn verdict(&self) -> Result<(), Failure> {
-        let Self { faults, stamped, ordered, unfaulting_touches, spurious, signals, survived } =
-            self;
+    /// Returns `check` with the first count that is wrong.
+    pub fn verify(&self) -> Result<(), Failure> {
+        let Self { faults, stamped, ordered, quiet_touches, spurious, signals, survived } = self;
         if stamped != faults || ordered != faults {
-            let why = format!("of {faults} faults {stamped} are stamped, {ordered} in order");
+            let why = format!("{stamped} of {faults} faults stamped, {ordered} in order");
             return Err(Failure::check(why));
         }
         if *spurious > 0 {
-            let why =
-                format!("{spurious} of {unfaulting_touches} touches without fault are stamped");
+            let why = format!("{spurious} of {quiet_touches} touches without a fault stamped");
             return Err(Failure::check(why));
         }
         if survived != signals {
@@ -55,154 +58,233 @@ impl Checked {
     }
 }
 
-/// Makes so many faults that are stamped, as many touches that do not fault, and 1,000 that raise
-/// SIGSEGV, all at the armed instruction.
+/// Makes `faults` page faults, as many touches without a fault, and 1,000 that raise SIGSEGV, all by the armed
+/// instruction.
 ///
 /// # Errors
-/// Where this kernel cannot stamp, and where it counts other faults than were made.
-pub fn check(faults: u64) -> Result<Checked, Failure> {
-    let arming = armed()?;
-    let mut checked = Checked::default();
+/// Returns `unavailable` if this kernel cannot stamp, `check` if its count of faults differs.
+pub fn check(faults: u64) -> Result<StampCounts, Failure> {
+    let armed = arm()?;
+    let mut counts = StampCounts::default();
     let mut tags = Tags::new(0);
     let pages = Pages::new(BATCH)?;
     warm_up(&pages, &mut tags);
 
-    while checked.faults < faults {
-        let now = (faults - checked.faults).min(BATCH as u64);
-        fault(&pages, now, &mut tags, &mut checked)?;
-        unfaulting(&pages, now, &mut tags, &mut checked)?;
+    while counts.faults < faults {
+        let count = (faults - counts.faults).min(BATCH as u64);
+        make_faults(&pages, count, &mut tags, &mut counts)?;
+        touch_present(&pages, count, &mut tags, &mut counts)?;
     }
-    signal(&pages, &mut tags, &mut checked)?;
-    drop(arming);
-    Ok(checked)
+    raise_signals(&pages, &mut tags, &mut counts)?;
+    drop(armed);
+    Ok(counts)
 }
 
-/// Brings code and stack in, so that all faults from now on are the pages'. What the kernel counts
-/// here is both.
+/// Faults code and stack in, so that later faults are only those of the pages. The counts are ignored.
 fn warm_up(pages: &Pages, tags: &mut Tags) {
     for _ in 0..2 {
-        let _ = fault(pages, BATCH as u64, tags, &mut Checked::default());
-        let _ = unfaulting(pages, BATCH as u64, tags, &mut Checked::default());
+        let _ = make_faults(pages, BATCH as u64, tags, &mut StampCounts::default());
+        let _ = touch_present(pages, BATCH as u64, tags, &mut StampCounts::default());
     }
 }
 
-/// Touches pages that are not there.
-fn fault(pages: &Pages, count: u64, tags: &mut Tags, into: &mut Checked) -> Result<(), Failure> {
-    pages.give_up();
-    let counted = counting(|| {
+/// Touches absent pages.
+fn make_faults(
+    pages: &Pages,
+    count: u64,
+    tags: &mut Tags,
+    counts: &mut StampCounts,
+) -> Result<(), Failure> {
+    pages.madvise_dontneed();
+    let counted = count_faults(|| {
         for page in 0..count as usize {
             let tag = tags.next();
             let crossing = pages.touch(page, tag);
             let stamped = crossing.is_stamped(tag);
-            into.stamped += u64::from(stamped);
-            into.ordered += u64::from(stamped && crossing.is_ordered());
+            counts.stamped += u64::from(stamped);
+            counts.ordered += u64::from(stamped && crossing.is_ordered());
         }
     });
-    into.faults += count;
-    agree(counted, count)
+    counts.faults += count;
+    check_faults(counted, count)
 }
 
-/// Touches pages that are there.
-fn unfaulting(
+/// Touches present pages.
+fn touch_present(
     pages: &Pages,
     count: u64,
     tags: &mut Tags,
-    into: &mut Checked,
+    counts: &mut StampCounts,
 ) -> Result<(), Failure> {
-    let counted = counting(|| {
+    let counted = count_faults(|| {
         for page in 0..count as usize {
             let tag = tags.next();
-            into.spurious += u64::from(!pages.touch(page, tag).is_untouched(tag));
+            counts.spurious += u64::from(!pages.touch(page, tag).is_untouched(tag));
         }
     });
-    into.unfaulting_touches += count;
-    agree(counted, 0)
+    counts.quiet_touches += count;
+    check_faults(counted, 0)
 }
 
-/// Touches a page that may not be touched.
-fn signal(pages: &Pages, tags: &mut Tags, into: &mut Checked) -> Result<(), Failure> {
-    pages.forbid()?;
-    let survival = Survival::begin()?;
-    let before = Survival::signals();
+/// Touches an inaccessible page.
+fn raise_signals(pages: &Pages, tags: &mut Tags, counts: &mut StampCounts) -> Result<(), Failure> {
+    pages.mprotect_none()?;
+    let recovery = SegvRecovery::start()?;
+    let before = SegvRecovery::signals();
     for _ in 0..SIGNALS {
         let tag = tags.next();
-        into.survived += u64::from(pages.touch(0, tag).is_untouched(tag));
+        counts.survived += u64::from(pages.touch(0, tag).is_untouched(tag));
     }
-    into.signals = Survival::signals() - before;
-    drop(survival);
-    if into.signals == SIGNALS {
+    counts.signals = SegvRecovery::signals() - before;
+    drop(recovery);
+    if counts.signals == SIGNALS {
         return Ok(());
     }
-    Err(Failure::check(format!("{SIGNALS} forbidden touches raised {} SIGSEGVs", into.signals)))
+    Err(Failure::check(format!(
+        "{SIGNALS} touches of an inaccessible page raised {} SIGSEGVs",
+        counts.signals
+    )))
 }
 
-fn counting(work: impl FnOnce()) -> u64 {
-    let before = faults_of_thread();
+fn count_faults(work: impl FnOnce()) -> u64 {
+    let before = page_faults_of_thread();
     work();
-    faults_of_thread() - before
+    page_faults_of_thread() - before
 }
 
-/// Faults of a batch that may have other causes: a page of the program or its stack that comes back.
-const STRAY: u64 = 8;
+/// Maximum additional faults of a batch, e.g. of reclaimed pages of this program or its stack.
+const MAX_STRAY_FAULTS: u64 = 8;
 
-fn agree(counted: u64, made: u64) -> Result<(), Failure> {
-    if (made..=made + STRAY).contains(&counted) {
+fn check_faults(counted: u64, made: u64) -> Result<(), Failure> {
+    if (made..=made + MAX_STRAY_FAULTS).contains(&counted) {
         return Ok(());
     }
-    Err(Failure::check(format!("the kernel counted {counted} faults where {made} were made")))
+    Err(Failure::check(format!("the kernel counted {counted} page faults; expected {made}")))
+}
+
+/// SIGSEGVs at the touching instruction since the process started.
+static SEGV_COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// Lock of the process's only SIGSEGV handler.
+static HANDLER: Mutex<()> = Mutex::new(());
+
+/// Guard under which a touch that raises SIGSEGV continues after its instruction.
+struct SegvRecovery {
+    previous: libc::sigaction,
+    _lock: MutexGuard<'static, ()>,
+}
+
+impl SegvRecovery {
+    /// Installs the handler.
+    ///
+    /// # Errors
+    /// Returns the `errno` of `sigaction(2)`.
+    fn start() -> Result<Self, Failure> {
+        let lock = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: an all-zero sigaction is valid; the handler has the signature that SA_SIGINFO
+        // requires, and is async-signal-safe.
+        unsafe {
+            let mut action: libc::sigaction = zeroed();
+            action.sa_sigaction = skip_touch as *const () as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            let mut previous: libc::sigaction = zeroed();
+            match libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut previous) {
+                0 => Ok(Self { previous, _lock: lock }),
+                _ => Err(io::Error::last_os_error().into()),
+            }
+        }
+    }
+
+    /// Returns the number of SIGSEGVs handled since the process started.
+    fn signals() -> u64 {
+        SEGV_COUNT.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for SegvRecovery {
+    fn drop(&mut self) {
+        // SAFETY: restores the previous, valid action.
+        unsafe { libc::sigaction(libc::SIGSEGV, &raw const self.previous, std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn skip_touch(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a handler of this signature the context of the interrupted thread.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let rip = &mut registers[libc::REG_RIP as usize];
+    if *rip as usize == instruction() {
+        *rip = after() as libc::greg_t;
+        SEGV_COUNT.fetch_add(1, Ordering::Relaxed);
+    } else {
+        // Another instruction faults again and ends the process, as without this handler.
+        // SAFETY: signal is async-signal-safe.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patched::stamp;
+    use crate::patched::arming;
 
     #[test]
-    fn every_fault_is_stamped_where_the_kernel_can_stamp() {
-        if let Err(why) = stamp::available() {
+    fn a_patched_kernel_stamps_every_fault() {
+        if let Err(why) = arming::available() {
             assert_eq!(check(10), Err(why.clone()));
-            return machine::untested::note("crossing: faults are stamped by this kernel", &why);
+            return machine::untested::note("crossing: stamps of a patched kernel", &why);
         }
-        let checked = check(100_000).unwrap();
-        assert_eq!(checked.verdict(), Ok(()));
-        assert_eq!((checked.stamped, checked.survived), (100_000, 1_000));
+        let counts = check(100_000).unwrap();
+        assert_eq!(counts.verify(), Ok(()));
+        assert_eq!((counts.stamped, counts.survived), (100_000, 1_000));
     }
 
     #[test]
-    fn without_stamps_the_faults_are_still_those_that_the_kernel_counts() {
+    fn without_stamping_the_kernel_still_counts_every_fault() {
         let (pages, mut tags) = (Pages::new(BATCH).unwrap(), Tags::new(1));
         warm_up(&pages, &mut tags);
-        let mut checked = Checked::default();
+        let mut counts = StampCounts::default();
         for _ in 0..10 {
-            fault(&pages, 64, &mut tags, &mut checked).unwrap();
-            unfaulting(&pages, 64, &mut tags, &mut checked).unwrap();
+            make_faults(&pages, 64, &mut tags, &mut counts).unwrap();
+            touch_present(&pages, 64, &mut tags, &mut counts).unwrap();
         }
-        signal(&pages, &mut tags, &mut checked).unwrap();
-        let expected = Checked {
+        raise_signals(&pages, &mut tags, &mut counts).unwrap();
+        let expected = StampCounts {
             faults: 640,
-            unfaulting_touches: 640,
+            quiet_touches: 640,
             signals: SIGNALS,
             survived: SIGNALS,
-            ..Checked::default()
+            ..StampCounts::default()
         };
-        assert_eq!(checked, expected);
-        let why = checked.verdict().unwrap_err().why;
-        assert_eq!(why, "of 640 faults 0 are stamped, 0 in order");
+        assert_eq!(counts, expected);
+        let why = counts.verify().unwrap_err().why;
+        assert_eq!(why, "0 of 640 faults stamped, 0 in order");
     }
 
     #[test]
-    fn a_few_faults_of_others_are_no_fault_of_the_stamps() {
-        assert!(agree(64, 64).is_ok() && agree(64 + STRAY, 64).is_ok());
-        assert!(agree(63, 64).is_err() && agree(65 + STRAY, 64).is_err());
+    fn a_few_stray_faults_are_accepted() {
+        assert!(check_faults(64, 64).is_ok() && check_faults(64 + MAX_STRAY_FAULTS, 64).is_ok());
+        assert!(check_faults(63, 64).is_err() && check_faults(65 + MAX_STRAY_FAULTS, 64).is_err());
     }
 
     #[test]
-    fn a_verdict_names_what_is_wrong() {
-        let good = Checked { faults: 2, stamped: 2, ordered: 2, ..Checked::default() };
-        assert_eq!(good.verdict(), Ok(()));
-        let wrong = |checked: Checked| checked.verdict().unwrap_err().why;
-        assert!(wrong(Checked { ordered: 1, ..good }).contains("1 in order"));
-        assert!(wrong(Checked { spurious: 1, ..good }).contains("without fault"));
-        assert!(wrong(Checked { signals: 3, survived: 2, ..good }).contains("2 of 3 SIGSEGVs"));
+    fn the_check_names_the_wrong_count() {
+        let good = StampCounts { faults: 2, stamped: 2, ordered: 2, ..StampCounts::default() };
+        assert_eq!(good.verify(), Ok(()));
+        let wrong = |counts: StampCounts| counts.verify().unwrap_err().why;
+        assert!(wrong(StampCounts { ordered: 1, ..good }).contains("1 in order"));
+        assert!(wrong(StampCounts { spurious: 1, ..good }).contains("without a fault"));
+        assert!(wrong(StampCounts { signals: 3, survived: 2, ..good }).contains("2 of 3 SIGSEGVs"));
+    }
+
+    #[test]
+    fn touches_of_an_inaccessible_page_continue_and_are_counted() {
+        let pages = Pages::new(1).unwrap();
+        pages.mprotect_none().unwrap();
+        let before = SegvRecovery::signals();
+        let recovery = SegvRecovery::start().unwrap();
+        let untouched = (0..100).filter(|&tag| pages.touch(0, tag).is_untouched(tag)).count();
+        drop(recovery);
+        assert_eq!(untouched, 100);
+        assert!(SegvRecovery::signals() >= before + 100);
     }
 }

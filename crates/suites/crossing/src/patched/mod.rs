@@ -1,18 +1,15 @@
-//! Both ways of a page fault in a Linux that stamps them itself: the patch in this crate's `kernel/`.
+//! Page faults of a Linux that stamps both ways, with the patch in this crate's `kernel/`.
 //!
-//! The kernel reads the clock at the first instructions of its page-fault entry and just before
-//! `iretq`. With the readings on the user's side these part a fault into the way in, the kernel's
-//! work and the way out. With page-table isolation the switch of CR3 lies between the kernel's
-//! stamps, so it is in `kernel`, and what it costs the two ways shows in them.
+//! The kernel reads the counter at the first instructions of its page-fault entry and just before `iretq`. Together
+//! with the readings in user mode these split a fault into the way in, the kernel's work and the way out. With
+//! page-table isolation the switches of CR3 are between the kernel's stamps and therefore in `kernel`; the two ways
+//! contain only their effect on the TLB.
 //!
-//! From each part the empty pair is subtracted: the same two readings around the same instruction where
-//! it does not fault. A whole fault holds one such pair, and a stamped one holds three.
+//! The empty pair is subtracted from each part: the same two readings around the same instruction when it does not
+//! fault. An unstamped fault contains one such pair, a stamped one three.
 
-pub mod build;
+mod arming;
 mod check;
-mod isolation;
-mod refused_touch;
-mod stamp;
 mod touch;
 
 use lab::capability::{Capability, state_of};
@@ -20,108 +17,109 @@ use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-pub use check::{Checked, check};
+pub use check::{StampCounts, check};
 
-use crate::counted::faults_of_thread;
-use crate::guest::Kind;
-use crate::params::OneWayParams;
+use crate::guest::CrossingKind;
+use crate::page_faults_of_thread;
 use crate::ticks::Ticks;
-use stamp::armed;
-use touch::{Crossing, Pages, Tags, stamps_alone};
+use arming::{arm, check_isolation};
+use touch::{Crossing, Pages, Tags, empty_stamps};
 
-/// Pages given up and touched at a time: what one page table maps.
+/// Pages per batch: as many as one page table maps.
 const BATCH: usize = 512;
-/// Empty pairs before a sample.
-const EMPTY: usize = 1_000;
+/// Empty pairs measured before a sample.
+const EMPTY_PAIRS: usize = 1_000;
 
-/// Whether a point can be measured here: by this kernel, in this boot.
+/// Checks that the running kernel stamps crossings of this kind, with isolation off or on.
 ///
 /// # Errors
-/// The reason why not, and the remedy.
-pub fn available(params: &OneWayParams) -> Result<(), Failure> {
-    let kind = params.kind;
-    if !matches!(kind, Kind::PageFault | Kind::None) {
+/// Returns `unavailable` with the cause and the fix.
+pub fn available(kind: CrossingKind, isolated: bool) -> Result<(), Failure> {
+    if !matches!(kind, CrossingKind::PageFault | CrossingKind::None) {
         return Err(Failure::unavailable(
-            format!("a patched kernel stamps page faults alone, not '{kind}'"),
-            "measure it by the route guest",
+            format!("a patched kernel stamps only page faults, not '{kind}'"),
+            "use route = guest",
         ));
     }
-    stamp::available()?;
-    isolation::check(params.isolation.name())
+    arming::available()?;
+    check_isolation(isolated)
 }
 
-/// Whether this kernel stamps crossings.
+/// Returns the capability `crossing-stamps`.
 pub fn capability() -> Capability {
-    let present = "a program may register one of its instructions";
-    let state = state_of(stamp::available().map(|()| present.into()));
+    let state = state_of(arming::available().map(|()| "per thread, by prctl".into()));
     Capability {
         name: "crossing-stamps".into(),
-        about: "a Linux that stamps page faults on the way in and out".into(),
+        about: "a patched Linux that stamps page faults on entry and exit".into(),
         state,
     }
 }
 
-/// Measures one point once.
+/// Takes one sample of `crossings` crossings.
 ///
 /// # Errors
-/// What stands in the sample's place.
-pub fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
-    available(params)?;
+/// Returns `unavailable` as [`available`] does, `check` if a fault was not stamped.
+pub fn measure(
+    context: &mut Context,
+    kind: CrossingKind,
+    isolated: bool,
+    crossings: u64,
+) -> Result<Measurement, Failure> {
+    available(kind, isolated)?;
     let tsc = context.tsc()?;
-    let crossings = params.crossings;
     let mut tags = Tags::new(context.seed);
-    let measurement = match params.kind {
-        Kind::None => nothing_faults(tsc, crossings, &mut tags)?,
-        _ => page_faults(tsc, crossings, &mut tags)?,
+    let measurement = match kind {
+        CrossingKind::None => measure_empty(tsc, crossings, &mut tags)?,
+        _ => measure_faults(tsc, crossings, &mut tags)?,
     };
     Ok(measurement.value("step", tsc.nanoseconds(tsc.step as f64)))
 }
 
-/// Faults in batches, unstamped and stamped by turns, so that what drifts falls on both.
-fn page_faults(tsc: &Tsc, crossings: u64, tags: &mut Tags) -> Result<Measurement, Failure> {
+/// Alternates batches of unstamped and stamped faults, so that drift affects both.
+fn measure_faults(tsc: &Tsc, crossings: u64, tags: &mut Tags) -> Result<Measurement, Failure> {
     let pages = Pages::new(BATCH)?;
     batch(&pages, BATCH, tags, |_, _| ())?;
-    let mut noted = Noted::new(empty_pair(&pages, tags)?)?;
-    while noted.made < crossings {
-        let now = (crossings - noted.made).min(BATCH as u64) as usize;
-        batch(&pages, now, tags, |crossing, _| noted.unstamped(crossing))?;
-        let arming = armed()?;
-        batch(&pages, now, tags, |crossing, tag| noted.stamped(crossing, tag))?;
-        drop(arming);
+    let mut times = FaultTimes::new(empty_pair(&pages, tags)?)?;
+    while times.made < crossings {
+        let count = (crossings - times.made).min(BATCH as u64) as usize;
+        batch(&pages, count, tags, |crossing, _| times.record_unstamped(crossing))?;
+        let armed = arm()?;
+        batch(&pages, count, tags, |crossing, tag| times.record_stamped(crossing, tag))?;
+        drop(armed);
     }
-    noted.into_measurement(tsc)
+    times.into_measurement(tsc)
 }
 
-/// The median of the two readings around a touch that does not fault, ticks: the page is there.
+/// Measures the median time between the two readings around a touch of a present page, ticks.
 fn empty_pair(pages: &Pages, tags: &mut Tags) -> Result<u64, Failure> {
     let mut pairs = Ticks::new()?;
-    (0..EMPTY).for_each(|_| pairs.record(pages.touch(0, tags.next()).round_trip()));
+    (0..EMPTY_PAIRS).for_each(|_| pairs.record(pages.touch(0, tags.next()).round_trip()));
     Ok(pairs.median())
 }
 
-/// Touches pages that are not there, and checks that each touch was a fault.
+/// Touches absent pages, checks that each touch was a fault, and calls `record` for each.
 fn batch(
     pages: &Pages,
     count: usize,
     tags: &mut Tags,
-    mut note: impl FnMut(&Crossing, u64),
+    mut record: impl FnMut(&Crossing, u64),
 ) -> Result<(), Failure> {
-    pages.give_up();
-    let before = faults_of_thread();
+    pages.madvise_dontneed();
+    let before = page_faults_of_thread();
     for page in 0..count {
         let tag = tags.next();
-        note(&pages.touch(page, tag), tag);
+        record(&pages.touch(page, tag), tag);
     }
-    let counted = faults_of_thread() - before;
-    // More may be the program's own: code that was not yet there.
+    let counted = page_faults_of_thread() - before;
+    // Other pages of this program may have faulted too.
     if counted >= count as u64 {
         return Ok(());
     }
-    Err(Failure::check(format!("{count} touches made {counted} faults")))
+    Err(Failure::check(format!("{count} touches raised {counted} page faults")))
 }
 
-/// What the crossings of one sample took, each less the empty fenced pair.
-struct Noted {
+/// Times of the faults of one sample, each less the empty fenced pair.
+struct FaultTimes {
     overhead: u64,
     u2k: Ticks,
     kernel: Ticks,
@@ -131,34 +129,34 @@ struct Noted {
     stamped: u64,
 }
 
-impl Noted {
+impl FaultTimes {
     fn new(overhead: u64) -> Result<Self, Failure> {
         let [u2k, kernel, k2u, round_trip] =
             [Ticks::new()?, Ticks::new()?, Ticks::new()?, Ticks::new()?];
         Ok(Self { overhead, u2k, kernel, k2u, round_trip, made: 0, stamped: 0 })
     }
 
-    fn unstamped(&mut self, crossing: &Crossing) {
+    fn record_unstamped(&mut self, crossing: &Crossing) {
         self.round_trip.record(crossing.round_trip().saturating_sub(self.overhead));
     }
 
-    fn stamped(&mut self, crossing: &Crossing, tag: u64) {
+    fn record_stamped(&mut self, crossing: &Crossing, tag: u64) {
         self.made += 1;
         if !(crossing.is_stamped(tag) && crossing.is_ordered()) {
             return;
         }
         self.stamped += 1;
         let Crossing { user_before, kernel_in, kernel_out, user_after, .. } = crossing;
-        let took = |from, to| u64::saturating_sub(to, from).saturating_sub(self.overhead);
-        self.u2k.record(took(*user_before, *kernel_in));
-        self.kernel.record(took(*kernel_in, *kernel_out));
-        self.k2u.record(took(*kernel_out, *user_after));
+        let elapsed = |from, to| u64::saturating_sub(to, from).saturating_sub(self.overhead);
+        self.u2k.record(elapsed(*user_before, *kernel_in));
+        self.kernel.record(elapsed(*kernel_in, *kernel_out));
+        self.k2u.record(elapsed(*kernel_out, *user_after));
     }
 
     fn into_measurement(self, tsc: &Tsc) -> Result<Measurement, Failure> {
         let (made, stamped) = (self.made, self.stamped);
         if stamped != made {
-            return Err(Failure::check(format!("{stamped} of {made} faults are stamped in order")));
+            return Err(Failure::check(format!("{stamped} of {made} faults stamped in order")));
         }
         let measurement = self.u2k.into_measurement(Measurement::default(), "u2k", tsc.hertz)?;
         let measurement = self.k2u.into_measurement(measurement, "k2u", tsc.hertz)?;
@@ -170,24 +168,24 @@ impl Noted {
     }
 }
 
-/// The stamps with no crossing between them; and touches at the armed instruction that do not fault,
-/// of which none may be stamped.
-fn nothing_faults(tsc: &Tsc, touches: u64, tags: &mut Tags) -> Result<Measurement, Failure> {
+/// Measures the stamps with no crossing between them, and checks that touches of a present page by the armed
+/// instruction are not stamped.
+fn measure_empty(tsc: &Tsc, touches: u64, tags: &mut Tags) -> Result<Measurement, Failure> {
     let pages = Pages::new(1)?;
     pages.touch(0, tags.next());
     let empty = empty_pair(&pages, tags)?;
     let mut stamping = Ticks::new()?;
-    let arming = armed()?;
+    let armed = arm()?;
     for _ in 0..touches {
-        let alone = stamps_alone();
-        stamping.record(alone.kernel_in.saturating_sub(alone.user_before));
-        stamping.record(alone.user_after.saturating_sub(alone.kernel_out));
+        let stamps = empty_stamps();
+        stamping.record(stamps.kernel_in.saturating_sub(stamps.user_before));
+        stamping.record(stamps.user_after.saturating_sub(stamps.kernel_out));
         let tag = tags.next();
         if !pages.touch(0, tag).is_untouched(tag) {
-            return Err(Failure::check("a touch that did not fault came back stamped"));
+            return Err(Failure::check("a touch without a fault was stamped"));
         }
     }
-    drop(arming);
+    drop(armed);
     Ok(Measurement::default()
         .value("stamping", tsc.nanoseconds(stamping.median() as f64 - empty as f64))
         .value("crossings_made", 0.0)
@@ -195,4 +193,80 @@ fn nothing_faults(tsc: &Tsc, touches: u64, tags: &mut Tags) -> Result<Measuremen
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use lab::sample::FailureKind;
+
+    use super::*;
+
+    #[test]
+    fn other_kinds_than_page_faults_are_unavailable() {
+        let why = available(CrossingKind::Breakpoint, false).unwrap_err();
+        assert_eq!(why.kind, FailureKind::Unavailable);
+        assert!(why.why.contains("breakpoint"));
+    }
+
+    #[test]
+    fn a_patched_kernel_measures_exactly_one_isolation() {
+        let results = [true, false].map(|isolated| available(CrossingKind::PageFault, isolated));
+        match arming::available() {
+            Ok(()) => assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1),
+            Err(why) => {
+                assert!(results.iter().all(|result| result.as_ref() == Err(&why)));
+                machine::untested::note("isolation of a patched kernel", &why);
+            }
+        }
+    }
+
+    #[test]
+    fn every_touch_of_a_batch_faults_and_is_recorded_with_its_tag() {
+        let (pages, mut tags) = (Pages::new(BATCH).unwrap(), Tags::new(3));
+        let mut untouched = 0;
+        for _ in 0..4 {
+            batch(&pages, BATCH, &mut tags, |crossing, tag| {
+                untouched += u64::from(crossing.is_untouched(tag));
+            })
+            .unwrap();
+        }
+        assert_eq!(untouched, 4 * BATCH as u64);
+    }
+
+    #[test]
+    fn a_fault_splits_into_three_parts_each_less_the_empty_pair() {
+        let mut times = FaultTimes::new(50).unwrap();
+        let whole = Crossing { user_after: 2_800, user_before: 1_000, ..Crossing::default() };
+        let parts =
+            Crossing { kernel_in: 1_500, kernel_out: 2_500, user_after: 2_900, tag: 8, ..whole };
+        for _ in 0..10 {
+            times.record_unstamped(&whole);
+            times.record_stamped(&parts, 7);
+        }
+        let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
+        let measurement = times.into_measurement(&tsc).unwrap();
+        let value = |name| measurement.values[name];
+        assert_eq!([value("u2k"), value("kernel"), value("k2u")], [450.0, 950.0, 350.0]);
+        // The parts contain two more empty pairs than the whole, so without them they sum to it.
+        assert_eq!(value("round_trip"), 450.0 + 950.0 + 350.0);
+        assert_eq!([value("crossings_made"), value("crossings_stamped")], [10.0, 10.0]);
+    }
+
+    #[test]
+    fn an_unstamped_fault_fails_the_sample() {
+        let mut times = FaultTimes::new(0).unwrap();
+        let pages = Pages::new(1).unwrap();
+        times.record_stamped(&pages.touch(0, 1), 1);
+        let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
+        let failure = times.into_measurement(&tsc).unwrap_err();
+        assert_eq!(failure, Failure::check("0 of 1 faults stamped in order"));
+    }
+
+    #[test]
+    fn the_empty_pair_is_shorter_than_a_fault() {
+        let (pages, mut tags) = (Pages::new(BATCH).unwrap(), Tags::new(4));
+        batch(&pages, BATCH, &mut tags, |_, _| ()).unwrap();
+        let empty = empty_pair(&pages, &mut tags).unwrap();
+        let mut faults = Ticks::new().unwrap();
+        batch(&pages, BATCH, &mut tags, |crossing, _| faults.record(crossing.round_trip()))
+            .unwrap();
+        assert!(empty < faults.median(), "{empty} of {} ticks", faults.median());
+    }
+}

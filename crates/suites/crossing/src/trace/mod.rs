@@ -24,8 +24,7 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use crate::metrics;
-use crate::params::MAX_CROSSINGS;
+use crate::one_way::{CROSSINGS_MADE, MAX_CROSSINGS, STEP_METRIC};
 use crate::ticks::Ticks;
 use instance::Instance;
 use stamps::Crossings;
@@ -36,8 +35,8 @@ pub const BATCH: usize = 4096;
 const WARM_UP: usize = 256;
 
 const METRICS: &[Metric] = &[
-    metrics::CROSSINGS_MADE,
-    metrics::STEP_METRIC,
+    CROSSINGS_MADE,
+    STEP_METRIC,
     Metric::time("u2t", "user to the first tracepoint: median, the empty fenced pair subtracted"),
     Metric::time("u2t_min", "user to the first tracepoint: the least"),
     Metric::time("u2t_p99", "user to the first tracepoint: what 99% of crossings stay under"),

@@ -135,7 +135,7 @@ fn whole(low: u32, high: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counted::faults_of_thread;
+    use crate::page_faults_of_thread;
 
     #[test]
     fn every_crossing_has_its_own_mark_and_takes_time() {
@@ -158,12 +158,12 @@ mod tests {
         const STRAY: u64 = 8;
         let mut crossings = Crossings::new(Event::PageFault, 64).unwrap();
         crossings.make(64);
-        let before = faults_of_thread();
+        let before = page_faults_of_thread();
         crossings.make(64);
-        assert!(faults_of_thread() - before <= STRAY, "the pages are there");
-        let before = faults_of_thread();
+        assert!(page_faults_of_thread() - before <= STRAY, "the pages are there");
+        let before = page_faults_of_thread();
         crossings.prepare();
         crossings.make(64);
-        assert!((64..=64 + STRAY).contains(&(faults_of_thread() - before)));
+        assert!((64..=64 + STRAY).contains(&(page_faults_of_thread() - before)));
     }
 }

@@ -1,4 +1,4 @@
-//! Operations timed in batches, and one by one.
+//! Timing of operations in batches and individually.
 
 use std::ops::{Range, RangeInclusive};
 use std::time::{Duration, Instant};
@@ -10,96 +10,98 @@ use machine::tsc::{self, Tsc};
 
 use crate::ticks::Ticks;
 
-/// A batch lasts at least this many steps of the counter, so that a step is 0.1% of it.
-const STEPS: u64 = 1000;
-/// A batch that lasted fewer steps than this is no measurement: a step would be over 1% of it.
-const LEAST_STEPS: u64 = 100;
-/// The least operations one by one that make a histogram.
-const LEAST_SINGLE: u64 = 32;
-/// The least batches that make a median.
-const LEAST_BATCHES: usize = 5;
-/// The most batches of a sample: they are kept until its end.
-const MOST_BATCHES: usize = 1 << 16;
-/// Tries of one size of batch before a longer one is tried: a stall makes a short batch look long.
+/// Minimum duration of a batch, steps of the counter, so that a step is at most 0.1%.
+const MIN_STEPS: u64 = 1000;
+/// Duration below which a batch fails, steps: a step would exceed 1%.
+const ERROR_STEPS: u64 = 100;
+/// Minimum number of individually timed operations.
+const MIN_SINGLE: u64 = 32;
+/// Minimum number of batches.
+const MIN_BATCHES: usize = 5;
+/// Maximum number of batches, which are kept in memory until the end of the sample.
+const MAX_BATCHES: usize = 1 << 16;
+/// Batches tried per size, because a stall makes a short batch appear long.
 const TRIES: usize = 3;
 
-/// Something that is done again and again, and proves that it was done.
+/// A repeatable operation that verifies its work.
 pub(super) trait Operation {
-    /// How many may be made in a row: the least, and what [`prepare`](Self::prepare) can prepare.
+    /// Returns the minimum and maximum number of operations per batch.
     fn sizes(&self) -> RangeInclusive<usize>;
 
-    /// Makes ready for so many, outside all time.
-    fn prepare(&mut self, _: usize) -> Result<(), Failure> {
+    /// Prepares a batch of `count` operations. Not timed.
+    fn prepare(&mut self, count: usize) -> Result<(), Failure> {
+        let _ = count;
         Ok(())
     }
 
-    /// Makes those of these numbers. This alone is timed.
+    /// Makes the operations with these numbers. Only this is timed.
     fn make(&mut self, numbers: Range<usize>);
 
-    /// Whether all those that were prepared were made, outside all time; how many to divide by.
+    /// Checks that `made` operations were made, and returns the number to divide the time by. Not timed.
     fn check(&mut self, made: usize) -> Result<u64, Failure>;
 
-    /// Of all those made so far, how many went another way than the one that is timed. Their times do not count.
+    /// Returns the total number of operations that did not take the timed path. Their times are dropped.
     fn unproven(&self) -> u64 {
         0
     }
 
-    /// Those whose times may count begin now, outside all time.
-    fn begin(&mut self) -> Result<(), Failure> {
+    /// Called before the first timed operation. Not timed.
+    fn start(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Whether it shows that so many since then went the way that is timed, outside all time.
-    fn is_proven(&mut self, _: u64) -> Result<bool, Failure> {
+    /// Reports whether at least `made` operations since [`start`](Self::start) took the timed path. Not timed.
+    fn is_proven(&mut self, made: u64) -> Result<bool, Failure> {
+        let _ = made;
         Ok(true)
     }
 }
 
-/// The cause of a void sample in which too little went the way that is timed.
-const UNPROVEN: &str = "too few trips went the way that is timed: a thread did not sleep";
-/// Why there is no time if nothing goes the way that is timed: the scheduler, not a disturbance, decides so.
-const NEVER_PROVEN: &str = "almost no trip goes the way that is timed: the scheduler runs the woken thread before the other sleeps";
-/// What helps.
-const LET_IT_SLEEP: &str =
+/// Cause of a void sample with too few trips on the timed path.
+const UNPROVEN: &str = "too few trips in which both threads slept";
+/// Cause of unavailability if the scheduler, not a disturbance, keeps trips off the timed path.
+const NEVER_PROVEN: &str = "in almost no trip both threads sleep: the scheduler runs the woken thread before the other sleeps";
+/// Fix for [`NEVER_PROVEN`].
+const NEVER_PROVEN_REMEDY: &str =
     "choose cpus = two, or write NO_WAKEUP_PREEMPTION to /sys/kernel/debug/sched/features as root";
-/// How many times the budget is spent before a sample ends without enough that went that way.
-const PATIENCE: u32 = 4;
-/// How many tries at least must have gone another way before the scheduler is said to decide so.
-const MANY: u64 = 64;
-/// How many of them there must be to one that went the way that is timed.
-const FAR_MORE: u64 = 16;
+/// Multiple of the budget after which a sample without enough proven trips ends.
+const MAX_BUDGETS: u32 = 4;
+/// Minimum number of unproven tries that show the scheduler as the cause.
+const MIN_UNPROVEN: u64 = 64;
+/// Minimum ratio of unproven to proven tries that shows the scheduler as the cause.
+const MIN_UNPROVEN_RATIO: u64 = 16;
 
-/// By what operations are timed.
+/// The counter and the time budget of a measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Timing {
     pub(super) tsc: &'static Tsc,
     pub(super) budget: Duration,
 }
 
-/// What batches of one operation took.
+/// Times of batches of one operation.
 pub(super) struct Batches {
-    /// Of each batch: ticks an operation.
+    /// Ticks per operation of each batch.
     each: Vec<f64>,
-    /// Operations of all batches.
+    /// Total operations.
     pub(super) operations: u64,
-    /// Batches that do not count, for one of their operations went another way.
+    /// Batches dropped because an operation did not take the timed path.
     unproven: u64,
 }
 
 impl Timing {
-    /// The same for a part of the budget.
+    /// Returns the same with half of the budget.
     pub(super) fn half(self) -> Self {
         Self { budget: self.budget / 2, ..self }
     }
 
-    /// Times batches until the budget is spent, all of one size.
+    /// Times batches of one size until the budget is spent.
     pub(super) fn batches(self, operation: &mut impl Operation) -> Result<Batches, Failure> {
-        let size = self.size(operation)?;
-        operation.begin()?;
+        let size = self.batch_size(operation)?;
+        operation.start()?;
         let mut batches = Batches { each: Vec::with_capacity(4096), operations: 0, unproven: 0 };
-        let begun = Instant::now();
-        let enough = |made: usize| made >= LEAST_BATCHES && begun.elapsed() > self.budget;
-        while !enough(batches.each.len()) && batches.each.len() < MOST_BATCHES {
+        let start = Instant::now();
+        let enough = |made: usize| made >= MIN_BATCHES && start.elapsed() > self.budget;
+        while !enough(batches.each.len()) && batches.each.len() < MAX_BATCHES {
             let before = operation.unproven();
             let (ticks, made) = self.batch(operation, size)?;
             if operation.unproven() == before {
@@ -109,8 +111,8 @@ impl Timing {
                 batches.unproven += 1;
             }
             let proven = batches.each.len();
-            if proven < LEAST_BATCHES {
-                self.keep_patience(begun, proven as u64, batches.unproven)?;
+            if proven < MIN_BATCHES {
+                self.check_progress(start, proven as u64, batches.unproven)?;
             }
         }
         match operation.is_proven((batches.each.len() * size) as u64)? {
@@ -119,21 +121,20 @@ impl Timing {
         }
     }
 
-    /// Times operations one by one until the budget is spent and there are enough, at least once through the greatest
-    /// size.
+    /// Times operations individually until the budget is spent and there are enough, in batches of the maximum size.
     pub(super) fn one_by_one(self, operation: &mut impl Operation) -> Result<Ticks, Failure> {
         let size = *operation.sizes().end();
         let mut ticks = Ticks::new()?;
         let mut unproven = 0;
-        operation.begin()?;
-        let begun = Instant::now();
-        while ticks.count() < LEAST_SINGLE || begun.elapsed() < self.budget {
+        operation.start()?;
+        let start = Instant::now();
+        while ticks.count() < MIN_SINGLE || start.elapsed() < self.budget {
             operation.prepare(size)?;
             for number in 0..size {
                 let before = operation.unproven();
-                let begin = tsc::start();
+                let start_ticks = tsc::start();
                 operation.make(number..number + 1);
-                let passed = tsc::stop().saturating_sub(begin);
+                let passed = tsc::stop().saturating_sub(start_ticks);
                 if operation.unproven() == before {
                     ticks.record(passed.saturating_sub(self.tsc.overhead));
                 } else {
@@ -141,8 +142,8 @@ impl Timing {
                 }
             }
             operation.check(size)?;
-            if ticks.count() < LEAST_SINGLE {
-                self.keep_patience(begun, ticks.count(), unproven)?;
+            if ticks.count() < MIN_SINGLE {
+                self.check_progress(start, ticks.count(), unproven)?;
             }
         }
         match operation.is_proven(ticks.count())? {
@@ -151,20 +152,20 @@ impl Timing {
         }
     }
 
-    /// Ends a sample that has spent its time without enough tries that count. The scheduler is the reason only if many
-    /// tries say so: one stall can spend the time too.
-    fn keep_patience(self, begun: Instant, proven: u64, unproven: u64) -> Result<(), Failure> {
-        if begun.elapsed() <= self.budget * PATIENCE || unproven == 0 {
+    /// Ends a sample that has exceeded its time without enough proven tries. The scheduler is the cause only if many
+    /// tries show it, because a single stall can also exceed the time.
+    fn check_progress(self, start: Instant, proven: u64, unproven: u64) -> Result<(), Failure> {
+        if start.elapsed() <= self.budget * MAX_BUDGETS || unproven == 0 {
             return Ok(());
         }
-        match unproven >= MANY && unproven / FAR_MORE >= proven {
-            true => Err(Failure::unavailable(NEVER_PROVEN, LET_IT_SLEEP)),
+        match unproven >= MIN_UNPROVEN && unproven / MIN_UNPROVEN_RATIO >= proven {
+            true => Err(Failure::unavailable(NEVER_PROVEN, NEVER_PROVEN_REMEDY)),
             false => Err(Failure::void(UNPROVEN)),
         }
     }
 
-    /// The least size of batch that lasts long enough, or the most that there is. It warms up too.
-    fn size(self, operation: &mut impl Operation) -> Result<usize, Failure> {
+    /// Returns the minimum size of a batch that lasts long enough, or the maximum size. It also warms up.
+    fn batch_size(self, operation: &mut impl Operation) -> Result<usize, Failure> {
         let sizes = operation.sizes();
         let mut size = *sizes.start();
         loop {
@@ -172,11 +173,11 @@ impl Timing {
             for _ in 0..TRIES {
                 least = least.min(self.batch(operation, size)?.0);
             }
-            if least >= STEPS * self.tsc.step {
+            if least >= MIN_STEPS * self.tsc.step {
                 return Ok(size);
             }
             if size == *sizes.end() {
-                let short = least < LEAST_STEPS * self.tsc.step;
+                let short = least < ERROR_STEPS * self.tsc.step;
                 return if short { Err(too_short(size, least)) } else { Ok(size) };
             }
             size = (size * 2).min(*sizes.end());
@@ -185,12 +186,12 @@ impl Timing {
 
     fn batch(self, operation: &mut impl Operation, size: usize) -> Result<(u64, u64), Failure> {
         operation.prepare(size)?;
-        let begin = tsc::start();
+        let start_ticks = tsc::start();
         operation.make(0..size);
-        let ticks = tsc::stop().saturating_sub(begin).saturating_sub(self.tsc.overhead);
+        let ticks = tsc::stop().saturating_sub(start_ticks).saturating_sub(self.tsc.overhead);
         let made = operation.check(size)?;
         if made == 0 {
-            return Err(Failure::check(format!("a batch of {size} made no operation")));
+            return Err(Failure::check(format!("no operation was made in a batch of {size}")));
         }
         Ok((ticks, made))
     }
@@ -198,35 +199,35 @@ impl Timing {
 
 fn too_short(size: usize, ticks: u64) -> Failure {
     Failure::failed(format!(
-        "{size} operations took {ticks} ticks, too few for this counter's step"
+        "{size} operations took {ticks} ticks: too short for the step of this counter"
     ))
 }
 
 impl Batches {
-    /// Adds `time`, `time_min` and `operations`, and `unproven` where batches do not count.
-    pub(super) fn told(&self, tsc: &Tsc) -> Result<Measurement, Failure> {
+    /// Converts to `time`, `time_min` and `operations`, and to `unproven` if batches were dropped.
+    pub(super) fn to_measurement(&self, tsc: &Tsc) -> Result<Measurement, Failure> {
         let median = statistics::median(&self.each);
         let median = median.ok_or_else(|| Failure::failed("no batch was timed"))?;
         let least = self.each.iter().copied().fold(f64::INFINITY, f64::min);
-        let told = Measurement::default()
+        let measurement = Measurement::default()
             .value("time", tsc.nanoseconds(median))
             .value("time_min", tsc.nanoseconds(least))
             .value("operations", self.operations as f64);
         Ok(match self.unproven {
-            0 => told,
-            batches => told.value("unproven", batches as f64),
+            0 => measurement,
+            batches => measurement.value("unproven", batches as f64),
         })
     }
 }
 
-/// Half of the budget for batches, half for operations one by one: `time` and `each`.
+/// Measures `time` in batches with half of the budget, and `each` individually with the other half.
 pub(super) fn with_tails(
     operation: &mut impl Operation,
     timing: Timing,
 ) -> Result<Measurement, Failure> {
-    let told = timing.half().batches(operation)?.told(timing.tsc)?;
+    let measurement = timing.half().batches(operation)?.to_measurement(timing.tsc)?;
     let ticks = timing.half().one_by_one(operation)?;
-    ticks.into_measurement(told, "each", timing.tsc.hertz)
+    ticks.into_measurement(measurement, "each", timing.tsc.hertz)
 }
 
 #[cfg(test)]
@@ -234,17 +235,17 @@ mod tests {
     use super::*;
     use lab::sample::FailureKind;
 
-    /// Waits so many ticks an operation; says that it made fewer than it did where `lost` are.
+    /// Waits `ticks` per operation, and reports `lost` operations fewer than made.
     struct Waiting {
         ticks: u64,
-        most: usize,
+        max: usize,
         made: usize,
         lost: usize,
     }
 
     impl Operation for Waiting {
         fn sizes(&self) -> RangeInclusive<usize> {
-            1..=self.most
+            1..=self.max
         }
 
         fn prepare(&mut self, _: usize) -> Result<(), Failure> {
@@ -272,38 +273,39 @@ mod tests {
         Timing { tsc: Tsc::get().unwrap(), budget: Duration::from_millis(2) }
     }
 
-    fn waiting(ticks: u64, most: usize) -> Waiting {
-        Waiting { ticks, most, made: 0, lost: 0 }
+    fn waiting(ticks: u64, max: usize) -> Waiting {
+        Waiting { ticks, max, made: 0, lost: 0 }
     }
 
     #[test]
     fn the_value_is_the_time_of_one_operation() {
-        let due = timing().tsc.nanoseconds(20_000.0);
+        let expected = timing().tsc.nanoseconds(20_000.0);
         let end = Instant::now() + Duration::from_secs(60);
-        // Others may hold the CPU through all of a sample: they only add.
-        let told = loop {
-            let told = with_tails(&mut waiting(20_000, 64), timing()).unwrap();
-            let ratios = ["time_min", "each_min"].map(|name| told.values[name] / due);
-            assert!(ratios.iter().all(|ratio| *ratio > 0.98), "{ratios:?} of what is due");
+        // Other processes may run during a whole sample, which only adds time.
+        let measurement = loop {
+            let measurement = with_tails(&mut waiting(20_000, 64), timing()).unwrap();
+            let ratios = ["time_min", "each_min"].map(|name| measurement.values[name] / expected);
+            assert!(ratios.iter().all(|ratio| *ratio > 0.98), "{ratios:?}");
             if ratios.iter().all(|ratio| *ratio < 1.5) {
-                break told;
+                break measurement;
             }
-            assert!(Instant::now() < end, "{ratios:?} of what is due");
+            assert!(Instant::now() < end, "{ratios:?}");
         };
-        assert!(told.values["time"] >= told.values["time_min"]);
-        assert!(told.values["operations"] >= 5.0 && told.histograms.contains_key("each"));
+        assert!(measurement.values["time"] >= measurement.values["time_min"]);
+        assert!(
+            measurement.values["operations"] >= 5.0 && measurement.histograms.contains_key("each")
+        );
     }
 
-    /// Takes long where it goes the way that is timed, and little where it does not, which is every so many
-    /// times.
-    struct TwoWays {
+    /// Takes the slow, timed path, except for every `unproven_every`-th operation.
+    struct TwoPaths {
         waiting: Waiting,
-        other_every: u64,
+        unproven_every: u64,
         made: u64,
-        other: u64,
+        unproven: u64,
     }
 
-    impl Operation for TwoWays {
+    impl Operation for TwoPaths {
         fn sizes(&self) -> RangeInclusive<usize> {
             1..=4
         }
@@ -311,9 +313,9 @@ mod tests {
         fn make(&mut self, numbers: Range<usize>) {
             for number in numbers {
                 self.made += 1;
-                let is_other = self.made.is_multiple_of(self.other_every);
-                self.other += u64::from(is_other);
-                self.waiting.ticks = if is_other { 8_000 } else { 60_000 };
+                let is_unproven = self.made.is_multiple_of(self.unproven_every);
+                self.unproven += u64::from(is_unproven);
+                self.waiting.ticks = if is_unproven { 8_000 } else { 60_000 };
                 self.waiting.make(number..number + 1);
             }
         }
@@ -323,37 +325,37 @@ mod tests {
         }
 
         fn unproven(&self) -> u64 {
-            self.other
+            self.unproven
         }
     }
 
     #[test]
-    fn what_goes_another_way_is_not_in_the_times() {
-        let two_ways = |other_every| {
+    fn operations_off_the_timed_path_are_not_in_the_times() {
+        let two_paths = |unproven_every| {
             let waiting = waiting(60_000, 4);
-            with_tails(&mut TwoWays { waiting, other_every, made: 0, other: 0 }, timing())
+            with_tails(&mut TwoPaths { waiting, unproven_every, made: 0, unproven: 0 }, timing())
         };
-        // Others may hold the CPU for so long that too few tries were made.
+        // Other processes may use the CPU for so long that too few tries are made.
         let end = Instant::now() + Duration::from_secs(60);
-        let measured = |other_every| loop {
-            match two_ways(other_every) {
+        let measured = |unproven_every| loop {
+            match two_paths(unproven_every) {
                 Err(void) if void.kind == FailureKind::Void && Instant::now() < end => {}
                 outcome => break outcome,
             }
         };
-        let told = measured(3).unwrap();
-        let due = timing().tsc.nanoseconds(60_000.0);
+        let measurement = measured(3).unwrap();
+        let expected = timing().tsc.nanoseconds(60_000.0);
         for name in ["time_min", "each_min"] {
-            assert!(told.values[name] > 0.98 * due, "{name}: {told:?}");
+            assert!(measurement.values[name] > 0.98 * expected, "{name}: {measurement:?}");
         }
-        assert!(told.values["unproven"] > 0.0);
+        assert!(measurement.values["unproven"] > 0.0);
         assert_eq!(measured(1).unwrap_err().why, NEVER_PROVEN);
         assert!(!measured(u64::MAX).unwrap().values.contains_key("unproven"));
     }
 
-    /// Goes another way every second time, and stands still for long once, in a try that counts or in one that does not.
+    /// Alternates between the paths, and stalls once, in a proven or in an unproven try.
     struct Stalling {
-        ways: TwoWays,
+        paths: TwoPaths,
         stall_at: u64,
     }
 
@@ -363,10 +365,10 @@ mod tests {
         }
 
         fn make(&mut self, numbers: Range<usize>) {
-            if self.ways.made == self.stall_at {
+            if self.paths.made == self.stall_at {
                 std::thread::sleep(Duration::from_millis(3));
             }
-            self.ways.make(numbers);
+            self.paths.make(numbers);
         }
 
         fn check(&mut self, made: usize) -> Result<u64, Failure> {
@@ -374,34 +376,38 @@ mod tests {
         }
 
         fn unproven(&self) -> u64 {
-            self.ways.other
+            self.paths.unproven
         }
     }
 
     #[test]
-    fn one_stall_never_makes_a_trip_unavailable() {
+    fn a_single_stall_never_makes_a_trip_unavailable() {
         for stall_at in 0..80 {
-            for other_every in [1, 2] {
-                let ways = TwoWays { waiting: waiting(60_000, 1), other_every, made: 0, other: 0 };
-                let mut stalling = Stalling { ways, stall_at };
+            for unproven_every in [1, 2] {
+                let paths =
+                    TwoPaths { waiting: waiting(60_000, 1), unproven_every, made: 0, unproven: 0 };
+                let mut stalling = Stalling { paths, stall_at };
                 let timing = Timing { budget: Duration::from_micros(100), ..timing() };
                 if let Err(failure) = timing.batches(&mut stalling) {
-                    let is_sure = other_every == 1 && stalling.ways.made >= MANY;
-                    assert!(failure.kind == FailureKind::Void || is_sure, "{stall_at}: {failure}");
+                    let is_expected = unproven_every == 1 && stalling.paths.made >= MIN_UNPROVEN;
+                    assert!(
+                        failure.kind == FailureKind::Void || is_expected,
+                        "{stall_at}: {failure}"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn short_operations_are_made_many_at_once() {
-        let size = timing().size(&mut waiting(100, 1 << 20)).unwrap();
-        assert!(size > 1 && size as u64 <= 2 * STEPS * timing().tsc.step, "{size}");
-        assert_eq!(timing().size(&mut waiting(1 << 20, 64)).unwrap(), 1);
+    fn short_operations_are_timed_in_large_batches() {
+        let size = timing().batch_size(&mut waiting(100, 1 << 20)).unwrap();
+        assert!(size > 1 && size as u64 <= 2 * MIN_STEPS * timing().tsc.step, "{size}");
+        assert_eq!(timing().batch_size(&mut waiting(1 << 20, 64)).unwrap(), 1);
     }
 
     #[test]
-    fn a_batch_that_the_step_would_spoil_is_refused() {
+    fn a_batch_too_short_for_the_step_fails() {
         struct Nothing;
         impl Operation for Nothing {
             fn sizes(&self) -> RangeInclusive<usize> {
@@ -414,11 +420,11 @@ mod tests {
         }
         let coarse = Tsc { step: 1_000_000, ..*timing().tsc };
         let timing = Timing { tsc: Box::leak(Box::new(coarse)), ..timing() };
-        assert!(timing.size(&mut Nothing).unwrap_err().why.contains("too few for"));
+        assert!(timing.batch_size(&mut Nothing).unwrap_err().why.contains("too short for"));
     }
 
     #[test]
-    fn an_operation_that_was_not_made_fails_the_sample() {
+    fn a_missing_operation_fails_the_sample() {
         let mut waiting = waiting(1000, 64);
         waiting.lost = 1;
         assert!(timing().batches(&mut waiting).is_err());

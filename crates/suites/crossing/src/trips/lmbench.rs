@@ -1,10 +1,10 @@
-//! A loop as lmbench's lat_pagefault has it, with the faults counted.
+//! A loop like lmbench's lat_pagefault, with counted faults.
 //!
-//! It maps a file anew, touches every page once in a random order, unmaps it, and takes the time of
-//! many touches by the system's clock. lmbench divides by the pages; a fault brings in the pages around
-//! it too, so that it reports up to 16 times too little: here the faults divide, and lmbench's own figure
-//! stands beside it. lmbench subtracts mapping and unmapping an untouched file, which
-//! leaves the unmapping of touched pages in its figure; here only the touches are in the clock.
+//! It maps a file, touches every page once in a random order, unmaps it, and times many touches with the system
+//! clock. lmbench divides by the pages, but a fault also maps the pages around it, so lmbench reports up to 16 times
+//! too short a time. This loop divides by the faults, and reports the time per page separately. lmbench subtracts the
+//! time to map and unmap an untouched file, so its time includes unmapping the touched pages; here only the touches
+//! are timed.
 
 use std::time::{Duration, Instant};
 
@@ -13,35 +13,34 @@ use lab::sample::Failure;
 use lab::statistics;
 
 use super::batch::Operation;
-use super::faults::{Touch, Touching};
-use super::order::permutation;
-use super::pages::Pages;
+use super::faults::{PageTouches, Touch};
+use super::pages::{Pages, permutation};
 
-/// Mappings of one total, as lmbench reports totals.
+/// Mappings per total, since lmbench reports totals.
 const PASSES: usize = 4;
-/// The least totals that make a median.
-const LEAST_TOTALS: usize = 5;
+/// Minimum number of totals.
+const MIN_TOTALS: usize = 5;
 
-/// Times the loop over a file's pages.
+/// Times the loop over the pages of a file.
 ///
 /// # Errors
-/// Where the faults or the bytes are not those that there must be.
+/// Returns `check` if the count of faults or the contents are wrong.
 pub(super) fn measure(file: &Pages, seed: u64, budget: Duration) -> Result<Measurement, Failure> {
     let order = permutation(file.count(), seed);
-    // Pages that another mapping holds would cost less: the kernel counts a page as mapped but once.
-    file.unmap()?;
+    // Pages in another mapping would be cheaper, because the kernel counts a page as mapped only once.
+    file.madvise_dontneed()?;
     let (mut times, mut faults, mut counted, mut touched) = (Vec::new(), 0, 0, 0);
-    // The first total warms up.
+    // Warm-up.
     total(file, &order)?;
     let end = Instant::now() + budget;
-    while times.len() < LEAST_TOTALS || Instant::now() < end {
+    while times.len() < MIN_TOTALS || Instant::now() < end {
         let total = total(file, &order)?;
         times.push(total.time.as_nanos() as f64 / total.faults as f64);
         faults += total.faults;
         counted += total.counted;
         touched += total.touched;
     }
-    let median = statistics::median(&times).ok_or_else(|| Failure::failed("nothing was timed"))?;
+    let median = statistics::median(&times).ok_or_else(|| Failure::failed("no total was timed"))?;
     Ok(Measurement::default()
         .value("time", median)
         .value("time_min", times.into_iter().fold(f64::INFINITY, f64::min))
@@ -52,7 +51,7 @@ pub(super) fn measure(file: &Pages, seed: u64, budget: Duration) -> Result<Measu
         .value("pages_touched", touched as f64))
 }
 
-/// What some mappings took, each touched once.
+/// Time and counts of [`PASSES`] mappings.
 #[derive(Default)]
 struct Total {
     time: Duration,
@@ -64,14 +63,14 @@ struct Total {
 fn total(file: &Pages, order: &[usize]) -> Result<Total, Failure> {
     let mut total = Total::default();
     for _ in 0..PASSES {
-        let pages = file.mapped_anew()?;
-        let mut touching = Touching::around(&pages, Touch::ReadFile, order.to_vec());
-        touching.prepare(order.len())?;
-        let begun = Instant::now();
-        touching.make(0..order.len());
-        total.time += begun.elapsed();
-        total.faults += touching.check(order.len())?;
-        total.counted += touching.counted();
+        let pages = file.remap()?;
+        let mut touches = PageTouches::of_all(&pages, Touch::ReadFile, order.to_vec());
+        touches.prepare(order.len())?;
+        let start = Instant::now();
+        touches.make(0..order.len());
+        total.time += start.elapsed();
+        total.faults += touches.check(order.len())?;
+        total.counted += touches.counted();
         total.touched += order.len() as u64;
     }
     Ok(total)
@@ -79,24 +78,24 @@ fn total(file: &Pages, order: &[usize]) -> Result<Total, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::faults::settled;
+    use super::super::faults::void_if_disturbed;
     use super::*;
 
     #[test]
-    fn faults_are_counted_and_pages_divide_lmbenchs_own_figure() {
+    fn times_per_fault_and_per_page_differ_by_the_pages_per_fault() {
         let file = Pages::file(512, &std::env::temp_dir()).unwrap();
-        let told = match settled(measure(&file, 1, Duration::ZERO)).unwrap() {
+        let measurement = match void_if_disturbed(measure(&file, 1, Duration::ZERO)).unwrap() {
             Measurement { void: Some(why), .. } => {
                 return machine::untested::note("lmbench's loop over a file", &why);
             }
-            told => told,
+            measurement => measurement,
         };
-        let value = |name: &str| told.values[name];
-        assert_eq!(value("pages_touched"), (LEAST_TOTALS * PASSES * 512) as f64);
-        assert!(value("faults_made") >= (LEAST_TOTALS * PASSES) as f64);
+        let value = |name: &str| measurement.values[name];
+        assert_eq!(value("pages_touched"), (MIN_TOTALS * PASSES * 512) as f64);
+        assert!(value("faults_made") >= (MIN_TOTALS * PASSES) as f64);
         assert!(value("faults_counted") >= value("faults_made"));
         let ratio = value("time") / value("time_per_page");
-        let due = value("pages_touched") / value("faults_made");
-        assert!((ratio / due - 1.0).abs() < 1e-9, "{ratio} {due}");
+        let expected = value("pages_touched") / value("faults_made");
+        assert!((ratio / expected - 1.0).abs() < 1e-9, "{ratio} {expected}");
     }
 }

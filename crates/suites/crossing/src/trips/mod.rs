@@ -1,22 +1,18 @@
-//! `crossing/round-trips`: what a whole way into the kernel and back costs on any Linux.
+//! `crossing/round-trips`: the cost of a round trip into the kernel on any Linux.
 //!
-//! Every trip proves that it was made: calls return what they must, faults are counted by the kernel,
-//! signals by their handler, bytes come back. Times are of batches, in which the counter's step is at
-//! most 1%; trips that are long enough are timed one by one too, for their tails.
+//! Every trip is verified: results of calls, the kernel's count of faults, the handler's count of signals, echoed
+//! bytes. Times are those of batches, of which the counter's step is at most 1%. Trips that are long enough are also
+//! timed individually, for their tails.
 
 mod batch;
-mod enter;
 mod faults;
-mod futex;
 mod lmbench;
-mod order;
 mod pages;
+mod params;
 pub mod perf;
-mod pipe;
+mod ping_pong;
 mod rings;
-mod setup;
 mod signals;
-mod switches;
 mod syscalls;
 mod user_faults;
 
@@ -33,44 +29,44 @@ use machine::tsc::Tsc;
 use batch::{Timing, with_tails};
 use faults::Touch;
 use pages::Pages;
-pub use setup::{By, Cpus, Trip, TripParams};
+pub use params::{By, Cpus, Trip, TripParams};
 
-/// The option that names the folder of the mapped file.
+/// Option for the folder of the mapped file.
 const FILE_FOLDER: &str = "file-folder";
 
-/// The metrics of this experiment that the others do not have.
+/// Metrics of `round-trips`.
 pub const METRICS: &[Metric] = &[
-    Metric::time("time", "a round trip, of faults each that was made: median over batches"),
-    Metric::time("time_min", "a round trip: the batch that took least"),
+    Metric::time("time", "round trip (for faults: per fault made): median of batches"),
+    Metric::time("time_min", "round trip: fastest batch"),
     Metric::time(
         "time_per_page",
-        "of a file: the same time over the pages touched, as lmbench divides",
+        "fault of a file: the same time per page touched, as lmbench divides",
     ),
-    Metric::time("each", "a round trip timed by itself: median"),
-    Metric::time("each_min", "a round trip timed by itself: the least"),
-    Metric::time("each_p99", "a round trip timed by itself: what 99% stay under"),
-    Metric::time("each_p999", "a round trip timed by itself: what 99.9% stay under"),
-    Metric::count("operations", "round trips made in batches"),
+    Metric::time("each", "round trip, timed individually: median"),
+    Metric::time("each_min", "round trip, timed individually: minimum"),
+    Metric::time("each_p99", "round trip, timed individually: 99th percentile"),
+    Metric::time("each_p999", "round trip, timed individually: 99.9th percentile"),
+    Metric::count("operations", "round trips in batches"),
     Metric::count(
         "unproven",
-        "batches that do not count, for a thread found the answer before it slept (futex)",
+        "batches dropped because a thread found the answer before it slept (futex)",
     ),
     Metric {
         name: "slept",
         unit: "1",
         better: Better::Neither,
-        about: "of the waits of both threads, the share in which one gave up its CPU; in the others the byte was \
-                there already, and the trip cost less (pipe)",
+        about: "share of the waits of both threads in which the thread slept; in the others the byte had already \
+                arrived, and the trip cost less (pipe)",
     },
-    Metric::count("faults_made", "page faults made in batches, by the kernel's table of pages"),
+    Metric::count("faults_made", "page faults made in batches, by the page table"),
     Metric::count(
         "faults_counted",
-        "page faults that the kernel counted in batches, minor and major, those of others too",
+        "page faults counted by the kernel in batches, minor and major, including stray ones",
     ),
     Metric::count("pages_touched", "pages touched in batches"),
 ];
 
-/// Makes whole ways into the kernel and back.
+/// The method `round-trips`.
 pub struct RoundTrips;
 
 impl Method for RoundTrips {
@@ -97,10 +93,10 @@ impl Method for RoundTrips {
     }
 }
 
-/// Whether a trip can be made here.
+/// Checks that a trip can be made here.
 ///
 /// # Errors
-/// The reason why not, and the remedy.
+/// Returns `unavailable` with the cause and the fix.
 pub fn available(params: TripParams) -> Result<(), Failure> {
     params.available()?;
     if params.has_two_cpus() {
@@ -109,22 +105,22 @@ pub fn available(params: TripParams) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes round trips; keeps the file, for writing one costs more than a sample.
+/// Probe of round trips. It keeps the mapped file, because writing one takes longer than a sample.
 #[derive(Default)]
 pub struct Trips {
     file: Option<Pages>,
 }
 
-/// Under what a point is measured.
+/// Conditions of a sample.
 #[derive(Debug, Clone)]
 pub struct Conditions<'a> {
-    /// The CPUs that may be used; the first is this thread's own.
+    /// Allowed CPUs; this thread runs on the first.
     pub cpus: &'a [usize],
-    /// How long to measure; preparing is not counted.
+    /// Time budget, without preparation.
     pub budget: Duration,
-    /// Of the order in which pages are touched.
+    /// Seed of the order in which pages are touched.
     pub seed: u64,
-    /// Where the mapped file is made.
+    /// Folder of the mapped file.
     pub folder: PathBuf,
 }
 
@@ -141,39 +137,39 @@ impl Probe<TripParams> for Trips {
             seed: context.seed,
             folder: folder.map_or_else(std::env::temp_dir, PathBuf::from),
         };
-        self.make(*params, &conditions, context.tsc()?)
+        self.measure_trip(*params, &conditions, context.tsc()?)
     }
 }
 
 impl Trips {
-    /// Makes one kind of round trip until the budget is spent. Pins this thread to the first CPU.
+    /// Measures one kind of round trip until the budget is spent. Pins this thread to the first CPU.
     ///
     /// # Errors
-    /// What stands in the sample's place; a trip that was not made fails a check.
-    pub fn make(
+    /// Returns `unavailable` as [`available`] does, `check` if a trip was not made, `void` after a disturbance.
+    pub fn measure_trip(
         &mut self,
-        setup: TripParams,
+        params: TripParams,
         conditions: &Conditions,
         tsc: &'static Tsc,
     ) -> Result<Measurement, Failure> {
-        setup.available()?;
+        params.available()?;
         let Some(&own) = conditions.cpus.first() else {
-            return Err(Failure::failed("no CPU may be used"));
+            return Err(Failure::failed("no allowed CPU"));
         };
         machine::pin::pin_to(own)?;
-        let other = if setup.has_two_cpus() { pair(conditions.cpus)?.1 } else { own };
+        let other = if params.has_two_cpus() { pair(conditions.cpus)?.1 } else { own };
         let timing = Timing { tsc, budget: conditions.budget };
-        between(own, other, || match (setup.by, setup.trip) {
+        between(own, other, || match (params.by, params.trip) {
             (By::Perf, _) => perf::measure(timing),
             (By::Lmbench, _) => {
                 let file = self.file(&conditions.folder)?;
-                faults::settled(lmbench::measure(file, conditions.seed, timing.budget))
+                faults::void_if_disturbed(lmbench::measure(file, conditions.seed, timing.budget))
             }
             (_, Trip::FaultFile) => {
                 let file = self.file(&conditions.folder)?;
                 faults::measure(file, Touch::ReadFile, conditions.seed, timing)
             }
-            (_, trip) => by_tollgate(trip, other, conditions.seed, timing),
+            (_, trip) => measure_builtin(trip, other, conditions.seed, timing),
         })
     }
 
@@ -186,7 +182,8 @@ impl Trips {
     }
 }
 
-fn by_tollgate(
+/// Measures a trip with a built-in loop.
+fn measure_builtin(
     trip: Trip,
     other: usize,
     seed: u64,
@@ -195,28 +192,32 @@ fn by_tollgate(
     let anonymous = || Pages::anonymous(faults::PAGES);
     let tsc = timing.tsc;
     match trip {
-        Trip::None => timing.batches(&mut syscalls::Nothing)?.told(tsc),
-        Trip::Getppid => timing.batches(&mut syscalls::Calls::getppid())?.told(tsc),
-        Trip::GetppidLibc => timing.batches(&mut syscalls::ThroughLibc::new())?.told(tsc),
-        Trip::UnknownSyscall => timing.batches(&mut syscalls::Calls::unknown())?.told(tsc),
-        Trip::IoUring => timing.batches(&mut rings::Nops::new(1)?)?.told(tsc),
-        Trip::IoUringBatched => timing.batches(&mut rings::Nops::new(rings::TOGETHER)?)?.told(tsc),
+        Trip::None => timing.batches(&mut syscalls::EmptyLoop)?.to_measurement(tsc),
+        Trip::Getppid => timing.batches(&mut syscalls::SyscallLoop::getppid())?.to_measurement(tsc),
+        Trip::GetppidLibc => timing.batches(&mut syscalls::LibcLoop::new())?.to_measurement(tsc),
+        Trip::UnknownSyscall => {
+            timing.batches(&mut syscalls::SyscallLoop::unknown())?.to_measurement(tsc)
+        }
+        Trip::IoUring => timing.batches(&mut rings::NopRing::new(1)?)?.to_measurement(tsc),
+        Trip::IoUringBatched => {
+            timing.batches(&mut rings::NopRing::new(rings::BATCH)?)?.to_measurement(tsc)
+        }
         Trip::FaultAnonymous => faults::measure(&anonymous()?, Touch::Write, seed, timing),
         Trip::FaultZeroPage => faults::measure(&anonymous()?, Touch::ReadZero, seed, timing),
         Trip::FaultShared => {
             faults::measure(&Pages::shared(faults::PAGES)?, Touch::Write, seed, timing)
         }
-        Trip::FaultFile => Err(Failure::failed("the file of this trip is the probe's")),
-        Trip::Sigsegv => with_tails(&mut signals::Raising::new(signals::Signal::Fault)?, timing),
+        Trip::FaultFile => Err(Failure::failed("fault-file needs the mapped file of the probe")),
+        Trip::Sigsegv => with_tails(&mut signals::SignalLoop::new(signals::Signal::Fault)?, timing),
         Trip::BreakpointSignal => {
-            with_tails(&mut signals::Raising::new(signals::Signal::Breakpoint)?, timing)
+            with_tails(&mut signals::SignalLoop::new(signals::Signal::Breakpoint)?, timing)
         }
-        Trip::Futex => with_tails(&mut futex::Turns::with(other)?, timing),
+        Trip::Futex => with_tails(&mut ping_pong::FutexPingPong::with(other)?, timing),
         Trip::Pipe => {
-            let mut turns = pipe::Turns::with(other)?;
-            let told = with_tails(&mut turns, timing)?;
-            Ok(told.value("slept", turns.slept()?))
+            let mut trips = ping_pong::PipePingPong::with(other)?;
+            let measurement = with_tails(&mut trips, timing)?;
+            Ok(measurement.value("slept", trips.sleep_share()?))
         }
-        Trip::Userfaultfd => with_tails(&mut user_faults::Missing::with(other)?, timing),
+        Trip::Userfaultfd => with_tails(&mut user_faults::UserFaults::with(other)?, timing),
     }
 }

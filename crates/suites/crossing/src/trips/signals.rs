@@ -1,4 +1,4 @@
-//! Signals that an instruction of our own raises, from user to kernel to handler and back.
+//! Signal trips: an instruction raises a signal, the handler runs and returns.
 
 use std::arch::asm;
 use std::ffi::{c_int, c_void};
@@ -13,19 +13,19 @@ use lab::sample::Failure;
 use super::batch::Operation;
 use super::pages::Pages;
 
-/// Signals that the handler took for its own.
+/// Number of expected signals handled.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
-/// The address whose touch is our own.
-static FORBIDDEN: AtomicUsize = AtomicUsize::new(0);
-/// A process has one handler a signal, and these counts once.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Address of the inaccessible page.
+static INACCESSIBLE: AtomicUsize = AtomicUsize::new(0);
+/// Lock of the process's handlers and of the counts above.
+static HANDLER: Mutex<()> = Mutex::new(());
 
-/// Which signal.
+/// The raised signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// A write to a page that may not be touched; the handler skips it.
+    /// SIGSEGV by a write to an inaccessible page; the handler skips the instruction.
     Fault,
-    /// A breakpoint instruction, after which the program goes on by itself.
+    /// SIGTRAP by a breakpoint instruction, after which execution continues.
     Breakpoint,
 }
 
@@ -38,65 +38,65 @@ impl Signal {
     }
 }
 
-/// Raises a signal again and again; what stood before is restored when dropped.
-pub(super) struct Raising {
+/// Loop that raises a signal. Dropping it restores the previous action.
+pub(super) struct SignalLoop {
     signal: Signal,
-    forbidden: Pages,
-    former: libc::sigaction,
+    inaccessible: Pages,
+    previous: libc::sigaction,
     before: u64,
-    _alone: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
-impl Raising {
+impl SignalLoop {
     /// Installs the handler.
     pub(super) fn new(signal: Signal) -> Result<Self, Failure> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let forbidden = Pages::forbidden(1)?;
-        FORBIDDEN.store(forbidden.start() as usize, Ordering::SeqCst);
-        let former = install(signal)?;
-        Ok(Self { signal, forbidden, former, before: 0, _alone: alone })
+        let lock = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
+        let inaccessible = Pages::inaccessible(1)?;
+        INACCESSIBLE.store(inaccessible.start() as usize, Ordering::SeqCst);
+        let previous = install(signal)?;
+        Ok(Self { signal, inaccessible, previous, before: 0, _lock: lock })
     }
 }
 
-/// Has the signal go to [`handle`]; what stood before.
+/// Installs [`handle`]; returns the previous action.
 fn install(signal: Signal) -> io::Result<libc::sigaction> {
-    // SAFETY: an all-zero sigaction is a valid one, with an empty mask.
+    // SAFETY: an all-zero sigaction is valid, with an empty mask.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    let mut former = MaybeUninit::uninit();
-    // SAFETY: both are valid sigactions that outlive the call; the handler does only what one may.
-    match unsafe { libc::sigaction(signal.number(), &action, former.as_mut_ptr()) } {
-        // SAFETY: the call succeeded, so that it filled it.
-        0 => Ok(unsafe { former.assume_init() }),
+    let mut previous = MaybeUninit::uninit();
+    // SAFETY: both are valid sigactions that outlive the call; the handler is async-signal-safe.
+    match unsafe { libc::sigaction(signal.number(), &action, previous.as_mut_ptr()) } {
+        // SAFETY: the call succeeded, so it has filled the action.
+        0 => Ok(unsafe { previous.assume_init() }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-impl Drop for Raising {
+impl Drop for SignalLoop {
     fn drop(&mut self) {
-        // SAFETY: what stood before is a valid sigaction. It was accepted once, so it cannot fail.
-        unsafe { libc::sigaction(self.signal.number(), &self.former, std::ptr::null_mut()) };
-        FORBIDDEN.store(0, Ordering::SeqCst);
+        // SAFETY: the previous action is valid. The kernel accepted it before, so the call cannot fail.
+        unsafe { libc::sigaction(self.signal.number(), &self.previous, std::ptr::null_mut()) };
+        INACCESSIBLE.store(0, Ordering::SeqCst);
     }
 }
 
-/// Counts the signals that our own instructions raise, which carry their address in r14 and where to
-/// go on in r15. Any other one ends the process, as if there were no handler.
+/// Counts the signals of this module's instructions, which have their address in r14 and the address to continue at
+/// in r15. Any other signal ends the process, as without a handler.
 extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid siginfo and ucontext, which are this handler's alone.
+    // SAFETY: the kernel passes a valid siginfo and ucontext, to which the handler has exclusive access.
     let (address, registers) = unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         ((*info).si_addr() as usize, &mut context.uc_mcontext.gregs)
     };
     let [rip, r14, r15] = [libc::REG_RIP, libc::REG_R14, libc::REG_R15].map(|name| name as usize);
-    let own = registers[rip] == registers[r14];
-    let touched = address == FORBIDDEN.load(Ordering::Relaxed);
-    if own && (number == libc::SIGTRAP || touched) {
+    let is_expected = registers[rip] == registers[r14];
+    let is_touch = address == INACCESSIBLE.load(Ordering::Relaxed);
+    if is_expected && (number == libc::SIGTRAP || is_touch) {
         registers[rip] = registers[r15];
         HANDLED.fetch_add(1, Ordering::Relaxed);
     } else {
-        // SAFETY: both calls are async-signal-safe. The signal waits until this handler has returned.
+        // SAFETY: both calls are async-signal-safe. The signal is pending until this handler returns.
         unsafe {
             libc::signal(number, libc::SIG_DFL);
             libc::raise(number);
@@ -104,7 +104,7 @@ extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_
     }
 }
 
-impl Operation for Raising {
+impl Operation for SignalLoop {
     fn sizes(&self) -> RangeInclusive<usize> {
         1..=64
     }
@@ -116,7 +116,7 @@ impl Operation for Raising {
 
     fn make(&mut self, numbers: Range<usize>) {
         match self.signal {
-            Signal::Fault => faults(self.forbidden.start(), numbers.len()),
+            Signal::Fault => faults(self.inaccessible.start(), numbers.len()),
             Signal::Breakpoint => breakpoints(numbers.len()),
         }
     }
@@ -126,21 +126,21 @@ impl Operation for Raising {
         if handled == made as u64 {
             return Ok(handled);
         }
-        Err(Failure::check(format!("{handled} signals were handled of {made} raised")))
+        Err(Failure::check(format!("{handled} of {made} signals handled")))
     }
 }
 
 #[inline(never)]
-fn faults(forbidden: *mut u8, count: usize) {
+fn faults(inaccessible: *mut u8, count: usize) {
     for _ in 0..count {
-        // SAFETY: the write does not happen: the handler goes on at r15, with all registers as they were.
+        // SAFETY: the write has no effect: the handler continues at r15 with unchanged registers.
         unsafe {
             asm!(
                 "lea r14, [rip + 2f]",
                 "lea r15, [rip + 3f]",
                 "2: mov byte ptr [{address}], 0",
                 "3:",
-                address = in(reg) forbidden, out("r14") _, out("r15") _
+                address = in(reg) inaccessible, out("r14") _, out("r15") _
             );
         }
     }
@@ -149,7 +149,7 @@ fn faults(forbidden: *mut u8, count: usize) {
 #[inline(never)]
 fn breakpoints(count: usize) {
     for _ in 0..count {
-        // SAFETY: the instruction after int3 is where it goes on anyway, with all registers as they were.
+        // SAFETY: execution continues after int3 with unchanged registers.
         unsafe {
             asm!(
                 "lea r14, [rip + 2f]",
@@ -169,67 +169,68 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn every_signal_that_is_raised_is_handled_and_counted() {
+    fn every_raised_signal_is_handled_and_counted() {
         for signal in [Signal::Fault, Signal::Breakpoint] {
-            let mut raising = Raising::new(signal).unwrap();
-            raising.prepare(10).unwrap();
-            raising.make(0..10);
-            assert_eq!(raising.check(10), Ok(10));
-            assert!(raising.check(11).unwrap_err().why.contains("10 signals"));
+            let mut trips = SignalLoop::new(signal).unwrap();
+            trips.prepare(10).unwrap();
+            trips.make(0..10);
+            assert_eq!(trips.check(10), Ok(10));
+            assert!(trips.check(11).unwrap_err().why.contains("10 of 11 signals"));
         }
     }
 
     #[test]
-    fn what_handled_the_signal_before_does_so_again() {
+    fn dropping_the_loop_restores_the_previous_handler() {
         let current = || {
             let mut current = MaybeUninit::<libc::sigaction>::uninit();
-            // SAFETY: asks only; the kernel fills it.
+            // SAFETY: without a new action the call only fills the current one.
             unsafe {
                 libc::sigaction(libc::SIGTRAP, std::ptr::null(), current.as_mut_ptr());
                 current.assume_init().sa_sigaction
             }
         };
-        let raising = Raising::new(Signal::Breakpoint).unwrap();
-        let former = raising.former.sa_sigaction;
+        let trips = SignalLoop::new(Signal::Breakpoint).unwrap();
+        let previous = trips.previous.sa_sigaction;
         assert_eq!(current(), handle as extern "C" fn(_, _, _) as usize);
-        drop(raising);
-        let _alone = ALONE.lock();
-        assert_eq!(current(), former);
+        drop(trips);
+        let _lock = HANDLER.lock();
+        assert_eq!(current(), previous);
     }
 
-    /// Set for the process that is to crash, to what it does.
+    /// Variable that selects how a child process crashes.
     const CRASH: &str = "TOLLGATE_TEST_CRASH";
 
-    /// The signal that ends this test's own program when it crashes in this way.
-    fn ended_by(way: &str) -> Option<i32> {
+    /// Runs this test in a child process that crashes; returns the signal that ended it.
+    fn crash_signal(crash: &str) -> Option<i32> {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "trips::signals::tests::a_crash_of_another_kind_stays_one"]);
-        command.env(CRASH, way).output().unwrap().status.signal()
+        command
+            .args(["--exact", "trips::signals::tests::an_unrelated_crash_still_ends_the_process"]);
+        command.env(CRASH, crash).output().unwrap().status.signal()
     }
 
     #[test]
-    fn a_crash_of_another_kind_stays_one() {
+    fn an_unrelated_crash_still_ends_the_process() {
         match std::env::var(CRASH).as_deref() {
             Ok("touch") => {
-                let _raising = Raising::new(Signal::Fault).unwrap();
-                let elsewhere = Pages::forbidden(1).unwrap();
-                // SAFETY: it faults, which is the test.
-                unsafe { elsewhere.start().write_volatile(1) };
+                let _trips = SignalLoop::new(Signal::Fault).unwrap();
+                let other = Pages::inaccessible(1).unwrap();
+                // SAFETY: the write faults, as intended.
+                unsafe { other.start().write_volatile(1) };
             }
             Ok("int3") => {
-                let _raising = Raising::new(Signal::Breakpoint).unwrap();
-                // SAFETY: it traps, which is the test; r14 is not where it is.
+                let _trips = SignalLoop::new(Signal::Breakpoint).unwrap();
+                // SAFETY: int3 traps, as intended; r14 is not its address.
                 unsafe { asm!("xor r14d, r14d", "int3", out("r14") _) };
             }
             Ok("kill") => {
-                let _raising = Raising::new(Signal::Fault).unwrap();
-                // SAFETY: it ends the process, which is the test.
+                let _trips = SignalLoop::new(Signal::Fault).unwrap();
+                // SAFETY: raise has no memory arguments; it ends the process, as intended.
                 unsafe { libc::raise(libc::SIGSEGV) };
             }
             _ => {
-                assert_eq!(ended_by("touch"), Some(libc::SIGSEGV));
-                assert_eq!(ended_by("int3"), Some(libc::SIGTRAP));
-                assert_eq!(ended_by("kill"), Some(libc::SIGSEGV));
+                assert_eq!(crash_signal("touch"), Some(libc::SIGSEGV));
+                assert_eq!(crash_signal("int3"), Some(libc::SIGTRAP));
+                assert_eq!(crash_signal("kill"), Some(libc::SIGSEGV));
             }
         }
     }

@@ -1,136 +1,185 @@
-//! System calls that do next to nothing, and the loop that does nothing at all.
+//! Raw system calls, and the trips that make almost empty ones.
 
+use std::arch::asm;
 use std::ops::{Range, RangeInclusive};
 
 use lab::sample::Failure;
 
 use super::batch::Operation;
-use super::enter::call0;
 
-/// A number that no kernel has: beyond any table, and without the bit of x32.
+/// Makes a system call without arguments; returns the kernel's result, negative for an error.
+///
+/// # Safety
+/// The caller guarantees that the effects of the call on memory are sound.
+#[inline(always)]
+pub(super) unsafe fn call0(number: i64) -> i64 {
+    let returned;
+    // SAFETY: the kernel changes only rax, rcx and r11; the caller guarantees the effects on memory.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => returned, lateout("rcx") _, lateout("r11") _,
+            options(nostack));
+    }
+    returned
+}
+
+/// Makes a system call with three arguments; returns the kernel's result, negative for an error.
+///
+/// # Safety
+/// Same as for [`call0`].
+#[inline(always)]
+pub(super) unsafe fn call3(number: i64, first: u64, second: u64, third: u64) -> i64 {
+    let returned;
+    // SAFETY: as in `call0`.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => returned, in("rdi") first, in("rsi") second,
+            in("rdx") third, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    returned
+}
+
+/// Makes a system call with four arguments and 0 for the other two; returns the kernel's result, negative for an
+/// error.
+///
+/// # Safety
+/// Same as for [`call0`].
+#[inline(always)]
+pub(super) unsafe fn call4(number: i64, first: u64, second: u64, third: u64, fourth: u64) -> i64 {
+    let returned;
+    // SAFETY: as in `call0`.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => returned, in("rdi") first, in("rsi") second,
+            in("rdx") third, in("r10") fourth, in("r8") 0, in("r9") 0, lateout("rcx") _,
+            lateout("r11") _, options(nostack));
+    }
+    returned
+}
+
+/// An unused system call number: beyond the table, and without the bit of x32.
 const UNKNOWN: i64 = 0x0fff_ffff;
 
-/// One system call without arguments, again and again.
-pub(super) struct Calls {
+/// Loop of one system call without arguments.
+pub(super) struct SyscallLoop {
     number: i64,
-    due: i64,
+    expected: i64,
     wrong: i64,
 }
 
-impl Calls {
-    /// getppid, which returns the parent's number.
+impl SyscallLoop {
+    /// Creates a loop of getppid, which returns the parent's process ID.
     pub(super) fn getppid() -> Self {
         Self {
             number: libc::SYS_getppid,
-            due: std::os::unix::process::parent_id().into(),
+            expected: std::os::unix::process::parent_id().into(),
             wrong: 0,
         }
     }
 
-    /// A call that no kernel has, which returns ENOSYS.
+    /// Creates a loop of an unused number, which returns `ENOSYS`.
     pub(super) fn unknown() -> Self {
-        Self { number: UNKNOWN, due: -i64::from(libc::ENOSYS), wrong: 0 }
+        Self { number: UNKNOWN, expected: -i64::from(libc::ENOSYS), wrong: 0 }
     }
 }
 
-impl Operation for Calls {
+impl Operation for SyscallLoop {
     fn sizes(&self) -> RangeInclusive<usize> {
         1..=1 << 20
     }
 
     fn make(&mut self, numbers: Range<usize>) {
-        self.wrong |= calls(self.number, self.due, numbers.len());
+        self.wrong |= calls(self.number, self.expected, numbers.len());
     }
 
     fn check(&mut self, made: usize) -> Result<u64, Failure> {
         if self.wrong == 0 {
             return Ok(made as u64);
         }
-        let (number, due) = (self.number, self.due);
-        Err(Failure::check(format!("system call {number} did not return {due} each time")))
+        let (number, expected) = (self.number, self.expected);
+        Err(Failure::check(format!("system call {number} did not always return {expected}")))
     }
 }
 
-/// Calls so often; the bits in which what was returned ever differed from what is due.
+/// Makes `count` calls; returns the bits in which any result differed from `expected`.
 #[inline(never)]
-fn calls(number: i64, due: i64, count: usize) -> i64 {
+fn calls(number: i64, expected: i64, count: usize) -> i64 {
     let mut wrong = 0;
     for _ in 0..count {
-        // SAFETY: the only numbers are of calls that touch no memory.
-        wrong |= unsafe { call0(number) } ^ due;
+        // SAFETY: callers pass only the numbers above, whose calls access no memory.
+        wrong |= unsafe { call0(number) } ^ expected;
     }
     wrong
 }
 
-/// getppid as a C program calls it.
+/// Loop of getppid through libc, as in a C program.
 ///
-/// That is one more return, and after a system call its target is mispredicted where the kernel
-/// has overwritten the return predictor, as mitigations of speculative execution do.
-pub(super) struct ThroughLibc {
-    due: i32,
+/// It has one more return, which is mispredicted if the kernel has overwritten the return predictor, as mitigations
+/// of speculative execution do.
+pub(super) struct LibcLoop {
+    expected: i32,
     wrong: i32,
 }
 
-impl ThroughLibc {
+impl LibcLoop {
     pub(super) fn new() -> Self {
-        Self { due: std::os::unix::process::parent_id().cast_signed(), wrong: 0 }
+        Self { expected: std::os::unix::process::parent_id().cast_signed(), wrong: 0 }
     }
 }
 
-impl Operation for ThroughLibc {
+impl Operation for LibcLoop {
     fn sizes(&self) -> RangeInclusive<usize> {
         1..=1 << 20
     }
 
     fn make(&mut self, numbers: Range<usize>) {
-        self.wrong |= through_libc(self.due, numbers.len());
+        self.wrong |= through_libc(self.expected, numbers.len());
     }
 
     fn check(&mut self, made: usize) -> Result<u64, Failure> {
         match self.wrong {
             0 => Ok(made as u64),
-            _ => Err(Failure::check(format!("getppid did not return {} each time", self.due))),
+            _ => Err(Failure::check(format!("getppid did not always return {}", self.expected))),
         }
     }
 }
 
-/// As [`calls`], through libc.
+/// Same as [`calls`], through libc.
 #[inline(never)]
-fn through_libc(due: i32, count: usize) -> i32 {
+fn through_libc(expected: i32, count: usize) -> i32 {
     let mut wrong = 0;
     for _ in 0..count {
         // SAFETY: the call has no arguments and touches no memory.
-        wrong |= unsafe { libc::getppid() } ^ due;
+        wrong |= unsafe { libc::getppid() } ^ expected;
     }
     wrong
 }
 
-/// Whether the kernel itself refuses a number that it has not.
+/// Checks that the kernel returns `ENOSYS` for an unused number.
 ///
 /// # Errors
-/// Where a filter answers in its stead.
-pub(super) fn unknown_is_refused() -> Result<(), Failure> {
-    // SAFETY: no kernel has the number, so nothing is done.
+/// Returns `unavailable` if a seccomp filter returns another result.
+pub(super) fn check_enosys() -> Result<(), Failure> {
+    // SAFETY: the number is unused, so the call has no effect.
     let returned = unsafe { call0(UNKNOWN) };
     if returned == -i64::from(libc::ENOSYS) {
         return Ok(());
     }
     Err(Failure::unavailable(
-        format!("an unknown system call returns {returned} and not ENOSYS: a filter answers"),
+        format!(
+            "an unused system call returns {returned} instead of ENOSYS: a seccomp filter is active"
+        ),
         "run without the seccomp filter of the container or service",
     ))
 }
 
-/// The loop alone.
-pub(super) struct Nothing;
+/// The loop without a call.
+pub(super) struct EmptyLoop;
 
-impl Operation for Nothing {
+impl Operation for EmptyLoop {
     fn sizes(&self) -> RangeInclusive<usize> {
         1..=1 << 24
     }
 
     fn make(&mut self, numbers: Range<usize>) {
-        nothing(numbers.len());
+        no_calls(numbers.len());
     }
 
     fn check(&mut self, made: usize) -> Result<u64, Failure> {
@@ -138,12 +187,12 @@ impl Operation for Nothing {
     }
 }
 
-/// As the loop of [`calls`], with no call inside.
+/// Same as [`calls`], with no call inside.
 #[inline(never)]
-fn nothing(count: usize) {
+fn no_calls(count: usize) {
     for _ in 0..count {
-        // SAFETY: no instruction; the compiler may not drop the loop around it.
-        unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+        // SAFETY: the empty instruction keeps the compiler from dropping the loop.
+        unsafe { asm!("", options(nostack, preserves_flags)) };
     }
 }
 
@@ -152,20 +201,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_returns_is_checked() {
-        for mut right in [Calls::getppid(), Calls::unknown()] {
-            right.make(0..10);
-            assert_eq!(right.check(10), Ok(10));
+    fn a_wrong_result_fails_the_check() {
+        for mut valid in [SyscallLoop::getppid(), SyscallLoop::unknown()] {
+            valid.make(0..10);
+            assert_eq!(valid.check(10), Ok(10));
         }
-        let mut through = ThroughLibc::new();
-        through.make(0..10);
-        assert_eq!(through.check(10), Ok(10));
-        through.due += 1;
-        through.make(0..1);
-        assert!(through.check(1).is_err());
-        let mut wrong = Calls { due: 0, ..Calls::unknown() };
+        let mut libc = LibcLoop::new();
+        libc.make(0..10);
+        assert_eq!(libc.check(10), Ok(10));
+        libc.expected += 1;
+        libc.make(0..1);
+        assert!(libc.check(1).is_err());
+        let mut wrong = SyscallLoop { expected: 0, ..SyscallLoop::unknown() };
         wrong.make(0..1);
-        assert!(wrong.check(1).unwrap_err().why.contains("did not return 0"));
-        assert_eq!(unknown_is_refused(), Ok(()));
+        assert!(wrong.check(1).unwrap_err().why.contains("did not always return 0"));
+        assert_eq!(check_enosys(), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! Missing pages that another thread puts there, by userfaultfd.
+//! UserFaults pages that another thread supplies through userfaultfd.
 
 use std::io;
 use std::ops::{Range, RangeInclusive};
@@ -15,7 +15,7 @@ use super::batch::Operation;
 use super::faults::read;
 use super::pages::Pages;
 
-/// Pages that may be missing; one more behind them tells the partner to end.
+/// Pages that are touched. One more page after them ends the partner.
 const PAGES: usize = 64;
 
 /// `struct uffdio_api`
@@ -26,13 +26,13 @@ struct Api {
     ioctls: u64,
 }
 
-/// `struct uffdio_register` and `struct uffdio_zeropage`: a range, a mode and an answer.
+/// `struct uffdio_register` and `struct uffdio_zeropage`: a range, a mode and a result.
 #[repr(C)]
-struct OfRange {
+struct RangeRequest {
     start: u64,
     length: u64,
     mode: u64,
-    answer: u64,
+    result: u64,
 }
 
 /// `struct uffd_msg` of a page fault.
@@ -45,7 +45,7 @@ struct Message {
     thread: u64,
 }
 
-/// Of linux/userfaultfd.h.
+/// Constants of linux/userfaultfd.h.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
@@ -53,8 +53,8 @@ const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 const REGISTER_MISSING: u64 = 1;
 const EVENT_PAGEFAULT: u64 = 0x12;
 
-/// Touches pages that are missing; the partner puts zero pages there.
-pub(super) struct Missing {
+/// Operation that touches missing pages, for which the partner supplies zero pages.
+pub(super) struct UserFaults {
     pages: Pages,
     order: Vec<usize>,
     served: Arc<AtomicU64>,
@@ -63,12 +63,12 @@ pub(super) struct Missing {
     partner: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Missing {
-    /// The partner runs on this CPU.
+impl UserFaults {
+    /// Starts the partner on this CPU.
     pub(super) fn with(cpu: usize) -> Result<Self, Failure> {
         let pages = Pages::anonymous(PAGES + 1)?;
-        let faults = opened()?;
-        registered(&faults, &pages)?;
+        let faults = open_userfaultfd()?;
+        register(&faults, &pages)?;
         let served = Arc::new(AtomicU64::new(0));
         let (counted, last) = (Arc::clone(&served), pages.word(PAGES) as u64);
         let partner = spawn_pinned(cpu, move || serve(&faults, &counted, last))?;
@@ -77,49 +77,49 @@ impl Missing {
     }
 }
 
-/// A descriptor from which missing pages are read, waiting.
-fn opened() -> io::Result<OwnedFd> {
-    // SAFETY: the call takes flags alone.
+/// Opens a blocking descriptor that reports missing pages.
+fn open_userfaultfd() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes only flags.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     let faults = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
-    // SAFETY: the structure is the kernel's and outlives the call.
+    // SAFETY: the structure has the kernel's layout and outlives the call.
     match unsafe { libc::ioctl(fd, UFFDIO_API, &raw mut api) } {
         0 => Ok(faults),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Has the faults of missing pages go there.
-fn registered(faults: &OwnedFd, pages: &Pages) -> io::Result<()> {
+/// Registers the pages, so that their faults are reported there.
+fn register(faults: &OwnedFd, pages: &Pages) -> io::Result<()> {
     let length = (pages.count() * PAGE) as u64;
     let mut range =
-        OfRange { start: pages.start() as u64, length, mode: REGISTER_MISSING, answer: 0 };
-    // SAFETY: the structure is the kernel's and outlives the call; the range is the pages' own.
+        RangeRequest { start: pages.start() as u64, length, mode: REGISTER_MISSING, result: 0 };
+    // SAFETY: the structure has the kernel's layout and outlives the call; the range is that of the pages.
     match unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut range) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Puts a zero page wherever one is missing, up to the `last`. When it returns, the descriptor goes,
-/// and with it all waiting: who waits then gets its page from the kernel.
+/// Supplies a zero page for each missing page, until that of `last`. The descriptor is then closed, and the kernel
+/// supplies a page to any thread that still waits.
 fn serve(faults: &OwnedFd, served: &AtomicU64, last: u64) -> io::Result<()> {
     loop {
         let mut message = Message::default();
         let size = size_of::<Message>();
-        // SAFETY: the kernel writes at most so many bytes to the message, which takes any.
-        let got = unsafe { libc::read(faults.as_raw_fd(), (&raw mut message).cast(), size) };
-        if got != size as isize || message.event & 0xff != EVENT_PAGEFAULT {
+        // SAFETY: the kernel writes at most `size` bytes to the message, for which any bytes are valid.
+        let length = unsafe { libc::read(faults.as_raw_fd(), (&raw mut message).cast(), size) };
+        if length != size as isize || message.event & 0xff != EVENT_PAGEFAULT {
             return Err(io::Error::last_os_error());
         }
         let start = message.address & !(PAGE as u64 - 1);
-        // Counted before the other side can go on.
+        // Counted before the touching thread can continue.
         served.fetch_add(1, Ordering::Release);
-        let mut page = OfRange { start, length: PAGE as u64, mode: 0, answer: 0 };
-        // SAFETY: the structure is the kernel's and outlives the call; the page is missing.
+        let mut page = RangeRequest { start, length: PAGE as u64, mode: 0, result: 0 };
+        // SAFETY: the structure has the kernel's layout and outlives the call; the page is trips.
         if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_ZEROPAGE, &raw mut page) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -129,13 +129,13 @@ fn serve(faults: &OwnedFd, served: &AtomicU64, last: u64) -> io::Result<()> {
     }
 }
 
-impl Operation for Missing {
+impl Operation for UserFaults {
     fn sizes(&self) -> RangeInclusive<usize> {
         1..=PAGES
     }
 
     fn prepare(&mut self, _: usize) -> Result<(), Failure> {
-        self.pages.unmap()?;
+        self.pages.madvise_dontneed()?;
         self.before = self.served.load(Ordering::Acquire);
         Ok(())
     }
@@ -151,14 +151,14 @@ impl Operation for Missing {
             return Ok(served);
         }
         Err(Failure::check(format!(
-            "{served} pages were put there and {present} are, where {made} were missing"
+            "{served} pages supplied and {present} present; expected {made}"
         )))
     }
 }
 
-impl Drop for Missing {
+impl Drop for UserFaults {
     fn drop(&mut self) {
-        // The partner ends with the last page; where it has ended already, the kernel gives one.
+        // The partner ends after the last page; if it has already ended, the kernel supplies the page.
         read(self.pages.start().cast(), &[PAGES], 0);
         let _ = self.partner.take().map(JoinHandle::join);
     }
@@ -169,31 +169,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_missing_page_is_put_there_by_the_partner() {
+    fn the_partner_supplies_every_missing_page() {
         let cpu = machine::topology::allowed_cpus()[0];
-        let mut missing = match Missing::with(cpu) {
-            Ok(missing) => missing,
+        let mut trips = match UserFaults::with(cpu) {
+            Ok(trips) => trips,
             Err(why) => return machine::untested::note("userfaultfd", &why),
         };
-        missing.prepare(PAGES).unwrap();
-        missing.make(0..PAGES);
-        assert_eq!(missing.check(PAGES), Ok(PAGES as u64));
-        // Half of them are there already: the partner is not asked again.
-        missing.before = missing.served.load(Ordering::Acquire);
-        missing.make(0..PAGES / 2);
-        assert!(missing.check(PAGES / 2).unwrap_err().why.starts_with("0 pages were put there"));
+        trips.prepare(PAGES).unwrap();
+        trips.make(0..PAGES);
+        assert_eq!(trips.check(PAGES), Ok(PAGES as u64));
+        // Pages that are present raise no fault.
+        trips.before = trips.served.load(Ordering::Acquire);
+        trips.make(0..PAGES / 2);
+        assert!(trips.check(PAGES / 2).unwrap_err().why.starts_with("0 pages supplied"));
     }
 
     #[test]
-    fn a_partner_that_has_gone_leaves_nobody_waiting() {
-        let mut missing = match Missing::with(machine::topology::allowed_cpus()[0]) {
-            Ok(missing) => missing,
-            Err(why) => return machine::untested::note("userfaultfd whose partner has gone", &why),
+    fn after_the_end_of_the_partner_the_kernel_supplies_pages() {
+        let mut trips = match UserFaults::with(machine::topology::allowed_cpus()[0]) {
+            Ok(trips) => trips,
+            Err(why) => {
+                return machine::untested::note("userfaultfd after the end of the partner", &why);
+            }
         };
-        read(missing.pages.start().cast(), &[PAGES], 0);
-        missing.partner.take().unwrap().join().unwrap().unwrap();
-        missing.prepare(4).unwrap();
-        missing.make(0..4);
-        assert!(missing.check(4).unwrap_err().why.starts_with("0 pages were put there and 4 are"));
+        read(trips.pages.start().cast(), &[PAGES], 0);
+        trips.partner.take().unwrap().join().unwrap().unwrap();
+        trips.prepare(4).unwrap();
+        trips.make(0..4);
+        assert!(trips.check(4).unwrap_err().why.starts_with("0 pages supplied and 4 present"));
     }
 }

@@ -1,4 +1,4 @@
-//! The guest's files: this program, the libraries that it runs with, and the first device nodes.
+//! The initramfs of the guest: this program as `init`, its shared libraries, and the first device nodes.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,13 +9,13 @@ use cpio::newc::Builder;
 use lab::sample::Failure;
 use machine::memfd::Memfd;
 
-/// Where every x86-64 program for glibc looks for its dynamic linker.
+/// Path of the dynamic linker, in every x86-64 program for glibc.
 const LINKER: &str = "lib64/ld-linux-x86-64.so.2";
 const FOLDER: u32 = 0o040_755;
 const EXECUTABLE: u32 = 0o100_755;
-const CHARACTERS: u32 = 0o020_666;
+const CHARACTER_DEVICE: u32 = 0o020_666;
 
-/// An archive in memory, which no file outlasts.
+/// Builds the archive in memory, so that no file is left behind.
 pub(super) fn of_this_program() -> Result<Memfd, Failure> {
     let written = || -> io::Result<Memfd> {
         let memory = Memfd::create("initramfs", 0)?;
@@ -23,7 +23,7 @@ pub(super) fn of_this_program() -> Result<Memfd, Failure> {
         write(BufWriter::new(File::from(file)))?;
         Ok(memory)
     };
-    written().map_err(|e| Failure::failed(format!("the guest's files: {e}")))
+    written().map_err(|e| Failure::failed(format!("build the initramfs: {e}")))
 }
 
 fn write(mut archive: impl Write) -> io::Result<()> {
@@ -31,18 +31,18 @@ fn write(mut archive: impl Write) -> io::Result<()> {
     for folder in ["dev", "lib", "lib64", "proc", "sys", "tmp"] {
         entry(folder, FOLDER).write(&mut archive, 0).finish()?;
     }
-    // The first process begins with these, before it mounts any file system.
+    // init uses these before it mounts any file system.
     for (name, major, minor) in [("dev/console", 5, 1), ("dev/null", 1, 3)] {
-        let node = entry(name, CHARACTERS).rdev_major(major).rdev_minor(minor);
+        let node = entry(name, CHARACTER_DEVICE).rdev_major(major).rdev_minor(minor);
         node.write(&mut archive, 0).finish()?;
     }
     let mut file = |name: String, path: &Path| -> io::Result<()> {
         let mut source = File::open(path)?;
         let length = u32::try_from(source.metadata()?.len())
-            .map_err(|_| io::Error::other(format!("{} is over 4 GiB", path.display())))?;
-        let mut place = entry(&name, EXECUTABLE).write(&mut archive, length);
-        io::copy(&mut source, &mut place)?;
-        place.finish()?;
+            .map_err(|_| io::Error::other(format!("{}: larger than 4 GiB", path.display())))?;
+        let mut writer = entry(&name, EXECUTABLE).write(&mut archive, length);
+        io::copy(&mut source, &mut writer)?;
+        writer.finish()?;
         Ok(())
     };
     file("init".into(), Path::new("/proc/self/exe"))?;
@@ -64,7 +64,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn holds_this_program_and_all_that_it_is_linked_with() {
+    fn the_archive_contains_this_program_and_its_libraries() {
         let archive = of_this_program().unwrap();
         let mut file = File::from(archive.as_fd().try_clone_to_owned().unwrap());
         io::Seek::rewind(&mut file).unwrap();

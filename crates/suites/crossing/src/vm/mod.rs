@@ -1,11 +1,12 @@
-//! A patched Linux in a virtual machine, with a worker inside.
+//! Linux in a virtual machine, with a worker inside.
 //!
-//! QEMU starts the kernel with this very program as its first process ([`inside`]), which serves
-//! orders through a virtio-serial port; QEMU passes the port's bytes to its own standard streams. So
-//! the lab's worker talks to the one inside as to any probe. Nothing is written to a disk.
+//! QEMU boots the kernel with this program as init ([`init`]), which serves orders through a virtio-serial
+//! port. QEMU connects the port to its standard streams, so the lab's worker talks to the worker inside as to
+//! any probe. Nothing is written to a disk.
 
+pub mod init;
 mod initramfs;
-pub mod inside;
+pub mod kernel;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,69 +16,85 @@ use lab::guest::{Guest, Start};
 use lab::program::Program;
 use lab::sample::Failure;
 
-use crate::params::{OneWayParams, Route};
-use crate::patched::build::recipe;
+use kernel::recipe;
 
 /// The emulator and virtual machine monitor.
 pub const QEMU: Program = Program {
     name: "qemu-system-x86_64",
     capability: "qemu",
-    about: "virtual machines, real and emulated",
+    about: "virtual machines, accelerated or emulated",
     package: "qemu-system-x86",
 };
-/// The name of the port through which the worker inside talks.
+/// Name of the virtio port of the worker inside.
 const PORT: &str = "tollgate";
-/// Memory of the guest: this program lies in it twice, and a debug build is large.
+/// Memory of the virtual machine, MiB. It holds this program twice, and a debug build is large.
 const MEMORY: &str = "1024";
 
-/// Whether the virtual machine that a route asks for can be started here.
-///
-/// # Errors
-/// The reason why not, and the remedy.
-pub fn available(route: Route) -> Result<(), Failure> {
-    QEMU.find()?;
-    if route == Route::PatchedVm { crate::guest::ring_0() } else { Ok(()) }
+/// What executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor, through KVM.
+    Kvm,
+    /// QEMU's emulator.
+    Tcg,
 }
 
-/// The guest in which a point is measured, where it asks for one that can be started here.
-pub fn guest(params: &OneWayParams) -> Option<Guest> {
-    let processor = match params.route {
-        Route::PatchedVm => ["-accel", "kvm", "-cpu", "host"],
-        Route::PatchedEmulated => ["-accel", "tcg", "-cpu", "max"],
-        Route::Guest | Route::BareMetal | Route::Patched | Route::GuestEmulated => return None,
-    };
-    available(params.route).ok()?;
-    let isolation = format!("pti={}", params.isolation);
-    let name = format!("{}, {isolation}", params.route);
-    let start = move |artefacts: &Artefacts| start(artefacts, processor, &isolation);
-    Some(Guest { name, artefacts: vec![recipe()], start: Arc::new(start) })
+impl Accelerator {
+    fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg", "-cpu", "max"],
+        }
+    }
 }
 
-fn start(artefacts: &Artefacts, processor: [&str; 4], isolation: &str) -> Result<Start, Failure> {
-    let kernel = artefact::find(artefacts, &recipe().name)?.join("bzImage");
-    let initramfs = initramfs::of_this_program()?;
-    let number = initramfs.inherit()?;
-    let words = [
-        "console=ttyS0 quiet panic=-1",
-        isolation,
-        // To the first process the kernel hands what it does not know itself.
-        "LD_LIBRARY_PATH=/lib",
-        "--",
-        inside::WORDS[0],
-        inside::WORDS[1],
-    ];
-    let mut command = Command::new(QEMU.find()?);
-    command
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-        .args(processor)
-        .args(["-smp", "2", "-m", MEMORY])
-        .arg("-kernel")
-        .arg(kernel)
-        .args(["-initrd", &format!("/proc/self/fd/{number}")])
-        .args(["-append", &words.join(" ")])
-        // What the kernel says last is why the guest died.
-        .args(["-chardev", "file,id=console,path=/proc/self/fd/2", "-serial", "chardev:console"])
-        .args(["-chardev", "stdio,id=worker,signal=off", "-device", "virtio-serial-pci"])
-        .args(["-device", &format!("virtserialport,chardev=worker,name={PORT}")]);
-    Ok(Start { command, held: vec![initramfs] })
+/// A virtual machine that boots the patched Linux of [`kernel`] with two CPUs.
+#[derive(Debug, Clone)]
+pub struct LinuxVm {
+    /// Unique name, by which points share the machine.
+    pub name: String,
+    /// What executes its instructions.
+    pub accelerator: Accelerator,
+    /// Kernel parameters in addition to those of the console.
+    pub parameters: String,
+    /// Arguments with which this program, as init, calls [`init::main`].
+    pub init: &'static [&'static str],
+}
+
+impl LinuxVm {
+    /// Converts it to a guest of the lab.
+    pub fn guest(self) -> Guest {
+        let name = self.name.clone();
+        let start = move |artefacts: &Artefacts| self.start(artefacts);
+        Guest { name, artefacts: vec![recipe()], start: Arc::new(start) }
+    }
+
+    fn start(&self, artefacts: &Artefacts) -> Result<Start, Failure> {
+        let kernel = artefact::find(artefacts, &recipe().name)?.join("bzImage");
+        let initramfs = initramfs::of_this_program()?;
+        let fd = initramfs.inherit()?;
+        // The kernel passes NAME=VALUE parameters that it does not recognise to init's environment.
+        let console =
+            ["console=ttyS0 quiet panic=-1", &self.parameters, "LD_LIBRARY_PATH=/lib", "--"];
+        let parameters = [&console[..], self.init].concat().join(" ");
+        let mut command = Command::new(QEMU.find()?);
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(self.accelerator.arguments())
+            .args(["-smp", "2", "-m", MEMORY])
+            .arg("-kernel")
+            .arg(kernel)
+            .args(["-initrd", &format!("/proc/self/fd/{fd}")])
+            .args(["-append", &parameters])
+            // The last console output explains why a guest died.
+            .args([
+                "-chardev",
+                "file,id=console,path=/proc/self/fd/2",
+                "-serial",
+                "chardev:console",
+            ])
+            .args(["-chardev", "stdio,id=worker,signal=off", "-device", "virtio-serial-pci"])
+            .args(["-device", &format!("virtserialport,chardev=worker,name={PORT}")]);
+        Ok(Start { command, held: vec![initramfs] })
+    }
 }

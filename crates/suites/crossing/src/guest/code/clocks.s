@@ -1,6 +1,6 @@
-# The clocks, where no Linux knows them: the counter's hertz and the core's. Kernel's page table alone.
+# Calibration of the counter and of the core clock without Linux. Only in the kernel's page table.
 
-# Ticks of so many dependent instructions, the least of five runs, the empty pair not subtracted: rax.
+# Returns in rax the ticks of `count` dependent instructions: minimum of five runs, including the empty pair.
 .macro CHAIN name, count, instruction:vararg
 \name:
     push %rbx
@@ -34,13 +34,13 @@
 CHAIN guest_adds, ADDS, add %rdi, %rsi
 CHAIN guest_multiplies, MULTIPLIES, imul %edi, %esi
 
-# Ticks that pass in PIT_COUNT steps of the PIT's channel 2, the least of three; 0 where it never ends: rax.
+# Returns in rax the ticks of PIT_COUNT steps of the PIT's channel 2: minimum of three runs, 0 if it never ends.
 guest_pit_ticks:
     push %rbx
     mov $-1, %rbx
     mov $3, %r10d
 .Lpit_run:
-    # The speaker off, the gate low; mode 0, both bytes; the gate high starts the count.
+    # Speaker off, gate low; mode 0, both bytes; the rising gate starts the count.
     in $0x61, %al
     and $0xfc, %al
     out %al, $0x61
@@ -77,7 +77,7 @@ guest_pit_ticks:
     pop %rbx
     ret
 
-# The counter's hertz as CPUID leaf 0x15 states it, 0 where it does not: rax.
+# Returns in rax the counter's frequency by CPUID leaf 0x15, Hz, or 0.
 guest_stated_hertz:
     push %rbx
     xor %eax, %eax

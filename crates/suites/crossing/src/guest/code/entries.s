@@ -1,7 +1,7 @@
-# What runs in ring 0 on the way: mapped in both page tables.
-# Registers from ring 3: rbx the sentinel, r10 where to go on, r12 the kernel's CR3, r13 ring 3's CR3,
-# r15 the RIP that the exception must show. To ring 3: rbx the sentinel changed, r14 u2k's second
-# stamp, ebp:esi k2u's first.
+# Entries into ring 0, mapped in both page tables.
+# Registers from ring 3: rbx sentinel, r10 return address, r12 the kernel's CR3, r13 ring 3's CR3,
+# r15 expected RIP of the exception. To ring 3: rbx transformed sentinel, r14 second stamp of u2k,
+# ebp:esi first stamp of k2u.
 
 .macro TO_KERNEL isolation
 .if \isolation
@@ -15,8 +15,8 @@
 .endif
 .endm
 
-# After the first stamp and before the second: change the sentinel by a key that only the kernel's
-# page table maps, and show which ring this is.
+# Between the two stamps: transforms the sentinel with a key that only the kernel's page table maps, and
+# records the ring.
 .macro SHOW_RING
     rol $17, %rbx
     xor KEY_AT, %rbx
@@ -25,7 +25,7 @@
     FLOOR FLOOR_HANDLER
 .endm
 
-# By a gate of the IDT: page-fault, software-interrupt, breakpoint, invalid-opcode, same-ring.
+# Entry by a gate of the IDT: page-fault, software-interrupt, breakpoint, invalid-opcode, same-ring.
 .macro GATE_ENTRY name, vector, code, isolation
     .balign 64, 0x90
 \name:
@@ -36,13 +36,13 @@
     add $8, %rsp
 .endif
     cmp %r15, (%rsp)
-    jne .Lstrange\@
+    jne .Lunexpected\@
     mov %r10, (%rsp)
     SHOW_RING
     START %esi, %ebp
     TO_USER \isolation
     iretq
-.Lstrange\@:
+.Lunexpected\@:
 .if \code
     sub $8, %rsp
 .else
@@ -99,15 +99,15 @@ SYSRET_ENTRY guest_syscall_sysret_isolated, 1
 IRETQ_ENTRY guest_syscall_iretq, 0
 IRETQ_ENTRY guest_syscall_iretq_isolated, 1
 
-# Into ring 3 for a sample, with its page table. The frame is on the trap stack.
+# Enters ring 3 for a sample, with its page table. The frame is on the trap stack.
 guest_enter_isolated:
-    # Without the bit that keeps it: what the TLB held of ring 3's space before goes.
+    # Bit 63 clear: flushes ring 3's TLB entries.
     mov %r13, %rax
     btr $63, %rax
     mov %rax, %cr3
     iretq
 
-# Exceptions that nobody expects, on a stack of their own: 16 bytes of code each, by vector.
+# Stubs of unexpected exceptions, on a separate stack: 16 bytes of code each, by vector.
     .balign 64, 0x90
 guest_stubs:
 .set .Lvector, 0
@@ -123,8 +123,8 @@ guest_stubs:
 .endr
     .balign 16
 
-# On the stack: vector, error code, RIP, CS, RFLAGS, RSP, SS. From the one place in ring 3 where a sample
-# ends it is no fault.
+# On the stack: vector, error code, RIP, CS, RFLAGS, RSP, SS. At the address in ring 3 where a sample ends it
+# is not a fault.
 guest_fault:
     mov KERNEL_CR3, %rax
     mov %rax, %cr3

@@ -1,11 +1,11 @@
-# The kernel's own code: its start, and one sample. In the kernel's page table alone.
+# The kernel's private code: start-up and one sample. Only in the kernel's page table.
 
     .balign 4096
 guest_code:
-# Room for a multiboot header.
+# Space for a multiboot header.
     .fill 64, 1, 0
 
-# Where a multiboot loader enters: 32 bits, no paging.
+# Entry for a multiboot loader: 32 bits, no paging.
     .code32
 guest_start32:
     cli
@@ -25,7 +25,7 @@ guest_start32:
     ljmp $KERNEL_CS, $START64
 
     .code64
-# Where KVM enters: 64 bits, the kernel's page table.
+# Entry for KVM: 64 bits, the kernel's page table.
 guest_start64:
 .set START64, guest_start64 - guest_code + BASE
     mov $KERNEL_STACK, %esp
@@ -46,8 +46,8 @@ guest_start64:
     ltr %ax
     lidt IDTR
     call guest_set_up
-    cmpl $0, ALONE
-    jne guest_alone
+    cmpl $0, STANDALONE
+    jne guest_standalone
 .Lserve:
     call guest_sample
     mov $EXIT_DONE, %eax
@@ -59,7 +59,7 @@ guest_exit:
     out %eax, %dx
     ret
 
-# syscall, and PCID where the processor has it.
+# Enables syscall, and PCID if the processor has it.
 guest_set_up:
     push %rbx
     mov $0xc0000080, %ecx
@@ -70,7 +70,7 @@ guest_set_up:
     xor %eax, %eax
     mov $((SYSRET_BASE << 16) | KERNEL_CS), %edx
     wrmsr
-    # Clears trap, direction, interrupt, IOPL, nested task and alignment check.
+    # Flags that syscall clears: trap, direction, interrupt, IOPL, nested task, alignment check.
     mov $0xc0000084, %ecx
     mov $0x47700, %eax
     xor %edx, %edx
@@ -83,14 +83,14 @@ guest_set_up:
     mov %cr4, %rax
     bts $17, %rax
     mov %rax, %cr4
-    # Ring 3's space is 1, the kernel's 0, and neither is flushed by the switch.
+    # Ring 3 has PCID 1, the kernel 0; the switch flushes neither.
     btsq $63, KERNEL_CR3
     btsq $63, USER_CR3
     orq $1, USER_CR3
     movl $1, PCID
 .Lno_pcid:
-    # AMD on bare metal: lfence must wait for what stands before it (DE_CFG bit 1), as Linux sets it.
-    # Families 0x0f and 0x11 have no such bit and always wait.
+    # AMD on bare metal: make lfence wait for earlier instructions (DE_CFG bit 1), as Linux does. Families 0x0f
+    # and 0x11 lack the bit and always wait.
     bt $31, %esi
     jc .Lset_up
     xor %eax, %eax
@@ -117,7 +117,7 @@ guest_set_up:
     pop %rbx
     ret
 
-# One sample of KIND and ISOLATION.
+# Takes one sample of KIND and ISOLATION.
 guest_sample:
     push %rbx
     push %rbp
@@ -139,7 +139,7 @@ guest_sample:
     mov %rax, LEFT
     mov WARMUP, %rax
     mov %rax, WARM_LEFT
-    # Take the gate.
+    # Redirect the gate.
     lea guest_code(%rip), %rbp
     mov KIND, %ebx
     mov ISOLATION, %r15d
@@ -152,7 +152,7 @@ guest_sample:
     mov %ecx, GATE_TAKEN
     xor %edx, %edx
     call guest_take_gate
-    # Ring 3's loop, and its registers.
+    # Ring 3's loop and registers.
     lea .Lloop_of(%rip), %rsi
     mov (%rsi,%rbx,4), %eax
     add %rbp, %rax
@@ -181,7 +181,7 @@ guest_sample:
     jnz guest_enter_isolated
     iretq
 
-# Where the end of ring 3's loop comes back to.
+# Continues here after ring 3's loop.
 guest_sample_done:
     mov KERNEL_RSP, %rsp
     mov GATE_TAKEN, %ecx
@@ -202,7 +202,7 @@ guest_sample_done:
     pop %rbx
     ret
 
-# Sends vector ecx to rax on the stack edx of the TSS; 0xff is syscall, 0 nothing.
+# Redirects vector ecx to rax on the stack edx of the TSS; 0xff is syscall, 0 does nothing.
 guest_take_gate:
     test %ecx, %ecx
     jz .Ltaken

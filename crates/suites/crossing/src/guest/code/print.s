@@ -1,4 +1,4 @@
-# Lines to COM1, to port 0xe9, each closed by its checksum. In the kernel's page table alone.
+# Output of lines with checksums to COM1 and port 0xe9. Only in the kernel's page table.
 
 .set COM1, 0x3f8
 
@@ -27,8 +27,8 @@ guest_serial:
     out %al, %dx
     ret
 
-# al, with no checksum. Where there is no COM1 the status reads all ones, and a dead one is waited for
-# a bounded time only.
+# Writes al, without the checksum. Without COM1 the status reads as all ones; the wait for a dead port is
+# bounded.
 guest_put_raw:
     push %rax
     push %rcx
@@ -52,7 +52,7 @@ guest_put_raw:
     pop %rax
     ret
 
-# al, into the line's checksum too (FNV-1a, 32 bits).
+# Writes al and adds it to the line's checksum (FNV-1a, 32 bits).
 guest_put:
     push %rax
     movzbl %al, %eax
@@ -62,7 +62,7 @@ guest_put:
     pop %rax
     jmp guest_put_raw
 
-# Text at rsi up to a zero byte.
+# Writes the zero-terminated text at rsi.
 guest_put_text:
     lodsb
     test %al, %al
@@ -72,8 +72,8 @@ guest_put_text:
 .Ltext_end:
     ret
 
-# The text that stands behind the call, up to a zero byte; goes on behind it.
-guest_say:
+# Writes the zero-terminated text after the call, and returns to the address after it.
+guest_print:
     push %rax
     xchg %rsi, 8(%rsp)
     call guest_put_text
@@ -81,12 +81,12 @@ guest_say:
     pop %rax
     ret
 
-.macro SAY text
-    call guest_say
+.macro PRINT text
+    call guest_print
     .asciz "\text"
 .endm
 
-# rax in decimal.
+# Writes rax in decimal.
 guest_put_number:
     push %rax
     push %rcx
@@ -111,34 +111,34 @@ guest_put_number:
     ret
 
 .macro NUMBER text, what
-    SAY "\text"
+    PRINT "\text"
     mov \what, %rax
     call guest_put_number
 .endm
 
 .macro SMALL_NUMBER text, what
-    SAY "\text"
+    PRINT "\text"
     mov \what, %eax
     call guest_put_number
 .endm
 
-# yes or no by eax.
+# Writes yes if eax is not zero, otherwise no.
 guest_put_yes:
     test %eax, %eax
     jz .Lno
-    SAY "yes"
+    PRINT "yes"
     ret
 .Lno:
-    SAY "no"
+    PRINT "no"
     ret
 
-# The start of every line.
+# Starts a line.
 guest_line:
     movl $0x811c9dc5, LINE_SUM
-    SAY "tollgate-guest "
+    PRINT "tollgate-guest "
     ret
 
-# The end of every line: its checksum in 8 digits.
+# Ends a line with its checksum in 8 digits.
 guest_line_end:
     push %rax
     push %rcx
@@ -172,7 +172,7 @@ guest_new_line:
     mov $10, %al
     jmp guest_put_raw
 
-# The bins at rdi, rcx of them, that are not zero.
+# Writes the nonzero bins of the rcx bins at rdi.
 guest_put_bins:
     push %rbx
     xor %ebx, %ebx
@@ -184,12 +184,12 @@ guest_put_bins:
     push %rax
     test %edx, %edx
     jz .Lbin_first
-    SAY ","
+    PRINT ","
 .Lbin_first:
     mov $1, %edx
     mov %ebx, %eax
     call guest_put_number
-    SAY ":"
+    PRINT ":"
     pop %rax
     call guest_put_number
 .Lbin_next:
@@ -198,12 +198,12 @@ guest_put_bins:
     jb .Lbin
     test %edx, %edx
     jnz .Lbins_end
-    SAY "-"
+    PRINT "-"
 .Lbins_end:
     pop %rbx
     ret
 
-# Text at rsi to the screen's line edi, bright on black, to a zero byte.
+# Shows the zero-terminated text at rsi on line edi of the screen, bright on black.
 guest_show:
     imul $160, %edi, %edi
     add $VGA, %edi
@@ -217,7 +217,7 @@ guest_show:
 .Lshown:
     ret
 
-# eax in 6 digits, to the screen at rdi.
+# Shows eax in 6 digits on the screen at rdi.
 guest_show_number:
     add $12, %rdi
     mov $6, %esi

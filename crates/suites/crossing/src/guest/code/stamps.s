@@ -1,8 +1,8 @@
-# The stamps: what is timed stands between START and STOP. As in machine::tsc both wait for all that
-# stands before them and hold back all that follows; only that the second waits by lfence and not by
-# rdtscp, which some hypervisors do not give and which would overwrite ecx.
+# Stamps: the timed code is between START and STOP. As in machine::tsc, both wait for all earlier instructions
+# and hold back all later ones. The second waits by lfence instead of rdtscp, which some hypervisors lack and
+# which would overwrite ecx.
 
-# Ends in registers of its own: what is timed may change eax and edx.
+# Result in low and high, because the timed code may change eax and edx.
 .macro START low, high
     lfence
     rdtsc
@@ -11,20 +11,20 @@
     lfence
 .endm
 
-# Ends in edx:eax.
+# Result in edx:eax.
 .macro STOP
     lfence
     rdtsc
     lfence
 .endm
 
-# edx:eax as one number in a register.
+# Joins edx:eax to one number in a register.
 .macro JOIN low, high, to
     shl $32, \high
     lea (\low,\high), \to
 .endm
 
-# The least that two rdtsc in a row take, kept at an address. Loses eax, ecx and edx.
+# Keeps at an address the minimum time of two consecutive rdtsc. Clobbers eax, ecx and edx.
 .macro FLOOR at
     rdtsc
     mov %eax, %ecx
@@ -36,7 +36,7 @@
 .Lfloor\@:
 .endm
 
-# Counts a time in its bin; the last bin takes what is longer, and the longest is kept.
+# Counts a time in its bin. The last bin takes all longer times, and the maximum is kept.
 .macro COUNT_IN ticks, bins, last, longest
     cmp $\last, \ticks
     jb .Lcount\@

@@ -1,6 +1,6 @@
-# What runs in ring 3, and for same-ring in ring 0.
+# Code of ring 3, and for same-ring of ring 0.
 
-# One loop a kind. The crossing's own instructions are between the labels.
+# One loop per kind. The crossing is between the labels .Lcross and .Lresume.
 .macro CROSSING_LOOP name, shows_next, crossing:vararg
     .balign 64, 0x90
 \name:
@@ -25,14 +25,14 @@
 
     .balign 4096
 guest_user:
-# An exception of the kind fault shows the instruction itself, a trap the next one.
+# The RIP of a fault is that of its instruction, the RIP of a trap that of the next one.
 CROSSING_LOOP guest_loop_page_fault, 0, mov %ebx, (%rdi)
 CROSSING_LOOP guest_loop_interrupt, 1, int $INT_VECTOR
 CROSSING_LOOP guest_loop_breakpoint, 1, int3
 CROSSING_LOOP guest_loop_invalid_opcode, 0, ud2
 CROSSING_LOOP guest_loop_syscall, 1, syscall
 
-# The stamps of both ways with nothing between them.
+# The stamps of both ways with no crossing between them.
     .balign 64, 0x90
 guest_loop_none:
     call guest_begin
@@ -46,7 +46,7 @@ guest_loop_none:
     jnz guest_loop_none
     jmp guest_user_done
 
-# Where a sample begins: clear the bins, take empty pairs, then the loop.
+# Start of a sample: clear the bins, measure empty pairs, enter the loop.
 guest_user_start:
     mov %rdi, %rdx
     xor %eax, %eax
@@ -66,11 +66,11 @@ guest_user_start:
     jnz .Lpair
     jmp *LOOP
 
-# The sample is done: an exception, since every hypervisor delivers one, that guest_fault knows by its RIP.
+# End of the sample: an exception, because every hypervisor delivers it; guest_fault recognises its RIP.
 guest_user_done:
     ud2
 
-# A sentinel of its own for the crossing that follows; no stamp of the last is left.
+# Makes a new sentinel for the next crossing and clears the stamps.
 guest_begin:
     FLOOR FLOOR_USER
     movabs $0x9e3779b97f4a7c15, %rbx
@@ -86,7 +86,7 @@ guest_begin:
     xor %ebp, %ebp
     ret
 
-# Counts the crossing; zero is set when it was the last. In edx:eax the last stamp.
+# Counts the crossing and sets ZF after the last one. edx:eax is the last stamp.
 guest_finish:
     JOIN %rax, %rdx, %rax
     JOIN %r8, %r9, %r8
@@ -99,7 +99,7 @@ guest_finish:
     mov %rsi, %rdx
     sub %r14, %rdx
     sub %rsi, %rax
-    # The right sentinel, and four stamps in order: one that is missing is zero.
+    # Right sentinel, and four stamps in order; a missing stamp is zero.
     cmp EXPECTED, %rbx
     jne .Lnot_stamped
     or %rcx, %rdx
@@ -113,7 +113,22 @@ guest_finish:
     ret
 .Lwarm:
     decq WARM_LEFT
-    # Not the last, whatever the count of those that warm up.
+    # A warm-up crossing is never the last.
     or $1, %eax
     ret
 guest_user_end:
+
+# Offsets of the parts in the code, read by the program that builds the image.
+.globl tollgate_guest_code
+.hidden tollgate_guest_code
+.set tollgate_guest_code, guest_code
+    .balign 4
+.globl tollgate_guest_parts
+.hidden tollgate_guest_parts
+tollgate_guest_parts:
+    .long guest_start32 - guest_code
+    .long guest_start64 - guest_code
+    .long guest_entries - guest_code
+    .long guest_stubs - guest_code
+    .long guest_user - guest_code
+    .long guest_user_end - guest_code

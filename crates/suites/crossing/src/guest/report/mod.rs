@@ -1,7 +1,7 @@
-//! What the guest prints where it runs by itself, and how it is read back.
+//! The report that a standalone guest prints, and its parser.
 //!
-//! Each line begins with `tollgate-guest ` and ends in ` #` and 8 digits: the FNV-1a checksum, 32 bits, of
-//! all that stands before. Other lines, such as a boot loader's, are skipped. In order:
+//! Each line starts with `tollgate-guest ` and ends with ` #` and 8 hexadecimal digits: the 32-bit FNV-1a
+//! checksum of the text before. Other lines, e.g. of a boot loader, are skipped. In order:
 //!
 //! ```text
 //! tollgate-guest begin version=2 samples=S rounds=R crossings=N warmup=N seed=N #xxxxxxxx
@@ -16,12 +16,12 @@
 //! tollgate-guest end samples=S #xxxxxxxx
 //! ```
 //!
-//! BINS is `TICKS:COUNT,TICKS:COUNT...`, ascending, or `-`. `longest` holds, for the three, the longest
-//! that was beyond the last bin, or 0. `stated-hertz` is the counter's rate by CPUID leaf 0x15, or 0;
-//! `pit-ticks` is how many ticks passed in `pit-count` steps of the PIT, or 0. `adds-before` and
-//! `adds-after` are the ticks of so many dependent adds before and after the sample, and `multiplies-before` and
-//! `multiplies-after` those of dependent integer multiplies. In place of what follows an exception that nobody expected stands
-//! `tollgate-guest fault vector=N error=N rip=N cs=N cr2=N kind=N isolation=N #xxxxxxxx`.
+//! BINS is `TICKS:COUNT,TICKS:COUNT...`, ascending, or `-`. `longest` is, for each of the three histograms, its
+//! maximum if the last bin was used, or 0. `stated-hertz` is the counter's frequency by CPUID leaf 0x15, or 0.
+//! `pit-ticks` is the number of ticks in `pit-count` steps of the PIT, or 0. `adds-before` and `adds-after` are
+//! the ticks of `adds` dependent adds before and after the sample, `multiplies-before` and `multiplies-after`
+//! those of `multiplies` dependent integer multiplies. After an unexpected exception the remaining lines are
+//! replaced by `tollgate-guest fault vector=N error=N rip=N cs=N cr2=N kind=N isolation=N #xxxxxxxx`.
 
 mod line;
 mod parse;
@@ -32,90 +32,90 @@ use lab::measure::Measurement;
 use lab::sample::{Clock, Failure};
 use machine::core_clock;
 
-use super::kind::Kind;
-use super::tally::Tally;
+use super::CrossingKind;
+use super::counts::SampleCounts;
 
 pub use parse::parse;
 
-/// Steps of the PIT a second.
+/// Frequency of the PIT, Hz.
 const PIT_HERTZ: f64 = 1_193_181.666;
-/// How far CPUID's rate of the counter may lie from the PIT's before it is disbelieved.
-const AGREEMENT: f64 = 1e-3;
-/// How QEMU's emulator signs.
-const TCG: &str = "TCGTCGTCGTCG";
+/// Maximum relative difference of CPUID's and the PIT's frequency of the counter at which CPUID's is used.
+const MAX_DIFFERENCE: f64 = 1e-3;
+/// Hypervisor signature of QEMU's emulator.
+const TCG_SIGNATURE: &str = "TCGTCGTCGTCG";
 
-/// Why the text is no report.
+/// An error in a line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}: {remedy}")]
 pub struct ReportError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The error.
     pub what: String,
-    /// What to do.
+    /// The fix.
     pub remedy: &'static str,
 }
 
-/// What the guest printed.
+/// A parsed report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u64,
-    /// Crossings a sample.
+    /// Crossings per sample.
     pub crossings: u64,
-    /// Crossings before those.
+    /// Warm-up crossings before each sample.
     pub warmup: u64,
-    /// The seed of the order.
+    /// Seed of the order of samples.
     pub seed: u64,
-    /// The processor.
+    /// Processor.
     pub processor: Processor,
-    /// The clocks.
+    /// Clock calibration.
     pub clocks: Clocks,
-    /// The samples, in the order in which they were taken.
+    /// Samples in the order in which they were taken.
     pub samples: Vec<Sample>,
 }
 
-/// The processor, by CPUID.
+/// The processor, as identified by CPUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processor {
-    /// `AuthenticAMD`.
+    /// Vendor, e.g. `AuthenticAMD`.
     pub vendor: String,
-    /// The brand string.
+    /// Brand string.
     pub brand: String,
-    /// The signature: family, model and stepping as CPUID leaf 1 packs them.
+    /// Family, model and stepping as packed by CPUID leaf 1.
     pub signature: u32,
-    /// How the hypervisor signs; none on bare metal.
+    /// Signature of the hypervisor; `None` on bare metal.
     pub hypervisor: Option<String>,
-    /// Whether CR3 was switched with PCID, without flushing.
+    /// Whether CR3 was switched with PCID, without a flush.
     pub pcid: bool,
 }
 
-/// What the clocks were found to be.
+/// Calibration of the counter, and lengths of the core-clock chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clocks {
-    /// The counter's rate as CPUID states it, hertz; or 0.
+    /// Frequency of the counter by CPUID, Hz, or 0.
     pub stated_hertz: u64,
-    /// Ticks that passed in `pit_count` steps of the PIT; or 0.
+    /// Ticks in `pit_count` steps of the PIT, or 0.
     pub pit_ticks: u64,
     /// Steps of the PIT.
     pub pit_count: u64,
-    /// Instructions of the chain of adds.
+    /// Length of the chain of adds, instructions.
     pub adds: u64,
-    /// Instructions of the chain of multiplies.
+    /// Length of the chain of multiplies, instructions.
     pub multiplies: u64,
 }
 
-/// One sample.
+/// One sample of the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// The round, from 0.
+    /// Round, from 0.
     pub round: u64,
-    /// How the kernel was entered and left.
-    pub kind: Kind,
+    /// Kind of crossing.
+    pub kind: CrossingKind,
     /// Whether CR3 was switched.
-    pub isolation: bool,
-    /// What was counted.
-    pub tally: Tally,
+    pub isolated: bool,
+    /// Counts.
+    pub counts: SampleCounts,
     /// Ticks of the chain of adds before and after.
     pub adds: [u64; 2],
     /// Ticks of the chain of multiplies before and after.
@@ -123,38 +123,39 @@ pub struct Sample {
 }
 
 impl Processor {
-    /// Display family.
+    /// Returns the display family.
     pub fn family(&self) -> u32 {
         let base = self.signature >> 8 & 0xf;
         if base == 0xf { base + (self.signature >> 20 & 0xff) } else { base }
     }
 
-    /// Display model.
+    /// Returns the display model.
     pub fn model(&self) -> u32 {
         let base = self.signature >> 4 & 0xf;
         let extended = self.signature >> 16 & 0xf;
         if matches!(self.signature >> 8 & 0xf, 0x6 | 0xf) { extended << 4 | base } else { base }
     }
 
-    /// Stepping.
+    /// Returns the stepping.
     pub fn stepping(&self) -> u32 {
         self.signature & 0xf
     }
 
-    /// Whether it is emulated, so that its times mean nothing.
-    pub fn emulated(&self) -> bool {
-        self.hypervisor.as_deref() == Some(TCG) || self.brand.contains("QEMU TCG")
+    /// Reports whether it is emulated, so that times are meaningless.
+    pub fn is_emulated(&self) -> bool {
+        self.hypervisor.as_deref() == Some(TCG_SIGNATURE) || self.brand.contains("QEMU TCG")
     }
 }
 
 impl Clocks {
-    /// The counter's rate, hertz: CPUID's where the PIT confirms it, for it is exact; else the PIT's.
+    /// Returns the frequency of the counter, Hz: CPUID's, which is exact, if the PIT confirms it or is absent;
+    /// otherwise the PIT's.
     pub fn tsc_hertz(&self) -> Option<f64> {
         let stated = (self.stated_hertz > 0).then_some(self.stated_hertz as f64);
         let counted = (self.pit_ticks > 0 && self.pit_count > 0)
             .then(|| self.pit_ticks as f64 * PIT_HERTZ / self.pit_count as f64);
         match (stated, counted) {
-            (Some(stated), Some(counted)) if (stated / counted - 1.0).abs() < AGREEMENT => {
+            (Some(stated), Some(counted)) if (stated / counted - 1.0).abs() < MAX_DIFFERENCE => {
                 Some(stated)
             }
             (stated, counted) => counted.or(stated),
@@ -163,72 +164,73 @@ impl Clocks {
 }
 
 impl Report {
-    /// The counter's rate where times may be told, hertz.
+    /// Returns the frequency of the counter, Hz.
     ///
     /// # Errors
-    /// Where the processor was emulated, or no clock was found.
+    /// Returns `unavailable` if the processor was emulated or the guest found no reference clock.
     pub fn tsc_hertz(&self) -> Result<f64, Failure> {
-        if self.processor.emulated() {
+        if self.processor.is_emulated() {
             return Err(Failure::unavailable(
-                "the guest ran on an emulated processor (QEMU TCG), whose times mean nothing",
+                "the guest ran on an emulated processor (QEMU TCG), whose times are meaningless",
                 "boot it on bare metal or under hardware virtualisation",
             ));
         }
         self.clocks.tsc_hertz().ok_or_else(|| {
             Failure::unavailable(
-                "the guest found no clock to hold its counter against (CPUID leaf 0x15, PIT)",
+                "the guest found no reference for its counter (CPUID leaf 0x15, PIT)",
                 "enable the legacy timer (8254) in the firmware",
             )
         })
     }
 
-    /// The step in which the counter moves, ticks: the largest number of which three quarters of all
-    /// times are multiples.
+    /// Estimates the step of the counter, ticks: the largest number that divides three quarters of all times.
     pub fn step(&self) -> u64 {
-        const LONGEST: u64 = 128;
-        let counts = self.samples.iter().flat_map(|Sample { tally, .. }| {
-            [&tally.empty, &tally.u2k, &tally.k2u].into_iter().flat_map(|counts| &counts.bins)
+        const MAX_STEP: u64 = 128;
+        let bins = self.samples.iter().flat_map(|Sample { counts, .. }| {
+            [&counts.empty, &counts.u2k, &counts.k2u].into_iter().flat_map(|times| &times.bins)
         });
-        let times: Vec<(u64, u64)> = counts
+        let times: Vec<(u64, u64)> = bins
             .map(|(ticks, count)| (u64::from(*ticks), *count))
             .filter(|(ticks, _)| *ticks > 1)
             .collect();
-        let of = |step: u64| -> u64 {
+        let multiples = |step: u64| -> u64 {
             times.iter().filter(|(ticks, _)| ticks % step == 0).map(|(_, count)| count).sum()
         };
-        let all = of(1);
-        (2..=LONGEST).rev().find(|step| all > 0 && of(*step) * 4 >= all * 3).unwrap_or(1)
+        let all = multiples(1);
+        (2..=MAX_STEP).rev().find(|step| all > 0 && multiples(*step) * 4 >= all * 3).unwrap_or(1)
     }
 
-    /// The metrics of one of the samples.
+    /// Converts one of the samples to metrics.
     ///
     /// # Errors
-    /// Where times mean nothing, a crossing was not stamped, or ring 0 was not real.
+    /// Returns `unavailable` if times are meaningless or ring 0 was not real, `check` if a crossing was not stamped.
     pub fn measurement(&self, sample: &Sample) -> Result<Measurement, Failure> {
-        let measurement = sample.tally.measurement(sample.kind, self.tsc_hertz()?, self.step())?;
+        let measurement =
+            sample.counts.to_measurement(sample.kind, self.tsc_hertz()?, self.step())?;
         Ok(measurement.covariate("pcid", if self.processor.pcid { "yes" } else { "no" }))
     }
 
-    /// How many cycles a multiply takes on the guest's processor, learnt in adds as [`core_clock`] learns it.
-    fn latency(&self) -> Option<u64> {
+    /// Estimates the latency of a multiply on the guest's processor, cycles, from that of an add, as
+    /// [`core_clock`] does.
+    fn multiply_latency(&self) -> Option<u64> {
         let ratios = self.samples.iter().flat_map(|sample| {
-            let of_one = |ticks: u64, count: u64| net(sample, ticks) / count.max(1) as f64;
+            let per_instruction = |ticks: u64, count: u64| net(sample, ticks) / count.max(1) as f64;
             let ratio = |at: usize| {
-                let multiply = of_one(sample.multiplies[at], self.clocks.multiplies);
-                multiply / of_one(sample.adds[at], self.clocks.adds)
+                let multiply = per_instruction(sample.multiplies[at], self.clocks.multiplies);
+                multiply / per_instruction(sample.adds[at], self.clocks.adds)
             };
             [ratio(0), ratio(1)]
         });
         core_clock::agreed_latency(&ratios.collect::<Vec<_>>())
     }
 
-    /// The clocks under one of the samples; by adds alone where the latency of a multiply could not be learnt.
+    /// Returns the clocks of one of the samples; from adds only if the latency of a multiply is unknown.
     ///
     /// # Errors
-    /// Where times mean nothing.
+    /// Returns `unavailable` if times are meaningless.
     pub fn clock(&self, sample: &Sample) -> Result<Clock, Failure> {
         let tsc_hertz = self.tsc_hertz()?;
-        let latency = self.latency();
+        let latency = self.multiply_latency();
         let core = |at: usize| {
             let hertz = |cycles: f64, ticks: u64| cycles * tsc_hertz / net(sample, ticks);
             let adds = hertz(self.clocks.adds as f64, sample.adds[at]);
@@ -241,7 +243,7 @@ impl Report {
         Ok(Clock {
             tsc_hertz,
             tsc_step: self.step(),
-            tsc_overhead: sample.tally.empty.median(),
+            tsc_overhead: sample.counts.empty.median(),
             core_before,
             core_after,
             second_before,
@@ -250,7 +252,7 @@ impl Report {
     }
 }
 
-/// The ticks of a chain without the empty pair, at least one.
+/// Returns the ticks of a chain less the empty pair, at least 1.
 fn net(sample: &Sample, ticks: u64) -> f64 {
-    ticks.saturating_sub(sample.tally.empty.median()).max(1) as f64
+    ticks.saturating_sub(sample.counts.empty.median()).max(1) as f64
 }

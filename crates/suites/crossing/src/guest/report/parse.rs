@@ -1,81 +1,84 @@
-//! Reads what the guest printed.
+//! Parser of the report.
 
-use lab::factor::LevelType;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::line::{AGAIN, Line, lines, number};
+use lab::factor::LevelType;
+
+use super::line::{Line, REMEDY, lines, number};
 use super::{Clocks, Processor, Report, ReportError, Sample};
-use crate::guest::kind::Kind;
+use crate::guest::CrossingKind;
+use crate::guest::counts::{SampleCounts, TickBins};
 use crate::guest::layout::{BINS_LAST, EMPTY_LAST, EMPTY_PAIRS};
-use crate::guest::tally::{Counts, Tally};
 
-/// The version of the format.
+/// Version of the format.
 const VERSION: u64 = 2;
-/// The most samples a round.
-const A_ROUND: u64 = 2 * Kind::ALL.len() as u64;
+/// Maximum samples per round.
+const MAX_SAMPLES_PER_ROUND: u64 = 2 * CrossingKind::ALL.len() as u64;
 
-/// Reads one whole report; lines of others are skipped.
+/// Parses one complete report and skips other lines.
 ///
 /// # Errors
-/// One line: where it is damaged, cut off, doubled or from a newer guest, and what to do.
+/// Returns the first line that is damaged, cut off, repeated or from a newer guest, and the fix.
 pub fn parse(text: &str) -> Result<Report, ReportError> {
     let mut lines = Lines { lines: lines(text), last: text.split('\n').count() };
     let begin = Begin::read(&lines.next("begin")?)?;
     let vendor = lines.next("vendor")?.rest.to_owned();
     let brand = lines.next("brand")?.rest.trim().to_owned();
-    let signed = lines.next("hypervisor")?.rest.to_owned();
-    let processor = processor(&lines.next("cpu")?, vendor, brand, signed)?;
+    let hypervisor = lines.next("hypervisor")?.rest.to_owned();
+    let processor = processor(&lines.next("cpu")?, vendor, brand, hypervisor)?;
     let clocks = clocks(&lines.next("clock")?)?;
     let mut samples = Vec::new();
     let mut seen = BTreeSet::new();
     for position in 0..begin.samples {
         let line = lines.next("sample")?;
         let sample = sample(&line, position, &begin)?;
-        if !seen.insert((sample.round, sample.kind, sample.isolation)) {
+        if !seen.insert((sample.round, sample.kind, sample.isolated)) {
             let kind = sample.kind.name();
-            return Err(line.wrong(format!("round {} has {kind} twice", sample.round)));
+            return Err(
+                line.wrong(format!("round {} has {kind} with this isolation twice", sample.round))
+            );
         }
         samples.push(sample);
     }
     let end = lines.next("end")?;
     let mut fields = end.fields();
     if fields.number::<u64>("samples")? != begin.samples {
-        return Err(end.wrong(format!("{} samples were announced", begin.samples)));
+        return Err(end.wrong(format!(
+            "the report ends with another number of samples than {}",
+            begin.samples
+        )));
     }
     fields.end()?;
     if let Some(more) = lines.lines.next() {
         let more = more?;
-        let what = "more follows the report's end";
+        let what = "another report follows";
         return Err(ReportError { remedy: "import one report at a time", ..more.wrong(what) });
     }
     let Begin { rounds, crossings, warmup, seed, .. } = begin;
     Ok(Report { rounds, crossings, warmup, seed, processor, clocks, samples })
 }
 
-/// The guest's lines in their order.
+/// The remaining lines of the report.
 struct Lines<I> {
     lines: I,
     last: usize,
 }
 
 impl<'a, I: Iterator<Item = Result<Line<'a>, ReportError>>> Lines<I> {
-    /// The next line, which begins with this word.
+    /// Returns the next line, which must start with `word`.
     fn next(&mut self, word: &str) -> Result<Line<'a>, ReportError> {
         let Some(line) = self.lines.next() else {
-            let what = format!("the text ends before the guest's line '{word}'");
-            return Err(ReportError { line: self.last, what, remedy: AGAIN });
+            let what = format!("the report ends before its line '{word}'");
+            return Err(ReportError { line: self.last, what, remedy: REMEDY });
         };
         let line = line?;
         match line.word {
             found if found == word => Ok(line),
             "fault" => Err(ReportError {
-                remedy: "run the guest again; if it comes again, this machine cannot run it",
-                ..line.wrong(format!(
-                    "the guest met an exception that it did not expect ({})",
-                    line.rest
-                ))
+                remedy: "run the guest again; if this repeats, the machine cannot run it",
+                ..line.wrong(format!("unexpected exception in the guest ({})", line.rest))
             }),
-            found => Err(line.wrong(format!("'{word}' should come next, not '{found}'"))),
+            found => Err(line.wrong(format!("line '{found}'; expected '{word}'"))),
         }
     }
 }
@@ -93,9 +96,8 @@ impl Begin {
         let mut fields = line.fields();
         let version: u64 = fields.number("version")?;
         if version != VERSION {
-            let what =
-                format!("the report's version is {version}, and this program reads {VERSION}");
-            let remedy = "use the tollgate that wrote the guest";
+            let what = format!("version {version} of the report; this program reads {VERSION}");
+            let remedy = "use the version of tollgate that wrote the guest";
             return Err(ReportError { remedy, ..line.wrong(what) });
         }
         let begin = Self {
@@ -106,8 +108,8 @@ impl Begin {
             seed: fields.number("seed")?,
         };
         fields.end()?;
-        let most = begin.rounds.saturating_mul(A_ROUND);
-        if begin.samples == 0 || begin.samples > most {
+        let max = begin.rounds.saturating_mul(MAX_SAMPLES_PER_ROUND);
+        if begin.samples == 0 || begin.samples > max {
             let what = format!("{} rounds cannot have {} samples", begin.rounds, begin.samples);
             return Err(line.wrong(what));
         }
@@ -119,14 +121,14 @@ fn processor(
     line: &Line,
     vendor: String,
     brand: String,
-    signed: String,
+    hypervisor: String,
 ) -> Result<Processor, ReportError> {
     let mut fields = line.fields();
-    let signature = fields.number("signature")?;
-    let hypervisor = fields.either("hypervisor", "yes", "no")?.then_some(signed);
+    let packed = fields.number("signature")?;
+    let hypervisor = fields.either("hypervisor", "yes", "no")?.then_some(hypervisor);
     let pcid = fields.either("pcid", "yes", "no")?;
     fields.end()?;
-    Ok(Processor { vendor, brand, signature, hypervisor, pcid })
+    Ok(Processor { vendor, brand, signature: packed, hypervisor, pcid })
 }
 
 fn clocks(line: &Line) -> Result<Clocks, ReportError> {
@@ -146,64 +148,64 @@ fn sample(line: &Line, position: u64, begin: &Begin) -> Result<Sample, ReportErr
     let mut fields = line.fields();
     let found: u64 = fields.number("position")?;
     if found != position {
-        return Err(line.wrong(format!("sample {position} should come next, not {found}")));
+        return Err(line.wrong(format!("sample {found}; expected {position}")));
     }
     let round: u64 = fields.number("round")?;
     let kind = fields.text("kind")?;
-    let kind = Kind::from_level(kind)
-        .ok_or_else(|| line.wrong(format!("'{kind}' is no kind of crossing")))?;
-    let isolation = fields.either("isolation", "on", "off")?;
-    let mut tally = Tally {
+    let kind = CrossingKind::from_level(kind)
+        .ok_or_else(|| line.wrong(format!("unknown kind of crossing '{kind}'")))?;
+    let isolated = fields.either("isolation", "on", "off")?;
+    let mut counts = SampleCounts {
         made: fields.number("made")?,
         stamped: fields.number("stamped")?,
         cs: fields.number("cs")?,
         floor_user: fields.number("floor-user")?,
         floor_handler: fields.number("floor-handler")?,
-        ..Tally::default()
+        ..SampleCounts::default()
     };
     let adds = [fields.number("adds-before")?, fields.number("adds-after")?];
     let multiplies = [fields.number("multiplies-before")?, fields.number("multiplies-after")?];
     let longest = longest(line, fields.text("longest")?)?;
-    tally.empty = counts(line, fields.text("empty")?, longest[0], EMPTY_LAST)?;
-    tally.u2k = counts(line, fields.text("u2k")?, longest[1], BINS_LAST)?;
-    tally.k2u = counts(line, fields.text("k2u")?, longest[2], BINS_LAST)?;
+    counts.empty = bins(line, fields.text("empty")?, longest[0], EMPTY_LAST)?;
+    counts.u2k = bins(line, fields.text("u2k")?, longest[1], BINS_LAST)?;
+    counts.k2u = bins(line, fields.text("k2u")?, longest[2], BINS_LAST)?;
     fields.end()?;
-    if round >= begin.rounds || tally.made != begin.crossings || tally.stamped > tally.made {
-        let what = "its round, crossings and stamps do not fit what was announced";
+    if round >= begin.rounds || counts.made != begin.crossings || counts.stamped > counts.made {
+        let what = "round, crossings or stamps contradict the first line";
         return Err(line.wrong(what));
     }
-    let counted = [tally.empty.count(), tally.u2k.count(), tally.k2u.count()];
-    if counted != [EMPTY_PAIRS, tally.stamped, tally.stamped] {
-        return Err(line.wrong("its bins do not add up to what was counted"));
+    let counted = [counts.empty.count(), counts.u2k.count(), counts.k2u.count()];
+    if counted != [EMPTY_PAIRS, counts.stamped, counts.stamped] {
+        return Err(line.wrong("the bins do not sum to the counts"));
     }
-    Ok(Sample { round, kind, isolation, tally, adds, multiplies })
+    Ok(Sample { round, kind, isolated, counts, adds, multiplies })
 }
 
 fn longest(line: &Line, text: &str) -> Result<[u64; 3], ReportError> {
     let numbers: Option<Vec<u64>> = text.split(',').map(number).collect();
-    let wrong = || line.wrong(format!("longest={text} is not three numbers"));
+    let wrong = || line.wrong(format!("longest={text}; expected three numbers"));
     numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(wrong)
 }
 
-fn counts(line: &Line, text: &str, longest: u64, last: usize) -> Result<Counts, ReportError> {
+fn bins(line: &Line, text: &str, longest: u64, last: usize) -> Result<TickBins, ReportError> {
     let mut bins = BTreeMap::new();
-    let mut before: Option<u32> = None;
+    let mut previous: Option<u32> = None;
     for bin in text.split(',').filter(|_| text != "-") {
-        let wrong = || line.wrong(format!("'{bin}' is no bin, or not in its place"));
+        let wrong = || line.wrong(format!("bin '{bin}' is malformed or out of order"));
         let (ticks, count) = bin.split_once(':').ok_or_else(wrong)?;
         let ticks: u32 = number(ticks).ok_or_else(wrong)?;
         let count: u32 = number(count).filter(|count| *count > 0).ok_or_else(wrong)?;
-        if ticks as usize > last || before.is_some_and(|before| before >= ticks) {
+        if ticks as usize > last || previous.is_some_and(|previous| previous >= ticks) {
             return Err(wrong());
         }
-        before = Some(ticks);
+        previous = Some(ticks);
         bins.insert(ticks, u64::from(count));
     }
-    // The longest is known where, and only where, the last bin was used.
-    let used = before.is_some_and(|ticks| ticks as usize == last);
-    let fits = if used { longest >= last as u64 } else { longest == 0 };
-    if !fits {
-        return Err(line.wrong(format!("the longest, {longest}, does not fit its bins")));
+    // The maximum is present if and only if the last bin was used.
+    let used = previous.is_some_and(|ticks| ticks as usize == last);
+    let is_consistent = if used { longest >= last as u64 } else { longest == 0 };
+    if !is_consistent {
+        return Err(line.wrong(format!("longest={longest} contradicts the bins")));
     }
-    Ok(Counts { bins, longest })
+    Ok(TickBins { bins, longest })
 }

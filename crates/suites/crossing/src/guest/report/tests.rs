@@ -1,15 +1,15 @@
-//! Whole reports survive, and no damage passes.
+//! Complete reports are parsed exactly, and damaged ones are refused.
 
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
-use super::line::{PREFIX, checksum};
+use super::line::{PREFIX, REMEDY, checksum};
 use super::*;
+use crate::guest::counts::TickBins;
 use crate::guest::layout::{BINS_LAST, EMPTY_PAIRS};
-use crate::guest::tally::Counts;
 
-/// Prints a report as the guest does.
+/// Formats a report like the guest.
 fn printed(report: &Report) -> String {
     let mut text = String::new();
     let mut line = |body: String| {
@@ -23,20 +23,20 @@ fn printed(report: &Report) -> String {
         "begin version=2 samples={samples} rounds={rounds} crossings={crossings} warmup={warmup} seed={seed}"
     ));
     let Processor { vendor, brand, signature, hypervisor, pcid } = &report.processor;
-    let yes = |fact: bool| if fact { "yes" } else { "no" };
+    let yes = |value: bool| if value { "yes" } else { "no" };
     line(format!("vendor {vendor}"));
     line(format!("brand {brand}"));
     line(format!("hypervisor {}", hypervisor.as_deref().unwrap_or("")));
-    let above = yes(hypervisor.is_some());
-    line(format!("cpu signature={signature} hypervisor={above} pcid={}", yes(*pcid)));
+    let has_hypervisor = yes(hypervisor.is_some());
+    line(format!("cpu signature={signature} hypervisor={has_hypervisor} pcid={}", yes(*pcid)));
     let Clocks { stated_hertz, pit_ticks, pit_count, adds, multiplies } = report.clocks;
     line(format!(
         "clock stated-hertz={stated_hertz} pit-ticks={pit_ticks} pit-count={pit_count} adds={adds} multiplies={multiplies}"
     ));
     for (position, sample) in report.samples.iter().enumerate() {
-        let Sample { round, kind, isolation, tally, adds, multiplies } = sample;
-        let Tally { made, stamped, cs, floor_user, floor_handler, empty, u2k, k2u } = tally;
-        let (kind, isolation) = (kind.name(), if *isolation { "on" } else { "off" });
+        let Sample { round, kind, isolated, counts, adds, multiplies } = sample;
+        let SampleCounts { made, stamped, cs, floor_user, floor_handler, empty, u2k, k2u } = counts;
+        let (kind, isolation) = (kind.name(), if *isolated { "on" } else { "off" });
         let longest = format!("{},{},{}", empty.longest, u2k.longest, k2u.longest);
         let (empty, u2k, k2u) = (bins(empty), bins(u2k), bins(k2u));
         line(format!(
@@ -51,17 +51,17 @@ fn printed(report: &Report) -> String {
     text
 }
 
-fn bins(counts: &Counts) -> String {
-    let bins: Vec<String> = counts.bins.iter().map(|(t, c)| format!("{t}:{c}")).collect();
+fn bins(times: &TickBins) -> String {
+    let bins: Vec<String> = times.bins.iter().map(|(t, c)| format!("{t}:{c}")).collect();
     if bins.is_empty() { "-".into() } else { bins.join(",") }
 }
 
 prop_compose! {
-    /// Counts that add up.
-    fn counted(total: u64)(
+    /// Bins that sum to `total`.
+    fn times(total: u64)(
         ticks in proptest::collection::btree_set(0u32..=BINS_LAST as u32, 1..4),
         beyond in 0u64..1 << 40,
-    ) -> Counts {
+    ) -> TickBins {
         let mut bins: std::collections::BTreeMap<u32, u64> =
             ticks.iter().map(|ticks| (*ticks, 1)).collect();
         let rest = total - (bins.len() as u64 - 1);
@@ -69,26 +69,26 @@ prop_compose! {
             *first = rest;
         }
         let last = bins.contains_key(&(BINS_LAST as u32));
-        Counts { bins, longest: if last { BINS_LAST as u64 + beyond } else { 0 } }
+        TickBins { bins, longest: if last { BINS_LAST as u64 + beyond } else { 0 } }
     }
 }
 
 prop_compose! {
-    fn tally(crossings: u64)(
-        u2k in counted(crossings),
-        k2u in counted(crossings),
+    fn counts(crossings: u64)(
+        u2k in times(crossings),
+        k2u in times(crossings),
         cs in any::<u32>(),
         floors in any::<(u32, u32)>(),
-    ) -> Tally {
-        let empty = Counts { bins: [(26, EMPTY_PAIRS)].into(), longest: 0 };
+    ) -> SampleCounts {
+        let empty = TickBins { bins: [(26, EMPTY_PAIRS)].into(), longest: 0 };
         let (floor_user, floor_handler) = floors;
-        Tally { made: crossings, stamped: crossings, cs, floor_user, floor_handler, empty, u2k, k2u }
+        SampleCounts { made: crossings, stamped: crossings, cs, floor_user, floor_handler, empty, u2k, k2u }
     }
 }
 
 prop_compose! {
     fn report()(rounds in 1u64..3, crossings in 4u64..1000)(
-        tallies in proptest::collection::vec(tally(crossings), 16 * rounds as usize),
+        all_counts in proptest::collection::vec(counts(crossings), 16 * rounds as usize),
         names in ("[A-Z][a-z]{0,11}", "[A-Z][A-Za-z0-9 ()@.-]{0,40}[a-z]", proptest::option::of("[ -~]{0,12}")),
         numbers in any::<(u32, bool, u64, u64, u64)>(),
         rounds in Just(rounds),
@@ -96,11 +96,11 @@ prop_compose! {
     ) -> Report {
         let (vendor, brand, hypervisor) = names;
         let (signature, pcid, seed, stated_hertz, pit_ticks) = numbers;
-        let samples = tallies.into_iter().enumerate().map(|(index, tally)| Sample {
+        let samples = all_counts.into_iter().enumerate().map(|(index, counts)| Sample {
             round: index as u64 / 16,
-            kind: Kind::ALL[index % 8],
-            isolation: index / 8 % 2 == 1,
-            tally,
+            kind: CrossingKind::ALL[index % 8],
+            isolated: index / 8 % 2 == 1,
+            counts,
             adds: [28_000, seed],
             multiplies: [seed, 29_000],
         });
@@ -118,19 +118,19 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn any_report_reads_back_between_other_lines(report in report(), noise in "[^t\n]{0,40}") {
+    fn any_report_is_parsed_exactly_between_other_lines(report in report(), noise in "[^t\n]{0,40}") {
         let text = printed(&report).replace("\r\n", &format!("\r\n{noise}\n"));
         prop_assert_eq!(parse(&format!("{noise}\n{text}")), Ok(report));
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>()) {
+    fn no_text_panics(text in any::<String>()) {
         let _ = parse(&text);
     }
 
-    /// Valid lines in any order, some left out or doubled, with other values.
+    /// Valid lines in any order, some missing or repeated, with changed values.
     #[test]
-    fn no_lines_make_it_panic(
+    fn no_sequence_of_valid_lines_panics(
         report in report(),
         picks in proptest::collection::vec(any::<prop::sample::Index>(), 0..40),
         swap in any::<(prop::sample::Index, char)>(),
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn one_byte_that_differs_never_passes_unseen(
+    fn a_changed_byte_never_changes_the_result(
         report in report(),
         at in any::<prop::sample::Index>(),
         byte in 0x20u8..0x7f,
@@ -160,14 +160,14 @@ proptest! {
         bytes[at] = byte;
         let damaged = String::from_utf8(bytes).unwrap();
         match parse(&damaged) {
-            // A line's end may be written otherwise.
+            // The change may be in a line ending.
             Ok(read) => prop_assert!(read == report),
             Err(error) => prop_assert!(!error.to_string().contains('\n')),
         }
     }
 
     #[test]
-    fn what_is_cut_off_never_passes(report in report(), at in any::<prop::sample::Index>()) {
+    fn a_truncated_report_is_refused(report in report(), at in any::<prop::sample::Index>()) {
         let text = printed(&report);
         let whole = text.trim_end().len();
         let error = parse(&text[..at.index(whole)]).unwrap_err();
@@ -175,25 +175,25 @@ proptest! {
     }
 }
 
-/// A report of one round.
+/// Returns a report of one round.
 pub(crate) fn small() -> Report {
-    let counts = |ticks: u32| Counts { bins: [(ticks, 10)].into(), longest: 0 };
-    let tally = Tally {
+    let times = |ticks: u32| TickBins { bins: [(ticks, 10)].into(), longest: 0 };
+    let counts = SampleCounts {
         made: 10,
         stamped: 10,
         cs: 8,
         floor_user: 26,
         floor_handler: 26,
-        empty: Counts { bins: [(52, EMPTY_PAIRS)].into(), longest: 0 },
-        u2k: counts(520),
-        k2u: counts(260),
+        empty: TickBins { bins: [(52, EMPTY_PAIRS)].into(), longest: 0 },
+        u2k: times(520),
+        k2u: times(260),
     };
-    let samples = Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
-    let sample = |(kind, isolation)| Sample {
+    let samples = CrossingKind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
+    let sample = |(kind, isolated)| Sample {
         round: 0,
         kind,
-        isolation,
-        tally: tally.clone(),
+        isolated,
+        counts: counts.clone(),
         adds: [24_628, 49_204],
         multiplies: [24_628, 49_204],
     };
@@ -220,13 +220,13 @@ pub(crate) fn small() -> Report {
     }
 }
 
-/// The error of a text.
+/// Returns the error of a text.
 fn refused(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
 #[test]
-fn each_damage_is_told_by_line_kind_and_remedy() {
+fn each_damage_is_reported_with_its_line_and_fix() {
     let text = printed(&small());
     let lines: Vec<&str> = text.lines().collect();
     let without = |line: usize| {
@@ -234,68 +234,60 @@ fn each_damage_is_told_by_line_kind_and_remedy() {
         kept.collect::<Vec<_>>().join("\n")
     };
     let damaged = text.replacen("stamped=10", "stamped=11", 1);
-    assert_eq!(
-        refused(&damaged),
-        format!("line 7: the line is damaged: its checksum does not fit: {AGAIN}")
-    );
-    assert_eq!(refused(&without(8)), format!("line 9: sample 2 should come next, not 3: {AGAIN}"));
-    let doubled = text.replacen(lines[6], &format!("{}\n{}", lines[6], lines[6]), 1);
-    assert_eq!(refused(&doubled), format!("line 8: sample 1 should come next, not 0: {AGAIN}"));
+    assert_eq!(refused(&damaged), format!("line 7: the line is damaged: wrong checksum: {REMEDY}"));
+    assert_eq!(refused(&without(8)), format!("line 9: sample 3; expected 2: {REMEDY}"));
+    let repeated = text.replacen(lines[6], &format!("{}\n{}", lines[6], lines[6]), 1);
+    assert_eq!(refused(&repeated), format!("line 8: sample 0; expected 1: {REMEDY}"));
     let cut = &text[..text.len() - 6];
-    assert_eq!(refused(cut), format!("line 23: the line is cut off in its checksum: {AGAIN}"));
+    assert_eq!(refused(cut), format!("line 23: the line is cut off in its checksum: {REMEDY}"));
     let short = lines[..22].join("\n");
     assert_eq!(
         refused(&short),
-        format!("line 22: the text ends before the guest's line 'end': {AGAIN}")
+        format!("line 22: the report ends before its line 'end': {REMEDY}")
     );
     let twice = format!("{text}{text}");
-    assert_eq!(
-        refused(&twice),
-        "line 24: more follows the report's end: import one report at a time"
-    );
-    assert_eq!(
-        refused(""),
-        format!("line 1: the text ends before the guest's line 'begin': {AGAIN}")
-    );
+    assert_eq!(refused(&twice), "line 24: another report follows: import one report at a time");
+    assert_eq!(refused(""), format!("line 1: the report ends before its line 'begin': {REMEDY}"));
     let mixed = text.replacen("tollgate-guest vendor", "GRUB tollgate-guest vendor", 1);
-    assert_eq!(refused(&mixed), format!("line 2: other text stands in the guest's line: {AGAIN}"));
+    assert_eq!(
+        refused(&mixed),
+        format!("line 2: the line does not start with the guest's prefix: {REMEDY}")
+    );
 }
 
-use super::line::AGAIN;
-
 #[test]
-fn a_newer_guest_and_a_fault_are_named() {
+fn a_newer_version_and_a_fault_are_reported() {
     let line =
         |body: &str| format!("{PREFIX}{body} #{:08x}\n", checksum(&format!("{PREFIX}{body}")));
     assert_eq!(
         refused(&line("begin version=3 samples=16 rounds=1 crossings=1 warmup=0 seed=1")),
-        "line 1: the report's version is 3, and this program reads 2: use the tollgate that wrote the guest"
+        "line 1: version 3 of the report; this program reads 2: use the version of tollgate that wrote the guest"
     );
     let header: String =
         printed(&small()).lines().take(6).map(|line| format!("{line}\n")).collect();
     let fault = line("fault vector=13 error=0 rip=1056768 cs=43 cr2=0 kind=3 isolation=0");
     assert_eq!(
         refused(&(header + &fault)),
-        "line 7: the guest met an exception that it did not expect (vector=13 error=0 rip=1056768 cs=43 \
-         cr2=0 kind=3 isolation=0): run the guest again; if it comes again, this machine cannot run it"
+        "line 7: unexpected exception in the guest (vector=13 error=0 rip=1056768 cs=43 \
+         cr2=0 kind=3 isolation=0): run the guest again; if this repeats, the machine cannot run it"
     );
 }
 
 #[test]
-fn clocks_and_names_follow() {
+fn clocks_and_the_processor_are_derived_from_the_report() {
     let report = small();
     let cpu = &report.processor;
     assert_eq!((cpu.family(), cpu.model(), cpu.stepping()), (25, 17, 1));
     let hertz = report.tsc_hertz().unwrap();
     assert!((hertz / 2.6e9 - 1.0).abs() < 1e-4, "{hertz}");
-    // 26 divides 52, 260 and 520, but 52 divides more: the step is at most what is known.
+    // 26 and 52 divide 52, 260 and 520: the step is the largest divisor.
     assert_eq!(report.step(), 52);
     let clock = report.clock(&report.samples[0]).unwrap();
     assert!((clock.core_before / hertz - 2.0).abs() < 1e-9, "{clock:?}");
     assert!((clock.core_after / hertz - 1.0).abs() < 1e-9, "{clock:?}");
     assert_eq!(clock.second_before, Some(clock.core_before));
-    let told = report.measurement(&report.samples[0]).unwrap();
-    assert!((told.values["u2k"] - 468.0 / hertz * 1e9).abs() < 1e-9);
+    let measurement = report.measurement(&report.samples[0]).unwrap();
+    assert!((measurement.values["u2k"] - 468.0 / hertz * 1e9).abs() < 1e-9);
     let stated = Clocks { stated_hertz: 2_600_100_000, ..report.clocks };
     assert_eq!(stated.tsc_hertz(), Some(2_600_100_000.0));
     let wrong = Clocks { stated_hertz: 2_400_000_000, ..report.clocks };
@@ -305,16 +297,16 @@ fn clocks_and_names_follow() {
 }
 
 #[test]
-fn the_chains_of_a_guest_bear_each_other_out() {
+fn the_two_core_clock_chains_must_agree() {
     let mut report = small();
     report.samples.iter_mut().for_each(|sample| sample.adds[1] = sample.adds[0]);
-    // One sample's multiplies come out 4% slower, another's not at all: the latency is learnt from most.
+    // The multiplies of one sample are 4% slower, those of another are not: the majority gives the latency.
     report.samples[0].multiplies = [24_628, 25_612];
     report.samples[1].multiplies[1] = report.samples[1].multiplies[0];
     let void = |report: &Report, at: usize| report.clock(&report.samples[at]).unwrap().void();
     assert!(void(&report, 0).unwrap().contains("chains of the core clock differ by over 2%"));
     assert_eq!(void(&report, 1), None);
-    // Adds that a multiply takes 3.5 of teach no latency.
+    // A multiply of 3.5 adds gives no latency.
     report.samples.iter_mut().for_each(|sample| sample.multiplies = [28_724; 2]);
     assert_eq!(report.clock(&report.samples[0]).unwrap().second_before, None);
 }

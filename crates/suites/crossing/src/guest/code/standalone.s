@@ -1,6 +1,6 @@
-# The whole schedule, printed: where no host reads the memory. In the kernel's page table alone.
+# Standalone mode: runs the schedule and prints the results. Only in the kernel's page table.
 
-guest_alone:
+guest_standalone:
     call guest_serial
     mov $VGA, %edi
     mov $2000, %ecx
@@ -60,7 +60,7 @@ guest_print_sample:
     call guest_line
     SMALL_NUMBER "sample position=", POSITION
     SMALL_NUMBER " round=", ROUND
-    SAY " kind="
+    PRINT " kind="
     mov KIND, %ecx
     lea .Lkinds(%rip), %rsi
     jecxz .Lkind
@@ -72,14 +72,14 @@ guest_print_sample:
     jnz .Lnext_kind
 .Lkind:
     call guest_put_text
-    SAY " isolation="
+    PRINT " isolation="
     mov ISOLATION, %eax
     test %eax, %eax
     jz .Loff
-    SAY "on"
+    PRINT "on"
     jmp .Lisolation
 .Loff:
-    SAY "off"
+    PRINT "off"
 .Lisolation:
     NUMBER " made=", MADE
     NUMBER " stamped=", STAMPED
@@ -93,15 +93,15 @@ guest_print_sample:
     NUMBER " longest=", EMPTY_LONGEST
     NUMBER ",", U2K_LONGEST
     NUMBER ",", K2U_LONGEST
-    SAY " empty="
+    PRINT " empty="
     mov $EMPTY_BINS, %edi
     mov $(EMPTY_LAST + 1), %ecx
     call guest_put_bins
-    SAY " u2k="
+    PRINT " u2k="
     mov $U2K_BINS, %edi
     mov $(BINS_LAST + 1), %ecx
     call guest_put_bins
-    SAY " k2u="
+    PRINT " k2u="
     mov $K2U_BINS, %edi
     mov $(BINS_LAST + 1), %ecx
     call guest_put_bins
@@ -109,11 +109,11 @@ guest_print_sample:
     pop %rbx
     ret
 
-# What the report needs to know of the machine.
+# Prints the description of the machine.
 guest_header:
     push %rbx
     call guest_line
-    SAY "begin version=2"
+    PRINT "begin version=2"
     NUMBER " samples=", SAMPLES
     NUMBER " rounds=", ROUNDS
     NUMBER " crossings=", CROSSINGS
@@ -127,7 +127,7 @@ guest_header:
     mov %ecx, TEXT + 8
     movl $0, TEXT + 12
     call guest_line
-    SAY "vendor "
+    PRINT "vendor "
     call .Lput_text
     mov $0x80000002, %edi
     mov $TEXT, %esi
@@ -144,7 +144,7 @@ guest_header:
     jb .Lbrand
     movl $0, (%rsi)
     call guest_line
-    SAY "brand "
+    PRINT "brand "
     call .Lput_text
     movl $0, TEXT
     movl $0, TEXT + 12
@@ -159,7 +159,7 @@ guest_header:
     mov %edx, TEXT + 8
 .Lbare:
     call guest_line
-    SAY "hypervisor "
+    PRINT "hypervisor "
     call .Lput_text
     mov $1, %eax
     cpuid
@@ -170,9 +170,9 @@ guest_header:
     cpuid
     shr $31, %ecx
     mov %ecx, %eax
-    SAY " hypervisor="
+    PRINT " hypervisor="
     call guest_put_yes
-    SAY " pcid="
+    PRINT " pcid="
     mov PCID, %eax
     call guest_put_yes
     call guest_line_end
@@ -183,13 +183,13 @@ guest_header:
     call guest_line
     NUMBER "clock stated-hertz=", TEXT
     NUMBER " pit-ticks=", TEXT + 8
-    SAY " pit-count="
+    PRINT " pit-count="
     mov $PIT_COUNT, %eax
     call guest_put_number
-    SAY " adds="
+    PRINT " adds="
     mov $ADDS, %eax
     call guest_put_number
-    SAY " multiplies="
+    PRINT " multiplies="
     mov $MULTIPLIES, %eax
     call guest_put_number
     call guest_line_end
@@ -200,11 +200,11 @@ guest_header:
     call guest_put_text
     jmp guest_line_end
 
-# The exception that nobody expected: one line, and the end.
+# Prints one line about an unexpected exception, and exits.
 guest_report_fault:
-    cmpl $0, ALONE
+    cmpl $0, STANDALONE
     je .Lfault_exit
-    # A line under way is cut off.
+    # Cut off an incomplete line.
     call guest_new_line
     call guest_line
     NUMBER "fault vector=", FAULT_VECTOR
@@ -226,8 +226,8 @@ guest_report_fault:
     .asciz "page-fault", "software-interrupt", "breakpoint", "invalid-opcode"
     .asciz "syscall-sysret", "syscall-iretq", "same-ring", "none"
 .Lbanner:
-    .asciz "tollgate crossing guest: sample, of, as lines on COM1 and port 0xe9"
+    .asciz "tollgate crossing guest: sample, total; results on COM1 and port 0xe9"
 .Lfinished:
-    .asciz "done: import what came over the serial line"
+    .asciz "done: import the serial output"
 .Lfaulted:
-    .asciz "an exception that nobody expected: the serial line has it"
+    .asciz "unexpected exception: see the serial output"

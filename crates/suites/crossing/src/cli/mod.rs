@@ -1,7 +1,7 @@
 //! The suite by hand: `tollgate crossing`.
 
+mod args;
 mod import;
-mod options;
 mod table;
 
 use std::io::Write;
@@ -18,8 +18,8 @@ use lab::suite::UsageError;
 use machine::file;
 
 use crate::SUITE;
-use crate::guest::{Settings, multiboot_image};
-use options::{Command, Measure, Options};
+use crate::guest::{StandaloneParams, multiboot_image};
+use args::{Command, Measure, Options};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -40,9 +40,10 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let options = Options::from_arg_matches(matches)?;
     match options.command {
         None => measure(&options.measure, &options.results, lab),
-        Some(Command::Guest { write, rounds, crossings }) => {
-            write_guest(&write, &Settings { rounds, crossings, ..Settings::default() })
-        }
+        Some(Command::Guest { write, rounds, crossings }) => write_guest(
+            &write,
+            &StandaloneParams { rounds, crossings, ..StandaloneParams::default() },
+        ),
         Some(Command::Import { file, host }) => {
             let folder = import::main(&file, &host, &options.results, lab)?;
             let folder = folder.display();
@@ -50,13 +51,13 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
             Ok(0)
         }
         Some(Command::GuestInit) => {
-            crate::vm::inside::main()?;
+            crate::vm::init::main()?;
             Ok(0)
         }
     }
 }
 
-fn write_guest(path: &Path, settings: &Settings) -> Result<i32, Error> {
+fn write_guest(path: &Path, settings: &StandaloneParams) -> Result<i32, Error> {
     let image = multiboot_image(settings).map_err(|why| UsageError::new(why.to_string()))?;
     file::write(path, &image)
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;

@@ -6,8 +6,8 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use lab::experiment::{MAX_ROUNDS, Profile};
 
-use crate::guest::Settings;
-use crate::params::MAX_CROSSINGS;
+use crate::guest::StandaloneParams;
+use crate::one_way::MAX_CROSSINGS;
 
 /// From user to kernel and back: prints the seed's table beside this machine's, and what a round
 /// trip consists of
@@ -74,10 +74,10 @@ pub(super) enum Command {
         #[arg(long, value_name = "FILE")]
         write: PathBuf,
         /// Rounds that it measures
-        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = Settings::default().rounds, value_parser = clap::value_parser!(u32).range(1..=i64::from(Settings::MOST_ROUNDS)))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = StandaloneParams::default().rounds, value_parser = clap::value_parser!(u32).range(1..=i64::from(StandaloneParams::MAX_ROUNDS)))]
         rounds: u32,
         /// Crossings of each kind in a round
-        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = Settings::default().crossings, value_parser = RangedI64ValueParser::<u64>::new().range(1..=i64::from(MAX_CROSSINGS)))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = StandaloneParams::default().crossings, value_parser = RangedI64ValueParser::<u64>::new().range(1..=i64::from(MAX_CROSSINGS)))]
         crossings: u64,
     },
     /// Journal what the guest printed on bare metal, as a run of its own

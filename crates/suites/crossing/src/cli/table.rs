@@ -9,7 +9,7 @@ use lab::point::Point;
 use lab::summary::{Row, Unit, summarise};
 
 use crate::SUITE;
-use crate::hand::Error;
+use crate::cli::Error;
 
 const ONE_WAY: &str = "crossing/one-way";
 const TRACEPOINT: &str = "crossing/tracepoint";
@@ -46,7 +46,7 @@ pub(super) fn write(run: &Run, imported: Option<&Run>) -> Result<String, Error> 
     table.ours(run, imported)?;
     table.spread(run, imported)?;
     table.round_trip(run)?;
-    for line in crate::consistency::breaks(run) {
+    for line in crate::consistency::contradictions(run) {
         writeln!(table.text, "\ninconsistent: {line}")?;
     }
     if !table.notes.is_empty() {

@@ -18,7 +18,7 @@ use machine::file;
 
 use super::Error;
 use crate::SUITE;
-use crate::guest::Kind;
+use crate::guest::CrossingKind;
 use crate::guest::report::{self, Report};
 use crate::one_way::with_ratio;
 
@@ -72,7 +72,7 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
             point: Point::from([
                 ("route", ROUTE),
                 ("kind", printed.kind.name()),
-                ("isolation", if printed.isolation { "on" } else { "off" }),
+                ("isolation", if printed.isolated { "on" } else { "off" }),
                 ("crossings", &report.crossings.to_string()),
             ]),
             round: u32::try_from(printed.round)?,
@@ -105,7 +105,7 @@ fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
             one.points.push(sample.point.clone());
         }
     }
-    let place = |point: &Point| Kind::from_level(point.text("kind"));
+    let place = |point: &Point| CrossingKind::from_level(point.text("kind"));
     one.points.sort_by_key(|point| (place(point), point.text("isolation").to_owned()));
     one.baseline = one.points.first().cloned().unwrap_or_default();
     Ok(one)

@@ -1,0 +1,250 @@
+//! Counts of one sample of the guest, and their checks.
+
+use std::collections::BTreeMap;
+
+use lab::measure::Measurement;
+use lab::sample::Failure;
+use machine::kvm::Seen;
+
+use super::CrossingKind;
+use crate::ticks::Ticks;
+
+/// The fix if ring 0 is not real.
+pub(super) const REMEDY: &str = "use a machine whose KVM is backed by hardware, or boot the guest on \
+                                 bare metal: tollgate crossing guest --write FILE";
+
+/// A histogram of times with bins of one tick.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TickBins {
+    /// Count by ticks. The guest's last bin includes all longer times.
+    pub bins: BTreeMap<u32, u64>,
+    /// Maximum, ticks, if the last bin was used; otherwise 0.
+    pub longest: u64,
+}
+
+impl TickBins {
+    /// Returns the number of times.
+    pub fn count(&self) -> u64 {
+        self.bins.values().sum()
+    }
+
+    /// Returns the minimum, ticks; 0 if empty.
+    pub fn min(&self) -> u64 {
+        self.bins.keys().next().map_or(0, |ticks| u64::from(*ticks))
+    }
+
+    /// Returns the median, ticks; 0 if empty.
+    pub fn median(&self) -> u64 {
+        let half = self.count().div_ceil(2);
+        let mut seen = 0;
+        for (ticks, count) in &self.bins {
+            seen += count;
+            if seen >= half {
+                return u64::from(*ticks);
+            }
+        }
+        0
+    }
+
+    /// Adds the times of another histogram.
+    pub fn add(&mut self, other: &Self) {
+        for (ticks, count) in &other.bins {
+            *self.bins.entry(*ticks).or_default() += count;
+        }
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// Returns all times, each less `overhead` ticks. One time of the last bin is recorded as `longest`, the
+    /// others as the bin.
+    fn less_overhead(&self, overhead: u64) -> Result<Ticks, Failure> {
+        let mut ticks = Ticks::new()?;
+        let last = self.bins.keys().next_back().copied();
+        for (bin, count) in &self.bins {
+            let mut count = *count;
+            if self.longest > 0 && Some(*bin) == last {
+                ticks.record(self.longest.saturating_sub(overhead));
+                count -= 1;
+            }
+            ticks.record_many(u64::from(*bin).saturating_sub(overhead), count);
+        }
+        Ok(ticks)
+    }
+}
+
+/// Counts of one sample.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SampleCounts {
+    /// Crossings made.
+    pub made: u64,
+    /// Crossings whose sentinel the handler changed and whose four stamps are in order.
+    pub stamped: u64,
+    /// Bitwise or of all CS that the handler read: its two lowest bits are the ring.
+    pub cs: u32,
+    /// Minimum time of two consecutive rdtsc where the loop runs, ticks.
+    pub floor_user: u32,
+    /// Minimum time of two consecutive rdtsc in the handler, ticks; `u32::MAX` if no handler ran.
+    pub floor_handler: u32,
+    /// Empty fenced pairs where the loop runs.
+    pub empty: TickBins,
+    /// User to kernel, including the empty pair.
+    pub u2k: TickBins,
+    /// Kernel to user, including the empty pair.
+    pub k2u: TickBins,
+}
+
+impl SampleCounts {
+    /// Adds the counts of another batch of the same kind.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.made += other.made;
+        self.stamped += other.stamped;
+        self.cs |= other.cs;
+        self.floor_user = self.floor_user.min(other.floor_user);
+        self.floor_handler = self.floor_handler.min(other.floor_handler);
+        self.empty.add(&other.empty);
+        self.u2k.add(&other.u2k);
+        self.k2u.add(&other.k2u);
+    }
+
+    /// Checks that every crossing was stamped and counted.
+    ///
+    /// # Errors
+    /// Returns `check` with the number that was.
+    pub fn check(&self, kind: CrossingKind) -> Result<(), Failure> {
+        let Self { made, stamped, .. } = self;
+        if *made == 0 || made != stamped {
+            return Err(Failure::check(format!("{kind}: {stamped} of {made} crossings stamped")));
+        }
+        for (name, bins) in [("u2k", &self.u2k), ("k2u", &self.k2u)] {
+            let count = bins.count();
+            if count != *stamped {
+                return Err(Failure::check(format!(
+                    "{kind}: {name} of {count} of {stamped} crossings counted"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the handler ran in ring 0, if the kind has one. `step` is the step of the counter, ticks.
+    ///
+    /// # Errors
+    /// Returns `unavailable`, 'not ring 0', with the observation and the fix.
+    pub(super) fn check_ring_0(&self, kind: CrossingKind, step: u64) -> Result<(), Failure> {
+        if !kind.needs_ring_0() {
+            return Ok(());
+        }
+        let (user, kernel) = (self.floor_user.into(), self.floor_handler.into());
+        let seen = Seen { cs: self.cs, user, kernel };
+        machine::kvm::ring_0(seen, step).map_err(|why| Failure::unavailable(why, REMEDY))
+    }
+
+    /// Converts the counts to metrics, less the median of the guest's empty pairs.
+    ///
+    /// # Errors
+    /// Returns `check` if a crossing was not stamped, `unavailable` if the handler did not run in ring 0.
+    pub fn to_measurement(
+        &self,
+        kind: CrossingKind,
+        hertz: f64,
+        step: u64,
+    ) -> Result<Measurement, Failure> {
+        self.check(kind)?;
+        self.check_ring_0(kind, step)?;
+        let ns = |ticks: f64| ticks * 1e9 / hertz;
+        let overhead = self.empty.median();
+        let measurement = Measurement::default()
+            .value("step", ns(step as f64))
+            .value("crossings_made", self.made as f64)
+            .value("crossings_stamped", self.stamped as f64);
+        if kind == CrossingKind::None {
+            let mut stamps = self.u2k.clone();
+            stamps.add(&self.k2u);
+            return Ok(measurement.value("stamping", ns(stamps.median() as f64 - overhead as f64)));
+        }
+        let measurement =
+            self.u2k.less_overhead(overhead)?.into_measurement(measurement, "u2k", hertz)?;
+        self.k2u.less_overhead(overhead)?.into_measurement(measurement, "k2u", hertz)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bins(bins: &[(u32, u64)]) -> TickBins {
+        TickBins { bins: bins.iter().copied().collect(), longest: 0 }
+    }
+
+    fn counts() -> SampleCounts {
+        SampleCounts {
+            made: 10,
+            stamped: 10,
+            cs: 8,
+            floor_user: 26,
+            floor_handler: 26,
+            empty: bins(&[(26, 9), (52, 8)]),
+            u2k: bins(&[(126, 4), (226, 6)]),
+            k2u: bins(&[(20, 1), (326, 9)]),
+        }
+    }
+
+    #[test]
+    fn the_empty_pair_is_subtracted_and_a_shorter_time_becomes_zero() {
+        let measurement = counts().to_measurement(CrossingKind::Breakpoint, 1e9, 26).unwrap();
+        let value = |name| measurement.values[name];
+        assert_eq!([value("u2k"), value("u2k_min")], [200.0, 100.0]);
+        assert_eq!([value("k2u"), value("step")], [300.0, 26.0]);
+        // The minimum of the histogram is 1.
+        assert!(value("k2u_min") <= 1.0);
+        assert!(!measurement.values.contains_key("stamping"));
+    }
+
+    #[test]
+    fn the_kind_none_measures_only_the_stamps() {
+        let none = SampleCounts { cs: 0, floor_handler: u32::MAX, ..counts() };
+        let measurement = none.to_measurement(CrossingKind::None, 1e9, 26).unwrap();
+        assert_eq!(measurement.values["stamping"], 226.0 - 26.0);
+        assert!(!measurement.values.contains_key("u2k"));
+    }
+
+    #[test]
+    fn a_crossing_without_stamps_fails_the_sample() {
+        let error = |counts: SampleCounts| {
+            counts.to_measurement(CrossingKind::Breakpoint, 1e9, 26).unwrap_err().to_string()
+        };
+        let unstamped = SampleCounts { stamped: 9, ..counts() };
+        assert_eq!(error(unstamped), "check: breakpoint: 9 of 10 crossings stamped");
+        let uncounted = SampleCounts { u2k: bins(&[(126, 4)]), ..counts() };
+        assert_eq!(error(uncounted), "check: breakpoint: u2k of 4 of 10 crossings counted");
+    }
+
+    #[test]
+    fn the_maximum_beyond_the_last_bin_is_kept() {
+        let mut bins = bins(&[(100, 5), (65_535, 2)]);
+        bins.longest = 1_000_000;
+        let ticks = bins.less_overhead(0).unwrap();
+        assert_eq!((ticks.count(), ticks.median()), (7, 100));
+        assert_eq!((bins.min(), bins.median()), (100, 100));
+    }
+
+    fn ring_0(cs: u32, floor_user: u32, floor_handler: u32) -> Result<(), Failure> {
+        let counts = SampleCounts { cs, floor_user, floor_handler, ..SampleCounts::default() };
+        counts.check_ring_0(CrossingKind::PageFault, 26)
+    }
+
+    #[test]
+    fn a_handler_outside_ring_0_is_refused_with_a_fix() {
+        assert_eq!(ring_0(0x8, 26, 52), Ok(()));
+        let why = ring_0(0x8, 26, 14_000).unwrap_err().to_string();
+        assert!(why.contains("14000") && why.contains("26"), "{why}");
+        assert!(why.contains("tollgate crossing guest --write FILE"), "{why}");
+        // No handler ran.
+        assert!(ring_0(0, 26, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_kind_none_needs_no_ring_0() {
+        let counts = SampleCounts { floor_handler: u32::MAX, ..SampleCounts::default() };
+        assert_eq!(counts.check_ring_0(CrossingKind::None, 26), Ok(()));
+    }
+}
