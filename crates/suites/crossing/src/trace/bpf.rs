@@ -1,6 +1,8 @@
-//! A BPF program of some twenty instructions on the same tracepoints, by bpf(2) alone.
+//! Backend with a BPF program of some twenty instructions, loaded with bpf(2).
 //!
-//! Program, map and link are descriptors of this process: they go with it, however it ends.
+//! The program reads the clock first, whereas tracefs reserves a record before its time stamp, so BPF gives a tighter
+//! bound, even with the error of the clock conversion: see docs/crossing.md. The program, its map and its link are
+//! descriptors of this process, so the kernel removes them when it ends.
 
 mod call;
 mod instructions;
@@ -14,71 +16,71 @@ use lab::sample::Failure;
 use rustix::thread::CapabilitySet;
 
 use super::clocks::{self, Conversion, Pairing};
-use super::events::Traced;
+use super::events::TraceEvent;
 use super::{BATCH, Event, Tracer, tracefs};
 
-/// Events that the map holds; twice a batch, for events of other causes.
-const ROOM: usize = 2 * BATCH;
+/// Capacity of the map, events: twice a batch, to allow for unrelated events.
+const CAPACITY: usize = 2 * BATCH;
 
-/// What the map holds: how many events, then of each the time in ns and the mark.
+/// Value of the map: number of events, then time (ns) and mark of each.
 #[repr(C)]
-struct Seen {
+struct EventBuffer {
     count: AtomicU64,
-    _aligned: u64,
-    events: [[AtomicU64; 2]; ROOM],
+    _padding: u64,
+    events: [[AtomicU64; 2]; CAPACITY],
 }
 
-/// A program attached to one event of one thread; detached when dropped.
+/// A program attached to one event of one thread, detached when dropped.
 #[derive(Debug)]
 pub struct Program {
-    seen: NonNull<Seen>,
+    buffer: NonNull<EventBuffer>,
     rate: f64,
-    begin: Option<Pairing>,
+    start: Option<Pairing>,
     _link: OwnedFd,
     _program: OwnedFd,
     _map: OwnedFd,
 }
 
 impl Program {
-    /// Attaches it to this thread's events.
+    /// Attaches a program to this thread's events.
     ///
     /// # Errors
-    /// Unavailable where the kernel does not let us.
+    /// Returns `unavailable` if the kernel does not permit it.
     pub fn attach(event: Event) -> Result<Self, Failure> {
-        let map = call::create_map(size_of::<Seen>())?;
-        let instructions = instructions::program(event, thread(), map.as_raw_fd(), ROOM);
+        let map = call::create_map(size_of::<EventBuffer>())?;
+        let instructions = instructions::program(event, pid_tgid(), map.as_raw_fd(), CAPACITY);
         let program = call::load(&instructions)?;
         let tracepoint = match event {
             Event::PageFault => c"page_fault_user",
             Event::Syscall => c"sys_enter",
         };
         let link = call::attach(tracepoint, &program)?;
-        let seen = share(&map).map_err(|why| call::refused("map a BPF map", &why))?;
+        let buffer = share(&map).map_err(|why| call::to_failure("map a BPF map", &why))?;
         let rate = clocks::rate()?;
-        Ok(Self { seen, rate, begin: None, _link: link, _program: program, _map: map })
+        Ok(Self { buffer, rate, start: None, _link: link, _program: program, _map: map })
     }
 
-    fn seen(&self) -> &Seen {
-        // SAFETY: mapped as long as self lives, page-aligned and as large as Seen; what the kernel's side
-        // may write at any time is atomics.
-        unsafe { self.seen.as_ref() }
+    fn buffer(&self) -> &EventBuffer {
+        // SAFETY: the buffer is mapped while self exists, page-aligned and as large as EventBuffer; all that the
+        // kernel may write at any time are atomics.
+        unsafe { self.buffer.as_ref() }
     }
 }
 
 impl Tracer for Program {
-    fn begin(&mut self) -> Result<(), Failure> {
-        self.begin = Some(Pairing::now(self.rate)?);
-        self.seen().count.store(0, Ordering::Release);
+    fn start(&mut self) -> Result<(), Failure> {
+        self.start = Some(Pairing::now(self.rate)?);
+        self.buffer().count.store(0, Ordering::Release);
         Ok(())
     }
 
-    fn end(&mut self, traced: &mut Vec<Traced>) -> Result<f64, Failure> {
-        let count = self.seen().count.load(Ordering::Acquire) as usize;
-        let begin = self.begin.take();
-        let begin = begin.ok_or_else(|| Failure::failed("the clocks were not paired before"))?;
-        let conversion = Conversion::between(begin, Pairing::now(self.rate)?)?;
-        let events = self.seen().events.iter().take(count);
-        traced.extend(events.map(|[time, mark]| Traced {
+    fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<f64, Failure> {
+        let count = self.buffer().count.load(Ordering::Acquire) as usize;
+        let start = self.start.take();
+        let start = start.ok_or_else(|| Failure::failed("BPF: stopped before it was started"))?;
+        let conversion = Conversion::between(start, Pairing::now(self.rate)?)?;
+        let recorded = self.buffer().events.iter().take(count);
+        events.extend(recorded.map(|[time, mark]| TraceEvent {
             ticks: conversion.ticks(time.load(Ordering::Acquire)),
             mark: mark.load(Ordering::Acquire),
         }));
@@ -88,38 +90,38 @@ impl Tracer for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: mapped by `share` with this length, and nothing refers to it any more.
-        unsafe { libc::munmap(self.seen.as_ptr().cast(), size_of::<Seen>()) };
+        // SAFETY: `share` mapped the buffer with this length, and nothing refers to it any more.
+        unsafe { libc::munmap(self.buffer.as_ptr().cast(), size_of::<EventBuffer>()) };
     }
 }
 
-/// Whether BPF programs may be loaded; loads none.
+/// Checks, without loading a program, that BPF programs may be loaded.
 ///
 /// # Errors
-/// Unavailable, with the reason.
+/// Returns `unavailable` with the cause and the fix.
 pub fn available() -> Result<(), Failure> {
-    call::known()?;
-    tracefs::capable(
+    call::check_exists()?;
+    tracefs::check_capabilities(
         &[CapabilitySet::SYS_ADMIN, CapabilitySet::BPF | CapabilitySet::PERFMON],
-        "BPF programs on tracepoints take CAP_BPF and CAP_PERFMON",
+        "BPF programs on tracepoints need CAP_BPF and CAP_PERFMON",
     )
 }
 
-/// Maps the map's value into this process.
-fn share(map: &OwnedFd) -> io::Result<NonNull<Seen>> {
+/// Maps the value of the BPF map into this process.
+fn share(map: &OwnedFd) -> io::Result<NonNull<EventBuffer>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new range of the kernel's choice.
+    // SAFETY: the kernel chooses an unused range.
     let address = unsafe {
-        let length = size_of::<Seen>();
+        let length = size_of::<EventBuffer>();
         libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, map.as_raw_fd(), 0)
     };
     match NonNull::new(address.cast()) {
-        Some(seen) if address != libc::MAP_FAILED => Ok(seen),
+        Some(buffer) if address != libc::MAP_FAILED => Ok(buffer),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// What the kernel's helper tells of this thread: its process in the upper half, itself in the lower.
-fn thread() -> u64 {
+/// Returns process and thread ID as bpf_get_current_pid_tgid does: process in the upper half.
+fn pid_tgid() -> u64 {
     u64::from(std::process::id()) << 32 | u64::from(super::thread_id())
 }

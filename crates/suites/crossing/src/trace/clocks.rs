@@ -1,4 +1,4 @@
-//! The system's clock and the time-stamp counter, held together.
+//! Conversion of CLOCK_MONOTONIC to ticks of the time-stamp counter.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use lab::sample::Failure;
 use machine::tsc;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Readings of one pairing. Each narrows down what the clock said at one tick.
+/// Readings per pairing. Each narrows the bounds.
 const READINGS: usize = 300;
-/// How long the two are compared to learn their rate: long enough that it is right to 1 in 100,000.
-const COMPARED: Duration = Duration::from_millis(10);
-/// The clock cuts off what is less than a nanosecond; so does the one that is converted.
-const CUT_OFF: f64 = 1.0;
+/// Duration of the calibration of the rate, for a precision of 1 in 100,000.
+const CALIBRATION_TIME: Duration = Duration::from_millis(10);
+/// Truncation of the clock, ns, both in the readings and in the converted times.
+const TRUNCATION: f64 = 1.0;
 
-/// One reading of the clock between two of the counter.
+/// A reading of the clock between two of the counter.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     before: u64,
@@ -30,7 +30,7 @@ impl Reading {
         Self { before, nanoseconds, after }
     }
 
-    /// Of several, the one whose moment is best known.
+    /// Takes several readings and returns the one with the shortest interval.
     fn narrowest() -> Self {
         let mut best = Self::now();
         for _ in 0..READINGS {
@@ -43,95 +43,98 @@ impl Reading {
     }
 }
 
-/// How many ticks the counter makes in a nanosecond of CLOCK_MONOTONIC, which is steered and so need
-/// not run at the rate that the counter is stated to have.
+/// Measures the ticks per nanosecond of CLOCK_MONOTONIC. NTP adjusts this clock, so the rate may differ from the
+/// nominal frequency of the counter.
 ///
 /// # Errors
-/// A check where one of them stands still.
+/// Returns `check` if either clock does not advance.
 pub fn rate() -> Result<f64, Failure> {
     let first = Reading::narrowest();
-    std::thread::sleep(COMPARED);
+    std::thread::sleep(CALIBRATION_TIME);
     let last = Reading::narrowest();
     let ticks =
         (last.before as f64 - first.before as f64 + last.after as f64 - first.after as f64) / 2.0;
     let nanoseconds = last.nanoseconds as f64 - first.nanoseconds as f64;
     if ticks <= 0.0 || nanoseconds <= 0.0 {
-        return Err(Failure::check("CLOCK_MONOTONIC or the time-stamp counter stood still"));
+        return Err(Failure::check("CLOCK_MONOTONIC or the time-stamp counter did not advance"));
     }
     Ok(ticks / nanoseconds)
 }
 
-/// What CLOCK_MONOTONIC said at one tick of the counter.
+/// The time of CLOCK_MONOTONIC at one tick of the counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pairing {
     ticks: u64,
-    /// Whole nanoseconds, and what is to be added.
+    /// Whole nanoseconds, and the fraction to add.
     nanoseconds: u64,
-    rest: f64,
-    /// By how much that may be wrong, ns.
+    fraction: f64,
+    /// Maximum error, ns.
     uncertainty: f64,
 }
 
 impl Pairing {
-    /// Reads both, many times.
+    /// Reads both clocks many times.
     ///
     /// # Errors
-    /// A check where the two clocks contradict each other.
+    /// Returns `check` if the readings contradict each other.
     pub fn now(rate: f64) -> Result<Self, Failure> {
         let readings: Vec<_> = (0..READINGS).map(|_| Reading::now()).collect();
         Self::of(&readings, rate)
             .ok_or_else(|| Failure::check("CLOCK_MONOTONIC and the time-stamp counter disagree"))
     }
 
-    /// The narrowest that all readings allow; none where they contradict one another.
+    /// Returns the tightest pairing consistent with all readings; `None` if they contradict each other.
     fn of(readings: &[Reading], rate: f64) -> Option<Self> {
         let first = readings.first()?;
-        // Relative to the first reading, so that a double holds them to far below a nanosecond.
+        // Relative to the first reading, so that an f64 is precise to far below a nanosecond.
         let ns = |ticks: u64| ticks.wrapping_sub(first.before) as i64 as f64 / rate;
-        let said =
+        let clock =
             |reading: &Reading| reading.nanoseconds.wrapping_sub(first.nanoseconds) as i64 as f64;
-        let least = readings.iter().map(|reading| said(reading) - ns(reading.after));
-        let most = readings.iter().map(|reading| said(reading) + CUT_OFF - ns(reading.before));
-        let (least, most) = (least.fold(f64::MIN, f64::max), most.fold(f64::MAX, f64::min));
-        (least <= most).then_some(Self {
+        let lower = readings.iter().map(|reading| clock(reading) - ns(reading.after));
+        let upper = readings.iter().map(|reading| clock(reading) + TRUNCATION - ns(reading.before));
+        let (lower, upper) = (lower.fold(f64::MIN, f64::max), upper.fold(f64::MAX, f64::min));
+        (lower <= upper).then_some(Self {
             ticks: first.before,
             nanoseconds: first.nanoseconds,
-            rest: (least + most) / 2.0,
-            uncertainty: (most - least) / 2.0,
+            fraction: (lower + upper) / 2.0,
+            uncertainty: (upper - lower) / 2.0,
         })
     }
 }
 
-/// Turns times of the clock between two pairings into ticks.
+/// Converter of times between two pairings to ticks.
 #[derive(Debug, Clone, Copy)]
 pub struct Conversion {
-    begin: Pairing,
-    ticks_a_nanosecond: f64,
-    /// By how much a converted time may be wrong, ns.
+    start: Pairing,
+    ticks_per_nanosecond: f64,
+    /// Maximum error of a converted time, ns.
     pub uncertainty: f64,
 }
 
 impl Conversion {
-    /// From a pairing before and one after.
+    /// Creates a converter from a pairing before and one after.
     ///
     /// # Errors
-    /// A check where time did not pass between them.
-    pub fn between(begin: Pairing, end: Pairing) -> Result<Self, Failure> {
-        let ticks = end.ticks.wrapping_sub(begin.ticks) as i64 as f64;
-        let whole = end.nanoseconds.wrapping_sub(begin.nanoseconds) as i64 as f64;
-        let nanoseconds = whole + end.rest - begin.rest;
+    /// Returns `check` if no time passed between them.
+    pub fn between(start: Pairing, end: Pairing) -> Result<Self, Failure> {
+        let ticks = end.ticks.wrapping_sub(start.ticks) as i64 as f64;
+        let whole = end.nanoseconds.wrapping_sub(start.nanoseconds) as i64 as f64;
+        let nanoseconds = whole + end.fraction - start.fraction;
         if ticks <= 0.0 || nanoseconds <= 0.0 {
-            return Err(Failure::check("CLOCK_MONOTONIC or the time-stamp counter stood still"));
+            return Err(Failure::check(
+                "CLOCK_MONOTONIC or the time-stamp counter did not advance",
+            ));
         }
-        let uncertainty = begin.uncertainty.max(end.uncertainty) + CUT_OFF / 2.0;
-        Ok(Self { begin, ticks_a_nanosecond: ticks / nanoseconds, uncertainty })
+        let uncertainty = start.uncertainty.max(end.uncertainty) + TRUNCATION / 2.0;
+        Ok(Self { start, ticks_per_nanosecond: ticks / nanoseconds, uncertainty })
     }
 
-    /// The tick at which the clock said so many nanoseconds.
+    /// Converts a time of the clock, ns, to ticks.
     pub fn ticks(&self, nanoseconds: u64) -> u64 {
-        let passed = nanoseconds.wrapping_sub(self.begin.nanoseconds) as i64 as f64 + CUT_OFF / 2.0;
-        let ticks = (passed - self.begin.rest) * self.ticks_a_nanosecond;
-        self.begin.ticks.wrapping_add_signed(ticks.round() as i64)
+        let elapsed =
+            nanoseconds.wrapping_sub(self.start.nanoseconds) as i64 as f64 + TRUNCATION / 2.0;
+        let ticks = (elapsed - self.start.fraction) * self.ticks_per_nanosecond;
+        self.start.ticks.wrapping_add_signed(ticks.round() as i64)
     }
 }
 
@@ -139,7 +142,7 @@ impl Conversion {
 mod tests {
     use super::*;
 
-    /// A clock that runs 0.03% slow against a counter of 2.5 GHz, read by a counter that steps.
+    /// Simulates a clock that runs 0.03% slow relative to a counter of 2.5 GHz with steps.
     fn readings(from: u64, step: u64) -> Vec<Reading> {
         let stepped = |ticks: u64| ticks / step * step;
         let reading = |n: u64| {
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn converted_times_are_right_within_the_uncertainty_stated() {
+    fn converted_times_are_exact_within_the_reported_uncertainty() {
         for step in [1, 26] {
             let pairing = |from| Pairing::of(&readings(from, step), 2.5 / 0.9997).unwrap();
             let conversion = Conversion::between(pairing(10_000), pairing(20_000_000)).unwrap();
@@ -159,14 +162,14 @@ mod tests {
             for ticks in (1_000_000..20_000_000).step_by(99_991) {
                 let ticks = ticks / step * step;
                 let nanoseconds = (ticks as f64 / 2.5 * 0.9997) as u64 + 5_000;
-                let wrong = conversion.ticks(nanoseconds).abs_diff(ticks) as f64 / 2.5;
-                assert!(wrong <= conversion.uncertainty, "{wrong} {conversion:?}");
+                let error = conversion.ticks(nanoseconds).abs_diff(ticks) as f64 / 2.5;
+                assert!(error <= conversion.uncertainty, "{error} {conversion:?}");
             }
         }
     }
 
     #[test]
-    fn clocks_that_contradict_each_other_are_seen() {
+    fn contradicting_clocks_are_detected() {
         let mut jumped = readings(10_000, 1);
         jumped[500].nanoseconds += 1_000;
         assert_eq!(Pairing::of(&jumped, 2.5 / 0.9997), None);
@@ -175,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn this_machines_clocks_pair_up() {
+    fn the_clocks_of_this_machine_agree() {
         if let Err(why) = tsc::Tsc::get() {
-            machine::untested::note("this_machines_clocks_pair_up", &why);
+            machine::untested::note("the_clocks_of_this_machine_agree", &why);
             return;
         }
         let rate = rate().unwrap();
-        let begin = Pairing::now(rate).unwrap();
+        let start = Pairing::now(rate).unwrap();
         std::thread::sleep(Duration::from_millis(5));
-        let conversion = Conversion::between(begin, Pairing::now(rate).unwrap()).unwrap();
+        let conversion = Conversion::between(start, Pairing::now(rate).unwrap()).unwrap();
         println!("{conversion:?}");
-        // A reading of the kernel's clock takes longer where it is a system call.
-        let begun = std::time::Instant::now();
+        // Reading the kernel's clock takes longer if it is a system call.
+        let reading_start = std::time::Instant::now();
         (0..1000).for_each(|_| _ = std::hint::black_box(std::time::Instant::now()));
-        let reading = begun.elapsed().as_nanos() as f64 / 1000.0;
+        let reading = reading_start.elapsed().as_nanos() as f64 / 1000.0;
         assert!(conversion.uncertainty < 1_000.0 + 10.0 * reading, "{conversion:?} {reading}");
     }
 }

@@ -1,48 +1,48 @@
-//! Records as the kernel's ring buffer holds them, read by the layouts that the kernel states.
+//! Parser of the kernel's ring-buffer pages, with the field layouts from tracefs.
 //!
-//! A page begins with the time of its first record and the number of bytes that follow. A record has a
-//! head of 32 bits: five say what it is or how long, 27 how many ticks have passed since the one before
-//! (`include/linux/ring_buffer.h`). Nothing read here is trusted.
+//! A page starts with the time of its first record and the number of bytes of its records. A record starts with 32
+//! bits: 5 bits of type or length, 27 bits of ticks since the previous record (`include/linux/ring_buffer.h`). The
+//! input is untrusted.
 
 use lab::sample::Failure;
 
 use super::Event;
 
-/// A record's kind in its first five bits; 1 to 28 are lengths in words, 0 a length of its own.
+/// Record types in the first five bits. 1 to 28 are lengths in words, 0 means a separate length word.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
-/// Bits of the ticks in a record's head.
+/// Bits of the ticks in a record's first word.
 const DELTA_BITS: u32 = 27;
-/// The bits of the page's time that an absolute time stamp leaves out.
+/// Bits of an absolute time stamp, whose upper bits are those of the page's time.
 const STAMP_BITS: u32 = 59;
-/// How many bytes a page holds, without the two flags above that say that records were lost.
+/// Mask of a page's byte count, below the flags for lost records.
 const COMMITTED: u64 = (1 << DELTA_BITS) - 1;
 const LOST: u64 = 1 << 31;
 
-/// What the tracepoint saw of one crossing.
+/// A tracepoint event of one crossing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Traced {
-    /// When, in ticks of the time-stamp counter.
+pub struct TraceEvent {
+    /// Time, ticks of the time-stamp counter.
     pub ticks: u64,
-    /// Which: the address that faulted, or the argument of the system call.
+    /// Mark: the faulting address, or the argument of the system call.
     pub mark: u64,
 }
 
-/// Why records cannot be read.
+/// An error in the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The page is shorter than its own head or what it says it holds.
-    #[error("a page of the trace is cut off")]
+    /// A page that is shorter than its header or its byte count.
+    #[error("truncated page of the trace")]
     Page,
-    /// A record that reaches beyond its page.
-    #[error("a record of the trace is cut off")]
+    /// A record that extends beyond its page.
+    #[error("truncated record of the trace")]
     Record,
-    /// A record that was taken back, so that times after it are in doubt.
-    #[error("a record of the trace was taken back")]
-    TakenBack,
-    /// The buffer was too small.
-    #[error("records of the trace were lost; measure fewer crossings at once")]
+    /// A discarded record, after which times are unreliable.
+    #[error("discarded record in the trace")]
+    Discarded,
+    /// Records lost because the buffer was full.
+    #[error("lost records of the trace: the buffer was full")]
     Lost,
 }
 
@@ -52,7 +52,7 @@ impl From<Malformed> for Failure {
     }
 }
 
-/// Where a value lies.
+/// Offset and size of a field, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Field {
     offset: usize,
@@ -60,7 +60,7 @@ struct Field {
 }
 
 impl Field {
-    /// Finds a field in the text of a `format` file.
+    /// Parses a field of a `format` file.
     fn find(format: &str, name: &str) -> Result<Self, Failure> {
         let fields = format.lines().filter_map(|line| {
             let mut parts = line.trim().strip_prefix("field:")?.split(';');
@@ -69,11 +69,11 @@ impl Field {
             let field = Self { offset: number("offset:")?, size: number("size:")? };
             (declared == name).then_some(field)
         });
-        let unknown = || Failure::failed(format!("tracefs: the format has no field '{name}'"));
+        let unknown = || Failure::failed(format!("tracefs: no field '{name}' in the format"));
         fields.take(1).next().ok_or_else(unknown)
     }
 
-    /// The number in it; of an array the first. None where it lies beyond the bytes.
+    /// Reads the number, or the first of an array; `None` if it is beyond the bytes.
     fn number(self, bytes: &[u8]) -> Option<u64> {
         let bytes = bytes.get(self.offset..self.offset.checked_add(self.size.min(8))?)?;
         let mut number = [0; 8];
@@ -82,7 +82,7 @@ impl Field {
     }
 }
 
-/// Where a page keeps what.
+/// Layout of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {
     timestamp: Field,
@@ -91,11 +91,11 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Reads `events/header_page`.
+    /// Parses `events/header_page`.
     ///
     /// # Errors
-    /// Where a field is missing.
-    pub fn read(format: &str) -> Result<Self, Failure> {
+    /// Returns `failed` if a field is missing.
+    pub fn parse(format: &str) -> Result<Self, Failure> {
         let field = |name| Field::find(format, name);
         Ok(Self {
             timestamp: field("timestamp")?,
@@ -104,26 +104,26 @@ impl Pages {
         })
     }
 
-    /// The records of one page: their times and bytes.
+    /// Returns the records of one page: times and bytes.
     ///
     /// # Errors
-    /// Where the page is cut off, or records before it were lost.
+    /// Returns an error if the page is truncated or earlier records were lost.
     pub fn records(self, page: &[u8]) -> Result<Records<'_>, Malformed> {
         let number = |field: Field| field.number(page).ok_or(Malformed::Page);
         let (ticks, commit) = (number(self.timestamp)?, number(self.commit)?);
         if commit & LOST != 0 {
             return Err(Malformed::Lost);
         }
-        let held = page.get(self.data..).ok_or(Malformed::Page)?;
-        let left = held.get(..(commit & COMMITTED) as usize).ok_or(Malformed::Page)?;
-        Ok(Records { began: ticks, ticks, left })
+        let data = page.get(self.data..).ok_or(Malformed::Page)?;
+        let left = data.get(..(commit & COMMITTED) as usize).ok_or(Malformed::Page)?;
+        Ok(Records { start: ticks, ticks, left })
     }
 }
 
-/// The records of one page.
+/// Iterator over the records of one page.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
-    began: u64,
+    start: u64,
     ticks: u64,
     left: &'a [u8],
 }
@@ -147,21 +147,21 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Takes one record off; none where it was a time or the page's end.
+    /// Consumes one record; `None` if it was a time or the end of the page.
     fn step(&mut self) -> Result<Option<(u64, &'a [u8])>, Malformed> {
-        let head = self.word(0)?;
-        let (kind, delta) = (head & 31, u64::from(head >> 5));
+        let first = self.word(0)?;
+        let (kind, delta) = (first & 31, u64::from(first >> 5));
         match kind {
             PADDING if delta == 0 => {
                 self.left = &[];
                 Ok(None)
             }
             PADDING => {
-                // The page's last bytes, where a record did not fit; else one that was taken back.
+                // Unused end of the page, or a discarded record.
                 self.take(4)?;
                 let length = self.word(0)? as usize;
                 self.take(length)?;
-                if self.left.is_empty() { Ok(None) } else { Err(Malformed::TakenBack) }
+                if self.left.is_empty() { Ok(None) } else { Err(Malformed::Discarded) }
             }
             TIME_EXTEND => {
                 let upper = u64::from(self.word(4)?) << DELTA_BITS;
@@ -170,11 +170,11 @@ impl<'a> Records<'a> {
             }
             TIME_STAMP => {
                 let low = u64::from(self.word(4)?) << DELTA_BITS | delta;
-                self.ticks = absolute(low, self.began);
+                self.ticks = absolute(low, self.start);
                 self.take(8).map(|_| None)
             }
             0 => {
-                // The length counts its own word.
+                // The length includes its word.
                 let length = (self.word(4)? as usize).checked_sub(4).ok_or(Malformed::Record)?;
                 self.ticks = self.ticks.wrapping_add(delta);
                 self.take(8)?;
@@ -200,51 +200,52 @@ impl<'a> Records<'a> {
     }
 }
 
-/// A whole time of which the upper bits are those of the page's, or one more where they ran over.
-fn absolute(low: u64, began: u64) -> u64 {
-    let ticks = began >> STAMP_BITS << STAMP_BITS | low;
-    if ticks < began { ticks.wrapping_add(1 << STAMP_BITS) } else { ticks }
+/// Completes an absolute time with the upper bits of the page's time, plus 1 if the lower bits wrapped around.
+fn absolute(low: u64, start: u64) -> u64 {
+    let ticks = start >> STAMP_BITS << STAMP_BITS | low;
+    if ticks < start { ticks.wrapping_add(1 << STAMP_BITS) } else { ticks }
 }
 
-/// Where the records of one event keep what tells our crossings from others.
+/// Layout of an event's records, and the values that identify the crossings of one thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     kind: Field,
     thread: Field,
     mark: Field,
-    /// The system call, where the event has one, and ours.
+    /// Field and expected number of the system call, if the event has one.
     call: Option<(Field, u64)>,
-    ours: (u64, u64),
+    /// Expected event ID and thread ID.
+    expected: (u64, u64),
 }
 
 impl Layout {
-    /// Reads an event's `format` file, for what one thread does.
+    /// Parses an event's `format` file, for the crossings of one thread.
     ///
     /// # Errors
-    /// Where it lacks a field.
-    pub fn read(format: &str, event: Event, thread: u32) -> Result<Self, Failure> {
+    /// Returns `failed` if a field is missing.
+    pub fn parse(format: &str, event: Event, thread: u32) -> Result<Self, Failure> {
         let field = |name| Field::find(format, name);
         let id = format.lines().find_map(|line| line.strip_prefix("ID: ")?.trim().parse().ok());
-        let id = id.ok_or_else(|| Failure::failed("tracefs: the format has no ID"))?;
+        let id = id.ok_or_else(|| Failure::failed("tracefs: no ID in the format"))?;
         let (mark, call) = match event {
             Event::PageFault => (field("address")?, None),
             Event::Syscall => (field("args")?, Some((field("id")?, super::stamps::CALL))),
         };
         let (kind, pid) = (field("common_type")?, field("common_pid")?);
-        Ok(Self { kind, thread: pid, mark, call, ours: (id, u64::from(thread)) })
+        Ok(Self { kind, thread: pid, mark, call, expected: (id, u64::from(thread)) })
     }
 
-    /// What a record says; none where it is another's or of another event.
-    pub fn decode(&self, (ticks, record): (u64, &[u8])) -> Option<Traced> {
-        let (id, thread) = self.ours;
-        let holds = |field: Field, number| field.number(record) == Some(number);
-        let ours = holds(self.kind, id)
-            && holds(self.thread, thread)
-            && self.call.is_none_or(|(field, call)| holds(field, call));
-        if !ours {
+    /// Decodes a record; `None` if it is of another thread or event.
+    pub fn decode(&self, (ticks, record): (u64, &[u8])) -> Option<TraceEvent> {
+        let (id, thread) = self.expected;
+        let has = |field: Field, number| field.number(record) == Some(number);
+        let is_expected = has(self.kind, id)
+            && has(self.thread, thread)
+            && self.call.is_none_or(|(field, call)| has(field, call));
+        if !is_expected {
             return None;
         }
-        Some(Traced { ticks, mark: self.mark.number(record)? })
+        Some(TraceEvent { ticks, mark: self.mark.number(record)? })
     }
 }
 

@@ -1,10 +1,10 @@
-//! `crossing/tracepoint`: from user to the kernel's first tracepoint, on any Linux. An upper bound of
-//! the crossing alone, for the entry's glue and the tracer's own work until it stamps are in it.
+//! `crossing/tracepoint`: the time from user to the kernel's first tracepoint, on any Linux. It is an upper bound of
+//! the crossing, because it includes the entry code and the tracer's work before its time stamp.
 //!
-//! The tracepoint is read in two ways: by an [`instance`] of the kernel's tracer of our own, whose
-//! clock is the time-stamp counter itself, or by a [BPF program](bpf), whose clock must be
-//! [converted](clocks). Each changes the kernel while it lasts (all processes' faults or system calls
-//! pass the tracepoint), so each is done only where it was allowed by name.
+//! There are two backends: a separate [`instance`] of the kernel's tracer, whose clock is the time-stamp counter, and
+//! a [BPF program](bpf), whose clock must be [converted](clocks). BPF gives the tighter bound, tracefs the exact
+//! clock. Both affect all processes while active (their faults or system calls pass the tracepoint), so each must be
+//! allowed by name.
 
 pub mod bpf;
 pub mod clocks;
@@ -26,32 +26,27 @@ use machine::tsc::Tsc;
 
 use crate::one_way::{CROSSINGS_MADE, MAX_CROSSINGS, STEP_METRIC};
 use crate::ticks::Ticks;
+use events::TraceEvent;
 use instance::Instance;
 use stamps::Crossings;
 
-/// Crossings between two readings of what was traced: 16 MiB of pages, each of which faults once.
+/// Crossings per reading of the trace. Their pages, which fault once each, take 16 MiB.
 pub const BATCH: usize = 4096;
-/// Crossings before those that count.
+/// Warm-up crossings.
 const WARM_UP: usize = 256;
 
 const METRICS: &[Metric] = &[
     CROSSINGS_MADE,
     STEP_METRIC,
-    Metric::time("u2t", "user to the first tracepoint: median, the empty fenced pair subtracted"),
-    Metric::time("u2t_min", "user to the first tracepoint: the least"),
-    Metric::time("u2t_p99", "user to the first tracepoint: what 99% of crossings stay under"),
-    Metric::time("u2t_p999", "user to the first tracepoint: what 99.9% of crossings stay under"),
-    Metric::time(
-        "u2t_uncertainty",
-        "by how much turning the system's clock into ticks may be wrong",
-    ),
-    Metric::count(
-        "events_matched",
-        "events of the tracepoint that belong to a crossing, each its own",
-    ),
+    Metric::time("u2t", "user to the first tracepoint: median, less the empty fenced pair"),
+    Metric::time("u2t_min", "user to the first tracepoint: minimum"),
+    Metric::time("u2t_p99", "user to the first tracepoint: 99th percentile"),
+    Metric::time("u2t_p999", "user to the first tracepoint: 99.9th percentile"),
+    Metric::time("u2t_uncertainty", "maximum error of the conversion of CLOCK_MONOTONIC to ticks"),
+    Metric::count("events_matched", "events of the tracepoint matched to a crossing"),
 ];
 
-/// Which way into the kernel is traced.
+/// The traced way into the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Event {
     /// `exceptions:page_fault_user`.
@@ -61,7 +56,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Its folder under `events`.
+    /// Returns its path under `events`.
     pub fn path(self) -> &'static str {
         match self {
             Self::PageFault => "exceptions/page_fault_user",
@@ -70,45 +65,45 @@ impl Event {
     }
 }
 
-/// What stamps in the kernel.
+/// What takes the time stamp in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
-pub enum Through {
+pub enum TraceBackend {
     /// An instance of the kernel's tracer.
     Tracefs,
     /// A BPF program.
     Bpf,
 }
 
-/// What gives the events of a batch of crossings.
+/// A recorder of tracepoint events.
 pub trait Tracer {
-    /// Forgets what was seen before.
+    /// Discards earlier events and starts recording.
     ///
     /// # Errors
-    /// Where the kernel's records or clocks are not as they must be.
-    fn begin(&mut self) -> Result<(), Failure>;
+    /// Returns `failed` or `check` if the kernel refuses or the clocks disagree.
+    fn start(&mut self) -> Result<(), Failure>;
 
-    /// Adds what was seen since, in order; gives by how much the times may be wrong, ns.
+    /// Stops recording and appends the events in order. Returns the maximum error of their times, ns.
     ///
     /// # Errors
-    /// Where the kernel's records or clocks are not as they must be.
-    fn end(&mut self, traced: &mut Vec<events::Traced>) -> Result<f64, Failure>;
+    /// Returns `failed` or `check` if the records are malformed or the clocks disagree.
+    fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<f64, Failure>;
 }
 
-/// Levels of `tracepoint`.
+/// Parsed levels of `tracepoint`.
 #[derive(Debug, Clone, Copy, Params)]
 pub struct TraceParams {
-    /// which tracepoint: page-fault (exceptions:page_fault_user) or syscall (raw_syscalls:sys_enter)
+    /// tracepoint: page-fault (exceptions:page_fault_user) or syscall (raw_syscalls:sys_enter)
     #[factor(default = "page-fault")]
     event: Event,
-    /// what stamps there: tracefs (an instance of its own, in ticks) or bpf (a program, by the system's clock)
+    /// what takes the time stamp: tracefs (a trace instance, in ticks) or bpf (a program, by CLOCK_MONOTONIC)
     #[factor(default = "tracefs")]
-    through: Through,
-    /// crossings a sample
+    through: TraceBackend,
+    /// crossings per sample
     #[factor(default = "100000", levels = Levels::Count(1, MAX_CROSSINGS as u64))]
     crossings: usize,
 }
 
-/// Times the way to a tracepoint.
+/// The method `tracepoint`.
 pub struct Tracepoint;
 
 impl Method for Tracepoint {
@@ -122,17 +117,17 @@ impl Method for Tracepoint {
         METRICS
     }
 
-    /// What must be allowed by name is asked when it is measured.
+    /// Does not check the options that allow tracing; the probe does.
     fn available(&self, params: &TraceParams) -> Result<(), Failure> {
-        tracefs::numbers_of_the_host()?;
+        tracefs::check_pid_namespace()?;
         match params.through {
-            Through::Tracefs => tracefs::available(params.event.path()),
-            Through::Bpf => bpf::available(),
+            TraceBackend::Tracefs => tracefs::available(params.event.path()),
+            TraceBackend::Bpf => bpf::available(),
         }
     }
 
     fn expected(&self, params: &TraceParams, _: Duration) -> Duration {
-        // Making and removing an instance waits for all CPUs several times.
+        // Creating and removing an instance waits for all CPUs several times.
         Duration::from_millis(300) + Duration::from_micros(5) * params.crossings as u32
     }
 
@@ -141,14 +136,17 @@ impl Method for Tracepoint {
     }
 }
 
-/// Whether a person has allowed what a way of tracing changes.
+/// Checks that the options allow a backend.
 ///
 /// # Errors
-/// Unavailable, with how to allow it.
-pub fn allowed(through: Through, options: &BTreeMap<String, String>) -> Result<(), Failure> {
+/// Returns `unavailable` with the option that allows it.
+pub fn check_allowed(
+    through: TraceBackend,
+    options: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
     let (name, why) = match through {
-        Through::Tracefs => ("tracefs", "tracing changes tracefs, which was not asked for"),
-        Through::Bpf => ("bpf", "a BPF program in the kernel was not asked for"),
+        TraceBackend::Tracefs => ("tracefs", "tracing changes tracefs, which was not allowed"),
+        TraceBackend::Bpf => ("bpf", "loading a BPF program was not allowed"),
     };
     match options.get(&format!("allow-{name}")).map(String::as_str) {
         Some("yes") => Ok(()),
@@ -160,7 +158,7 @@ pub fn allowed(through: Through, options: &BTreeMap<String, String>) -> Result<(
 }
 
 struct TracepointProbe {
-    /// Made once: making one takes longer than many crossings.
+    /// Created once, because that takes longer than many crossings.
     instance: Option<Instance>,
 }
 
@@ -171,14 +169,14 @@ impl Probe<TraceParams> for TracepointProbe {
         params: &TraceParams,
     ) -> Result<Measurement, Failure> {
         Tracepoint.available(params)?;
-        allowed(params.through, context.options)?;
+        check_allowed(params.through, context.options)?;
         let tsc = context.tsc()?;
-        let crossed = match params.through {
-            Through::Bpf => {
+        let times = match params.through {
+            TraceBackend::Bpf => {
                 let mut program = bpf::Program::attach(params.event)?;
                 cross(&mut program, params.event, params.crossings, tsc)?
             }
-            Through::Tracefs => {
+            TraceBackend::Tracefs => {
                 let instance = match &self.instance {
                     Some(instance) => instance,
                     None => self.instance.insert(Instance::create()?),
@@ -188,91 +186,96 @@ impl Probe<TraceParams> for TracepointProbe {
                 cross(&mut recording, params.event, params.crossings, tsc)?
             }
         };
-        crossed.into_measurement(params.through, tsc)
+        times.into_measurement(params.through, tsc)
     }
 }
 
-/// This thread, as the kernel numbers it.
+/// Returns the ID of this thread.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// What crossings took until the tracepoint.
-pub struct Crossed {
-    /// Each, without the empty fenced pair.
+/// Times of crossings until the tracepoint.
+pub struct TracedTimes {
+    /// Times less the empty fenced pair.
     pub ticks: Ticks,
     /// Crossings made.
     pub made: u64,
-    /// Events of which each belongs to a crossing of its own.
+    /// Events matched to a crossing.
     pub matched: u64,
-    /// By how much their times may be wrong, ns.
+    /// Maximum error of the times, ns.
     pub uncertainty: f64,
 }
 
-impl Crossed {
-    fn into_measurement(self, through: Through, tsc: &Tsc) -> Result<Measurement, Failure> {
+impl TracedTimes {
+    fn into_measurement(self, through: TraceBackend, tsc: &Tsc) -> Result<Measurement, Failure> {
         let mut measurement = Measurement::default()
             .value("crossings_made", self.made as f64)
             .value("events_matched", self.matched as f64)
             .value("step", tsc.nanoseconds(tsc.step as f64));
-        if through == Through::Bpf {
+        if through == TraceBackend::Bpf {
             measurement = measurement.value("u2t_uncertainty", self.uncertainty);
         }
         self.ticks.into_measurement(measurement, "u2t", tsc.hertz)
     }
 }
 
-/// Crosses so many times on this thread, which must be held to one CPU.
+/// Makes `count` crossings on this thread, which must be pinned to one CPU.
 ///
 /// # Errors
-/// A check where a crossing and an event of the tracepoint do not belong together.
+/// Returns `check` if crossings and events of the tracepoint do not match.
 pub fn cross(
     tracer: &mut dyn Tracer,
     event: Event,
     count: usize,
     tsc: &Tsc,
-) -> Result<Crossed, Failure> {
+) -> Result<TracedTimes, Failure> {
     let mut crossings = Crossings::new(event, BATCH)?;
-    let mut traced = Vec::with_capacity(2 * BATCH);
-    let nothing = || {
-        Ok::<_, Failure>(Crossed { ticks: Ticks::new()?, made: 0, matched: 0, uncertainty: 0.0 })
+    let mut events = Vec::with_capacity(2 * BATCH);
+    let empty = || {
+        Ok::<_, Failure>(TracedTimes {
+            ticks: Ticks::new()?,
+            made: 0,
+            matched: 0,
+            uncertainty: 0.0,
+        })
     };
-    let mut crossed = nothing()?;
-    batch(tracer, &mut crossings, WARM_UP, &mut traced, tsc, &mut crossed)?;
-    crossed = nothing()?;
+    let mut times = empty()?;
+    batch(tracer, &mut crossings, WARM_UP, &mut events, tsc, &mut times)?;
+    times = empty()?;
     let mut left = count;
     while left > 0 {
-        let size = left.min(crossings.most());
-        batch(tracer, &mut crossings, size, &mut traced, tsc, &mut crossed)?;
+        let size = left.min(crossings.capacity());
+        batch(tracer, &mut crossings, size, &mut events, tsc, &mut times)?;
         left -= size;
     }
-    Ok(crossed)
+    Ok(times)
 }
 
 fn batch(
     tracer: &mut dyn Tracer,
     crossings: &mut Crossings,
     size: usize,
-    traced: &mut Vec<events::Traced>,
+    events: &mut Vec<TraceEvent>,
     tsc: &Tsc,
-    crossed: &mut Crossed,
+    times: &mut TracedTimes,
 ) -> Result<(), Failure> {
     crossings.prepare();
-    traced.clear();
-    tracer.begin()?;
+    events.clear();
+    tracer.start()?;
     let marks = crossings.marks();
     let stamps = crossings.make(size);
-    let uncertainty = tracer.end(traced)?;
-    // A reading is as good as a step of the counter, too.
+    let uncertainty = tracer.stop(events)?;
+    // The stamps have an error of one step of the counter too.
     let tolerance = match uncertainty {
         0.0 => 0,
         ns => (ns * tsc.hertz / 1e9).ceil() as u64 + tsc.step,
     };
-    crossed.made += stamps.len() as u64;
-    crossed.uncertainty = crossed.uncertainty.max(uncertainty);
-    matching::pair(stamps, traced, &marks, tolerance, |stamp, event| {
-        let took = event.ticks.saturating_sub(stamp.before).saturating_sub(tsc.overhead);
-        crossed.ticks.record(took);
-        crossed.matched += 1;
+    times.made += stamps.len() as u64;
+    times.uncertainty = times.uncertainty.max(uncertainty);
+    matching::match_events(stamps, events, &marks, tolerance, |stamp, event| {
+        let elapsed = event.ticks.saturating_sub(stamp.before).saturating_sub(tsc.overhead);
+        times.ticks.record(elapsed);
+        times.matched += 1;
     })
 }

@@ -1,4 +1,4 @@
-//! The user's side: a stamp, the crossing at once, a stamp. Both stay in registers until both are taken.
+//! Crossings with a stamp before and after each. Both stamps stay in registers until both are taken.
 
 use std::arch::asm;
 use std::ops::Range;
@@ -8,21 +8,21 @@ use machine::mapping::{Mapping, PAGE};
 
 use super::Event;
 
-/// The system call that is made: one that does next to nothing, and looks at no argument.
+/// The traced system call. It is almost empty and ignores its arguments.
 pub(super) const CALL: u64 = libc::SYS_getppid as u64;
 
-/// One crossing as the user saw it.
+/// Stamps and mark of one crossing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Ticks before it.
+    /// Counter before the crossing, ticks.
     pub before: u64,
-    /// Ticks after it.
+    /// Counter after the crossing, ticks.
     pub after: u64,
-    /// Its own mark: the address that faults, or the argument of the call.
+    /// Mark of the crossing: the faulting address, or the argument of the call.
     pub mark: u64,
 }
 
-/// What crosses, and keeps the stamps of one batch.
+/// Maker of batches of crossings.
 #[derive(Debug)]
 pub struct Crossings {
     event: Event,
@@ -31,21 +31,22 @@ pub struct Crossings {
 }
 
 impl Crossings {
-    /// Room for batches of so many.
+    /// Allocates memory for batches of up to `capacity` crossings.
     ///
     /// # Errors
-    /// Where memory is short.
-    pub fn new(event: Event, most: usize) -> Result<Self, Failure> {
-        let pages = Mapping::anonymous(most * PAGE).map_err(|why| Failure::failed(why.to_string()));
-        Ok(Self { event, pages: pages?, stamps: vec![Stamp::default(); most] })
+    /// Returns `failed` without memory.
+    pub fn new(event: Event, capacity: usize) -> Result<Self, Failure> {
+        let pages =
+            Mapping::anonymous(capacity * PAGE).map_err(|why| Failure::failed(why.to_string()));
+        Ok(Self { event, pages: pages?, stamps: vec![Stamp::default(); capacity] })
     }
 
-    /// How many fit into a batch.
-    pub fn most(&self) -> usize {
+    /// Returns the maximum number of crossings per batch.
+    pub fn capacity(&self) -> usize {
         self.stamps.len()
     }
 
-    /// The marks that crossings may have.
+    /// Returns the range of marks.
     pub fn marks(&self) -> Range<u64> {
         match self.event {
             Event::PageFault => {
@@ -56,14 +57,14 @@ impl Crossings {
         }
     }
 
-    /// Makes the pages absent, so that each will fault.
+    /// Discards the pages, so that each will fault.
     pub fn prepare(&mut self) {
         if self.event == Event::PageFault {
             self.pages.madvise_dontneed();
         }
     }
 
-    /// Crosses so many times, at most as often as there is room; each crossing has a mark of its own.
+    /// Makes `count` crossings, at most [`capacity`](Self::capacity), with distinct marks in ascending order.
     pub fn make(&mut self, count: usize) -> &[Stamp] {
         let count = count.min(self.stamps.len());
         let stamps = &mut self.stamps[..count];
@@ -80,8 +81,8 @@ fn fault(pages: &Mapping, stamps: &mut [Stamp]) {
     for (stamp, page) in stamps.iter_mut().zip((0..pages.len()).step_by(PAGE)) {
         let byte = pages.as_mut_ptr().wrapping_add(page);
         let (before_low, before_high, after_low, after_high): (u32, u32, u32, u32);
-        // SAFETY: the byte lies in the mapping, which is writable and ours; the fault keeps all
-        // registers. Nothing stands between the first stamp's fence and the store.
+        // SAFETY: the byte is inside a writable mapping without references; the fault preserves all
+        // registers. There is no instruction between the fence of the first stamp and the store.
         unsafe {
             asm!(
                 "lfence", "rdtsc", "lfence",
@@ -95,8 +96,8 @@ fn fault(pages: &Mapping, stamps: &mut [Stamp]) {
             );
         }
         *stamp = Stamp {
-            before: whole(before_low, before_high),
-            after: whole(after_low, after_high),
+            before: join(before_low, before_high),
+            after: join(after_low, after_high),
             mark: byte as u64,
         };
     }
@@ -106,8 +107,8 @@ fn fault(pages: &Mapping, stamps: &mut [Stamp]) {
 fn call(stamps: &mut [Stamp]) {
     for (stamp, mark) in stamps.iter_mut().zip(0u64..) {
         let (before_low, before_high, after_low, after_high): (u32, u32, u32, u32);
-        // SAFETY: getppid reads no argument and no memory; the kernel keeps all registers but rax, rcx
-        // and r11. Between the first stamp's fence and the call stand moves between registers alone.
+        // SAFETY: getppid reads no argument or memory; the kernel preserves all registers except rax, rcx and
+        // r11. Between the fence of the first stamp and the call there are only moves between registers.
         unsafe {
             asm!(
                 "lfence", "rdtsc", "lfence",
@@ -121,14 +122,14 @@ fn call(stamps: &mut [Stamp]) {
             );
         }
         *stamp = Stamp {
-            before: whole(before_low, before_high),
-            after: whole(after_low, after_high),
+            before: join(before_low, before_high),
+            after: join(after_low, after_high),
             mark,
         };
     }
 }
 
-fn whole(low: u32, high: u32) -> u64 {
+fn join(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
@@ -138,13 +139,13 @@ mod tests {
     use crate::page_faults_of_thread;
 
     #[test]
-    fn every_crossing_has_its_own_mark_and_takes_time() {
+    fn crossings_have_distinct_marks_and_ascending_stamps() {
         for event in [Event::PageFault, Event::Syscall] {
             let mut crossings = Crossings::new(event, 100).unwrap();
             let marks = crossings.marks();
             crossings.prepare();
             let stamps = crossings.make(1000).to_vec();
-            assert_eq!(stamps.len(), 100, "no more than there is room for");
+            assert_eq!(stamps.len(), 100, "the capacity");
             assert!(stamps.iter().all(|stamp| stamp.after > stamp.before));
             assert!(stamps.windows(2).all(|two| two[0].after <= two[1].before));
             assert!(stamps.windows(2).all(|two| two[0].mark < two[1].mark));
@@ -153,17 +154,17 @@ mod tests {
     }
 
     #[test]
-    fn pages_fault_again_once_prepared() {
-        // Pages of the program may come back beside them.
-        const STRAY: u64 = 8;
+    fn prepared_pages_fault_again() {
+        // Reclaimed pages of this program may fault too.
+        const MAX_STRAY_FAULTS: u64 = 8;
         let mut crossings = Crossings::new(Event::PageFault, 64).unwrap();
         crossings.make(64);
         let before = page_faults_of_thread();
         crossings.make(64);
-        assert!(page_faults_of_thread() - before <= STRAY, "the pages are there");
+        assert!(page_faults_of_thread() - before <= MAX_STRAY_FAULTS, "the pages are present");
         let before = page_faults_of_thread();
         crossings.prepare();
         crossings.make(64);
-        assert!((64..=64 + STRAY).contains(&(page_faults_of_thread() - before)));
+        assert!((64..=64 + MAX_STRAY_FAULTS).contains(&(page_faults_of_thread() - before)));
     }
 }

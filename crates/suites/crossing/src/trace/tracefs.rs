@@ -1,4 +1,4 @@
-//! The kernel's trace file system, reached without a change to any mount table.
+//! Access to the kernel's trace file system without a change to any mount table.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,88 +8,87 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::thread::CapabilitySet;
 
-/// What helps where the kernel does not let us.
+/// Fix if the kernel denies access.
 const AS_ROOT: &str = "run as root, outside a container and without kernel lockdown";
 
-/// More than any file that is read here holds.
-const WHOLE: usize = 16 << 10;
+/// Buffer size, bytes, larger than any file that is read here.
+const BUFFER_SIZE: usize = 16 << 10;
 
 /// A folder of the trace file system.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
 impl Folder {
-    /// The root: where it is mounted already, else in a mount of our own that hangs nowhere and goes
-    /// with its last open file.
+    /// Opens the root: the existing mount, or a new detached mount that is removed with its last open file.
     ///
     /// # Errors
-    /// Unavailable where the kernel has no such file system or does not let us.
+    /// Returns `unavailable` if the kernel lacks the file system or denies access.
     pub fn root() -> Result<Self, Failure> {
         let folder = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         match mounted() {
             Some(path) => rustix::fs::open(&path, folder, Mode::empty())
                 .map(Self)
-                .map_err(|why| refused(&path, why)),
-            None => unattached().map(Self).map_err(|why| refused("mount tracefs", why)),
+                .map_err(|why| to_failure(&path, why)),
+            None => mount_detached().map(Self).map_err(|why| to_failure("mount tracefs", why)),
         }
     }
 
-    /// A folder below.
+    /// Opens a subfolder.
     ///
     /// # Errors
-    /// Where there is none, or the kernel does not let us.
+    /// Returns `unavailable` if it does not exist or the kernel denies access.
     pub fn folder(&self, path: &str) -> Result<Self, Failure> {
         self.open(path, OFlags::DIRECTORY | OFlags::RDONLY).map(Self)
     }
 
-    /// Opens a file below.
+    /// Opens a file in this folder.
     ///
     /// # Errors
-    /// Where there is none, or the kernel does not let us.
+    /// Returns `unavailable` if it does not exist or the kernel denies access.
     pub fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
         openat(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|why| refused(path, why))
+            .map_err(|why| to_failure(path, why))
     }
 
-    /// What a file below says.
+    /// Reads a file in this folder.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// Returns `unavailable` or `failed` if it cannot be read.
     pub fn read(&self, path: &str) -> Result<String, Failure> {
         let file = self.open(path, OFlags::RDONLY)?;
-        // Some files answer the first read alone, so that it must have room for all.
-        let (mut text, mut part) = (Vec::new(), vec![0; WHOLE]);
+        // Some files answer only the first read, so its buffer must be large enough for the whole text.
+        let (mut text, mut part) = (Vec::new(), vec![0; BUFFER_SIZE]);
         loop {
             match rustix::io::read(&file, &mut part) {
                 Ok(0) => break,
                 Ok(length) => text.extend_from_slice(&part[..length]),
                 Err(Errno::INTR) => {}
-                Err(why) => return Err(refused(path, why)),
+                Err(why) => return Err(to_failure(path, why)),
             }
         }
-        String::from_utf8(text).map_err(|_| Failure::failed(format!("tracefs: {path} is no text")))
+        String::from_utf8(text).map_err(|_| Failure::failed(format!("tracefs: {path}: not UTF-8")))
     }
 
-    /// Writes a setting below, in the place of what it was.
+    /// Replaces the contents of a file in this folder.
     ///
     /// # Errors
-    /// Where the kernel refuses.
-    pub fn write(&self, path: &str, setting: &str) -> Result<(), Failure> {
+    /// Returns `unavailable` or `failed` if the kernel refuses.
+    pub fn write(&self, path: &str, text: &str) -> Result<(), Failure> {
         let file = self.open(path, OFlags::WRONLY | OFlags::TRUNC)?;
-        match rustix::io::write(&file, setting.as_bytes()) {
-            Ok(written) if written == setting.len() => Ok(()),
-            Ok(_) => Err(Failure::failed(format!("tracefs: {path}: only in part written"))),
-            Err(why) => Err(refused(&format!("{path} = {setting}"), why)),
+        match rustix::io::write(&file, text.as_bytes()) {
+            Ok(written) if written == text.len() => Ok(()),
+            Ok(_) => Err(Failure::failed(format!("tracefs: {path}: partial write"))),
+            Err(why) => Err(to_failure(&format!("{path} = {text}"), why)),
         }
     }
 
-    /// The names of what is below.
+    /// Returns the names of the entries.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// Returns `unavailable` or `failed` if the folder cannot be read.
     pub fn names(&self) -> Result<Vec<String>, Failure> {
         let listed = rustix::fs::Dir::read_from(&self.0).and_then(Iterator::collect);
-        let listed: Vec<rustix::fs::DirEntry> = listed.map_err(|why| refused("list", why))?;
+        let listed: Vec<rustix::fs::DirEntry> = listed.map_err(|why| to_failure("list", why))?;
         let name = |entry: &rustix::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         Ok(listed.iter().map(name).filter(|name| !name.starts_with('.')).collect())
     }
@@ -101,20 +100,20 @@ impl AsFd for Folder {
     }
 }
 
-/// The failure that a refusal amounts to.
-fn refused(what: &str, why: Errno) -> Failure {
+/// Converts an error of the kernel to a failure.
+fn to_failure(what: &str, why: Errno) -> Failure {
     let text = format!("tracefs: {what}: {why}");
     match why {
         Errno::PERM | Errno::ACCESS => Failure::unavailable(text, AS_ROOT),
         Errno::NODEV | Errno::NOENT => {
             Failure::unavailable(text, "use a kernel with CONFIG_FTRACE_SYSCALLS")
         }
-        Errno::NOSYS => Failure::unavailable(text, "use a kernel from 5.2, or mount tracefs"),
+        Errno::NOSYS => Failure::unavailable(text, "use Linux 5.2 or later, or mount tracefs"),
         _ => Failure::failed(text),
     }
 }
 
-/// Where it is mounted for this process.
+/// Returns the path of an existing mount of tracefs.
 fn mounted() -> Option<String> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mut lines = mounts.lines().map(|line| line.split(' '));
@@ -124,8 +123,8 @@ fn mounted() -> Option<String> {
     })
 }
 
-/// Mounts it without attaching it anywhere.
-fn unattached() -> rustix::io::Result<OwnedFd> {
+/// Creates a detached mount.
+fn mount_detached() -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     rustix::mount::fsmount(
@@ -135,10 +134,10 @@ fn unattached() -> rustix::io::Result<OwnedFd> {
     )
 }
 
-/// Whether the kernel has the file system, and lets us use it; changes and mounts nothing.
+/// Checks, without mounting it, that tracefs has this event and that this process may use it.
 ///
 /// # Errors
-/// Unavailable, with the reason.
+/// Returns `unavailable` with the cause and the fix.
 pub fn available(event: &str) -> Result<(), Failure> {
     if let Some(path) = mounted() {
         let event = format!("{path}/events/{event}");
@@ -156,38 +155,38 @@ pub fn available(event: &str) -> Result<(), Failure> {
             "use a kernel with CONFIG_FTRACE_SYSCALLS",
         ));
     }
-    capable(
+    check_capabilities(
         &[CapabilitySet::SYS_ADMIN],
-        "tracefs is not mounted, and mounting it takes CAP_SYS_ADMIN",
+        "tracefs is not mounted, and mounting it needs CAP_SYS_ADMIN",
     )
 }
 
-/// Whether this process has all capabilities of one of these sets in effect.
+/// Checks that this process has all effective capabilities of one of these sets.
 ///
 /// # Errors
-/// Unavailable, with the reason given.
-pub(super) fn capable(any: &[CapabilitySet], otherwise: &str) -> Result<(), Failure> {
+/// Returns `unavailable` with the given cause.
+pub(super) fn check_capabilities(any: &[CapabilitySet], cause: &str) -> Result<(), Failure> {
     let has = |sets: rustix::thread::CapabilitySets| {
-        any.iter().any(|needed| sets.effective.contains(*needed))
+        any.iter().any(|required| sets.effective.contains(*required))
     };
     if rustix::thread::capabilities(None).is_ok_and(has) {
         return Ok(());
     }
-    Err(Failure::unavailable(otherwise, AS_ROOT))
+    Err(Failure::unavailable(cause, AS_ROOT))
 }
 
-/// Whether process numbers are here what tracepoints take them for.
+/// Checks that thread IDs here are those that tracepoints see.
 ///
 /// # Errors
-/// Unavailable in a container's PID namespace.
-pub(super) fn numbers_of_the_host() -> Result<(), Failure> {
-    /// `PROC_PID_INIT_INO` of the kernel: the namespace that the machine starts with.
-    const FIRST: &str = "pid:[4026531836]";
+/// Returns `unavailable` in the PID namespace of a container.
+pub(super) fn check_pid_namespace() -> Result<(), Failure> {
+    /// `PROC_PID_INIT_INO` of the kernel: the initial namespace.
+    const INITIAL: &str = "pid:[4026531836]";
     match std::fs::read_link("/proc/self/ns/pid") {
-        Ok(namespace) if namespace.as_os_str() == FIRST => Ok(()),
+        Ok(namespace) if namespace.as_os_str() == INITIAL => Ok(()),
         _ => Err(Failure::unavailable(
-            "in a PID namespace a process does not know the number that tracepoints see",
-            "run on the host, outside a container",
+            "in a PID namespace the thread IDs differ from those of tracepoints",
+            "run outside a container",
         )),
     }
 }

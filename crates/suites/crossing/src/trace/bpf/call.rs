@@ -1,4 +1,4 @@
-//! bpf(2): the few commands that a program on a tracepoint takes.
+//! Commands of bpf(2) for a program on a raw tracepoint.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,10 +8,10 @@ use lab::sample::Failure;
 
 use super::instructions::Instruction;
 
-/// The kernel gives the clock and the process to programs of a licence that goes with its own.
+/// Licence of the program: the kernel provides the helpers only to GPL-compatible programs.
 const LICENCE: &CStr = c"Dual MIT/GPL";
-/// Bytes for what the kernel says of a program that it refuses.
-const LOG: usize = 64 << 10;
+/// Size of the verifier's log, bytes.
+const LOG_SIZE: usize = 64 << 10;
 
 /// Commands, types and flags of `include/uapi/linux/bpf.h`.
 const MAP_CREATE: i64 = 0;
@@ -21,7 +21,7 @@ const MAP_TYPE_ARRAY: u32 = 2;
 const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const F_MMAPABLE: u32 = 1 << 10;
 
-/// `union bpf_attr` as far as making a map goes.
+/// `union bpf_attr` for the creation of a map.
 #[repr(C)]
 struct MapCreate {
     kind: u32,
@@ -31,7 +31,7 @@ struct MapCreate {
     flags: u32,
 }
 
-/// `union bpf_attr` as far as loading a program goes.
+/// `union bpf_attr` for loading a program.
 #[repr(C)]
 struct ProgLoad {
     kind: u32,
@@ -45,31 +45,31 @@ struct ProgLoad {
     flags: u32,
 }
 
-/// `union bpf_attr` as far as attaching to a raw tracepoint goes.
+/// `union bpf_attr` for attaching to a raw tracepoint.
 #[repr(C)]
 struct RawTracepointOpen {
     name: u64,
     program: u32,
-    _rest: u32,
+    _padding: u32,
 }
 
-/// Whether the kernel knows the call at all.
-pub(super) fn known() -> Result<(), Failure> {
-    /// No command has this number, so that none is carried out.
+/// Checks that the kernel has bpf(2).
+pub(super) fn check_exists() -> Result<(), Failure> {
+    /// An unused command number, so that the call has no effect.
     const NO_COMMAND: i64 = 0xffff;
-    // SAFETY: no attributes, of no length.
+    // SAFETY: the attributes have length 0.
     unsafe { libc::syscall(libc::SYS_bpf, NO_COMMAND, std::ptr::null::<u8>(), 0) };
     let why = io::Error::last_os_error();
-    if why.raw_os_error() == Some(libc::ENOSYS) { Err(refused("bpf(2)", &why)) } else { Ok(()) }
+    if why.raw_os_error() == Some(libc::ENOSYS) { Err(to_failure("bpf(2)", &why)) } else { Ok(()) }
 }
 
-/// The failure that a refusal amounts to.
-pub(super) fn refused(what: &str, why: &io::Error) -> Failure {
+/// Converts an error of the kernel to a failure.
+pub(super) fn to_failure(what: &str, why: &io::Error) -> Failure {
     let text = format!("{what}: {why}");
     match why.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => Failure::unavailable(
             text,
-            "run as root without kernel lockdown; before kernel 5.11 also: ulimit -l unlimited",
+            "run as root, without kernel lockdown; before kernel 5.11 also run 'ulimit -l unlimited'",
         ),
         Some(libc::ENOSYS | libc::ENOENT | libc::EINVAL | libc::EOPNOTSUPP) => {
             Failure::unavailable(
@@ -82,16 +82,16 @@ pub(super) fn refused(what: &str, why: &io::Error) -> Failure {
 }
 
 fn bpf<T>(command: i64, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes live through the call and are as long as told; so does what they point to.
+    // SAFETY: the attributes, with their stated length, and all they refer to outlive the call.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     match i32::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Makes an array of one value, which can be mapped.
+/// Creates an array map with one value, which can be mapped into memory.
 pub(super) fn create_map(value_size: usize) -> Result<OwnedFd, Failure> {
     let attributes = MapCreate {
         kind: MAP_TYPE_ARRAY,
@@ -100,10 +100,10 @@ pub(super) fn create_map(value_size: usize) -> Result<OwnedFd, Failure> {
         max_entries: 1,
         flags: F_MMAPABLE,
     };
-    bpf(MAP_CREATE, &attributes).map_err(|why| refused("make a BPF map", &why))
+    bpf(MAP_CREATE, &attributes).map_err(|why| to_failure("create a BPF map", &why))
 }
 
-/// Loads a program for raw tracepoints.
+/// Loads a raw-tracepoint program.
 pub(super) fn load(program: &[Instruction]) -> Result<OwnedFd, Failure> {
     let mut attributes = ProgLoad {
         kind: PROG_TYPE_RAW_TRACEPOINT,
@@ -120,24 +120,24 @@ pub(super) fn load(program: &[Instruction]) -> Result<OwnedFd, Failure> {
         Ok(loaded) => return Ok(loaded),
         Err(why) => why,
     };
-    // Once more, for what the kernel has against it.
-    let mut log = vec![0u8; LOG];
+    // Load again with the verifier's log.
+    let mut log = vec![0u8; LOG_SIZE];
     attributes.log_level = 1;
-    attributes.log_size = LOG as u32;
+    attributes.log_size = LOG_SIZE as u32;
     attributes.log = log.as_mut_ptr() as u64;
     let _ = bpf(PROG_LOAD, &attributes);
     let text = String::from_utf8_lossy(&log);
-    let said = text.trim_end_matches('\0').lines().rfind(|line| !line.starts_with("processed"));
-    Err(refused(&format!("load a BPF program ({})", said.unwrap_or("no log")), &why))
+    let line = text.trim_end_matches('\0').lines().rfind(|line| !line.starts_with("processed"));
+    Err(to_failure(&format!("load a BPF program ({})", line.unwrap_or("no log")), &why))
 }
 
-/// Attaches a program to a raw tracepoint, until what is given back is closed.
+/// Attaches a program to a raw tracepoint, until the returned link is closed.
 pub(super) fn attach(tracepoint: &CStr, program: &OwnedFd) -> Result<OwnedFd, Failure> {
     let attributes = RawTracepointOpen {
         name: tracepoint.as_ptr() as u64,
         program: program.as_raw_fd() as u32,
-        _rest: 0,
+        _padding: 0,
     };
     let what = || format!("attach BPF to {}", tracepoint.to_string_lossy());
-    bpf(RAW_TRACEPOINT_OPEN, &attributes).map_err(|why| refused(&what(), &why))
+    bpf(RAW_TRACEPOINT_OPEN, &attributes).map_err(|why| to_failure(&what(), &why))
 }

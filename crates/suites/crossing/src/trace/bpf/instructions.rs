@@ -1,4 +1,4 @@
-//! The program: reads the clock, asks whose event it is, and stores the time and the mark.
+//! The program: reads the clock, checks thread and system call, and stores time and mark.
 
 use crate::trace::Event;
 use crate::trace::stamps::CALL;
@@ -13,16 +13,16 @@ pub(super) struct Instruction {
     immediate: i32,
 }
 
-/// Helpers of the kernel, by their numbers.
+/// Numbers of the kernel's helpers.
 const KTIME_GET_NS: i32 = 5;
 const GET_CURRENT_PID_TGID: i32 = 14;
 const PROBE_READ_KERNEL: i32 = 113;
-/// The source register that makes an immediate the address of a map's value.
+/// Source register that marks an immediate as the address of a map's value.
 const MAP_VALUE: u8 = 2;
-/// Where the kernel keeps a system call's first argument: `di` of `struct pt_regs`.
+/// Offset of a system call's first argument, `di`, in `struct pt_regs`.
 const FIRST_ARGUMENT: i32 = 112;
 
-/// The frame's end, below which the program has its stack.
+/// Frame pointer register; the stack is below it.
 const FRAME: u8 = 10;
 
 const fn of(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
@@ -61,7 +61,7 @@ const fn call(helper: i32) -> Instruction {
     of(0x85, 0, 0, 0, helper)
 }
 
-/// All jumps lead to the end; where that is, is filled in last.
+/// Jump to the exit if two registers differ. The offsets of all such jumps are filled in last.
 const fn leave_unless_equal(one: u8, other: u8) -> Instruction {
     of(JUMP_UNLESS_EQUAL, one, other, 0, 0)
 }
@@ -78,23 +78,23 @@ const JUMP_UNLESS_EQUAL: u8 = 0x5d;
 const JUMP_UNLESS: u8 = 0x55;
 const JUMP_FROM: u8 = 0x35;
 
-/// A constant of 64 bits, which takes two places; by `kind` it is a number or stands for an address.
+/// A 64-bit constant in two instructions: a number, or with `kind` [`MAP_VALUE`] an address.
 const fn constant(to: u8, kind: u8, number: u64) -> [Instruction; 2] {
     let (low, high) = (number as u32 as i32, (number >> 32) as u32 as i32);
     [of(0x18, to, kind, 0, low), of(0, 0, 0, 0, high)]
 }
 
-/// The program for one event of one thread (process number above, thread number below), which writes
-/// into the value of `map`: a count, 8 bytes of nothing, and up to `room` pairs of time and mark.
-pub(super) fn program(event: Event, thread: u64, map: i32, room: usize) -> Vec<Instruction> {
-    // The clock before all else: what comes later makes the bound no looser.
+/// Returns the program for one event of one thread (process ID in the upper half, thread ID in the lower). It writes
+/// to the value of `map`: a count, 8 bytes of padding, and up to `capacity` pairs of time and mark.
+pub(super) fn program(event: Event, thread: u64, map: i32, capacity: usize) -> Vec<Instruction> {
+    // The clock first, so that the later instructions do not loosen the bound.
     let mut all = vec![moved(6, 1), call(KTIME_GET_NS), moved(7, 0), call(GET_CURRENT_PID_TGID)];
     all.extend(constant(1, 0, thread));
     all.push(leave_unless_equal(0, 1));
     match event {
-        // The tracepoint's first argument is the address.
+        // The first argument of the tracepoint is the address.
         Event::PageFault => all.push(load(8, 6, 0)),
-        // Its arguments are the registers and the call's number.
+        // The arguments of the tracepoint are the registers and the call's number.
         Event::Syscall => all.extend([
             load(1, 6, 8),
             leave_unless(1, CALL as i32),
@@ -108,13 +108,19 @@ pub(super) fn program(event: Event, thread: u64, map: i32, room: usize) -> Vec<I
         ]),
     }
     all.extend(constant(9, MAP_VALUE, map as u64));
-    all.extend([load(1, 9, 0), leave_from(1, room as i32), moved(2, 1), add(2, 1), store(9, 0, 2)]);
+    all.extend([
+        load(1, 9, 0),
+        leave_from(1, capacity as i32),
+        moved(2, 1),
+        add(2, 1),
+        store(9, 0, 2),
+    ]);
     all.extend([shift_left(1, 4), add_register(9, 1), store(9, 16, 7), store(9, 24, 8)]);
     let end = all.len();
     all.extend([set(0, 0), of(0x95, 0, 0, 0, 0)]);
-    for (place, instruction) in all.iter_mut().enumerate() {
+    for (index, instruction) in all.iter_mut().enumerate() {
         if matches!(instruction.code, JUMP_UNLESS_EQUAL | JUMP_UNLESS | JUMP_FROM) {
-            instruction.offset = (end - place - 1) as i16;
+            instruction.offset = (end - index - 1) as i16;
         }
     }
     all
@@ -124,16 +130,16 @@ pub(super) fn program(event: Event, thread: u64, map: i32, room: usize) -> Vec<I
 mod tests {
     use super::*;
 
-    /// Carries the program out as far as it goes without the kernel: gives count, time and mark stored.
+    /// Interprets the program with simulated helpers; returns the stored count, time and mark.
     fn run(program: &[Instruction], arguments: [u64; 2], current: u64, argument: u64) -> [u64; 3] {
         let (mut registers, mut value, mut stacked) = ([0u64; 11], [0u64; 8], 0);
-        let mut at = 0;
+        let mut pc = 0;
         loop {
-            let i = program[at];
+            let i = program[pc];
             let (to, from) = (usize::from(i.registers & 15), usize::from(i.registers >> 4));
             let number = i64::from(i.immediate) as u64;
-            at += 1;
-            let mut jump = |when: bool| at += usize::from(when) * i.offset as usize;
+            pc += 1;
+            let mut jump = |condition: bool| pc += usize::from(condition) * i.offset as usize;
             match i.code {
                 0xbf => registers[to] = registers[from],
                 0xb7 => registers[to] = number,
@@ -153,9 +159,9 @@ mod tests {
                     _ => registers[0] = current,
                 },
                 0x18 => {
-                    let high = (program[at].immediate as u32 as u64) << 32;
+                    let high = (program[pc].immediate as u32 as u64) << 32;
                     registers[to] = if from == 0 { high | i.immediate as u32 as u64 } else { 0 };
-                    at += 1;
+                    pc += 1;
                 }
                 0x5d => jump(registers[to] != registers[from]),
                 0x55 => jump(registers[to] != number),
@@ -167,18 +173,18 @@ mod tests {
     }
 
     #[test]
-    fn only_our_threads_events_are_stored() {
-        let ours = 7 << 32 | 0x8000_0001;
-        let fault = program(Event::PageFault, ours, 3, 100);
-        assert_eq!(run(&fault, [0x1234, 0], ours, 0), [1, 77, 0x1234]);
-        assert_eq!(run(&fault, [0x1234, 0], ours + 1, 0), [0; 3]);
-        let syscall = program(Event::Syscall, ours, 3, 100);
-        assert_eq!(run(&syscall, [0x5000, CALL], ours, 9), [1, 77, 9]);
-        assert_eq!(run(&syscall, [0x5000, CALL + 1], ours, 9), [0; 3]);
+    fn only_crossings_of_the_given_thread_are_stored() {
+        let thread = 7 << 32 | 0x8000_0001;
+        let fault = program(Event::PageFault, thread, 3, 100);
+        assert_eq!(run(&fault, [0x1234, 0], thread, 0), [1, 77, 0x1234]);
+        assert_eq!(run(&fault, [0x1234, 0], thread + 1, 0), [0; 3]);
+        let syscall = program(Event::Syscall, thread, 3, 100);
+        assert_eq!(run(&syscall, [0x5000, CALL], thread, 9), [1, 77, 9]);
+        assert_eq!(run(&syscall, [0x5000, CALL + 1], thread, 9), [0; 3]);
     }
 
     #[test]
-    fn a_full_map_takes_no_more() {
+    fn a_full_map_stores_no_more_events() {
         assert_eq!(run(&program(Event::PageFault, 1, 3, 0), [5, 0], 1, 0), [0; 3]);
     }
 }

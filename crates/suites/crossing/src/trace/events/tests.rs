@@ -32,10 +32,10 @@ format:
 ";
 
 fn header() -> Pages {
-    Pages::read(HEADER).unwrap()
+    Pages::parse(HEADER).unwrap()
 }
 
-/// What a page may hold, as the kernel writes it.
+/// An item of a page.
 #[derive(Debug, Clone)]
 enum Held {
     Short(u32, Vec<u32>),
@@ -59,8 +59,8 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().copied().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A page as the kernel writes it.
-fn written(began: u64, all: &[Held]) -> Vec<u8> {
+/// Writes a page like the kernel.
+fn written(start: u64, all: &[Held]) -> Vec<u8> {
     let mut data = Vec::new();
     let long =
         |kind: u32, time: u64| bytes(&[kind | (time as u32) << 5, (time >> DELTA_BITS) as u32]);
@@ -78,40 +78,40 @@ fn written(began: u64, all: &[Held]) -> Vec<u8> {
             Held::Stamp(time) => data.extend(long(TIME_STAMP, *time)),
         }
     }
-    let mut page = [began.to_le_bytes(), (data.len() as u64).to_le_bytes()].concat();
+    let mut page = [start.to_le_bytes(), (data.len() as u64).to_le_bytes()].concat();
     page.extend(data);
-    // What lies behind the last record is whatever was there.
+    // The bytes after the last record are undefined.
     page.extend([0xa5; 64]);
     page
 }
 
 proptest! {
     #[test]
-    fn what_was_written_is_read(
-        began in any::<u64>(),
+    fn written_records_are_parsed_exactly(
+        start in any::<u64>(),
         all in proptest::collection::vec(held(), 0..40),
     ) {
-        let mut due = Vec::new();
-        let mut now = began;
+        let mut expected = Vec::new();
+        let mut now = start;
         for held in &all {
             match held {
                 Held::Short(delta, words) | Held::Long(delta, words) => {
                     now = now.wrapping_add(u64::from(*delta));
-                    due.push((now, bytes(words)));
+                    expected.push((now, bytes(words)));
                 }
                 Held::Extend(time) => now = now.wrapping_add(*time),
-                Held::Stamp(time) => now = absolute(*time, began),
+                Held::Stamp(time) => now = absolute(*time, start),
             }
         }
-        let page = written(began, &all);
+        let page = written(start, &all);
         let read: Result<Vec<_>, _> = header().records(&page).unwrap().collect();
         let read: Vec<_> =
             read.unwrap().into_iter().map(|(ticks, bytes)| (ticks, bytes.to_vec())).collect();
-        prop_assert_eq!(read, due);
+        prop_assert_eq!(read, expected);
     }
 
     #[test]
-    fn a_page_that_is_cut_off_is_an_error_and_never_another_record(
+    fn a_truncated_page_is_an_error_and_never_another_record(
         all in proptest::collection::vec(held(), 1..40),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -119,28 +119,28 @@ proptest! {
         let mut page = whole.clone();
         page.truncate(cut.index(whole.len() - 64));
         prop_assert!(matches!(header().records(&page), Err(Malformed::Page)));
-        // The same where the page says that it holds less than it does.
+        // The same with a smaller byte count.
         let held = cut.index(whole.len() - 80) as u64;
         page = whole.clone();
         page[8..16].copy_from_slice(&held.to_le_bytes());
         let all: Vec<_> = header().records(&whole).unwrap().map(Result::unwrap).collect();
         let some: Vec<_> = header().records(&page).unwrap().collect();
-        for (read, due) in some.iter().zip(&all) {
-            prop_assert!(*read == Ok(*due) || *read == Err(Malformed::Record));
+        for (read, expected) in some.iter().zip(&all) {
+            prop_assert!(*read == Ok(*expected) || *read == Err(Malformed::Record));
         }
     }
 
     #[test]
-    fn no_bytes_and_no_text_make_it_panic(
+    fn no_page_and_no_format_panics(
         page in proptest::collection::vec(any::<u8>(), 0..300),
         format in "(\t?field:[ -~\t]{0,40}\n|ID: [0-9]{0,20}\n|[ -~\n]{0,30}){0,6}",
     ) {
-        let _ = Pages::read(&format);
-        let layout = Layout::read(&format, Event::Syscall, 1);
-        for layout in [Layout::read(FAULT, Event::PageFault, 1).unwrap()].into_iter().chain(layout) {
+        let _ = Pages::parse(&format);
+        let layout = Layout::parse(&format, Event::Syscall, 1);
+        for layout in [Layout::parse(FAULT, Event::PageFault, 1).unwrap()].into_iter().chain(layout) {
             layout.decode((0, &page));
             if let Ok(records) = header().records(&page) {
-                // Each record takes at least its head, so that this ends.
+                // Each record consumes at least its first word.
                 prop_assert!(records.count() <= page.len() / 4 + 1);
             }
         }
@@ -153,42 +153,42 @@ fn record(id: u16, thread: i32, fields: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn a_fault_is_known_by_event_and_thread() {
-    let layout = Layout::read(FAULT, Event::PageFault, 7).unwrap();
+fn a_fault_is_identified_by_event_and_thread() {
+    let layout = Layout::parse(FAULT, Event::PageFault, 7).unwrap();
     let decoded = |record: &[u8]| layout.decode((5, record));
-    assert_eq!(decoded(&record(190, 7, &[0x7000, 1])), Some(Traced { ticks: 5, mark: 0x7000 }));
+    assert_eq!(decoded(&record(190, 7, &[0x7000, 1])), Some(TraceEvent { ticks: 5, mark: 0x7000 }));
     assert_eq!(decoded(&record(190, 8, &[0x7000, 1])), None);
     assert_eq!(decoded(&record(191, 7, &[0x7000, 1])), None);
-    assert_eq!(decoded(&record(190, 7, &[])), None, "cut off");
+    assert_eq!(decoded(&record(190, 7, &[])), None, "truncated");
 }
 
 #[test]
-fn a_call_is_known_by_its_number_and_told_by_its_first_argument() {
-    let layout = Layout::read(CALL, Event::Syscall, 7).unwrap();
-    let ours = crate::trace::stamps::CALL;
+fn a_call_is_identified_by_its_number_and_marked_by_its_first_argument() {
+    let layout = Layout::parse(CALL, Event::Syscall, 7).unwrap();
+    let expected = crate::trace::stamps::CALL;
     let decoded = |call: u64| layout.decode((5, &record(443, 7, &[call, 42, 1, 2, 3, 4, 5])));
-    assert_eq!(decoded(ours), Some(Traced { ticks: 5, mark: 42 }));
-    assert_eq!(decoded(ours + 1), None);
+    assert_eq!(decoded(expected), Some(TraceEvent { ticks: 5, mark: 42 }));
+    assert_eq!(decoded(expected + 1), None);
 }
 
 #[test]
-fn lost_and_taken_back_records_are_errors() {
+fn lost_and_discarded_records_are_errors() {
     let mut page = written(1, &[Held::Short(1, vec![1])]);
     page[11] |= 0x80;
     assert!(matches!(header().records(&page), Err(Malformed::Lost)));
-    let back = |delta: u32, length: u32| {
+    let padding = |delta: u32, length: u32| {
         let mut page = written(1, &[Held::Short(3, vec![1]), Held::Short(4, vec![length, 2, 3])]);
         page[24..28].copy_from_slice(&(PADDING | delta << 5).to_le_bytes());
         header().records(&page).unwrap().collect::<Result<Vec<_>, _>>().map(|all| all.len())
     };
-    assert_eq!([back(0, 12), back(1, 12)], [Ok(1); 2], "the rest of the page");
-    assert_eq!(back(9, 8), Err(Malformed::TakenBack));
-    assert_eq!(back(9, 13), Err(Malformed::Record));
+    assert_eq!([padding(0, 12), padding(1, 12)], [Ok(1); 2], "the unused end of the page");
+    assert_eq!(padding(9, 8), Err(Malformed::Discarded));
+    assert_eq!(padding(9, 13), Err(Malformed::Record));
 }
 
 #[test]
-fn a_format_without_a_field_is_refused_by_the_fields_name() {
-    let why = Layout::read(CALL, Event::PageFault, 7).unwrap_err();
+fn a_missing_field_is_reported_by_name() {
+    let why = Layout::parse(CALL, Event::PageFault, 7).unwrap_err();
     assert!(why.why.contains("'address'"), "{why}");
-    assert!(Pages::read("field: u64 commit; offset:x; size:8;").is_err());
+    assert!(Pages::parse("field: u64 commit; offset:x; size:8;").is_err());
 }
