@@ -174,18 +174,18 @@ fn the_command_prints_published_and_measured_rows() {
             .find(|line| line.starts_with(start))
             .unwrap_or_else(|| panic!("{start}: {table}"))
     };
-    let guest = line("guest of our own under KVM, isolation off");
+    let guest = line("micro-guest under KVM, isolation off");
     let kvm = crossing::guest::capability();
     if kvm.state.is_present() {
         assert!(guest.chars().any(|c| c.is_ascii_digit()), "{guest}");
     } else {
         assert!(guest.contains("not ring 0") || guest.contains('—'), "{guest}");
     }
-    for measured in ["  hardware and glue, both ways (no such call)", "  all"] {
+    for measured in ["  hardware, entry and exit code (unknown call)", "  total"] {
         assert!(line(measured).chars().any(|c| c.is_ascii_digit()), "{table}");
     }
     // Labels and the note state on which side the CR3 writes of isolation are counted.
-    for route in ["guest of our own under KVM", "guest on bare metal"] {
+    for route in ["micro-guest under KVM", "micro-guest on bare metal"] {
         let labelled = |line: &str| line.starts_with(route) && line.contains("on (with CR3)");
         assert!(table.lines().any(labelled), "{route}: {table}");
     }

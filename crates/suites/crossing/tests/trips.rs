@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crossing::trips::{By, Conditions, Cpus, METRICS, Trip, TripParams, Trips};
-use lab::factor::LevelType;
 use lab::histogram::decode_histogram;
 use lab::measure::Measurement;
 use lab::sample::{Failure, FailureKind};

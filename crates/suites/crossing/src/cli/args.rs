@@ -1,4 +1,4 @@
-//! The words of `tollgate crossing`.
+//! Arguments of `tollgate crossing`.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use lab::experiment::{MAX_ROUNDS, Profile};
 use crate::guest::StandaloneParams;
 use crate::one_way::MAX_CROSSINGS;
 
-/// From user to kernel and back: prints the seed's table beside this machine's, and what a round
-/// trip consists of
+/// Measure crossings between user and kernel; print xperf's table with this machine's rows, and the parts of a round
+/// trip
 #[derive(Debug, Parser)]
 #[command(
     name = "crossing",
@@ -23,23 +23,23 @@ pub(super) struct Options {
     pub(super) command: Option<Command>,
     #[command(flatten)]
     pub(super) measure: Measure,
-    /// The folder of all results
+    /// Results folder
     #[arg(long, value_name = "DIR", default_value = "results", global = true)]
     pub(super) results: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
-    /// Crossings a sample (default: those of the profile; the seed makes 1,000,000)
+    /// Crossings per sample [default: that of the profile; xperf: 1,000,000]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CROSSINGS)))]
     pub(super) crossings: Option<u32>,
-    /// Rounds, each in a fresh process
+    /// Number of rounds, each in a fresh process
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: Option<u32>,
-    /// How much is measured
+    /// How much to measure
     #[arg(long, value_enum, default_value = "quick")]
     pub(super) profile: ProfileName,
-    /// Allow what is not done unless asked for: tracefs (an instance of our own), bpf (a program)
+    /// Enable an opt-in feature: tracefs (a trace instance), bpf (a BPF program); repeatable
     #[arg(long, value_name = "WHAT", value_parser = ["tracefs", "bpf"])]
     pub(super) allow: Vec<String>,
     #[command(flatten)]
@@ -48,11 +48,11 @@ pub(super) struct Measure {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum ProfileName {
-    /// A look
+    /// Quick check, minutes in total
     Quick,
-    /// Figures to rely on
+    /// Reliable results
     Standard,
-    /// Figures to publish
+    /// Publishable results
     Full,
 }
 
@@ -68,27 +68,27 @@ impl From<ProfileName> for Profile {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Write the guest as an image that a multiboot loader such as GRUB starts on bare metal
+    /// Write the micro-guest as an image for a multiboot loader, e.g. GRUB, to boot on bare metal
     Guest {
-        /// Where to
+        /// Image file
         #[arg(long, value_name = "FILE")]
         write: PathBuf,
-        /// Rounds that it measures
+        /// Number of rounds
         #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = StandaloneParams::default().rounds, value_parser = clap::value_parser!(u32).range(1..=i64::from(StandaloneParams::MAX_ROUNDS)))]
         rounds: u32,
-        /// Crossings of each kind in a round
+        /// Crossings of each kind per round
         #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = StandaloneParams::default().crossings, value_parser = RangedI64ValueParser::<u64>::new().range(1..=i64::from(MAX_CROSSINGS)))]
         crossings: u64,
     },
-    /// Journal what the guest printed on bare metal, as a run of its own
+    /// Import the output of the guest on bare metal as a new run
     Import {
-        /// What came through the serial line
+        /// Captured serial output of the guest
         file: PathBuf,
-        /// What the machine is called
+        /// Host name of the machine
         #[arg(long, value_name = "NAME", default_value = "bare-metal")]
         host: String,
     },
-    /// Run as the first process of a virtual machine (the lab starts this itself)
+    /// Run as init of a virtual machine (started by the lab)
     #[command(hide = true)]
     GuestInit,
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_negative_number_is_a_value_out_of_range() {
+    fn a_negative_number_is_out_of_range() {
         for words in [
             &["--rounds"][..],
             &["--crossings"],
@@ -106,8 +106,8 @@ mod tests {
             &["guest", "--write", "image", "--crossings"],
         ] {
             let words = [&["crossing"], words, &["-1"]].concat();
-            let told = Options::try_parse_from(words).unwrap_err().to_string();
-            assert!(told.contains("-1 is not in 1..="), "{told}");
+            let error = Options::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains("-1 is not in 1..="), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the guest printed where it ran by itself, as a run of its own.
+//! Import of a standalone guest's report as a new run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,27 +22,31 @@ use crate::guest::CrossingKind;
 use crate::guest::report::{self, Report};
 use crate::one_way::with_ratio;
 
-/// Under which name the suite measures one way each.
+/// Experiment of the imported samples.
 const ONE_WAY: &str = "one-way";
-/// The level of the route that these samples took.
+/// Route of the imported samples.
 const ROUTE: &str = "bare-metal";
 
-/// Journals what a file holds; gives the run's folder.
+/// Imports a file and returns the folder of the new run.
+///
+/// # Errors
+/// Returns a usage error if the file is not a complete report from bare metal.
 pub(super) fn main(path: &Path, host: &str, results: &Path, lab: &Lab) -> Result<PathBuf, Error> {
-    let named = |why: &dyn std::fmt::Display| UsageError::new(format!("{}: {why}", path.display()));
+    let usage_error =
+        |why: &dyn std::fmt::Display| UsageError::new(format!("{}: {why}", path.display()));
     journal::check_host(host)?;
-    let bytes = file::read_input(path, file::MAX_WHOLE_BYTES).map_err(|why| named(&why))?;
-    // A serial line brings what it brings: the lines that count carry checksums.
+    let bytes = file::read_input(path, file::MAX_WHOLE_BYTES).map_err(|why| usage_error(&why))?;
+    // Serial output may contain noise; the report's lines have checksums.
     let text = String::from_utf8_lossy(&bytes);
-    let report = report::parse(&text).map_err(|why| named(&why))?;
+    let report = report::parse(&text).map_err(|why| usage_error(&why))?;
     if let Some(hypervisor) = &report.processor.hypervisor {
         let why = format!(
-            "the guest ran under a hypervisor ({hypervisor}), and these would be figures of bare \
-             metal; boot it on a machine without one"
+            "the guest ran under a hypervisor ({hypervisor}), not on bare metal; boot it on a machine \
+             without one"
         );
-        return Err(named(&why).into());
+        return Err(usage_error(&why).into());
     }
-    let samples = samples(&report).map_err(|why| named(&why))?;
+    let samples = samples(&report).map_err(|why| usage_error(&why))?;
     let imported = Imported {
         environment: environment(&report, host, &text)?,
         profile: Profile::Standard,
@@ -52,37 +56,38 @@ pub(super) fn main(path: &Path, host: &str, results: &Path, lab: &Lab) -> Result
     Ok(lab.import(results, imported)?)
 }
 
-/// The newest run that holds what a guest printed.
+/// Returns the newest run with imported samples.
 pub(super) fn newest(results: &Path) -> Option<Run> {
     let runs = journal::runs(results).ok()?;
-    let holds = |run: &Run| run.samples.iter().any(|sample| sample.point.text("route") == ROUTE);
-    runs.iter().rev().filter_map(|folder| journal::open(folder).ok()).find(holds)
+    let has_samples =
+        |run: &Run| run.samples.iter().any(|sample| sample.point.text("route") == ROUTE);
+    runs.iter().rev().filter_map(|folder| journal::open(folder).ok()).find(has_samples)
 }
 
 fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
     let mut positions: BTreeMap<u64, u32> = BTreeMap::new();
     let mut samples = Vec::new();
-    for printed in &report.samples {
-        let position = positions.entry(printed.round).or_default();
-        let measured = with_ratio(report.measurement(printed)?);
-        let clock = report.clock(printed)?;
-        let is_guess = clock.second_before.is_none();
+    for sample in &report.samples {
+        let position = positions.entry(sample.round).or_default();
+        let measured = with_ratio(report.measurement(sample)?);
+        let clock = report.clock(sample)?;
+        let lacks_latency = clock.second_before.is_none();
         samples.push(Sample {
             experiment: format!("{}/{ONE_WAY}", SUITE.name()),
             point: Point::from([
                 ("route", ROUTE),
-                ("kind", printed.kind.name()),
-                ("isolation", if printed.isolated { "on" } else { "off" }),
+                ("kind", sample.kind.name()),
+                ("isolation", if sample.isolated { "on" } else { "off" }),
                 ("crossings", &report.crossings.to_string()),
             ]),
-            round: u32::try_from(printed.round)?,
+            round: u32::try_from(sample.round)?,
             position: *position,
             attempt: 1,
             values: measured.values,
             histograms: measured.histograms,
             covariates: measured.covariates,
-            // A guest without an operating system has no count of stolen time.
-            void: is_guess.then(|| UNKNOWN_LATENCIES.to_owned()).or_else(|| clock.void()),
+            // Without an operating system there is no count of steal time.
+            void: lacks_latency.then(|| UNKNOWN_LATENCIES.to_owned()).or_else(|| clock.void()),
             clock: Some(clock),
             ..Sample::default()
         });
@@ -91,13 +96,13 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
     Ok(samples)
 }
 
-/// The suite's experiment with the points that were measured.
+/// Returns the suite's experiment, restricted to the measured points.
 fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
     let mut one = Catalogue::of_suite(&SUITE)?
         .experiments(Profile::Standard)?
         .into_iter()
         .find(|one| one.name == ONE_WAY)
-        .ok_or_else(|| format!("there is no experiment '{ONE_WAY}'"))?;
+        .ok_or_else(|| format!("no experiment '{ONE_WAY}'"))?;
     one.points.clear();
     one.twins.clear();
     for sample in samples {
@@ -105,14 +110,14 @@ fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
             one.points.push(sample.point.clone());
         }
     }
-    let place = |point: &Point| CrossingKind::from_level(point.text("kind"));
-    one.points.sort_by_key(|point| (place(point), point.text("isolation").to_owned()));
+    let order = |point: &Point| CrossingKind::from_level(point.text("kind"));
+    one.points.sort_by_key(|point| (order(point), point.text("isolation").to_owned()));
     one.baseline = one.points.first().cloned().unwrap_or_default();
     Ok(one)
 }
 
-/// The machine, as far as the guest saw it. Each file is an environment of its own, for nobody knows
-/// whether two came from one boot.
+/// Returns the environment, as far as the guest reports it. Each file is a separate environment, because two files
+/// may be from different boots.
 fn environment(report: &Report, host: &str, text: &str) -> Result<Environment, Error> {
     let processor = &report.processor;
     let cpu = Cpu {
@@ -126,7 +131,7 @@ fn environment(report: &Report, host: &str, text: &str) -> Result<Environment, E
     };
     Ok(Environment {
         hostname: host.into(),
-        kernel_release: "tollgate's guest".into(),
+        kernel_release: "tollgate guest".into(),
         boot_id: format!("{:016x}", seed_of(text, 0)),
         cpu,
         tsc_hertz: Some(report.tsc_hertz()?),
@@ -140,7 +145,7 @@ mod tests {
     use crate::guest::report::tests::small;
 
     #[test]
-    fn a_doubtful_clock_voids_an_imported_sample() {
+    fn an_unreliable_clock_voids_an_imported_sample() {
         let mut report = small();
         for sample in &mut report.samples {
             (sample.adds[1], sample.multiplies[1]) = (sample.adds[0], sample.multiplies[0]);
@@ -148,7 +153,7 @@ mod tests {
         report.samples[1].adds[1] = report.samples[1].adds[0] * 105 / 100;
         report.samples[1].multiplies[1] = report.samples[1].adds[1];
         report.samples[2].multiplies[0] = report.samples[2].multiplies[0] * 103 / 100;
-        let void = |at: usize, report: &Report| samples(report).unwrap()[at].void.clone();
+        let void = |index: usize, report: &Report| samples(report).unwrap()[index].void.clone();
         assert_eq!(void(0, &report), None);
         assert!(void(1, &report).unwrap().contains("moved by over 3%"));
         assert!(void(2, &report).unwrap().contains("differ by over 2%"));

@@ -1,4 +1,4 @@
-//! The suite by hand: `tollgate crossing`.
+//! The command `tollgate crossing`.
 
 mod args;
 mod import;
@@ -23,8 +23,8 @@ use args::{Command, Measure, Options};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The experiments of the table, and the round trips that it shows.
-const SHOWN: &[&str] = &["one-way", "tracepoint", "round-trips"];
+/// Experiments in the table, and its round trips.
+const EXPERIMENTS: &[&str] = &["one-way", "tracepoint", "round-trips"];
 const TRIPS: &[&str] = &["fault-anonymous", "unknown-syscall", "getppid"];
 
 /// Returns the clap command.
@@ -32,10 +32,10 @@ pub fn command() -> clap::Command {
     Options::command()
 }
 
-/// Does what the arguments ask for. Gives the exit status: 0, or 1 where measuring failed.
+/// Runs the command. Returns the exit status: 0, or 1 if measuring failed.
 ///
 /// # Errors
-/// One line: what, where, and what to do.
+/// Returns one line with the cause and the fix.
 pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let options = Options::from_arg_matches(matches)?;
     match options.command {
@@ -57,65 +57,65 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     }
 }
 
-fn write_guest(path: &Path, settings: &StandaloneParams) -> Result<i32, Error> {
-    let image = multiboot_image(settings).map_err(|why| UsageError::new(why.to_string()))?;
+fn write_guest(path: &Path, params: &StandaloneParams) -> Result<i32, Error> {
+    let image = multiboot_image(params).map_err(|why| UsageError::new(why.to_string()))?;
     file::write(path, &image)
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
     let (path, length) = (path.display(), image.len());
     writeln!(
         lab::terminal::stdout(),
-        "{path}: {length} bytes; boot it by GRUB's 'multiboot' with a serial line at 115200 8N1, keep \
-         what it prints, then: tollgate crossing import OUTPUT"
+        "{path}: {length} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
+         serial output, then run: tollgate crossing import OUTPUT"
     )?;
     Ok(0)
 }
 
-/// Measures what the table shows and prints it.
-fn measure(how: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
-    let options = how.allow.iter().map(|what| (format!("allow-{what}"), "yes".to_owned()));
+/// Measures the rows of the table and prints it.
+fn measure(args: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
+    let options = args.allow.iter().map(|feature| (format!("allow-{feature}"), "yes".to_owned()));
     let adhoc = AdhocRun {
         suite: &SUITE,
-        experiments: experiments(how)?,
-        profile: how.profile.into(),
+        experiments: experiments(args)?,
+        profile: args.profile.into(),
         results,
         options: options.collect(),
     };
     let measured = adhoc.measure(lab, Duration::ZERO)?;
-    if how.output.json {
+    if args.output.json {
         return Ok(measured.print_json()?);
     }
     let Measured { run, status } = measured;
     let imported = import::newest(results);
     let mut out = lab::terminal::stdout();
-    write!(out, "{}", table::write(&run, imported.as_ref())?)?;
+    write!(out, "{}", table::format(&run, imported.as_ref())?)?;
     writeln!(out, "\n{}", run.folder.display())?;
     Ok(status)
 }
 
-/// The suite's own experiments, as far as the table shows them.
-fn experiments(how: &Measure) -> Result<Vec<Experiment>, Error> {
-    let all = Catalogue::of_suite(&SUITE)?.experiments(how.profile.into())?;
-    let shown = all.into_iter().filter(|one| SHOWN.contains(&one.name.as_str()));
-    Ok(shown.map(|one| prepared(one, how)).filter(|one| !one.points.is_empty()).collect())
+/// Returns the suite's experiments, restricted to the rows of the table.
+fn experiments(args: &Measure) -> Result<Vec<Experiment>, Error> {
+    let all = Catalogue::of_suite(&SUITE)?.experiments(args.profile.into())?;
+    let shown = all.into_iter().filter(|one| EXPERIMENTS.contains(&one.name.as_str()));
+    Ok(shown.map(|one| restrict(one, args)).filter(|one| !one.points.is_empty()).collect())
 }
 
-fn prepared(mut one: Experiment, how: &Measure) -> Experiment {
+fn restrict(mut one: Experiment, args: &Measure) -> Experiment {
     let is_shown = |point: &Point| match point.get("trip") {
         Some(trip) => TRIPS.contains(&trip.as_str()) && point.text("by") == "tollgate",
         None => point.get("kind").is_none_or(|kind| kind.as_str() == "page-fault"),
     };
     one.keep(is_shown);
-    if let Some(rounds) = how.rounds {
+    if let Some(rounds) = args.rounds {
         one.effort.rounds = rounds;
         one.effort.min_rounds = rounds;
     }
-    if let Some(crossings) = how.crossings {
-        let told = |point: &Point| match point.get("crossings") {
+    if let Some(crossings) = args.crossings {
+        let with_crossings = |point: &Point| match point.get("crossings") {
             Some(_) => point.clone().with("crossings", Level::from(crossings.to_string())),
             None => point.clone(),
         };
-        one.points = one.points.iter().map(told).collect();
-        one.twins = one.twins.iter().map(told).collect();
+        one.points = one.points.iter().map(with_crossings).collect();
+        one.twins = one.twins.iter().map(with_crossings).collect();
     }
     one
 }

@@ -36,12 +36,12 @@ pub(super) enum Load {
 impl Load {
     /// Prepares the load without starting it.
     pub(super) fn prepare(load: LoadKind, context: &Context) -> Result<Self, Failure> {
-        let Some((own, others)) = context.cpus.split_first() else {
+        let Some((first, others)) = context.cpus.split_first() else {
             return Err(Failure::failed("no allowed CPU"));
         };
         Ok(match load {
             LoadKind::OtherCore => Self::Others(OtherCpus { cpus: others.into(), busy: None }),
-            LoadKind::SlowClock => Self::Slow(SlowClock::of(*own, context.options)?),
+            LoadKind::SlowClock => Self::Slow(SlowClock::of(*first, context.options)?),
             LoadKind::None => Self::None,
         })
     }

@@ -172,8 +172,8 @@ fn to_measurement(
     load: LoadKind,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    let of = |turns: &[Phase], part: fn(&Phase) -> f64| {
-        median(&turns.iter().map(part).collect::<Vec<_>>())
+    let of = |phases: &[Phase], part: fn(&Phase) -> f64| {
+        median(&phases.iter().map(part).collect::<Vec<_>>())
             .ok_or_else(|| Failure::failed("no phase was measured"))
     };
     let (time, hertz) = (of(under, |phase| phase.ns)?, of(under, |phase| phase.hertz)?);

@@ -153,13 +153,13 @@ impl Trips {
         tsc: &'static Tsc,
     ) -> Result<Measurement, Failure> {
         params.available()?;
-        let Some(&own) = conditions.cpus.first() else {
+        let Some(&first) = conditions.cpus.first() else {
             return Err(Failure::failed("no allowed CPU"));
         };
-        machine::pin::pin_to(own)?;
-        let other = if params.has_two_cpus() { pair(conditions.cpus)?.1 } else { own };
+        machine::pin::pin_to(first)?;
+        let other = if params.has_two_cpus() { pair(conditions.cpus)?.1 } else { first };
         let timing = Timing { tsc, budget: conditions.budget };
-        between(own, other, || match (params.by, params.trip) {
+        between(first, other, || match (params.by, params.trip) {
             (By::Perf, _) => perf::measure(timing),
             (By::Lmbench, _) => {
                 let file = self.file(&conditions.folder)?;

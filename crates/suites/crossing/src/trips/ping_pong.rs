@@ -189,8 +189,8 @@ impl Operation for FutexPingPong {
     fn is_proven(&mut self, made: u64) -> Result<bool, Failure> {
         let now = self.state.thread.switches()?;
         // At either reading the partner may not yet sleep.
-        let [own, partner] = [made, made.saturating_sub(1)];
-        Ok(now[0] - self.before[0] >= own && now[1] - self.before[1] >= partner)
+        let [this, partner] = [made, made.saturating_sub(1)];
+        Ok(now[0] - self.before[0] >= this && now[1] - self.before[1] >= partner)
     }
 }
 
