@@ -104,7 +104,8 @@ impl Boot<'_> {
         of: impl Fn(&Sample) -> Option<f64>,
     ) -> Option<Estimate> {
         let samples = Samples::in_environment(self.run, experiment, self.id);
-        let valid = samples.all().filter(|sample| sample.environment == self.id && sample.is_valid());
+        let valid =
+            samples.all().filter(|sample| sample.environment == self.id && sample.is_valid());
         let values: Vec<f64> = valid.filter(|sample| is(sample)).filter_map(of).collect();
         estimate(&values).ok()
     }

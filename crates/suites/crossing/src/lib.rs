@@ -10,6 +10,7 @@ pub mod consistency;
 pub mod guest;
 pub mod one_way;
 pub mod patched;
+mod signal_handler;
 pub mod stamping;
 mod suite;
 pub mod ticks;

@@ -1,6 +1,6 @@
 //! Consistency of the routes, on synthetic journals, since few machines have all routes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeMap;
 

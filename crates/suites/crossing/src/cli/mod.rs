@@ -14,7 +14,6 @@ use lab::catalogue::Catalogue;
 use lab::experiment::Experiment;
 use lab::point::{Level, Point};
 use lab::run::Lab;
-use lab::suite::UsageError;
 use machine::file;
 
 use crate::SUITE;
@@ -58,7 +57,7 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
 }
 
 fn write_guest(path: &Path, params: &StandaloneParams) -> Result<i32, Error> {
-    let image = multiboot_image(params).map_err(|why| UsageError::new(why.to_string()))?;
+    let image = multiboot_image(params)?;
     file::write(path, &image)
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
     let (path, length) = (path.display(), image.len());

@@ -67,7 +67,7 @@ mod watchdog;
 pub use counts::{SampleCounts, TickBins};
 pub use emulated::emulated;
 pub use measure::{available, capability, measure, ring_0};
-pub use multiboot::{ImageError, StandaloneParams, multiboot_image};
+pub use multiboot::{StandaloneParams, multiboot_image};
 
 /// How the kernel is entered and left. The guest's code depends on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, LevelType)]

@@ -19,6 +19,7 @@
 //! Multiboot Specification 0.6.96, section 3.1.
 
 use lab::statistics::order;
+use lab::suite::UsageError;
 
 use super::CrossingKind;
 use super::image::{Image, ScheduledSample};
@@ -54,22 +55,11 @@ impl Default for StandaloneParams {
     }
 }
 
-/// A parameter of the image out of range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImageError {
-    /// Number of rounds.
-    #[error("{0} rounds: out of range; choose 1 to {max}", max = StandaloneParams::MAX_ROUNDS)]
-    Rounds(u32),
-    /// Crossings per sample.
-    #[error("{0} crossings per sample: out of range; choose 1 to {max}", max = StandaloneParams::MAX_CROSSINGS)]
-    Crossings(u64),
-}
-
 /// Builds the image, to be written to a file and booted.
 ///
 /// # Errors
-/// Returns the parameter that is out of range.
-pub fn multiboot_image(params: &StandaloneParams) -> Result<Vec<u8>, ImageError> {
+/// Returns the parameter that is out of range, and the range.
+pub fn multiboot_image(params: &StandaloneParams) -> Result<Vec<u8>, UsageError> {
     image_of(&schedule(params), params)
 }
 
@@ -77,13 +67,9 @@ pub fn multiboot_image(params: &StandaloneParams) -> Result<Vec<u8>, ImageError>
 pub(super) fn image_of(
     samples: &[ScheduledSample],
     params: &StandaloneParams,
-) -> Result<Vec<u8>, ImageError> {
-    if !(1..=StandaloneParams::MAX_ROUNDS).contains(&params.rounds) {
-        return Err(ImageError::Rounds(params.rounds));
-    }
-    if !(1..=StandaloneParams::MAX_CROSSINGS).contains(&params.crossings) {
-        return Err(ImageError::Crossings(params.crossings));
-    }
+) -> Result<Vec<u8>, UsageError> {
+    check_range("rounds", params.rounds.into(), StandaloneParams::MAX_ROUNDS.into())?;
+    check_range("crossings per sample", params.crossings, StandaloneParams::MAX_CROSSINGS)?;
     let mut image = Image::new().with_crossings(params.crossings, params.warmup).standalone(
         samples,
         params.rounds,
@@ -91,6 +77,13 @@ pub(super) fn image_of(
     );
     image.put(BASE, &header(image.start32()));
     Ok(image.bytes().to_vec())
+}
+
+fn check_range(name: &str, value: u64, max: u64) -> Result<(), UsageError> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(UsageError::new(format!("{value} {name}: out of range; choose 1 to {max}")))
 }
 
 /// Schedules every kind with isolation off and on once per round, in the lab's balanced order.

@@ -1,10 +1,7 @@
 //! Verification of the stamps. It measures no time, so it also runs on an emulated CPU.
 
 use std::ffi::{c_int, c_void};
-use std::io;
-use std::mem::zeroed;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lab::sample::Failure;
 use serde::{Deserialize, Serialize};
@@ -13,6 +10,7 @@ use super::BATCH;
 use super::arming::arm;
 use super::touch::{Pages, Tags, after, instruction};
 use crate::page_faults_of_thread;
+use crate::signal_handler::SignalHandler;
 
 /// Number of SIGSEGVs at the armed instruction.
 const SIGNALS: u64 = 1_000;
@@ -165,13 +163,9 @@ fn check_faults(counted: u64, made: u64) -> Result<(), Failure> {
 /// SIGSEGVs at the touching instruction since the process started.
 static SEGV_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Lock of the process's only SIGSEGV handler.
-static HANDLER: Mutex<()> = Mutex::new(());
-
 /// Guard under which a touch that raises SIGSEGV continues after its instruction.
 struct SegvRecovery {
-    previous: libc::sigaction,
-    _lock: MutexGuard<'static, ()>,
+    _handler: SignalHandler,
 }
 
 impl SegvRecovery {
@@ -180,31 +174,13 @@ impl SegvRecovery {
     /// # Errors
     /// Returns the `errno` of `sigaction(2)`.
     fn start() -> Result<Self, Failure> {
-        let lock = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: an all-zero sigaction is valid; the handler has the signature that SA_SIGINFO
-        // requires, and is async-signal-safe.
-        unsafe {
-            let mut action: libc::sigaction = zeroed();
-            action.sa_sigaction = skip_touch as *const () as libc::sighandler_t;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            let mut previous: libc::sigaction = zeroed();
-            match libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut previous) {
-                0 => Ok(Self { previous, _lock: lock }),
-                _ => Err(io::Error::last_os_error().into()),
-            }
-        }
+        let handler = SignalHandler::install(libc::SIGSEGV, skip_touch, libc::SA_ONSTACK)?;
+        Ok(Self { _handler: handler })
     }
 
     /// Returns the number of SIGSEGVs handled since the process started.
     fn signals() -> u64 {
         SEGV_COUNT.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for SegvRecovery {
-    fn drop(&mut self) {
-        // SAFETY: restores the previous, valid action.
-        unsafe { libc::sigaction(libc::SIGSEGV, &raw const self.previous, std::ptr::null_mut()) };
     }
 }
 

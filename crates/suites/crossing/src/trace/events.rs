@@ -31,7 +31,7 @@ pub struct TraceEvent {
 
 /// An error in the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum TraceError {
     /// A page that is shorter than its header or its byte count.
     #[error("truncated page of the trace")]
     Page,
@@ -46,8 +46,8 @@ pub enum Malformed {
     Lost,
 }
 
-impl From<Malformed> for Failure {
-    fn from(why: Malformed) -> Self {
+impl From<TraceError> for Failure {
+    fn from(why: TraceError) -> Self {
         Self::check(why.to_string())
     }
 }
@@ -108,14 +108,14 @@ impl Pages {
     ///
     /// # Errors
     /// Returns an error if the page is truncated or earlier records were lost.
-    pub fn records(self, page: &[u8]) -> Result<Records<'_>, Malformed> {
-        let number = |field: Field| field.number(page).ok_or(Malformed::Page);
+    pub fn records(self, page: &[u8]) -> Result<Records<'_>, TraceError> {
+        let number = |field: Field| field.number(page).ok_or(TraceError::Page);
         let (ticks, commit) = (number(self.timestamp)?, number(self.commit)?);
         if commit & LOST != 0 {
-            return Err(Malformed::Lost);
+            return Err(TraceError::Lost);
         }
-        let data = page.get(self.data..).ok_or(Malformed::Page)?;
-        let left = data.get(..(commit & COMMITTED) as usize).ok_or(Malformed::Page)?;
+        let data = page.get(self.data..).ok_or(TraceError::Page)?;
+        let left = data.get(..(commit & COMMITTED) as usize).ok_or(TraceError::Page)?;
         Ok(Records { start: ticks, ticks, left })
     }
 }
@@ -129,7 +129,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Result<(u64, &'a [u8]), Malformed>;
+    type Item = Result<(u64, &'a [u8]), TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.left.is_empty() {
@@ -148,7 +148,7 @@ impl<'a> Iterator for Records<'a> {
 
 impl<'a> Records<'a> {
     /// Consumes one record; `None` if it was a time or the end of the page.
-    fn step(&mut self) -> Result<Option<(u64, &'a [u8])>, Malformed> {
+    fn step(&mut self) -> Result<Option<(u64, &'a [u8])>, TraceError> {
         let first = self.word(0)?;
         let (kind, delta) = (first & 31, u64::from(first >> 5));
         match kind {
@@ -161,7 +161,7 @@ impl<'a> Records<'a> {
                 self.take(4)?;
                 let length = self.word(0)? as usize;
                 self.take(length)?;
-                if self.left.is_empty() { Ok(None) } else { Err(Malformed::Discarded) }
+                if self.left.is_empty() { Ok(None) } else { Err(TraceError::Discarded) }
             }
             TIME_EXTEND => {
                 let upper = u64::from(self.word(4)?) << DELTA_BITS;
@@ -175,7 +175,7 @@ impl<'a> Records<'a> {
             }
             0 => {
                 // The length includes its word.
-                let length = (self.word(4)? as usize).checked_sub(4).ok_or(Malformed::Record)?;
+                let length = (self.word(4)? as usize).checked_sub(4).ok_or(TraceError::Record)?;
                 self.ticks = self.ticks.wrapping_add(delta);
                 self.take(8)?;
                 Ok(Some((self.ticks, self.take(length)?)))
@@ -188,13 +188,13 @@ impl<'a> Records<'a> {
         }
     }
 
-    fn word(&self, at: usize) -> Result<u32, Malformed> {
+    fn word(&self, at: usize) -> Result<u32, TraceError> {
         let bytes = self.left.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(u32::from_le_bytes).ok_or(Malformed::Record)
+        bytes.map(u32::from_le_bytes).ok_or(TraceError::Record)
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, left) = self.left.split_at_checked(length).ok_or(Malformed::Record)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], TraceError> {
+        let (taken, left) = self.left.split_at_checked(length).ok_or(TraceError::Record)?;
         self.left = left;
         Ok(taken)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use lab::sample::Failure;
 
-use super::TraceEvent;
+use super::events::TraceEvent;
 use super::stamps::Stamp;
 
 /// Matches each crossing to the event with its mark between its two stamps, within `tolerance` ticks, and passes the

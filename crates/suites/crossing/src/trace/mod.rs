@@ -21,6 +21,7 @@ use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
+use lab::option::is_allowed;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
@@ -141,20 +142,18 @@ impl Method for Tracepoint {
 /// # Errors
 /// Returns `unavailable` with the option that allows it.
 pub fn check_allowed(
-    through: TraceBackend,
+    backend: TraceBackend,
     options: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    let (name, why) = match through {
+    let (name, why) = match backend {
         TraceBackend::Tracefs => ("tracefs", "tracing changes tracefs, which was not allowed"),
         TraceBackend::Bpf => ("bpf", "loading a BPF program was not allowed"),
     };
-    match options.get(&format!("allow-{name}")).map(String::as_str) {
-        Some("yes") => Ok(()),
-        _ => Err(Failure::unavailable(
-            why,
-            format!("tollgate run crossing/tracepoint --allow {name}"),
-        )),
+    if is_allowed(options, &format!("allow-{name}")) {
+        return Ok(());
     }
+    let remedy = format!("tollgate run crossing/tracepoint --allow {name}");
+    Err(Failure::unavailable(why, remedy))
 }
 
 struct TracepointProbe {
@@ -208,12 +207,12 @@ pub struct TracedTimes {
 }
 
 impl TracedTimes {
-    fn into_measurement(self, through: TraceBackend, tsc: &Tsc) -> Result<Measurement, Failure> {
+    fn into_measurement(self, backend: TraceBackend, tsc: &Tsc) -> Result<Measurement, Failure> {
         let mut measurement = Measurement::default()
             .value("crossings_made", self.made as f64)
             .value("events_matched", self.matched as f64)
             .value("step", tsc.nanoseconds(tsc.step as f64));
-        if through == TraceBackend::Bpf {
+        if backend == TraceBackend::Bpf {
             measurement = measurement.value("u2t_uncertainty", self.uncertainty);
         }
         self.ticks.into_measurement(measurement, "u2t", tsc.hertz)

@@ -112,10 +112,10 @@ pub(super) struct FutexPingPong {
 impl FutexPingPong {
     /// Starts the partner on this CPU.
     pub(super) fn with(cpu: usize) -> Result<Self, Failure> {
-        Self::answered(cpu, |asked| asked.wrapping_add(1))
+        Self::with_reply(cpu, |asked| asked.wrapping_add(1))
     }
 
-    fn answered(cpu: usize, reply: fn(u32) -> u32) -> Result<Self, Failure> {
+    fn with_reply(cpu: usize, reply: fn(u32) -> u32) -> Result<Self, Failure> {
         let (word, state) = (Arc::new(FutexWord::default()), Arc::new(PartnerState::default()));
         let (its_word, its_state) = (Arc::clone(&word), Arc::clone(&state));
         let body = move || answer_futex(&its_word, &its_state, reply);
@@ -211,16 +211,16 @@ struct PipeEnd {
 impl PipeEnd {
     #[inline(always)]
     fn send(&self, byte: u8) -> i64 {
-        let at = (&raw const byte) as u64;
+        let address = (&raw const byte) as u64;
         // SAFETY: the kernel reads one byte, which outlives the call.
-        unsafe { call3(libc::SYS_write, self.writer.as_raw_fd() as u64, at, 1) }
+        unsafe { call3(libc::SYS_write, self.writer.as_raw_fd() as u64, address, 1) }
     }
 
     #[inline(always)]
     fn receive(&self, byte: &mut u8) -> i64 {
-        let at = (&raw mut *byte) as u64;
+        let address = (&raw mut *byte) as u64;
         // SAFETY: the kernel writes at most one byte, which outlives the call.
-        unsafe { call3(libc::SYS_read, self.reader.as_raw_fd() as u64, at, 1) }
+        unsafe { call3(libc::SYS_read, self.reader.as_raw_fd() as u64, address, 1) }
     }
 }
 
@@ -239,10 +239,10 @@ pub(super) struct PipePingPong {
 impl PipePingPong {
     /// Starts the partner on this CPU.
     pub(super) fn with(cpu: usize) -> Result<Self, Failure> {
-        Self::answered(cpu, |byte| !byte)
+        Self::with_reply(cpu, |byte| !byte)
     }
 
-    fn answered(cpu: usize, reply: fn(u8) -> u8) -> Result<Self, Failure> {
+    fn with_reply(cpu: usize, reply: fn(u8) -> u8) -> Result<Self, Failure> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(std::io::Error::from);
         let ((its_reader, writer), (reader, its_writer)) = (pipe()?, pipe()?);
         let its_end = PipeEnd { reader: its_reader, writer: its_writer };
@@ -332,7 +332,7 @@ mod tests {
         let mut trips = FutexPingPong::with(cpu).unwrap();
         trips.make(0..100);
         assert_eq!((trips.check(100), trips.last), (Ok(100), 200));
-        let mut wrong = FutexPingPong::answered(cpu, |asked| asked + 3).unwrap();
+        let mut wrong = FutexPingPong::with_reply(cpu, |asked| asked + 3).unwrap();
         wrong.make(0..1);
         assert!(wrong.check(1).unwrap_err().why.contains("wrong answer"));
     }
@@ -389,7 +389,7 @@ mod tests {
         let mut right = PipePingPong::with(cpu).unwrap();
         right.make(0..300);
         assert_eq!(right.check(300), Ok(300));
-        let mut wrong = PipePingPong::answered(cpu, |byte| byte).unwrap();
+        let mut wrong = PipePingPong::with_reply(cpu, |byte| byte).unwrap();
         wrong.make(0..1);
         assert!(wrong.check(1).unwrap_err().why.contains("wrong answer"));
     }

@@ -2,23 +2,19 @@
 
 use std::arch::asm;
 use std::ffi::{c_int, c_void};
-use std::io;
-use std::mem::MaybeUninit;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lab::sample::Failure;
 
 use super::batch::Operation;
 use super::pages::Pages;
+use crate::signal_handler::SignalHandler;
 
 /// Number of expected signals handled.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// Address of the inaccessible page.
 static INACCESSIBLE: AtomicUsize = AtomicUsize::new(0);
-/// Lock of the process's handlers and of the counts above.
-static HANDLER: Mutex<()> = Mutex::new(());
 
 /// The raised signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,41 +38,22 @@ impl Signal {
 pub(super) struct SignalLoop {
     signal: Signal,
     inaccessible: Pages,
-    previous: libc::sigaction,
     before: u64,
-    _lock: MutexGuard<'static, ()>,
+    _handler: SignalHandler,
 }
 
 impl SignalLoop {
     /// Installs the handler.
     pub(super) fn new(signal: Signal) -> Result<Self, Failure> {
-        let lock = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
+        let handler = SignalHandler::install(signal.number(), handle, 0)?;
         let inaccessible = Pages::inaccessible(1)?;
         INACCESSIBLE.store(inaccessible.start() as usize, Ordering::SeqCst);
-        let previous = install(signal)?;
-        Ok(Self { signal, inaccessible, previous, before: 0, _lock: lock })
-    }
-}
-
-/// Installs [`handle`]; returns the previous action.
-fn install(signal: Signal) -> io::Result<libc::sigaction> {
-    // SAFETY: an all-zero sigaction is valid, with an empty mask.
-    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
-    action.sa_flags = libc::SA_SIGINFO;
-    let mut previous = MaybeUninit::uninit();
-    // SAFETY: both are valid sigactions that outlive the call; the handler is async-signal-safe.
-    match unsafe { libc::sigaction(signal.number(), &action, previous.as_mut_ptr()) } {
-        // SAFETY: the call succeeded, so it has filled the action.
-        0 => Ok(unsafe { previous.assume_init() }),
-        _ => Err(io::Error::last_os_error()),
+        Ok(Self { signal, inaccessible, before: 0, _handler: handler })
     }
 }
 
 impl Drop for SignalLoop {
     fn drop(&mut self) {
-        // SAFETY: the previous action is valid. The kernel accepted it before, so the call cannot fail.
-        unsafe { libc::sigaction(self.signal.number(), &self.previous, std::ptr::null_mut()) };
         INACCESSIBLE.store(0, Ordering::SeqCst);
     }
 }
@@ -177,24 +154,6 @@ mod tests {
             assert_eq!(trips.check(10), Ok(10));
             assert!(trips.check(11).unwrap_err().why.contains("10 of 11 signals"));
         }
-    }
-
-    #[test]
-    fn dropping_the_loop_restores_the_previous_handler() {
-        let current = || {
-            let mut current = MaybeUninit::<libc::sigaction>::uninit();
-            // SAFETY: without a new action the call only fills the current one.
-            unsafe {
-                libc::sigaction(libc::SIGTRAP, std::ptr::null(), current.as_mut_ptr());
-                current.assume_init().sa_sigaction
-            }
-        };
-        let trips = SignalLoop::new(Signal::Breakpoint).unwrap();
-        let previous = trips.previous.sa_sigaction;
-        assert_eq!(current(), handle as extern "C" fn(_, _, _) as usize);
-        drop(trips);
-        let _lock = HANDLER.lock();
-        assert_eq!(current(), previous);
     }
 
     /// Variable that selects how a child process crashes.

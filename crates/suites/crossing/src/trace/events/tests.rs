@@ -118,7 +118,7 @@ proptest! {
         let whole = written(0, &all);
         let mut page = whole.clone();
         page.truncate(cut.index(whole.len() - 64));
-        prop_assert!(matches!(header().records(&page), Err(Malformed::Page)));
+        prop_assert!(matches!(header().records(&page), Err(TraceError::Page)));
         // The same with a smaller byte count.
         let held = cut.index(whole.len() - 80) as u64;
         page = whole.clone();
@@ -126,7 +126,7 @@ proptest! {
         let all: Vec<_> = header().records(&whole).unwrap().map(Result::unwrap).collect();
         let some: Vec<_> = header().records(&page).unwrap().collect();
         for (read, expected) in some.iter().zip(&all) {
-            prop_assert!(*read == Ok(*expected) || *read == Err(Malformed::Record));
+            prop_assert!(*read == Ok(*expected) || *read == Err(TraceError::Record));
         }
     }
 
@@ -175,15 +175,15 @@ fn a_call_is_identified_by_its_number_and_marked_by_its_first_argument() {
 fn lost_and_discarded_records_are_errors() {
     let mut page = written(1, &[Held::Short(1, vec![1])]);
     page[11] |= 0x80;
-    assert!(matches!(header().records(&page), Err(Malformed::Lost)));
+    assert!(matches!(header().records(&page), Err(TraceError::Lost)));
     let padding = |delta: u32, length: u32| {
         let mut page = written(1, &[Held::Short(3, vec![1]), Held::Short(4, vec![length, 2, 3])]);
         page[24..28].copy_from_slice(&(PADDING | delta << 5).to_le_bytes());
         header().records(&page).unwrap().collect::<Result<Vec<_>, _>>().map(|all| all.len())
     };
     assert_eq!([padding(0, 12), padding(1, 12)], [Ok(1); 2], "the unused end of the page");
-    assert_eq!(padding(9, 8), Err(Malformed::Discarded));
-    assert_eq!(padding(9, 13), Err(Malformed::Record));
+    assert_eq!(padding(9, 8), Err(TraceError::Discarded));
+    assert_eq!(padding(9, 13), Err(TraceError::Record));
 }
 
 #[test]
