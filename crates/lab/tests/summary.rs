@@ -278,7 +278,7 @@ fn differences_between_compared_runs_are_noted() {
     ] {
         assert!(noted.len() == 1 && noted[0].contains(what), "{noted:?}");
     }
-    assert!(notes(&far)[0].ends_with(": not known in A, far in B"), "{:?}", notes(&far));
+    assert!(notes(&far)[0].ends_with(": unknown in A, far in B"), "{:?}", notes(&far));
 }
 
 #[test]

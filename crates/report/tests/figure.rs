@@ -171,7 +171,7 @@ fn errors_are_one_line_with_cause_and_fix() {
     insta::assert_snapshot!(error_of("x = 'threads'\nwhere = { memory = 'shared', function = 'rep' }"), @"figure 'f': no value to draw at direction=write length=64 KiB function=rep memory=shared: no such point was measured; 'tollgate show' lists the measured points");
     insta::assert_snapshot!(error_of("x = 'threads'\nx_scale = 'log2'"), @"figure 'f': threads = 0 has no logarithm; use x_scale = \"linear\"");
     insta::assert_snapshot!(error_of("x = 'function'\nx_scale = 'linear'"), @"figure 'f': function = glibc is not a number; use x_scale = \"category\"");
-    insta::assert_snapshot!(error_of("x = 'length'\nmetric = 'speed'"), @"figure 'f': testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
+    insta::assert_snapshot!(error_of("x = 'length'\nmetric = 'speed'"), @"figure 'f': testbed-quick-1: 'copy/throughput' has no metric 'speed'; expected one of latency, throughput");
     insta::assert_snapshot!(error_of("y = 'cdf'"), @"figure 'f': no value to draw at copy/throughput: no sample has a histogram of 'throughput'; omit 'y'");
 }
 

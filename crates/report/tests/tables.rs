@@ -124,7 +124,7 @@ fn missing_data_is_a_one_line_error() {
     insta::assert_snapshot!(error.unwrap_err(), @"testbed-quick-1: no samples of 'copy/frames'; measure first with 'tollgate run copy/frames'");
     let options = ShowOptions { metric: Some("speed".into()), ..ShowOptions::default() };
     let error = show(&run, &measured(&run), &options, Page::default());
-    insta::assert_snapshot!(error.unwrap_err(), @"testbed-quick-1: 'copy/throughput' has no metric 'speed'; it has: latency, throughput");
+    insta::assert_snapshot!(error.unwrap_err(), @"testbed-quick-1: 'copy/throughput' has no metric 'speed'; expected one of latency, throughput");
     let options = ShowOptions { unit: Unit::Cycles, ..ShowOptions::default() };
     let error = show(&run, &measured(&run), &options, Page::default());
     insta::assert_snapshot!(error.unwrap_err(), @"'throughput' is in B/s: only times in ns can be shown in ticks or cycles");

@@ -51,7 +51,7 @@ fn nothing_is_best_without_a_direction() {
         &counts.run(|_| 10.0),
         Inconclusive,
     );
-    assert!(reasons(&verdict).contains(r#""reason":"no-direction""#), "{verdict:?}");
+    assert!(reasons(&verdict).contains(r#""error":"no-direction""#), "{verdict:?}");
 }
 
 #[test]

@@ -79,16 +79,16 @@ fn faults_name_file_line_and_key() {
         ("expect = { at_leats = 1 }", "unknown field `at_leats`"),
         ("\nexpect = { at_leats = 1 }", "claims.toml:7: "),
         ("expect = { at_least = 1, along = \"x\" }", "a value takes no 'along'"),
-        ("expect = { ratio_of = { a = 1 }, at_least = 1 }", "needs 'to'"),
+        ("expect = { ratio_of = { a = 1 }, at_least = 1 }", "requires 'to'"),
         ("expect = { ratio_of = { a = 1 }, to = { a = 2 } }", "'at_least' or 'at_most'"),
-        ("expect = { ratio_of = { a = 1 }, to = { a = 2 }, at_least = 0 }", "above zero"),
+        ("expect = { ratio_of = { a = 1 }, to = { a = 2 }, at_least = 0 }", "above 0"),
         ("expect = { ratio_of = { a = 1 }, ranking = [] }", "takes no 'ranking'"),
         ("expect = { ranking = [{ a = 1 }] }", "two filters"),
         ("expect = { winner_changes = \"a\" }", "'along'"),
         ("expect = { shape = \"rises\", along = \"a\", within = \"1%\" }", "takes no 'within'"),
-        ("expect = { shape = \"flat\", along = \"a\" }", "needs 'within'"),
+        ("expect = { shape = \"flat\", along = \"a\" }", "requires 'within'"),
         ("expect = { shape = \"bends\", along = \"a\" }", "bends"),
-        ("expect = { shape = \"saturates\", along = \"a\", within = \"1%\" }", "needs 'beyond'"),
+        ("expect = { shape = \"saturates\", along = \"a\", within = \"1%\" }", "requires 'beyond'"),
         ("expect = { at_least = 2, at_most = 1 }", "above 'at_most'"),
         ("expect = { at_least = nan }", "finite"),
         ("expect = { hold = \"some\" }", "'at_least' or 'at_most'"),
@@ -221,7 +221,10 @@ fn only_promises_of_few_rounds_may_require_few_rounds() {
 fn a_claim_that_does_not_fit_is_refused() {
     let experiments = [made_up().experiment()];
     for (keys, expected) in [
-        ("metric = \"speed\"\nexpect = { at_least = 1 }", "no metric 'speed'; it has: throughput"),
+        (
+            "metric = \"speed\"\nexpect = { at_least = 1 }",
+            "no metric 'speed'; expected one of throughput",
+        ),
         ("where = { lenght = 16 }\nexpect = { at_least = 1 }", "where: unknown factor 'lenght'"),
         ("where = { length = \"long\" }\nexpect = { at_least = 1 }", "where: factor 'length'"),
         (
