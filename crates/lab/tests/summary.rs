@@ -274,7 +274,7 @@ fn differences_between_compared_runs_are_noted() {
         (notes(&budget), "the budget of a sample is "),
         (notes(&|b| b.record.nice += 3), "the nice value is "),
         (notes(&set), "--set file-folder is not set in A and /mnt in B"),
-        (notes(&far), "not the same in all rounds at 1 of 2 points"),
+        (notes(&far), "differs between rounds at 1 of 2 points"),
     ] {
         assert!(noted.len() == 1 && noted[0].contains(what), "{noted:?}");
     }
