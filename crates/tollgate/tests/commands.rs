@@ -277,7 +277,7 @@ fn an_invalid_user_figure_is_reported() {
             figure("line", "x = \"effect\"\n[[figure.lines]]\nlabel = \"l\"\nmetric = \"speed\""),
             "unknown metric 'speed' of planted",
         ),
-        (claim.to_str().unwrap().to_owned(), "claim.toml:1: "),
+        (claim.to_str().unwrap().to_owned(), "claim.toml:2: "),
     ] {
         let line = bench.refused(&["run", "planted/delay", "-e", &own], 2);
         assert!(line.contains(why), "{line}");

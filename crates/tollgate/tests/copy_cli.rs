@@ -54,7 +54,7 @@ fn the_table_and_file_have_the_form_of_escape() {
     }
     assert!(bench.path().join("results/by-hand").is_dir());
     let line = bench.refused(&["show"], 1);
-    assert!(line.contains("no run found"), "what is tried by hand is not the run: {line}");
+    assert!(line.contains("no run here"), "a suite's command adds no run to show: {line}");
 }
 
 #[test]

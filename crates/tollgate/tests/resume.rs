@@ -199,11 +199,11 @@ fn experiment_ids_are_unique() {
     write("delay.toml", &MINE.replace("\"mine\"", "\"delay\""));
     for command in ["list", "run"] {
         let line = bench.refused(&[command, "-e", "delay.toml", "planted/delay"], 2);
-        let message = "delay.toml: experiment 'delay': suite 'planted' has 'planted/delay'; choose another name";
+        let message = "delay.toml:2: experiment 'planted/delay': planted/experiments.toml:3 has the same ID; choose another";
         assert!(line.contains(message), "{line}");
         let line = bench.refused(&[command, "-e", "mine.toml", "-e", "again.toml"], 2);
         let message =
-            "again.toml: experiment 'mine': mine.toml has 'planted/mine'; choose another name";
+            "again.toml:2: experiment 'planted/mine': mine.toml:2 has the same ID; choose another";
         assert!(line.contains(message), "{line}");
     }
 }

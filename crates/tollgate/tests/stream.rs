@@ -150,7 +150,9 @@ fn search_reports_ndr_and_pdr() {
         return;
     }
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let point = &found["experiments"][0]["points"][0];
+    let experiments = found["experiments"].as_array().unwrap();
+    let search = experiments.iter().find(|one| one["id"] == "stream/search").unwrap();
+    let point = &search["points"][0];
     for metric in ["ndr", "pdr", "rfc2544"] {
         assert!(point["values"][metric].is_number(), "{found}");
     }

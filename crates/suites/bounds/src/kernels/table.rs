@@ -39,7 +39,7 @@ struct Table<'a> {
 impl Table<'_> {
     fn write(&self) -> Result<String, Error> {
         let mut text = String::new();
-        let head = "overhead: ratio to the same compiler without the mechanism; ns per operation";
+        let head = "overhead as a ratio to the same compiler alone; ns per operation";
         writeln!(text, "{head}{}", self.outcomes.conditions())?;
         let cells = self.kernels.iter().map(|kernel| kernel.name().to_owned());
         self.line(&mut text, "", cells, "caught")?;
