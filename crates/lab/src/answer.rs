@@ -58,6 +58,12 @@ impl OrderProgress {
             {
                 Err("it ended before its order".into())
             }
+            // Its replies would reach the next probe of the order.
+            Output::Answer(Answer::Ready | Answer::Stop | Answer::Message(_))
+                if order.role.is_empty() =>
+            {
+                Err("it sent a message to other roles, and its experiment has none".into())
+            }
             Output::Answer(Answer::Message(message)) if message.role != order.role => {
                 let role: String = message.role.chars().take(60).collect();
                 Err(format!("it sent a message of role '{role}' instead of '{}'", order.role))
@@ -293,6 +299,19 @@ mod tests {
             );
         }
         assert_eq!((progress.answered, progress.attempt), (1, 1));
+    }
+
+    #[test]
+    fn only_roles_may_send_messages_to_roles() {
+        let message = |answer| Output::Answer(answer);
+        for role in ["", "writer"] {
+            let order = Order { role: role.into(), ..order() };
+            for answer in [Answer::Ready, Answer::Stop] {
+                let accepted =
+                    OrderProgress::of_probe(&order).accept(&order, "it", &message(answer));
+                assert_eq!(accepted.is_ok(), !role.is_empty(), "{accepted:?}");
+            }
+        }
     }
 
     #[test]

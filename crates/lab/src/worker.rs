@@ -350,7 +350,8 @@ impl<'a> Worker<'a> {
             _ if is_guest && link.origin().is_none() => Err("no greeting".into()),
             Answer::Sample(_) | Answer::Ready | Answer::Stop | Answer::Message(_) => Ok(()),
             Answer::Preparing { .. } | Answer::Prepared if is_guest => Ok(()),
-            _ => Err("it ended before its order".into()),
+            Answer::Done { .. } => Err("it ended before its order".into()),
+            _ => Err("it sent a message that only a worker may send".into()),
         };
         checked.map_err(|why: String| Failure::failed(format!("the probe: {why}")))
     }
