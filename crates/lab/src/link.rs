@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn garbage_is_the_last_output() {
-        let (mut link, outputs) = script(r#"echo hello; echo '"ready"'; sleep 1000"#);
+        let (mut link, outputs) = script(r#"echo hello; echo '"ready"'; exec sleep 1000"#);
         assert!(matches!(next(&outputs), Output::Garbage(line) if line.contains("'hello'")));
         assert!(outputs.recv_timeout(Duration::from_secs(60)).is_err());
         link.kill();
