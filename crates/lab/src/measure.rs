@@ -53,7 +53,7 @@ impl Context<'_> {
     /// Waits until all roles are ready.
     ///
     /// # Errors
-    /// Returns `failed` if another role failed or the lab is gone.
+    /// Returns `failed` if another role failed or the lab has exited.
     pub fn ready(&mut self) -> Result<(), Failure> {
         self.rendezvous.ready()
     }
@@ -61,7 +61,7 @@ impl Context<'_> {
     /// Asks the other roles to stop.
     ///
     /// # Errors
-    /// Returns `failed` if the lab is gone.
+    /// Returns `failed` if the lab has exited.
     pub fn stop(&mut self) -> Result<(), Failure> {
         self.rendezvous.stop()
     }
@@ -74,7 +74,7 @@ impl Context<'_> {
     /// Sends values to the other roles, e.g. what this side counted in a trial of a search.
     ///
     /// # Errors
-    /// Returns `check` if a value is not finite, and `failed` if the lab is gone.
+    /// Returns `check` if a value is not finite, and `failed` if the lab has exited.
     pub fn send(&mut self, values: BTreeMap<String, f64>) -> Result<(), Failure> {
         if let Some((name, value)) = values.iter().find(|(_, value)| !value.is_finite()) {
             return Err(Failure::check(format!("'{name}' is {value}")));

@@ -255,13 +255,13 @@ impl Rendezvous {
     /// Sends an answer.
     ///
     /// # Errors
-    /// Returns `failed` if the worker is gone.
+    /// Returns `failed` if the worker has exited.
     pub fn answer(&mut self, answer: &Answer) -> Result<(), Failure> {
         send(&mut self.answers, answer)
-            .map_err(|e| Failure::failed(format!("the worker is gone: {e}")))
+            .map_err(|e| Failure::failed(format!("the worker has exited: {e}")))
     }
 
-    /// Waits for the next request; returns `None` if the worker is gone.
+    /// Waits for the next request; returns `None` if the worker has exited.
     pub fn request(&mut self) -> Option<Request> {
         self.requests.recv().ok()
     }
@@ -278,7 +278,7 @@ impl Rendezvous {
                 Ok(Request::Cancel | Request::Order(_)) => {
                     return Err(Failure::failed("another role ended before the start"));
                 }
-                Err(_) => return Err(Failure::failed("the lab is gone")),
+                Err(_) => return Err(Failure::failed("the lab has exited")),
             }
         }
     }

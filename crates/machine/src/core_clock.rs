@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(three, [Some(3), Some(3), Some(4)]);
     }
 
-    /// A busy machine may disturb five attempts in a row, but not for this long.
+    /// A busy machine may disturb five consecutive attempts, but not for this long.
     #[test]
     fn the_agreed_clock_is_confirmed_by_two_chains() {
         let start = Instant::now();

@@ -122,7 +122,7 @@ impl Counters {
             let opened = open(&Attributes::new(*event, mode), leader);
             all.push(opened.map_err(|why| {
                 let remedy = remedy(&why);
-                SysError::new(format!("perf_event_open of {event}"), why, remedy)
+                SysError::new(format!("perf_event_open({event})"), why, remedy)
             })?);
         }
         Ok(Self { all })
@@ -227,7 +227,7 @@ mod tests {
         let refusal = Counters::open(&[unknown], Mode::User).unwrap_err();
         let message = refusal.to_string();
         assert!(
-            message.contains("perf_event_open of event 0xffff") && !message.contains('\n'),
+            message.contains("perf_event_open(event 0xffff") && !message.contains('\n'),
             "{message}"
         );
         assert!(Counters::open(&[], Mode::User).unwrap().now().unwrap().is_empty());

@@ -62,7 +62,10 @@ impl Output {
             if start.is_empty() || start == header {
                 return Ok(());
             }
-            Err(io::Error::new(ErrorKind::AlreadyExists, "contains something else, which is kept"))
+            Err(io::Error::new(
+                ErrorKind::AlreadyExists,
+                "exists with other contents; not overwritten",
+            ))
         })
     }
 

@@ -183,7 +183,7 @@ pub fn ring_0(seen: Seen, step: u64) -> Result<(), String> {
     }
     if kernel > DEARER * user.max(step) + step {
         return Err(format!(
-            "not ring 0: two rdtsc in a row take {kernel} ticks in the guest's kernel and {user} \
+            "not ring 0: two consecutive rdtsc take {kernel} ticks in the guest's kernel and {user} \
              outside it, so the kernel is emulated"
         ));
     }

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lab::adhoc::SuiteCommand;
 use lab::experiment::Profile;
 
-/// What does it cost to cross a boundary?
+/// Measure what it costs to cross a boundary
 #[derive(Parser)]
 #[command(name = "tollgate", version, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -139,7 +139,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NICE", allow_hyphen_values = true,
         value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) priority: Option<i32>,
-    /// Print no tables and verdicts
+    /// Do not print tables or verdicts
     #[arg(long)]
     pub(crate) quiet: bool,
     /// Print tables and verdicts as JSON

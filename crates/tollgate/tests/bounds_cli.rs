@@ -146,7 +146,7 @@ fn the_instruction_table_has_published_and_measured_values() {
     }
     assert!(text.contains("\nmpx\n") && !text.contains("\ndivide\n"), "{text}");
     let counted = machine::capability::find("performance-counters").unwrap().state.is_present();
-    let message = "Micro-operations and ports are not counted: perf_event_open of ";
+    let message = "Micro-operations and ports are not counted: perf_event_open(";
     assert!(counted || text.contains(message), "{text}");
 }
 

@@ -15,7 +15,7 @@ use crate::probe::blank;
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
 use crate::suite;
 
-/// The maximum number of workers that are lost in a row without a sample between.
+/// The maximum number of consecutive workers that are lost without a sample between.
 const MAX_LOSSES: u32 = 3;
 
 /// Turns batches into orders and journals their samples.
@@ -47,7 +47,7 @@ impl<'a> Dispatcher<'a> {
     /// Measures a batch of points, each with its position in the round, and journals the samples.
     ///
     /// # Errors
-    /// Returns an error if no worker starts, workers are lost in a row, or the journal cannot be written.
+    /// Returns an error if no worker starts, consecutive workers are lost, or the journal cannot be written.
     pub(super) fn execute(
         &mut self,
         experiment: &Experiment,
@@ -116,7 +116,7 @@ impl<'a> Dispatcher<'a> {
             }
             if losses >= MAX_LOSSES {
                 return Err(RunError::Lost(format!(
-                    "{MAX_LOSSES} workers in a row were lost, the last: {}; look for what ends \
+                    "{MAX_LOSSES} consecutive workers were lost, the last: {}; look for what ends \
                      processes here (memory limits, other users) and run again",
                     failure.why
                 )));

@@ -151,7 +151,7 @@ pub enum RunError {
     /// Settings that a killed run had changed cannot be restored.
     #[error("{}", join_lines(.0))]
     Settings(Vec<machine::SysError>),
-    /// Several workers were lost in a row, or the environment changed.
+    /// Several consecutive workers were lost, or the environment changed.
     #[error("{0}")]
     Lost(String),
 }

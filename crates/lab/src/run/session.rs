@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
     /// Measures all experiments.
     ///
     /// # Errors
-    /// Returns an error if workers are lost in a row or the journal cannot be written.
+    /// Returns an error if consecutive workers are lost or the journal cannot be written.
     pub(super) fn run(mut self) -> Result<RunSummary, RunError> {
         for experiment in &self.request.experiments {
             if !self.dispatcher.is_interrupted() {

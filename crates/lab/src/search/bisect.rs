@@ -37,7 +37,7 @@ pub struct BisectResult {
 }
 
 /// Finds the largest level at which `trial` passes. A void trial is repeated; a level whose third
-/// trial in a row is void fails.
+/// consecutive trial is void fails.
 ///
 /// # Errors
 /// Returns those of the trial.

@@ -116,7 +116,7 @@ impl LossRatios {
 }
 
 /// Finds for each goal the largest load that loses at most its ratio. A void trial is repeated, and
-/// the third in a row fails. No load above one that failed becomes a lower bound, even if it
+/// the third consecutive one fails. No load above one that failed becomes a lower bound, even if it
 /// passes: if trials contradict each other, the lower bound is the cautious one.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ pub struct Rfc2544Result {
 }
 
 /// Bisects from the maximum with one trial per load; any lost packet fails the load, and no load is
-/// confirmed. In addition, a void trial is repeated, and the third in a row fails. The number of
+/// confirmed. In addition, a void trial is repeated, and the third consecutive one fails. The number of
 /// loads is at most `2 + log2(maximum / precision)`. Ensō's search first offers the maximum for 5 s
 /// as a warm-up, which is left to the caller.
 ///

@@ -19,7 +19,7 @@ pub(super) struct Criterion {
 /// Effect of void trials on the verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Voids {
-    /// A void trial is repeated; the last of [`MAX_ATTEMPTS`] in a row fails the load.
+    /// A void trial is repeated; the last of [`MAX_ATTEMPTS`] consecutive ones fails the load.
     Repeat,
     /// A void trial fails the load.
     Fail,
@@ -43,7 +43,7 @@ pub(super) struct TrialLog {
 
 impl TrialLog {
     /// Tries a load until it passes or fails a criterion, with at most [`MAX_ATTEMPTS`] times the
-    /// trials of the criterion: a void trial is repeated, and the last of three in a row fails.
+    /// trials of the criterion: a void trial is repeated, and the last of three consecutive ones fails.
     ///
     /// # Errors
     /// Returns those of the trial.

@@ -53,7 +53,7 @@ enum Command {
     Tables(tables::cli::Options),
     /// Measure the overhead of bounds checking in programs, and which bugs it catches
     Kernels(kernels::cli::Options),
-    /// Measure whether bounds are correct when two threads share pointers
+    /// Measure how often bounds are wrong when two threads share pointers
     Races(races::cli::Options),
 }
 

@@ -19,8 +19,8 @@ const fn option(name: &'static str, value: OptionValue, enables: &'static str) -
 
 /// Options that a user may allow or set by name.
 const OPTIONS: &[SuiteOption] = &[
-    text(physical::ALLOW, "map the named physical memory for reading"),
-    text(physical::ALLOW_WRITE, "also write it, which destroys its contents"),
+    text(physical::ALLOW, "maps the named physical memory read-only"),
+    text(physical::ALLOW_WRITE, "also writes it, which destroys its contents"),
     option(
         SOURCE_OFFSET,
         OptionValue::Number,

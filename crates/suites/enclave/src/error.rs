@@ -40,8 +40,8 @@ pub enum EcallError {
         /// The operation that trapped.
         what: &'static str,
     },
-    /// The enclave's process has ended.
-    #[error("the enclave is gone: its process has ended")]
+    /// The enclave's process has exited.
+    #[error("the enclave's process has exited")]
     Gone,
     /// The enclave's virtual machine stopped.
     #[error("the enclave's virtual machine stopped: KVM exit reason {reason}: see linux/kvm.h")]

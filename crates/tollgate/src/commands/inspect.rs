@@ -51,7 +51,7 @@ pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     } else if !args.all {
         let hidden = SUITES.iter().filter(|suite| suite.purpose() == Purpose::SelfTest);
         let names: Vec<_> = hidden.map(|suite| suite.name()).collect();
-        print(&format!("not listed, because it tests the instrument: {}", names.join(", ")))?;
+        print(&format!("not listed (self-test, shown with --all): {}", names.join(", ")))?;
     }
     Ok(0)
 }

@@ -26,10 +26,10 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Options of every command.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Effort {
-    /// Rounds, each in a new process
+    /// Number of rounds, each in a fresh process
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(experiment::MAX_ROUNDS)))]
     pub(crate) rounds: u32,
-    /// Folder of all results
+    /// Results folder
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
     #[command(flatten)]

@@ -180,7 +180,7 @@ pub(crate) fn capabilities() -> Vec<Capability> {
     let state = |found: Result<String, Failure>| lab::capability::state_of(found);
     let compilers = manifest.compilers.iter().map(|one| Capability {
         name: format!("compiler-{}", one.name),
-        about: "compiles kernels under its mechanisms".into(),
+        about: "compiles the kernels with its bounds-checking mechanisms".into(),
         state: state(compiler::find(one).map(|found| found.version)),
     });
     let runners = manifest.mechanisms.iter().filter(|one| !one.runner.is_empty());

@@ -23,9 +23,9 @@ const IDS: &str = "Experiment IDs [default: all]:
   0  write-heap            the program writes to the heap
   1  read-heap             the program reads from the heap
   2  write-host-physical   writes to this host's memory, mapped by its physical address
-  3  read-host-physical    reads from it
+  3  read-host-physical    reads this host's memory, mapped by its physical address
   4  write-device          writes to device memory, mapped by its physical address
-  5  read-device           reads from it
+  5  read-device           reads device memory, mapped by its physical address
 2 to 5 map /dev/mem as root and require --allow physical. 2 and 4 write it and also require
 --allow physical-write, as do 3 and 5 with -i 0, which fills the source. 2 and 3 require
 --set physical-address=ADDRESS, 4 and 5 --set device-address=ADDRESS.
@@ -44,17 +44,17 @@ pub(super) struct Options {
     /// Experiments by number or name
     #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = EscapeTest::parse)]
     pub(super) ids: Vec<EscapeTest>,
-    /// Source data to initialise: 0 all, 1 only the program's own, so that a reader finds the data of
+    /// Source data to initialise: 0 all, 1 only in this program's memory, to read data written by
     /// another host
     #[arg(short = 'i', default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(super) source_init: u8,
-    /// Number of lengths: 16 B, 256 B, 1 KiB, 4 KiB, 64 KiB, 512 KiB, 1, 4, 16 and 256 MiB
+    /// Use the first LENGTHS of 16 B, 256 B, 1 KiB, 4 KiB, 64 KiB, 512 KiB, 1 MiB, 4 MiB, 16 MiB, 256 MiB
     #[arg(short = 'n', default_value_t = 9, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(1..=10))]
     pub(super) lengths: u8,
     /// Number added to the index of each source byte
     #[arg(short = 'o', default_value_t = 0, allow_negative_numbers = true)]
     pub(super) source_offset: u64,
-    /// Minimum copies in a row per sample
+    /// Minimum number of consecutive copies per sample
     #[arg(short = 'r', default_value_t = 5, allow_negative_numbers = true,
         value_parser = Ranged::new().range(1..=MAX_RUNS.cast_signed()))]
     pub(super) runs: u64,
@@ -62,32 +62,32 @@ pub(super) struct Options {
     #[arg(short = 't', default_value_t = 0, allow_negative_numbers = true,
         value_parser = Ranged::new().range(0..=MAX_THREADS.cast_signed()))]
     pub(super) threads: u64,
-    /// Seconds of sleep before every 4 bytes, to watch data arrive; makes one copy per length and function
+    /// Sleep this many seconds before every 4 bytes, to watch data arrive; one copy per length and function
     #[arg(short = 'z', default_value_t = 0, allow_negative_numbers = true,
         value_parser = Ranged::new().range(0..=MAX_PAUSE.cast_signed()))]
     pub(super) sleep: u64,
     /// Additional function from a shared object; requires --allow code (repeatable)
     #[arg(long = "function", value_name = "PATH.so:SYMBOL")]
     pub(super) functions: Vec<String>,
-    /// Rounds, each in a fresh process
+    /// Number of rounds, each in a fresh process
     #[arg(long, default_value_t = 10, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
     /// Enable an opt-in feature: physical, physical-write, code (repeatable)
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "FEATURE")]
     allow: Vec<String>,
     /// Set an option, e.g. 'device-address=0x2080000000' (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Scheduling priority, as for nice: -20 is the highest
+    /// Nice value of the run, from -20 (highest priority) to 19
     #[arg(long, value_name = "NICE", allow_hyphen_values = true,
         value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(super) priority: Option<i32>,
-    /// Folder of all runs
+    /// Results folder
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
     #[command(flatten)]
     pub(super) output: lab::adhoc::OutputArgs,
-    /// File of the table
+    /// CSV file for the table
     #[arg(long, value_name = "FILE", default_value = "results.csv")]
     pub(super) csv: PathBuf,
 }
@@ -175,7 +175,7 @@ impl Options {
         })
     }
 
-    /// Returns the copies in a row that the table states.
+    /// Returns the number of consecutive copies that the table states.
     pub(super) fn copies_per_sample(&self) -> u64 {
         if self.sleep > 0 { 1 } else { self.runs }
     }

@@ -9,8 +9,7 @@ use lab::experiment::{MAX_ROUNDS, Profile};
 use crate::guest::StandaloneParams;
 use crate::one_way::MAX_CROSSINGS;
 
-/// Measure crossings between user and kernel; print xperf's table with this machine's rows, and the parts of a round
-/// trip
+/// Measure user-kernel crossings; print xperf's table with rows for this machine, and a breakdown of a round trip
 #[derive(Debug, Parser)]
 #[command(
     name = "crossing",
@@ -30,17 +29,17 @@ pub(super) struct Options {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
-    /// Crossings per sample [default: that of the profile; xperf: 1,000,000]
+    /// Crossings per sample; xperf uses 1,000,000 [default: the profile's]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CROSSINGS)))]
     pub(super) crossings: Option<u32>,
     /// Number of rounds, each in a fresh process
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: Option<u32>,
-    /// How much to measure
+    /// Measuring effort
     #[arg(long, value_enum, default_value = "quick")]
     pub(super) profile: ProfileName,
-    /// Enable an opt-in feature: tracefs (a trace instance), bpf (a BPF program); repeatable
-    #[arg(long, value_name = "WHAT", value_parser = ["tracefs", "bpf"])]
+    /// Enable an opt-in feature: tracefs (a trace instance), bpf (a BPF program) (repeatable)
+    #[arg(long, value_name = "FEATURE", value_parser = ["tracefs", "bpf"])]
     pub(super) allow: Vec<String>,
     #[command(flatten)]
     pub(super) output: lab::adhoc::OutputArgs,
@@ -52,7 +51,7 @@ pub(super) enum ProfileName {
     Quick,
     /// Reliable results
     Standard,
-    /// Publishable results
+    /// Results for publication
     Full,
 }
 

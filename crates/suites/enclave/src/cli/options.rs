@@ -28,28 +28,28 @@ pub(super) struct Options {
     /// Highest thread count; measures 1 to N
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 8, value_parser = Ranged::new().range(limits::THREADS.arguments()))]
     pub(super) max_threads: u64,
-    /// Upper bound of allocation sizes, exclusive, bytes
+    /// Allocation sizes are below N bytes
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 16384, value_parser = Ranged::new().range(limits::SIZE.arguments()))]
     pub(super) max_allocation_size: u64,
     /// Configuration file with lines NumHeapPages=N, NumStackPages=N, NumTCS=N, Debug=0 or 1
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
-    /// Pages of the heap [default: from --conf, or 4096]
+    /// Heap size in pages [default: from --conf, or 4096]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::HEAP.arguments()))]
     heap_pages: Option<u64>,
-    /// Threads that may be inside at the same time [default: from --conf, or 8]
+    /// Maximum number of threads inside the enclave at once [default: from --conf, or 8]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = Ranged::new().range(limits::TCS.arguments()))]
     tcs: Option<u64>,
     /// Default allocator and its alternatives: names, or paths of static libraries (*.a)
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "dlmalloc,snmalloc", value_parser = params::allocator)]
     pub(super) allocators: Vec<String>,
     /// Enable an opt-in feature: 'code' links and executes the static libraries of --allocators (repeatable)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "FEATURE")]
     pub(super) allow: Vec<String>,
     /// Number of rounds, each in a fresh process
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     pub(super) rounds: u32,
-    /// Folder of all results
+    /// Results folder
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
     #[command(flatten)]

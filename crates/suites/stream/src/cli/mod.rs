@@ -25,7 +25,7 @@ mod search;
 /// An error to print.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Run the NIC, its generator and the application directly
+/// Run the NIC with its generator, and the application, directly
 #[derive(Debug, Parser)]
 #[command(name = "stream", disable_version_flag = true, max_term_width = 100)]
 struct Options {
@@ -35,7 +35,7 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write packet files of sample traffic
+    /// Write pcap files of sample traffic
     Pcap(pcap::Options),
     /// Run the NIC and replay a packet file on its wire
     Generate(generate::Options),

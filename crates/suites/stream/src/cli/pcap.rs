@@ -18,20 +18,20 @@ pub(crate) struct Options {
     #[arg(value_name = "FILE", conflicts_with_all = ["packets", "size", "sources", "destinations", "folder"])]
     files: Vec<PathBuf>,
     /// Number of packets [default: the number of destinations]
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     packets: Option<u32>,
-    /// Packet size on the wire with check sequence: 64 to 1518 bytes, mixed (64 B, 594 B and 1518 B as 7:4:1),
-    /// or each
+    /// Packet size on the wire, including the frame check sequence (FCS): 64 to 1518 bytes, mixed (64, 594 and
+    /// 1518 B in the ratio 7:4:1), or each
     #[arg(long, default_value = "64", allow_negative_numbers = true)]
     size: Sizes,
     /// Number of source addresses
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     sources: u32,
     /// Number of destination addresses, from 192.168.0.0 up, one per pipe of the echo
-    #[arg(long, default_value_t = 2, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true)]
     destinations: u32,
     /// Output folder for the generated file name
-    #[arg(long, default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
 }
 

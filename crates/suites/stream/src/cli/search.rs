@@ -43,38 +43,38 @@ pub(crate) struct Options {
     /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch or descriptors
     #[arg(long, default_value = "pipes")]
     interface: String,
-    /// Packet size on the wire with check sequence, in bytes
-    #[arg(long, default_value = "64", allow_negative_numbers = true)]
+    /// Packet size on the wire, including the FCS, in bytes
+    #[arg(long, value_name = "BYTES", default_value = "64", allow_negative_numbers = true)]
     packet_bytes: String,
     /// Application cores
-    #[arg(long, default_value = "1", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cores: String,
-    /// Pipes of all cores together [default: two per core]
-    #[arg(long, allow_negative_numbers = true)]
+    /// Total number of pipes [default: two per core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pipes: Option<String>,
     /// Size of each pipe's ring
-    #[arg(long, default_value = "2 MiB", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SIZE", default_value = "2 MiB", allow_hyphen_values = true)]
     ring: String,
-    /// Capacity of each pipe or queue in packets, or 'ring' for that of the ring
-    #[arg(long, default_value = "ring", allow_negative_numbers = true)]
+    /// Capacity of each pipe or queue in packets, or 'ring' for the ring's capacity
+    #[arg(long, value_name = "N", default_value = "ring", allow_negative_numbers = true)]
     depth: String,
     /// How much of each echoed packet to verify: none, one-word or all
     #[arg(long, default_value = "one-word")]
     check: String,
     /// NOP instructions per packet
-    #[arg(long, default_value = "0", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     cycles: String,
     /// Highest rate to try, in Gbps
-    #[arg(long, default_value = "100", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GBPS", default_value = "100", allow_negative_numbers = true)]
     maximum: String,
     /// Duration of a full trial; 1 s in the Ensō evaluation
-    #[arg(long, default_value = "100 ms", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "100 ms", allow_hyphen_values = true)]
     duration: String,
     /// Repetitions of the whole search, each in a fresh process
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
     iters: u32,
-    /// Folder of results
-    #[arg(long, default_value = "results")]
+    /// Results folder
+    #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     #[command(flatten)]
     output: OutputArgs,

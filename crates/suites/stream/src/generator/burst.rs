@@ -113,7 +113,7 @@ impl BurstWriter {
             let (stamp, count) = self.timing.next(left);
             left -= count;
             for _ in 0..count {
-                // SAFETY: the caller guarantees the space; `source` has as many flits as the template says.
+                // SAFETY: the caller guarantees the space; `source` has as many flits as the template states.
                 unsafe {
                     template.put::<V>(V::marked(first, mark(index, number), stamp), place);
                 }

@@ -15,7 +15,7 @@ use super::Port;
 /// Layout of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryLayout {
-    /// Rings, each mapped twice in a row, so that data that wraps is contiguous.
+    /// Rings, each mapped twice, contiguously, so that data that wraps stays in one piece.
     Rings {
         /// Number of rings.
         count: usize,

@@ -66,7 +66,7 @@ impl Port {
         }
     }
 
-    /// Allocates a ring, mapped twice in a row so that data that wraps is contiguous.
+    /// Allocates a ring, mapped twice, contiguously, so that data that wraps stays in one piece.
     pub(crate) fn ring(&self, bytes: usize) -> Result<Memory, SysError> {
         self.register_memory(MemoryLayout::Rings { count: 1, each: bytes })
     }

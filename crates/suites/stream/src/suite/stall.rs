@@ -20,7 +20,6 @@ const MAX_SHARE: f64 = 0.1;
 #[derive(Debug, Clone, Copy)]
 pub struct StallThreshold {
     /// Maximum duration of an iteration without packets.
-    /// What a turn may take with no packet.
     pub stall: u64,
     /// Allowance per packet.
     pub allowed: u64,

@@ -177,8 +177,8 @@ impl Cpus {
         if taken.len() <= cores {
             return Err(Failure::unavailable(
                 format!(
-                    "{cores} application cores and one for the NIC and generator are {}, and {} are \
-                     allowed",
+                    "needs {} CPUs ({cores} for the application, 1 for the NIC and generator), but \
+                     only {} are allowed",
                     cores.saturating_add(1),
                     taken.len()
                 ),

@@ -38,7 +38,7 @@ pub struct Head {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Too short for both headers.
-    #[error("{0} B are too short for an Ethernet and an IPv4 header, 34 B; leave the packet out")]
+    #[error("{0} B are too short for an Ethernet and an IPv4 header, 34 B; remove the packet")]
     Short(usize),
     /// Longer than an Ethernet frame.
     #[error(
@@ -56,9 +56,7 @@ pub enum FrameError {
         ethertype: u16,
     },
     /// An inconsistent IPv4 header.
-    #[error(
-        "the IPv4 header has version {version} and a length of {header} B; leave the packet out"
-    )]
+    #[error("the IPv4 header has version {version} and a length of {header} B; remove the packet")]
     Header {
         /// Version in the header.
         version: u8,
@@ -70,7 +68,8 @@ pub enum FrameError {
     Fragment,
     /// The length in the IPv4 header differs from the frame's.
     #[error(
-        "the IPv4 header says {said} B, but the frame has {has} B for it; leave the packet out"
+        "the IPv4 header gives a length of {said} B, but the frame contains {has} B; remove the \
+         packet"
     )]
     Length {
         /// Length in the header, in bytes.
@@ -80,7 +79,7 @@ pub enum FrameError {
     },
     /// Too short for the TCP or UDP header.
     #[error(
-        "{has} B of payload are too short for the header of protocol {protocol}; leave the packet out"
+        "{has} B of payload are too short for the header of protocol {protocol}; remove the packet"
     )]
     Transport {
         /// Protocol number.

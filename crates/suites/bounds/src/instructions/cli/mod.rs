@@ -32,9 +32,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// Enable an opt-in feature: 'code' executes the forms of --list
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "FEATURE")]
     allow: Vec<String>,
-    /// Only forms of these classes; repeatable
+    /// Only forms of these classes (repeatable)
     #[arg(long, value_name = "CLASS")]
     class: Vec<String>,
     /// Add the predictions of llvm-mca and list disagreements

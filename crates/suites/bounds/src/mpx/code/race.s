@@ -1,4 +1,4 @@
-# The seed's race: another thread fills the array with pointers to the first or to the second object
+# The race of Intel MPX Explained: another thread fills the array with pointers to the first or to the second object
 # alternately, each store of a pointer followed by one of its bounds. This thread loads each pointer,
 # then its bounds, checks both and reads one byte. Without the other thread this one fills the array
 # itself, before every pass.

@@ -227,7 +227,9 @@ impl Processor {
         self.vcpu.set_regs(&regs).map_err(step("set a vCPU's registers"))?;
         match self.run() {
             Ok(Exit::Ended) => {}
-            other => return Err(Failure::failed(format!("the guest left by {other:?}"))),
+            other => {
+                return Err(Failure::failed(format!("unexpected exit of the guest: {other:?}")));
+            }
         }
         let regs = self.vcpu.get_regs().map_err(step("read a vCPU's registers"))?;
         Ok((regs.r8, regs.r9 as u32))

@@ -41,7 +41,7 @@ fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
     }
     let processor = found.processor.ok_or_else(|| {
         Failure::unavailable(
-            "SGX is not enabled (CPUID 12H says that there are no enclaves)",
+            "SGX is not enabled (CPUID 12H reports no enclaves)",
             "enable SGX in the firmware, and reserve memory for it",
         )
     })?;

@@ -53,7 +53,7 @@ pub(crate) struct Options {
     /// Descriptors per ring
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
     depth: u32,
-    /// Socket of the NIC [default: in the runtime directory]
+    /// Socket of the NIC [default: in $XDG_RUNTIME_DIR, or in the temporary folder]
     #[arg(long, value_name = "SOCKET")]
     nic: Option<PathBuf>,
     /// Print JSON
@@ -151,7 +151,8 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
     cpus.sort_by_key(|cpu| topology.siblings(nic).contains(cpu));
     if cpus.len() < cores {
         return Err(format!(
-            "{cores} cores and one for the NIC are {}, and {} CPUs are allowed; use at most {}",
+            "needs {} CPUs ({cores} for the application, 1 for the NIC), but only {} are allowed; \
+             use at most {} cores",
             cores.saturating_add(1),
             cpus.len().saturating_add(1),
             cpus.len()

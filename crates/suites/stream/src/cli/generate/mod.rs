@@ -44,17 +44,17 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Options of `tollgate stream generate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Packet file, which is replayed endlessly
+    /// Packet file, replayed in a loop
     #[arg(value_name = "PCAP")]
     pcap: PathBuf,
-    /// Gbps on the wire with preamble and gap, or packets per second, e.g. 148.8Mpps
+    /// Rate in Gbps on the wire, including preamble and gap, or in packets per second, e.g. 148.8Mpps
     #[arg(allow_negative_numbers = true)]
     rate: Rate,
     /// Stop after N packets [default: Ctrl-C or 24 h]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = RangedI64ValueParser::<u64>::new().range(1..))]
     count: Option<u64>,
-    /// Measure round-trip times, at high rates of one packet in up to 19
+    /// Measure round-trip times; at high rates, sample one packet in up to 19
     #[arg(long)]
     rtt: bool,
     /// Write a round-trip-time histogram
@@ -67,12 +67,12 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "all")]
     check: CheckArgument,
     /// Modelled duration of a doorbell, e.g. '400 ns'
-    #[arg(long, default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
+    #[arg(long, value_name = "DURATION", default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_doorbell: Duration,
     /// Modelled duration of a transfer, e.g. '400 ns'
-    #[arg(long, default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
+    #[arg(long, value_name = "DURATION", default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_transfer: Duration,
-    /// Socket of the NIC [default: in the runtime directory]
+    /// Socket of the NIC [default: in $XDG_RUNTIME_DIR, or in the temporary folder]
     #[arg(long, value_name = "SOCKET")]
     nic: Option<PathBuf>,
     /// Print JSON

@@ -164,7 +164,7 @@ fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
         // SAFETY: the header is in the control buffer; a header of descriptors is followed by as many as its length
-        // says, each new and owned by this function.
+        // states, each new and owned by this function.
         unsafe {
             if ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);

@@ -269,8 +269,8 @@ impl Session<'_> {
                 }
                 Ok(None) | Err(_) => {
                     if self.is_evicted() {
-                        let why = "nothing attached in time, and another program came; start the \
-                                   program again";
+                        let why = "no device was created in time and another program needed the \
+                                   slot; restart the program";
                         let _ = Reply::Refused(why.into()).send(socket, None::<OwnedFd>, within);
                     }
                     return;

@@ -25,10 +25,10 @@ const BACKLOG: i32 = 128;
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// Another server listens there, or has its lock.
-    #[error("{}: another NIC or service is there; end it, or choose another socket with --nic", .0.display())]
+    #[error("{}: in use by another NIC or service; stop it, or choose another socket with --nic", .0.display())]
     Taken(PathBuf),
     /// The path names a file that is not a socket.
-    #[error("{}: {} is there and is kept; choose another socket with --nic", .0.display(), .1)]
+    #[error("{}: {} exists and is not replaced; choose another socket with --nic", .0.display(), .1)]
     NoSocket(PathBuf, &'static str),
     /// The lock file is not an empty file of this user.
     #[error("{}: not an empty file of this user, so not a lock; choose another socket with --nic", .0.display())]

@@ -101,7 +101,7 @@ fn programs_that_attach_nothing_make_way_for_others() {
     let path = found.folder.path().join("nic");
     until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
     let told = end(&silent[0].0).unwrap_or_default();
-    assert!(told.contains("nothing attached") && told.lines().count() == 1, "{told}");
+    assert!(told.contains("no device was created") && told.lines().count() == 1, "{told}");
     // A client that allocated something stays, however long it is silent.
     assert!(matches!(attached.ask(Request::AllocPipe, NO_FD), Some((Reply::Pipe(_), None))));
     found.still_serves();

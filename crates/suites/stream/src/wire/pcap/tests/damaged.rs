@@ -46,21 +46,21 @@ fn an_invalid_packet_is_refused_with_number_cause_and_fix() {
         (with(12, &[0x88, 0xcc]), "another protocol (EtherType 0x88cc)"),
         (
             with(14, &[0x65]),
-            "the IPv4 header has version 6 and a length of 20 B; leave the packet out",
+            "the IPv4 header has version 6 and a length of 20 B; remove the packet",
         ),
         (with(14, &[0x44]), "the IPv4 header has version 4 and a length of 16 B"),
         (
             with(16, &[0, 59]),
-            "the IPv4 header says 59 B, but the frame has 58 B for it; leave the packet out",
+            "the IPv4 header gives a length of 59 B, but the frame contains 58 B; remove the packet",
         ),
-        (with(16, &[0, 57]), "the IPv4 header says 57 B, but the frame has 58 B"),
-        (with(16, &[0, 19]), "the IPv4 header says 19 B"),
+        (with(16, &[0, 57]), "the IPv4 header gives a length of 57 B, but the frame contains 58 B"),
+        (with(16, &[0, 19]), "the IPv4 header gives a length of 19 B"),
         (with(20, &[0x20, 0]), "a fragment, which has no ports; keep whole packets"),
         (with(20, &[0, 1]), "a fragment"),
         (frame(17, false, 0, &[0; 1473]), "1515 B exceed 1514"),
         (
             good[..33].to_vec(),
-            "33 B are too short for an Ethernet and an IPv4 header, 34 B; leave the packet out",
+            "33 B are too short for an Ethernet and an IPv4 header, 34 B; remove the packet",
         ),
         (good[..13].to_vec(), "13 B are too short"),
         (Vec::new(), "0 B are too short"),
@@ -68,7 +68,7 @@ fn an_invalid_packet_is_refused_with_number_cause_and_fix() {
             with(16, &[0, 27])[..41].to_vec(),
             "7 B of payload are too short for the header of protocol 17",
         ),
-        (with(23, &[6])[..].to_vec()[..53].to_vec(), "the IPv4 header says 58 B"),
+        (with(23, &[6])[..].to_vec()[..53].to_vec(), "the IPv4 header gives a length of 58 B"),
     ] {
         for refused in third(&bytes, bytes.len() as u32) {
             assert!(refused.starts_with(&format!("packet 3: {said}")), "{refused}");
