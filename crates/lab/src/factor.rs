@@ -104,7 +104,7 @@ impl Factor {
     /// Returns the levels that a text refers to: one, or all of a group of a list.
     ///
     /// # Errors
-    /// As for [`Factor::level`].
+    /// See [`Factor::level`].
     pub fn levels(&self, text: &str) -> Result<Vec<Level>, String> {
         match self.levels {
             Levels::Listed(names) if names(text).len() > 1 => {

@@ -44,7 +44,7 @@ pub fn between(
 /// As [`between`] with several other CPUs; the proximity is that of the furthest.
 ///
 /// # Errors
-/// As for [`between`].
+/// See [`between`].
 pub fn among(
     first: usize,
     others: &[usize],

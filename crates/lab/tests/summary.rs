@@ -112,7 +112,7 @@ fn the_last_sample_of_a_round_counts() {
     assert_eq!(row.void_causes["the core clock moved"], 1);
     // The far value is flagged and stays.
     assert_eq!(row.outliers.iter().map(|o| (o.round, o.value)).collect::<Vec<_>>(), [(3, 77e9)]);
-    // Good, then void: the round stands as void, and the good one does not come back.
+    // Good, then void: the round stands as void, and the good one does not count again.
     run.samples.push(again(1.0, Some("the host took 9 ms")));
     let row = summary(&run).rows[0].clone();
     assert_eq!((row.rounds, row.voids, row.void_rounds), (19, 2, 1));

@@ -69,7 +69,7 @@ impl Output {
         })
     }
 
-    /// Writes a file in a results folder or cache. It replaces whatever has its name, so a planted link, FIFO
+    /// Writes a file in a results folder or cache. It replaces anything of that name, so a planted link, FIFO
     /// or device cannot redirect or block the writer.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ const SMALL: &str = r#"
 name = "round"
 suite = "stream"
 method = "interfaces"
-about = "as fast as they come back"
+about = "as fast as they are echoed"
 metric = "rate"
 [experiment.factors]
 interface = ["pipes", "pipes-per-packet", "pipes-prefetch"]
@@ -112,7 +112,7 @@ fn packets_are_echoed_and_samples_have_all_metrics() {
         let told = if is_modelled { "doorbell 400 ns" } else { "nothing" };
         assert_eq!(sample.covariates["modelled"].as_str(), told);
         if value(sample, "delivered") == 0.0 {
-            assert!(sample.void.is_some(), "nothing came back, and nothing stalled: {sample:?}");
+            assert!(sample.void.is_some(), "nothing was echoed, and nothing stalled: {sample:?}");
             continue;
         }
         assert!(value(sample, "rtt") > 0.0 && sample.histograms.contains_key("rtt"));
@@ -137,7 +137,7 @@ fn search_reports_ndr_and_pdr() {
     let line = bench.refused(&["stream", "search", "--packet-bytes", "63"], 2);
     assert!(line.contains("packet_bytes"), "{line}");
     if machine::topology::allowed_cpus().len() < 2 {
-        return machine::untested::note("stream search by hand", &"it needs two CPUs");
+        return machine::untested::note("stream search run directly", &"requires two CPUs");
     }
     let words = ["stream", "search", "--maximum", "0.2", "--duration", "2 ms", "--json"];
     let output = bench.run(&words);
@@ -146,7 +146,7 @@ fn search_reports_ndr_and_pdr() {
         // On a busy machine every sample may be void.
         let why = told.lines().last().unwrap_or_default();
         assert!(why.contains("no result: ") && why.contains("void"), "{told}");
-        machine::untested::note("stream search by hand", &why);
+        machine::untested::note("stream search run directly", &why);
         return;
     }
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -200,7 +200,7 @@ const COUNT: u64 = 5000;
 /// this machine has one CPU.
 fn sent_and_echoed(bench: &Bench, options: &[&str]) -> Option<(Output, Output)> {
     if machine::topology::allowed_cpus().len() < 2 {
-        machine::untested::note("stream echo and generate by hand", &"they need two CPUs");
+        machine::untested::note("stream echo and generate run directly", &"requires two CPUs");
         return None;
     }
     bench.ok(&["stream", "pcap", "2_64_1_2.pcap"]);

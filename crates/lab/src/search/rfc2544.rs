@@ -122,7 +122,10 @@ mod tests {
     fn a_void_trial_is_repeated_and_counts_in_the_strict_bound() {
         let edge = answers(&[lost(9), stalled(4), lost(0), lost(9)]);
         assert_eq!(edge.bounds.lower, Some(50e9));
-        assert_eq!(edge.bounds.strict, None, "at 50 something was lost, whatever stalled");
+        assert_eq!(
+            edge.bounds.strict, None,
+            "at 50 something was lost, regardless of what stalled"
+        );
         assert_eq!(edge.trials[1].holds, None);
         assert_eq!(edge.trials[1].void.as_deref(), Some("the host stalled"));
         assert_eq!(edge.trials[1].values["lost"], 4.0);

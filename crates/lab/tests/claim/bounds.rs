@@ -91,7 +91,7 @@ fn an_unmeasurable_point_has_its_remedy() {
         reasons(&verdict).contains(r#""why":"no huge pages","remedy":"reserve some""#),
         "{verdict:?}"
     );
-    // Half of it is there: the rest decides, and it is said.
+    // Half of it is there: the remaining half decides, and it is said.
     let mut run = whole.clone();
     fail(&mut run, &absent, |point| point.text("length") == "4 KiB");
     let verdict = assert_kind(keys, &run, Reproduced);

@@ -1,4 +1,4 @@
-//! Whatever the run and the claim, there is a verdict with one line.
+//! Regardless of the run and the claim, there is a verdict with one line.
 
 use std::fs;
 use std::sync::LazyLock;

@@ -33,7 +33,7 @@ pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io
 /// Like [`output_within`], with the streams that the command sets: output to files is not captured.
 ///
 /// # Errors
-/// As for [`output_within`].
+/// See [`output_within`].
 pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
     command.process_group(0);
     die_with_parent(command);

@@ -16,7 +16,7 @@ static struct timed kernel(size_t size, int passes) {
             check_read(b, &a[i], sizeof a[i]);
             sum += a[i];
         }
-        /* The sum is there before the time is taken. */
+        /* The sum is computed before the clock is read. */
         __asm__ volatile("" : "+r"(sum));
         timed.passes[pass] = ticks() - begin;
         timed.checksum = sum;

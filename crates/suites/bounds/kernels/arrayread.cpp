@@ -1,4 +1,4 @@
-// As arrayread.c, by a span.
+// Same as arrayread.c, with a span.
 #include "kernel.h"
 #include <cstddef>
 #include <span>

@@ -1,4 +1,4 @@
-//! As arrayread.c, by a slice.
+//! Same as arrayread.c, with a slice.
 
 mod harness;
 use harness::{at, known_elsewhere, main as start, ticks, Timed};
@@ -20,8 +20,8 @@ fn kernel(size: usize, passes: usize) -> Timed {
             sum += u64::from(*at(&mut a, i as usize));
             i -= 2;
         }
-        // The sum is there before the time is taken.
-        // SAFETY: no instruction at all.
+        // The sum is computed before the clock is read.
+        // SAFETY: the assembly is empty.
         unsafe { std::arch::asm!("/* {0} */", inout(reg) sum) };
         timed.passes.push(ticks() - begin);
         timed.checksum = sum;

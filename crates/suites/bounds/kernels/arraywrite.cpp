@@ -1,4 +1,4 @@
-// As arraywrite.c, by a span: the library checks each index where it is told to.
+// Same as arraywrite.c, with a span: the library checks each index if told to.
 #include "kernel.h"
 #include <cstddef>
 #include <span>

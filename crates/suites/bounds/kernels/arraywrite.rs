@@ -1,4 +1,4 @@
-//! As arraywrite.c, by a slice.
+//! Same as arraywrite.c, with a slice.
 
 mod harness;
 use harness::{at, known_elsewhere, main as start, ticks, Timed};

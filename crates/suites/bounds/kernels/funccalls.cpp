@@ -1,4 +1,4 @@
-// As funccalls.c: a span, which carries its length, is passed to a function.
+// Same as funccalls.c: a span, which carries its length, is passed to a function.
 #include "kernel.h"
 #include <span>
 #include <vector>

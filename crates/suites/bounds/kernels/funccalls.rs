@@ -1,12 +1,12 @@
-//! As funccalls.c: a slice, which carries its length, is passed to a function.
+//! Same as funccalls.c: a slice, which carries its length, is passed to a function.
 
 mod harness;
 use harness::{at, known_elsewhere, main as start, ticks, Timed};
 
 #[inline(never)]
 fn add(counters: &mut [u32], mut index: usize, value: u32) {
-    // The caller does not know what it is called for.
-    // SAFETY: no instruction at all.
+    // Hides the function's purpose from the caller's optimiser.
+    // SAFETY: the assembly is empty.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) index) };
     let counter = at(counters, index);
     *counter = counter.wrapping_add(value);

@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) uint64_t ticks(void) {
 static struct timed kernel(size_t size, int passes);
 
 /* Makes the memory visible to unknown code, so that no pass is removed. Its size stays known. */
-static inline __attribute__((always_inline)) void *there(void *memory) {
+static inline __attribute__((always_inline)) void *check_allocated(void *memory) {
     if (memory == NULL) {
         perror("memory");
         exit(3);
@@ -39,9 +39,9 @@ static inline __attribute__((always_inline)) void *there(void *memory) {
     return memory;
 }
 
-#define allocated(size) there(malloc(size))
+#define allocated(size) check_allocated(malloc(size))
 /* Large blocks are untouched zero pages from the system. */
-#define zeroed(size) there(calloc(1, size))
+#define zeroed(size) check_allocated(calloc(1, size))
 
 /* Peak memory of this program, in bytes. */
 static uint64_t peak_memory(void) {

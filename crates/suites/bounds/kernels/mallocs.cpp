@@ -1,4 +1,4 @@
-// As mallocs.c, by vectors.
+// Same as mallocs.c, with vectors.
 #include "kernel.h"
 #include <array>
 #include <vector>

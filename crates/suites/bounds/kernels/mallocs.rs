@@ -1,4 +1,4 @@
-//! As mallocs.c, by vectors.
+//! Same as mallocs.c, with vectors.
 
 mod harness;
 use harness::{at, main as start, ticks, Timed};

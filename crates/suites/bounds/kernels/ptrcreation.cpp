@@ -1,4 +1,4 @@
-// As ptrcreation.c, by a span of pointers.
+// Same as ptrcreation.c, with a span of pointers.
 #include "kernel.h"
 #include <array>
 #include <cstddef>

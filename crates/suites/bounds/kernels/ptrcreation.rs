@@ -1,4 +1,4 @@
-//! As ptrcreation.c, by a slice of pointers.
+//! Same as ptrcreation.c, with a slice of pointers.
 
 mod harness;
 use harness::{at, known_elsewhere, main as start, ticks, Timed};

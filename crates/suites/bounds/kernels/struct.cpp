@@ -1,4 +1,4 @@
-// As struct.c, by a span of structs that hold a std::array.
+// Same as struct.c, with a span of structs that hold a std::array.
 #include "kernel.h"
 #include <array>
 #include <cstddef>

@@ -1,4 +1,4 @@
-//! As struct.c, by a slice of structs that hold an array.
+//! Same as struct.c, with a slice of structs that hold an array.
 
 mod harness;
 use harness::{at, known_elsewhere, main as start, ticks, Timed};
@@ -11,7 +11,7 @@ struct Item {
     y: i32,
 }
 
-/// Fresh pages from the system: of zeros, and not touched.
+/// Untouched zero pages from the system.
 fn items(count: usize) -> Vec<Item> {
     if count == 0 {
         return Vec::new();
@@ -39,7 +39,7 @@ fn kernel(size: usize, passes: usize) -> Timed {
         timed.passes.push(ticks() - begin);
     }
     for item in &s {
-        // The members beside the array are as they were.
+        // The members next to the array are unchanged.
         assert!(item.x == 0 && item.y == 0);
         timed.checksum += item.a.iter().map(|value| u64::from(*value as u32)).sum::<u64>();
     }

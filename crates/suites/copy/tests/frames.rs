@@ -112,7 +112,7 @@ fn the_ceiling_checks_every_frame() {
         assert_eq!(ceiling.outcome.check(), Ok(()));
         let best = ceiling.best().unwrap();
         assert!(best.write > 0.0 && best.read > 0.0, "{best:?}");
-        assert!(ceiling.tried.iter().all(|turns| turns.slower() >= best.slower()));
+        assert!(ceiling.tried.iter().all(|timing| timing.slower() >= best.slower()));
     }
 }
 

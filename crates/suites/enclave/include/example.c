@@ -47,7 +47,7 @@ void tollgate_allocator_cleanup(void) {}
 void tollgate_allocator_thread_init(void) {}
 void tollgate_allocator_thread_cleanup(void) {}
 
-/* Splits a block if the rest is large enough for another. */
+/* Splits a block if the remainder is large enough for another. */
 static void cut(struct head *block, size_t size) {
     if (block->size >= size + sizeof *block + UNIT) {
         size_t rest = block->size - size - sizeof *block;

@@ -230,7 +230,7 @@ impl Inside {
     /// # Safety
     /// As [`Self::tcs`].
     pub(crate) unsafe fn host_stack(&self) -> u64 {
-        // SAFETY: as for the TCS.
+        // SAFETY: a trampoline set FS to the block, which lives while a thread is inside.
         unsafe { (*self.top).block.host_stack }
     }
 
@@ -267,7 +267,7 @@ impl Visit {
     /// The caller must be the same handler on the same thread.
     #[inline]
     pub(crate) unsafe fn end(self) {
-        // SAFETY: the bases are those that the thread had; the caller guarantees the rest.
+        // SAFETY: the bases are those that the thread had; the caller guarantees the remaining conditions.
         unsafe {
             if let Some([fs, gs]) = self.bases {
                 asm!("wrgsbase {}", in(reg) gs, options(nostack, preserves_flags));

@@ -81,7 +81,7 @@ pub(crate) struct Cut {
 
 // SAFETY: only the trampolines use `top`, on the thread that bound the TCS.
 unsafe impl Send for Tcs {}
-// SAFETY: as above; all other fields are atomic or constant.
+// SAFETY: only the trampolines use `top`, on the thread that bound the TCS; all other fields are atomic or constant.
 unsafe impl Sync for Tcs {}
 
 /// The selector of TCS without dispatch of system calls.

@@ -136,7 +136,7 @@ fn echo(folder: &Path, words: &str) -> Running {
 fn has_two_cpus() -> bool {
     let has = machine::topology::allowed_cpus().len() > 1;
     if !has {
-        machine::untested::note("stream generate and echo by hand", &"they need two CPUs");
+        machine::untested::note("stream generate and echo run directly", &"requires two CPUs");
     }
     has
 }

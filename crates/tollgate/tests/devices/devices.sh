@@ -21,13 +21,13 @@ run reads reads "$@" --set source-offset=7
 run writes writes "$@" --set source-offset=33
 run dax dax "$@" --set source-offset=33
 
-# What must not be written, or cannot be read.
+# Devices that must not be written or cannot be read.
 ram=0x4000000
 echo "ram $ram"
 run wrong wrong --set pci-resource=/dev/zero --set physical-address=$ram --set dax-device=/dev/mem \
     --set source-offset=99 --allow physical-write
 
-# The kernel takes the DAX device as its memory.
+# Hands the DAX device to the kernel as system RAM.
 echo dax0.0 >/sys/bus/dax/drivers/device_dax/unbind
 echo dax0.0 >/sys/bus/dax/drivers/kmem/new_id
 while read -r line; do

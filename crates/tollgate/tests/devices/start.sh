@@ -1,5 +1,5 @@
 #!/bin/sh
-# The first process of a guest: what its tests have in common.
+# Common code of the guest's init scripts.
 export PATH=/bin HOME=/tmp TMPDIR=/tmp LD_LIBRARY_PATH=/lib RUST_BACKTRACE=0
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
@@ -7,7 +7,7 @@ mount -t sysfs sys /sys
 mount -t tmpfs tmp /tmp
 cd /tmp
 
-# Runs an experiment, and prints its samples behind the name of the run.
+# Runs an experiment and prints each sample prefixed with the run's name.
 run() { # name experiment options...
     name=$1 experiment=$2
     shift 2
@@ -21,8 +21,8 @@ run() { # name experiment options...
 
 end() {
     echo "the end"
-    # The last to close the port waits until all is sent. Else what the kernel prints at the end stands in the midst of
-    # a line.
+    # The last process to close the port waits until all output is sent; otherwise the kernel's final messages land
+    # inside a line.
     exec </dev/null >/dev/null 2>&1
     exit
 }

@@ -37,7 +37,7 @@ fn over(edge: f64, load: f64) -> f64 {
 }
 
 impl LossRatios {
-    /// Returns an upper bound of the number of trials, whatever their outcomes.
+    /// Returns an upper bound of the number of trials, regardless of their outcomes.
     fn max_trials(&self) -> usize {
         // A phase tries the largest load and the bound of the last phase; from there each load either
         // doubles the step or halves the gap.

@@ -13,7 +13,7 @@ pub(super) trait Pair {
     /// Loads both words.
     ///
     /// # Safety
-    /// As for [`store`](Self::store).
+    /// The requirements of [`store`](Self::store) apply.
     unsafe fn load(address: *mut u64) -> [u64; 2];
 }
 

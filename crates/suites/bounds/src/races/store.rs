@@ -166,7 +166,7 @@ impl<P: pair::Pair> BoundsStorage for AtomicEntry<P> {
     #[inline(always)]
     fn load(pointers: &Pointers, index: usize) -> (u64, Bounds) {
         let entry = pointers.entry(&pointers.slots[index]);
-        // SAFETY: as for the store.
+        // SAFETY: the entry is aligned to 32 bytes, and its first 16 are accessed only through `P`.
         let [pointer, packed] = unsafe { P::load((&raw const *entry).cast_mut().cast()) };
         (pointer, unpacked(pointer, packed))
     }

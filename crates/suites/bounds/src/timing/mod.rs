@@ -68,7 +68,7 @@ impl TimingLoop {
     pub(crate) fn ticks(&self, state: &mut State, loops: u64) -> Result<u64, RaisedSignal> {
         signal::guarded(state, |state| {
             let begin = tsc::start();
-            // SAFETY: as in `run`.
+            // SAFETY: `guarded` keeps the state valid and unused, and the code of `new` leaves by its exit.
             unsafe { enter::enter(state, self.code.as_ptr(), loops) };
             tsc::stop().saturating_sub(begin)
         })

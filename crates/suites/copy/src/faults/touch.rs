@@ -54,7 +54,7 @@ impl Faults {
     }
 }
 
-/// One thread's pass over its pages, with time stamps in ticks.
+/// One thread's pass over its pages, with timestamps in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     begun: u64,

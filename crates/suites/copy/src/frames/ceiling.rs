@@ -1,15 +1,15 @@
 //! The write-then-checked-read ceiling: an upper bound for any ring between the same two cores.
 //!
-//! Writer and reader alternate on the same slots with the same function and the same check. In its
-//! turn the writer writes a batch of frames into slots that the other core read last; in its turn the
-//! reader reads and checks them, as the other core left them. Each turn is timed separately, so no
+//! Writer and reader alternate on the same slots with the same function and the same check. The
+//! writer writes a batch of frames into slots that the other core read last; then the reader reads
+//! and checks them, as the other core left them. Each batch is timed separately on each side, so no
 //! side waits, polls, publishes, or shares memory bandwidth with the other. A ring lets both sides work
 //! concurrently and at best takes as long per frame as the slower of the two: the ceiling is
 //! `length / max(write, read)`.
 //!
-//! The number of frames per turn determines in which cache level the data is between the turns, as
-//! the fill level does in a ring. So turns of one frame up to all slots are tried, and the best is the
-//! ceiling: no fill level of a ring can beat it.
+//! The number of frames per batch determines in which cache level the data is between the sides, as
+//! the fill level does in a ring. So batches of one frame up to all slots are tried, and the best is
+//! the ceiling: no fill level of a ring can beat it.
 
 use std::time::Duration;
 
@@ -24,19 +24,19 @@ use super::transfer::{CpuPair, TransferOutcome, deadline};
 use super::writer::{NoFaults, Writer};
 use crate::functions::CopyFn;
 
-/// Untimed turns of either side at first.
+/// Untimed batches of either side at first.
 const WARM_UP: usize = 3;
-/// Minimum turns for a median.
-const MIN_TURNS: usize = 5;
-/// Maximum turns of one size, which bounds the record.
-const MAX_TURNS: usize = 1 << 14;
-/// Minimum bytes per turn: shorter turns measure the timer.
+/// Minimum batches for a median.
+const MIN_BATCHES: usize = 5;
+/// Maximum batches of one size, which bounds the record.
+const MAX_BATCHES: usize = 1 << 14;
+/// Minimum bytes per batch: shorter batches measure the timer.
 const MIN_BYTES: usize = 16 << 10;
 
-/// Times per frame for one turn size.
+/// Times per frame for one batch size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchTiming {
-    /// Frames per turn.
+    /// Frames per batch.
     pub batch: usize,
     /// Median time to write a frame, ticks.
     pub write: f64,
@@ -51,23 +51,23 @@ impl BatchTiming {
     }
 }
 
-/// Results of all turns.
+/// Results of all batches.
 #[derive(Debug, Clone)]
 pub struct Ceiling {
-    /// Every turn size that was tried.
+    /// Every batch size that was tried.
     pub tried: Vec<BatchTiming>,
     /// Counts of the reader.
     pub outcome: TransferOutcome,
 }
 
 impl Ceiling {
-    /// Returns the turn size with the least time per frame.
+    /// Returns the batch size with the least time per frame.
     pub fn best(&self) -> Option<BatchTiming> {
         self.tried.iter().copied().min_by(|a, b| a.slower().total_cmp(&b.slower()))
     }
 }
 
-/// Returns the turn sizes: powers of two up to all slots, at least [`MIN_BYTES`] long.
+/// Returns the batch sizes: powers of two up to all slots, at least [`MIN_BYTES`] long.
 fn sizes(params: &TransferParams) -> Vec<usize> {
     let powers = (0..).map(|power| 1 << power).take_while(|batch| *batch <= params.slots);
     let mut sizes: Vec<usize> = powers.filter(|batch| batch * params.length >= MIN_BYTES).collect();
@@ -102,26 +102,28 @@ pub fn ceiling(
     let share = tsc.ticks(budget) / sizes.len() as u64;
     let write = || {
         let mut index = 0;
-        let tried: Option<Vec<BatchTiming>> =
-            sizes.iter().map(|batch| turns(&mut writer, &mut index, *batch, share, tsc)).collect();
+        let tried: Option<Vec<BatchTiming>> = sizes
+            .iter()
+            .map(|batch| batches(&mut writer, &mut index, *batch, share, tsc))
+            .collect();
         shared.control().last.set(index);
         shared.control().batch.set(0);
-        pass_turn(shared);
+        pass_batch(shared);
         Some((tried?, index))
     };
     // SAFETY: the reader only accesses existing memory.
     let (tried, sent) =
-        unsafe { pair.run(shared, params.bytes(), || read_turns(&reader, tsc), write) }?;
+        unsafe { pair.run(shared, params.bytes(), || read_batches(&reader, tsc), write) }?;
     Ok(Ceiling { tried, outcome: TransferOutcome::of(shared, sent) })
 }
 
-fn pass_turn(shared: &SharedFrames) {
-    let turn = &shared.control().turn;
-    turn.set(turn.get() + 1);
+fn pass_batch(shared: &SharedFrames) {
+    let passed = &shared.control().passed;
+    passed.set(passed.get() + 1);
 }
 
-/// Runs the writer's turns of one size, each followed by the reader's.
-fn turns(
+/// Runs the writer's batches of one size, each followed by the reader's.
+fn batches(
     writer: &mut Writer<'_, NoFaults>,
     index: &mut u64,
     batch: usize,
@@ -129,11 +131,12 @@ fn turns(
     tsc: &Tsc,
 ) -> Option<BatchTiming> {
     let control = writer.shared.control();
-    let (mut writes, mut reads) = (Vec::with_capacity(MAX_TURNS), Vec::with_capacity(MAX_TURNS));
+    let (mut writes, mut reads) =
+        (Vec::with_capacity(MAX_BATCHES), Vec::with_capacity(MAX_BATCHES));
     control.batch.set(batch as u64);
     let mut frame = writer.prepare(*index);
     let end = tsc::start().saturating_add(ticks);
-    for turn in 0..MAX_TURNS + WARM_UP {
+    for number in 0..MAX_BATCHES + WARM_UP {
         let start = tsc::start();
         for _ in 0..batch {
             let next = writer.prepare(*index + 1);
@@ -142,15 +145,15 @@ fn turns(
             *index += 1;
         }
         let now = tsc::stop();
-        pass_turn(writer.shared);
-        if !spin(writer.deadline, || control.turn.get().is_multiple_of(2)) {
+        pass_batch(writer.shared);
+        if !spin(writer.deadline, || control.passed.get().is_multiple_of(2)) {
             return None;
         }
-        if turn >= WARM_UP {
+        if number >= WARM_UP {
             writes.push((now - start).saturating_sub(tsc.overhead));
             reads.push(control.read_ticks.get());
         }
-        if writes.len() >= MIN_TURNS && now > end {
+        if writes.len() >= MIN_BATCHES && now > end {
             break;
         }
     }
@@ -158,13 +161,13 @@ fn turns(
     Some(BatchTiming { batch, write: each(&mut writes)?, read: each(&mut reads)? })
 }
 
-/// Runs the reader's turns until one of no frames; false if the deadline passes first.
-fn read_turns(reader: &Reader<'_>, tsc: &Tsc) -> bool {
+/// Runs the reader's batches until one of no frames; false if the deadline passes first.
+fn read_batches(reader: &Reader<'_>, tsc: &Tsc) -> bool {
     let control = reader.shared.control();
     let mut counts = FrameCounts::default();
     let mut index = 0;
     loop {
-        if !spin(reader.deadline, || !control.turn.get().is_multiple_of(2)) {
+        if !spin(reader.deadline, || !control.passed.get().is_multiple_of(2)) {
             return false;
         }
         let batch = control.batch.get();
@@ -179,7 +182,7 @@ fn read_turns(reader: &Reader<'_>, tsc: &Tsc) -> bool {
         }
         let elapsed = tsc::stop() - start;
         control.read_ticks.set(elapsed.saturating_sub(tsc.overhead));
-        pass_turn(reader.shared);
+        pass_batch(reader.shared);
     }
 }
 
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_long_enough_to_be_timed() {
+    fn batches_are_long_enough_to_be_timed() {
         let params = |length, slots| TransferParams {
             length,
             slots,

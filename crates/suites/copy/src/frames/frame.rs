@@ -118,7 +118,7 @@ impl Source {
         self.memory.as_mut_ptr().wrapping_add(payload * self.stride)
     }
 
-    /// Marks the frame of a sequence number, without a time stamp. Frames are separate memory unless
+    /// Marks the frame of a sequence number, without a timestamp. Frames are separate memory unless
     /// their numbers differ by a multiple of three.
     ///
     /// A copy loads the header as part of a vector, and a processor cannot forward words that it has
@@ -167,7 +167,7 @@ impl Prepared {
         self.frame
     }
 
-    /// Adds the time stamp; no copy of the frame may be in flight. Loads and stores the whole line by
+    /// Adds the timestamp; no copy of the frame may be in flight. Loads and stores the whole line by
     /// the widest vectors with which a copy may load it, so that the store is forwarded to the copy.
     #[inline(always)]
     pub fn stamp(&self, stamp: u64) {
@@ -234,7 +234,7 @@ impl Expected {
         let mut whole =
             header.is_of(header.sequence, self.length) && last == !mark(header.sequence);
         if check == Check::All {
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees that the frame has `length` readable bytes, aligned to 64.
             let found = unsafe { digest(frame, self.length) };
             whole &= found == self.digest_of(&header);
         }

@@ -129,7 +129,7 @@ impl TransferParams {
             return Err(conflict(format!("{slots} slots of {length} B exceed 1 GiB")));
         }
         if usage == TimingMode::Latency && check == Check::None {
-            return Err(conflict("use = latency needs a reader that reads the time stamp".into()));
+            return Err(conflict("use = latency needs a reader that reads the timestamp".into()));
         }
         Ok(Self { length, slots, check, usage })
     }

@@ -121,7 +121,7 @@ fn measure_ceiling(
     }
     let ceiling = ceiling(shared, params, copy, pair, budget)?;
     ceiling.outcome.check()?;
-    let best = ceiling.best().ok_or_else(|| Failure::failed("no turn was timed"))?;
+    let best = ceiling.best().ok_or_else(|| Failure::failed("no batch was timed"))?;
     let mut measurement = count_values(&ceiling.outcome, params)
         .value("throughput", rate(params, best.slower(), tsc))
         .value("write_time", tsc.nanoseconds(best.write))
@@ -134,16 +134,16 @@ fn rate(params: &TransferParams, ticks: f64, tsc: &Tsc) -> f64 {
     params.length as f64 * tsc.hertz / ticks.max(1.0)
 }
 
-/// Returns one trial per turn size.
+/// Returns one trial per batch size.
 fn trials(ceiling: &Ceiling, params: &TransferParams, tsc: &Tsc) -> Vec<Trial> {
-    let trial = |turns: &super::BatchTiming| Trial {
-        level: turns.batch as f64,
+    let trial = |timing: &super::BatchTiming| Trial {
+        level: timing.batch as f64,
         holds: None,
         void: None,
         values: BTreeMap::from([
-            ("throughput".into(), rate(params, turns.slower(), tsc)),
-            ("write_time".into(), tsc.nanoseconds(turns.write)),
-            ("read_time".into(), tsc.nanoseconds(turns.read)),
+            ("throughput".into(), rate(params, timing.slower(), tsc)),
+            ("write_time".into(), tsc.nanoseconds(timing.write)),
+            ("read_time".into(), tsc.nanoseconds(timing.read)),
         ]),
     };
     ceiling.tried.iter().map(trial).collect()

@@ -71,7 +71,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads and checks frame `index` of the transfer, and returns its time stamp.
+    /// Reads and checks frame `index` of the transfer, and returns its timestamp.
     #[inline(always)]
     pub(super) fn take(&self, index: u64, counts: &mut FrameCounts) -> u64 {
         if self.params.check == Check::None {
@@ -137,7 +137,7 @@ impl Reader<'_> {
         control.last.get() != UNKNOWN && tail == control.last.get()
     }
 
-    /// Takes one frame at a time, and records the time since the writer's time stamp.
+    /// Takes one frame at a time, and records the time since the writer's timestamp.
     fn one_by_one(&self, counts: &mut FrameCounts) -> bool {
         let control = self.shared.control();
         let mut tail = 0;

@@ -47,11 +47,12 @@ pub struct Control {
     pub tail: Cell,
     /// Total number of frames, once the writer knows it.
     pub last: Cell,
-    /// Turn counter of the ceiling: even is the writer's turn, odd the reader's.
-    pub turn: Cell,
-    /// Frames per turn; 0 ends the ceiling.
+    /// Times that a side of the ceiling passed a batch on: if even, the writer is next; if odd, the
+    /// reader.
+    pub passed: Cell,
+    /// Frames per batch; 0 ends the ceiling.
     pub batch: Cell,
-    /// Duration of the reader's turn, ticks.
+    /// Duration of the reader's batch, ticks.
     pub read_ticks: Cell,
     /// 1 once the reader runs on its CPU with the slots in its page tables.
     pub ready: Cell,
@@ -73,7 +74,7 @@ pub struct Found {
     pub repeated: AtomicU64,
     /// Number of recorded times.
     pub records: AtomicU64,
-    /// 1 if a time stamp was in the future, so that the two CPUs' counters differ.
+    /// 1 if a timestamp was in the future, so that the two CPUs' counters differ.
     pub backwards: AtomicU32,
 }
 
@@ -144,7 +145,7 @@ impl SharedFrames {
     }
 }
 
-/// Spins until the condition is true; false if the deadline (a time stamp) passes first.
+/// Spins until the condition is true; false if the deadline (a timestamp) passes first.
 #[inline(always)]
 pub(super) fn spin(deadline: u64, mut condition: impl FnMut() -> bool) -> bool {
     loop {

@@ -70,7 +70,7 @@ impl TransferOutcome {
     }
 }
 
-/// Returns the time stamp after which a transfer is aborted.
+/// Returns the timestamp after which a transfer is aborted.
 ///
 /// # Errors
 /// Returns an error if the counter is unusable.

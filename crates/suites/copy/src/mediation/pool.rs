@@ -85,7 +85,7 @@ impl MediatedRange {
 
     /// Loads the word at an offset.
     pub(super) fn get(&self, within: usize) -> u64 {
-        // SAFETY: as in `put`.
+        // SAFETY: the word is in the mapping; no host accesses it concurrently.
         unsafe { self.word(within).read_volatile() }
     }
 }

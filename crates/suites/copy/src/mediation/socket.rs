@@ -100,7 +100,8 @@ pub(super) fn receive(socket: RawFd) -> io::Result<(Message, Option<RawFd>)> {
     let mut message = Message::default();
     let mut part = iovec { iov_base: (&raw mut message).cast(), iov_len: size_of::<Message>() };
     let mut control = Control([0; 64]);
-    // SAFETY: as in `send`; the kernel writes within the lengths passed to it.
+    // SAFETY: an all-zero msghdr is valid; all that it points to outlives the call, and the kernel writes
+    // within the lengths passed to it.
     unsafe {
         let mut header: msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;

@@ -133,7 +133,8 @@ pub(super) unsafe fn walked<M: Copier + ?Sized>(
 ) {
     let (calls, mask) = (range.calls.as_ptr(), range.calls.len() - 1);
     for number in range.first..range.first + range.count {
-        // SAFETY: the mask keeps the index within the ring; the caller guarantees the rest.
+        // SAFETY: the mask keeps the index within the ring; the caller guarantees the remaining
+        // conditions.
         unsafe {
             let call = *calls.add(number & mask);
             copier.copy(destination, source, call.at as usize, call.length as usize);

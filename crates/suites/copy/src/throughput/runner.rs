@@ -34,7 +34,7 @@ pub(super) struct BasePointers {
 // SAFETY: the fields are plain addresses. Threads copy within separate lanes, or the same bytes to
 // the same address as in `memcpy_test`, through functions without Rust references.
 unsafe impl Send for BasePointers {}
-// SAFETY: as for Send.
+// SAFETY: threads share only plain addresses, and copy without Rust references.
 unsafe impl Sync for BasePointers {}
 
 impl BasePointers {

@@ -204,7 +204,7 @@ impl Memory {
     fn read(&self, address: u64, length: usize) -> Vec<u8> {
         let offset = self.offset(address, length);
         let mut bytes = vec![0; length];
-        // SAFETY: as in `write`.
+        // SAFETY: `offset` checked that the bytes are inside the mapping, and the guest does not run.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(self.0.as_ptr().add(offset), length) };
         bytes
     }

@@ -1,6 +1,6 @@
 //! Backend with a BPF program of some twenty instructions, loaded with bpf(2).
 //!
-//! The program reads the clock first, whereas tracefs reserves a record before its time stamp, so BPF gives a tighter
+//! The program reads the clock first, whereas tracefs reserves a record before its timestamp, so BPF gives a tighter
 //! bound, even with the error of the clock conversion: see docs/crossing.md. The program, its map and its link are
 //! descriptors of this process, so the kernel removes them when it ends.
 

@@ -14,7 +14,7 @@ const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 /// Bits of the ticks in a record's first word.
 const DELTA_BITS: u32 = 27;
-/// Bits of an absolute time stamp, whose upper bits are those of the page's time.
+/// Bits of an absolute timestamp, whose upper bits are those of the page's time.
 const STAMP_BITS: u32 = 59;
 /// Mask of a page's byte count, below the flags for lost records.
 const COMMITTED: u64 = (1 << DELTA_BITS) - 1;

@@ -85,7 +85,7 @@ impl Instance {
 
     /// Records the events of a thread on a CPU, until the recording is dropped.
     ///
-    /// There is no event filter, because with one the kernel assembles a record before it takes the time stamp.
+    /// There is no event filter, because with one the kernel assembles a record before it takes the timestamp.
     ///
     /// # Errors
     /// Returns `failed` if the kernel refuses a setting or its records have another format.

@@ -1,5 +1,5 @@
 //! `crossing/tracepoint`: the time from user to the kernel's first tracepoint, on any Linux. It is an upper bound of
-//! the crossing, because it includes the entry code and the tracer's work before its time stamp.
+//! the crossing, because it includes the entry code and the tracer's work before its timestamp.
 //!
 //! There are two backends: a separate [`instance`] of the kernel's tracer, whose clock is the time-stamp counter, and
 //! a [BPF program](bpf), whose clock must be [converted](clocks). BPF gives the tighter bound, tracefs the exact
@@ -66,7 +66,7 @@ impl Event {
     }
 }
 
-/// What takes the time stamp in the kernel.
+/// What takes the timestamp in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum TraceBackend {
     /// An instance of the kernel's tracer.
@@ -96,7 +96,7 @@ pub struct TraceParams {
     /// tracepoint: page-fault (exceptions:page_fault_user) or syscall (raw_syscalls:sys_enter)
     #[factor(default = "page-fault")]
     event: Event,
-    /// what takes the time stamp: tracefs (a trace instance, in ticks) or bpf (a program, by CLOCK_MONOTONIC)
+    /// what takes the timestamp: tracefs (a trace instance, in ticks) or bpf (a program, by CLOCK_MONOTONIC)
     #[factor(default = "tracefs")]
     through: TraceBackend,
     /// crossings per sample

@@ -25,11 +25,11 @@ pub(super) unsafe fn call0(number: i64) -> i64 {
 /// Makes a system call with three arguments; returns the kernel's result, negative for an error.
 ///
 /// # Safety
-/// Same as for [`call0`].
+/// The requirements of [`call0`] apply.
 #[inline(always)]
 pub(super) unsafe fn call3(number: i64, first: u64, second: u64, third: u64) -> i64 {
     let returned;
-    // SAFETY: as in `call0`.
+    // SAFETY: the kernel changes only rax, rcx and r11; the caller guarantees the effects on memory.
     unsafe {
         asm!("syscall", inlateout("rax") number => returned, in("rdi") first, in("rsi") second,
             in("rdx") third, lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -41,11 +41,11 @@ pub(super) unsafe fn call3(number: i64, first: u64, second: u64, third: u64) -> 
 /// error.
 ///
 /// # Safety
-/// Same as for [`call0`].
+/// The requirements of [`call0`] apply.
 #[inline(always)]
 pub(super) unsafe fn call4(number: i64, first: u64, second: u64, third: u64, fourth: u64) -> i64 {
     let returned;
-    // SAFETY: as in `call0`.
+    // SAFETY: the kernel changes only rax, rcx and r11; the caller guarantees the effects on memory.
     unsafe {
         asm!("syscall", inlateout("rax") number => returned, in("rdi") first, in("rsi") second,
             in("rdx") third, in("r10") fourth, in("r8") 0, in("r9") 0, lateout("rcx") _,

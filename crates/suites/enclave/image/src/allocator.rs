@@ -53,7 +53,7 @@ pub unsafe trait Allocator: Sync {
     /// Cleans up after a root call of a thread.
     ///
     /// # Safety
-    /// As `thread_init`.
+    /// Same contract as `thread_init`.
     unsafe fn thread_cleanup(&self) {}
 
     /// Allocates memory; returns NULL if no space is left.
@@ -71,7 +71,7 @@ pub unsafe trait Allocator: Sync {
     /// Returns how many bytes of a block may be used; 0 for NULL.
     ///
     /// # Safety
-    /// As `free`.
+    /// Same contract as `free`.
     unsafe fn usable_size(&self, pointer: *mut u8) -> usize;
 
     /// Returns statistics, or `None` if the allocator keeps none.
@@ -104,7 +104,7 @@ pub unsafe trait Allocator: Sync {
     /// Grows or shrinks a block and keeps its bytes; returns NULL and changes nothing if no space is left.
     ///
     /// # Safety
-    /// As `free`.
+    /// Same contract as `free`.
     unsafe fn realloc(&self, pointer: *mut u8, size: usize) -> *mut u8 {
         if pointer.is_null() {
             return self.malloc(size);

@@ -39,7 +39,7 @@ fn free(block: *mut u8) {
     if unsafe { block.cast::<*mut u8>().read() } != block {
         crate::arch::trap();
     }
-    // SAFETY: as above.
+    // SAFETY: the block is valid, and only this thread has it.
     unsafe { allocator::free(block) };
 }
 

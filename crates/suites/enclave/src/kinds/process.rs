@@ -4,8 +4,9 @@
 //! thread per TCS, and one that ends the process when the host's end of a pipe is closed.
 //!
 //! All these threads share memory, so code inside can change the stack and the code pointers of each. Therefore each
-//! is under a filter before the first call: whatever a serving thread executes, it can only sleep and wake; the other
-//! can only read the pipe and end the process. The process does not have the memory of another enclave's process.
+//! is under a filter before the first call: regardless of what a serving thread executes, it can only sleep and wake;
+//! the other can only read the pipe and end the process. The process does not have the memory of another enclave's
+//! process.
 
 mod mailbox;
 mod serve;

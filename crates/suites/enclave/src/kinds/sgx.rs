@@ -122,7 +122,7 @@ impl<D: Driver> Enclave for Sgx<D> {
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
                     let answer = self.answer(&tcs, number, words, seen);
                     seen = self.waits.seen();
-                    // SAFETY: as above; the enclave was left by an OCALL.
+                    // SAFETY: this thread owns the TCS, and the enclave was left by an OCALL.
                     left = unsafe { entry.answer(answer) };
                 }
                 ExitReason::Cut(fault) => return Err(self.cut(&tcs, &fault)),

@@ -152,7 +152,7 @@ impl BurstWriter {
                 let template = unsafe { templates.get_unchecked(index as usize) };
                 wire_bytes += u64::from(template.wire_bytes);
                 let mark = mark(index, template.number(round));
-                // SAFETY: as in `write_one`.
+                // SAFETY: the traffic has the template's source, and the caller guarantees space for the packet.
                 unsafe {
                     template.put::<V>(V::marked(V::load(template.source), mark, stamp), place);
                 }
@@ -191,7 +191,8 @@ impl Template {
     /// `place` is aligned to a flit and has space for the packet; the CPU supports `V`.
     #[inline(always)]
     unsafe fn put<V: Vector>(&self, first: V::Flit, place: *mut u8) {
-        // SAFETY: the source is in the traffic, which the generator keeps; the caller guarantees the rest.
+        // SAFETY: the source is in the traffic, which the generator keeps; the caller guarantees the remaining
+        // conditions.
         unsafe {
             V::store(first, place);
             for flit in 1..self.flits as usize {

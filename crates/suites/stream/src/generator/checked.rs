@@ -1,4 +1,4 @@
-//! Counting and verification of the packets that come back.
+//! Counting and verification of echoed packets.
 
 use super::packet_checker::{
     ALL, Check, CheckCounts, Expected, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
@@ -85,7 +85,7 @@ impl Checked {
     /// Verifies contiguous packets, with a specialised loop for each kind of check.
     ///
     /// # Safety
-    /// As for [`Wire::on_transmit`](crate::wire::Wire::on_transmit).
+    /// The requirements of [`Wire::on_transmit`](crate::wire::Wire::on_transmit) apply.
     #[inline(always)]
     pub(super) unsafe fn take(&mut self, start: *const u8, bytes: usize) -> TxCount {
         // SAFETY: the caller guarantees the same.
@@ -104,7 +104,7 @@ impl Checked {
     /// Verifies scattered packets.
     ///
     /// # Safety
-    /// As for [`Wire::on_transmit_scattered`](crate::wire::Wire::on_transmit_scattered).
+    /// The requirements of [`Wire::on_transmit_scattered`](crate::wire::Wire::on_transmit_scattered) apply.
     #[inline(always)]
     pub(super) unsafe fn take_scattered(&mut self, packets: &[PacketRef]) {
         // SAFETY: the caller guarantees the same.

@@ -1,4 +1,4 @@
-//! The generator at the other end of the wire: it sends packets at a given pace and verifies those that come back.
+//! The generator at the other end of the wire: it sends packets at a given pace and verifies the echoed ones.
 //!
 //! The Ethernet addresses of each packet identify it: the first four bytes are its sequence number in its flow, the next
 //! four its index in the traffic, the last four its sending time, or 0 if it is not timed. A link between two machines
@@ -65,7 +65,7 @@ enum State {
     /// Waiting until this time before a trial starts.
     Waiting(u64),
     Sending,
-    /// Everything is sent; packets may come back until this time.
+    /// Everything is sent; packets may be echoed until this time.
     Draining(u64),
 }
 
@@ -170,7 +170,7 @@ impl Generator {
         self.state = State::Waiting(ticks() + trial.wait);
     }
 
-    /// Starts sending once the wait is over and packets of the previous trial have come back.
+    /// Starts sending once the wait is over and packets of the previous trial have returned.
     #[inline(never)]
     fn begin_after(&mut self, waiting: u64, now: u64) {
         let left_over = self.in_flight() > 0 && now < waiting + self.left_over;
@@ -235,7 +235,7 @@ impl Generator {
         self.iterations.end_iteration(now, self.sent + self.checked.received(), &self.trial);
     }
 
-    /// Returns the number of packets that the NIC has accepted and that have not come back.
+    /// Returns the number of packets that the NIC has accepted and that have not been echoed.
     fn in_flight(&self) -> u64 {
         (self.sent - self.dropped).saturating_sub(self.checked.received())
     }
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!((report.received, report.corrupted, report.timed_every), (16, 0, 1));
         let times = report.times.unwrap();
         let late = (tsc.ticks(late) as f64 * 0.998) as u64;
-        // The first half came back immediately, or as late as the host allowed, but before the second.
+        // The first half returned immediately, or as late as the host allowed, but before the second.
         assert!(times.len() == 16 && times.count_between(late, u64::MAX / 2) >= 8);
         assert!(times.min() + late <= times.max() + late / 100, "{} {}", times.min(), times.max());
     }

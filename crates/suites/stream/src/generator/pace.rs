@@ -8,7 +8,7 @@ const FRACTION: f64 = 65536.0;
 pub enum Pace {
     /// At a fixed rate, in ticks per byte on the wire.
     TicksPerByte(f64),
-    /// As fast as packets come back, with a limited number in flight.
+    /// As fast as packets are echoed, with a limited number in flight.
     Closed {
         /// Maximum number of packets in flight.
         window: u64,

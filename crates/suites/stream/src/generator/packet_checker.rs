@@ -1,4 +1,4 @@
-//! Verification of packets that come back.
+//! Verification of echoed packets.
 
 use lab::factor::LevelType;
 
@@ -28,7 +28,7 @@ pub enum Check {
 
 /// Offset of the word with the byte that the application modifies.
 pub(crate) const WORD: usize = 52;
-/// Length of the mark and time stamp at the start of a packet, in bytes.
+/// Length of the mark and timestamp at the start of a packet, in bytes.
 const MARKED: usize = 12;
 
 /// Prefetch distance for scattered packets, whose addresses no hardware prefetcher predicts.
@@ -126,7 +126,7 @@ impl PacketChecker<'_> {
             self.counts.corrupted += 1;
         }
         if TIMED && let Some(times) = &mut self.times {
-            // SAFETY: as above.
+            // SAFETY: the packet is a whole frame, which contains the timestamp.
             times.take(unsafe { read_stamp(packet) });
         }
         Some(next)
@@ -231,7 +231,7 @@ impl PacketChecker<'_> {
             return false;
         }
         if TIMED && let Some(times) = &mut self.times {
-            // SAFETY: as above.
+            // SAFETY: the packet is a whole frame, which contains the timestamp.
             times.take(unsafe { read_stamp(packet) });
         }
         self.counts.packets += 1;
@@ -256,7 +256,7 @@ unsafe fn read_mark(packet: *const u8) -> u64 {
 }
 
 /// # Safety
-/// As for [`read_mark`].
+/// The requirements of [`read_mark`] apply.
 #[inline(always)]
 unsafe fn read_stamp(packet: *const u8) -> u32 {
     // SAFETY: the caller guarantees that the frame contains it.
@@ -264,7 +264,7 @@ unsafe fn read_stamp(packet: *const u8) -> u32 {
 }
 
 /// # Safety
-/// As for [`read_mark`].
+/// The requirements of [`read_mark`] apply.
 #[inline(always)]
 unsafe fn read_word(packet: *const u8) -> u64 {
     // SAFETY: the caller guarantees that the frame contains it.

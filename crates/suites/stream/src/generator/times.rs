@@ -8,7 +8,7 @@ use crate::nic::ticks;
 /// Upper bound of the histogram of round-trip times, in ticks.
 const MAX_TIME: u64 = u32::MAX as u64;
 
-/// Time stamp of a packet that is not timed.
+/// Timestamp of a packet that is not timed.
 pub(super) const UNTIMED: u32 = 0;
 
 /// Minimum interval between timed packets, in seconds. Reading the clock twice and recording the time takes as long as
@@ -39,7 +39,7 @@ pub(super) fn interval(pace: Pace, wire_bytes: f64, packets: usize, ticks_per_se
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     every: u32,
-    /// Time stamp of the next packets.
+    /// Timestamp of the next packets.
     stamp: u32,
     /// Number of packets that get it.
     left: u32,
@@ -62,7 +62,7 @@ impl Timing {
         if self.every == 0 { Self::of_none() } else { self }
     }
 
-    /// Returns the time stamp of the next packets, and for how many of the `packets` remaining ones it is.
+    /// Returns the timestamp of the next packets, and for how many of the `packets` remaining ones it is.
     #[inline(always)]
     pub(super) fn next(&mut self, packets: u32) -> (u32, u32) {
         if self.left == 0 {
@@ -97,12 +97,12 @@ impl Times {
         self.0.reset();
     }
 
-    /// Records a packet that has just come back.
+    /// Records a packet that has just returned.
     #[inline(always)]
     pub(super) fn take(&mut self, stamp: u32) {
         if stamp != UNTIMED {
             let elapsed = (ticks() as u32).wrapping_sub(stamp);
-            // A packet sent in this very tick has a time stamp that is one tick late.
+            // A packet sent in this very tick has a timestamp that is one tick late.
             let elapsed = if elapsed == u32::MAX { 1 } else { elapsed.max(1) };
             self.0.saturating_record(u64::from(elapsed));
         }

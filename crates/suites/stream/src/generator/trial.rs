@@ -18,7 +18,7 @@ pub struct Trial {
     pub count: u64,
     /// Maximum duration of sending, in ticks.
     pub duration: u64,
-    /// Wait before sending, in ticks, in which packets of earlier trials come back.
+    /// Wait before sending, in ticks, in which packets of earlier trials return.
     pub wait: u64,
     /// Maximum wait after sending for packets in flight, in ticks.
     pub drain: u64,
@@ -59,19 +59,19 @@ pub struct Report {
     pub sent: u64,
     /// Sent packets for which the NIC had no space.
     pub dropped: u64,
-    /// Packets that came back.
+    /// Echoed packets.
     pub received: u64,
-    /// Packets that came back with wrong contents.
+    /// Echoed packets with wrong contents.
     pub corrupted: u64,
-    /// Packets that came back after a later one of their flow, or twice.
+    /// Packets echoed after a later one of their flow, or twice.
     pub late: u64,
-    /// Bytes that came back, without check sequences.
+    /// Echoed bytes, without check sequences.
     pub bytes: u64,
     /// Start of the trial, in ticks.
     pub start: u64,
     /// Time of the last sent packet, in ticks.
     pub ended_sending: u64,
-    /// Time of the last packet that came back, or of the end of the wait for it, in ticks.
+    /// Time of the last echoed packet, or of the end of the wait for it, in ticks.
     pub ended: u64,
     /// Longest iteration of the loop while packets were sent, in ticks.
     pub gap: u64,
@@ -85,7 +85,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the number of packets that never came back.
+    /// Returns the number of packets that were never echoed.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
@@ -133,9 +133,9 @@ pub struct LiveCounters {
 pub struct CounterSnapshot {
     /// Packets sent in the current trial.
     pub sent: u64,
-    /// Packets that came back in it.
+    /// Packets echoed in it.
     pub received: u64,
-    /// Packets that came back with wrong contents.
+    /// Echoed packets with wrong contents.
     pub corrupted: u64,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct DoorbellMapping {
 
 // SAFETY: a queue consists of atomics, and the mapping lives as long as this value.
 unsafe impl Send for DoorbellMapping {}
-// SAFETY: as for Send.
+// SAFETY: a queue consists of atomics, and the mapping lives as long as this value.
 unsafe impl Sync for DoorbellMapping {}
 
 impl DoorbellMapping {

@@ -50,7 +50,7 @@ pub(super) trait Served: Send + Sync {
     fn alloc_pipe(&self, client: ClientId) -> Result<u32, SysError>;
     /// Frees the ID of a pipe whose ring the client has removed.
     fn free_pipe(&self, pipe: u32);
-    /// Removes a pipe's ring, whatever state its client left it in, and frees the ID.
+    /// Removes a pipe's ring, regardless of the state in which its client left it, and frees the ID.
     fn remove_pipe(&self, pipe: u32);
     fn is_closed(&self) -> bool;
 }

@@ -26,7 +26,7 @@ const UNAVAILABLE: Duration = Duration::from_millis(1);
 pub(crate) static METHODS: &[&dyn AnyMethod] =
     &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT];
 
-/// Closed loop: sends the next packet as soon as one comes back.
+/// Closed loop: sends the next packet as soon as one is echoed.
 static INTERFACES: StreamMethod<ClosedParams> =
     StreamMethod { name: "interfaces", timed: one_trial, measure: single_trial::measure_window };
 

@@ -24,7 +24,7 @@ const fn share(name: &'static str, better: Better, about: &'static str) -> Metri
 
 /// All metrics of the suite.
 pub const METRICS: &[Metric] = &[
-    rate("rate", "packets that came back, from the first sent to the last received"),
+    rate("rate", "echoed packets, from the first sent to the last received"),
     Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap"),
     share("of_ceiling", Better::Higher, "rate as a share of the sample's ceiling"),
     rate(
@@ -39,8 +39,8 @@ pub const METRICS: &[Metric] = &[
         "core cycles per packet of the application's core, in iterations with packets",
     ),
     rate("offered", "packets sent"),
-    share("delivered", Better::Higher, "packets that came back, as a share of those to be sent"),
-    Metric::new("lost", "1", Better::Lower, "packets to be sent that did not come back"),
+    share("delivered", Better::Higher, "echoed packets, as a share of those to be sent"),
+    Metric::new("lost", "1", Better::Lower, "packets to be sent that were not echoed"),
     Metric::new("dropped", "1", Better::Lower, "lost packets for which the NIC had no space"),
     Metric::time("rtt", "round-trip time, from memory to memory: median"),
     Metric::time("rtt_p99", "round-trip time: 99th percentile within the round"),

@@ -20,7 +20,7 @@ use crate::wire::packet::FLIT;
 use crate::wire::sample::{SampleTraffic, Sizes};
 use crate::wire::traffic::Packet;
 
-/// Wait before the first packet of a trial, in which packets of earlier trials come back.
+/// Wait before the first packet of a trial, in which packets of earlier trials return.
 const WAIT: Duration = Duration::from_micros(200);
 /// Wait for the last packets of an offered load; later ones are lost.
 const DRAIN: Duration = Duration::from_millis(5);
@@ -53,7 +53,7 @@ pub(super) struct TrialReport {
 }
 
 impl TrialReport {
-    /// Returns the number of packets that were to be sent and did not come back.
+    /// Returns the number of packets that were to be sent and were not echoed.
     pub(super) fn lost(&self) -> u64 {
         self.asked.saturating_sub(self.report.received)
     }
@@ -90,10 +90,10 @@ impl Testbed {
         Ok(Self { applications, nic, config: config.clone(), tsc: *tsc, threshold })
     }
 
-    /// Runs a closed loop: sends a packet whenever one comes back, with `window` packets in flight, for `duration`.
+    /// Runs a closed loop: sends a packet whenever one is echoed, with `window` packets in flight, for `duration`.
     ///
     /// # Errors
-    /// Returns `failed` if a part has ended, `check` if a packet that came back is wrong.
+    /// Returns `failed` if a part has ended, `check` if an echoed packet is wrong.
     pub(super) fn closed(&self, window: u64, duration: Duration) -> Result<TrialReport, Failure> {
         let pace = Pace::Closed { window };
         let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(CLOSED_DRAIN));
@@ -106,7 +106,7 @@ impl Testbed {
     /// Runs an open loop: sends at `load` bit/s on the wire for `duration`, with round-trip times if `times`.
     ///
     /// # Errors
-    /// As for [`Testbed::closed`].
+    /// See [`Testbed::closed`].
     pub(super) fn offer(
         &self,
         load: f64,
@@ -148,7 +148,7 @@ impl Testbed {
         let Report { received, corrupted, late, .. } = report;
         if corrupted + late > 0 {
             return Err(Failure::check(format!(
-                "of {received} packets that came back, {corrupted} were corrupted and {late} were duplicates \
+                "of {received} echoed packets, {corrupted} were corrupted and {late} were duplicates \
                  or out of order"
             )));
         }

@@ -78,7 +78,7 @@ impl TestbedConfig {
         }
     }
 
-    /// Returns the maximum number of packets in flight. As many may have come back before the application frees their
+    /// Returns the maximum number of packets in flight. As many may have been echoed before the application frees their
     /// space, and one slot stays free.
     pub fn max_window(&self) -> u64 {
         let each = self.depth.saturating_sub(1) / 2;

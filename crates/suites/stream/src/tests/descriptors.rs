@@ -108,7 +108,7 @@ impl Raw {
     /// Configures the NIC with the TX ring's first descriptor, then restarts the ring.
     fn configure(&self, configuration: Configuration) {
         let words = self.memory.pointer().wrapping_add(12288).cast::<TxNotification>();
-        // SAFETY: as in `descriptors`.
+        // SAFETY: the memory holds this notification, and all its fields are atomic.
         unsafe { &*words }.set_words(configuration.words());
         self.send(&[(self.memory.bus() + 12288, CONFIGURE | END)]);
         self.place(Register::TxMemoryLow, Register::TxMemoryHigh, self.memory.bus() + 4096);

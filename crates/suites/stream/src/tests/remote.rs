@@ -41,7 +41,7 @@ const LIMITS: Limits = Limits {
 };
 /// Far longer than needed on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// No limit for the first message, `SOON` for the rest.
+/// No limit for the first message, `SOON` for the later ones.
 const ANY: Timeout = Timeout { first: None, rest: SOON };
 
 /// A NIC with a generator on the wire, and the folder of its socket.

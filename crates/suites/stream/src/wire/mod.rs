@@ -77,7 +77,7 @@ pub trait RxBurst: Sized {
     /// of all packets that have space, run by run; a run's own address is that of its first packet.
     ///
     /// # Safety
-    /// As for [`deliver`](Self::deliver), where each address has space for its packet.
+    /// The requirements of [`deliver`](Self::deliver) apply, and each address must have space for its packet.
     #[inline(always)]
     unsafe fn deliver_scattered<V: Vector>(
         self,
@@ -99,7 +99,7 @@ pub trait RxBurst: Sized {
     /// is not used.
     ///
     /// # Safety
-    /// As for [`deliver`](Self::deliver), including the addresses that `next` returns within a run.
+    /// The requirements of [`deliver`](Self::deliver) apply, also to the addresses that `next` returns within a run.
     unsafe fn put<V: Vector>(
         self,
         order: &[u32],

@@ -75,7 +75,7 @@ impl Traffic {
     pub fn bytes(&self, index: usize) -> &[u8] {
         let packet = &self.packets[index];
         let first = self.first_line(packet).cast();
-        // SAFETY: as for `lines`; these are their first bytes.
+        // SAFETY: `TrafficBuilder::push` checked that the packet is inside the mapping, which is no longer written.
         unsafe { std::slice::from_raw_parts(first, usize::from(packet.length)) }
     }
 

@@ -24,7 +24,7 @@ pub trait Vector {
     /// Stores a flit.
     ///
     /// # Safety
-    /// As for [`Vector::load`].
+    /// The requirements of [`Vector::load`] apply.
     unsafe fn store(flit: Self::Flit, to: *mut u8);
 
     /// Returns a flit with its first 12 bytes replaced.
@@ -36,7 +36,7 @@ pub trait Vector {
     /// Copies a flit.
     ///
     /// # Safety
-    /// As for [`Vector::load`] for both, which do not overlap.
+    /// The requirements of [`Vector::load`] apply to both, which do not overlap.
     #[inline(always)]
     unsafe fn copy(from: *const u8, to: *mut u8) {
         // SAFETY: the caller guarantees the same.

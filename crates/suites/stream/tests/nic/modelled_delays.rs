@@ -1,4 +1,4 @@
-//! Modelled delays are lower bounds; the rest depends on the machine.
+//! Modelled delays are lower bounds; the remaining time depends on the machine.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ fn echo(testbed: &Testbed, pipes: usize, begin: &Arc<AtomicBool>) -> Program<u64
 }
 
 /// Sends packets to two destinations; the echo has pipes for the first few and starts once the NIC has dropped some,
-/// according to `dropped`. All packets that are not dropped come back intact.
+/// according to `dropped`. All packets that are not dropped are echoed intact.
 fn what_came(
     params: TestParams,
     pipes: usize,

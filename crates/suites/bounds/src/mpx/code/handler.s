@@ -1,5 +1,5 @@
-# #BR arrives as SIGSEGV; what it was stands in BNDSTATUS. A missing table is made, and the instruction
-# runs again; a violation is counted, and the program goes on at its r15.
+# #BR arrives as SIGSEGV; BNDSTATUS holds the cause. If a table is missing, the handler maps it and the
+# instruction runs again. A violation is counted and execution resumes at the program's r15.
 
 handler:
     push %rbp
@@ -16,7 +16,7 @@ handler:
     mov 1032(%rsp), %rax
     test $3, %al
     jnz 1f
-    # A kernel that knows MPX has reset it for the handler: then what it was is in the frame.
+    # A kernel with MPX support has reset BNDSTATUS for the handler; the frame contains the old value.
     mov 224(%r14), %rcx
     test %rcx, %rcx
     jz unexpected

@@ -1,5 +1,5 @@
-# The instructions of MPX as bytes: this assembler knows none of them. Those that address memory by base
-# and index are followed by a no-operation, for QEMU skips the byte that says so twice.
+# MPX instructions as bytes, because this assembler does not support them. Forms with base and index are
+# followed by a NOP, because QEMU skips the SIB byte twice.
 
 .macro BNDMK_0_RAX_RBX
     .byte 0xf3, 0x0f, 0x1b, 0x04, 0x18
@@ -20,7 +20,7 @@
     .byte 0xf3, 0x0f, 0x1a, 0x04, 0x18
     nop
 .endm
-# With no no-operation behind it: shows whether QEMU skips the byte twice.
+# Without the NOP: shows whether QEMU skips the byte twice.
 .macro BNDCL_0_RAX_RBX_BARE
     .byte 0xf3, 0x0f, 0x1a, 0x04, 0x18
 .endm
@@ -41,7 +41,7 @@
     .byte 0xf2, 0x0f, 0x1b, 0x04, 0x18
     nop
 .endm
-# bndmov between a register of bounds and memory, and between two registers either way round.
+# bndmov between a register of bounds and memory, and between two registers in either direction.
 .macro BNDMOV_RAX_0
     .byte 0x66, 0x0f, 0x1b, 0x00
 .endm
@@ -54,7 +54,7 @@
 .macro BNDMOV_0_1
     .byte 0x66, 0x0f, 0x1a, 0xc1
 .endm
-# The base is where the pointer lies, the index is the pointer.
+# The base is the pointer's address, the index its value.
 .macro BNDSTX_RAX_RBX_0
     .byte 0x0f, 0x1b, 0x04, 0x18
     nop

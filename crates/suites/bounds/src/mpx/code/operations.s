@@ -1,5 +1,5 @@
-# Carries out a list of operations, each with two operands; each answers with BNDSTATUS where it raised
-# #BR (else 0), how many tables were made so far, and the bounds in bnd0 after it.
+# Executes a list of operations with two operands each. Each returns BNDSTATUS (0 without #BR), the number
+# of tables so far, and bnd0.
 
 .equ STUB, 32
 
@@ -32,7 +32,7 @@ operated:
     shl $5, %rdx
     jmp answer
 
-# Whether the instruction behind one with base and index runs: 1 in place of BNDSTATUS where it does.
+# Whether the instruction after one with base and index runs: 1 instead of BNDSTATUS if it does.
 .macro COUNTS_BYTES
     clc
     BNDCL_0_RAX_RBX_BARE

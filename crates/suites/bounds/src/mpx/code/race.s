@@ -1,7 +1,7 @@
 # The race of Intel MPX Explained: another thread fills the array with pointers to the first or to the second object
 # alternately, each store of a pointer followed by one of its bounds. This thread loads each pointer,
-# then its bounds, checks both and reads one byte. Without the other thread this one fills the array
-# itself, before every pass.
+# then its bounds, checks both and reads one byte. If there is no other thread, this thread fills the
+# array before each pass.
 
 race:
     call make_bounds
@@ -70,7 +70,7 @@ fill_first:
 fill_second:
     FILL OBJECTS+OBJECT_BYTES, BNDSTX_RDI_RAX_3
 
-# Starts the other thread and waits until it fills.
+# Starts the other thread and waits until it stores.
 start_other:
     mov $56, %eax                       # clone
     mov $0x50f00, %edi                  # a thread of this process
@@ -101,7 +101,7 @@ other:
     xor %edi, %edi
     syscall
 
-# Holds this thread to the CPUs of the mask at rdx. Where that is refused it runs where it may.
+# Pins this thread to the CPU mask at rdx; if that fails, it stays unpinned.
 pin:
     mov $203, %eax                      # sched_setaffinity
     xor %edi, %edi

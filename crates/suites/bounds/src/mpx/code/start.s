@@ -1,4 +1,4 @@
-# Where the program begins: maps the directories, asks for the signal, enables MPX.
+# Entry point: maps the directories, installs the signal handler, enables MPX.
 
     .globl tollgate_mpx_code
     .hidden tollgate_mpx_code
@@ -43,7 +43,7 @@ map_directory:
     jne refused
     ret
 
-# Maps rsi bytes, at rdi where that is not 0; where, in rax.
+# Maps rsi bytes, at rdi unless it is 0. Returns the address in rax.
 map:
     mov $9, %eax                        # mmap
     mov $3, %edx                        # to read and write
@@ -53,7 +53,7 @@ map:
     syscall
     ret
 
-# XRSTOR of BNDCFGU and BNDSTATUS alone.
+# XRSTOR of BNDCFGU and BNDSTATUS only.
 enable:
     mov $0x10, %eax
     xor %edx, %edx
@@ -61,7 +61,7 @@ enable:
     xrstor (%rdi)
     ret
 
-# The system would not do something.
+# A system call failed.
 refused:
     mov $EXIT_REFUSED, %edi
     jmp exit

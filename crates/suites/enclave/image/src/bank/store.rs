@@ -72,7 +72,7 @@ impl Record {
 
     /// Allocates a new value for the record; returns `None` if no space is left.
     pub fn prepare(&self, number: i64) -> Option<Prepared<'_>> {
-        // SAFETY: as above.
+        // SAFETY: a record has a value as long as it lives.
         let version = unsafe { (*self.value.load(Acquire)).version } + 1;
         Some(Prepared { record: self, value: allocate(Value { version, number })? })
     }
@@ -169,7 +169,7 @@ impl Store {
             if found.key == key {
                 return Some(found);
             }
-            // SAFETY: as above.
+            // SAFETY: records live as long as the store.
             record = unsafe { found.next.as_ref() };
         }
         None
@@ -190,7 +190,7 @@ impl Store {
                 }
             }
         }
-        // SAFETY: as above, and the store itself is not used again.
+        // SAFETY: both are freed once, no thread reads them, and the store itself is not used again.
         unsafe {
             allocator::free(self.heads.cast());
             allocator::free(ptr::from_ref(self).cast_mut().cast());

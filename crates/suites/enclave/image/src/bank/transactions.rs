@@ -150,7 +150,7 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         for entry in self.entries {
-            // SAFETY: as in `keep`.
+            // SAFETY: it is NULL or was allocated by `write`, and no other thread has it.
             unsafe { allocator::free(entry) };
         }
     }

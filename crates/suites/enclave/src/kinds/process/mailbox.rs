@@ -166,7 +166,7 @@ pub(super) struct Mailboxes {
 
 // SAFETY: mailboxes consist of atomics.
 unsafe impl Send for Mailboxes {}
-// SAFETY: as above.
+// SAFETY: mailboxes consist of atomics.
 unsafe impl Sync for Mailboxes {}
 
 impl Mailboxes {

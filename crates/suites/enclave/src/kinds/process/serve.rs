@@ -166,7 +166,7 @@ extern "C" fn serve(given: *mut c_void) -> c_int {
             mailbox.put([left.word, 0, 0, 0, 0, 0]);
             mailbox.pass_to_host(State::Answer);
         } else {
-            // SAFETY: as above.
+            // SAFETY: in this process only this thread uses the TCS, which lives as long as the process.
             let cut = unsafe { &(*serving.tcs).cut };
             let [signal, what, at] =
                 [&cut.signal, &cut.what, &cut.at].map(|word| word.load(Ordering::Relaxed));

@@ -207,15 +207,15 @@ pub(super) const INVALID_OPCODE: u32 = 1 << 31 | 3 << 8 | 6;
 
 // SAFETY: integers and arrays of integers; the lengths below leave no space for padding.
 unsafe impl Plain for Secs {}
-// SAFETY: as above.
+// SAFETY: integers and arrays of integers without padding.
 unsafe impl Plain for SgxTcs {}
-// SAFETY: as above.
+// SAFETY: integers and arrays of integers without padding.
 unsafe impl Plain for SecInfo {}
-// SAFETY: as above.
+// SAFETY: integers and arrays of integers without padding.
 unsafe impl Plain for SigStruct {}
-// SAFETY: as above.
+// SAFETY: integers and arrays of integers without padding.
 unsafe impl Plain for SignedHeader {}
-// SAFETY: as above.
+// SAFETY: integers and arrays of integers without padding.
 unsafe impl Plain for SignedBody {}
 
 const _: () = {

@@ -108,7 +108,7 @@ impl From<CheckArgument> for Check {
 }
 
 /// Sends until the count is reached or it is interrupted, and prints the result. Returns the exit status: 1 if
-/// packets came back corrupted, duplicated or out of order.
+/// echoed packets were corrupted, duplicated or out of order.
 ///
 /// # Errors
 /// Returns one line: what, the cause, and the fix.

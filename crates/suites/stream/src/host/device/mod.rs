@@ -86,7 +86,7 @@ impl Device {
     /// Creates a pipe that sends packets back from its receive ring.
     ///
     /// # Errors
-    /// As for [`Device::rx_pipe`].
+    /// See [`Device::rx_pipe`].
     pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, SysError> {
         let ring = self.shared.port.ring(self.shared.sizes.ring)?;
         RxTxPipe::new(Rc::clone(&self.shared), ring)
@@ -95,7 +95,7 @@ impl Device {
     /// Creates `count` such pipes. This is faster than one at a time; their memory is freed with the last of them.
     ///
     /// # Errors
-    /// As for [`Device::rx_pipe`].
+    /// See [`Device::rx_pipe`].
     pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, SysError> {
         let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
         self.shared.port.reserve_pipes(count);

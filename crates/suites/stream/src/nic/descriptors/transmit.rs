@@ -170,7 +170,7 @@ impl Descriptors {
         }
         let queue = &self.queues[id as usize];
         for slot in self.tx_batch.reports.drain(..) {
-            // SAFETY: as above.
+            // SAFETY: the slot belongs to the NIC until its descriptor is reported as done.
             unsafe { queue.tx.at(slot) }.word.store(DONE, Ordering::Release);
         }
     }

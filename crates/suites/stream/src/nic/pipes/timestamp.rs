@@ -43,7 +43,7 @@ impl Timestamp {
     /// Sends packets with the current time.
     ///
     /// # Safety
-    /// As for [`Wire::on_transmit`], with at most [`MAX_TRANSFER`] bytes.
+    /// The requirements of [`Wire::on_transmit`] apply, with at most [`MAX_TRANSFER`] bytes.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn transmit<W: Wire>(

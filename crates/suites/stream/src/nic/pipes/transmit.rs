@@ -71,7 +71,8 @@ impl Pipes {
         let mut timestamp = Owned::of_mut(&mut self.timestamp, nic.client(pair as u32));
         let (mut at, mut packets) = (0, 0);
         if !partial.is_none() {
-            // SAFETY: as below; the completed packet has the returned address and size.
+            // SAFETY: registered memory of whole flits, which belongs to the NIC until the request is finished; the
+            // completed packet has the returned address and size.
             unsafe {
                 let (taken, whole) = partial.append(start, length);
                 at = taken;
@@ -84,7 +85,7 @@ impl Pipes {
         let sent = unsafe { transmit(start.wrapping_add(at), length - at, timestamp, wire) };
         at += sent.bytes;
         if at < length {
-            // SAFETY: as above; the last packet is longer than this request.
+            // SAFETY: registered memory of whole flits; the last packet is longer than this request.
             let is_partial = unsafe { partial.begin(start.wrapping_add(at), length - at) };
             if is_partial {
                 at = length;
@@ -135,7 +136,7 @@ impl Pipes {
 /// Sends packets, with the current time in timestamp mode.
 ///
 /// # Safety
-/// As for [`Wire::on_transmit`], with at most [`MAX_TRANSFER`] bytes.
+/// The requirements of [`Wire::on_transmit`] apply, with at most [`MAX_TRANSFER`] bytes.
 #[inline(always)]
 unsafe fn transmit<W: Wire>(
     start: *const u8,

@@ -154,7 +154,7 @@ impl Reply {
     /// Receives the next answer. Returns `None` if the NIC has ended.
     ///
     /// # Errors
-    /// As for [`Request::receive`].
+    /// See [`Request::receive`].
     pub(crate) fn receive(
         from: &UnixStream,
         timeout: Timeout,

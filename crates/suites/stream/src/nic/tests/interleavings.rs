@@ -127,7 +127,7 @@ fn packets_are_complete_when_notified_and_no_notification_is_lost() {
         for head in 0..PACKETS {
             let slot = head as usize % SLOTS;
             assert_eq!(wait(|| slots[slot].take()), (7, head + 1));
-            // SAFETY: as above.
+            // SAFETY: loom checks that there is no concurrent access.
             assert_eq!(ring[slot].with(|packet| unsafe { *packet }), head + 100);
             doorbells.write(0, head + 1);
         }
@@ -156,7 +156,7 @@ fn sent_packets_are_as_written() {
             }
         });
         for number in 0..PACKETS {
-            // SAFETY: as above.
+            // SAFETY: loom checks that there is no concurrent access.
             memory.with_mut(|packet| unsafe { *packet = number + 5 });
             slot.request_send(0x1000, 64 + u64::from(number));
             doorbells.write(16, number);

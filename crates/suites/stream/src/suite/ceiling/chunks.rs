@@ -22,7 +22,7 @@ const WARM_UP: u64 = 2;
 pub(super) struct Sent {
     /// Lines per tick.
     pub(super) rate: f64,
-    /// Whether every line came back as expected.
+    /// Whether every line returned as expected.
     pub(super) intact: bool,
 }
 
@@ -81,7 +81,7 @@ impl Chunks {
         true
     }
 
-    /// Writes chunk after chunk and, if `BACK`, checks those that came back. Returns `None` on a timeout.
+    /// Writes chunk after chunk and, if `BACK`, checks the returned ones. Returns `None` on a timeout.
     pub(super) fn send<const BACK: bool>(&self) -> Option<Sent> {
         let sent = match self.meet() {
             // SAFETY: the CPU has AVX2.
@@ -129,7 +129,8 @@ impl Chunks {
             from.0[WORD..WORD + 8].copy_from_slice(&mark(lap).to_le_bytes());
             for line in 0..self.lines {
                 let to = self.chunk(slot).wrapping_add(line * FLIT);
-                // SAFETY: as above; both are whole lines, and the caller has checked that the CPU supports `V`.
+                // SAFETY: this core owns the chunk; both are whole lines, and the caller has checked that the CPU
+                // supports `V`.
                 unsafe { V::copy(from.0.as_ptr(), to) };
             }
             flag.store(2 * lap + 1, Ordering::Release);

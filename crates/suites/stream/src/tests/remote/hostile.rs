@@ -263,7 +263,7 @@ fn a_pipe_belongs_to_the_program_that_allocated_it() {
         let before = refused();
         place(&doorbells, pipe, ring.bus() | u64::from(pair));
         thief.drain_doorbells();
-        // A freed pipe no longer belongs to the program, whatever its registers contain.
+        // A freed pipe no longer belongs to the program, regardless of what its registers contain.
         thief.free_pipe(pipe);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(refused(), before);
@@ -374,7 +374,7 @@ fn many_connections_leak_nothing() {
         port.free_pipe(pipe);
         pipe == 0
     };
-    until(lowest, "the pipes of all that have gone came back");
+    until(lowest, "the pipes of all that have gone were returned");
     let sizes = Sizes { ring: SIZES.ring, ..SIZES };
     Device::new(&port, sizes).unwrap();
 }

@@ -45,7 +45,7 @@ fn packets_pass_every_index_of_the_rings() {
     assert_whole(&device);
 }
 
-/// A deeper ring keeps more packets for an absent program; the rest is dropped.
+/// A deeper ring keeps more packets for an absent program; the remaining ones are dropped.
 #[test]
 fn a_ring_holds_all_descriptors_but_one() {
     let _alone = alone();

@@ -127,7 +127,7 @@ impl Wire for Cable {
 
     unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]) {
         for packet in packets {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller guarantees that the packet has this many readable bytes.
             let bytes = unsafe { std::slice::from_raw_parts(packet.start, packet.bytes as usize) };
             self.depart(bytes.to_vec());
         }

@@ -213,7 +213,7 @@ pub(crate) fn closed(count: u64, window: u64) -> Trial {
     }
 }
 
-/// Asserts that all packets came back once, in order and intact.
+/// Asserts that all packets were echoed once, in order and intact.
 pub(crate) fn nothing_is_lost(report: &Report, count: u64) {
     let Report { sent, dropped, received, corrupted, late, .. } = *report;
     assert_eq!((sent, dropped, received, corrupted, late), (count, 0, count, 0, 0));

@@ -163,7 +163,7 @@ impl Slot {
     /// Returns the saved registers of a frame.
     unsafe fn saved(&self, frame: u32) -> *mut GprSgx {
         let page = self.tcs_page.load(SeqCst) as *const SgxTcs;
-        // SAFETY: as above.
+        // SAFETY: the page is mapped as long as it has a slot.
         let first = self.base.load(SeqCst) + unsafe { (*page).frames };
         let end = first + u64::from(frame + 1) * self.frame.load(SeqCst);
         (end - size_of::<GprSgx>() as u64) as *mut GprSgx
