@@ -36,7 +36,7 @@ pub enum CompareError {
     Differ {
         /// ID of the experiment.
         experiment: String,
-        /// What differs.
+        /// Difference found.
         what: String,
         /// Its value in A.
         a: String,

@@ -22,7 +22,7 @@ const KERNEL_PANIC: &str = "Kernel panic";
 /// The maximum time between the end of a process's output and its exit.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
 
-/// What arrived over a link.
+/// Message or event received over a link.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// A message.

@@ -37,7 +37,7 @@ pub struct Order {
     pub seed: u64,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
-    /// What the worker adds about its host.
+    /// Facts that the worker adds about its host.
     #[serde(default)]
     pub host: HostData,
     /// Whether the worker runs inside the guest of the points.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::point::{Level, Point};
 
-/// What is measured once in each round: a point, or its twin.
+/// Subject of one measurement per round: a point, or its twin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {
     /// One level per factor.

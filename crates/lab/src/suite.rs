@@ -57,7 +57,7 @@ pub struct SuiteOption {
     /// The key in the map of options: `allow-physical` for `--allow physical`, `dax-device` for
     /// `--set dax-device=VALUE`.
     pub name: &'static str,
-    /// What it enables or sets, in one line.
+    /// Description of the feature or value, in one line.
     pub enables: &'static str,
     /// The type of the value of `--set`; unused by `--allow`.
     pub value: OptionValue,

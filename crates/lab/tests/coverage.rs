@@ -1,6 +1,7 @@
-//! Planted effects on a simulated machine: does the method find them, and do its 95% intervals hold
-//! the truth as often as they say? The machine drifts (AR(1)) and stalls (heavy positive spikes), as
-//! shared machines do. Every replication has a fixed seed; run with `--nocapture` for the figures.
+//! Planted effects on a simulated machine: the method must find them, and its 95% intervals must
+//! cover the truth at the nominal rate. The machine drifts (AR(1)) and stalls (heavy positive
+//! spikes), as shared machines do. Every replication has a fixed seed; run with `--nocapture` for
+//! the values.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,16 +27,16 @@ const BASE: usize = 0;
 const CHANGED: usize = 1;
 const TWIN: usize = 2;
 
-/// A machine whose speed wanders from one measurement to the next.
+/// A machine whose speed drifts from one measurement to the next.
 struct Machine {
     random: Pcg64Mcg,
     drift: f64,
 }
 
 impl Machine {
-    /// How much of the drift is left at the next measurement.
+    /// Share of the drift that remains at the next measurement.
     const MEMORY: f64 = 0.99;
-    /// The spread of the drift over a long time, on the log scale: 10%.
+    /// Long-term standard deviation of the drift, on the log scale: 10%.
     const DRIFT: f64 = 0.10;
     /// The noise of one measurement: 1%.
     const NOISE: f64 = 0.01;
@@ -48,13 +49,13 @@ impl Machine {
         machine
     }
 
-    /// A standard normal number (Box and Muller).
+    /// Returns a standard normal number (Box-Muller).
     fn normal(&mut self) -> f64 {
         let (u, v): (f64, f64) = (self.random.random(), self.random.random());
         (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// How long something takes now whose true duration is `truth`.
+    /// Returns the measured duration of work whose true duration is `truth`.
     fn measure(&mut self, truth: f64) -> f64 {
         let step = Self::DRIFT * (1.0 - Self::MEMORY * Self::MEMORY).sqrt();
         self.drift = Self::MEMORY * self.drift + step * self.normal();
@@ -69,7 +70,7 @@ fn truth(point: usize, effect: f64) -> f64 {
     if point == CHANGED { 100.0 * (1.0 + effect) } else { 100.0 }
 }
 
-/// What each point gave in each round, in the order that the method prescribes.
+/// Values of each point per round, in the method's order.
 fn by_rounds(effect: f64, seed: u64) -> Vec<Vec<f64>> {
     let mut machine = Machine::new(seed);
     let mut values = vec![Vec::new(); POINTS];
@@ -81,7 +82,7 @@ fn by_rounds(effect: f64, seed: u64) -> Vec<Vec<f64>> {
     values
 }
 
-/// What most tools do: all repetitions of one point, then all of the next.
+/// Sequential order, as most tools use: all repetitions of one point, then all of the next.
 fn by_blocks(effect: f64, seed: u64) -> Vec<Vec<f64>> {
     let mut machine = Machine::new(seed);
     (0..POINTS)
@@ -94,7 +95,7 @@ fn paired(values: &[Vec<f64>], numerator: usize, denominator: usize) -> Ratio {
     paired_ratio(&pairs.collect::<Vec<_>>(), 0).unwrap()
 }
 
-/// The interval of a difference of two log medians taken as independent, from the interval of each
+/// Returns the interval of a difference of two independent log medians, from the interval of each
 /// (Zou and Donner, 2008).
 fn unpaired(values: &[Vec<f64>]) -> (f64, f64) {
     let of = |point: usize| -> Estimate {
@@ -115,7 +116,7 @@ fn half_width(Interval { low, high, .. }: &Interval) -> f64 {
     (high - low) / 2.0
 }
 
-/// A seed of its own for each replication of each effect.
+/// A separate seed for each replication of each effect.
 fn seeds(effect: f64) -> impl Iterator<Item = u64> {
     let first = (effect * 1e4) as u64 * 1_000_000;
     first..first + REPLICATIONS
@@ -148,7 +149,7 @@ fn planted_effects_are_found_and_covered() {
     assert!((0.93..=0.97).contains(&covered), "covered {covered} in all");
 }
 
-/// Rounds of one point, without drift, that spread so that 2% is reached after few looks or many.
+/// Rounds of one point without drift, whose spread reaches 2% after few or many evaluations.
 #[test]
 fn a_point_that_stops_when_narrow_covers_the_truth() {
     const TRUTH: f64 = 100.0;
@@ -206,12 +207,12 @@ fn without_rounds_and_pairs_the_truth_is_missed_or_blurred() {
     let widths = (median(&unpaired_widths).unwrap(), median(&paired_widths).unwrap());
     println!("blocks, unpaired: covered {:.1}%", blocked * 100.0);
     println!(
-        "rounds, unpaired: covered {:.1}%, half-width {:.2}% against {:.2}% paired",
+        "rounds, unpaired: covered {:.1}%, half-width {:.2}% vs. {:.2}% paired",
         rounds * 100.0,
         widths.0 * 100.0,
         widths.1 * 100.0
     );
-    assert!(blocked < 0.80, "blocks covered {blocked}: the simulation is too kind");
+    assert!(blocked < 0.80, "blocks covered {blocked}: the simulation is too benign");
     assert!(rounds > 0.95, "rounds without pairs covered {rounds}");
     assert!(widths.1 < 0.7 * widths.0, "pairs gain too little: {widths:?}");
 }
@@ -237,7 +238,7 @@ fn no_effect_stays_unresolved_and_a_large_one_is_resolved() {
             lower * 100.0
         );
         if effect == 0.0 {
-            assert!(higher + lower < 0.05, "resolved {higher} + {lower} of nothing");
+            assert!(higher + lower < 0.05, "resolved {higher} + {lower} without an effect");
         }
         assert!(lower < 0.03, "{effect}: {lower} of the wrong sign");
         if effect >= 0.10 {

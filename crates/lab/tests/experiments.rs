@@ -1,4 +1,4 @@
-//! Experiments from TOML: sweeps, exclusions, twins, profiles, and what is refused.
+//! Experiments from TOML: sweeps, exclusions, twins, profiles, and refusals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -165,13 +165,13 @@ fn too_many_points_are_refused_before_allocation() {
     let refused = |text: &str| one(text, Profile::Quick).unwrap_err();
     let line = refused(&of(400, 400, "\"all\""));
     assert!(line.contains("make 160000 points, and the maximum per file is 100000"), "{line}");
-    // Several sweeps add up, though they make the same points.
+    // The points of several sweeps add up, even if they are the same points.
     let sweep = "[\"threads\", \"length\"]";
     let line = refused(&of(200, 200, &format!("[{sweep}, {sweep}, {sweep}]")));
     assert!(line.contains("make 120000 points"), "{line}");
     let line = refused(&of(20_000, 1, "\"all\""));
     assert!(line.contains("levels of 'threads': 20000 is not from 1 to 10000"), "{line}");
-    // So do the experiments of a file.
+    // The points of all experiments of a file add up too.
     let three = [1, 2, 3].map(|number| {
         of(200, 200, "\"all\"")
             .replace("\"one\"", &format!("\"number-{number}\"\nmethod = \"one\""))
@@ -351,7 +351,7 @@ fn points_name_every_factor_of_their_method() {
         words,
         ["length=64 KiB memory=heap threads=1", "length=64 KiB memory=heap threads=2"]
     );
-    // People read what the experiment names.
+    // Users see only the factors that the experiment names.
     assert_eq!(experiment.brief(&experiment.points[0]).to_string(), "threads=1");
     let line = one(&DEFAULTS.replace("threads", "cores"), Profile::Quick).unwrap_err();
     assert!(

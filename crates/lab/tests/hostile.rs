@@ -105,7 +105,7 @@ static JOURNAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     [RECORD, SAMPLES].map(|name| fs::read_to_string(folder.path().join(name)).unwrap())
 });
 
-/// Reads a folder with this record and these samples, as a reader and as a lab that resumes.
+/// Reads a folder with this record and these samples, as a reader and as a resuming lab.
 fn read_folder(record_text: &[u8], samples: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(RECORD), record_text).unwrap();
@@ -202,7 +202,7 @@ fn valid_documents_are_read() {
     assert!(decode_histogram(&sample().histograms["time"]).is_ok());
 }
 
-/// Inputs that make the decoder of the library allocate gigabytes or panic.
+/// Inputs that make the library's decoder allocate gigabytes or panic.
 #[test]
 fn a_histogram_that_breaks_the_decoder_is_refused() {
     use base64::Engine as _;

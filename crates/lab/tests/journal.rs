@@ -42,7 +42,7 @@ fn a_written_journal_is_read_unchanged() {
     assert_eq!(run.samples, (0..5).map(|r| sample(r, f64::from(r) / 3.0)).collect::<Vec<_>>());
     let journal = Journal::open(folder.path(), record).unwrap();
     let item = Item { point: sample(0, 0.0).point, twin: false };
-    // The record has no experiment, and so no metric of which this could be the value.
+    // The record has no experiment, and therefore no metric for this value.
     assert_eq!(journal.settled("copy/throughput", &item, 4, "e"), Some(Settled::NoValue));
     let stall = Sample { void: Some("a stall".into()), attempt: MAX_ATTEMPTS, ..sample(7, 1.0) };
     let mut journal = journal;

@@ -67,7 +67,7 @@ fn a_setting_is_restored_before_its_restorer_is_killed() {
     });
     descendants::end(&[]);
     assert!(restored.exists());
-    // A restorer that does not end is killed in the end.
+    // A restorer that does not exit is killed eventually.
     let idle = Restorer::start(machine::restorer::Restore::file(&setting, "7").unwrap()).unwrap();
     let start = std::time::Instant::now();
     descendants::end(&[]);

@@ -1,4 +1,4 @@
-//! Properties of the summaries, intervals, ratios and choices, held against an oracle where one exists.
+//! Properties of the summaries, intervals, ratios and choices, compared with an oracle if one exists.
 
 #![allow(
     clippy::unwrap_used,
@@ -111,7 +111,7 @@ proptest! {
         let good_where = |judges: bool| -> Vec<Option<f64>> {
             (0..rounds).map(|round| Some(f64::from(u8::from(judged.contains(&round) == judges)))).collect()
         };
-        // One is best wherever it is judged and one wherever it is chosen: the second is taken.
+        // One candidate is best in the judging rounds and another in the choosing rounds: the latter is chosen.
         let candidates = [good_where(true), good_where(false)];
         let higher = choose_and_judge(&candidates, Better::Higher, seed).unwrap();
         prop_assert_eq!((higher.index, &higher.judged_rounds), (1, judged));
@@ -156,7 +156,7 @@ fn intervals_have_their_coverage() {
         let mut said = 0.0;
         let mut covered = 0;
         for _ in 0..REPLICATIONS {
-            // Skewed: the square of an even spread, whose median is a quarter.
+            // Skewed: the square of a uniform variable, whose median is a quarter.
             let values: Vec<f64> = (0..rounds).map(|_| random.random::<f64>().powi(2)).collect();
             let interval = estimate(&values).unwrap().interval;
             covered += usize::from(interval.includes(0.25));
@@ -222,7 +222,7 @@ fn a_projection_follows_the_root_of_the_rounds() {
     );
 }
 
-/// Rounds whose ratios spread evenly by `spread` percent about `centre`.
+/// Rounds whose ratios are spread uniformly by `spread` percent about `centre`.
 fn ratio(centre: f64, spread: f64) -> Ratio {
     let pairs =
         (-10..=10).map(|step| (centre * (1.0 + spread / 100.0 * f64::from(step) / 10.0), 1.0));

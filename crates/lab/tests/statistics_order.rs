@@ -1,9 +1,9 @@
-//! The order of rounds: every round a permutation, every block balanced, every run the same.
+//! The order of rounds: each round is a permutation, each block is balanced, and each run is identical.
 
 use lab::statistics::order::of_round;
 use proptest::prelude::*;
 
-/// How often each point followed directly on each other, and went before it at all, over rounds.
+/// Counts over rounds of how often each point directly followed, and how often it preceded, each other.
 fn neighbours(points: usize, rounds: std::ops::Range<usize>, seed: u64) -> [Vec<Vec<usize>>; 2] {
     let mut follows = vec![vec![0; points]; points];
     let mut precedes = vec![vec![0; points]; points];
@@ -42,7 +42,7 @@ proptest! {
 
     #[test]
     fn neighbours_are_balanced(points in 2usize..25, block in 0usize..20, seed: u64) {
-        // One block does for an even number of points; an odd number needs a block and its reverse.
+        // One block suffices for an even number of points; an odd number needs a block and its reverse.
         let blocks = 1 + points % 2;
         let first = block * blocks * points;
         let [follows, precedes] = neighbours(points, first..first + blocks * points, seed);
@@ -65,7 +65,7 @@ fn seeds_and_blocks_differ() {
 
 #[test]
 fn few_rounds_of_many_points_are_still_spread() {
-    // 20 rounds of 500 points: the mean position of a point must look like that of random places.
+    // 20 rounds of 500 points: the mean position of a point must match that of random positions.
     let (points, rounds) = (500, 20);
     let mut sums = vec![0.0; points];
     for round in 0..rounds {
@@ -80,7 +80,7 @@ fn few_rounds_of_many_points_are_still_spread() {
 
 #[test]
 fn an_order_is_reproducible() {
-    // A run that resumes must find its order again, with any later build.
+    // A resumed run must reproduce its order, with any later build.
     assert_eq!(of_round(7, 3, 42), PINNED_ODD);
     assert_eq!(of_round(8, 30, 42), PINNED_EVEN);
 }

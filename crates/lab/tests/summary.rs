@@ -1,4 +1,4 @@
-//! Summaries and comparisons of made-up journals.
+//! Summaries and comparisons of synthetic journals.
 
 #![allow(
     clippy::unwrap_used,
@@ -71,7 +71,7 @@ fn factors_chosen_at_boot_combine_boots() {
     run.record.environments.insert("e1".into(), here.clone());
     run.record.environments.insert("e2".into(), rebooted());
     run.record.experiments.get_mut(EXPERIMENT).unwrap().blocking = vec!["length".into()];
-    // The first boot measures one length, the second the other; each cannot measure its other's.
+    // The first boot measures one length, the second the other; neither can measure the other's.
     for sample in &mut run.samples {
         if sample.point.text("length") == "4 KiB" {
             sample.environment = "e2".into();
@@ -85,7 +85,7 @@ fn factors_chosen_at_boot_combine_boots() {
     let both = summary(&run);
     assert_eq!((both.environment.as_str(), both.other_environments), ("e2", 0));
     assert!(both.rows.iter().all(|row| row.rounds == 20 && row.errors.is_empty()));
-    // Another program's figures never count together with these.
+    // Samples of another program version are never merged with these.
     run.record.environments.get_mut("e1").unwrap().program_hash = None;
     let one = summary(&run);
     assert_eq!((one.rows[0].rounds, one.other_environments), (0, 1));
@@ -101,7 +101,7 @@ fn the_last_sample_of_a_round_counts() {
         sample.void = void.map(String::from);
         sample
     };
-    // Void, then good: the good one counts.
+    // Void, then valid: the valid one counts.
     run.samples.push(again(1.0, Some("the core clock moved")));
     run.samples.push(again(77e9, None));
     let observed =
@@ -110,9 +110,9 @@ fn the_last_sample_of_a_round_counts() {
     let row = summary(&run).rows[0].clone();
     assert_eq!((row.rounds, row.voids, row.void_rounds), (20, 1, 0));
     assert_eq!(row.void_causes["the core clock moved"], 1);
-    // The far value is flagged and stays.
+    // The outlier is flagged and kept.
     assert_eq!(row.outliers.iter().map(|o| (o.round, o.value)).collect::<Vec<_>>(), [(3, 77e9)]);
-    // Good, then void: the round stands as void, and the good one does not count again.
+    // Valid, then void: the round is void, and the earlier value is not restored.
     run.samples.push(again(1.0, Some("the host took 9 ms")));
     let row = summary(&run).rows[0].clone();
     assert_eq!((row.rounds, row.voids, row.void_rounds), (19, 2, 1));
@@ -288,7 +288,7 @@ fn the_unpaired_interval_has_its_coverage() {
     for (rounds, least) in [(6, 0.95), (10, 0.94), (20, 0.94), (30, 0.94)] {
         let mut covered = 0;
         for _ in 0..REPLICATIONS {
-            // Heavy to one side, as times are.
+            // Skewed, as times are.
             let mut values = |truth: f64| -> Vec<f64> {
                 let one = |_| truth * (1.0 - 0.1 * (1.0 - random.random::<f64>()).ln());
                 (0..rounds).map(one).collect()

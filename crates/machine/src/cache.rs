@@ -25,7 +25,7 @@ pub enum CacheContents {
 pub struct Cache {
     /// 1 for the cache nearest to the core.
     pub level: u32,
-    /// What the cache stores.
+    /// Contents: instructions, data or both.
     pub kind: CacheContents,
     /// Size in bytes. A hypervisor may report a wrong value.
     pub size: u64,

@@ -5,7 +5,7 @@ use std::path::Path;
 use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_sregs};
 use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
 
-/// What KVM, or KVM on this machine, lacks, with the remedy.
+/// Feature that KVM lacks, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why} ({remedy})")]
 pub struct KvmUnavailable {
@@ -21,7 +21,7 @@ impl KvmUnavailable {
     }
 }
 
-/// Where KVM may place three pages on older Intel processors: below 4 GiB and far from any memory of a guest.
+/// Address at which KVM may place three pages on older Intel processors: below 4 GiB and far from any memory of a guest.
 const KVM_PAGES: usize = 0xfffb_d000;
 
 /// Opens KVM.
@@ -154,7 +154,7 @@ fn nested_paging_of(modules: &Path) -> Result<(), KvmUnavailable> {
     Ok(())
 }
 
-/// What a guest observed of its ring 0.
+/// Observations of a guest in ring 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// CS as read by code in ring 0; 0 if none ran.

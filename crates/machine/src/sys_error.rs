@@ -6,11 +6,11 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[error("{attempt}: {source}; {remedy}")]
 pub struct SysError {
-    /// What was attempted, with the path or size.
+    /// The attempted operation, with the path or size.
     pub attempt: String,
     /// The cause.
     pub source: io::Error,
-    /// What the user can do about it.
+    /// The remedy available to the user.
     pub remedy: String,
 }
 

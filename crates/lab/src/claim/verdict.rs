@@ -80,7 +80,7 @@ pub struct Judgement {
     pub values: Vec<MeasuredValue>,
     /// Reasons for the result as a whole; empty if those of the values decide.
     pub reasons: Vec<Reason>,
-    /// What this machine cannot measure.
+    /// Points or levels excluded because this machine cannot measure them.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -375,7 +375,7 @@ pub enum Reason {
 /// Points or levels that this machine cannot measure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LeftOut {
-    /// Why it cannot.
+    /// The reason.
     pub why: Reason,
     /// Their names.
     pub names: BTreeSet<String>,

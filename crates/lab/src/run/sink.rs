@@ -1,4 +1,4 @@
-//! Where samples go: the journal, the observer and the summary of the session.
+//! Destinations of samples: the journal, the observer and the summary of the session.
 
 use std::collections::HashSet;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -56,7 +56,7 @@ fn the_whole_interval_lies_within_the_tolerance() {
     let ours =
         assert_kind(&published(11e9, 20.0), &run, Reproduced).values().next().unwrap().clone();
     let (low, high) = ours.interval.map(|it| (it.low, it.high)).unwrap();
-    // It reaches into the tolerance from below and from above, or around it.
+    // The interval overlaps the tolerance from below or above, or encloses it.
     assert_kind(&published(high * 1.05, 5.0), &run, Inconclusive);
     assert_kind(&published(low / 1.05, 5.0), &run, Inconclusive);
     assert_kind(&published((low + high) / 2.0, 0.01), &run, Inconclusive);
@@ -72,7 +72,7 @@ fn a_value_of_other_hardware_is_shown_and_not_judged() {
     let shown = assert_kind(keys, &run, Incomparable);
     assert_eq!(shown.published.as_ref().unwrap().on.as_deref(), Some("Xeon hosts"));
     assert!(shown.values().all(|ours| ours.value.is_some() && ours.kind == Incomparable));
-    // What is expected besides is judged.
+    // Other expectations are still judged.
     assert_kind(&format!("{keys}\nexpect = {{ at_least = 1e9 }}"), &run, Reproduced);
     let absent = Failure::unavailable("no such memory", "attach it");
     fail(&mut run, &absent, |_| true);
@@ -91,13 +91,13 @@ fn an_unmeasurable_point_has_its_remedy() {
         reasons(&verdict).contains(r#""why":"no huge pages","remedy":"reserve some""#),
         "{verdict:?}"
     );
-    // Half of it is there: the remaining half decides, and it is said.
+    // Half of the points are available: they decide, and the verdict reports the others.
     let mut run = whole.clone();
     fail(&mut run, &absent, |point| point.text("length") == "4 KiB");
     let verdict = assert_kind(keys, &run, Reproduced);
     assert!(reasons(&verdict).contains(r#""kind":"unmeasurable""#), "{verdict:?}");
     assert_kind("expect = { at_least = 90e9, hold = \"some\" }", &run, Inconclusive);
-    // A fault is no lack.
+    // A failure does not count as missing.
     let mut run = whole;
     fail(&mut run, &Failure::failed("broke"), |_| true);
     let verdict = assert_kind(keys, &run, Inconclusive);
@@ -121,7 +121,7 @@ fn too_few_cores_are_unmeasurable() {
     assert_kind(&keys(4), &run, Reproduced);
     let verdict = assert_kind(&keys(9), &run, Unmeasurable);
     assert!(reasons(&verdict).contains(r#""needed":9,"cores":4"#), "{verdict:?}");
-    // Known before anything is measured.
+    // Detected before measuring.
     assert_eq!(judge(&claim(&keys(9)), None, 4).kind, Unmeasurable);
 }
 
@@ -219,7 +219,7 @@ fn ticks_and_cycles_are_compared_in_the_published_unit() {
     assert_kind(keys, &run, Incomparable);
 }
 
-/// Noise of a sample whose thread waited so many ns, on a CPU that nobody stole.
+/// Noise of a sample whose thread waited the given time, in ns, on a CPU without steal time.
 fn waited(ns: u64) -> machine::noise::NoiseDelta {
     machine::noise::NoiseDelta { waited_ns: Some(ns), steal_ns: Some(0), ..Default::default() }
 }
@@ -240,11 +240,11 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     let keys = "expect = { rounds_differ_at_most_steps = 1 }";
     let verdict = assert_kind(keys, &run, Reproduced);
     assert!(reasons(&verdict).contains(r#""step":1.0,"steps":1.0"#), "{verdict:?}");
-    // A round that others disturbed does not count; one that they did not does.
+    // Only rounds undisturbed by other threads count.
     run.samples[0].values.insert("latency".into(), 150.0);
     run.samples[0].noise = Some(busy);
     assert_kind(keys, &run, Reproduced);
-    // Nor does one of which the kernel did not say what was stolen.
+    // Rounds without steal time from the kernel do not count either.
     run.samples[0].noise = Some(machine::noise::NoiseDelta { steal_ns: None, ..idle });
     assert_kind(keys, &run, Reproduced);
     run.samples[0].noise = Some(idle);
@@ -258,7 +258,7 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
 #[test]
 fn rounds_as_a_share_of_their_median_on_an_idle_core() {
     let mut run = two_lengths().run(|_| 100.0);
-    // A quarter of the rounds may lie anywhere.
+    // A quarter of the rounds may have any value.
     for sample in &mut run.samples {
         let value =
             if sample.round % 5 == 0 { 300.0 } else { 100.0 + 0.4 * f64::from(sample.round % 2) };
@@ -301,13 +301,13 @@ fn failed_rounds_are_counted_and_may_change_the_verdict() {
     assert!(reasons(&verdict).contains(r#""failed":3,"rounds":20,"max":0.1"#), "{verdict:?}");
     assert_kind(&keys("at_least = 90e9"), &with(2), Contradicted);
     assert_kind(&keys("at_least = 90e9"), &with(3), Inconclusive);
-    // Values that only just hold: as many slow rounds as failed would move an end over the bound.
+    // Values barely within the bound: as many slow rounds as failed would move an end over the bound.
     let ours =
         assert_kind(&keys("at_least = 1e9"), &with(2), Reproduced).values().next().unwrap().clone();
     let close = format!("at_least = {:e}", ours.interval.unwrap().low * 0.9999);
     let verdict = assert_kind(&keys(&close), &with(2), Inconclusive);
     assert!(reasons(&verdict).contains(r#""reason":"failures-may-decide""#), "{verdict:?}");
-    // Void is by the host and not by the value: told, and no reason against a verdict.
+    // Void samples caused by the host are reported but do not prevent a verdict.
     let mut run = whole.clone();
     for sample in run.samples.iter_mut().filter(|sample| sample.round < 8) {
         sample.void = Some("the core clock moved".into());

@@ -35,7 +35,7 @@ fn the_best_is_found_and_named() {
     );
     assert!(reasons(&verdict).contains(r#""ratio":{"of_best":true}"#), "{verdict:?}");
     assert_kind(&format!("expect = {{ {BEST}, at_least = 1.7 }}"), &run, Contradicted);
-    // The best of times is the smallest.
+    // The best time is the smallest.
     let mut times = made_up(1);
     times.metric = "latency";
     let run = times.run(|point| if point.text("function") == "c" { 5.0 } else { 10.0 });
@@ -67,7 +67,7 @@ fn ten_rounds_leave_too_few_to_judge() {
     );
 }
 
-/// The functions `of` over the functions `to`.
+/// Returns the keys of the ratio of the functions `of` to the functions `to`.
 fn between(of: &str, to: &str, bounds: &str) -> String {
     format!(
         "expect = {{ ratio_of = {{ function = [{of}] }}, to = {{ function = [{to}] }}, {bounds} }}"
@@ -95,7 +95,7 @@ fn an_unmeasured_point_may_be_better() {
             &[r#""label":"function=glibc""#, kind.name(), "no luck", "tollgate run --claim it"],
         );
     }
-    // Void in every round, planned and not measured, and never asked for.
+    // Void in every round, planned but not measured, and not planned.
     let mut run = whole.clone();
     for sample in run.samples.iter_mut().filter(|sample| is("glibc")(&sample.point)) {
         sample.void = Some("the core clock moved".into());
@@ -106,7 +106,7 @@ fn an_unmeasured_point_may_be_better() {
     says(&run, &[r#""label":"function=glibc","why":{"reason":"not-measured""#]);
     run.record.experiments.get_mut(EXPERIMENT).unwrap().points.retain(|p| !is("glibc")(p));
     says(&run, &[r#""label":"function=glibc","why":{"reason":"not-measured""#]);
-    // One value, in a round that does not choose.
+    // A single value, in a round that is not used for choosing.
     let mut lone = 0;
     for round in 0..20 {
         let mut run = whole.clone();
@@ -114,8 +114,8 @@ fn an_unmeasured_point_may_be_better() {
         let verdict = crate::verdict(&keys, &run);
         lone += u32::from(verdict.kind == Inconclusive);
     }
-    assert!(lone >= 10, "half of the rounds do not choose: {lone}");
-    // What this machine lacks is left out and said.
+    assert!(lone >= 10, "half of the rounds are not used for choosing: {lone}");
+    // Unavailable candidates are excluded and reported.
     let mut run = whole.clone();
     fail(&mut run, &Failure::unsupported("no such libc"), is("glibc"));
     let verdict = assert_kind(&keys, &run, Reproduced);
@@ -134,7 +134,7 @@ fn an_unmeasured_numerator_never_contradicts() {
     fail(&mut run, &crashed, is("b"));
     let verdict = assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Inconclusive);
     assert!(reasons(&verdict).contains(r#""label":"function=b","why":{"reason":"failed","failure":{"kind":"crashed","why":"signal 11"}"#), "{verdict:?}");
-    // The best is at least this one.
+    // The best is at least as good as this candidate.
     assert_kind(&with("'b', 'c'", "at_least = 1.3"), &run, Reproduced);
     assert_kind(&with("'b', 'd'", "at_most = 1.3"), &run, Inconclusive);
     let ranking = |first: &str, second: &str| {
@@ -153,7 +153,7 @@ fn an_unmeasured_numerator_never_contradicts() {
     assert!(reasons(&verdict).contains(r#""names":["function=b"]"#), "{verdict:?}");
 }
 
-/// The ratio of the best of five to the sixth, chosen and judged on the same rounds.
+/// Returns the ratio of the best of five to the sixth, chosen and judged on the same rounds.
 fn naive(run: &Run) -> f64 {
     let values = |name: &str| -> Vec<f64> {
         let own = run.samples.iter().filter(|sample| sample.point.text("function") == name);
@@ -187,9 +187,9 @@ fn the_best_of_five_identical_is_no_better_than_a_sixth() {
     println!(
         "above {above}, below {below} of {REPLICATIONS}; mean log-ratio {judged_mean:.5} (error {error:.5}), on the same rounds {cursed_mean:.5}"
     );
-    // Nominal: 2.5% on either side. Medians of 10 rounds come to 94% (see statistics), so 3%; the
-    // bound is four standard errors above.
+    // Nominal: 2.5% on either side. Intervals of medians of 10 rounds cover 94% (see
+    // statistics), so 3%; the bound is four standard errors above.
     assert!(above <= 52 && below <= 52, "{above} above, {below} below");
     assert!(judged_mean.abs() < 4.0 * error, "{judged_mean} with error {error}");
-    assert!(cursed_mean > 10.0 * error, "the test would see the winner's curse");
+    assert!(cursed_mean > 10.0 * error, "the test would detect the winner's curse");
 }

@@ -1,4 +1,4 @@
-//! Made-up runs: a truth for each point, seeded noise, drift that all points of a round share.
+//! Synthetic runs: a true value per point, seeded noise, and drift shared by all points of a round.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use rand_pcg::Pcg64Mcg;
 
 pub(crate) const EXPERIMENT: &str = "copy/throughput";
 
-/// What is made up.
+/// Parameters of a synthetic run.
 pub(crate) struct MadeUp {
     pub(crate) points: Vec<Point>,
     pub(crate) twins: Vec<Point>,
     pub(crate) rounds: u32,
     pub(crate) seed: u64,
-    /// The spread of one measurement, as a share.
+    /// The relative spread of one measurement.
     pub(crate) noise: f64,
     pub(crate) metric: &'static str,
     pub(crate) profile: Profile,
@@ -32,7 +32,7 @@ impl MadeUp {
         Self { points, twins, rounds: 20, seed: 1, noise: 0.01, metric, profile }
     }
 
-    /// A run in which each point is what `truth` says, up to noise and drift.
+    /// Returns a run whose points follow `truth`, with noise and drift.
     pub(crate) fn run(&self, truth: impl Fn(&Point) -> f64) -> Run {
         let mut random = Pcg64Mcg::seed_from_u64(self.seed);
         let mut samples = Vec::new();
@@ -123,7 +123,7 @@ impl MadeUp {
     }
 }
 
-/// Every combination of functions, lengths and threads.
+/// Returns all combinations of functions, lengths and threads.
 pub(crate) fn product(functions: &[&str], lengths: &[&str], threads: &[&str]) -> Vec<Point> {
     let mut points = Vec::new();
     for function in functions {
@@ -140,7 +140,7 @@ pub(crate) fn product(functions: &[&str], lengths: &[&str], threads: &[&str]) ->
     points
 }
 
-/// Puts a failure in the place of every sample of some points, once, as a run does.
+/// Replaces all samples of the selected points by one failure, as a run does.
 pub(crate) fn fail(run: &mut Run, failure: &Failure, which: impl Fn(&Point) -> bool) {
     run.samples.retain(|sample| !which(&sample.point) || sample.round == 0);
     for sample in run.samples.iter_mut().filter(|sample| which(&sample.point)) {

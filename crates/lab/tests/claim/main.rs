@@ -1,4 +1,4 @@
-//! Claims: how they are read, and the verdict of every kind on made-up journals.
+//! Claims: parsing, and verdicts of every kind on synthetic journals.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind, Sample};
 
-/// A claim on the made-up experiment, with more keys.
+/// Returns a claim on the synthetic experiment, with these keys added.
 pub(crate) fn claim(keys: &str) -> Claim {
     let text = format!(
         "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
@@ -57,7 +57,7 @@ pub(crate) fn assert_kind(keys: &str, run: &Run, kind: VerdictKind) -> Verdict {
     verdict
 }
 
-/// Lets the first rounds of some points time out.
+/// Replaces the first rounds of the selected points by timeouts.
 pub(crate) fn fail_rounds(run: &mut Run, rounds: u32, which: impl Fn(&Point) -> bool) {
     let failed = |sample: &&mut Sample| !sample.twin && sample.round < rounds;
     for sample in run.samples.iter_mut().filter(failed).filter(|sample| which(&sample.point)) {

@@ -1,4 +1,4 @@
-//! Regardless of the run and the claim, there is a verdict with one line.
+//! Every claim on every run gets a one-line verdict.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -47,7 +47,7 @@ const WHERE: [&str; 4] = [
 const METRICS: [&str; 5] =
     ["", "metric = \"latency\"", "metric = \"calls\"", "metric = \"unknown\"", "rounds = 1"];
 
-/// What one sample may be.
+/// Contents of one sample.
 #[derive(Debug, Clone)]
 struct Any {
     point: (&'static str, &'static str),
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// The record and the samples of a run with histograms, as they are on disk.
+/// The record and samples of a run with histograms, as stored on disk.
 static JOURNAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     let made_up = MadeUp { rounds: 12, ..MadeUp::new(product(&["a", "b"], &["1", "2"], &["1"])) };
     let run = made_up.run(|_| 2.0);
@@ -139,7 +139,7 @@ static JOURNAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     [RECORD, SAMPLES].map(|name| fs::read_to_string(folder.path().join(name)).unwrap())
 });
 
-/// Judges, summarises and compares what is read of these files; gives whether it could be read.
+/// Judges, summarises and compares these files; returns whether they could be read.
 fn judge_all(texts: [&str; 2]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in [RECORD, SAMPLES].into_iter().zip(texts) {

@@ -1,4 +1,4 @@
-//! Ratios inside rounds and rankings.
+//! Ratios within rounds, and rankings.
 
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
 use lab::sample::Failure;
@@ -13,14 +13,14 @@ fn functions(names: &[&str]) -> MadeUp {
 }
 
 #[test]
-fn a_ratio_inside_rounds() {
+fn a_ratio_within_rounds() {
     let made_up = functions(&["glibc", "apex"]);
     let keys = |bounds: &str| format!("expect = {{ {RATIO}, each = [\"length\"], {bounds} }}");
     let faster = made_up.run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
     let verdict = assert_kind(&keys("at_least = 1.1"), &faster, Reproduced);
-    assert_eq!(verdict.values().count(), 2, "one ratio a length");
+    assert_eq!(verdict.values().count(), 2, "one ratio per length");
     for ours in verdict.values() {
-        assert!((ours.value.unwrap() - 1.2).abs() < 0.02, "drift is in both and leaves the ratio");
+        assert!((ours.value.unwrap() - 1.2).abs() < 0.02, "drift affects both sides and cancels");
         assert!(ours.label.contains("function=apex over function=glibc"), "{}", ours.label);
     }
     assert!(verdict.values().next().unwrap().label.starts_with("length=4 KiB"));
@@ -54,7 +54,7 @@ fn each_level_counts() {
 }
 
 #[test]
-fn a_difference_below_the_noise_floor_is_none() {
+fn a_difference_below_the_noise_floor_is_not_resolved() {
     let mut made_up = functions(&["glibc", "apex"]);
     let truth = |point: &lab::point::Point| {
         if point.text("function") == "apex" { 10.5e9 } else { 10e9 }
@@ -88,7 +88,7 @@ fn the_noise_floor_is_slack_on_every_bound() {
         let keys = format!("expect = {{ {RATIO}, each = [\"length\"], {bound} = {value:.3} }}");
         crate::verdict(&keys, &run)
     };
-    // The ratio is 1.05 and twins differ by 8% and more.
+    // The ratio is 1.05, and twins differ by 8% or more.
     for near in [0.999, 1.0, 1.001, 1.05, 1.1] {
         for bound in ["at_least", "at_most"] {
             let verdict = kind(bound, near);
@@ -100,7 +100,7 @@ fn the_noise_floor_is_slack_on_every_bound() {
     assert_eq!(kind("at_least", 1.2).kind, Contradicted);
     assert_eq!(kind("at_most", 1.2).kind, Reproduced);
     assert_eq!(kind("at_most", 0.9).kind, Contradicted);
-    // What is asked for more holds no more easily.
+    // A stricter bound is never easier to satisfy.
     let ease = |bound: &str, value: f64| match kind(bound, value).kind {
         Reproduced => 2,
         Inconclusive => 1,
@@ -115,7 +115,7 @@ fn the_noise_floor_is_slack_on_every_bound() {
 fn near_and_far_rounds_are_not_paired() {
     let mut run = functions(&["glibc", "apex"])
         .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
-    // In every second round one of the two is far, and five times slower.
+    // In every second round one of the two is far and five times slower.
     for sample in &mut run.samples {
         let far = sample.round % 2 == 1 && sample.point.text("function") == "apex";
         let class = if far { "far" } else { "near" };
@@ -128,7 +128,7 @@ fn near_and_far_rounds_are_not_paired() {
     let verdict = assert_kind(&keys, &run, Reproduced);
     assert!(verdict.values().all(|ours| ours.rounds == 10 && ours.lost == 10));
     assert!(reasons(&verdict).contains(r#""rounds":10,"lost":10"#), "{verdict:?}");
-    // Without the class the same values say nothing.
+    // Without the class the same values are inconclusive.
     for sample in &mut run.samples {
         sample.covariates.clear();
     }
@@ -139,7 +139,7 @@ fn near_and_far_rounds_are_not_paired() {
 fn a_claim_on_near_cores_uses_only_near_rounds() {
     let mut run = functions(&["glibc", "apex"])
         .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
-    // In every second round both are far, where there is no difference.
+    // In every second round both are far and do not differ.
     for sample in &mut run.samples {
         let far = sample.round % 2 == 1;
         sample.covariates.insert("proximity".into(), if far { "far" } else { "near" }.into());
@@ -200,7 +200,7 @@ fn a_ranking() {
     assert_kind(&keys(["glibc", "apex", "naive"]), &run, Contradicted);
     let even = functions(&["glibc", "apex", "naive"]).run(|_| 10e9);
     assert_kind(&keys(["apex", "glibc", "naive"]), &even, Inconclusive);
-    // The same figures as times: the order turns over.
+    // The same values as times: the order reverses.
     let mut made_up = functions(&["glibc", "apex", "naive"]);
     made_up.metric = "latency";
     let times = made_up.run(|point| match point.text("function") {
@@ -255,7 +255,7 @@ fn without_a_noise_floor_there_is_no_verdict() {
             let verdict = assert_kind(keys, &with(twins), Inconclusive);
             assert!(reasons(&verdict).contains(r#""reason":"no-floor""#), "{verdict:?}");
         }
-        // An experiment that only counts declares none.
+        // An experiment that only counts declares no floor.
         let mut counts = with(0);
         counts.record.experiments.values_mut().for_each(|one| one.twins.clear());
         assert_kind(keys, &counts, kind);
@@ -281,7 +281,7 @@ fn a_limit_needs_rounds_and_is_clear_of_the_bound() {
     assert_kind(&keys, &with(6), Unmeasurable);
     assert_kind(&keys, &with(1), Contradicted);
     assert_kind(&keys, &with(5), Contradicted);
-    // The ratio of 1.05 is clear of the bound by the noise floor and the limit of 1.15 is not.
+    // The ratio of 1.05 differs from the bound by more than the noise floor; the limit of 1.15 does not.
     let mut noisy = run.clone();
     for sample in noisy.samples.iter_mut().filter(|sample| sample.twin) {
         *sample.values.get_mut("throughput").unwrap() *= 1.15;

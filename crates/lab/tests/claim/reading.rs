@@ -1,4 +1,4 @@
-//! Claims as TOML, and whether they fit a suite.
+//! Claims read from TOML and checked against a suite.
 
 use lab::catalogue::{Catalogue, DataFile};
 use lab::claim::{Claim, Condition, check, needs};
@@ -63,7 +63,7 @@ fn a_claim_is_read_next_to_other_tables() {
     assert_eq!((beyond.as_ref().unwrap().number(), *within), (Some(8.0), Some(0.1)));
 }
 
-/// What is wrong with a claim that has these keys besides the needed ones.
+/// Returns the error of a claim with these keys added.
 fn refused(keys: &str) -> String {
     let head = "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
                 experiment = \"copy/throughput\"\n";

@@ -1,4 +1,4 @@
-//! Winners that change, and how values go along a factor.
+//! Changes of the winner, and the shape of values along a factor.
 
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
 use lab::journal::Run;
@@ -32,7 +32,7 @@ fn the_winner_changes() {
     assert_kind(WINNER, &one, Contradicted);
     let none = functions(|_, _| 10e9);
     assert_kind(WINNER, &none, Inconclusive);
-    // Two are equally good and better than the third: either may be the best everywhere.
+    // Two are equal and better than the third: either may be the best at all levels.
     let two = functions(|function, _| if function == "naive" { 5e9 } else { 10e9 });
     assert_kind(WINNER, &two, Inconclusive);
 }
@@ -73,7 +73,7 @@ fn a_candidate_that_crashed_may_have_won() {
             .contains(r#""reason":"not-measured","command":"tollgate run --claim it""#),
         "{verdict:?}"
     );
-    // A whole level without values.
+    // No values at one level.
     let of_64_kib = |point: &Point| point.text("length") == "64 KiB";
     let mut run = whole.clone();
     fail(&mut run, &crashed, of_64_kib);
@@ -131,7 +131,7 @@ fn shape(name: &str, more: &str) -> String {
 }
 
 #[test]
-fn it_rises_or_falls() {
+fn values_rise_or_fall() {
     let rising = threads(|threads| 10e9 + threads * 1e9);
     let verdict = assert_kind(&shape("rises", ""), &rising, Reproduced);
     assert!(
@@ -147,7 +147,7 @@ fn it_rises_or_falls() {
 }
 
 #[test]
-fn it_is_flat() {
+fn values_are_flat() {
     let within = ", within = \"5%\"";
     let level = threads(|_| 10e9);
     let verdict = assert_kind(&shape("flat", within), &level, Reproduced);
@@ -158,7 +158,7 @@ fn it_is_flat() {
 }
 
 #[test]
-fn it_saturates() {
+fn values_saturate() {
     let knee = ", beyond = 8, within = \"10%\"";
     let saturating = threads(|threads| 10e9 + threads.min(8.0) * 1e9);
     assert_kind(&shape("saturates", knee), &saturating, Reproduced);

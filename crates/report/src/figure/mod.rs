@@ -64,7 +64,7 @@ pub enum FigureError {
     Summary {
         /// The figure's id.
         figure: String,
-        /// What the run lacks.
+        /// The values missing from the run.
         why: SummaryError,
     },
     /// The experiment has no such factor.
@@ -126,7 +126,7 @@ pub enum FigureError {
         figure: String,
         /// The point and round.
         at: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// A reference line has another unit than the figure.

@@ -19,7 +19,7 @@ use lab::table::{Emphasis, Page};
 /// Maximum number of remarks under a table; JSON has all.
 const MAX_REMARKS: usize = 12;
 
-/// What to show of a run.
+/// Options for showing a run.
 #[derive(Debug, Clone, Default)]
 pub struct ShowOptions {
     /// The metric; by default that of each experiment.

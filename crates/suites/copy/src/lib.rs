@@ -1,4 +1,4 @@
-//! Copies into memory that another process, host or device sees.
+//! Copies into memory shared with another process, host or device.
 //!
 //! The suite measures how fast bytes pass into and out of each kind of memory ([`throughput`]),
 //! how frames pass between two processes ([`frames`]), what a mediated pool costs and whether it

@@ -47,7 +47,7 @@ const OPTIONS: &[SuiteOption] = &[
 /// The suite.
 pub static SUITE: Suite = Suite::new(
     "copy",
-    "copies into memory that another process, host or device sees",
+    "copies into memory shared with another process, host or device",
     lab::suite_data!(),
     &[
         &throughput::Throughput,

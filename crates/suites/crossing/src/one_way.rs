@@ -191,7 +191,7 @@ impl Probe<OneWayParams> for OneWayProbe {
     }
 }
 
-/// Adds `in_over_out`, the ratio of the way in to the way out, if both are above zero.
+/// Adds `in_over_out`, the ratio of entry to exit, if both are above zero.
 pub(crate) fn with_ratio(measurement: Measurement) -> Measurement {
     let value = |name| measurement.values.get(name).copied().filter(|value| *value > 0.0);
     match value("u2k").zip(value("k2u")) {

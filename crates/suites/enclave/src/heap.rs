@@ -1,4 +1,4 @@
-//! `enclave/heap`: the smallest heap with which no allocation fails, and the usable share of a heap.
+//! `enclave/heap`: the smallest heap in which no allocation fails, and the usable share of a heap.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub const METRICS: &[Metric] = &[
         Better::Higher,
         "SmallBank transactions per second of all threads",
     ),
-    Metric::new("pages", "1", Better::Lower, "smallest heap with which no allocation fails, pages"),
+    Metric::new("pages", "1", Better::Lower, "smallest heap in which no allocation fails, pages"),
     Metric::new(
         "heap_per_thread",
         "B",

@@ -15,7 +15,7 @@ use crate::metrics;
 use crate::params::SmallBankParams;
 use crate::threads::{EnclaveThreads, seed};
 
-/// A customer's initial money: 1000 in each of two accounts.
+/// A customer's initial balance: 1000 in each of two accounts.
 const MONEY: u64 = 2000;
 /// Expected duration of a transaction under a contended lock.
 const EACH: Duration = Duration::from_nanos(500);
@@ -91,7 +91,9 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         let money = checked(inside.bank_money())?;
         if money != customers * MONEY {
             let due = customers * MONEY;
-            return Err(Failure::check(format!("the bank contains {money}, expected {due}")));
+            return Err(Failure::check(format!(
+                "the bank's total balance is {money}, expected {due}"
+            )));
         }
         if checked(inside.bank_close())? != customers {
             return Err(Failure::check("the bank did not close"));

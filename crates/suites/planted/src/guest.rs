@@ -16,7 +16,7 @@ use crate::parts::{Artefact, recipe};
 /// Command of a guest that fails to boot: it prints a panic and exits.
 const PANIC: &str = "echo 'Kernel panic - not syncing: planted' >&2; echo 'reboot: later' >&2";
 
-/// Where a point is measured.
+/// Location in which a point is measured.
 #[derive(Clone, Copy, LevelType)]
 pub(crate) enum Location {
     /// On the host.

@@ -113,7 +113,7 @@ impl Echo for PipesEcho {
     }
 }
 
-/// The echo over the queues of one core, which it polls in turn.
+/// The echo over the queues of one core, which it polls round-robin.
 pub struct DescriptorsEcho {
     // Dropped before the device, to whose pool its packets return.
     burst: Burst,

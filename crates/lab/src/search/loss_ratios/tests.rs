@@ -89,7 +89,7 @@ fn assert_sound(search: &LossRatios, edges: &LossRatioResult) {
     }
 }
 
-/// Answers from a list, round and round.
+/// Returns the listed answers cyclically.
 fn rounds(search: &LossRatios, list: &[TrialOutcome]) -> LossRatioResult {
     let mut next = list.iter().cycle();
     loss_ratios(search, |_, _| Ok(next.next().unwrap().clone())).unwrap()
@@ -242,7 +242,7 @@ fn a_loss_below_what_held_above_is_not_passed() {
     let odd = |load: f64| (30e6..40e6).contains(&load) || load > 60e6;
     let search = LossRatios { goals: vec![NDR], ..search() };
     let edges = loss_ratios(&search, |load, _| {
-        // What comes through leads the search into the hole.
+        // Packets that pass lead the search into the gap.
         Ok(lost(if load == 150e6 { 0.76 } else { f64::from(u8::from(odd(load))) * 0.01 }))
     })
     .unwrap();

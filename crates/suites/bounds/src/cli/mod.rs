@@ -1,4 +1,4 @@
-//! What the commands of all experiments share: the measurement of the suite's experiments, and the values of the run.
+//! Common code of the commands: the measurement of the suite's experiments, and the values of the run.
 
 pub(crate) mod text;
 

@@ -97,7 +97,7 @@ fn sum_of_bytes(count: u64, value: impl Fn(u64) -> u64) -> u64 {
     whole + sum(count % PERIOD)
 }
 
-/// Returns the sum of 1024 32-bit counters to which 0 to `count - 1` were added in turn.
+/// Returns the sum of 1024 32-bit counters to which 0 to `count - 1` were added round-robin.
 fn sum_of_counters(count: u64) -> u64 {
     const COUNTERS: u64 = 1024;
     let sum_of = |counter: u64| {

@@ -47,7 +47,7 @@ pub(super) enum SlotMemory {
     Shared,
 }
 
-/// What is counted besides time.
+/// Counters recorded besides time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Counted {
     Time,

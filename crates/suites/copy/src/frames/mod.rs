@@ -105,7 +105,7 @@ pub struct TransferParams {
     pub length: usize,
     /// Slots of the ring: a power of two.
     pub slots: usize,
-    /// What the reader checks.
+    /// Check by the reader.
     pub check: Check,
     /// Throughput or latency.
     pub usage: TimingMode,

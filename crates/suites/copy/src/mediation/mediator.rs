@@ -53,7 +53,7 @@ impl Mediator {
         Ok(mediator)
     }
 
-    /// Returns the rules in force.
+    /// Returns the current rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -81,7 +81,7 @@ impl Mediator {
         }
     }
 
-    /// Changes a host's permission for a range. Returns the ticks until it was in force for all hosts.
+    /// Changes a host's permission for a range. Returns the ticks until it took effect for all hosts.
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or a host does not answer.

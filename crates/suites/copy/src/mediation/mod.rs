@@ -78,7 +78,7 @@ const METRICS: &[Metric] = &[
     Metric::count("leaked", "forbidden accesses that succeeded; must be 0"),
     Metric::time(
         "rule_change",
-        "from the decision to change a rule until it is in force for both hosts",
+        "from the decision to change a rule until it takes effect for both hosts",
     ),
 ];
 
@@ -200,7 +200,7 @@ impl Probe<MediationParams> for MediationProbe {
     }
 }
 
-/// Revokes and grants a permission repeatedly, and verifies after each change that it is in force.
+/// Revokes and grants a permission repeatedly, and verifies after each change that it has taken effect.
 /// Returns the median time of the requested change, ns.
 fn changes(
     mediator: &mut Mediator,

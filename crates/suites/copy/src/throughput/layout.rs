@@ -1,4 +1,4 @@
-//! Where the copies of a sample are in their buffers.
+//! Placement of a sample's copies in their buffers.
 
 use machine::mapping::PAGE;
 use rand::SeedableRng;

@@ -192,7 +192,7 @@ impl Table {
         }
         match way_out {
             Some(_) => self.part("  work and exit code", less(fault, &[traced, way_out]))?,
-            None => self.part("  work, exit code and the way out", less(fault, &[traced]))?,
+            None => self.part("  work, exit code and exit", less(fault, &[traced]))?,
         }
         self.part("  out: hardware", way_out)?;
         self.part("  total", fault)?;

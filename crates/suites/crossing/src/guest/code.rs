@@ -132,7 +132,7 @@ mod tests {
         [timed, &LFENCE, &RDTSC[..], &LFENCE].concat()
     }
 
-    /// Ring 3's code: the first stamp of the way in, the crossing, and the second stamp of the way out.
+    /// Ring 3's code: the first stamp of the entry, the crossing, and the second stamp of the exit.
     #[test]
     fn only_the_crossing_is_between_the_stamps_of_ring_3() {
         let crossings: [(&str, &[u8]); 5] = [
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(occurrences(&before_stamp(&after_handler_stamp(&[]))), 1);
     }
 
-    /// A handler starts with the second stamp of the way in and ends with the first stamp of the way out.
+    /// A handler starts with the second stamp of the entry and ends with the first stamp of the exit.
     #[test]
     fn only_the_write_of_cr3_is_between_a_handlers_stamps_and_the_crossing() {
         let second = before_stamp(&[]);

@@ -1,8 +1,8 @@
 //! Page faults of a Linux that stamps both ways, with the patch in this crate's `kernel/`.
 //!
 //! The kernel reads the counter at the first instructions of its page-fault entry and just before `iretq`. Together
-//! with the readings in user mode these split a fault into the way in, the kernel's work and the way out. With
-//! page-table isolation the switches of CR3 are between the kernel's stamps and therefore in `kernel`; the two ways
+//! with the readings in user mode these split a fault into entry, the kernel's work and exit. With
+//! page-table isolation the switches of CR3 are between the kernel's stamps and therefore in `kernel`; entry and exit
 //! contain only their effect on the TLB.
 //!
 //! The empty pair is subtracted from each part: the same two readings around the same instruction when it does not

@@ -66,7 +66,7 @@ impl Event {
     }
 }
 
-/// What takes the timestamp in the kernel.
+/// Tracer that takes the timestamp in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum TraceBackend {
     /// An instance of the kernel's tracer.

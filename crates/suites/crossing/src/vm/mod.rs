@@ -30,7 +30,7 @@ const PORT: &str = "tollgate";
 /// Memory of the virtual machine, MiB. It holds this program twice, and a debug build is large.
 const MEMORY: &str = "1024";
 
-/// What executes the guest's instructions.
+/// Accelerator that executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// The processor, through KVM.
@@ -53,7 +53,7 @@ impl Accelerator {
 pub struct LinuxVm {
     /// Unique name, by which points share the machine.
     pub name: String,
-    /// What executes its instructions.
+    /// Accelerator of its instructions.
     pub accelerator: Accelerator,
     /// Kernel parameters in addition to those of the console.
     pub parameters: String,

@@ -127,7 +127,7 @@ interface! { Ecall, Trusted, Enter:
     /// Runs SmallBank transactions, the five types with equal probability; returns how many completed, i.e. all but
     /// those that found no space. (A transaction that the bank's rules refuse counts as completed.)
     fn bank_run(transactions, seed);
-    /// Returns the money in all accounts, minus deposits, plus withdrawals.
+    /// Returns the total balance of all accounts, minus deposits, plus withdrawals.
     fn bank_money();
     /// Closes the bank and frees its memory; returns how many customers it had.
     fn bank_close();

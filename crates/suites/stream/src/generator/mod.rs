@@ -59,7 +59,7 @@ struct Template {
     each: u32,
 }
 
-/// What the generator is doing.
+/// State of the generator.
 enum State {
     Idle,
     /// Waiting until this time before a trial starts.

@@ -30,7 +30,7 @@ pub enum Configuration {
     Fallback {
         /// Number of pipes.
         pipes: u32,
-        /// Whether to choose pipes in turn instead of by the hash of the flow.
+        /// Whether to choose pipes round-robin instead of by the hash of the flow.
         round_robin: bool,
     },
     /// Writes the time into sent packets, and replaces it in received ones by the time elapsed since:

@@ -1,4 +1,4 @@
-//! What differs between interfaces: how the NIC moves packets to and from a client's memory.
+//! Interface-specific parts of the NIC: how the NIC moves packets to and from a client's memory.
 
 use std::sync::Arc;
 

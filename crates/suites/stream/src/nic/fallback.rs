@@ -12,7 +12,7 @@ pub enum Policy {
     /// By the flow's [`hash`], so that a flow stays on one pipe.
     #[default]
     Hash,
-    /// In turn, packet by packet.
+    /// Round-robin, packet by packet.
     RoundRobin,
 }
 

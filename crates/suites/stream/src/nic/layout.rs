@@ -1,4 +1,4 @@
-//! What NIC and host agree on: registers and sizes. They are those of the hardware, so that the card could replace the
+//! Registers and sizes shared by NIC and host. They are those of the hardware, so that the card could replace the
 //! software NIC.
 
 // Sizes may come from another process, and this crate is compiled without overflow checks.

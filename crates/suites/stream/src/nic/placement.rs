@@ -37,7 +37,7 @@ pub(super) struct FlowRun {
 
 /// Allocation of ring space or buffers, implemented by each engine.
 pub(super) trait RxPlacement {
-    /// What the engine records about a burst until it is delivered.
+    /// State that the engine keeps for a burst until its delivery.
     type Record;
 
     /// Allocates space for a run. Returns the address of the first packet and the number of packets that fit.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI64, AtomicPtr};
 use store::{Key, Store};
 use transactions::Teller;
 
-/// The initial money of each account.
+/// The initial balance of each account.
 const OPENING: i64 = 1000;
 
 /// The bank, while it is open. Only one thread opens or closes it, while no other uses it.
@@ -82,7 +82,7 @@ pub fn run(transactions: u64, seed: u64) -> u64 {
     carried_out as u64
 }
 
-/// Returns the money in all accounts, minus deposits, plus withdrawals.
+/// Returns the total balance of all accounts, minus deposits, plus withdrawals.
 pub fn money() -> u64 {
     let Some(store) = bank() else { return 0 };
     let held: i64 = (0..store.customers)

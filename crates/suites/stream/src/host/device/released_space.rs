@@ -6,10 +6,10 @@ use std::rc::Rc;
 use super::Shared;
 use crate::nic::layout::{FLIT, PIPES, Queue, Register};
 
-/// Who gets the ring space of a completed transmission.
+/// Recipient of the ring space of a completed transmission.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::host) enum CompletionTarget {
-    /// No one: another part of the same request follows, or it was a configuration.
+    /// None: another part of the same request follows, or it was a configuration.
     None,
     /// The head of this pipe of the NIC advances by this number of flits.
     Pipe(u32, u32),

@@ -15,7 +15,7 @@ pub(super) struct TxNotificationState {
     head: Cell<u32>,
     /// Slot of the next request.
     tail: Cell<u32>,
-    /// Who gets the space that each request releases.
+    /// Recipient of the space that each request releases.
     targets: Box<[Cell<CompletionTarget>]>,
 }
 

@@ -44,7 +44,7 @@ impl MemoryUse {
 pub(super) struct Quota {
     max: MemoryUse,
     used: Mutex<MemoryUse>,
-    /// Who shares the quota, for error messages.
+    /// Owner of the quota, for error messages.
     whose: &'static str,
 }
 
