@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quantile_rises_from_the_minimum_over_the_median(values in values(1..60), q in 0.0..=1.0f64, r in 0.0..=1.0f64) {
+    fn quantiles_increase_from_the_minimum_through_the_median(values in values(1..60), q in 0.0..=1.0f64, r in 0.0..=1.0f64) {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
         prop_assert_eq!(quantile(&sorted, 0.0), minimum(&values));
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn drift_shared_by_a_round_leaves_the_ratio(pairs in pairs(), drift in vec(0.01..100.0f64, 40)) {
+    fn drift_shared_by_a_round_cancels_in_the_ratio(pairs in pairs(), drift in vec(0.01..100.0f64, 40)) {
         let drifted: Vec<(f64, f64)> =
             pairs.iter().zip(&drift).map(|(&(a, b), by)| (a * by, b * by)).collect();
         let (one, other) = (paired_ratio(&pairs, 0).unwrap(), paired_ratio(&drifted, 0).unwrap());
@@ -102,17 +102,17 @@ proptest! {
     }
 
     #[test]
-    fn a_choice_is_judged_on_rounds_that_did_not_choose(rounds in 2usize..40, seed: u64) {
+    fn a_choice_is_judged_on_other_rounds(rounds in 2usize..40, seed: u64) {
         let flat = vec![vec![Some(1.0); rounds]; 3];
         let choice = choose_and_judge(&flat, Better::Higher, seed).unwrap();
         prop_assert_eq!(choice.index, 0);
         prop_assert_eq!(choice.judged_rounds.len(), rounds.div_ceil(2));
         let judged = &choice.judged_rounds;
-        let good_where = |judges: bool| -> Vec<Option<f64>> {
+        let values_best_when = |judges: bool| -> Vec<Option<f64>> {
             (0..rounds).map(|round| Some(f64::from(u8::from(judged.contains(&round) == judges)))).collect()
         };
         // One candidate is best in the judging rounds and another in the choosing rounds: the latter is chosen.
-        let candidates = [good_where(true), good_where(false)];
+        let candidates = [values_best_when(true), values_best_when(false)];
         let higher = choose_and_judge(&candidates, Better::Higher, seed).unwrap();
         prop_assert_eq!((higher.index, &higher.judged_rounds), (1, judged));
         prop_assert_eq!(choose_and_judge(&candidates, Better::Lower, seed).unwrap().index, 0);
@@ -230,7 +230,7 @@ fn ratio(centre: f64, spread: f64) -> Ratio {
 }
 
 #[test]
-fn a_ratio_is_resolved_only_clear_of_one_and_of_the_floor() {
+fn a_ratio_is_resolved_only_beyond_one_and_the_floor() {
     let unresolved = |why| Resolution::Unresolved { why };
     assert_eq!(resolve(&ratio(1.1, 1.0), None), Resolution::Higher);
     assert_eq!(resolve(&ratio(0.9, 1.0), None), Resolution::Lower);
@@ -240,7 +240,10 @@ fn a_ratio_is_resolved_only_clear_of_one_and_of_the_floor() {
 
     let floor =
         NoiseFloor::from_twins(&[ratio(1.0, 1.0), ratio(0.97, 1.0), ratio(1.01, 1.0)]).unwrap();
-    assert!(floor.floor > -(0.97f64.ln()) && floor.floor < 0.04, "the furthest pair: {floor:?}");
+    assert!(
+        floor.floor > -(0.97f64.ln()) && floor.floor < 0.04,
+        "the most distant pair: {floor:?}"
+    );
     assert_eq!(resolve(&ratio(1.03, 1.0), Some(&floor)), unresolved(Unresolved::BelowFloor));
     assert_eq!(resolve(&ratio(1.05, 1.0), Some(&floor)), Resolution::Higher);
     assert_eq!(NoiseFloor::from_twins(&[]), None);

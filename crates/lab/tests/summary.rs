@@ -30,7 +30,7 @@ fn summary(run: &Run) -> Summary {
 }
 
 #[test]
-fn a_row_for_each_point_in_the_order_of_the_declaration() {
+fn rows_are_in_the_order_of_the_declared_points() {
     let run = two_lengths().run(|point| if point.text("length") == "4 KiB" { 10e9 } else { 20e9 });
     let summary = summary(&run);
     let lengths: Vec<_> = summary.rows.iter().map(|row| row.point.text("length")).collect();
@@ -131,7 +131,7 @@ fn failures_are_counted_with_the_remedy() {
 }
 
 #[test]
-fn near_and_far_are_shown_apart_and_not_paired() {
+fn near_and_far_are_shown_separately_and_not_paired() {
     let made_up = two_lengths();
     let mut run = made_up.run(|_| 10e9);
     for sample in &mut run.samples {

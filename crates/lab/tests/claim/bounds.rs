@@ -140,16 +140,16 @@ fn the_cores_are_those_of_the_machine_that_measured() {
 #[test]
 fn an_unmeasured_claim_names_the_command() {
     let keys = "expect = { at_least = 9e9 }";
-    let nothing = judge(&claim(keys), None, 4);
-    assert_eq!(nothing.kind, Inconclusive);
+    let unmeasured = judge(&claim(keys), None, 4);
+    assert_eq!(unmeasured.kind, Inconclusive);
     let why = r#""reasons":[{"reason":"not-measured","command":"tollgate run --claim it"}]"#;
-    assert!(reasons(&nothing).contains(why), "{nothing:?}");
+    assert!(reasons(&unmeasured).contains(why), "{unmeasured:?}");
     let mut run = two_lengths().run(|_| 10e9);
     let elsewhere = verdict("where = { length = \"1 KiB\" }\nexpect = { at_least = 1 }", &run);
     assert_eq!(elsewhere.kind, Inconclusive);
-    assert_eq!(elsewhere.judgements, nothing.judgements);
+    assert_eq!(elsewhere.judgements, unmeasured.judgements);
     run.samples.clear();
-    assert_eq!(verdict(keys, &run).judgements, nothing.judgements);
+    assert_eq!(verdict(keys, &run).judgements, unmeasured.judgements);
 }
 
 #[test]

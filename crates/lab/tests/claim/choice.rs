@@ -43,7 +43,7 @@ fn the_best_is_found_and_named() {
 }
 
 #[test]
-fn nothing_is_best_without_a_direction() {
+fn no_candidate_is_best_without_a_direction() {
     let mut counts = made_up(1);
     counts.metric = "calls";
     let verdict = assert_kind(

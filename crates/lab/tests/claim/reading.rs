@@ -115,11 +115,11 @@ fn faults_name_file_line_and_key() {
     assert!(error.contains("claim 'threads-help-mapped': own.toml:8 has the same ID"), "{error}");
 }
 
-/// A suite that measures nothing.
+/// A suite without measurements.
 static COPY: Suite = Suite::new("copy", "synthetic", Data::EMPTY, &[&Throughput]);
 
 #[derive(Params)]
-#[expect(dead_code, reason = "the method measures nothing")]
+#[expect(dead_code, reason = "the method has no measurements")]
 struct ThroughputParams {
     /// Function
     #[factor(default = "glibc")]
@@ -141,7 +141,7 @@ enum Function {
     Apex,
 }
 
-/// A method that measures nothing.
+/// A method without measurements.
 struct Throughput;
 
 impl Method for Throughput {
@@ -157,7 +157,7 @@ impl Method for Throughput {
         ]
     }
     fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
-        Err(Failure::failed("made up"))
+        Err(Failure::failed("synthetic"))
     }
 }
 
