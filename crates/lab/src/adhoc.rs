@@ -12,7 +12,7 @@ use crate::journal::{self, Run};
 use crate::plan;
 use crate::point::Point;
 use crate::quantity::format_duration;
-use crate::run::{Lab, NoObserver, RunError, RunRequest};
+use crate::run::{Lab, NoObserver, RunError, RunRequest, SESSION};
 use crate::sample::{Failure, Sample};
 use crate::statistics::median;
 use crate::suite::Suite;
@@ -88,7 +88,8 @@ impl Measured {
             let points: Vec<Value> = points.collect();
             json!({ "id": id, "units": units, "points": points })
         };
-        let experiments: Vec<Value> = run.record.experiments.iter().map(experiment).collect();
+        let measured = run.record.experiments.iter().filter(|(id, _)| *id != SESSION);
+        let experiments: Vec<Value> = measured.map(experiment).collect();
         json!({ "folder": run.folder, "host": run.record.host, "experiments": experiments })
     }
 }

@@ -15,7 +15,6 @@ use crate::journal::{Run, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option;
 use crate::point::{Level, Point};
-use crate::quantity::format_duration;
 use crate::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution, estimate, resolve};
 use crate::summary::{Floors, Rounds, SummaryError, Unit, summarise};
 
@@ -153,7 +152,7 @@ pub fn compare(
 fn differences(a: &RunRecord, b: &RunRecord, experiment: &str) -> Vec<String> {
     let budget = |run: &RunRecord| {
         let budget = run.experiments.get(experiment).map(|one| one.effort.budget);
-        budget.map_or_else(String::new, format_duration)
+        budget.map_or_else(String::new, |budget| format!("{budget:?}"))
     };
     let mut all = vec![
         ("the budget of a sample".into(), budget(a), budget(b)),

@@ -244,12 +244,19 @@ pub struct Rendezvous {
     answers: Box<dyn Write>,
     messages: VecDeque<RoleMessage>,
     is_stopped: bool,
+    is_cancelled: bool,
 }
 
 impl Rendezvous {
     /// Connects the receiver of requests and the stream for answers.
     pub fn new(requests: Receiver<Request>, answers: Box<dyn Write>) -> Self {
-        Self { requests, answers, messages: VecDeque::new(), is_stopped: false }
+        Self {
+            requests,
+            answers,
+            messages: VecDeque::new(),
+            is_stopped: false,
+            is_cancelled: false,
+        }
     }
 
     /// Sends an answer.
@@ -267,6 +274,9 @@ impl Rendezvous {
     }
 
     pub(crate) fn ready(&mut self) -> Result<(), Failure> {
+        if self.is_cancelled {
+            return Err(Failure::failed("another role ended before the start"));
+        }
         self.is_stopped = false;
         self.answer(&Answer::Ready)?;
         loop {
@@ -276,6 +286,7 @@ impl Rendezvous {
                 // A stop of the trial before.
                 Ok(Request::Stop) => {}
                 Ok(Request::Cancel | Request::Order(_)) => {
+                    self.is_cancelled = true;
                     return Err(Failure::failed("another role ended before the start"));
                 }
                 Err(_) => return Err(Failure::failed("the lab has exited")),
@@ -310,7 +321,8 @@ impl Rendezvous {
 
     fn note(&mut self, request: Request) {
         match request {
-            Request::Stop | Request::Cancel => self.is_stopped = true,
+            Request::Stop => self.is_stopped = true,
+            Request::Cancel => (self.is_stopped, self.is_cancelled) = (true, true),
             Request::Message(message) => self.messages.push_back(message),
             Request::Start | Request::Order(_) => {}
         }

@@ -248,26 +248,34 @@ impl<'a> Worker<'a> {
         self.answer(&Answer::Sample(Box::new(answer)))
     }
 
-    /// Starts a probe on this host, or a guest with a worker inside, and gives it the order.
-    fn start_probe(&mut self, guest: Option<&Guest>, order: &Order) -> Result<Link, Failure> {
-        let (mut command, _held) = match guest {
-            Some(guest) => {
-                let start = (guest.start)(&order.host.artefacts)?;
-                (start.command, start.held)
-            }
+    /// Starts a probe on this host, or a guest with a worker inside, and gives it the order. The worker ends if it
+    /// cannot start processes on this host.
+    fn start_probe(
+        &mut self,
+        guest: Option<&Guest>,
+        order: &Order,
+    ) -> Result<Result<Link, Failure>, Ended> {
+        let (mut command, _held) = match guest.map(|guest| (guest.start)(&order.host.artefacts)) {
+            Some(Ok(start)) => (start.command, start.held),
+            Some(Err(failure)) => return Ok(Err(failure)),
             None => (local_probe(), Vec::new()),
         };
         command.stderr(Stdio::piped());
         machine::child::die_with_parent(&mut command);
         self.probes += 1;
-        let mut link = Link::start(self.probes, command, self.sender.clone())
-            .map_err(|why| Failure::failed(format!("the probe does not start: {why}")))?;
+        let mut link = match Link::start(self.probes, command, self.sender.clone()) {
+            Ok(link) => link,
+            Err(why) if guest.is_none() => return Err(Ended::Failed(why)),
+            Err(why) => return Ok(Err(Failure::failed(format!("the guest does not start: {why}")))),
+        };
         let sent = link.send(&Request::Order(Box::new(order.clone())));
-        sent.map_err(|why| {
-            kill(&mut link);
-            Failure::failed(why)
-        })?;
-        Ok(link)
+        Ok(match sent {
+            Ok(()) => Ok(link),
+            Err(why) => {
+                kill(&mut link);
+                Err(Failure::failed(why))
+            }
+        })
     }
 
     /// Runs one probe over the points of an order and forwards its samples. Returns the fault that ended it early.
@@ -278,7 +286,7 @@ impl<'a> Worker<'a> {
         progress: &mut OrderProgress,
     ) -> Result<Result<(), Failure>, Ended> {
         let mut start = Instant::now();
-        let mut link = match self.start_probe(guest, order) {
+        let mut link = match self.start_probe(guest, order)? {
             Ok(link) => link,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -311,8 +319,10 @@ impl<'a> Worker<'a> {
                     return Err(Ended::LabGone);
                 }
             };
-            let accepted = progress.accept(order, "the probe", &output);
-            let accepted = accepted.and_then(|()| self.check(&mut link, guest.is_some(), &output));
+            // What is refused must not count as an answer.
+            let accepted = self
+                .check(&mut link, guest.is_some(), &output)
+                .and_then(|()| progress.accept(order, "the probe", &output));
             if let Err(failure) = accepted {
                 let failure = match output {
                     Output::Closed => link.cause_of_death("the probe"),
@@ -349,7 +359,6 @@ impl<'a> Worker<'a> {
             }
             _ if is_guest && link.origin().is_none() => Err("no greeting".into()),
             Answer::Sample(_) | Answer::Ready | Answer::Stop | Answer::Message(_) => Ok(()),
-            Answer::Preparing { .. } | Answer::Prepared if is_guest => Ok(()),
             Answer::Done { .. } => Err("it ended before its order".into()),
             _ => Err("it sent a message that only a worker may send".into()),
         };

@@ -129,11 +129,40 @@ pub fn published(value: f64, unit: &str) -> String {
     }
 }
 
+/// Formats a value of a verdict with four digits and integers in full, so that it can be compared with
+/// its bound: `23.46 GB/s`, `123456 ns`, `0.97`.
+pub fn judged(value: f64, unit: &str) -> String {
+    let prefix = SI.iter().find(|(size, prefix)| value.abs() >= *size && !prefix.is_empty());
+    match (unit, prefix) {
+        ("1" | "", _) => four_digits(value),
+        ("share", _) => format!("{}%", four_digits(value * 100.0)),
+        ("B/s" | "B" | "Hz" | "1/s", Some((size, prefix))) => {
+            format!("{} {prefix}{unit}", four_digits(value / size))
+        }
+        _ => format!("{} {unit}", four_digits(value)),
+    }
+}
+
+/// Formats four significant digits without trailing zeros, and integers in full.
+fn four_digits(value: f64) -> String {
+    let size = value.abs();
+    if size != 0.0 && !(1e-4..1e9).contains(&size) {
+        return format!("{value:.3e}");
+    }
+    let whole = if size < 1.0 { 0 } else { size.log10() as usize };
+    let leading = if size == 0.0 || size >= 1.0 { 0 } else { (-size.log10()) as usize };
+    let text = format!("{value:.*}", (3 + leading).saturating_sub(whole));
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').into(),
+        false => text,
+    }
+}
+
 /// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5
 /// rounds are a range, and a single round has neither.
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     let (centre, low, high) =
-        (published(centre, unit), published(interval.low, unit), published(interval.high, unit));
+        (judged(centre, unit), judged(interval.low, unit), judged(interval.high, unit));
     match interval.kind {
         IntervalKind::Single => centre,
         IntervalKind::Range => format!("{centre} (range {low} to {high})"),

@@ -174,7 +174,7 @@ fn samples_of_another_definition_are_not_resumed() {
         .replace("effect = [\"0%\"], disturbance = \"calm\"", "artefact = \"table\"");
     for (changed, message) in [
         (other_method, "method: the run has 'delay', now it is 'artefact'"),
-        (MINE.replace("1 ms", "2 ms"), "budget: the run has '1 ms'"),
+        (MINE.replace("1 ms", "1.4 ms"), "budget: the run has '1ms', now it is '1.4ms'"),
     ] {
         write(&changed);
         let line = bench.refused(&run, 2);

@@ -92,7 +92,7 @@ impl Declared {
     /// # Errors
     /// Returns an error for a name that is too long or contains other characters.
     pub(super) fn check_name(&self) -> Result<(), String> {
-        if self.name.len() <= MAX_NAME && is_plain_name(&self.name) {
+        if self.name.len() <= MAX_NAME && is_plain_name(&self.name) && !self.name.contains('.') {
             return Ok(());
         }
         let name = one_line(&self.name);

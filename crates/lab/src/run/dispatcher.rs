@@ -141,12 +141,22 @@ impl<'a> Dispatcher<'a> {
                 |role: &String| Order { id, role: role.clone(), attempt, ..order.clone() };
             let orders: Vec<_> = roles.iter().map(of_role).collect();
             let mut samples: Vec<Option<Sample>> = vec![None; roles.len()];
+            // The failures of other roles follow from this one.
+            let mut first_failed = None;
             let results = self.supervisor.execute(&orders, metrics, &mut |event| match event {
                 OrderEvent::Sample { worker, sample } => {
+                    if sample.error.is_some() {
+                        first_failed.get_or_insert(worker);
+                    }
                     samples[worker] = Some(sample);
                     Ok(())
                 }
-                event => observe(event, sink),
+                event => {
+                    if let OrderEvent::WorkerLost { worker, .. } = event {
+                        first_failed.get_or_insert(worker);
+                    }
+                    observe(event, sink)
+                }
             })?;
             if self.is_interrupted() {
                 break;
@@ -157,7 +167,7 @@ impl<'a> Dispatcher<'a> {
                 let missing = || failed(Failure::failed("it sent no sample"));
                 result.lost.map(failed).or(sample).unwrap_or_else(missing)
             });
-            let Some(sample) = join(roles, samples.collect()) else { break };
+            let Some(sample) = join(roles, samples.collect(), first_failed) else { break };
             let is_final = sample.is_final();
             sink.keep(sample)?;
             if is_final {
@@ -190,7 +200,7 @@ impl<'a> Dispatcher<'a> {
 fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
     match event {
         OrderEvent::Preparing(artefact) => sink.observe(Event::Preparing(&artefact)),
-        OrderEvent::WorkerLost(failure) => sink.observe(Event::WorkerLost(&failure.why)),
+        OrderEvent::WorkerLost { failure, .. } => sink.observe(Event::WorkerLost(&failure.why)),
         OrderEvent::Guest(environment) => sink.record_environment(environment)?,
         OrderEvent::Sample { .. } => {}
     }
@@ -198,8 +208,8 @@ fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
 }
 
 /// Joins the samples of all roles into one; `None` without roles. A failed or void sample of a role makes the joined
-/// sample failed or void. Each metric must come from one role.
-fn join(roles: &[String], samples: Vec<Sample>) -> Option<Sample> {
+/// sample failed or void; of several failures that of the role `first_failed` counts. Each metric must come from one role.
+fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> Option<Sample> {
     let mut joined = Sample {
         values: BTreeMap::new(),
         histograms: BTreeMap::new(),
@@ -211,7 +221,7 @@ fn join(roles: &[String], samples: Vec<Sample>) -> Option<Sample> {
     };
     let mut sources: BTreeMap<String, &str> = BTreeMap::new();
     let mut duplicate = None;
-    for (role, sample) in roles.iter().zip(samples) {
+    for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
         for metric in sample.values.keys().chain(sample.histograms.keys()) {
             match sources.insert(metric.clone(), role) {
                 Some(other) if other != role => {
@@ -236,8 +246,9 @@ fn join(roles: &[String], samples: Vec<Sample>) -> Option<Sample> {
         joined.trials.extend(sample.trials);
         let by_role = |why: &str| format!("{role}: {why}");
         joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
-        // Failures of other roles follow from the first.
-        if let (None, Some(error)) = (&joined.error, sample.error) {
+        if let Some(error) = sample.error
+            && (joined.error.is_none() || first_failed == Some(index))
+        {
             joined.error = Some(Failure { why: by_role(&error.why), ..error });
         }
     }
@@ -263,16 +274,16 @@ mod tests {
 
     #[test]
     fn the_metrics_of_all_roles_are_joined_and_kept_by_role() {
-        let joined = join(&roles(), vec![sample("sent"), sample("echoed")]).unwrap();
+        let joined = join(&roles(), vec![sample("sent"), sample("echoed")], None).unwrap();
         assert_eq!(joined.error, None);
         assert_eq!(joined.values.keys().collect::<Vec<_>>(), ["echoed", "sent"]);
         assert_eq!(joined.parts["nic"].values, sample("sent").values);
-        assert_eq!(join(&[], Vec::new()), None);
+        assert_eq!(join(&[], Vec::new(), None), None);
     }
 
     #[test]
     fn a_metric_of_two_roles_is_an_error() {
-        let joined = join(&roles(), vec![sample("sent"), sample("sent")]).unwrap();
+        let joined = join(&roles(), vec![sample("sent"), sample("sent")], None).unwrap();
         let error = joined.error.unwrap();
         assert_eq!(error, Failure::check("nic and application both measured 'sent'"));
         assert!(joined.values.is_empty());
@@ -283,9 +294,13 @@ mod tests {
     fn the_first_failure_and_the_first_void_are_named_by_role() {
         let void = |why: &str| Sample { void: Some(why.into()), ..sample("sent") };
         let failed = |why: &str| Sample { error: Some(Failure::failed(why)), ..Sample::default() };
-        let joined = join(&roles(), vec![void("stall"), void("steal")]).unwrap();
+        let joined = join(&roles(), vec![void("stall"), void("steal")], None).unwrap();
         assert_eq!(joined.void.as_deref(), Some("nic: stall"));
-        let joined = join(&roles(), vec![failed("no NIC"), failed("cancelled")]).unwrap();
-        assert_eq!(joined.error, Some(Failure::failed("nic: no NIC")));
+        let joined =
+            |one, other, first| join(&roles(), vec![failed(one), failed(other)], first).unwrap();
+        let error = joined("no NIC", "cancelled", Some(0)).error;
+        assert_eq!(error, Some(Failure::failed("nic: no NIC")));
+        let error = joined("cancelled", "no memory", Some(1)).error;
+        assert_eq!(error, Some(Failure::failed("application: no memory")));
     }
 }

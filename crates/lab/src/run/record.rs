@@ -11,7 +11,6 @@ use crate::journal::{FORMAT, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option::{self, ALLOW_CODE};
 use crate::point::Point;
-use crate::quantity::format_duration;
 use crate::suite;
 
 /// The conditions under which all samples of a run are measured.
@@ -123,12 +122,12 @@ pub(super) fn check_resumable(
     for experiment in experiments {
         let id = experiment.id();
         let Some(before) = record.experiments.get(&id) else { continue };
-        let budget = |one: &Experiment| format_duration(one.effort.budget);
+        // Not rounded, so that every change is seen.
+        let budget = |one: &Experiment| format!("{:?}", one.effort.budget);
         for (what, before, now) in [
             ("method", before.method.clone(), experiment.method.clone()),
             ("metric", before.metric.clone(), experiment.metric.clone()),
             ("budget", budget(before), budget(experiment)),
-            ("batch", before.batch.to_string(), experiment.batch.to_string()),
             ("roles", before.roles.join(", "), experiment.roles.join(", ")),
         ] {
             if before != now {
@@ -317,13 +316,11 @@ mod tests {
         assert_eq!(check(&experiment(), &Conditions { code, ..conditions.clone() }), Ok(()));
 
         let mut budget = experiment();
-        budget.effort.budget = Duration::from_millis(7);
+        budget.effort.budget = Duration::from_micros(2400);
         let method = Experiment { method: "call".into(), ..experiment() };
-        let batch = Experiment { batch: 2, ..experiment() };
         for (experiment, difference) in [
-            (budget, "toy/one: budget: the run has '2 ms', now it is '7 ms'"),
+            (budget, "toy/one: budget: the run has '2ms', now it is '2.4ms'"),
             (method, "toy/one: method: the run has 'loop', now it is 'call'"),
-            (batch, "toy/one: batch: the run has '1', now it is '2'"),
         ] {
             assert_eq!(check(&experiment, &conditions), Err(difference.into()));
         }

@@ -40,7 +40,12 @@ pub(super) enum OrderEvent {
     /// A worker started a guest with this environment.
     Guest(Environment),
     /// A worker was lost.
-    WorkerLost(Failure),
+    WorkerLost {
+        /// The index of the worker.
+        worker: usize,
+        /// Why it was lost.
+        failure: Failure,
+    },
 }
 
 /// How an order ended.
@@ -146,10 +151,9 @@ impl<'a> Supervisor<'a> {
             let origin = self.origin(0).cloned();
             self.workers.push(Worker { command: local_worker, link: None, origin });
         }
-        for index in 0..count {
-            if self.workers[index].link.is_none() {
-                self.start(index)?;
-            }
+        // While one worker starts, another may end.
+        while let Some(index) = self.workers[..count].iter().position(|one| one.link.is_none()) {
+            self.start(index)?;
         }
         Ok(())
     }
@@ -181,13 +185,25 @@ impl<'a> Supervisor<'a> {
         Ok(environment)
     }
 
-    /// Waits for the greeting of a new link. No order is in flight, so outputs of other links are stale.
-    fn greeting(&self, id: u64) -> Result<Greeting, String> {
+    /// Drops the link of a worker that ended or sent garbage without an order, so that it is replaced.
+    fn drop_if_lost(&mut self, output: &LinkOutput) {
+        if matches!(output.output, Output::Answer(_)) {
+            return;
+        }
+        if let Some(index) = self.position(output.link)
+            && let Some(mut link) = self.workers[index].link.take()
+        {
+            link.kill();
+        }
+    }
+
+    /// Waits for the greeting of a new link. No order is in flight, so answers of other links are stale.
+    fn greeting(&mut self, id: u64) -> Result<Greeting, String> {
         let end = Instant::now() + MAX_GREETING_TIME;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.outputs.recv_timeout(left) {
-                Ok(LinkOutput { link, .. }) if link != id => {}
+                Ok(output) if output.link != id => self.drop_if_lost(&output),
                 Ok(LinkOutput { output: Output::Answer(Answer::Greeting(greeting)), .. }) => {
                     return Ok(*greeting);
                 }
@@ -245,8 +261,9 @@ impl<'a> Supervisor<'a> {
                     break;
                 }
             };
-            // Outputs of lost workers are ignored.
+            // Answers of lost workers and of those without an order are ignored.
             let Some(index) = self.position(output.link).filter(|index| all.contains(index)) else {
+                self.drop_if_lost(&output);
                 continue;
             };
             silence.heard(&output, Instant::now());
@@ -349,7 +366,7 @@ impl<'a> Supervisor<'a> {
         (self.kill_descendants)(&others.map(Link::process).collect::<Vec<_>>());
         executions[index].is_done = true;
         executions[index].lost = Some(failure.clone());
-        handle(OrderEvent::WorkerLost(failure))
+        handle(OrderEvent::WorkerLost { worker: index, failure })
     }
 
     /// Ends all workers.
@@ -416,8 +433,10 @@ mod tests {
             let id = supervisor.next_id();
             let mut command = Command::new("sh");
             command.args(["-c", &format!("read order; {script}")]);
-            let link = Link::start(id, command, supervisor.sender.clone()).unwrap();
-            let origin = Origin { host: "here".into(), environment: "e".into() };
+            let mut link = Link::start(id, command, supervisor.sender.clone()).unwrap();
+            let environment = Environment::capture();
+            let greeting = Greeting { version: "1".into(), environment };
+            let origin = link.accept_greeting(&greeting, "1").unwrap().clone();
             supervisor.workers.push(Worker {
                 command: local_worker,
                 link: Some(link),
@@ -469,12 +488,21 @@ mod tests {
 
     #[test]
     fn a_worker_that_answers_for_another_host_is_lost() {
-        let sample = Sample { host: "elsewhere".into(), ..Sample::default() };
-        let answer = SampleAnswer { order: 77, role: String::new(), sample };
-        let answer = line(&Answer::Sample(Box::new(answer)));
-        let (results, _) = execute(&[format!("echo '{answer}'; read rest")], &[""]);
-        let failure = results[0].lost.as_ref().unwrap();
-        assert!(failure.why.contains("no greeting"), "{failure}");
-        assert_eq!(results[0].answered, 0);
+        let ours = Environment::capture();
+        let run = |host: &str| {
+            let order = order(77, "");
+            let mut sample = crate::answer::blank(&order, &order.points[0], 1);
+            (sample.host, sample.environment) = (host.into(), ours.id());
+            let answer = SampleAnswer { order: 77, role: String::new(), sample };
+            let answer = line(&Answer::Sample(Box::new(answer)));
+            let done = line(&Answer::Done { id: 77 });
+            execute(&[format!("echo '{answer}'; echo '{done}'; read rest")], &[""]).0
+        };
+        let right = run(&ours.hostname);
+        assert_eq!((right[0].answered, &right[0].lost), (1, &None));
+        let wrong = run("elsewhere");
+        let failure = wrong[0].lost.as_ref().unwrap();
+        assert!(failure.why.contains("elsewhere"), "{failure}");
+        assert_eq!(wrong[0].answered, 0);
     }
 }

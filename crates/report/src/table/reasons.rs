@@ -5,7 +5,7 @@ use lab::claim::{
 };
 use lab::statistics::{Resolution, Unresolved};
 
-use crate::format::{count, interval, published as stated};
+use crate::format::{count, interval, judged as stated};
 
 const NOTHING: &str = "there is nothing to judge";
 /// Maximum number of fitting values that the reason of a judgement lists.

@@ -113,7 +113,7 @@ const ALLOWED: [c_long; 8] = [
     libc::SYS_exit_group,
 ];
 
-/// Compiles the list to a filter; any other call fails with EPERM.
+/// Compiles the list to a filter: any other call fails with EPERM, and a call of another architecture ends the process.
 ///
 /// # Errors
 /// Returns an error if the filter cannot be compiled.

@@ -36,7 +36,7 @@ impl Key {
     pub(super) fn of_host() -> Result<Self, Failure> {
         let folder = artefact::prepare(&Recipe {
             name: "sgx-key".into(),
-            inputs: vec![b"two primes of 1536 bits, least significant byte first".into()],
+            inputs: vec![b"two primes of 1536 bits, the lowest byte first".into()],
             make: |_, folder| std::fs::write(folder.join(FILE), primes()).map_err(Failure::from),
         })?;
         Self::read(&folder.join(FILE))
