@@ -266,7 +266,9 @@ impl<'a> Worker<'a> {
         let mut link = match Link::start(self.probes, command, self.sender.clone()) {
             Ok(link) => link,
             Err(why) if guest.is_none() => return Err(Ended::Failed(why)),
-            Err(why) => return Ok(Err(Failure::failed(format!("the guest does not start: {why}")))),
+            Err(why) => {
+                return Ok(Err(Failure::failed(format!("the guest does not start: {why}"))));
+            }
         };
         let sent = link.send(&Request::Order(Box::new(order.clone())));
         Ok(match sent {

@@ -491,7 +491,7 @@ mod tests {
         let ours = Environment::capture();
         let run = |host: &str| {
             let order = order(77, "");
-            let mut sample = crate::answer::blank(&order, &order.points[0], 1);
+            let mut sample = crate::probe::blank(&order, &order.points[0], 1);
             (sample.host, sample.environment) = (host.into(), ours.id());
             let answer = SampleAnswer { order: 77, role: String::new(), sample };
             let answer = line(&Answer::Sample(Box::new(answer)));
