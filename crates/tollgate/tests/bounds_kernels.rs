@@ -12,6 +12,9 @@ fn the_table_has_overheads_and_caught_bugs() {
     let words = ["bounds", "kernels", "--kernel", "struct", "--size", "64KiB", "--rounds", "5"];
     let words = [&words[..], &["--mechanism", "gcc-registers,gcc-mpx"]].concat();
     let text = bench.ok(&words);
+    if text.contains(" void: in every round") {
+        return machine::untested::note("the table of kernels", &"void samples: the CPU was busy");
+    }
     let row = |name: &str| {
         let row = text.lines().find(|line| line.split_whitespace().next() == Some(name));
         row.unwrap_or_else(|| panic!("no row {name}: {text}"))

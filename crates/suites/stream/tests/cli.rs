@@ -396,7 +396,7 @@ fn errors_are_one_line() {
     refused("search --duration 0ms", &["--duration", "1 ms"]);
     let generator = generate(folder.path(), "1");
     failed("generate 2_64_1_2.pcap 1 --nic nic", &["another NIC"]);
-    failed("echo 1000 2 0 --nic nic", &["1000 cores", "1001"]);
+    failed("echo 1000 2 0 --nic nic", &["1001 CPUs", "1000 for the application"]);
     generator.signal(libc::SIGINT);
     generator.ends_with_json();
 }
